@@ -1,0 +1,29 @@
+"""Own the hierarchy of errors: a message names the thing, the place and the way out."""
+
+from __future__ import annotations
+
+
+class SubsetdError(Exception):
+    """Be the base of every error that a user can mend; the CLI prints its text and exits with `exit_code`."""
+
+    exit_code = 1
+
+
+class SourceError(SubsetdError):
+    """A source of data cannot be read as it is: ragged rows, broken quoting, wrong encoding, ..."""
+
+
+class RecordError(SubsetdError):
+    """One record of a feed cannot be applied; the record is set aside or the feed stops."""
+
+
+class FeedError(SubsetdError):
+    """A feed cannot be reached or followed."""
+
+
+class StateError(SubsetdError):
+    """The state's database is away, of another version, full, or held by another process."""
+
+
+class NotFoundError(SubsetdError):
+    """A name is not known: an attribute, a source, a version."""

@@ -1,0 +1,121 @@
+"""Own the values that pass between the layers: attributes, changes, positions, records, transitions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class AttributeName(NamedTuple):
+    """Name one column of one table; `str()` gives `schema.table.column`."""
+
+    schema: str
+    table: str
+    column: str
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.table}.{self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """Describe one column of a tracked table, as the state knows it.
+
+    `data_type` is the source's type name in lower case (`string` for an untyped source); it decides how
+    a cell of a change becomes canonical text.
+    """
+
+    attribute_id: int
+    name: AttributeName
+    ordinal: int
+    data_type: str = "string"
+    insert_only: bool = False
+
+
+@dataclass(slots=True)
+class AttributeCounters:
+    """Count what one attribute holds; mutable, because a batch adds to it.
+
+    `repeated_count` counts values with a frequency above 1; it is None for an insert-only attribute,
+    whose frequencies are not kept (Incremental INDs 2017, section 6).
+    """
+
+    row_count: int = 0
+    null_count: int = 0
+    distinct_count: int = 0
+    repeated_count: int | None = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Name a tracked table and its attributes in the order of their ordinals."""
+
+    schema: str
+    name: str
+    attributes: tuple[Attribute, ...]
+    insert_only: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+
+class Operation(StrEnum):
+    """Tell what happened to a row, in Debezium's letters."""
+
+    CREATE = "c"
+    UPDATE = "u"
+    DELETE = "d"
+    READ = "r"
+    TRUNCATE = "t"
+
+
+class FeedPosition(NamedTuple):
+    """Place one record in a feed: offsets of a Kafka partition, or byte offsets of a file (partition 0)."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+Row = tuple[str | None, ...]
+"""Canonical texts of a row's cells, in the order of its table's attributes; None is NULL."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """Describe one change of one row, already in canonical texts.
+
+    `before` is None for an insert, `after` for a delete, both for a truncate. `position` names the
+    record in the feed, `source_position` what the record says of its source (LSN, transaction).
+    """
+
+    table: Table
+    operation: Operation
+    before: Row | None
+    after: Row | None
+    position: FeedPosition
+    source_position: dict[str, object] = field(default_factory=dict)
+
+
+class TransitionKind(StrEnum):
+    """Tell whether an inclusion dependency came to hold or ceased to."""
+
+    APPEARED = "appeared"
+    BROKE = "broke"
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """Describe an inclusion dependency that appeared or broke in one batch, with its cause.
+
+    `witness` is the key of one value that made it so (for `broke`: a value of the dependent that the
+    referenced lacks; for `appeared`: the last kind of value that stood against it), None where the
+    cause is not one value (an attribute that was empty before). `cause_count` counts such values.
+    """
+
+    kind: TransitionKind
+    dependent_id: int
+    referenced_id: int
+    witness: bytes | None = None
+    cause_count: int = 0

@@ -1,0 +1,1 @@
+"""Postgres through SQLAlchemy and psycopg2: one unit of work is one transaction."""

@@ -1,0 +1,183 @@
+"""Own the shape of the state in Postgres: the models that the migrations must equal.
+
+`gen_rec` is partitioned by ranges of `value_key`, which is a hash: the ranges are equal shares of the key
+space, so this is hash partitioning whose partition anyone can compute from the key's first bits (the
+bootstrap's reduce tasks, a shard, a query). Its partitions are made by the bootstrap, one set for each
+generation, and are no part of the models.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    func,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, UUID
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+now = func.now()
+
+source = Table(
+    "source",
+    metadata,
+    Column("source_id", Integer, Identity(), primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("kind", Text, nullable=False, comment="csv, parquet or postgres"),
+    Column("location", Text, nullable=False, comment="folder or address, without a password"),
+    Column("settings", JSONB, nullable=False, server_default=text("'{}'::jsonb"), comment="null tokens, delimiter, ..."),
+    Column("insert_only", Boolean, nullable=False, server_default=text("false")),
+    Column("snapshot", Text, comment="pg_current_snapshot() of a Postgres source's bootstrap"),
+    Column("bootstrapped_version", BigInteger, nullable=False),
+    Column("bootstrapped_at", DateTime(timezone=True), nullable=False, server_default=now),
+)
+
+attribute = Table(
+    "attribute",
+    metadata,
+    Column("attribute_id", Integer, primary_key=True, autoincrement=False),
+    Column("source_id", ForeignKey("source.source_id"), nullable=False, index=True),
+    Column("schema_name", Text, nullable=False),
+    Column("table_name", Text, nullable=False),
+    Column("column_name", Text, nullable=False),
+    Column("ordinal", Integer, nullable=False, comment="0-based place in its table"),
+    Column("data_type", Text, nullable=False, server_default="string"),
+    Column("row_count", BigInteger, nullable=False),
+    Column("null_count", BigInteger, nullable=False),
+    Column("distinct_count", BigInteger, nullable=False),
+    Column("repeated_count", BigInteger, comment="values with a frequency above 1; NULL when insert-only"),
+    UniqueConstraint("schema_name", "table_name", "column_name"),
+)
+
+cluster = Table(
+    "cluster",
+    metadata,
+    Column("cluster_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("attribute_ids", ARRAY(Integer), nullable=False, comment="ascending"),
+    Column("value_count", BigInteger, nullable=False),
+    CheckConstraint("value_count > 0", name="value_count_positive"),
+    # Counts change with every batch, attribute_ids never: with room on the page these updates stay HOT.
+    postgresql_with={"fillfactor": "70"},
+)
+Index("ix_cluster_attribute_ids", cluster.c.attribute_ids, postgresql_using="gin")
+
+gen_rec = Table(
+    "gen_rec",
+    metadata,
+    Column("value_key", UUID(as_uuid=True), primary_key=True, comment="first 128 bits of SHA-256 of the canonical text"),
+    Column("value", Text, nullable=False, comment="canonical text, cut to at most 256 bytes"),
+    Column("cluster_id", BigInteger, nullable=False),
+    Column("attribute_ids", ARRAY(Integer), nullable=False, comment="ascending"),
+    Column("frequencies", ARRAY(BigInteger), comment="beside attribute_ids; 0 = not counted (insert-only); NULL = none counted"),
+    postgresql_partition_by="RANGE (value_key)",
+)
+Index("ix_gen_rec_cluster_id_value_key", gen_rec.c.cluster_id, gen_rec.c.value_key)
+
+state_version = Table(
+    "state_version",
+    metadata,
+    Column("version", BigInteger, primary_key=True, autoincrement=False, comment="dense: one more for each commit"),
+    Column("generation", Integer, nullable=False, comment="one more for each bootstrap"),
+    Column("kind", Text, nullable=False, comment="bootstrap or batch"),
+    Column("committed_at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
+    Column("source_name", Text, comment="of a bootstrap"),
+    Column("feed", Text, comment="of a batch"),
+    Column("records", BigInteger, nullable=False, server_default="0"),
+    Column("inserted", BigInteger, nullable=False, server_default="0"),
+    Column("updated", BigInteger, nullable=False, server_default="0"),
+    Column("deleted", BigInteger, nullable=False, server_default="0"),
+    Column("skipped", BigInteger, nullable=False, server_default="0"),
+    Column("dead", BigInteger, nullable=False, server_default="0"),
+    Column("newest_source_ms", BigInteger, comment="newest ts_ms of the batch's records"),
+)
+
+batch_position = Table(
+    "batch_position",
+    metadata,
+    Column("version", ForeignKey("state_version.version"), primary_key=True),
+    Column("feed", Text, primary_key=True),
+    Column("topic", Text, primary_key=True),
+    Column("partition", Integer, primary_key=True),
+    Column("first_offset", BigInteger, nullable=False, comment="where the batch began: the next_offset before it"),
+    Column("next_offset", BigInteger, nullable=False),
+)
+
+feed_position = Table(
+    "feed_position",
+    metadata,
+    Column("feed", Text, primary_key=True),
+    Column("topic", Text, primary_key=True),
+    Column("partition", Integer, primary_key=True),
+    Column("next_offset", BigInteger, nullable=False),
+    Column("source_position", JSONB, nullable=False, server_default=text("'{}'::jsonb")),
+    Column("version", BigInteger, nullable=False),
+)
+
+uind = Table(
+    "uind",
+    metadata,
+    Column("dependent_id", Integer, primary_key=True, autoincrement=False),
+    Column("referenced_id", Integer, primary_key=True, autoincrement=False),
+    Column("since_version", BigInteger, primary_key=True, autoincrement=False),
+    Column("until_version", BigInteger, comment="first version at which it no longer holds; NULL while it holds"),
+)
+Index("ix_uind_current", uind.c.dependent_id, uind.c.referenced_id, unique=True, postgresql_where=uind.c.until_version.is_(None))
+Index("ix_uind_referenced_id", uind.c.referenced_id)
+
+ind_transition = Table(
+    "ind_transition",
+    metadata,
+    Column("version", ForeignKey("state_version.version"), primary_key=True),
+    Column("dependent_id", Integer, primary_key=True, autoincrement=False),
+    Column("referenced_id", Integer, primary_key=True, autoincrement=False),
+    Column("kind", Text, nullable=False),
+    Column("witness_key", UUID(as_uuid=True), comment="one of the values that made or broke it"),
+    Column("witness_value", Text),
+    Column("cause_count", BigInteger, nullable=False, server_default="0", comment="how many values did"),
+    Column("position", JSONB, comment="topic, partition, offset of the batch's last record; NULL for a bootstrap"),
+    CheckConstraint("kind in ('appeared', 'broke')", name="kind_known"),
+)
+Index("ix_ind_transition_pair", ind_transition.c.dependent_id, ind_transition.c.referenced_id, ind_transition.c.version)
+
+dead_letter = Table(
+    "dead_letter",
+    metadata,
+    Column("dead_letter_id", BigInteger, Identity(), primary_key=True),
+    Column("feed", Text, nullable=False),
+    Column("topic", Text, nullable=False),
+    Column("partition", Integer, nullable=False),
+    Column("record_offset", BigInteger, nullable=False),
+    Column("error_class", Text, nullable=False),
+    Column("message", Text, nullable=False),
+    Column("record", Text, nullable=False, comment="as received; bytes that are no UTF-8 and NUL as \\xNN"),
+    Column("version", BigInteger, nullable=False),
+    Column("created_at", DateTime(timezone=True), nullable=False, server_default=now),
+    UniqueConstraint("feed", "topic", "partition", "record_offset"),
+)
+
+SCHEMA_REVISION = "0001"
+"""The Alembic revision that this code works with."""
+
+WRITER_LOCK = 0x73756273657464
+"""Session advisory lock (pg_advisory_lock) of the state's one writer: a consumer or a bootstrap's end."""

@@ -1,0 +1,1 @@
+"""Change feeds: where records come from, and the pure decoding of their envelopes."""

@@ -1,0 +1,1 @@
+"""What the service does, over the Protocols of ports.py."""

@@ -1,0 +1,1 @@
+"""Jobs for Spark: they stand above the service, and nothing imports them."""
