@@ -1,0 +1,278 @@
+"""The attribute clustering: the paper's examples, and the laws that any sequence of batches keeps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.core.clustering import (
+    Applied,
+    Clusters,
+    GenRec,
+    Underflow,
+    apply_deltas,
+    derive_inds,
+    extract,
+    merge,
+    occurrences,
+)
+
+A, B, C, D = 1, 2, 3, 4
+TABLE_1 = ["aafa", "bbea", "bcfc", "ddfc"]
+"""The running example of the paper, a tuple (A, B, C, D) a line."""
+
+Cells = Counter[tuple[int, bytes]]
+
+
+class State:
+    """Clusters and records together, as the store holds them."""
+
+    def __init__(self) -> None:
+        self.clusters = Clusters()
+        self.records: dict[bytes, GenRec] = {}
+
+    def take(self, applied: Applied) -> Applied:
+        for key, record in applied.records.items():
+            if record is None:
+                del self.records[key]
+            else:
+                self.records[key] = record
+        return applied
+
+    def insert(self, row: str) -> Applied:
+        return self.take(merge(self.clusters, self.records, cells_of(row)))
+
+    def delete(self, row: str) -> Applied:
+        return self.take(extract(self.clusters, self.records, cells_of(row)))
+
+    def apply(self, deltas: Mapping[bytes, Mapping[int, int]], uncounted: Iterable[int] = ()) -> Applied:
+        return self.take(apply_deltas(self.clusters, self.records, deltas, frozenset(uncounted)))
+
+    def clustering(self) -> set[frozenset[int]]:
+        return {frozenset(attributes) for _, attributes, _ in self.clusters}
+
+    def inds(self) -> set[tuple[int, int]]:
+        return pairs(derive_inds((attributes, count) for _, attributes, count in self.clusters))
+
+    def frequencies(self) -> dict[bytes, dict[int, int]]:
+        return {
+            key: dict(zip(self.clusters.attributes(record.cluster_id), record.frequencies, strict=True))
+            for key, record in self.records.items()
+        }
+
+
+def pairs(inds: Iterable[Iterable[int]]) -> set[tuple[int, int]]:
+    return {(int(a), int(b)) for a, b in inds}
+
+
+def cells_of(row: str) -> dict[bytes, dict[int, int]]:
+    """Give the attribute clustering of a tuple; a dot is no cell."""
+    return occurrences((attribute, value.encode()) for attribute, value in enumerate(row, A) if value != ".")
+
+
+def table_1() -> State:
+    state = State()
+    for row in TABLE_1:
+        state.insert(row)
+    return state
+
+
+def test_table_2_is_the_clustering_of_table_1_with_cluster_1_corrected() -> None:
+    state = table_1()
+    assert state.clustering() == {frozenset({A, B, D}), frozenset({A, B}), frozenset({B, D}), frozenset({C})}
+    assert state.frequencies() == {
+        b"a": {A: 1, B: 1, D: 2},
+        b"b": {A: 2, B: 1},
+        b"c": {B: 1, D: 2},
+        b"d": {A: 1, B: 1},
+        b"e": {C: 1},
+        b"f": {C: 3},
+    }
+    assert {attributes: count for _, attributes, count in state.clusters} == {
+        (A, B, D): 1,
+        (A, B): 2,
+        (B, D): 1,
+        (C,): 2,
+    }
+
+
+def test_example_1_1_a_delete_breaks_and_an_insert_makes_and_breaks() -> None:
+    assert table_1().inds() == {(A, B), (D, B)}
+    deleted = table_1()
+    deleted.delete("bbea")
+    assert deleted.inds() == {(D, B)}
+    inserted = table_1()
+    inserted.insert("ccee")
+    assert inserted.inds() == {(A, B), (B, A)}
+
+
+def test_example_4_3_the_attribute_clustering_of_a_tuple() -> None:
+    assert cells_of("ccee") == {b"c": {A: 1, B: 1}, b"e": {C: 1, D: 1}}
+
+
+def test_example_4_6_merge() -> None:
+    state = table_1()
+    state.insert("ccee")
+    assert state.clustering() == {frozenset({A, B, D}), frozenset({A, B}), frozenset({C, D}), frozenset({C})}
+
+
+def test_example_4_10_extract() -> None:
+    state = table_1()
+    state.delete("bbea")
+    expected = [{A, B, D}, {A, B}, {B, D}, {A}, {C}]
+    assert state.clustering() == {frozenset(cluster) for cluster in expected}
+
+
+def test_example_4_11_an_update_is_the_delete_and_the_insert_of_the_cells_that_differ() -> None:
+    by_cells, by_tuples = table_1(), table_1()
+    by_cells.delete(".c.c")
+    by_cells.insert(".g.g")
+    by_tuples.delete("bcfc")
+    by_tuples.insert("bgfg")
+    assert by_cells.frequencies() == by_tuples.frequencies()
+    assert by_cells.clustering() == by_tuples.clustering()
+
+
+def test_counters_follow_the_frequencies() -> None:
+    state = table_1()
+    applied = state.insert("bbbb")
+    assert applied.distinct == {C: 1, D: 1}
+    assert applied.repeated == {B: 1}
+    applied = state.delete("bbbb")
+    assert applied.distinct == {C: -1, D: -1}
+    assert applied.repeated == {B: -1}
+
+
+def test_taking_away_what_was_never_there_changes_nothing_and_names_the_cells() -> None:
+    state = table_1()
+    before = state.frequencies(), list(state.clusters)
+    with pytest.raises(Underflow) as underflow:
+        state.apply({b"a": {A: -2, C: 1}, b"x": {D: -1}, b"y": {A: 1}})
+    assert sorted(underflow.value.cells) == [(b"a", A, 1), (b"x", D, 1)]
+    assert (state.frequencies(), list(state.clusters)) == before
+
+
+def test_an_insert_only_attribute_has_members_and_no_frequencies() -> None:
+    state = State()
+    applied = state.apply({b"a": {A: 3, B: 1}}, uncounted={A})
+    assert state.frequencies() == {b"a": {A: 0, B: 1}}
+    assert applied.distinct == {A: 1, B: 1}
+    assert applied.repeated == {}
+    assert state.apply({b"a": {A: 2}}, uncounted={A}).records == {}, "a known member changes nothing"
+
+
+def test_a_cluster_without_values_goes_and_its_id_is_not_given_again() -> None:
+    state = State()
+    state.insert("a...")
+    (first,) = [cluster_id for cluster_id, _, _ in state.clusters]
+    applied = state.delete("a...")
+    assert applied.dropped == [first]
+    assert len(state.clusters) == 0
+    state.insert("a...")
+    assert [cluster_id for cluster_id, _, _ in state.clusters] == [first + 1]
+
+
+cell = st.tuples(st.integers(1, 6), st.sampled_from([b"p", b"q", b"r", b"s", b"t"]))
+tuples = st.lists(cell, max_size=8)
+
+
+def as_deltas(cells: Cells) -> dict[bytes, dict[int, int]]:
+    deltas: dict[bytes, dict[int, int]] = {}
+    for (attribute, key), difference in cells.items():
+        if difference:
+            deltas.setdefault(key, {})[attribute] = difference
+    return deltas
+
+
+def brute_force(cells: Cells) -> tuple[dict[frozenset[int], int], set[tuple[int, int]]]:
+    """Recompute clusters with their counts, and INDs, from the cells alone by set inclusion."""
+    values: dict[int, set[bytes]] = {}
+    for (attribute, key), count in cells.items():
+        if count > 0:
+            values.setdefault(attribute, set()).add(key)
+    clusters = Counter(
+        frozenset(a for a, known in values.items() if key in known) for key in set().union(*values.values())
+    )
+    return dict(clusters), {(a, b) for a in values for b in values if a != b and values[a] <= values[b]}
+
+
+def check(state: State, cells: Cells) -> None:
+    clusters, inds = brute_force(cells)
+    assert {frozenset(attributes): count for _, attributes, count in state.clusters} == clusters
+    assert state.inds() == inds
+    assert {(a, key): n for key, found in state.frequencies().items() for a, n in found.items()} == +cells
+
+
+@given(tuples, tuples)
+def test_merge_then_extract_is_the_identity(
+    present: list[tuple[int, bytes]], inserted: list[tuple[int, bytes]]
+) -> None:
+    state = State()
+    state.take(merge(state.clusters, state.records, occurrences(present)))
+    before = state.frequencies(), {attributes: count for _, attributes, count in state.clusters}
+    state.take(merge(state.clusters, state.records, occurrences(inserted)))
+    state.take(extract(state.clusters, state.records, occurrences(inserted)))
+    assert (state.frequencies(), {attributes: count for _, attributes, count in state.clusters}) == before
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[list[tuple[int, list[tuple[int, bytes]]]]]:
+    """Draw batches of (+1 or -1, tuple), deleting only tuples that are there."""
+    present: list[list[tuple[int, bytes]]] = []
+    batches = []
+    for _ in range(draw(st.integers(1, 5))):
+        batch = []
+        for _ in range(draw(st.integers(0, 5))):
+            if present and draw(st.booleans()):
+                batch.append((-1, present.pop(draw(st.integers(0, len(present) - 1)))))
+            else:
+                row = draw(tuples)
+                present.append(row)
+                batch.append((1, row))
+        batches.append(batch)
+    return batches
+
+
+def netted(batch: Iterable[tuple[int, list[tuple[int, bytes]]]]) -> Cells:
+    cells: Cells = Counter()
+    for sign, row in batch:
+        for place in row:
+            cells[place] += sign
+    return cells
+
+
+@given(histories())
+def test_any_sequence_of_batches_equals_recomputing(history: list[list[tuple[int, list[tuple[int, bytes]]]]]) -> None:
+    state, cells = State(), Counter()
+    for batch in history:
+        change = netted(batch)
+        state.apply(as_deltas(change))
+        cells.update(change)
+        check(state, cells)
+
+
+@given(histories())
+def test_a_netted_batch_equals_its_tuples_one_by_one(history: list[list[tuple[int, list[tuple[int, bytes]]]]]) -> None:
+    by_batch, by_tuple = State(), State()
+    for batch in history:
+        by_batch.apply(as_deltas(netted(batch)))
+        for sign, row in batch:
+            by_tuple.take((merge if sign > 0 else extract)(by_tuple.clusters, by_tuple.records, occurrences(row)))
+        assert by_batch.frequencies() == by_tuple.frequencies()
+        assert by_batch.clustering() == by_tuple.clustering()
+
+
+@given(histories(), st.randoms(use_true_random=False))
+def test_the_order_inside_a_batch_does_not_matter(history: list, random) -> None:  # type: ignore[no-untyped-def,type-arg]
+    straight, shuffled = State(), State()
+    for batch in history:
+        straight.apply(as_deltas(netted(batch)))
+        deltas = list(as_deltas(netted(batch)).items())
+        random.shuffle(deltas)
+        shuffled.apply({key: dict(sorted(delta.items(), key=lambda _: random.random())) for key, delta in deltas})
+        assert straight.frequencies() == shuffled.frequencies()
+        assert straight.clustering() == shuffled.clustering()

@@ -1,0 +1,95 @@
+"""The overlap matrix, dense and sparse: exact coefficients, and transitions with their causes."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+
+from service.core.model import Transition, TransitionKind
+from service.core.overlap import DenseOverlap, Overlap, SparseOverlap, coefficient, make_overlap
+from tests.unit.test_clustering import A, B, C, D, State, as_deltas, brute_force, histories, netted, pairs, table_1
+
+KINDS = pytest.mark.parametrize("dense_limit", [3000, 0], ids=["dense", "sparse"])
+
+
+def matrix_of(state: State, dense_limit: int, size: int = 8) -> Overlap:
+    matrix = make_overlap(size, [(attributes, count) for _, attributes, count in state.clusters], dense_limit)
+    assert isinstance(matrix, DenseOverlap if dense_limit else SparseOverlap)
+    return matrix
+
+
+@KINDS
+def test_coefficients_of_table_1(dense_limit: int) -> None:
+    matrix = matrix_of(table_1(), dense_limit)
+    assert pairs(matrix.inds()) == {(A, B), (D, B)}
+    assert coefficient(matrix, A, B) == 1
+    assert coefficient(matrix, B, A) == 3 / 4
+    assert coefficient(matrix, C, A) == 0
+    assert coefficient(matrix, 7, A) is None, "an attribute without values has no coefficient"
+
+
+@KINDS
+def test_example_1_1_as_transitions_with_the_values_that_caused_them(dense_limit: int) -> None:
+    state = table_1()
+    matrix = matrix_of(state, dense_limit)
+    assert matrix.apply(state.delete("bbea").moves) == [Transition(TransitionKind.BROKE, A, B, b"b", 1)]
+    state.insert("bbea")
+    state = table_1()
+    matrix = matrix_of(state, dense_limit)
+    assert matrix.apply(state.insert("ccee").moves) == [
+        Transition(TransitionKind.APPEARED, B, A, b"c", 1),
+        Transition(TransitionKind.BROKE, D, B, b"e", 1),
+    ]
+
+
+@KINDS
+def test_an_attribute_that_gets_its_first_or_loses_its_last_value(dense_limit: int) -> None:
+    state = State()
+    state.insert(".a..")
+    matrix = matrix_of(state, dense_limit)
+    assert matrix.apply(state.insert("a...").moves) == [
+        Transition(TransitionKind.APPEARED, A, B, b"a", 1),
+        Transition(TransitionKind.APPEARED, B, A, b"a", 1),
+    ]
+    assert matrix.apply(state.delete("a...").moves) == [
+        Transition(TransitionKind.BROKE, A, B, b"a", 1),
+        Transition(TransitionKind.BROKE, B, A, b"a", 1),
+    ]
+    assert matrix.apply([]) == []
+
+
+@KINDS
+@settings(max_examples=60)
+@given(history=histories())
+def test_after_every_batch_all_equals_recomputing(dense_limit: int, history: list) -> None:  # type: ignore[type-arg]
+    state, cells = State(), Counter()
+    matrix = matrix_of(state, dense_limit)
+    known: set[tuple[int, int]] = set()
+    for batch in history:
+        values_before = {a: {k for (b, k), n in cells.items() if b == a and n > 0} for a in range(8)}
+        change = netted(batch)
+        transitions = matrix.apply(state.apply(as_deltas(change)).moves)
+        cells.update(change)
+        _, inds = brute_force(cells)
+        values = {a: {k for (b, k), n in cells.items() if b == a and n > 0} for a in range(8)}
+        for a in range(8):
+            for b in range(8):
+                assert matrix.overlap(a, b) == len(values[a] & values[b])
+        assert pairs(matrix.inds()) == inds
+        kinds = {(t.dependent_id, t.referenced_id): t.kind for t in transitions}
+        assert kinds == {
+            **dict.fromkeys(inds - known, TransitionKind.APPEARED),
+            **dict.fromkeys(known - inds, TransitionKind.BROKE),
+        }
+        for t in transitions:
+            a, b = t.dependent_id, t.referenced_id
+            against_before, against = values_before[a] - values_before[b], values[a] - values[b]
+            if t.kind is TransitionKind.BROKE:
+                cause = against - against_before or values_before[a] - values[a]
+            else:
+                cause = against_before - against or values[a] - values_before[a]
+            assert t.witness in cause
+            assert t.cause_count == len(cause)
+        known = inds
