@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from service.core.errors import RecordError
+
 
 class AttributeName(NamedTuple):
     """Name one column of one table; `str()` gives `schema.table.column`."""
@@ -78,6 +80,17 @@ class FeedPosition(NamedTuple):
     offset: int
 
 
+class RawRecord(NamedTuple):
+    """Hold one record of a feed as received; `timestamp_ms` is 0 where the feed has no time of its own."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+
+
 Row = tuple[str | None, ...]
 """Canonical texts of a row's cells, in the order of its table's attributes; None is NULL."""
 
@@ -96,6 +109,21 @@ class RowChange:
     after: Row | None
     position: FeedPosition
     source_position: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Say why a record of a feed changes no row (a tombstone, a heartbeat, a transaction's end, ...)."""
+
+    position: FeedPosition
+    reason: str
+
+
+class BadRecord(NamedTuple):
+    """Keep a record that cannot be applied, with the error that says why."""
+
+    record: RawRecord
+    error: RecordError
 
 
 class TransitionKind(StrEnum):
