@@ -1,0 +1,110 @@
+"""Own the schema's version: bring a database to the revision that this code works with, or say what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.util.exc import CommandError
+from sqlalchemy import URL, Connection, Engine, create_engine, make_url, text
+from sqlalchemy.exc import OperationalError
+
+from service.core.errors import StateError
+from service.store.tables import SCHEMA_REVISION
+
+MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"
+"""Beside `service`, in a checkout as in an installed package."""
+
+MIGRATION_LOCK = 0x6D696772617465
+"""Transaction advisory lock: of two processes that migrate at once, the second waits and finds the work done."""
+
+LOCK_TIMEOUT = "30s"
+"""How long a migration waits for a table that others use, before it gives up and leaves everything as it was."""
+
+Database = Engine | Connection | URL | str
+
+
+def upgrade(database: Database, revision: str = SCHEMA_REVISION) -> None:
+    """Bring `database` up to `revision`, in one transaction: all of it or nothing.
+
+    A `Connection` is used as it is, within its transaction, and not committed. Raises StateError when the
+    database is not there, is of a revision that this code does not know, or its tables stay locked by others.
+    """
+    _migrate(database, command.upgrade, revision)
+
+
+def downgrade(database: Database, revision: str = "base") -> None:
+    """Take `database` back to `revision`; `base` drops the whole state. Guarantees and errors as for `upgrade`."""
+    _migrate(database, command.downgrade, revision)
+
+
+def found_revision(database: Database) -> str | None:
+    """Read the revision that `database` is at; None where no state was ever made."""
+    with _connection(database) as connection:
+        return MigrationContext.configure(connection).get_current_revision()
+
+
+def require_current(database: Database) -> None:
+    """Raise StateError unless `database` is at the revision that this code works with."""
+    with _connection(database) as connection:
+        found = MigrationContext.configure(connection).get_current_revision()
+        if found != SCHEMA_REVISION:
+            raise _wrong_revision(connection, found)
+
+
+def _migrate(database: Database, step: Callable[[Config, str], None], revision: str) -> None:
+    config = Config()
+    # Alembic interpolates its options, and a folder's name may hold a percent sign.
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    with _connection(database) as connection:
+        connection.execute(text("select pg_advisory_xact_lock(:lock)"), {"lock": MIGRATION_LOCK})
+        connection.execute(text(f"set local lock_timeout = '{LOCK_TIMEOUT}'"))
+        config.attributes["connection"] = connection
+        try:
+            step(config, revision)
+        except CommandError as error:
+            found = MigrationContext.configure(connection).get_current_revision()
+            raise _wrong_revision(connection, found) from error
+        connection.execute(text("set local lock_timeout = default"))
+
+
+@contextmanager
+def _connection(database: Database) -> Iterator[Connection]:
+    """Give a connection in a transaction that commits at the end, unless it is the caller's own."""
+    if isinstance(database, Connection):
+        yield database
+        return
+    if isinstance(database, Engine):
+        engine, ours = database, False
+    else:
+        engine, ours = create_engine(make_url(database).set(drivername="postgresql+psycopg2")), True
+    try:
+        with engine.begin() as connection:
+            yield connection
+    except OperationalError as error:
+        raise StateError(
+            f"the state's database {engine.url.render_as_string(hide_password=True)} cannot be used: "
+            f"{' '.join(str(error.orig).split())}; nothing was changed. "
+            "Check that it runs and that SUBSETD_DATABASE_URL names it"
+        ) from error
+    finally:
+        if ours:
+            engine.dispose()
+
+
+def _wrong_revision(connection: Connection, found: str | None) -> StateError:
+    place = connection.engine.url.render_as_string(hide_password=True)
+    known = {path.name.split("_")[0] for path in (MIGRATIONS / "versions").glob("*.py")}
+    if found is None:
+        way_out = "it holds no state yet: `subsetd bootstrap` or `subsetd run` makes it"
+    elif found in known:
+        way_out = "start `subsetd run` once, which migrates it"
+    else:
+        way_out = (
+            "it was made by another release of subsetd: use that one, or set SUBSETD_DATABASE_URL to another database"
+        )
+    return StateError(f"{place} is at schema revision {found or 'none'}, expected {SCHEMA_REVISION}; {way_out}")

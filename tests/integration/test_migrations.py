@@ -1,0 +1,149 @@
+"""The migrations and the models tell the same story, and the story can be told backwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Connection, NullPool, create_engine, make_url, text
+
+from service.core.errors import StateError
+from service.store import migrate
+from service.store.tables import SCHEMA_REVISION, metadata
+
+# What Postgres itself says of a schema; Alembic's comparison leaves checks, partitioning, storage and identities out.
+DESCRIPTION = """
+select 'relation', c.relname, c.relkind::text, c.reloptions::text, pg_get_partkeydef(c.oid), obj_description(c.oid)
+  from pg_class c where c.relnamespace = 'public'::regnamespace and c.relname <> 'alembic_version'
+   and c.relname <> 'alembic_version_pkc'
+union all
+select 'column', a.attrelid::regclass || '.' || a.attname, format_type(a.atttypid, a.atttypmod) || a.attnum,
+       a.attnotnull::text || a.attidentity::text, pg_get_expr(d.adbin, d.adrelid),
+       col_description(a.attrelid, a.attnum)
+  from pg_attribute a join pg_class c on c.oid = a.attrelid
+       left join pg_attrdef d on (d.adrelid, d.adnum) = (a.attrelid, a.attnum)
+ where c.relnamespace = 'public'::regnamespace and c.relkind in ('r', 'p') and a.attnum > 0
+   and c.relname <> 'alembic_version'
+union all
+select 'constraint', conrelid::regclass || '.' || conname, contype::text, pg_get_constraintdef(oid), null, null
+  from pg_constraint where connamespace = 'public'::regnamespace and conrelid <> 'alembic_version'::regclass
+union all
+select 'index', indexrelid::regclass::text, pg_get_indexdef(indexrelid), null, null, null
+  from pg_index join pg_class c on c.oid = indrelid
+ where c.relnamespace = 'public'::regnamespace and c.relname <> 'alembic_version'
+order by 1, 2
+"""
+
+
+@contextmanager
+def connection_to(url: str) -> Iterator[Connection]:
+    engine = create_engine(make_url(url).set(drivername="postgresql+psycopg2"), poolclass=NullPool)
+    with engine.begin() as connection:
+        yield connection
+
+
+def tables_of(url: str) -> set[str]:
+    with connection_to(url) as connection:
+        found = connection.execute(text("select tablename from pg_tables where schemaname = 'public'"))
+        return set(found.scalars()) - {"alembic_version"}
+
+
+def description_of(connection: Connection) -> list[tuple[str | None, ...]]:
+    return [tuple(row) for row in connection.execute(text(DESCRIPTION))]
+
+
+def test_up_down_and_up_again_leaves_the_same_schema(empty_database_url: str) -> None:
+    migrate.upgrade(empty_database_url)
+    with connection_to(empty_database_url) as connection:
+        first = description_of(connection)
+    assert tables_of(empty_database_url) == set(metadata.tables)
+
+    migrate.downgrade(empty_database_url)
+    assert tables_of(empty_database_url) == set()
+
+    migrate.upgrade(empty_database_url)
+    with connection_to(empty_database_url) as connection:
+        assert description_of(connection) == first
+
+
+def test_a_second_upgrade_changes_nothing(database_url: str) -> None:
+    migrate.upgrade(database_url)
+    assert migrate.found_revision(database_url) == SCHEMA_REVISION
+
+
+def test_alembic_finds_no_difference_between_models_and_migrations(database_url: str) -> None:
+    with connection_to(database_url) as connection:
+        # The partitions of gen_rec are the bootstrap's: one set for each generation.
+        connection.execute(text("create table gen_rec_1_0 partition of gen_rec default"))
+        context = MigrationContext.configure(
+            connection,
+            opts={
+                "compare_type": True,
+                "compare_server_default": True,
+                "include_object": lambda _, name, kind, __, ___: kind != "table" or not name.startswith("gen_rec_"),
+            },
+        )
+        assert compare_metadata(context, metadata) == []
+
+
+def test_postgres_describes_models_and_migrations_alike(database_url: str, empty_database_url: str) -> None:
+    """Checks, comments, fillfactor, partitioning, identities, defaults and the order of columns included."""
+    with connection_to(empty_database_url) as connection:
+        connection.execute(text("create table alembic_version (version_num varchar(32))"))
+        metadata.create_all(connection)
+        modelled = description_of(connection)
+    with connection_to(database_url) as connection:
+        migrated = description_of(connection)
+    assert ("relation", "gen_rec", "p", None, "RANGE (value_key)", None) in migrated
+    assert ("relation", "cluster", "r", "{fillfactor=70}", None, None) in migrated
+    assert migrated == modelled
+
+
+def test_a_caller_may_migrate_in_a_transaction_of_its_own(empty_database_url: str) -> None:
+    with connection_to(empty_database_url) as connection:
+        migrate.upgrade(connection)
+        connection.rollback()
+    assert tables_of(empty_database_url) == set()
+
+
+def test_a_migration_that_fails_half_way_leaves_nothing(empty_database_url: str) -> None:
+    with connection_to(empty_database_url) as connection:
+        connection.execute(text("create table dead_letter (of_somebody_else integer)"))
+    with pytest.raises(Exception, match='"dead_letter" already exists'):
+        migrate.upgrade(empty_database_url)
+    assert tables_of(empty_database_url) == {"dead_letter"}
+
+
+@pytest.mark.parametrize(
+    ("found", "way_out"),
+    [
+        (
+            None,
+            "is at schema revision none, expected 0001; it holds no state yet: `subsetd bootstrap` or `subsetd run`",
+        ),
+        ("9999", "is at schema revision 9999, expected 0001; it was made by another release of subsetd: use that one"),
+    ],
+)
+def test_another_revision_is_refused_with_the_way_out(empty_database_url: str, found: str | None, way_out: str) -> None:
+    if found is not None:
+        with connection_to(empty_database_url) as connection:
+            connection.execute(text("create table alembic_version (version_num varchar(32) primary key)"))
+            connection.execute(text("insert into alembic_version values (:found)"), {"found": found})
+        with pytest.raises(StateError, match=way_out):
+            migrate.upgrade(empty_database_url)
+    with pytest.raises(StateError, match=way_out):
+        migrate.require_current(empty_database_url)
+    assert migrate.found_revision(empty_database_url) == found
+
+
+def test_the_revision_of_this_code_is_accepted(database_url: str) -> None:
+    migrate.require_current(database_url)
+
+
+def test_a_database_that_is_not_there_is_named_without_its_password() -> None:
+    with pytest.raises(StateError, match=r"postgres:\*\*\*@127\.0\.0\.1:1/nowhere.*SUBSETD_DATABASE_URL") as caught:
+        migrate.require_current("postgresql://postgres:secret@127.0.0.1:1/nowhere")
+    assert "secret" not in str(caught.value)

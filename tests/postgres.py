@@ -1,0 +1,64 @@
+"""Own the tests' databases: one throw-away server a session, one database a test, cloned from a migrated template."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg2
+import pytest
+
+from service.store import migrate
+from service.store.embedded import EmbeddedPostgres
+
+TEMPLATE = "subsetd_template"
+_numbers = itertools.count(1)
+
+
+def administer(server: EmbeddedPostgres, statement: str) -> None:
+    """Run one statement outside a transaction, as CREATE and DROP DATABASE want it."""
+    connection = psycopg2.connect(server.url)
+    try:
+        connection.autocommit = True
+        with connection.cursor() as cursor:
+            cursor.execute(statement)
+    finally:
+        connection.close()
+
+
+@contextmanager
+def fresh_database(server: EmbeddedPostgres, template: str) -> Iterator[str]:
+    """Give the address (`postgresql://...`) of a new copy of `template`; drop it at the end, whoever is still in it."""
+    name = f"test_{next(_numbers)}"
+    administer(server, f"create database {name} template {template}")
+    try:
+        yield server.url_of(name)
+    finally:
+        administer(server, f"drop database {name} with (force)")
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[EmbeddedPostgres]:
+    """Run one real Postgres for the whole session; nothing of it is synced to disk or kept."""
+    folder = Path(tempfile.mkdtemp(prefix="subsetd-test-"))
+    with EmbeddedPostgres(folder, throw_away=True) as server:
+        administer(server, f"create database {TEMPLATE}")
+        migrate.upgrade(server.url_of(TEMPLATE))
+        yield server
+
+
+@pytest.fixture
+def database_url(postgres_server: EmbeddedPostgres) -> Iterator[str]:
+    """Give a fresh, migrated database of this test alone."""
+    with fresh_database(postgres_server, TEMPLATE) as url:
+        yield url
+
+
+@pytest.fixture
+def empty_database_url(postgres_server: EmbeddedPostgres) -> Iterator[str]:
+    """Give a fresh database of this test alone, without any table."""
+    with fresh_database(postgres_server, "template0") as url:
+        yield url
