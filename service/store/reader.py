@@ -1,0 +1,388 @@
+"""Own the reading side of the state: the SQL behind `StateReader`, one transaction for one answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Row, text
+from sqlalchemy.exc import ProgrammingError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from service.core.errors import StateError
+from service.core.model import AttributeName, TransitionKind
+from service.store.database import LostConnectionError, place
+from service.usecases.answers import (
+    AttributeFilter,
+    AttributeInfo,
+    AttributeRef,
+    ClusterInfo,
+    DeadLetterInfo,
+    Key,
+    MissingValue,
+    PositionInfo,
+    SourceInfo,
+    StateCounts,
+    StateHead,
+    TransitionFilter,
+    TransitionInfo,
+    UindInfo,
+    VersionPoint,
+)
+
+RECORD_LIMIT = 4096
+"""Characters of a dead letter's record (and message) that a list shows; a record may hold a cell of 10 MB."""
+
+HEAD = """
+select version, generation, kind, committed_at, newest_source_ms,
+       (select min(version) from state_version) as first_version
+from state_version order by version desc limit 1
+"""
+
+SOURCES = """
+select s.name, s.kind, s.location, s.insert_only, s.bootstrapped_version, s.bootstrapped_at,
+       count(distinct (a.schema_name, a.table_name)) filter (where a.attribute_id is not null) as table_count,
+       count(a.attribute_id) as attribute_count
+from source s left join attribute a using (source_id)
+group by s.source_id order by s.name collate "C"
+"""
+
+POSITIONS = """
+select feed, topic, partition, next_offset, source_position, version
+from feed_position order by feed collate "C", topic collate "C", partition
+"""
+
+COUNTS = """
+select (select count(distinct (schema_name, table_name)) from attribute) as tables,
+       (select count(*) from attribute) as attributes,
+       c.clusters, c.values,
+       (select count(*) from uind where until_version is null) as uinds,
+       (select count(*) from dead_letter) as dead_letters
+from (select count(*) as clusters, coalesce(sum(value_count), 0)::bigint as values from cluster) c
+"""
+
+ATTRIBUTES = """
+select a.attribute_id, a.schema_name, a.table_name, a.column_name, s.name as source, a.ordinal, a.data_type,
+       s.insert_only, a.row_count, a.null_count, a.distinct_count, a.repeated_count, s.bootstrapped_version
+from attribute a join source s using (source_id)
+where {where}
+order by a.schema_name collate "C", a.table_name collate "C", a.ordinal, a.attribute_id limit :limit
+"""
+
+UINDS = """
+select u.since_version, u.until_version, v.committed_at as since_at,
+       u.dependent_id, d.schema_name as d_schema, d.table_name as d_table, d.column_name as d_column,
+       u.referenced_id, r.schema_name as r_schema, r.table_name as r_table, r.column_name as r_column
+from uind u
+join attribute d on d.attribute_id = u.dependent_id
+join attribute r on r.attribute_id = u.referenced_id
+left join state_version v on v.version = u.since_version
+where {where} order by u.dependent_id, u.referenced_id limit :limit
+"""
+
+TRANSITIONS = """
+select t.version, v.committed_at, t.kind, t.witness_key, t.witness_value, t.cause_count, t.position,
+       t.dependent_id, d.schema_name as d_schema, d.table_name as d_table, d.column_name as d_column,
+       t.referenced_id, r.schema_name as r_schema, r.table_name as r_table, r.column_name as r_column
+from ind_transition t
+join attribute d on d.attribute_id = t.dependent_id
+join attribute r on r.attribute_id = t.referenced_id
+left join state_version v on v.version = t.version
+where {where} order by t.version {way}, t.dependent_id {way}, t.referenced_id {way} limit :limit
+"""
+
+# The GIN index finds the clusters that hold both attributes.
+OVERLAP = "select coalesce(sum(value_count), 0)::bigint from cluster where attribute_ids @> :both"
+
+OVERLAPS = """
+select other, sum(value_count)::bigint
+from cluster, unnest(attribute_ids) as other
+where attribute_ids @> :one and other <> :attribute_id
+group by other
+"""
+
+# As many clusters as a page can need, by their complete counts; then each one's records in the order of its
+# index. The clusters' number is bounded by the page's, because no cluster is empty.
+MISSING_VALUES = """
+with lacking as (
+    select cluster_id, value_count from cluster
+    where attribute_ids @> :dependent and not attribute_ids @> :referenced and cluster_id >= :cluster_id
+), needed as materialized (
+    select cluster_id from (
+        select cluster_id, coalesce(sum(value_count) filter (where cluster_id > :cluster_id)
+            over (order by cluster_id rows between unbounded preceding and 1 preceding), 0) as before
+        from lacking
+    ) counted where before < :limit
+)
+select g.value, g.value_key, n.cluster_id,
+       encode(substring(sha256(convert_to(g.value, 'UTF8')) for 16), 'hex')::uuid <> g.value_key as is_cut,
+       nullif(g.frequencies[array_position(g.attribute_ids, :dependent_id)], 0) as occurrences
+from needed n cross join lateral (
+    select value, value_key, attribute_ids, frequencies from gen_rec
+    where cluster_id = n.cluster_id
+      and value_key >= case when n.cluster_id = :cluster_id then cast(:value_key as uuid) else cast(:lowest as uuid) end
+      and value_key is distinct from cast(:value_key as uuid)
+    order by value_key limit :limit
+) g
+order by n.cluster_id, g.value_key limit :limit
+"""
+
+DEAD_LETTERS = """
+select dead_letter_id, feed, topic, partition, record_offset, error_class, left(message, :cut) as message,
+       left(record, :cut) as record, length(record) > :cut as is_cut, version, created_at
+from dead_letter where {where} order by dead_letter_id limit :limit
+"""
+
+
+class PostgresStateReader:
+    """Answer from Postgres; every snapshot is one REPEATABLE READ, READ ONLY transaction."""
+
+    def __init__(self, engine: Engine) -> None:
+        """Read through this engine; give it a statement timeout, which bounds every query."""
+        self._place = place(engine.url)
+        self._engine = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+
+    @contextmanager
+    def snapshot(self, *, with_values: bool = False) -> Iterator[PostgresSnapshot]:
+        """Open a snapshot of the newest version, `with_values` when generator records will be read.
+
+        A pooled connection that a restart of the server cut is replaced once. Raises `StateError`.
+        """
+        try:
+            connection, head = self._begin(with_values)
+        except LostConnectionError:
+            connection, head = self._begin(with_values)
+        with connection:
+            yield PostgresSnapshot(connection, head)
+
+    def _begin(self, with_values: bool) -> tuple[Connection, StateHead]:
+        try:
+            connection = self._engine.connect()
+        except PoolTimeoutError as error:
+            raise StateError(f"All connections to {self._place} are in use; try again later.") from error
+        try:
+            if with_values:
+                # A bootstrap swaps partitions, which snapshots do not hide. The lock is taken before the
+                # snapshot (LOCK takes none), so that what is read afterwards is of one generation.
+                connection.execute(text("lock table gen_rec in access share mode"))
+            row = connection.execute(text(HEAD)).one_or_none()
+        except ProgrammingError as error:
+            connection.close()
+            if getattr(error.orig, "pgcode", None) != "42P01":
+                raise
+            raise StateError(
+                f"The {self._place} holds no state of subsetd; "
+                "run `subsetd bootstrap`, or correct SUBSETD_DATABASE_URL."
+            ) from error
+        except BaseException:
+            connection.close()
+            raise
+        if row is None:
+            return connection, StateHead(0, 0, 0, None, None, None)
+        return connection, StateHead(**row._mapping)
+
+
+class PostgresSnapshot:
+    """Read one version; see `StateSnapshot` for what each method gives."""
+
+    def __init__(self, connection: Connection, head: StateHead) -> None:
+        self._connection = connection
+        self.head = head
+
+    def sources(self) -> list[SourceInfo]:
+        """List the sources by name."""
+        return [SourceInfo(**row._mapping) for row in self._rows(SOURCES)]
+
+    def positions(self) -> list[PositionInfo]:
+        """List the feeds' positions by feed, topic, partition."""
+        return [PositionInfo(**row._mapping) for row in self._rows(POSITIONS)]
+
+    def counts(self) -> StateCounts:
+        """Count what the state holds."""
+        return StateCounts(**self._rows(COUNTS)[0]._mapping)
+
+    def version_point(self, version: int) -> VersionPoint:
+        """Give the time of a version."""
+        rows = self._rows("select committed_at from state_version where version = :version", version=version)
+        return VersionPoint(version, rows[0].committed_at if rows else None)
+
+    def attributes(self, chosen: AttributeFilter, after: Key | None, limit: int) -> list[AttributeInfo]:
+        """List attributes by (schema, table, ordinal, attribute_id)."""
+        where, values = _chosen("a", chosen)
+        if after is not None:
+            where.append(
+                '(a.schema_name collate "C", a.table_name collate "C", a.ordinal, a.attribute_id)'
+                " > (:after_schema, :after_table, :after_ordinal, :after_id)"
+            )
+            values |= dict(zip(("after_schema", "after_table", "after_ordinal", "after_id"), after, strict=True))
+        return [_attribute(row) for row in self._rows(ATTRIBUTES, where, limit=limit, **values)]
+
+    def attributes_named(self, full_name: str) -> list[AttributeInfo]:
+        """Find the attributes whose `schema.table.column` is exactly this text."""
+        where = [f"{_full_name('a')} = :full_name"]
+        return [_attribute(row) for row in self._rows(ATTRIBUTES, where, full_name=full_name, limit=10)]
+
+    def attribute(self, attribute_id: int) -> AttributeInfo | None:
+        """Find an attribute by its id."""
+        found = self.attributes(AttributeFilter(attribute_id=attribute_id), None, 1)
+        return found[0] if found else None
+
+    def references(self, attribute_ids: Iterable[int]) -> dict[int, AttributeRef]:
+        """Give the names of these attributes, by id."""
+        rows = self._rows(
+            "select attribute_id, schema_name, table_name, column_name from attribute where attribute_id = any(:ids)",
+            ids=sorted(attribute_ids),
+        )
+        return {row[0]: AttributeRef(row[0], AttributeName(row[1], row[2], row[3])) for row in rows}
+
+    def clusters(self, attribute_id: int | None, after: Key | None, limit: int) -> list[ClusterInfo]:
+        """List clusters, those with one attribute or all, by (cluster_id)."""
+        where = ["cluster_id > :after"]
+        if attribute_id is not None:
+            where.append("attribute_ids @> :one")
+        rows = self._rows(
+            "select cluster_id, attribute_ids, value_count from cluster where {where} order by cluster_id limit :limit",
+            where,
+            after=after[0] if after else -1,
+            one=[attribute_id],
+            limit=limit,
+        )
+        return [ClusterInfo(**row._mapping) for row in rows]
+
+    def uinds(
+        self,
+        dependent: AttributeFilter,
+        referenced: AttributeFilter,
+        as_of: int | None,
+        *,
+        after: Key | None,
+        limit: int,
+    ) -> list[UindInfo]:
+        """List the INDs that held at version `as_of` (None: now) by (dependent_id, referenced_id)."""
+        where, values = _chosen_pair(dependent, referenced)
+        if as_of is None:
+            where.append("u.until_version is null")
+        else:
+            where.append("u.since_version <= :as_of and (u.until_version is null or u.until_version > :as_of)")
+            values["as_of"] = as_of
+        if after is not None:
+            where.append("(u.dependent_id, u.referenced_id) > (:after_dependent, :after_referenced)")
+            values |= dict(zip(("after_dependent", "after_referenced"), after, strict=True))
+        return [
+            UindInfo(*_pair(row), VersionPoint(row.since_version, row.since_at), row.until_version)
+            for row in self._rows(UINDS, where, limit=limit, **values)
+        ]
+
+    def overlap(self, first_id: int, second_id: int) -> int:
+        """Count the values that two attributes share."""
+        return int(self._rows(OVERLAP, both=[first_id, second_id])[0][0])
+
+    def overlaps(self, attribute_id: int) -> list[tuple[int, int]]:
+        """Give (other attribute's id, number of shared values) for all that share one."""
+        rows = self._rows(OVERLAPS, one=[attribute_id], attribute_id=attribute_id)
+        return [(row[0], row[1]) for row in rows]
+
+    def missing_values(
+        self, dependent_id: int, referenced_id: int, after: Key | None, limit: int
+    ) -> list[MissingValue]:
+        """List values of one attribute that another lacks by (cluster_id, value_key)."""
+        cluster_id, value_key = (after[0], after[1]) if after else (-1, None)
+        rows = self._rows(
+            MISSING_VALUES,
+            dependent=[dependent_id],
+            referenced=[referenced_id],
+            dependent_id=dependent_id,
+            cluster_id=cluster_id,
+            value_key=value_key,
+            lowest="00000000-0000-0000-0000-000000000000",
+            limit=limit,
+        )
+        return [MissingValue(**row._mapping) for row in rows]
+
+    def transitions(self, chosen: TransitionFilter, after: Key | None, limit: int) -> list[TransitionInfo]:
+        """List transitions by (version, dependent_id, referenced_id), or the reverse of it."""
+        where, values = _chosen_pair(chosen.dependent, chosen.referenced)
+        where.append("t.version > :since")
+        values["since"] = chosen.since
+        if chosen.kind is not None:
+            where.append("t.kind = :kind")
+            values["kind"] = chosen.kind.value
+        if after is not None:
+            sign = "<" if chosen.newest_first else ">"
+            where.append(
+                f"(t.version, t.dependent_id, t.referenced_id) {sign}"
+                " (:after_version, :after_dependent, :after_referenced)"
+            )
+            values |= dict(zip(("after_version", "after_dependent", "after_referenced"), after, strict=True))
+        way = "desc" if chosen.newest_first else "asc"
+        rows = self._rows(TRANSITIONS.replace("{way}", way), where, limit=limit, **values)
+        return [_transition(row) for row in rows]
+
+    def last_transition(self, dependent_id: int, referenced_id: int, kind: TransitionKind) -> TransitionInfo | None:
+        """Find the newest transition of one kind of a pair."""
+        sides = AttributeFilter(attribute_id=dependent_id), AttributeFilter(attribute_id=referenced_id)
+        found = self.transitions(TransitionFilter(0, kind, *sides, newest_first=True), None, 1)
+        return found[0] if found else None
+
+    def dead_letters(self, feed: str | None, after: Key | None, limit: int) -> list[DeadLetterInfo]:
+        """List dead letters by (dead_letter_id); long records are cut."""
+        where = ["dead_letter_id > :after"] + (["feed = :feed"] if feed is not None else [])
+        rows = self._rows(
+            DEAD_LETTERS, where, after=after[0] if after else -1, feed=feed, cut=RECORD_LIMIT, limit=limit
+        )
+        return [DeadLetterInfo(**row._mapping) for row in rows]
+
+    def _rows(self, query: str, where: Sequence[str] = (), **values: Any) -> Sequence[Row[Any]]:
+        statement = query.replace("{where}", " and ".join(where) or "true")
+        return self._connection.execute(text(statement), values).all()
+
+
+def _full_name(alias: str) -> str:
+    return f"{alias}.schema_name || '.' || {alias}.table_name || '.' || {alias}.column_name"
+
+
+def _chosen(alias: str, chosen: AttributeFilter) -> tuple[list[str], dict[str, Any]]:
+    """Give conditions and their values; a value's name begins with the alias, as two sides may be chosen."""
+    conditions = {
+        "schema": f"{alias}.schema_name = :{alias}_schema",
+        "table": f"{alias}.table_name = :{alias}_table",
+        "attribute_id": f"{alias}.attribute_id = :{alias}_attribute_id",
+        "contains": f"strpos({_full_name(alias)}, :{alias}_contains) > 0",
+    }
+    given = {name: getattr(chosen, name) for name in conditions if getattr(chosen, name) is not None}
+    return [conditions[name] for name in given], {f"{alias}_{name}": value for name, value in given.items()}
+
+
+def _chosen_pair(dependent: AttributeFilter, referenced: AttributeFilter) -> tuple[list[str], dict[str, Any]]:
+    left, left_values = _chosen("d", dependent)
+    right, right_values = _chosen("r", referenced)
+    return left + right, left_values | right_values
+
+
+def _attribute(row: Row[Any]) -> AttributeInfo:
+    columns = dict(row._mapping)
+    name = AttributeName(columns.pop("schema_name"), columns.pop("table_name"), columns.pop("column_name"))
+    return AttributeInfo(name=name, **columns)
+
+
+def _pair(row: Row[Any]) -> tuple[AttributeRef, AttributeRef]:
+    return (
+        AttributeRef(row.dependent_id, AttributeName(row.d_schema, row.d_table, row.d_column)),
+        AttributeRef(row.referenced_id, AttributeName(row.r_schema, row.r_table, row.r_column)),
+    )
+
+
+def _transition(row: Row[Any]) -> TransitionInfo:
+    dependent, referenced = _pair(row)
+    return TransitionInfo(
+        version=row.version,
+        committed_at=row.committed_at,
+        kind=TransitionKind(row.kind),
+        dependent=dependent,
+        referenced=referenced,
+        witness_value=row.witness_value,
+        witness_key=row.witness_key,
+        cause_count=row.cause_count,
+        position=row.position,
+    )

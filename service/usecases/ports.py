@@ -1,0 +1,184 @@
+"""Own what the use cases need of the outside: the Protocols that the store implements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from service.core.clustering import GenRec
+from service.core.model import BadRecord, RawRecord, RowChange, Skipped, TransitionKind
+from service.usecases.answers import (
+    AttributeFilter,
+    AttributeInfo,
+    AttributeRef,
+    ClusterInfo,
+    DeadLetterInfo,
+    Key,
+    MissingValue,
+    PositionInfo,
+    SourceInfo,
+    StateCounts,
+    StateHead,
+    TransitionFilter,
+    TransitionInfo,
+    UindInfo,
+    VersionPoint,
+)
+
+
+class StateSnapshot(Protocol):
+    """Read one version of the state: all methods of one snapshot see the same version, `head`.
+
+    Lists come in a fixed order and hold at most `limit` items behind the key `after`, which is made of the
+    columns of that order; it is given in each method's first line.
+    """
+
+    @property
+    def head(self) -> StateHead:
+        """Name the version that is read."""
+
+    def sources(self) -> list[SourceInfo]:
+        """List the sources by name."""
+
+    def positions(self) -> list[PositionInfo]:
+        """List the feeds' positions by feed, topic, partition."""
+
+    def counts(self) -> StateCounts:
+        """Count what the state holds."""
+
+    def version_point(self, version: int) -> VersionPoint:
+        """Give the time of a version."""
+
+    def attributes(self, chosen: AttributeFilter, after: Key | None, limit: int) -> list[AttributeInfo]:
+        """List attributes by (schema, table, ordinal, attribute_id)."""
+
+    def attributes_named(self, full_name: str) -> list[AttributeInfo]:
+        """Find the attributes whose `schema.table.column` is exactly this text; more than one is possible."""
+
+    def attribute(self, attribute_id: int) -> AttributeInfo | None:
+        """Find an attribute by its id."""
+
+    def references(self, attribute_ids: Iterable[int]) -> dict[int, AttributeRef]:
+        """Give the names of these attributes, by id."""
+
+    def clusters(self, attribute_id: int | None, after: Key | None, limit: int) -> list[ClusterInfo]:
+        """List clusters, those with one attribute or all, by (cluster_id)."""
+
+    def uinds(
+        self,
+        dependent: AttributeFilter,
+        referenced: AttributeFilter,
+        as_of: int | None,
+        *,
+        after: Key | None,
+        limit: int,
+    ) -> list[UindInfo]:
+        """List the INDs that held at version `as_of` (None: now) by (dependent_id, referenced_id)."""
+
+    def overlap(self, first_id: int, second_id: int) -> int:
+        """Count the values that two attributes share."""
+
+    def overlaps(self, attribute_id: int) -> list[tuple[int, int]]:
+        """Give (other attribute's id, number of shared values) for all that share one, in no order."""
+
+    def missing_values(
+        self, dependent_id: int, referenced_id: int, after: Key | None, limit: int
+    ) -> list[MissingValue]:
+        """List values of one attribute that another lacks by (cluster_id, value_key).
+
+        Needs a snapshot that was opened `with_values`.
+        """
+
+    def transitions(self, chosen: TransitionFilter, after: Key | None, limit: int) -> list[TransitionInfo]:
+        """List transitions by (version, dependent_id, referenced_id), or the reverse of it."""
+
+    def last_transition(self, dependent_id: int, referenced_id: int, kind: TransitionKind) -> TransitionInfo | None:
+        """Find the newest transition of one kind of a pair."""
+
+    def dead_letters(self, feed: str | None, after: Key | None, limit: int) -> list[DeadLetterInfo]:
+        """List dead letters by (dead_letter_id); long records are cut."""
+
+
+class StateReader(Protocol):
+    """Open snapshots of the state."""
+
+    def snapshot(self, *, with_values: bool = False) -> AbstractContextManager[StateSnapshot]:
+        """Open a snapshot of the newest version; `with_values` when generator records will be read.
+
+        Raises `StateError` when the database is away or holds no state of this schema.
+        """
+
+
+class UnitOfWork(Protocol):
+    """Write one batch in one transaction: records may be written in several portions, `commit` ends it."""
+
+    def write_records(self, records: Sequence[RecordWrite]) -> None:
+        """Write generator records: insert, update and delete in one merge."""
+
+    def records_of(self, cluster_ids: Sequence[int], portion: int) -> Iterator[dict[bytes, tuple[str, GenRec]]]:
+        """Read the records of clusters as they were at the first call, in portions, with their stored texts."""
+
+    def commit(self, commit: BatchCommit) -> None:
+        """Write everything else of the batch and commit it; nothing is stored when this raises."""
+
+    def rollback(self) -> None:
+        """Give the transaction up."""
+
+
+class StateWriter(Protocol):
+    """Load and write the state as its one writer. Every method may raise `StateError`."""
+
+    def acquire(self) -> None:
+        """Take the writer's lock on a connection of its own; raise `StateError` naming who has it."""
+
+    def load(self) -> StoredState:
+        """Read the whole state but the generator records; raise `StateError` when nothing was bootstrapped."""
+
+    def positions(self, feed: str) -> dict[tuple[str, int], int]:
+        """Read the next offset of each (topic, partition) of a feed."""
+
+    def lookup(self, keys: Sequence[bytes]) -> dict[bytes, GenRec]:
+        """Read the committed records of those keys that have one."""
+
+    def begin(self) -> UnitOfWork:
+        """Begin a transaction on the writer's connection."""
+
+    def close(self) -> None:
+        """Release lock and connections."""
+
+
+class Feed(Protocol):
+    """Follow a change feed from stored positions. Every method may raise `FeedError`."""
+
+    @property
+    def name(self) -> str:
+        """Identify the feed among the stored positions."""
+
+    def start(self, positions: Mapping[tuple[str, int], int]) -> None:
+        """Connect, and go on at the next offset of each (topic, partition)."""
+
+    def poll(self, max_records: int, max_bytes: int, timeout: float) -> Sequence[RawRecord]:
+        """Give the next records, none after `timeout` seconds without any."""
+
+    def positions(self) -> dict[tuple[str, int], int]:
+        """Give the next offset of each (topic, partition) after the last poll."""
+
+    def at_end(self) -> bool:
+        """Tell whether everything that was there at the start has been polled."""
+
+    def lag(self) -> int | None:
+        """Tell how far behind the feed's end the last poll was, None when that is not known."""
+
+    def committed(self, positions: Mapping[tuple[str, int], int]) -> None:
+        """Hear that the state stands at these positions: a hint for the feed's own tools."""
+
+    def close(self) -> None:
+        """Release connections."""
+
+
+class Decoder(Protocol):
+    """Turn records into row changes of the tracked tables."""
+
+    def decode_batch(self, records: Sequence[RawRecord]) -> tuple[list[RowChange], list[Skipped], list[BadRecord]]:
+        """Decode records in their order; what is no change is skipped, what cannot be applied is bad."""

@@ -1,0 +1,282 @@
+"""Own the questions that the state answers; each function reads one snapshot, so one version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from operator import attrgetter
+from typing import TypeVar
+
+from service.core.errors import NotFoundError, SubsetdError
+from service.core.model import TransitionKind
+from service.usecases.answers import (
+    EVERY_ATTRIBUTE,
+    AttributeFilter,
+    AttributeInfo,
+    AttributeRef,
+    ClusterInfo,
+    Coefficient,
+    DeadLetterInfo,
+    Key,
+    MissingValue,
+    Page,
+    PairAnswer,
+    StateAnswer,
+    TransitionFilter,
+    TransitionInfo,
+    UindInfo,
+)
+from service.usecases.ports import StateSnapshot
+
+MAX_LIMIT = 1000
+"""The most items that one page holds."""
+
+MAX_DEPENDENTS_A_PAGE = 32
+"""The most dependents whose coefficients one page of all pairs computes: it bounds the work of a page."""
+
+Item = TypeVar("Item")
+
+
+class AmbiguousNameError(SubsetdError):
+    """A text is the full name of several attributes, because names may contain dots."""
+
+    def __init__(self, full_name: str, candidates: list[AttributeInfo]) -> None:
+        parts = "; ".join(f"id:{one.attribute_id} is {tuple(one.name)}" for one in candidates)
+        super().__init__(
+            f"{full_name!r} names {len(candidates)} attributes (schema, table, column): {parts}. Name one by its id."
+        )
+        self.candidates = candidates
+
+
+class TrivialPairError(SubsetdError):
+    """The two sides of a pair are one attribute; that it contains itself is not reported."""
+
+
+class UnknownVersionError(NotFoundError):
+    """A version is newer than the state or older than its first one."""
+
+
+def state(snapshot: StateSnapshot) -> StateAnswer:
+    """Describe the whole state: version, counts, sources, positions."""
+    return StateAnswer(snapshot.head, snapshot.counts(), snapshot.sources(), snapshot.positions())
+
+
+def resolve(snapshot: StateSnapshot, full_name: str) -> AttributeInfo:
+    """Find the attribute that `schema.table.column`, or `id:17`, names.
+
+    Names may contain any character, dots too, so the text is compared with the whole name and never split.
+    Raises `NotFoundError`, and `AmbiguousNameError` when two attributes have this full name.
+    """
+    given_id = full_name.removeprefix("id:")
+    if given_id != full_name and given_id.isascii() and given_id.isdigit() and len(given_id) < 10:
+        # A full name has two dots at least, so an id is never taken for a name.
+        by_id = snapshot.attribute(int(given_id))
+        found = [] if by_id is None else [by_id]
+    else:
+        found = [] if "\x00" in full_name else snapshot.attributes_named(full_name)
+    if not found:
+        raise NotFoundError(
+            f"No attribute is named {full_name!r} in state version {snapshot.head.version}; "
+            "write schema.table.column as the list of attributes has it."
+        )
+    if len(found) > 1:
+        raise AmbiguousNameError(full_name, found)
+    return found[0]
+
+
+def attributes(
+    snapshot: StateSnapshot, chosen: AttributeFilter = EVERY_ATTRIBUTE, after: Key | None = None, limit: int = MAX_LIMIT
+) -> Page[AttributeInfo]:
+    """List attributes with their counters, by (schema, table, ordinal)."""
+    items = snapshot.attributes(chosen, after, limit + 1)
+    return _page(items, limit, lambda one: (one.name.schema, one.name.table, one.ordinal, one.attribute_id))
+
+
+def clusters(
+    snapshot: StateSnapshot, attribute_id: int | None = None, after: Key | None = None, limit: int = MAX_LIMIT
+) -> tuple[Page[ClusterInfo], dict[int, AttributeRef]]:
+    """List clusters by id, and name the attributes that occur in them."""
+    page = _page(snapshot.clusters(attribute_id, after, limit + 1), limit, lambda one: (one.cluster_id,))
+    return page, snapshot.references({member for one in page.items for member in one.attribute_ids})
+
+
+def uinds(
+    snapshot: StateSnapshot,
+    dependent: AttributeFilter = EVERY_ATTRIBUTE,
+    referenced: AttributeFilter = EVERY_ATTRIBUTE,
+    *,
+    as_of: int | None = None,
+    after: Key | None = None,
+    limit: int = MAX_LIMIT,
+) -> Page[UindInfo]:
+    """List the inclusion dependencies that hold, or held at version `as_of`.
+
+    Raises `UnknownVersionError` for a version that the state has not reached, or that was before its first.
+    """
+    if as_of is not None:
+        _check_version(snapshot, as_of, "as_of", snapshot.head.first_version)
+    items = snapshot.uinds(dependent, referenced, as_of, after=after, limit=limit + 1)
+    return _page(items, limit, lambda one: (one.dependent.attribute_id, one.referenced.attribute_id))
+
+
+def explain(
+    snapshot: StateSnapshot,
+    dependent: AttributeInfo,
+    referenced: AttributeInfo,
+    missing_limit: int = 10,
+    transition_limit: int = 100,
+) -> PairAnswer:
+    """Explain one pair of attributes; the snapshot must be opened `with_values`.
+
+    The present state of a pair began when its IND appeared or last broke; a pair for which nothing of this
+    is recorded is as the bootstrap of the later of its two sources found it.
+    """
+    _refuse_trivial(dependent, referenced)
+    pair = dependent.attribute_id, referenced.attribute_id
+    only_these = AttributeFilter(attribute_id=pair[0]), AttributeFilter(attribute_id=pair[1])
+    standing = snapshot.uinds(*only_these, None, after=None, limit=1)
+    if standing:
+        since, reason = standing[0].since, "appeared"
+        made = snapshot.last_transition(*pair, TransitionKind.APPEARED)
+        if made is None or made.position is None:
+            reason = "bootstrap"
+    else:
+        broke = snapshot.last_transition(*pair, TransitionKind.BROKE)
+        reason = "bootstrap" if broke is None else "broke"
+        since = snapshot.version_point(
+            max(dependent.bootstrapped_version, referenced.bootstrapped_version) if broke is None else broke.version
+        )
+    return PairAnswer(
+        dependent=dependent,
+        referenced=referenced,
+        holds=bool(standing),
+        coefficient=coefficient(snapshot, dependent, referenced),
+        since=since,
+        since_reason=reason,
+        missing_values=missing_values(snapshot, dependent, referenced, None, missing_limit),
+        transitions=snapshot.transitions(
+            TransitionFilter(dependent=only_these[0], referenced=only_these[1], newest_first=True),
+            None,
+            transition_limit,
+        ),
+    )
+
+
+def missing_values(
+    snapshot: StateSnapshot,
+    dependent: AttributeRef,
+    referenced: AttributeRef,
+    after: Key | None = None,
+    limit: int = MAX_LIMIT,
+) -> Page[MissingValue]:
+    """List the dependent's values that the referenced lacks; the snapshot must be opened `with_values`."""
+    _refuse_trivial(dependent, referenced)
+    items = snapshot.missing_values(dependent.attribute_id, referenced.attribute_id, after, limit + 1)
+    return _page(items, limit, attrgetter("cluster_id", "value_key"))
+
+
+def coefficient(snapshot: StateSnapshot, dependent: AttributeInfo, referenced: AttributeInfo) -> Coefficient:
+    """Compute Φ(dependent, referenced) exactly (Inclusion coefficients 2018, Def. 1)."""
+    _refuse_trivial(dependent, referenced)
+    overlap = snapshot.overlap(dependent.attribute_id, referenced.attribute_id)
+    return Coefficient(_reference(dependent), _reference(referenced), overlap, dependent.distinct_count)
+
+
+def coefficients(
+    snapshot: StateSnapshot,
+    threshold: float,
+    dependent: AttributeInfo | None = None,
+    after: Key | None = None,
+    limit: int = MAX_LIMIT,
+) -> Page[Coefficient]:
+    """List the pairs whose Φ is at least `threshold` and above 0, of one dependent or of all.
+
+    Ordered by dependent (as `attributes` are), then Φ falling, then referenced id. A page of all pairs looks
+    at `MAX_DEPENDENTS_A_PAGE` dependents at most, so it may be short, even empty, and still have a next one.
+    """
+    place: Key | None = after[:4] if after else None
+    if dependent is not None:
+        candidates = [dependent]
+    else:
+        # The dependent at which the last page ended is looked at again, for the rest of its pairs.
+        begin = (*place[:3], int(place[3]) - 1) if place else None
+        candidates = snapshot.attributes(EVERY_ATTRIBUTE, begin, MAX_DEPENDENTS_A_PAGE + 1)
+    found: list[tuple[AttributeInfo, int, int]] = []
+    for one in candidates[:MAX_DEPENDENTS_A_PAGE]:
+        rest_after = after[4:] if after and place == _attribute_key(one) else None
+        for other_id, overlap in sorted(snapshot.overlaps(one.attribute_id), key=lambda pair: (-pair[1], pair[0])):
+            if overlap / one.distinct_count < threshold:
+                break
+            if rest_after is None or (-overlap, other_id) > (-int(rest_after[0]), int(rest_after[1])):
+                found.append((one, other_id, overlap))
+        if len(found) > limit:
+            break
+    next_key: Key | None = None
+    if len(found) > limit:
+        last, other_id, overlap = found[limit - 1]
+        next_key = (*_attribute_key(last), overlap, other_id)
+    elif len(candidates) > MAX_DEPENDENTS_A_PAGE:
+        # Behind the last pair of the last dependent that was looked at: no overlap is below 0.
+        next_key = (*_attribute_key(candidates[MAX_DEPENDENTS_A_PAGE - 1]), 0, 0)
+    kept = found[:limit]
+    names = snapshot.references({other_id for _, other_id, _ in kept})
+    items = [
+        Coefficient(_reference(one), names[other_id], overlap, one.distinct_count) for one, other_id, overlap in kept
+    ]
+    return Page(items, next_key)
+
+
+def transitions(
+    snapshot: StateSnapshot, chosen: TransitionFilter, after: Key | None = None, limit: int = MAX_LIMIT
+) -> Page[TransitionInfo]:
+    """List what appeared and broke after version `chosen.since`, oldest first.
+
+    Raises `UnknownVersionError` when `since` is newer than the state: whoever asks has seen another state.
+    """
+    _check_version(snapshot, chosen.since, "since", 0)
+    items = snapshot.transitions(chosen, after, limit + 1)
+    return _page(items, limit, lambda one: (one.version, one.dependent.attribute_id, one.referenced.attribute_id))
+
+
+def dead_letters(
+    snapshot: StateSnapshot, feed: str | None = None, after: Key | None = None, limit: int = MAX_LIMIT
+) -> Page[DeadLetterInfo]:
+    """List the records that were set aside, oldest first."""
+    return _page(snapshot.dead_letters(feed, after, limit + 1), limit, lambda one: (one.dead_letter_id,))
+
+
+def walk(page_after: Callable[[Key | None], Page[Item]]) -> Iterator[Item]:
+    """Go through all pages of a question, for whoever wants the whole answer from one snapshot."""
+    key: Key | None = None
+    while True:
+        page = page_after(key)
+        yield from page.items
+        if page.next_key is None:
+            return
+        key = page.next_key
+
+
+def _page(items: list[Item], limit: int, key: Callable[[Item], Key]) -> Page[Item]:
+    kept = items[:limit]
+    return Page(kept, key(kept[-1]) if len(items) > limit else None)
+
+
+def _attribute_key(one: AttributeInfo) -> Key:
+    return one.name.schema, one.name.table, one.ordinal, one.attribute_id
+
+
+def _reference(one: AttributeRef) -> AttributeRef:
+    return AttributeRef(one.attribute_id, one.name)
+
+
+def _refuse_trivial(dependent: AttributeRef, referenced: AttributeRef) -> None:
+    if dependent.attribute_id == referenced.attribute_id:
+        raise TrivialPairError(
+            f"{dependent.name} is on both sides; an attribute contains itself, which is not reported. Name two."
+        )
+
+
+def _check_version(snapshot: StateSnapshot, version: int, parameter: str, first: int) -> None:
+    if not first <= version <= snapshot.head.version:
+        raise UnknownVersionError(
+            f"{parameter}={version} is no version of this state: it has {first} to {snapshot.head.version}."
+        )
