@@ -1,0 +1,502 @@
+"""Own what a change event's parsed JSON value becomes, by the type of its column.
+
+Understood are the encodings of a Debezium connector with default settings (its semantic types without the
+schema: the column's own type stands in for it), its `string` and `isostring` modes, and the plain forms that
+a person or Postgres itself would write. What could be read in two ways is refused, never guessed.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Literal
+from uuid import UUID
+
+import numpy as np
+
+from service.core import canonical_forms as forms
+from service.core.errors import RecordError
+
+CellDecoder = Callable[[object], str | None]
+DecimalHandling = Literal["auto", "precise", "string"]
+BinaryHandling = Literal["base64", "hex"]
+
+_TYPE = re.compile(r"(?P<base>[^(\[]+)(?:\((?P<args>[^)]*)\))?.*")
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_DATE = r"(?P<year>[+-]?[0-9]{4,})-(?P<month>[0-9]{2})-(?P<day>[0-9]{2})"
+_CLOCK = r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2})(?:[.,](?P<fraction>[0-9]{1,9}))?)?"
+_ZONE = r"\s?(?P<zone>[Zz]|(?P<sign>[+-])(?P<zh>[0-9]{2})(?::?(?P<zm>[0-9]{2})(?::?(?P<zs>[0-9]{2}))?)?)?"
+_BC = r"(?P<bc> BC)?"
+_DATE_TEXT = re.compile(_DATE + "Z?" + _BC)
+_TIMESTAMP_TEXT = re.compile(_DATE + "[Tt ]" + _CLOCK + _ZONE + _BC)
+_TIME_TEXT = re.compile(_CLOCK + _ZONE)
+_ISO_INTERVAL = re.compile(
+    r"(?P<minus>-?)P(?:(-?[0-9]+)Y)?(?:(-?[0-9]+)M)?(?:(-?[0-9]+)W)?(?:(-?[0-9]+)D)?"
+    r"(?:T(?:(-?[0-9]+)H)?(?:(-?[0-9]+)M)?(?:(-?[0-9]*\.?[0-9]+)S)?)?"
+)
+_INTERVAL_PART = re.compile(r"\s*([+-]?[0-9]+)\s*(year|mon|day)s?")
+_INTERVAL_CLOCK = re.compile(r"\s*([+-]?)([0-9]+):([0-9]{2}):([0-9]{2}(?:\.[0-9]{1,6})?)")
+
+_FIRST_YEAR, _LAST_YEAR = -4713, 294_276  # Postgres' range of timestamps: what lies beyond stands for an infinity
+_INFINITIES = {
+    "infinity": "infinity",
+    "+infinity": "infinity",
+    "-infinity": "-infinity",
+    # What Debezium's integers say of them: the JDBC driver's sentinels as µs, and Postgres' own.
+    9_223_372_036_825_200_000: "infinity",
+    -9_223_372_036_832_400_000: "-infinity",
+    2**63 - 1: "infinity",
+    -(2**63): "-infinity",
+}
+_DATE_INFINITIES = {
+    2**31 - 1: "infinity",
+    2**31 - 1 + 10_957: "infinity",
+    10_956 - 2**31: "infinity",
+    10_957 - 2**31: "-infinity",
+    -(2**31): "-infinity",
+}
+_UNIT = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+
+
+def cell_decoder(
+    data_type: str, decimal_handling: DecimalHandling = "auto", binary_handling: BinaryHandling = "base64"
+) -> CellDecoder:
+    """Choose the function that turns the parsed JSON values of one column into canonical texts; None stays None.
+
+    `data_type` is the source's name of the type: `string` (CSV), Postgres' format_type, or Arrow's str(type). An
+    unknown one (an enum, a type of an extension) is text. The decoder also reads the document text that
+    `canonical_sql.canonical_expression` gives for a type of which `needs_document_walk` says so.
+
+    `decimal_handling` says what a JSON string in a column numeric(p,s) is: `precise` the base64 of Debezium's
+    default, `string` the decimal itself. `auto` takes digits with a point for a decimal and base64 for base64, and
+    where both are possible base64 if the scale is above 0 (Debezium's strings then have a point), else it refuses.
+    `binary_handling` follows Debezium's `binary.handling.mode` (`base64` reads the URL-safe letters too).
+
+    The decoder raises RecordError for a value that is none of the type; whoever calls it adds the place.
+    """
+    name = data_type.strip().lower()
+    decode = _decoder(name, decimal_handling, binary_handling)
+    if decode is _decode_string:
+        return decode
+
+    def checked(value: object) -> str | None:
+        if value is None:
+            return None
+        try:
+            return decode(value)
+        except (ValueError, TypeError, ArithmeticError, KeyError) as error:
+            raise RecordError(
+                f"The value {_short(value)} is no {data_type}: {error}. Send it in Debezium's default encoding or as "
+                f"plain text, or tell the column's true type."
+            ) from None
+
+    return checked
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _decoder(name: str, decimals: DecimalHandling, binaries: BinaryHandling) -> CellDecoder:
+    if name in _SIMPLE:
+        return _SIMPLE[name]
+    if name.startswith(("list<", "large_list<", "fixed_size_list<", "list_view<", "large_list_view<")):
+        return _arrow_list(name, decimals, binaries)
+    if name.startswith(("timestamp[", "time32[", "time64[", "duration[", "date64[")):
+        return _arrow_moment(name)
+    if name.startswith("dictionary<values="):
+        return _decoder(name.removeprefix("dictionary<values=").split(", indices=")[0], decimals, binaries)
+    if name.startswith(("struct<", "map<")):
+        return _decode_document
+    if name in ("bytea", "binary", "large_binary", "binary_view") or name.startswith("fixed_size_binary["):
+        return _binary(binaries)
+    if name.endswith("[]"):
+        return _array(name.rstrip("[]"), decimals, binaries)
+    match = _TYPE.fullmatch(name)
+    if match is None or '"' in name:
+        return _decode_string
+    zoned = name.endswith(" with time zone")
+    base = match["base"].removesuffix("with time zone").removesuffix("without time zone").strip()
+    args = [int(arg) for arg in (match["args"] or "").split(",") if arg.strip().isdigit()]
+    if base in ("numeric", "decimal", "decimal32", "decimal64", "decimal128", "decimal256"):
+        return _numeric((args[1] if len(args) > 1 else 0) if args else None, decimals)
+    if base == "money":
+        return _numeric(2, decimals, money=True)
+    if base in ("timestamp", "time"):
+        # Debezium's adaptive mode: milliseconds up to a precision of 3, else microseconds.
+        unit = _UNIT["ms" if args and args[0] <= 3 else "us"]
+        return _timestamp(unit, zoned) if base == "timestamp" else _time(unit, zoned)
+    if base.startswith("interval"):
+        return _interval(_UNIT["us"])
+    if base == "bit":
+        return _bits(args[0] if args else 1)
+    if base in ("character", "bpchar"):
+        return _decode_padded
+    return _SIMPLE.get(base, _decode_string)
+
+
+# Text
+
+
+def _decode_string(value: object) -> str | None:
+    if value.__class__ is str or value is None:
+        return value
+    return forms.document_text(value) if isinstance(value, list | dict) else forms.scalar_text(value)
+
+
+def _decode_padded(value: object) -> str | None:
+    # Postgres' own cast of character(n) to text drops its padding; COPY and Debezium send it.
+    text = _decode_string(value)
+    return text and text.rstrip(" ")
+
+
+# Numbers
+
+
+def _decode_integer(value: object) -> str:
+    if value.__class__ is int:
+        return forms.scalar_text(value)
+    if isinstance(value, bool):
+        raise ValueError("it is a boolean")
+    return forms.number_text(str(value)) if isinstance(value, str | Decimal) else forms.scalar_text(value)
+
+
+def _decode_double(value: object) -> str:
+    return forms.float_text(_as_float(value))
+
+
+def _decode_single(value: object) -> str:
+    return forms.number_text(_shortest(np.float32(_as_float(value))))
+
+
+def _decode_half(value: object) -> str:
+    return forms.number_text(_shortest(np.float16(_as_float(value))))
+
+
+def _shortest(value: np.floating) -> str:
+    return np.format_float_positional(value, unique=True, trim="-")
+
+
+def _as_float(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
+        raise ValueError("it is no number")
+    return float(forms.number_text(value)) if isinstance(value, str) else float(value)
+
+
+def _numeric(scale: int | None, handling: DecimalHandling, money: bool = False) -> CellDecoder:
+    def decode(value: object) -> str:
+        if isinstance(value, dict):  # io.debezium.data.VariableScaleDecimal
+            return _unscaled(value["value"], int(value["scale"]))
+        if not isinstance(value, str) or isinstance(value, forms.ExactNumber):
+            return _decode_integer(value)
+        if money and "$" in value:
+            return forms.number_text(value.replace("$", "").replace(",", ""))
+        if scale is None or handling == "string":
+            return _decimal_string(value)
+        if handling == "precise":
+            return _unscaled(value, scale)
+        plain, packed = _DECIMAL.fullmatch(value) is not None, _is_base64(value)
+        if plain and packed and scale == 0:
+            raise ValueError(
+                "it may be a number or Debezium's base64 of one; tell which by the setting decimal_handling, "
+                "precise or string"
+            )
+        return _unscaled(value, scale) if packed else _decimal_string(value)
+
+    return decode
+
+
+def _decimal_string(value: str) -> str:
+    try:
+        return forms.number_text(value)
+    except ValueError:
+        if _is_base64(value):
+            raise ValueError(
+                "it looks like the base64 of a number whose scale is not known; set decimal.handling.mode=string in "
+                "the connector, or tell the column's type as numeric(precision,scale)"
+            ) from None
+        raise
+
+
+def _is_base64(value: str) -> bool:
+    try:
+        return len(value) > 0 and len(base64.b64decode(value, validate=True)) > 0
+    except (binascii.Error, ValueError):
+        return False
+
+
+def _unscaled(value: str, scale: int) -> str:
+    number = int.from_bytes(base64.b64decode(value, validate=True), "big", signed=True)
+    return forms.plain_decimal(f"{forms.scalar_text(number)}e{-scale}")
+
+
+def _decode_boolean(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    word = str(value).lower()
+    if word in ("true", "t", "1"):
+        return "true"
+    if word in ("false", "f", "0"):
+        return "false"
+    raise ValueError("it is neither true nor false")
+
+
+# Binary, bits, names of things
+
+
+def _binary(handling: BinaryHandling) -> CellDecoder:
+    def decode(value: object) -> str:
+        if isinstance(value, bytes | bytearray | memoryview):
+            return value.hex()
+        if not isinstance(value, str):
+            raise ValueError("it is no text")
+        if value.startswith("\\x"):
+            return bytes.fromhex(value[2:]).hex()
+        if handling == "hex":
+            return bytes.fromhex(value).hex()
+        return base64.b64decode(value.translate(_URL_SAFE), validate=True).hex()
+
+    return decode
+
+
+_URL_SAFE = str.maketrans("-_", "+/")
+
+
+def _bits(length: int) -> CellDecoder:
+    def decode(value: object) -> str:
+        if isinstance(value, bool) and length == 1:
+            return "1" if value else "0"
+        if not isinstance(value, str):
+            raise ValueError("it is no text")
+        if len(value) == length and not value.strip("01"):
+            return value
+        # io.debezium.data.Bits: little-endian, zero bytes at the end left out
+        text = f"{int.from_bytes(base64.b64decode(value, validate=True), 'little'):0{length}b}"
+        if len(text) > length:
+            raise ValueError(f"it has more than {length} bits")
+        return text
+
+    return decode
+
+
+def _decode_varying_bits(value: object) -> str:
+    if isinstance(value, str) and not value.strip("01"):
+        return value
+    raise ValueError("Debezium's encoding of bit varying has lost its length; leave the column out of the feed")
+
+
+def _decode_uuid(value: object) -> str:
+    return str(value if isinstance(value, UUID) else UUID(str(value)))
+
+
+def _decode_inet(value: object) -> str:
+    # Postgres' cast to text shows the mask of a single host, its output (COPY, Debezium) does not.
+    text = str(value).lower()
+    return text.removesuffix("/128") if ":" in text else text.removesuffix("/32")
+
+
+# Dates and times
+
+
+def _decode_date(value: object) -> str:
+    if type(value) is int:
+        return _DATE_INFINITIES.get(value) or forms.days_text(value)
+    text = str(value)
+    if text.lower() in _INFINITIES:
+        return _INFINITIES[text.lower()]
+    match = _DATE_TEXT.fullmatch(text)
+    if match is None:
+        raise ValueError("it is no date of ISO 8601")
+    return forms.days_text(_days(match))
+
+
+def _days(match: re.Match[str]) -> int:
+    year, month, day = int(match["year"]), int(match["month"]), int(match["day"])
+    if match["bc"]:
+        year = 1 - year
+    days = forms.days_from_civil(year, month, day)
+    if forms.civil_from_days(days) != (year, month, day):
+        raise ValueError("there is no such day")
+    return days
+
+
+def _clock(match: re.Match[str]) -> int:
+    hour, minute, second = int(match["hour"]), int(match["minute"]), int(match["second"] or 0)
+    nanoseconds = ((hour * 60 + minute) * 60 + second) * 1_000_000_000 + int((match["fraction"] or "0").ljust(9, "0"))
+    if minute > 59 or second > 60 or nanoseconds > forms.NANOSECONDS_PER_DAY:
+        raise ValueError("there is no such time of day")
+    return nanoseconds
+
+
+def _offset(match: re.Match[str]) -> int:
+    if match["zone"] in ("Z", "z"):
+        return 0
+    seconds = (int(match["zh"]) * 60 + int(match["zm"] or 0)) * 60 + int(match["zs"] or 0)
+    return (-seconds if match["sign"] == "-" else seconds) * 1_000_000_000
+
+
+def _timestamp(unit: int, zoned: bool) -> CellDecoder:
+    def decode(value: object) -> str:
+        if type(value) is int:
+            return _INFINITIES.get(value) or _bounded(value * unit, zoned)
+        text = str(value)
+        if text.lower() in _INFINITIES:
+            return _INFINITIES[text.lower()]
+        match = _TIMESTAMP_TEXT.fullmatch(text)
+        if match is None:
+            raise ValueError("it is no timestamp of ISO 8601")
+        moment = _days(match) * forms.NANOSECONDS_PER_DAY + _clock(match)
+        if zoned:
+            if not match["zone"]:
+                raise ValueError("its time zone is missing")
+            return _bounded(moment - _offset(match), zoned)
+        if match["zone"] not in (None, "Z", "z"):  # time.precision.mode=isostring writes Z behind these, too
+            raise ValueError("it has a time zone and its column has none")
+        return _bounded(moment, zoned)
+
+    return decode
+
+
+def _bounded(nanoseconds: int, zoned: bool) -> str:
+    year = forms.civil_from_days(nanoseconds // forms.NANOSECONDS_PER_DAY)[0]
+    if year > _LAST_YEAR:
+        return "infinity"
+    return "-infinity" if year < _FIRST_YEAR else forms.timestamp_text(nanoseconds, zoned)
+
+
+def _time(unit: int, zoned: bool) -> CellDecoder:
+    def decode(value: object) -> str:
+        if type(value) is int:
+            moment, offset = value * unit, 0
+            if not 0 <= moment <= forms.NANOSECONDS_PER_DAY:
+                raise ValueError("there is no such time of day")
+        else:
+            match = _TIME_TEXT.fullmatch(str(value))
+            if match is None:
+                raise ValueError("it is no time of ISO 8601")
+            if zoned and not match["zone"]:
+                raise ValueError("its time zone is missing")
+            if not zoned and match["zone"] not in (None, "Z", "z"):
+                raise ValueError("it has a time zone and its column has none")
+            moment, offset = _clock(match), _offset(match) if zoned else 0
+        if not zoned:
+            return forms.clock_text(moment)
+        return forms.clock_text((moment - offset) % forms.NANOSECONDS_PER_DAY) + "Z"
+
+    return decode
+
+
+def _interval(unit: int) -> CellDecoder:
+    def decode(value: object) -> str:
+        if type(value) is int:
+            return forms.duration_text(value * unit)
+        text = str(value)
+        if text.lower() in _INFINITIES:
+            return _INFINITIES[text.lower()]
+        iso = _ISO_INTERVAL.fullmatch(text)
+        seconds = _iso_seconds(iso) if iso and text[-1] not in "PT" else _postgres_seconds(text)
+        return f"PT{forms.decimal_text(seconds)}S"
+
+    return decode
+
+
+def _iso_seconds(match: re.Match[str]) -> Decimal:
+    years, months, weeks, days, hours, minutes, seconds = (Decimal(part or 0) for part in match.groups()[1:])
+    total = (years * 12 + months) * forms.SECONDS_PER_MONTH + (weeks * 7 + days) * 86_400
+    total += hours * 3600 + minutes * 60 + seconds
+    return -total if match["minus"] else total
+
+
+def _postgres_seconds(text: str) -> Decimal:
+    total, place = Decimal(0), 0
+    weights = {"year": 12 * forms.SECONDS_PER_MONTH, "mon": forms.SECONDS_PER_MONTH, "day": 86_400}
+    while part := _INTERVAL_PART.match(text, place):
+        total, place = total + int(part[1]) * weights[part[2]], part.end()
+    if clock := _INTERVAL_CLOCK.match(text, place):
+        seconds = int(clock[2]) * 3600 + int(clock[3]) * 60 + Decimal(clock[4])
+        total, place = total - seconds if clock[1] == "-" else total + seconds, clock.end()
+    if not text.strip() or place != len(text):
+        raise ValueError("it is no interval of ISO 8601 or of Postgres")
+    return total
+
+
+def _arrow_moment(name: str) -> CellDecoder:
+    unit = _UNIT[name.split("[")[1].rstrip("]").split(",")[0]]
+    if name.startswith("timestamp"):
+        return _timestamp(unit, zoned="tz=" in name)
+    if name.startswith("time"):
+        return _time(unit, zoned=False)
+    if name.startswith("duration"):
+        return _interval(unit)
+    day = forms.NANOSECONDS_PER_DAY // unit
+    return lambda value: _decode_date(value // day if isinstance(value, int) else value)
+
+
+# Documents and arrays
+
+
+def _decode_json(value: object) -> str:
+    return forms.document_text(forms.parse_json(value) if isinstance(value, str) else value)
+
+
+def _decode_document(value: object) -> str:
+    return forms.document_text(value)
+
+
+def _array(element: str, decimals: DecimalHandling, binaries: BinaryHandling) -> CellDecoder:
+    """Decode arrays of any depth: each element by its type, as JSON's number, boolean or document, or as a string."""
+    decode_element = _decoder(element, decimals, binaries)
+    bare = decode_element in _BARE or element.startswith(("numeric", "decimal", "money"))
+
+    def item(value: object) -> object:
+        if isinstance(value, list | tuple):
+            return [item(inner) for inner in value]
+        text = None if value is None else decode_element(value)
+        return text if text is None or not bare or text in _QUOTED_NUMBERS else forms.RawJson(text)
+
+    def decode(value: object) -> str:
+        if isinstance(value, str):
+            value = forms.parse_json(value)
+        if not isinstance(value, list | tuple):
+            raise ValueError("it is no array")
+        return forms.document_text(item(value))
+
+    return decode
+
+
+_QUOTED_NUMBERS = ("NaN", "Infinity", "-Infinity")
+
+
+def _arrow_list(name: str, decimals: DecimalHandling, binaries: BinaryHandling) -> CellDecoder:
+    while "list<" in name.split(": ", 1)[0]:
+        name = name[name.index("<") + 1 : name.rindex(">")].split(": ", 1)[1].removesuffix(" not null")
+    return _array(name, decimals, binaries)
+
+
+_SIMPLE: dict[str, CellDecoder] = {
+    "string": _decode_string,
+    "large_string": _decode_string,
+    "string_view": _decode_string,
+    "text": _decode_string,
+    '"char"': _decode_string,
+    **dict.fromkeys(("smallint", "integer", "bigint", "oid", "xid", "xid8", "cid"), _decode_integer),
+    **dict.fromkeys((f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), _decode_integer),
+    "double": _decode_double,
+    "double precision": _decode_double,
+    "real": _decode_single,
+    "float": _decode_single,
+    "halffloat": _decode_half,
+    "boolean": _decode_boolean,
+    "bool": _decode_boolean,
+    "date": _decode_date,
+    "date32[day]": _decode_date,
+    "bit varying": _decode_varying_bits,
+    "uuid": _decode_uuid,
+    "inet": _decode_inet,
+    **dict.fromkeys(("json", "jsonb", "hstore", "vector", "halfvec"), _decode_json),
+}
+_BARE = {_decode_integer, _decode_double, _decode_single, _decode_half, _decode_boolean, _decode_json, _decode_document}
