@@ -1,0 +1,87 @@
+"""Own the addresses of feeds: `kafka://host:port/topic1,topic2` and `file:PATH` become feeds."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from urllib.parse import parse_qsl, unquote
+
+from service.core.errors import FeedError
+from service.stream.file_feed import FileFeed
+from service.stream.kafka_feed import KafkaFeed
+
+WAY_OUT = "give kafka://host:port/topic1,topic2 or kafka://host:port/?prefix=topics. or file:PATH"
+
+_SERVER = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::(\d{1,5}))?")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+def open_feed(
+    address: str,
+    *,
+    start_timeout: float = 10.0,
+    group_id: str | None = "subsetd",
+    client_options: Mapping[str, object] | None = None,
+) -> KafkaFeed | FileFeed:
+    """Make the feed that an address names; nothing is connected or opened before its `start`.
+
+    `start_timeout` bounds, in seconds, how long a broker may be away at the start. `group_id` is the group
+    under which positions are shown to lag tools (None: nowhere). `client_options` go to kafka-python as
+    they are (`security_protocol`, `sasl_mechanism`, ...). An address of another shape raises FeedError.
+    """
+    if address.startswith("kafka://"):
+        servers, topics, prefix = _parse_kafka(address)
+        return KafkaFeed(
+            servers,
+            topics,
+            prefix=prefix,
+            start_timeout=start_timeout,
+            group_id=group_id,
+            client_options=client_options or {},
+        )
+    if address.startswith("file:"):
+        return FileFeed(_parse_file(address))
+    raise FeedError(f"feed address {_without_password(address)!r} is neither kafka:// nor file:; {WAY_OUT}")
+
+
+def _parse_kafka(address: str) -> tuple[list[str], list[str], str | None]:
+    """Split a Kafka address into its servers (`host:port`), topics and the prefix of topics."""
+    place, _, query = address.removeprefix("kafka://").partition("?")
+    hosts, _, names = place.partition("/")
+    shown = _without_password(address)
+    if "@" in hosts:
+        raise FeedError(f"feed address {shown!r} holds a user: set user and password in the client's options instead")
+    servers = []
+    for host in hosts.split(","):
+        match = _SERVER.fullmatch(host)
+        if match is None or int(match[2] or 9092) not in range(1, 65536):
+            raise FeedError(f"feed address {shown!r}: {host!r} is not host:port; {WAY_OUT}")
+        servers.append(f"{match[1].lower()}:{int(match[2] or 9092)}")
+    topics = [unquote(name) for name in names.split(",")] if names else []
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    prefix = options.pop("prefix", None) or None
+    if options:
+        raise FeedError(f"feed address {shown!r}: unknown option {next(iter(options))!r}; only prefix= is known")
+    for topic in [*topics, *([prefix] if prefix else [])]:
+        if not _TOPIC.fullmatch(topic):
+            raise FeedError(f"feed address {shown!r}: {topic!r} is no name of a topic; {WAY_OUT}")
+    if not topics and not prefix:
+        raise FeedError(f"feed address {shown!r} names no topic; {WAY_OUT}")
+    return sorted(set(servers)), list(dict.fromkeys(topics)), prefix
+
+
+def _parse_file(address: str) -> str:
+    """Give the absolute path of a file's address."""
+    path = address.removeprefix("file:")
+    if path.startswith("//"):
+        path = unquote(path.removeprefix("//"))
+        if not path.startswith("/"):
+            raise FeedError(f"feed address {address!r} names another machine; give file:PATH of a file on this one")
+    if not path or path == "-" or "\0" in path:
+        raise FeedError(f"feed address {address!r} names no file; give file:PATH, or file:./- for a file of that name")
+    return os.path.abspath(os.path.expanduser(path))
+
+
+def _without_password(address: str) -> str:
+    return re.sub(r"//[^/@]*@", "//***@", address)

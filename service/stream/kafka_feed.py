@@ -1,0 +1,344 @@
+"""Own the feed from Kafka: all partitions of some topics, read from the positions that the state gives."""
+
+from __future__ import annotations
+
+import difflib
+import socket
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+import structlog
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka.errors import KafkaError, OffsetOutOfRangeError
+from kafka.structs import OffsetAndMetadata
+
+from service.core.errors import FeedError
+from service.core.model import RawRecord
+
+SILENT_CHECK_SECONDS = 1.0
+BUSY_CHECK_SECONDS = 10.0
+HINT_SECONDS = 1.0
+REQUEST_SECONDS = 10.0
+FETCH_BYTES = 16 * 1024 * 1024
+PARTITION_FETCH_BYTES = 4 * 1024 * 1024
+
+log = structlog.get_logger(__name__)
+
+
+class KafkaFeed:
+    """Follow all partitions of the named topics, and of those whose names begin with `prefix`.
+
+    Partitions are assigned by hand: the state's lock sees to it that there is one reader. Where to read is told by
+    the state alone; the offsets of `group_id` are written for lag tools and never read. Only committed records of
+    the broker's transactions are read. A partition without a stored position is read from its earliest record, and
+    so is a partition that appears later.
+
+    While the broker is away `poll` returns nothing and `disconnected` is True; reading goes on by itself.
+    """
+
+    def __init__(
+        self,
+        servers: Sequence[str],
+        topics: Sequence[str],
+        *,
+        prefix: str | None = None,
+        start_timeout: float = 10.0,
+        group_id: str | None = "subsetd",
+        client_options: Mapping[str, object] | None = None,
+    ) -> None:
+        self.servers = list(servers)
+        self.topics = list(topics)
+        self.prefix = prefix
+        self.start_timeout = start_timeout
+        self.group_id = group_id
+        self.name = "kafka://" + ",".join(servers)
+        self.disconnected = False
+        self._client_options = dict(client_options or {})
+        self._consumer: KafkaConsumer | None = None
+        self._admin: KafkaAdminClient | None = None
+        self._pending: deque[RawRecord] = deque()
+        self._positions: dict[tuple[str, int], int] = {}
+        self._end_at_start: dict[tuple[str, int], int] = {}
+        self._next_check = 0.0
+        self._missing_since: float | None = None
+        self._hints: dict[tuple[str, int], int] = {}
+        self._next_hint = 0.0
+
+    def start(self, positions: Mapping[tuple[str, int], int]) -> None:
+        """Connect and stand where `positions` says.
+
+        Raises FeedError within about `start_timeout` seconds if no broker answers, and at once if a topic is
+        missing or a stored position is outside of what the broker still has.
+        """
+        try:
+            self._connect()
+            partitions = self._find_partitions()
+            if not partitions:
+                raise FeedError(f"feed {self.name}: no topic begins with {self.prefix!r}; check the prefix")
+            self._assign(partitions, positions)
+        except KafkaError as error:
+            self.close()
+            raise FeedError(f"feed {self.name} cannot be started: {error!r}") from error
+        except FeedError:
+            self.close()
+            raise
+
+    def poll(self, max_records: int, max_bytes: int, timeout: float) -> Sequence[RawRecord]:
+        """Return the next records; wait up to `timeout` seconds for the first.
+
+        Ends at `max_records`, or with the record that reaches `max_bytes`. Records of one partition come in order.
+        """
+        if not self._pending:
+            self._fetch(max_records, timeout)
+        records: list[RawRecord] = []
+        taken = 0
+        while self._pending and len(records) < max_records and taken < max_bytes:
+            record = self._pending.popleft()
+            taken += len(record.value or b"") + len(record.key or b"")
+            records.append(record)
+        self._note_positions()
+        if records:
+            self._say_connected()
+        now = time.monotonic()
+        if now >= self._next_check:
+            self._check_cluster()
+            silent = not records or self.disconnected
+            self._next_check = time.monotonic() + (SILENT_CHECK_SECONDS if silent else BUSY_CHECK_SECONDS)
+        elif not records:
+            self._next_check = min(self._next_check, now + SILENT_CHECK_SECONDS)
+        return records
+
+    def positions(self) -> dict[tuple[str, int], int]:
+        """Give the next offset of each partition after the last poll, the broker's own markers passed over."""
+        return dict(self._positions)
+
+    def at_end(self) -> bool:
+        """Tell whether all committed records that were there at the start have been polled."""
+        return all(self._positions[place] >= end for place, end in self._end_at_start.items())
+
+    def lag(self) -> int | None:
+        """Count the offsets behind the last known ends of the partitions; None before the start.
+
+        No request is made: while the broker is away, this is what was known last.
+        """
+        consumer = self._consumer
+        if consumer is None:
+            return None
+        behind = 0
+        for (topic, partition), position in self._positions.items():
+            end = consumer.highwater(TopicPartition(topic, partition))
+            if end is None:
+                end = self._end_at_start.get((topic, partition), position)
+            behind += max(0, end - position)
+        return behind
+
+    def committed(self, positions: Mapping[tuple[str, int], int]) -> None:
+        """Show lag tools what the state has committed, once a second at most; a failure is logged and forgotten."""
+        self._hints.update(positions)
+        if time.monotonic() >= self._next_hint and not self.disconnected:
+            self._write_hints()
+
+    def close(self) -> None:
+        """Write the last hint and leave the broker; a second call does nothing."""
+        if self._hints and not self.disconnected:
+            self._write_hints()
+        consumer, admin = self._consumer, self._admin
+        self._consumer = self._admin = None
+        for client in (consumer, admin):
+            if client is None:
+                continue
+            try:
+                client.close()
+            except KafkaError as error:
+                log.warning("feed_not_closed", feed=self.name, error=repr(error))
+
+    def _connect(self) -> None:
+        """Make both clients; a socket of our own asks first, because a client that fails leaves its thread behind."""
+        deadline = time.monotonic() + self.start_timeout
+        self._wait_for_a_server(deadline)
+        options = {
+            "bootstrap_servers": self.servers,
+            "bootstrap_timeout_ms": max(2000, int((deadline - time.monotonic()) * 1000)),
+            "request_timeout_ms": int(REQUEST_SECONDS * 1000),
+            "reconnect_backoff_max_ms": 500,
+            "client_id": "subsetd",
+        }
+        try:
+            self._admin = KafkaAdminClient(**{**options, **self._client_options})
+            self._consumer = KafkaConsumer(
+                **{
+                    **options,
+                    "group_id": None,
+                    "enable_auto_commit": False,
+                    "auto_offset_reset": "none",
+                    "isolation_level": "read_committed",
+                    "allow_auto_create_topics": False,
+                    "fetch_max_bytes": FETCH_BYTES,
+                    "max_partition_fetch_bytes": PARTITION_FETCH_BYTES,
+                    "metadata_max_age_ms": 30_000,
+                    **self._client_options,
+                }
+            )
+        except KafkaError as error:
+            raise FeedError(
+                f"feed {self.name}: something listens there but does not answer as a Kafka broker ({error!r}); check "
+                f"the address and the security options"
+            ) from error
+
+    def _wait_for_a_server(self, deadline: float) -> None:
+        reason = "no server is named"
+        while True:
+            for server in self.servers:
+                host, _, port = server.rpartition(":")
+                try:
+                    socket.create_connection((host.strip("[]"), int(port)), timeout=1.0).close()
+                    return
+                except OSError as error:
+                    reason = f"{server}: {error.strerror or error}"
+            if time.monotonic() >= deadline:
+                raise FeedError(
+                    f"feed {self.name}: no Kafka broker within {self.start_timeout:g} s ({reason}); start the broker, "
+                    f"or check the address"
+                )
+            time.sleep(0.1)
+
+    def _find_partitions(self) -> set[TopicPartition]:
+        """Ask the broker for the topics' partitions; raise FeedError naming a topic that is missing."""
+        assert self._admin is not None
+        topics = self._admin.describe_topics(None if self.prefix else self.topics)
+        wanted = [
+            topic
+            for topic in topics
+            if topic["error_code"] == 0
+            and (topic["name"] in self.topics or (self.prefix and topic["name"].startswith(self.prefix)))
+        ]
+        missing = sorted(set(self.topics) - {topic["name"] for topic in wanted})
+        if missing:
+            known = [name for name in self._admin.list_topics() if not name.startswith("__")]
+            near = difflib.get_close_matches(missing[0], known, n=3) or sorted(known)[:5]
+            raise FeedError(
+                f"feed {self.name} has no topic {', '.join(map(repr, missing))}; "
+                f"{'there are: ' + ', '.join(near) if near else 'it has no topics'}; check the name, or create it first"
+            )
+        return {
+            TopicPartition(topic["name"], partition["partition_index"])
+            for topic in wanted
+            for partition in topic["partitions"]
+        }
+
+    def _assign(self, partitions: set[TopicPartition], positions: Mapping[tuple[str, int], int]) -> None:
+        """Assign `partitions` and seek those that were not assigned before; raise FeedError for a lost position."""
+        assert self._consumer is not None
+        first = not self._positions
+        new = sorted(p for p in partitions if (p.topic, p.partition) not in self._positions)
+        begins = self._consumer.beginning_offsets(new, timeout_ms=int(REQUEST_SECONDS * 1000))
+        ends = self._consumer.end_offsets(new, timeout_ms=int(REQUEST_SECONDS * 1000))
+        seeks = {}
+        for partition in new:
+            begin, end = begins[partition], ends[partition]
+            position = positions.get((partition.topic, partition.partition), begin)
+            if not begin <= position <= end:
+                self._raise_lost(partition, position, begin, end)
+            seeks[partition] = position
+        self._consumer.assign(sorted(partitions | set(self._consumer.assignment())))
+        for partition, position in seeks.items():
+            self._consumer.seek(partition, position)
+            self._positions[partition.topic, partition.partition] = position
+            if first:
+                self._end_at_start[partition.topic, partition.partition] = ends[partition]
+
+    def _raise_lost(self, partition: TopicPartition, position: int, begin: int, end: int) -> None:
+        place = f"feed {self.name}, topic {partition.topic!r}, partition {partition.partition}"
+        if position < begin:
+            raise FeedError(
+                f"{place}: the state stands at offset {position}, but the broker's log now begins at {begin}: "
+                f"{begin - position} offsets were removed before they were read; bootstrap again with --replace, and "
+                f"keep the topic's records longer (retention.ms, retention.bytes)"
+            )
+        raise FeedError(
+            f"{place}: the state stands at offset {position}, but the broker's log ends at {end}: the topic was made "
+            f"anew or the broker lost records; bootstrap again with --replace"
+        )
+
+    def _fetch(self, max_records: int, timeout: float) -> None:
+        """Fill `_pending` with at most `max_records` records."""
+        if self._consumer is None:
+            raise FeedError(f"feed {self.name} is not started")
+        try:
+            batches = self._consumer.poll(timeout_ms=int(timeout * 1000), max_records=max_records)
+        except OffsetOutOfRangeError as error:
+            self._explain_out_of_range(error)
+            return
+        except KafkaError as error:
+            if not error.retriable:
+                raise FeedError(f"feed {self.name} cannot be followed: {error!r}") from error
+            log.info("feed_retries", feed=self.name, error=repr(error))
+            return
+        for partition, records in batches.items():
+            topic, number = partition
+            self._pending.extend(
+                RawRecord(topic, number, record.offset, record.key, record.value, max(0, record.timestamp or 0))
+                for record in records
+            )
+
+    def _explain_out_of_range(self, error: OffsetOutOfRangeError) -> None:
+        assert self._consumer is not None
+        for partition, position in dict(error.args[0]).items():
+            try:
+                begin = self._consumer.beginning_offsets([partition], timeout_ms=5000)[partition]
+                end = self._consumer.end_offsets([partition], timeout_ms=5000)[partition]
+            except KafkaError as away:
+                raise FeedError(f"feed {self.name}: offset {position} of {partition} is out of range") from away
+            if not begin <= position <= end:
+                self._raise_lost(partition, position, begin, end)
+            self._consumer.seek(partition, position)
+
+    def _note_positions(self) -> None:
+        assert self._consumer is not None
+        for topic, partition in self._positions:
+            position = self._consumer.position(TopicPartition(topic, partition), timeout_ms=1000)
+            if position is not None:
+                self._positions[topic, partition] = position
+        for record in reversed(self._pending):
+            self._positions[record.topic, record.partition] = record.offset
+
+    def _check_cluster(self) -> None:
+        """Ask the broker whether it is there, and for partitions that appeared; silence alone tells nothing."""
+        try:
+            partitions = self._find_partitions()
+            if any((p.topic, p.partition) not in self._positions for p in partitions):
+                self._assign(partitions, {})
+                log.info("feed_partitions_added", feed=self.name, partitions=len(self._positions))
+            self._missing_since = None
+            self._say_connected()
+        except FeedError:
+            # A broker that has just come back may not know all topics yet.
+            now = time.monotonic()
+            self._missing_since = self._missing_since or now
+            if now - self._missing_since > self.start_timeout:
+                raise
+        except KafkaError as error:
+            if not self.disconnected:
+                log.warning("feed_disconnected", feed=self.name, error=repr(error))
+            self.disconnected = True
+
+    def _say_connected(self) -> None:
+        if self.disconnected:
+            log.info("feed_connected_again", feed=self.name)
+            self.disconnected = False
+
+    def _write_hints(self) -> None:
+        if self._admin is None or self.group_id is None:
+            return
+        offsets = {TopicPartition(*place): OffsetAndMetadata(offset, "", -1) for place, offset in self._hints.items()}
+        try:
+            results = self._admin.alter_group_offsets(self.group_id, offsets)
+            failed = {str(place): error.__name__ for place, error in results.items() if error.errno != 0}
+            if failed:
+                log.info("feed_hint_not_written", feed=self.name, group=self.group_id, errors=failed)
+            else:
+                self._hints.clear()
+        except KafkaError as error:
+            log.info("feed_hint_not_written", feed=self.name, group=self.group_id, error=repr(error))
+        self._next_hint = time.monotonic() + HINT_SECONDS
