@@ -49,9 +49,9 @@ class AttributeCounters:
     repeated_count: int | None = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """Name a tracked table and its attributes in the order of their ordinals."""
+    """Name a tracked table and its attributes in the order of their ordinals; equal only to itself."""
 
     schema: str
     name: str
@@ -137,9 +137,9 @@ class TransitionKind(StrEnum):
 class Transition:
     """Describe an inclusion dependency that appeared or broke in one batch, with its cause.
 
-    `witness` is the key of one value that made it so (for `broke`: a value of the dependent that the
-    referenced lacks; for `appeared`: the last kind of value that stood against it), None where the
-    cause is not one value (an attribute that was empty before). `cause_count` counts such values.
+    The cause of `broke` are values that came to be in the dependent and not in the referenced, of `appeared`
+    the values that no longer are; where the dependent was empty before (is empty now), the values that it
+    gained (lost). `witness` is the key of one of them, `cause_count` their number.
     """
 
     kind: TransitionKind

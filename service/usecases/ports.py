@@ -25,6 +25,7 @@ from service.usecases.answers import (
     UindInfo,
     VersionPoint,
 )
+from service.usecases.live_state import BatchCommit, RecordWrite, StoredState
 
 
 class StateSnapshot(Protocol):

@@ -1,0 +1,349 @@
+"""Own the writing side of the state: load it, look records up, store a batch in one transaction."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+import psycopg2
+from psycopg2.extras import execute_values
+
+from service.core.canonical import stored_value
+from service.core.clustering import AttributeIds, GenRec
+from service.core.errors import StateError
+from service.core.model import Attribute, AttributeCounters, AttributeName, TransitionKind
+from service.store.database import make_engine, parse_address, state_error
+from service.store.generation import take_writer_lock
+from service.store.migrate import require_current
+from service.usecases.live_state import BatchCommit, RecordWrite, StoredState
+
+WRITER_NAME = "subsetd consumer"
+NOTIFY_CHANNEL = "subsetd_version"
+
+STAGING = """
+create temporary table if not exists staged_gen_rec (
+    value_key uuid not null, value text, cluster_id bigint, attribute_ids integer[], frequencies bigint[]
+) on commit delete rows;
+create temporary table if not exists staged_cluster (
+    cluster_id bigint not null, attribute_ids integer[] not null, value_count bigint not null
+) on commit delete rows;
+"""
+
+# The staged rows are few beside the table and come in the order of the key: each is one descent of one
+# partition's index. Without these the planner, which knows nothing of a temporary table, may hash the whole state.
+BY_INDEX = "set enable_hashjoin = off; set enable_mergejoin = off; set enable_seqscan = off"
+
+MERGE = """
+merge into gen_rec as stored using staged_gen_rec as staged on stored.value_key = staged.value_key
+when matched and staged.cluster_id is null then delete
+when matched then update set
+    cluster_id = staged.cluster_id, attribute_ids = staged.attribute_ids, frequencies = staged.frequencies
+when not matched then insert (value_key, value, cluster_id, attribute_ids, frequencies)
+    values (staged.value_key, staged.value, staged.cluster_id, staged.attribute_ids, staged.frequencies)
+"""
+
+LOOKUP = """
+select stored.value_key::text, stored.cluster_id,
+       coalesce(stored.frequencies, array_fill(0::bigint, array[cardinality(stored.attribute_ids)]))
+from unnest(%s::uuid[]) as wanted (value_key) join gen_rec as stored using (value_key)
+"""
+
+RECORDS_OF = """
+select value_key::text, value, cluster_id,
+       coalesce(frequencies, array_fill(0::bigint, array[cardinality(attribute_ids)]))
+from gen_rec where cluster_id = any (%s)
+"""
+
+ATTRIBUTES = """
+select attribute_id, schema_name, table_name, column_name, ordinal, data_type, insert_only,
+       row_count, null_count, distinct_count, repeated_count, snapshot
+from attribute join source using (source_id) order by schema_name, table_name, ordinal, attribute_id
+"""
+
+_ESCAPED = re.compile(r"[\\\t\n\r]")
+_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+
+
+class PostgresWriter:
+    """Implement ports.StateWriter: one connection holds the lock and writes, another reads committed records."""
+
+    def __init__(self, url: str) -> None:
+        self._address = parse_address(url)
+        self._engine = make_engine(url, WRITER_NAME, pool_size=2, max_overflow=0)
+        self._writing: Any = None
+        self._reading: Any = None
+
+    def acquire(self) -> None:
+        self.close()
+        require_current(self._engine)
+        with self._translated():
+            self._writing = self._engine.raw_connection()
+            self._reading = self._engine.raw_connection()
+            take_writer_lock(self._writing)
+            with self._writing.cursor() as cursor:
+                cursor.execute(STAGING + BY_INDEX)
+            self._writing.commit()
+            with self._reading.cursor() as cursor:
+                cursor.execute(BY_INDEX)
+            self._reading.commit()
+
+    def load(self) -> StoredState:
+        with self._translated(), self._reading.cursor() as cursor:
+            cursor.execute("start transaction isolation level repeatable read read only")
+            cursor.execute("select version, generation from state_version order by version desc limit 1")
+            head = cursor.fetchone()
+            if head is None:
+                raise StateError("There is no state yet to follow changes with: run `subsetd bootstrap SOURCE` first.")
+            cursor.execute(ATTRIBUTES)
+            attributes, counters, snapshots = [], {}, {}
+            for attribute_id, schema, table, column, ordinal, data_type, insert_only, *counts, snapshot in cursor:
+                name = AttributeName(schema, table, column)
+                attributes.append(Attribute(attribute_id, name, ordinal, data_type, insert_only))
+                counters[attribute_id] = AttributeCounters(*counts)
+                if snapshot is not None:
+                    snapshots[f"{schema}.{table}"] = snapshot
+            cursor.execute("select cluster_id, attribute_ids, value_count from cluster")
+            clusters = tuple((cluster_id, tuple(ids), count) for cluster_id, ids, count in cursor)
+            self._reading.commit()
+        return StoredState(*head, tuple(attributes), counters, clusters, snapshots)
+
+    def positions(self, feed: str) -> dict[tuple[str, int], int]:
+        with self._translated(), self._reading.cursor() as cursor:
+            cursor.execute("select topic, partition, next_offset from feed_position where feed = %s", (feed,))
+            found = {(topic, partition): offset for topic, partition, offset in cursor}
+            self._reading.commit()
+        return found
+
+    def lookup(self, keys: Sequence[bytes]) -> dict[bytes, GenRec]:
+        wanted = "{" + ",".join(sorted(key.hex() for key in keys)) + "}"
+        with self._translated(), self._reading.cursor() as cursor:
+            cursor.execute(LOOKUP, (wanted,))
+            found = {_key(key): GenRec(cluster_id, tuple(counted)) for key, cluster_id, counted in cursor}
+            self._reading.commit()
+        return found
+
+    def begin(self) -> PostgresUnitOfWork:
+        return PostgresUnitOfWork(self)
+
+    def close(self) -> None:
+        for connection in (self._writing, self._reading):
+            if connection is not None:
+                # Not back to the pool: the session's lock and staging tables end with the connection.
+                connection.invalidate()
+        self._writing = self._reading = None
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Turn what befalls a raw cursor into StateError."""
+        try:
+            yield
+        except psycopg2.Error as error:
+            raise state_error(error, self._address) or error from error
+
+
+class PostgresUnitOfWork:
+    """Implement ports.UnitOfWork on the writer's connection."""
+
+    def __init__(self, writer: PostgresWriter) -> None:
+        self._writer = writer
+        self._connection = writer._writing
+        self._has_staged = False
+
+    def write_records(self, records: Sequence[RecordWrite]) -> None:
+        if not records:
+            return
+        lines = io.StringIO("".join(map(_record_line, sorted(records, key=lambda r: r.key))))
+        with self._writer._translated(), self._connection.cursor() as cursor:
+            if self._has_staged:
+                cursor.execute("truncate staged_gen_rec")
+            self._has_staged = True
+            cursor.copy_expert("copy staged_gen_rec from stdin", lines)
+            cursor.execute(MERGE)
+            if cursor.rowcount != len(records):
+                raise StateError(
+                    f"The state was changed by another hand: {len(records)} generator records were to be written, "
+                    f"{cursor.rowcount} were. Nothing of this batch was stored; run `subsetd verify`."
+                )
+
+    def records_of(self, cluster_ids: Sequence[int], portion: int) -> Iterator[dict[bytes, tuple[str, GenRec]]]:
+        with self._writer._translated(), self._connection.cursor("records_of") as cursor:
+            cursor.itersize = portion
+            cursor.execute(RECORDS_OF, (list(cluster_ids),))
+            while rows := cursor.fetchmany(portion):
+                yield {_key(key): (value, GenRec(cluster, tuple(counted))) for key, value, cluster, counted in rows}
+
+    def commit(self, commit: BatchCommit) -> None:
+        delta = commit.delta
+        with self._writer._translated(), self._connection.cursor() as cursor:
+            _write_version(cursor, commit)
+            if delta.clusters:
+                lines = "".join(f"{c}\t{_array(ids)}\t{count}\n" for c, ids, count in delta.clusters)
+                cursor.copy_expert("copy staged_cluster from stdin", io.StringIO(lines))
+                cursor.execute(
+                    "insert into cluster select * from staged_cluster order by cluster_id "
+                    "on conflict (cluster_id) do update set value_count = excluded.value_count"
+                )
+            if delta.dropped:
+                cursor.execute("delete from cluster where cluster_id = any (%s)", (delta.dropped,))
+            if delta.counters:
+                execute_values(
+                    cursor,
+                    "update attribute set row_count = new.row_count, null_count = new.null_count, "
+                    "distinct_count = new.distinct_count, repeated_count = new.repeated_count "
+                    "from (values %s) as new (attribute_id, row_count, null_count, distinct_count, repeated_count) "
+                    "where attribute.attribute_id = new.attribute_id",
+                    [
+                        (a, c.row_count, c.null_count, c.distinct_count, c.repeated_count)
+                        for a, c in delta.counters.items()
+                    ],
+                    template="(%s, %s::bigint, %s::bigint, %s::bigint, %s::bigint)",
+                    page_size=1000,
+                )
+            _write_transitions(cursor, commit)
+            _write_positions(cursor, commit)
+            _write_dead_letters(cursor, commit)
+            cursor.execute("select pg_notify(%s, %s)", (NOTIFY_CHANNEL, str(commit.version)))
+            self._connection.commit()
+
+    def rollback(self) -> None:
+        with self._writer._translated():
+            self._connection.rollback()
+
+
+def _write_version(cursor: Any, commit: BatchCommit) -> None:
+    counts = commit.counts
+    cursor.execute(
+        "insert into state_version (version, generation, kind, feed, records, inserted, updated, deleted, skipped, "
+        "dead, newest_source_ms) values (%s, %s, 'batch', %s, %s, %s, %s, %s, %s, %s, %s)",
+        (
+            commit.version,
+            commit.generation,
+            commit.feed,
+            counts.records,
+            counts.inserted,
+            counts.updated,
+            counts.deleted,
+            counts.skipped,
+            counts.dead,
+            commit.newest_source_ms,
+        ),
+    )
+
+
+def _write_transitions(cursor: Any, commit: BatchCommit) -> None:
+    transitions = commit.delta.transitions
+    if not transitions:
+        return
+    position = None if commit.last_position is None else json.dumps(commit.last_position._asdict())
+    execute_values(
+        cursor,
+        "insert into ind_transition (version, dependent_id, referenced_id, kind, witness_key, witness_value, "
+        "cause_count, position) values %s",
+        [
+            (
+                commit.version,
+                t.dependent_id,
+                t.referenced_id,
+                t.kind.value,
+                None if t.witness is None else t.witness.hex(),
+                None if t.witness is None else stored_value(commit.delta.witnesses[t.witness]),
+                t.cause_count,
+                position,
+            )
+            for t in transitions
+        ],
+        template="(%s, %s, %s, %s, %s::uuid, %s, %s, %s::jsonb)",
+        page_size=1000,
+    )
+    appeared = [t for t in transitions if t.kind is TransitionKind.APPEARED]
+    if appeared:
+        execute_values(
+            cursor,
+            "insert into uind (dependent_id, referenced_id, since_version) values %s",
+            [(t.dependent_id, t.referenced_id, commit.version) for t in appeared],
+            page_size=1000,
+        )
+    broke = [t for t in transitions if t.kind is TransitionKind.BROKE]
+    if broke:
+        execute_values(
+            cursor,
+            f"update uind set until_version = {commit.version} from (values %s) as gone (dependent_id, referenced_id) "
+            "where uind.dependent_id = gone.dependent_id and uind.referenced_id = gone.referenced_id "
+            "and until_version is null",
+            [(t.dependent_id, t.referenced_id) for t in broke],
+            page_size=1000,
+        )
+
+
+def _write_positions(cursor: Any, commit: BatchCommit) -> None:
+    if not commit.positions:
+        return
+    moved = [(topic, partition, first, after) for (topic, partition), (first, after) in commit.positions.items()]
+    source_position = json.dumps(commit.source_position, default=str)
+    execute_values(
+        cursor,
+        "insert into batch_position (version, feed, topic, partition, first_offset, next_offset) values %s",
+        [(commit.version, commit.feed, *place) for place in moved],
+    )
+    execute_values(
+        cursor,
+        "insert into feed_position (feed, topic, partition, next_offset, source_position, version) values %s "
+        "on conflict (feed, topic, partition) do update set next_offset = excluded.next_offset, "
+        "source_position = excluded.source_position, version = excluded.version",
+        [
+            (commit.feed, topic, partition, after, source_position, commit.version)
+            for topic, partition, _, after in moved
+        ],
+    )
+
+
+def _write_dead_letters(cursor: Any, commit: BatchCommit) -> None:
+    if commit.dead_letters:
+        execute_values(
+            cursor,
+            "insert into dead_letter (feed, topic, partition, record_offset, error_class, message, record, version) "
+            "values %s on conflict (feed, topic, partition, record_offset) do nothing",
+            [
+                (
+                    commit.feed,
+                    bad.record.topic,
+                    bad.record.partition,
+                    bad.record.offset,
+                    type(bad.error).__name__,
+                    str(bad.error).replace("\0", "\\x00"),
+                    (bad.record.value or b"").decode("utf-8", "backslashreplace").replace("\0", "\\x00"),
+                    commit.version,
+                )
+                for bad in commit.dead_letters
+            ],
+        )
+
+
+def _record_line(record: RecordWrite) -> str:
+    """Write one line of COPY's text format; a record without attributes asks for its deletion."""
+    if not record.attributes:
+        return f"{record.key.hex()}\t\\N\t\\N\t\\N\t\\N\n"
+    text = record.text
+    if text is None:
+        text = "\\N"
+    else:
+        if len(text) > 64:
+            text = stored_value(text)
+        if _ESCAPED.search(text):
+            text = text.translate(_ESCAPES)
+    frequencies = _array(record.frequencies) if any(record.frequencies) else "\\N"
+    return f"{record.key.hex()}\t{text}\t{record.cluster_id}\t{_array(record.attributes)}\t{frequencies}\n"
+
+
+@lru_cache(maxsize=65536)
+def _array(numbers: AttributeIds) -> str:
+    return "{" + ",".join(map(str, numbers)) + "}"
+
+
+def _key(uuid: str) -> bytes:
+    return bytes.fromhex(uuid.replace("-", ""))

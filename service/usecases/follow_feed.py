@@ -1,0 +1,456 @@
+"""Own the way of a change: from the feed's records to the committed state, batch after batch.
+
+The next batch is read, decoded, netted and applied in memory while the database writes the present one: the
+core is ahead of the store by one batch at most, and whatever fails throws the memory away and loads it anew.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from service.core.clustering import GenRec, Underflow
+from service.core.errors import RecordError, StateError
+from service.core.model import BadRecord, FeedPosition, Operation, RawRecord, RowChange, Table
+from service.usecases.live_state import BatchCommit, BatchCounts, LiveState, StateDelta, combine
+from service.usecases.netting import Netted, net, offenders
+from service.usecases.ports import Decoder, Feed, StateWriter, UnitOfWork
+
+TRUNCATE_PORTION = 20_000
+
+Positions = dict[tuple[str, int], int]
+
+
+class ErrorPolicy(StrEnum):
+    """Say what becomes of a record that cannot be applied (Kafka Connect's `errors.tolerance`)."""
+
+    STOP = "none"
+    SET_ASIDE = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """Bound a batch by count, bytes and time; the first bound that is met ends it."""
+
+    records: int = 5_000
+    bytes: int = 16 * 1024 * 1024
+    wait_seconds: float = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReport:
+    """Tell of one committed batch: what it held, how long its steps took, how the caches did."""
+
+    version: int
+    counts: BatchCounts
+    values: int
+    read: int
+    written: int
+    seconds: dict[str, float]
+    lag: int | None
+    newest_source_ms: int | None
+    cache_hits: int
+    cache_misses: int
+    cache_entries: int
+
+
+@dataclass(slots=True)
+class Totals:
+    """Sum up a run; `seconds` are of the steps, `elapsed` from the first record to the last commit."""
+
+    batches: int = 0
+    records: int = 0
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    skipped: int = 0
+    dead: int = 0
+    values: int = 0
+    read: int = 0
+    written: int = 0
+    without_caches: int = 0
+    cache_hits: int = 0
+    cache_misses: int = 0
+    elapsed: float = 0.0
+    version: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+class Observer(Protocol):
+    """Hear what the consumer does; called from its threads, must not raise."""
+
+    def following(self, state: LiveState, positions: Positions) -> None:
+        """Hear that the state is loaded and the feed followed from these positions."""
+
+    def committed(self, report: BatchReport) -> None:
+        """Hear that a batch is durable."""
+
+    def retrying(self, error: StateError) -> None:
+        """Hear that the database failed and the state will be loaded anew."""
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Hold a batch between decoding and commit."""
+
+    records: Sequence[RawRecord]
+    before: Positions
+    after: Positions
+    seconds: dict[str, float]
+    bad: list[BadRecord] = field(default_factory=list)
+
+
+class Consumer:
+    """Follow one feed and keep the state current, as its one writer."""
+
+    def __init__(
+        self,
+        writer: StateWriter,
+        open_feed: Callable[[], Feed],
+        make_decoder: Callable[[Sequence[Table]], Decoder],
+        value_keys: Callable[[Sequence[str]], list[bytes]],
+        observer: Observer,
+        *,
+        limits: BatchLimits = BatchLimits(),
+        on_error: ErrorPolicy = ErrorPolicy.STOP,
+        cache_bytes: int = 256 * 1024 * 1024,
+        retry_seconds: float = 60.0,
+    ) -> None:
+        self.totals = Totals()
+        self._writer = writer
+        self._open_feed = open_feed
+        self._make_decoder = make_decoder
+        self._value_keys = value_keys
+        self._observer = observer
+        self._limits = limits
+        self._on_error = on_error
+        self._cache_bytes = cache_bytes
+        self._retry_seconds = retry_seconds
+        self._started: float | None = None
+
+    def run(self, stop: threading.Event, until_end: bool = False) -> Totals:
+        """Follow the feed until `stop` is set, or (`until_end`) until all that was there at the start is applied.
+
+        The batch in hand is ended and committed first. A database that fails in mid-batch is tried again for
+        `retry_seconds`: the state is loaded anew and the feed goes on where it stands. Raises RecordError (with
+        `ErrorPolicy.STOP`, everything before that record committed), FeedError, and StateError.
+        """
+        failing_since: float | None = None
+        batches = 0
+        while True:
+            session = None
+            try:
+                session = _Session(self)
+                session.follow(stop, until_end)
+                return self.totals
+            except StateError as error:
+                now = time.monotonic()
+                if session is None and failing_since is None:
+                    raise
+                if failing_since is None or self.totals.batches > batches:
+                    failing_since, batches = now, self.totals.batches
+                if now - failing_since > self._retry_seconds:
+                    raise
+                self._observer.retrying(error)
+                if stop.wait(0.5):
+                    raise
+            finally:
+                if session is not None:
+                    session.close()
+                self._writer.close()
+
+
+class _Session:
+    """Hold everything that a failure of the database makes void: memory, feed, the batch in flight."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._of = consumer
+        self._writer = consumer._writer
+        self._writer.acquire()
+        self._state = LiveState(self._writer.load(), consumer._cache_bytes)
+        self._decoder = consumer._make_decoder(self._state.tables)
+        self._feed = consumer._open_feed()
+        self._positions = self._writer.positions(self._feed.name)
+        self._in_flight: Future[None] | None = None
+        self._pending: dict[bytes, GenRec | None] = {}
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="subsetd-store")
+        try:
+            self._feed.start(self._positions)
+        except BaseException:
+            self.close()
+            raise
+        consumer._observer.following(self._state, self._positions)
+
+    def close(self) -> None:
+        """Let go of the feed; a batch in flight ends first, its failure has been told or will be met on reloading."""
+        self._pool.shutdown(wait=True)
+        self._feed.close()
+
+    def follow(self, stop: threading.Event, until_end: bool) -> None:
+        totals = self._of.totals
+        while not stop.is_set():
+            seconds: dict[str, float] = {}
+            with _timed(seconds, "collect"):
+                records = self._collect()
+            if records:
+                if self._of._started is None:
+                    self._of._started = time.perf_counter() - seconds["collect"]
+                self._take(_Batch(records, self._positions, self._feed.positions(), seconds))
+            else:
+                self._settle()
+                if until_end and self._feed.at_end():
+                    break
+        self._settle()
+        totals.version = self._state.version
+
+    def _collect(self) -> list[RawRecord]:
+        limits = self._of._limits
+        records: list[RawRecord] = []
+        size = 0
+        deadline = 0.0
+        # An idle poll is short while a batch is in flight: its commit is to be heard of soon.
+        timeout = 0.005 if self._in_flight is not None else 0.2
+        while len(records) < limits.records and size < limits.bytes:
+            got = self._feed.poll(limits.records - len(records), limits.bytes - size, timeout)
+            if not got:
+                break
+            now = time.monotonic()
+            if not records:
+                deadline = now + limits.wait_seconds
+            records.extend(got)
+            size += sum(len(record.value or b"") for record in got)
+            timeout = deadline - now
+            if timeout <= 0:
+                break
+        return records
+
+    def _take(self, batch: _Batch) -> None:
+        """Apply a batch; it is cut at a truncate, which is a batch of its own, and at a record that stops the feed."""
+        with _timed(batch.seconds, "decode"):
+            changes, skipped, bad = self._decoder.decode_batch(batch.records)
+        stopping = [b.record for b in bad] if self._of._on_error is ErrorPolicy.STOP else []
+        truncates = [_place(c.position) for c in changes if c.operation is Operation.TRUNCATE]
+        first = _first(batch.records, {*truncates, *map(_place, stopping)})
+        if first is not None:
+            head, at, tail = batch.records[:first], batch.records[first], batch.records[first + 1 :]
+            if head:
+                self._take(self._part(batch, head))
+            if _place(at) not in truncates:
+                self._settle()
+                raise next(b.error for b in bad if b.record is at)
+            change = next(c for c in changes if _place(c.position) == _place(at))
+            self._truncate(self._part(batch, [at], tail), change)
+            if tail:
+                self._take(_Batch(tail, self._positions, batch.after, batch.seconds))
+            return
+        batch.bad.extend(bad)
+        self._apply(batch, changes, len(skipped))
+
+    def _part(self, batch: _Batch, records: Sequence[RawRecord], rest: Sequence[RawRecord] | None = None) -> _Batch:
+        """Cut `records` out of the beginning of what is left of a batch; its positions end before the rest of it.
+
+        Without `rest`, the rest is what follows `records` in the batch.
+        """
+        rest = batch.records[len(records) :] if rest is None else rest
+        after = dict(batch.after)
+        for record in reversed(rest):
+            after[record.topic, record.partition] = record.offset
+        return _Batch(records, self._positions, after, batch.seconds)
+
+    def _apply(self, batch: _Batch, changes: list[RowChange], skipped: int) -> None:
+        state, seconds = self._state, batch.seconds
+        while True:
+            with _timed(seconds, "net"):
+                netted = net(changes, self._of._value_keys)
+            with _timed(seconds, "look_up"):
+                found = self._look_up(netted.deltas)
+            try:
+                with _timed(seconds, "apply"):
+                    delta = state.apply(netted, found)
+                break
+            except Underflow as underflow:
+                places = sorted(offenders(changes, underflow.cells, netted.texts))
+                errors = {_place(changes[i].position): _never_inserted(changes[i], netted, underflow) for i in places}
+            if self._of._on_error is ErrorPolicy.STOP:
+                first = _first(batch.records, errors)
+                assert first is not None
+                if first:
+                    self._take(self._part(batch, batch.records[:first]))
+                self._settle()
+                raise errors[_place(batch.records[first])]
+            batch.bad.extend(BadRecord(r, errors[_place(r)]) for r in batch.records if _place(r) in errors)
+            changes = [c for c in changes if _place(c.position) not in errors]
+        counts = BatchCounts(
+            len(batch.records), netted.inserted, netted.updated, netted.deleted, skipped, len(batch.bad)
+        )
+        unit = self._begin(batch)
+        self._pending = {w.key: GenRec(w.cluster_id, w.frequencies) if w.attributes else None for w in delta.records}
+        commit = self._commit(batch, changes, counts, delta)
+        self._in_flight = self._pool.submit(self._store, unit, commit, delta, seconds, self._report(commit, seconds))
+
+    def _truncate(self, batch: _Batch, change: RowChange) -> None:
+        state = self._state
+        own = {attribute.attribute_id for attribute in change.table.attributes}
+        cluster_ids = [cluster_id for cluster_id, attributes, _ in state.clusters if not own.isdisjoint(attributes)]
+        unit = self._begin(batch)
+        deltas = []
+        with _timed(batch.seconds, "store"):
+            for delta in state.truncate(change.table, unit.records_of(cluster_ids, TRUNCATE_PORTION)):
+                unit.write_records(delta.records)
+                deltas.append(delta)
+        counts = BatchCounts(records=len(batch.records), deleted=1)
+        commit = self._commit(batch, [change], counts, combine(deltas))
+        report = self._report(commit, batch.seconds)
+        self._in_flight = self._pool.submit(self._store, unit, commit, None, batch.seconds, report)
+        self._settle()
+
+    def _look_up(self, keys: Iterable[bytes]) -> dict[bytes, GenRec]:
+        """Find the records of keys: in the cache, in the batch in flight, and the rest in the store."""
+        cached, pending = self._state.cache.get, self._pending
+        found: dict[bytes, GenRec] = {}
+        misses = []
+        for key in keys:
+            record = cached(key)
+            if record is not None:
+                found[key] = record
+            elif key not in pending:
+                misses.append(key)
+            else:
+                written = pending[key]
+                if written is not None:
+                    found[key] = written
+        if misses:
+            found.update(self._writer.lookup(misses))
+            self._state.accesses.read += len(misses)
+        return found
+
+    def _begin(self, batch: _Batch) -> UnitOfWork:
+        with _timed(batch.seconds, "wait"):
+            self._settle()
+        return self._writer.begin()
+
+    def _commit(
+        self, batch: _Batch, changes: Sequence[RowChange], counts: BatchCounts, delta: StateDelta
+    ) -> BatchCommit:
+        self._state.version += 1
+        self._positions = {**batch.before, **batch.after}
+        source = changes[-1].source_position if changes else {}
+        times = [t for c in changes if isinstance(t := c.source_position.get("ts_ms"), int)]
+        last = batch.records[-1]
+        return BatchCommit(
+            version=self._state.version,
+            generation=self._state.generation,
+            feed=self._feed.name,
+            positions={
+                p: (batch.before.get(p, 0), after) for p, after in batch.after.items() if batch.before.get(p) != after
+            },
+            delta=delta,
+            counts=counts,
+            dead_letters=batch.bad,
+            last_position=FeedPosition(last.topic, last.partition, last.offset),
+            source_position=source,
+            newest_source_ms=max(times, default=None),
+        )
+
+    def _report(self, commit: BatchCommit, seconds: dict[str, float]) -> BatchReport:
+        state, totals = self._state, self._of.totals
+        accesses, cache = state.accesses, state.cache
+        state.accesses = type(accesses)()
+        hits, misses, cache.hits, cache.misses = cache.hits, cache.misses, 0, 0
+        totals.values += accesses.values
+        totals.read += accesses.read
+        totals.written += accesses.written
+        totals.without_caches += accesses.without_caches
+        totals.cache_hits += hits
+        totals.cache_misses += misses
+        return BatchReport(
+            version=commit.version,
+            counts=commit.counts,
+            values=accesses.values,
+            read=accesses.read,
+            written=accesses.written,
+            seconds=seconds,
+            lag=self._feed.lag(),
+            newest_source_ms=commit.newest_source_ms,
+            cache_hits=hits,
+            cache_misses=misses,
+            cache_entries=len(cache),
+        )
+
+    def _store(
+        self,
+        unit: UnitOfWork,
+        commit: BatchCommit,
+        delta: StateDelta | None,
+        seconds: dict[str, float],
+        report: BatchReport,
+    ) -> None:
+        """Write and commit a batch (on the store's thread)."""
+        try:
+            with _timed(seconds, "store"):
+                if delta is not None:
+                    unit.write_records(delta.records)
+                unit.commit(commit)
+        except BaseException:
+            with suppress(StateError):
+                unit.rollback()
+            raise
+        totals, counts = self._of.totals, commit.counts
+        totals.batches += 1
+        for name in ("records", "inserted", "updated", "deleted", "skipped", "dead"):
+            setattr(totals, name, getattr(totals, name) + getattr(counts, name))
+        totals.elapsed = time.perf_counter() - (self._of._started or 0.0)
+        for step, spent in seconds.items():
+            totals.seconds[step] = totals.seconds.get(step, 0.0) + spent
+        self._of._observer.committed(report)
+
+    def _settle(self) -> None:
+        """Wait for the batch in flight, and tell the feed; raises what its commit raised."""
+        if self._in_flight is not None:
+            future, self._in_flight = self._in_flight, None
+            future.result()
+            self._pending = {}
+            self._feed.committed(self._positions)
+
+
+def _never_inserted(change: RowChange, netted: Netted, underflow: Underflow) -> RecordError:
+    for key, attribute_id, _ in underflow.cells:
+        text = netted.texts[key]
+        for i, attribute in enumerate(change.table.attributes):
+            if attribute.attribute_id == attribute_id and change.before is not None and change.before[i] == text:
+                at = change.position
+                shown = text if len(text) <= 60 else text[:60] + "..."
+                return RecordError(
+                    f"{at.topic}, partition {at.partition}, offset {at.offset}: the change takes the value {shown!r} "
+                    f"out of {attribute.name}, where it is not: the feed deletes what was never inserted, or begins "
+                    f"before the bootstrap. Give the position at which the bootstrap was made, bootstrap again with "
+                    f"--replace, or set such records aside with --on-error all."
+                )
+    raise AssertionError("an offender without a cell")
+
+
+def _place(at: RawRecord | FeedPosition) -> tuple[str, int, int]:
+    return at.topic, at.partition, at.offset
+
+
+def _first(records: Sequence[RawRecord], places: Iterable[tuple[str, int, int]]) -> int | None:
+    """Return where in `records` the first of the places is."""
+    wanted = set(places)
+    if not wanted:
+        return None
+    return next((i for i, record in enumerate(records) if _place(record) in wanted), None)
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], step: str) -> Iterator[None]:
+    started = time.perf_counter()
+    try:
+        yield
+    finally:
+        seconds[step] = seconds.get(step, 0.0) + time.perf_counter() - started

@@ -1,0 +1,219 @@
+"""Own what the one writer keeps in memory of the state, and how a batch changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from service.core.clustering import NO_CLUSTER, Applied, AttributeIds, Clusters, GenRec, apply_deltas
+from service.core.model import Attribute, AttributeCounters, BadRecord, FeedPosition, Table, Transition
+from service.core.overlap import make_overlap
+from service.core.val_cache import ValCache
+from service.usecases.netting import Netted
+
+
+@dataclass(frozen=True, slots=True)
+class StoredState:
+    """Hold what the store gives of the state at one version, all but the generator records."""
+
+    version: int
+    generation: int
+    attributes: tuple[Attribute, ...]
+    counters: Mapping[int, AttributeCounters]
+    clusters: tuple[tuple[int, AttributeIds, int], ...]
+    snapshots: Mapping[str, str] = field(default_factory=dict)
+    """`pg_current_snapshot()` of the bootstrap, for each schema.table of a Postgres source."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordWrite:
+    """Say how one generator record changes: `attributes` is empty when the value is gone.
+
+    `text` is None where the record is known to exist and keeps its text.
+    """
+
+    key: bytes
+    text: str | None
+    cluster_id: int
+    attributes: AttributeIds
+    frequencies: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StateDelta:
+    """Hold everything that a batch changes in the state beside positions: absolute values, ready to be stored."""
+
+    records: list[RecordWrite]
+    clusters: list[tuple[int, AttributeIds, int]]
+    dropped: list[int]
+    counters: dict[int, AttributeCounters]
+    transitions: list[Transition]
+    witnesses: dict[bytes, str]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCommit:
+    """Hold what is stored with a batch beside its generator records, in the same transaction."""
+
+    version: int
+    generation: int
+    feed: str
+    positions: Mapping[tuple[str, int], tuple[int, int]]
+    """(topic, partition) to (next offset before the batch, next offset after it)."""
+    delta: StateDelta
+    counts: BatchCounts
+    dead_letters: Sequence[BadRecord] = ()
+    last_position: FeedPosition | None = None
+    source_position: Mapping[str, object] = field(default_factory=dict)
+    newest_source_ms: int | None = None
+
+
+@dataclass(slots=True)
+class BatchCounts:
+    """Count the records of a batch, and what became of them."""
+
+    records: int = 0
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    skipped: int = 0
+    dead: int = 0
+
+
+@dataclass(slots=True)
+class Accesses:
+    """Count accesses to the generator records, as the 2017 paper's Table 4 does."""
+
+    values: int = 0
+    read: int = 0
+    written: int = 0
+    without_caches: int = 0
+
+
+class LiveState:
+    """Keep ACRecs, CountCache, ValCache, counters and overlaps, and apply netted batches to them."""
+
+    def __init__(self, stored: StoredState, cache_bytes: int) -> None:
+        self.version = stored.version
+        self.generation = stored.generation
+        self.tables = _tables(stored.attributes)
+        self.snapshots = stored.snapshots
+        self.clusters = Clusters(stored.clusters)
+        self.counters = {attribute_id: replace(counters) for attribute_id, counters in stored.counters.items()}
+        self.cache = ValCache(cache_bytes)
+        self.accesses = Accesses()
+        self._uncounted = frozenset(a.attribute_id for a in stored.attributes if a.insert_only)
+        size = max((a.attribute_id for a in stored.attributes), default=0) + 1
+        self.overlap = make_overlap(size, [(attributes, count) for _, attributes, count in stored.clusters])
+
+    def apply(self, netted: Netted, records: Mapping[bytes, GenRec]) -> StateDelta:
+        """Apply a netted batch; `records` are the present records of its keys.
+
+        Raises clustering.Underflow, with nothing changed, when the batch takes away what was never there.
+        """
+        applied = apply_deltas(self.clusters, records, netted.deltas, self._uncounted)
+        self._count_accesses(netted, applied, records)
+        return self._follow(applied, netted.rows, netted.nulls, netted.texts)
+
+    def truncate(self, table: Table, portions: Iterable[Mapping[bytes, tuple[str, GenRec]]]) -> Iterator[StateDelta]:
+        """Extract every attribute of a table, given portions of (text, record) of the values that it holds.
+
+        Gives a delta for each portion, to be stored before the next is asked for, and a last one with the counters.
+        """
+        own = {attribute.attribute_id for attribute in table.attributes}
+        for portion in portions:
+            records = {key: record for key, (_, record) in portion.items()}
+            deltas = {}
+            for key, record in records.items():
+                members = zip(self.clusters.attributes(record.cluster_id), record.frequencies, strict=True)
+                deltas[key] = {attribute_id: -n for attribute_id, n in members if attribute_id in own}
+            netted = Netted(deltas=deltas, texts={key: text for key, (text, _) in portion.items()})
+            yield self.apply(netted, records)
+        emptied = Netted(
+            rows={a: -self.counters[a].row_count for a in own}, nulls={a: -self.counters[a].null_count for a in own}
+        )
+        yield self.apply(emptied, {})
+
+    def _follow(
+        self, applied: Applied, rows: Mapping[int, int], nulls: Mapping[int, int], texts: Mapping[bytes, str]
+    ) -> StateDelta:
+        counters = self.counters
+        for attribute_id, difference in rows.items():
+            counters[attribute_id].row_count += difference
+        for attribute_id, difference in nulls.items():
+            counters[attribute_id].null_count += difference
+        for attribute_id, difference in applied.distinct.items():
+            counters[attribute_id].distinct_count += difference
+        for attribute_id, difference in applied.repeated.items():
+            of_attribute = counters[attribute_id]
+            of_attribute.repeated_count = (of_attribute.repeated_count or 0) + difference
+        changed = rows.keys() | nulls.keys() | applied.distinct.keys() | applied.repeated.keys()
+        writes = []
+        for key, record in applied.records.items():
+            if record is None:
+                self.cache.forget(key)
+                writes.append(RecordWrite(key, None, NO_CLUSTER, (), ()))
+            else:
+                self.cache.put(key, record)
+                text = texts[key] if key in applied.inserted else None
+                attributes = self.clusters.attributes(record.cluster_id)
+                writes.append(RecordWrite(key, text, record.cluster_id, attributes, record.frequencies))
+        transitions = self.overlap.apply(applied.moves)
+        return StateDelta(
+            records=writes,
+            clusters=[(c, self.clusters.attributes(c), self.clusters.count(c)) for c in applied.clusters],
+            dropped=applied.dropped,
+            counters={attribute_id: replace(counters[attribute_id]) for attribute_id in changed},
+            transitions=transitions,
+            witnesses={t.witness: texts[t.witness] for t in transitions if t.witness is not None},
+        )
+
+    def _count_accesses(self, netted: Netted, applied: Applied, records: Mapping[bytes, GenRec]) -> None:
+        """Count what the paper would have done for the same values without its caches (section 5.4).
+
+        Each value is looked up and written; one that is taken away somewhere has its frequencies read; one
+        that leaves a cluster has the values of that cluster counted.
+        """
+        accesses = self.accesses
+        accesses.values += len(netted.deltas)
+        accesses.written += len(applied.records)
+        taken = sum(1 for delta in netted.deltas.values() if min(delta.values()) < 0)
+        left = sum(move.values for move in applied.moves if move.old)
+        accesses.without_caches += len(netted.deltas) + len(applied.records) + taken + left
+
+
+def combine(deltas: Sequence[StateDelta]) -> StateDelta:
+    """Make one delta of the consecutive deltas of one transaction, without the records, which are stored by then.
+
+    A pair that turned an even number of times stands as it stood before and has no transition.
+    """
+    clusters: dict[int, tuple[int, AttributeIds, int]] = {}
+    dropped: dict[int, None] = {}
+    counters: dict[int, AttributeCounters] = {}
+    turns: dict[tuple[int, int], list[Transition]] = {}
+    witnesses: dict[bytes, str] = {}
+    for delta in deltas:
+        clusters.update((cluster[0], cluster) for cluster in delta.clusters)
+        dropped.update(dict.fromkeys(delta.dropped))
+        counters.update(delta.counters)
+        witnesses.update(delta.witnesses)
+        for transition in delta.transitions:
+            turns.setdefault((transition.dependent_id, transition.referenced_id), []).append(transition)
+    return StateDelta(
+        records=[],
+        clusters=[cluster for cluster_id, cluster in clusters.items() if cluster_id not in dropped],
+        dropped=list(dropped),
+        counters=counters,
+        transitions=[found[-1] for _, found in sorted(turns.items()) if len(found) % 2],
+        witnesses=witnesses,
+    )
+
+
+def _tables(attributes: Iterable[Attribute]) -> tuple[Table, ...]:
+    by_table: dict[tuple[str, str], list[Attribute]] = {}
+    for attribute in attributes:
+        by_table.setdefault(attribute.name[:2], []).append(attribute)
+    return tuple(
+        Table(schema, name, tuple(sorted(columns, key=lambda a: a.ordinal)), columns[0].insert_only)
+        for (schema, name), columns in by_table.items()
+    )

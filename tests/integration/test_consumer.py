@@ -1,0 +1,325 @@
+"""The consumer on a real Postgres: whatever the feed holds, the state equals what the tables recompute to."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from service.core.canonical import value_keys
+from service.core.errors import RecordError, StateError
+from service.store.writer import PostgresUnitOfWork, PostgresWriter
+from service.stream.envelope import Decoder
+from service.stream.file_feed import FileFeed
+from service.usecases.follow_feed import BatchLimits, BatchReport, Consumer, ErrorPolicy, Positions, Totals
+from service.usecases.live_state import LiveState
+from tests import states
+from tests.events import envelope
+from tests.states import Tables
+
+COLUMNS = {"orders": ["id", "customer", "note"], "customers": ["id", "name"]}
+
+
+class Watch:
+    """Remember what the consumer tells."""
+
+    def __init__(self) -> None:
+        self.reports: list[BatchReport] = []
+        self.errors: list[StateError] = []
+        self.followed: list[Positions] = []
+
+    def following(self, state: LiveState, positions: Positions) -> None:
+        self.followed.append(positions)
+
+    def committed(self, report: BatchReport) -> None:
+        self.reports.append(report)
+
+    def retrying(self, error: StateError) -> None:
+        self.errors.append(error)
+
+
+@dataclass
+class Stream:
+    """Keep tables in step with a feed file of their changes."""
+
+    path: Path
+    tables: Tables
+    columns: dict[str, Sequence[str]] = field(default_factory=lambda: COLUMNS)
+
+    def change(self, table: str, before: Sequence[str | None] | None, after: Sequence[str | None] | None) -> None:
+        """Append a change to the file, and make it in the tables."""
+        if before is not None:
+            self.tables.remove(table, before)
+        if after is not None:
+            self.tables.add(table, after)
+        self.append(table, before, after)
+
+    def append(self, table: str, before: Sequence[str | None] | None, after: Sequence[str | None] | None) -> None:
+        """Append a change to the file alone."""
+        op = "u" if before is not None and after is not None else "c" if before is None else "d"
+        named = [None if row is None else dict(zip(self.columns[table], row, strict=True)) for row in (before, after)]
+        self.write(envelope(op, "s", table, *named))
+
+    def write(self, line: bytes) -> int:
+        with self.path.open("ab") as file:
+            at = file.tell()
+            file.write(line + b"\n")
+        return at
+
+
+@pytest.fixture
+def stream(tmp_path: Path, database_url: str) -> Stream:
+    tables = Tables(COLUMNS)
+    tables.add("customers", ["1", "Ada"], ["2", "Bob"], ["3", None])
+    tables.add("orders", ["10", "1", "first"], ["11", "2", None], ["12", "1", "Bob"])
+    states.store(database_url, tables)
+    path = tmp_path / "feed.jsonl"
+    path.touch()
+    return Stream(path, tables)
+
+
+def consume(
+    url: str,
+    stream: Stream,
+    *,
+    records: int = 5000,
+    on_error: ErrorPolicy = ErrorPolicy.STOP,
+    writer: PostgresWriter | None = None,
+    watch: Watch | None = None,
+    cache_bytes: int = 1 << 20,
+    retry_seconds: float = 0.0,
+) -> Totals:
+    consumer = Consumer(
+        writer or PostgresWriter(url),
+        lambda: FileFeed(str(stream.path)),
+        Decoder,
+        value_keys,
+        watch or Watch(),
+        limits=BatchLimits(records=records),
+        on_error=on_error,
+        cache_bytes=cache_bytes,
+        retry_seconds=retry_seconds,
+    )
+    return consumer.run(threading.Event(), until_end=True)
+
+
+def test_the_stored_state_is_what_brute_force_says(database_url: str, stream: Stream) -> None:
+    assert states.read(database_url) == states.expected(stream.tables)
+
+
+def test_inserts_updates_and_deletes_change_the_state_and_its_inds(database_url: str, stream: Stream) -> None:
+    dependency = ("s.orders.customer", "s.customers.id")
+    assert dependency in states.read(database_url).inds
+    stream.change("orders", None, ["13", "9", "for whom?"])
+    totals = consume(database_url, stream)
+    assert (totals.batches, totals.records, totals.inserted) == (1, 1, 1)
+    assert dependency not in states.read(database_url).inds
+    assert states.read(database_url) == states.expected(stream.tables)
+    assert states.query(
+        database_url,
+        "select version, kind, witness_value, cause_count from ind_transition join attribute on "
+        "attribute_id = dependent_id where column_name = 'customer'",
+    ) == [(2, "broke", "9", 1)]
+
+    stream.change("orders", ["13", "9", "for whom?"], ["13", "2", "for whom?"])
+    stream.change("customers", ["3", None], None)
+    totals = consume(database_url, stream)
+    assert (totals.updated, totals.deleted, totals.version) == (1, 1, 3)
+    assert dependency in states.read(database_url).inds
+    assert states.read(database_url) == states.expected(stream.tables)
+    assert states.query(
+        database_url,
+        "select since_version, until_version from uind join attribute on attribute_id = dependent_id "
+        "where column_name = 'customer' order by 1",
+    ) == [(1, 2), (3, None)]
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 2000, 1 << 20], ids=["no cache", "small cache", "cache"])
+@pytest.mark.parametrize("records", [1, 7, 5000])
+def test_any_history_in_any_batches_equals_recomputing(
+    database_url: str, stream: Stream, records: int, cache_bytes: int
+) -> None:
+    random_changes(stream, random.Random(f"{records} {cache_bytes}"), 150)
+    totals = consume(database_url, stream, records=records, cache_bytes=cache_bytes)
+    assert totals.records == 150
+    assert states.read(database_url) == states.expected(stream.tables)
+    assert totals.version == 1 + totals.batches
+    positions = states.query(database_url, "select next_offset from feed_position")
+    assert positions == [(stream.path.stat().st_size,)]
+
+
+def random_changes(stream: Stream, rng: random.Random, number: int) -> None:
+    for _ in range(number):
+        table = rng.choice(list(COLUMNS))
+        present = list((+stream.tables.rows[table]).elements())
+        row = [rng.choice(["1", "2", "3", "10", "Ada", "x\ty\\z\n", "é" * 200, "", None]) for _ in COLUMNS[table]]
+        match rng.choice(["insert", "update", "delete"] if present else ["insert"]):
+            case "insert":
+                stream.change(table, None, row)
+            case "update":
+                stream.change(table, rng.choice(present), row)
+            case "delete":
+                stream.change(table, rng.choice(present), None)
+
+
+def test_a_truncate_extracts_every_attribute_of_its_table(database_url: str, stream: Stream) -> None:
+    stream.change("orders", None, ["13", "9", "Ada"])
+    stream.write(envelope("t", "s", "orders", None, None))
+    stream.tables.rows["orders"] = Counter()
+    stream.change("orders", None, ["14", "1", None])
+    totals = consume(database_url, stream)
+    assert states.read(database_url) == states.expected(stream.tables)
+    assert totals.batches == 3, "before the truncate, the truncate, after it"
+
+
+def test_a_record_that_cannot_be_applied_stops_the_feed_in_front_of_it(database_url: str, stream: Stream) -> None:
+    stream.change("customers", None, ["4", "Dora"])
+    bad = stream.write(b"{this is no JSON")
+    stream.append("customers", None, ["5", "Emil"])
+    for _ in range(2):
+        with pytest.raises(RecordError, match=rf"offset {bad}: is not JSON"):
+            consume(database_url, stream)
+        assert states.read(database_url) == states.expected(stream.tables), "all before it is applied, nothing behind"
+        assert states.query(database_url, "select next_offset from feed_position") == [(bad,)]
+
+
+def test_a_delete_of_what_was_never_inserted_stops_the_feed_in_front_of_it(database_url: str, stream: Stream) -> None:
+    stream.change("customers", None, ["4", "Dora"])
+    stream.change("customers", ["4", "Dora"], None)
+    bad = stream.path.stat().st_size
+    stream.append("customers", ["4", "Dora"], None)
+    stream.append("customers", None, ["5", "Emil"])
+    with pytest.raises(RecordError, match=rf"offset {bad}: .*'4' out of s.customers.id.*never inserted"):
+        consume(database_url, stream)
+    assert states.read(database_url) == states.expected(stream.tables)
+    assert states.query(database_url, "select next_offset from feed_position") == [(bad,)]
+
+
+def test_records_that_cannot_be_applied_are_set_aside_on_request(database_url: str, stream: Stream) -> None:
+    offsets = [stream.write(b"[]")]
+    stream.change("customers", None, ["4", "Dora"])
+    offsets.append(stream.path.stat().st_size)
+    stream.append("customers", ["7", "nobody"], ["8", "nobody"])
+    offsets.append(stream.path.stat().st_size)
+    stream.append("orders", ["10", "1", "never so"], None)
+    stream.change("orders", ["10", "1", "first"], None)
+    totals = consume(database_url, stream, on_error=ErrorPolicy.SET_ASIDE)
+    assert (totals.dead, totals.inserted, totals.deleted) == (3, 1, 1)
+    assert states.read(database_url) == states.expected(stream.tables)
+    letters = states.query(database_url, "select record_offset, error_class from dead_letter order by 1")
+    assert letters == [(offset, "RecordError") for offset in offsets]
+
+
+def test_an_insert_only_source_keeps_members_and_refuses_deletes(database_url: str, tmp_path: Path) -> None:
+    tables = Tables(COLUMNS, insert_only=True)
+    tables.add("customers", ["1", "Ada"]).add("orders", ["10", "1", None])
+    states.store(database_url, tables)
+    (tmp_path / "feed.jsonl").touch()
+    stream = Stream(tmp_path / "feed.jsonl", tables)
+    for row in (["2", "Bob"], ["2", "Ada"], ["3", None]):
+        stream.change("customers", None, row)
+    consume(database_url, stream)
+    assert states.read(database_url) == states.expected(tables)
+    stream.append("customers", ["2", "Bob"], None)
+    with pytest.raises(RecordError, match="insert-only"):
+        consume(database_url, stream)
+    assert states.read(database_url) == states.expected(tables)
+
+
+def test_a_second_consumer_is_refused_and_told_who_is_the_first(database_url: str, stream: Stream) -> None:
+    first = PostgresWriter(database_url)
+    first.acquire()
+    try:
+        with pytest.raises(StateError, match="another writer: subsetd consumer"):
+            consume(database_url, stream)
+    finally:
+        first.close()
+    consume(database_url, stream)
+
+
+def test_consuming_before_any_bootstrap_says_what_to_do(database_url: str, tmp_path: Path) -> None:
+    (tmp_path / "feed.jsonl").touch()
+    with pytest.raises(StateError, match="subsetd bootstrap"):
+        consume(database_url, Stream(tmp_path / "feed.jsonl", Tables(COLUMNS)))
+
+
+class Interrupted(Exception):
+    """Stand for the process being gone."""
+
+
+STATEMENTS: list[str] = ["begin", "copy records", "merge", "before commit", "after commit"]
+
+
+class InterruptedUnit(PostgresUnitOfWork):
+    """Fail at one step of the n-th batch, as a crash would: whatever was not committed is lost."""
+
+    def __init__(self, writer: PostgresWriter, fails_at: str | None) -> None:
+        super().__init__(writer)
+        self.fails_at = fails_at
+        self.reach("begin")
+
+    def reach(self, step: str) -> None:
+        if step == self.fails_at:
+            raise Interrupted(step)
+
+    def write_records(self, records) -> None:  # type: ignore[no-untyped-def]
+        self.reach("copy records")
+        super().write_records(records)
+        self.reach("merge")
+
+    def commit(self, commit) -> None:  # type: ignore[no-untyped-def]
+        self.reach("before commit")
+        super().commit(commit)
+        self.reach("after commit")
+
+
+class InterruptedWriter(PostgresWriter):
+    def __init__(self, url: str, step: str, batch: int) -> None:
+        super().__init__(url)
+        self.step, self.batch = step, batch
+
+    def begin(self) -> InterruptedUnit:
+        self.batch -= 1
+        return InterruptedUnit(self, self.step if self.batch == 0 else None)
+
+
+@pytest.mark.parametrize("step", STATEMENTS)
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_crash_at_any_step_loses_nothing_and_applies_nothing_twice(
+    database_url: str, stream: Stream, step: str, batch: int
+) -> None:
+    random_changes(stream, random.Random(step), 40)
+    with pytest.raises(Interrupted):
+        consume(database_url, stream, records=10, writer=InterruptedWriter(database_url, step, batch))
+    consume(database_url, stream, records=10)
+    assert states.read(database_url) == states.expected(stream.tables)
+    chain = states.query(database_url, "select first_offset, next_offset from batch_position order by version")
+    assert [after for _, after in chain[:-1]] == [before for before, _ in chain[1:]]
+
+
+def test_a_database_session_that_dies_in_mid_batch_is_replaced(
+    database_url: str, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random_changes(stream, random.Random(1), 40)
+    killed: list[Callable[[], None]] = []
+    merge = PostgresUnitOfWork.write_records
+
+    def kill_once(self, records) -> None:  # type: ignore[no-untyped-def]
+        merge(self, records)
+        if not killed:
+            killed.append(lambda: None)
+            states.query(
+                database_url,
+                "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'subsetd consumer'",
+            )
+
+    monkeypatch.setattr(PostgresUnitOfWork, "write_records", kill_once)
+    watch = Watch()
+    consume(database_url, stream, records=10, watch=watch, retry_seconds=30)
+    assert len(watch.errors) == 1
+    assert states.read(database_url) == states.expected(stream.tables)

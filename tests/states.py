@@ -1,0 +1,174 @@
+"""Make small states in a database by brute force, read states back, and recompute what they must be.
+
+Nothing of the core's clustering is used here: sets and counters of plain Python are the judge.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg2
+
+Row = Sequence[str | None]
+
+
+@dataclass
+class Tables:
+    """Hold tables of one source named `s`: column names and the bag of their rows."""
+
+    columns: dict[str, Sequence[str]]
+    rows: dict[str, Counter[tuple[str | None, ...]]] = field(default_factory=dict)
+    insert_only: bool = False
+
+    def add(self, table: str, *rows: Row) -> Tables:
+        self.rows.setdefault(table, Counter()).update(tuple(row) for row in rows)
+        return self
+
+    def remove(self, table: str, row: Row) -> None:
+        of_table = self.rows[table]
+        assert of_table[tuple(row)] > 0, f"{row} is not in {table}"
+        of_table[tuple(row)] -= 1
+
+    def names(self) -> list[tuple[str, str]]:
+        """Give (table, column) of each attribute; attribute ids count from 1 in this order."""
+        return [(table, column) for table, columns in self.columns.items() for column in columns]
+
+    def cells(self) -> list[Counter[str | None]]:
+        """Count the cells of each attribute, in the order of names()."""
+        cells = []
+        for table, columns in self.columns.items():
+            for i in range(len(columns)):
+                counted: Counter[str | None] = Counter()
+                for row, n in self.rows.get(table, Counter()).items():
+                    counted[row[i]] += n
+                cells.append(+counted)
+        return cells
+
+
+@dataclass(frozen=True)
+class State:
+    """Hold a state in comparable form: no cluster ids, names instead of attribute ids."""
+
+    records: Mapping[str, tuple[str, Mapping[str, int]]]
+    clusters: Mapping[frozenset[str], int]
+    counters: Mapping[str, tuple[int, int, int, int | None]]
+    inds: frozenset[tuple[str, str]]
+
+
+def expected(tables: Tables) -> State:
+    """Recompute the state of tables from nothing."""
+    names = [f"s.{table}.{column}" for table, column in tables.names()]
+    cells = dict(zip(names, tables.cells(), strict=True))
+    values = {name: {value for value in counted if value is not None} for name, counted in cells.items()}
+    records, clusters = {}, Counter()
+    for value in set().union(*values.values()):
+        members = {n: 0 if tables.insert_only else cells[n][value] for n in names if value in values[n]}
+        records[key_of(value).hex()] = (value.encode()[:256].decode(errors="ignore"), members)
+        clusters[frozenset(members)] += 1
+    counters = {
+        name: (
+            counted.total(),
+            counted[None],
+            len(values[name]),
+            None if tables.insert_only else sum(1 for value in values[name] if counted[value] > 1),
+        )
+        for name, counted in cells.items()
+    }
+    inds = frozenset((a, b) for a in names for b in names if a != b and values[a] and values[a] <= values[b])
+    return State(records, dict(clusters), counters, inds)
+
+
+def key_of(value: str) -> bytes:
+    return hashlib.sha256(value.encode()).digest()[:16]
+
+
+def store(url: str, tables: Tables) -> None:
+    """Write the state of tables as a bootstrap would have, as version 1, into an empty migrated database."""
+    state = expected(tables)
+    names = {f"s.{table}.{column}": i for i, (table, column) in enumerate(tables.names(), 1)}
+    with closing(psycopg2.connect(url)) as connection, connection, connection.cursor() as cursor:
+        cursor.execute("create table gen_rec_g1_p000 partition of gen_rec for values from (minvalue) to (maxvalue)")
+        cursor.execute(
+            "insert into state_version (version, generation, kind, source_name) values (1, 1, 'bootstrap', 's')"
+        )
+        cursor.execute(
+            "insert into source (name, kind, location, insert_only, bootstrapped_version) "
+            "values ('s', 'csv', '-', %s, 1) returning source_id",
+            (tables.insert_only,),
+        )
+        (source_id,) = cursor.fetchone() or (0,)
+        for i, (table, column) in enumerate(tables.names(), 1):
+            ordinal = tables.columns[table].index(column)
+            counters = state.counters[f"s.{table}.{column}"]
+            cursor.execute(
+                "insert into attribute (attribute_id, source_id, schema_name, table_name, column_name, ordinal, "
+                "row_count, null_count, distinct_count, repeated_count) "
+                "values (%s, %s, 's', %s, %s, %s, %s, %s, %s, %s)",
+                (i, source_id, table, column, ordinal, *counters),
+            )
+        cluster_ids = {}
+        for cluster_id, (members, count) in enumerate(state.clusters.items(), 1):
+            cluster_ids[members] = cluster_id
+            cursor.execute(
+                "insert into cluster values (%s, %s, %s)", (cluster_id, sorted(names[m] for m in members), count)
+            )
+        for key, (value, frequencies) in state.records.items():
+            members = sorted(frequencies, key=names.__getitem__)
+            cursor.execute(
+                "insert into gen_rec values (%s, %s, %s, %s, %s)",
+                (
+                    key,
+                    value,
+                    cluster_ids[frozenset(members)],
+                    [names[m] for m in members],
+                    None if tables.insert_only else [frequencies[m] for m in members],
+                ),
+            )
+        for dependent, referenced in state.inds:
+            cursor.execute("insert into uind values (%s, %s, 1)", (names[dependent], names[referenced]))
+
+
+def read(url: str) -> State:
+    """Read the stored state, checking on the way that every record agrees with its cluster (invariants I1, I2)."""
+    with closing(psycopg2.connect(url)) as connection, connection, connection.cursor() as cursor:
+        names = dict(
+            rows(cursor, "select attribute_id, schema_name || '.' || table_name || '.' || column_name from attribute")
+        )
+        clusters = {i: (members, n) for i, members, n in rows(cursor, "select * from cluster")}
+        records = {}
+        counted: Counter[int] = Counter()
+        for key, value, cluster_id, members, frequencies in rows(cursor, "select * from gen_rec"):
+            assert clusters[cluster_id][0] == members, f"the record of {value!r} is not in its cluster"
+            counted[cluster_id] += 1
+            found = dict(zip((names[m] for m in members), frequencies or [0] * len(members), strict=True))
+            records[key.replace("-", "")] = (value, found)
+        assert counted == {i: n for i, (_, n) in clusters.items()}, "a cluster's value_count is wrong"
+        counters = {
+            names[i]: tuple(found)
+            for i, *found in rows(
+                cursor, "select attribute_id, row_count, null_count, distinct_count, repeated_count from attribute"
+            )
+        }
+        inds = rows(cursor, "select dependent_id, referenced_id from uind where until_version is null")
+    return State(
+        records,
+        {frozenset(names[m] for m in members): n for members, n in clusters.values()},
+        counters,  # type: ignore[arg-type]
+        frozenset((names[a], names[b]) for a, b in inds),
+    )
+
+
+def rows(cursor: Any, query: str) -> list[tuple[Any, ...]]:
+    cursor.execute(query)
+    return list(cursor.fetchall())
+
+
+def query(url: str, statement: str) -> list[tuple[Any, ...]]:
+    """Run one query on a connection of its own."""
+    with closing(psycopg2.connect(url)) as connection, connection, connection.cursor() as cursor:
+        return rows(cursor, statement)
