@@ -31,6 +31,8 @@ from service.usecases.answers import (
     VersionPoint,
 )
 
+Found = Row[*tuple[Any, ...]]
+
 RECORD_LIMIT = 4096
 """Characters of a dead letter's record (and message) that a list shows; a record may hold a cell of 10 MB."""
 
@@ -82,7 +84,7 @@ where {where} order by u.dependent_id, u.referenced_id limit :limit
 """
 
 TRANSITIONS = """
-select t.version, v.committed_at, t.kind, t.witness_key, t.witness_value, t.cause_count, t.position,
+select t.version, v.committed_at, t.kind, t.witness_key::text as witness_key, t.witness_value, t.cause_count, t.position,
        t.dependent_id, d.schema_name as d_schema, d.table_name as d_table, d.column_name as d_column,
        t.referenced_id, r.schema_name as r_schema, r.table_name as r_table, r.column_name as r_column
 from ind_transition t
@@ -115,7 +117,7 @@ with lacking as (
         from lacking
     ) counted where before < :limit
 )
-select g.value, g.value_key, n.cluster_id,
+select g.value, g.value_key::text as value_key, n.cluster_id,
        encode(substring(sha256(convert_to(g.value, 'UTF8')) for 16), 'hex')::uuid <> g.value_key as is_cut,
        nullif(g.frequencies[array_position(g.attribute_ids, :dependent_id)], 0) as occurrences
 from needed n cross join lateral (
@@ -327,13 +329,15 @@ class PostgresSnapshot:
 
     def dead_letters(self, feed: str | None, after: Key | None, limit: int) -> list[DeadLetterInfo]:
         """List dead letters by (dead_letter_id); long records are cut."""
+        if feed is not None and "\x00" in feed:
+            return []
         where = ["dead_letter_id > :after"] + (["feed = :feed"] if feed is not None else [])
         rows = self._rows(
             DEAD_LETTERS, where, after=after[0] if after else -1, feed=feed, cut=RECORD_LIMIT, limit=limit
         )
         return [DeadLetterInfo(**row._mapping) for row in rows]
 
-    def _rows(self, query: str, where: Sequence[str] = (), **values: Any) -> Sequence[Row[Any]]:
+    def _rows(self, query: str, where: Sequence[str] = (), **values: Any) -> Sequence[Found]:
         statement = query.replace("{where}", " and ".join(where) or "true")
         return self._connection.execute(text(statement), values).all()
 
@@ -351,6 +355,8 @@ def _chosen(alias: str, chosen: AttributeFilter) -> tuple[list[str], dict[str, A
         "contains": f"strpos({_full_name(alias)}, :{alias}_contains) > 0",
     }
     given = {name: getattr(chosen, name) for name in conditions if getattr(chosen, name) is not None}
+    if any("\x00" in str(value) for value in given.values()):
+        return ["false"], {}  # Postgres keeps no text with NUL and takes none as a parameter.
     return [conditions[name] for name in given], {f"{alias}_{name}": value for name, value in given.items()}
 
 
@@ -360,20 +366,20 @@ def _chosen_pair(dependent: AttributeFilter, referenced: AttributeFilter) -> tup
     return left + right, left_values | right_values
 
 
-def _attribute(row: Row[Any]) -> AttributeInfo:
+def _attribute(row: Found) -> AttributeInfo:
     columns = dict(row._mapping)
     name = AttributeName(columns.pop("schema_name"), columns.pop("table_name"), columns.pop("column_name"))
     return AttributeInfo(name=name, **columns)
 
 
-def _pair(row: Row[Any]) -> tuple[AttributeRef, AttributeRef]:
+def _pair(row: Found) -> tuple[AttributeRef, AttributeRef]:
     return (
         AttributeRef(row.dependent_id, AttributeName(row.d_schema, row.d_table, row.d_column)),
         AttributeRef(row.referenced_id, AttributeName(row.r_schema, row.r_table, row.r_column)),
     )
 
 
-def _transition(row: Row[Any]) -> TransitionInfo:
+def _transition(row: Found) -> TransitionInfo:
     dependent, referenced = _pair(row)
     return TransitionInfo(
         version=row.version,

@@ -112,8 +112,7 @@ def uinds(
 
     Raises `UnknownVersionError` for a version that the state has not reached, or that was before its first.
     """
-    if as_of is not None:
-        _check_version(snapshot, as_of, "as_of", snapshot.head.first_version)
+    check_as_of(snapshot, as_of)
     items = snapshot.uinds(dependent, referenced, as_of, after=after, limit=limit + 1)
     return _page(items, limit, lambda one: (one.dependent.attribute_id, one.referenced.attribute_id))
 
@@ -130,7 +129,7 @@ def explain(
     The present state of a pair began when its IND appeared or last broke; a pair for which nothing of this
     is recorded is as the bootstrap of the later of its two sources found it.
     """
-    _refuse_trivial(dependent, referenced)
+    refuse_trivial(dependent, referenced)
     pair = dependent.attribute_id, referenced.attribute_id
     only_these = AttributeFilter(attribute_id=pair[0]), AttributeFilter(attribute_id=pair[1])
     standing = snapshot.uinds(*only_these, None, after=None, limit=1)
@@ -169,14 +168,14 @@ def missing_values(
     limit: int = MAX_LIMIT,
 ) -> Page[MissingValue]:
     """List the dependent's values that the referenced lacks; the snapshot must be opened `with_values`."""
-    _refuse_trivial(dependent, referenced)
+    refuse_trivial(dependent, referenced)
     items = snapshot.missing_values(dependent.attribute_id, referenced.attribute_id, after, limit + 1)
     return _page(items, limit, attrgetter("cluster_id", "value_key"))
 
 
 def coefficient(snapshot: StateSnapshot, dependent: AttributeInfo, referenced: AttributeInfo) -> Coefficient:
     """Compute Φ(dependent, referenced) exactly (Inclusion coefficients 2018, Def. 1)."""
-    _refuse_trivial(dependent, referenced)
+    refuse_trivial(dependent, referenced)
     overlap = snapshot.overlap(dependent.attribute_id, referenced.attribute_id)
     return Coefficient(_reference(dependent), _reference(referenced), overlap, dependent.distinct_count)
 
@@ -232,7 +231,7 @@ def transitions(
 
     Raises `UnknownVersionError` when `since` is newer than the state: whoever asks has seen another state.
     """
-    _check_version(snapshot, chosen.since, "since", 0)
+    check_since(snapshot, chosen.since)
     items = snapshot.transitions(chosen, after, limit + 1)
     return _page(items, limit, lambda one: (one.version, one.dependent.attribute_id, one.referenced.attribute_id))
 
@@ -242,6 +241,25 @@ def dead_letters(
 ) -> Page[DeadLetterInfo]:
     """List the records that were set aside, oldest first."""
     return _page(snapshot.dead_letters(feed, after, limit + 1), limit, lambda one: (one.dead_letter_id,))
+
+
+def refuse_trivial(dependent: AttributeRef, referenced: AttributeRef) -> None:
+    """Raise `TrivialPairError` for a pair of one attribute with itself."""
+    if dependent.attribute_id == referenced.attribute_id:
+        raise TrivialPairError(
+            f"{dependent.name} is on both sides; an attribute contains itself, which is not reported. Name two."
+        )
+
+
+def check_as_of(snapshot: StateSnapshot, as_of: int | None) -> None:
+    """Raise `UnknownVersionError` for a version that the state has not reached, or that was before its first."""
+    if as_of is not None:
+        _check_version(snapshot, as_of, "as_of", snapshot.head.first_version)
+
+
+def check_since(snapshot: StateSnapshot, since: int) -> None:
+    """Raise `UnknownVersionError` when `since` is newer than the state: whoever asks has seen another state."""
+    _check_version(snapshot, since, "since", 0)
 
 
 def walk(page_after: Callable[[Key | None], Page[Item]]) -> Iterator[Item]:
@@ -266,13 +284,6 @@ def _attribute_key(one: AttributeInfo) -> Key:
 
 def _reference(one: AttributeRef) -> AttributeRef:
     return AttributeRef(one.attribute_id, one.name)
-
-
-def _refuse_trivial(dependent: AttributeRef, referenced: AttributeRef) -> None:
-    if dependent.attribute_id == referenced.attribute_id:
-        raise TrivialPairError(
-            f"{dependent.name} is on both sides; an attribute contains itself, which is not reported. Name two."
-        )
 
 
 def _check_version(snapshot: StateSnapshot, version: int, parameter: str, first: int) -> None:

@@ -1,0 +1,99 @@
+"""Own what every answer shares: its snapshot, its ETag, and how the names in a question become attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+from urllib.parse import unquote
+
+from fastapi import Depends, Header, Path, Request, Response
+
+from service.api import schemas
+from service.usecases import queries
+from service.usecases.answers import AttributeFilter, AttributeInfo
+from service.usecases.ports import StateReader, StateSnapshot
+
+CACHE_CONTROL = "no-cache"
+"""Caches may keep an answer, and ask whether it still holds before they give it."""
+
+DependentPath = Annotated[
+    str,
+    Path(
+        description="full name `schema.table.column`, percent-encoded (`/` as `%2F`), or `id:17`",
+        openapi_examples={"a column": {"value": "demo.orders.customer_id"}},
+    ),
+]
+ReferencedPath = Annotated[
+    str,
+    Path(
+        description="full name `schema.table.column`, percent-encoded (`/` as `%2F`), or `id:17`",
+        openapi_examples={"a column": {"value": "demo.customers.id"}},
+    ),
+]
+
+
+class NotModified(Exception):
+    """The state still has the version that the client knows."""
+
+    def __init__(self, headers: dict[str, str]) -> None:
+        super().__init__()
+        self.headers = headers
+
+
+class Asking:
+    """Serve one request: open the snapshot, and let the answer be named after its version."""
+
+    def __init__(self, reader: StateReader, response: Response, if_none_match: str | None) -> None:
+        self._reader = reader
+        self._response = response
+        self._known = set() if if_none_match is None else {one.strip() for one in if_none_match.split(",")}
+
+    @contextmanager
+    def snapshot(self, *, with_values: bool = False) -> Iterator[StateSnapshot]:
+        """Open the snapshot that the whole answer is computed from."""
+        with self._reader.snapshot(with_values=with_values) as snapshot:
+            self._headers = {"ETag": f'"{snapshot.head.version}"', "Cache-Control": CACHE_CONTROL}
+            self._response.headers.update(self._headers)
+            yield snapshot
+
+    def stop_if_known(self) -> None:
+        """End here, with 304, when the client has this version; call it when the question is known to be good."""
+        etag = self._headers["ETag"]
+        if self._known & {etag, f"W/{etag}", "*"}:
+            raise NotModified(self._headers)
+
+
+async def _asking(
+    request: Request,
+    response: Response,
+    if_none_match: Annotated[str | None, Header(description="the ETag of an earlier answer")] = None,
+) -> Asking:
+    return Asking(request.app.state.reader, response, if_none_match)
+
+
+Asked = Annotated[Asking, Depends(_asking)]
+
+
+async def not_modified(_request: Request, error: Exception) -> Response:
+    """Answer 304."""
+    assert isinstance(error, NotModified)
+    return Response(status_code=304, headers=error.headers)
+
+
+def from_path(snapshot: StateSnapshot, segment: str) -> AttributeInfo:
+    """Find the attribute that a segment of the path, still encoded, names."""
+    return queries.resolve(snapshot, unquote(segment))
+
+
+def sides(snapshot: StateSnapshot, asked: schemas.PairQuestion) -> tuple[AttributeFilter, AttributeFilter]:
+    """Choose the two sides of pairs by what was asked."""
+    return (
+        _side(snapshot, asked.dependent, asked.dependent_schema, asked.dependent_table),
+        _side(snapshot, asked.referenced, asked.referenced_schema, asked.referenced_table),
+    )
+
+
+def _side(snapshot: StateSnapshot, name: str | None, schema: str | None, table: str | None) -> AttributeFilter:
+    attribute_id = None if name is None else queries.resolve(snapshot, name).attribute_id
+    return AttributeFilter(schema=schema, table=table, attribute_id=attribute_id)

@@ -1,0 +1,50 @@
+"""Own the opaque cursors: a page's last key as text for a URL, and back, trusting nothing."""
+
+from __future__ import annotations
+
+import base64
+import json
+from uuid import UUID
+
+from service.core.errors import SubsetdError
+from service.usecases.answers import Key
+
+LARGEST = 2**63 - 1
+PATTERN = r"^[A-Za-z0-9_-]+$"
+MAX_LENGTH = 8192
+
+
+class CursorError(SubsetdError):
+    """A cursor is not one that this route gave."""
+
+
+def encode(route: str, key: Key | None) -> str | None:
+    """Write the key at which a page of `route` ended; None stays None."""
+    if key is None:
+        return None
+    return base64.urlsafe_b64encode(json.dumps([route, *key]).encode()).rstrip(b"=").decode()
+
+
+def decode(route: str, columns: str, cursor: str | None) -> Key | None:
+    """Read a cursor of `route`, whose key has these columns: `i` an integer, `s` a text, `u` a UUID.
+
+    Raises `CursorError` for a cursor of another route, a cut one, or any other text.
+    """
+    if cursor is None:
+        return None
+    try:
+        found = json.loads(base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True))
+        name, *key = found
+        if name == route and len(key) == len(columns) and all(map(_fits, columns, key)):
+            return tuple(key)
+    except (ValueError, TypeError, RecursionError):
+        pass
+    raise CursorError("The cursor is none of this route; take next_cursor of its last page as it is, or leave it out.")
+
+
+def _fits(column: str, part: object) -> bool:
+    if column == "i":
+        return isinstance(part, int) and not isinstance(part, bool) and -1 <= part <= LARGEST
+    if not isinstance(part, str) or "\x00" in part or any("\ud800" <= one <= "\udfff" for one in part):
+        return False
+    return column == "s" or (len(part) == 36 and str(UUID(part)) == part)

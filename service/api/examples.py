@@ -1,0 +1,183 @@
+"""Own the examples that the OpenAPI document shows, one for each answer; a test holds them to the schemas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+CUSTOMER_ID = {"attribute_id": 4, "name": "demo.orders.customer_id", "parts": ["demo", "orders", "customer_id"]}
+ID = {"attribute_id": 0, "name": "demo.customers.id", "parts": ["demo", "customers", "id"]}
+COUNTED = {
+    "source": "demo",
+    "data_type": "integer",
+    "insert_only": False,
+    "null_count": 0,
+}
+ORDERS_SIDE = {
+    **CUSTOMER_ID,
+    **COUNTED,
+    "ordinal": 1,
+    "row_count": 830,
+    "distinct_count": 90,
+    "repeated_count": 88,
+    "is_unique": False,
+}
+CUSTOMERS_SIDE = {
+    **ID,
+    **COUNTED,
+    "ordinal": 0,
+    "row_count": 91,
+    "distinct_count": 91,
+    "repeated_count": 0,
+    "is_unique": True,
+}
+MISSING = {
+    "value": "ZZTOP",
+    "value_key": "5f2a11c0-8d6e-4b0a-9c1e-3d2b6c7a9e10",
+    "is_cut": False,
+    "occurrences": 1,
+}
+POSITION = {"topic": "demo.orders", "partition": 0, "offset": 1041}
+BROKE = {
+    "version": 3,
+    "committed_at": "2026-11-21T10:46:10.125000Z",
+    "kind": "broke",
+    "dependent": CUSTOMER_ID,
+    "referenced": ID,
+    "witness_value": "ZZTOP",
+    "witness_key": MISSING["value_key"],
+    "cause_count": 1,
+    "position": POSITION,
+}
+
+STATE = {
+    "version": 3,
+    "generation": 1,
+    "first_version": 1,
+    "kind": "batch",
+    "committed_at": "2026-11-21T10:46:10.125000Z",
+    "newest_source_ms": 1795257970021,
+    "counts": {"tables": 2, "attributes": 6, "clusters": 9, "values": 1204, "uinds": 0, "dead_letters": 1},
+    "sources": [
+        {
+            "name": "demo",
+            "kind": "csv",
+            "location": "data/demo",
+            "insert_only": False,
+            "bootstrapped_version": 1,
+            "bootstrapped_at": "2026-11-21T10:40:00Z",
+            "table_count": 2,
+            "attribute_count": 6,
+        }
+    ],
+    "positions": [
+        {
+            "feed": "kafka://broker:9092",
+            "topic": "demo.orders",
+            "partition": 0,
+            "next_offset": 1042,
+            "source_position": {},
+            "version": 3,
+        }
+    ],
+}
+ATTRIBUTES = {"version": 3, "next_cursor": None, "items": [ORDERS_SIDE]}
+CLUSTERS = {
+    "version": 3,
+    "next_cursor": None,
+    "items": [{"cluster_id": 2, "attribute_ids": [0, 4], "value_count": 89}],
+    "attributes": [ID, CUSTOMER_ID],
+}
+UINDS = {
+    "version": 3,
+    "next_cursor": None,
+    "as_of": 2,
+    "items": [
+        {
+            "dependent": CUSTOMER_ID,
+            "referenced": ID,
+            "since_version": 1,
+            "since_at": "2026-11-21T10:40:00Z",
+            "until_version": 3,
+        }
+    ],
+}
+PAIR = {
+    "version": 3,
+    "dependent": ORDERS_SIDE,
+    "referenced": CUSTOMERS_SIDE,
+    "holds": False,
+    "coefficient": 0.9888888888888889,
+    "reason": None,
+    "overlap": 89,
+    "missing_count": 1,
+    "missing_values": [MISSING],
+    "since_version": 3,
+    "since_at": "2026-11-21T10:46:10.125000Z",
+    "since_reason": "broke",
+    "transitions": [BROKE],
+}
+MISSING_PAGE = {"version": 3, "next_cursor": None, "missing_count": 1, "items": [MISSING]}
+COEFFICIENTS = {
+    "version": 3,
+    "next_cursor": None,
+    "items": [
+        {
+            "dependent": CUSTOMER_ID,
+            "referenced": ID,
+            "coefficient": 0.9888888888888889,
+            "reason": None,
+            "overlap": 89,
+            "distinct_count": 90,
+        }
+    ],
+}
+CHANGES = {"version": 3, "next_cursor": None, "since": 2, "items": [BROKE]}
+DEAD_LETTERS = {
+    "version": 3,
+    "next_cursor": None,
+    "items": [
+        {
+            "dead_letter_id": 1,
+            "feed": "kafka://broker:9092",
+            "topic": "demo.orders",
+            "partition": 0,
+            "record_offset": 1017,
+            "error_class": "RecordError",
+            "message": "demo.orders partition 0 offset 1017: the record has no `op`.",
+            "record": '{"after": {"id": 7}}',
+            "is_cut": False,
+            "version": 2,
+            "created_at": "2026-11-21T10:45:00Z",
+        }
+    ],
+}
+
+READINESS = {
+    "ready": True,
+    "checks": [
+        {"name": "database", "ok": True, "detail": "answers"},
+        {"name": "bootstrapped", "ok": True, "detail": "state version 3"},
+        {"name": "lag", "ok": True, "detail": "0 records behind, bound 10000"},
+    ],
+}
+
+
+def shown(description: str, example: object, media_type: str = "application/json") -> dict[int | str, dict[str, Any]]:
+    """Describe a plain answer, for a route's `responses`."""
+    return {200: {"description": description, "content": {media_type: {"example": example}}}}
+
+
+def answered(description: str, example: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
+    """Describe an answer that is polled with its version, for a route's `responses`."""
+    headers = {
+        "ETag": {"description": "the state version, quoted", "schema": {"type": "string"}, "example": '"3"'},
+        "Cache-Control": {"schema": {"type": "string"}, "example": "no-cache"},
+    }
+    return {
+        200: {
+            "description": description,
+            "headers": headers,
+            "content": {"application/json": {"example": example}},
+        },
+        304: {"description": "The state still has the version that If-None-Match names.", "headers": headers},
+    }

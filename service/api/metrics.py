@@ -1,0 +1,90 @@
+"""Own the HTTP metrics and those of the state, in the registry that the composition root gives."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.core.errors import StateError
+from service.usecases.ports import StateReader
+
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class HttpMetrics:
+    """Count and time requests by route, method and status; pure ASGI, so responses are not buffered."""
+
+    def __init__(self, app: ASGIApp, registry: CollectorRegistry) -> None:
+        self._app = app
+        labels = ("route", "method", "status")
+        self._requests = Counter("http_requests", "HTTP requests answered.", labels, registry=registry)
+        self._seconds = Histogram(
+            "http_request_duration_seconds",
+            "Time to the end of the answer.",
+            labels,
+            registry=registry,
+            buckets=BUCKETS,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        status = 500  # What the server answers when the app raises.
+        begin = time.perf_counter()
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        finally:
+            # The template of the path, never the path itself: labels must stay few.
+            route = getattr(scope.get("route"), "path", "unmatched")
+            method = scope["method"] if scope["method"] in METHODS else "other"
+            self._requests.labels(route, method, str(status)).inc()
+            self._seconds.labels(route, method, str(status)).observe(time.perf_counter() - begin)
+
+
+class StateMetrics(Collector):
+    """Read the state's version and counts at each scrape; a database that is away is a metric, not an error."""
+
+    def __init__(self, reader: StateReader) -> None:
+        self._reader = reader
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        """Name the metrics without reading the state, which may be away when the service starts."""
+        yield GaugeMetricFamily("subsetd_state_readable", "Whether the state's database answers.")
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Read one version of the state."""
+        try:
+            with self._reader.snapshot() as snapshot:
+                head, counts = snapshot.head, snapshot.counts()
+        except StateError:
+            yield GaugeMetricFamily("subsetd_state_readable", "Whether the state's database answers.", 0)
+            return
+        yield GaugeMetricFamily("subsetd_state_readable", "Whether the state's database answers.", 1)
+        yield GaugeMetricFamily("subsetd_state_version", "Newest committed version of the state.", head.version)
+        yield GaugeMetricFamily("subsetd_state_generation", "Bootstraps that the state has seen.", head.generation)
+        if head.committed_at is not None:
+            yield GaugeMetricFamily(
+                "subsetd_state_committed_timestamp_seconds",
+                "When the newest version was committed.",
+                head.committed_at.timestamp(),
+            )
+        yield GaugeMetricFamily("subsetd_tables", "Tracked tables.", counts.tables)
+        yield GaugeMetricFamily("subsetd_attributes", "Tracked attributes.", counts.attributes)
+        yield GaugeMetricFamily("subsetd_clusters", "Attribute clusters.", counts.clusters)
+        yield GaugeMetricFamily("subsetd_values", "Distinct values over all attributes.", counts.values)
+        yield GaugeMetricFamily("subsetd_uinds", "Inclusion dependencies that hold.", counts.uinds)
+        yield GaugeMetricFamily("subsetd_dead_letters", "Records that were set aside.", counts.dead_letters)

@@ -1,0 +1,140 @@
+"""Own the problems: every error of the API as application/problem+json (RFC 9457)."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+
+from service.api.cursors import CursorError
+from service.core.errors import NotFoundError, StateError, SubsetdError
+from service.usecases.queries import AmbiguousNameError, TrivialPairError, UnknownVersionError
+
+MEDIA_TYPE = "application/problem+json"
+
+EXPLANATIONS = {
+    "unknown-attribute": "No attribute has this full name or id in the version that was read.",
+    "ambiguous-attribute": "Several attributes have this full name, as names may contain dots; name one as id:17.",
+    "unknown-version": "as_of or since is newer than the state, or older than its first version.",
+    "same-attribute": "Both sides of a pair are one attribute; that it contains itself is not reported.",
+    "invalid-cursor": "The cursor was not given by this route.",
+    "invalid-request": "A parameter is unknown, missing, or outside its bounds; `errors` names each.",
+    "unavailable": "The state's database is away or too slow; the service comes back by itself when it does.",
+    "not-ready": "The service is not ready; `checks` names what is missing.",
+    "about:blank": "The HTTP status says all.",
+    "internal-error": "A defect of the service; its log has the cause.",
+}
+"""The types of problems, as fragments of /docs, where they are explained."""
+
+
+class InvalidParameter(BaseModel):
+    """Name one parameter that was refused."""
+
+    location: list[str | int] = Field(examples=[["query", "limit"]])
+    message: str
+
+
+class Candidate(BaseModel):
+    """Name one attribute that an ambiguous name may mean."""
+
+    attribute_id: int
+    name_parts: list[str] = Field(description="schema, table, column")
+
+
+class Check(BaseModel):
+    """Tell of one condition of readiness whether it holds."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+class Problem(BaseModel):
+    """Describe an error (RFC 9457)."""
+
+    type: str = Field(description="a reference to the explanation of this type", examples=["/docs#unknown-attribute"])
+    title: str
+    status: int
+    detail: str
+    instance: str | None = Field(default=None, description="the path that was asked")
+    errors: list[InvalidParameter] | None = None
+    candidates: list[Candidate] | None = None
+    checks: list[Check] | None = None
+
+
+def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Describe these statuses as problems, for a route's `responses`."""
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {one: {"description": HTTPStatus(one).phrase, "content": content} for one in statuses}
+
+
+def respond(
+    request: Request, status: int, kind: str, detail: str, headers: dict[str, str] | None = None, **more: Any
+) -> Response:
+    """Answer with a problem of this type; `more` are its extension members."""
+    problem = Problem(
+        type=kind if kind == "about:blank" else f"/docs#{kind}",
+        title=HTTPStatus(status).phrase if kind == "about:blank" else kind.replace("-", " ").capitalize(),
+        status=status,
+        detail=detail,
+        instance=request.url.path,
+        **more,
+    )
+    return JSONResponse(problem.model_dump(exclude_none=True), status, headers, MEDIA_TYPE)
+
+
+def install(app: FastAPI) -> None:
+    """Make every error of this app a problem."""
+    app.add_exception_handler(SubsetdError, _of_the_service)
+    app.add_exception_handler(RequestValidationError, _of_validation)
+    app.add_exception_handler(HTTPException, _of_http)
+    app.add_exception_handler(Exception, _of_a_defect)
+
+
+async def _of_the_service(request: Request, error: Exception) -> Response:
+    detail = str(error)
+    match error:
+        case UnknownVersionError():
+            return respond(request, 404, "unknown-version", detail)
+        case NotFoundError():
+            return respond(request, 404, "unknown-attribute", detail)
+        case AmbiguousNameError():
+            candidates = [
+                Candidate(attribute_id=one.attribute_id, name_parts=list(one.name)) for one in error.candidates
+            ]
+            return respond(request, 409, "ambiguous-attribute", detail, candidates=candidates)
+        case TrivialPairError():
+            return respond(request, 422, "same-attribute", detail)
+        case CursorError():
+            return respond(request, 422, "invalid-cursor", detail)
+        case StateError():
+            return respond(request, 503, "unavailable", detail, {"Retry-After": "2"})
+    return respond(request, 500, "internal-error", detail)
+
+
+async def _of_validation(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    # What was sent is not repeated: it may be long, or hold what JSON cannot.
+    errors = [InvalidParameter(location=list(one["loc"]), message=one["msg"]) for one in error.errors()]
+    detail = "; ".join(f"{one.location[-1]}: {one.message}" for one in errors)
+    return respond(request, 422, "invalid-request", detail, errors=errors)
+
+
+async def _of_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    detail = str(error.detail)
+    if error.status_code == 404:
+        detail = "There is nothing at this path; /docs lists what there is. Write / inside an attribute's name as %2F."
+    if error.status_code == 405:
+        detail = f"{request.method} is not possible here; see the header Allow."
+    headers = None if error.headers is None else dict(error.headers)
+    return respond(request, error.status_code, "about:blank", detail, headers)
+
+
+async def _of_a_defect(request: Request, _error: Exception) -> Response:
+    return respond(request, 500, "internal-error", "The service failed on this request; its log has the cause.")

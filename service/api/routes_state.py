@@ -1,0 +1,92 @@
+"""Own the routes about what the state holds: itself, attributes, clusters, dead letters."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from service.api import cursors, examples, schemas
+from service.api.asking import Asked
+from service.api.problems import documented
+from service.usecases import queries
+from service.usecases.answers import AttributeFilter
+
+router = APIRouter(prefix="/api/v1", tags=["state"])
+
+
+@router.get("/state", responses=examples.answered("The state", examples.STATE) | documented(500, 503))
+def get_state(asked: Asked) -> schemas.State:
+    """Describe the state: version, counts, sources, and up to where each feed is applied."""
+    with asked.snapshot() as snapshot:
+        asked.stop_if_known()
+        found = queries.state(snapshot)
+    head = found.head
+    return schemas.State(
+        version=head.version,
+        generation=head.generation,
+        first_version=head.first_version,
+        kind=head.kind,
+        committed_at=head.committed_at,
+        newest_source_ms=head.newest_source_ms,
+        counts=schemas.Counts.model_validate(found.counts),
+        sources=[schemas.Source.model_validate(one) for one in found.sources],
+        positions=[schemas.Position.model_validate(one) for one in found.positions],
+    )
+
+
+@router.get(
+    "/attributes",
+    responses=examples.answered("A page of attributes", examples.ATTRIBUTES) | documented(404, 409, 422, 500, 503),
+)
+def list_attributes(asked: Asked, question: Annotated[schemas.AttributesQuestion, Query()]) -> schemas.AttributesPage:
+    """List attributes with their counters, by schema, table and ordinal."""
+    after = cursors.decode("attributes", "ssii", question.cursor)
+    with asked.snapshot() as snapshot:
+        one = None if question.attribute is None else queries.resolve(snapshot, question.attribute).attribute_id
+        asked.stop_if_known()
+        chosen = AttributeFilter(question.schema_, question.table, one, question.contains)
+        page = queries.attributes(snapshot, chosen, after, question.limit)
+    return schemas.AttributesPage(
+        version=snapshot.head.version,
+        next_cursor=cursors.encode("attributes", page.next_key),
+        items=[schemas.Attribute.of(one) for one in page.items],
+    )
+
+
+@router.get(
+    "/clusters",
+    responses=examples.answered("A page of clusters", examples.CLUSTERS) | documented(404, 409, 422, 500, 503),
+)
+def list_clusters(asked: Asked, question: Annotated[schemas.ClustersQuestion, Query()]) -> schemas.ClustersPage:
+    """List attribute clusters by id: attributes that share `value_count` values which no other attribute has."""
+    after = cursors.decode("clusters", "i", question.cursor)
+    with asked.snapshot() as snapshot:
+        one = None if question.attribute is None else queries.resolve(snapshot, question.attribute).attribute_id
+        asked.stop_if_known()
+        page, names = queries.clusters(snapshot, one, after, question.limit)
+    return schemas.ClustersPage(
+        version=snapshot.head.version,
+        next_cursor=cursors.encode("clusters", page.next_key),
+        items=[schemas.Cluster.model_validate(one) for one in page.items],
+        attributes=[schemas.AttributeRef.of(names[one]) for one in sorted(names)],
+    )
+
+
+@router.get(
+    "/dead_letters",
+    responses=examples.answered("A page of dead letters", examples.DEAD_LETTERS) | documented(422, 500, 503),
+)
+def list_dead_letters(
+    asked: Asked, question: Annotated[schemas.DeadLettersQuestion, Query()]
+) -> schemas.DeadLettersPage:
+    """List the records that were set aside, oldest first; a long record is cut to 4,096 characters."""
+    after = cursors.decode("dead_letters", "i", question.cursor)
+    with asked.snapshot() as snapshot:
+        asked.stop_if_known()
+        page = queries.dead_letters(snapshot, question.feed, after, question.limit)
+    return schemas.DeadLettersPage(
+        version=snapshot.head.version,
+        next_cursor=cursors.encode("dead_letters", page.next_key),
+        items=[schemas.DeadLetter.model_validate(one) for one in page.items],
+    )

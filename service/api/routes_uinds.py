@@ -1,0 +1,132 @@
+"""Own the routes about pairs of attributes: INDs, one pair, missing values, coefficients, changes."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from service.api import cursors, examples, schemas
+from service.api.asking import Asked, DependentPath, ReferencedPath, from_path, sides
+from service.api.problems import documented
+from service.usecases import queries
+from service.usecases.answers import TransitionFilter
+
+router = APIRouter(prefix="/api/v1", tags=["inclusion dependencies"])
+
+
+@router.get(
+    "/uinds",
+    responses=examples.answered("A page of inclusion dependencies", examples.UINDS)
+    | documented(404, 409, 422, 500, 503),
+)
+def list_uinds(asked: Asked, question: Annotated[schemas.UindsQuestion, Query()]) -> schemas.UindsPage:
+    """List the inclusion dependencies that hold, or held at the version `as_of`, by the ids of both sides."""
+    after = cursors.decode("uinds", "ii", question.cursor)
+    with asked.snapshot() as snapshot:
+        dependent, referenced = sides(snapshot, question)
+        queries.check_as_of(snapshot, question.as_of)
+        asked.stop_if_known()
+        page = queries.uinds(snapshot, dependent, referenced, as_of=question.as_of, after=after, limit=question.limit)
+    return schemas.UindsPage(
+        version=snapshot.head.version,
+        next_cursor=cursors.encode("uinds", page.next_key),
+        as_of=snapshot.head.version if question.as_of is None else question.as_of,
+        items=[schemas.Uind.of(one) for one in page.items],
+    )
+
+
+@router.get(
+    "/uinds/{dependent}/{referenced}",
+    responses=examples.answered("One pair, explained", examples.PAIR) | documented(404, 409, 422, 500, 503),
+)
+def explain(asked: Asked, dependent: DependentPath, referenced: ReferencedPath) -> schemas.Pair:
+    """Explain a pair: does it hold, by how much does it fail, which values are missing, since when."""
+    with asked.snapshot(with_values=True) as snapshot:
+        pair = from_path(snapshot, dependent), from_path(snapshot, referenced)
+        queries.refuse_trivial(*pair)
+        asked.stop_if_known()
+        return schemas.Pair.of(snapshot.head.version, queries.explain(snapshot, *pair))
+
+
+@router.get(
+    "/uinds/{dependent}/{referenced}/missing",
+    responses=examples.answered("A page of missing values", examples.MISSING_PAGE)
+    | documented(404, 409, 422, 500, 503),
+)
+def list_missing(
+    asked: Asked,
+    dependent: DependentPath,
+    referenced: ReferencedPath,
+    question: Annotated[schemas.PageQuestion, Query()],
+) -> schemas.MissingPage:
+    """List the values of the dependent that the referenced attribute lacks."""
+    after = cursors.decode("missing", "iu", question.cursor)
+    with asked.snapshot(with_values=True) as snapshot:
+        pair = from_path(snapshot, dependent), from_path(snapshot, referenced)
+        queries.refuse_trivial(*pair)
+        asked.stop_if_known()
+        share = queries.coefficient(snapshot, *pair)
+        page = queries.missing_values(snapshot, *pair, after, question.limit)
+    return schemas.MissingPage(
+        version=snapshot.head.version,
+        next_cursor=cursors.encode("missing", page.next_key),
+        missing_count=share.distinct_count - share.overlap,
+        items=[schemas.MissingValue.model_validate(one) for one in page.items],
+    )
+
+
+@router.get(
+    "/coefficients",
+    responses=examples.answered("A page of inclusion coefficients", examples.COEFFICIENTS)
+    | documented(404, 409, 422, 500, 503),
+)
+def list_coefficients(
+    asked: Asked, question: Annotated[schemas.CoefficientsQuestion, Query()]
+) -> schemas.CoefficientsPage:
+    """List exact inclusion coefficients: of one pair, of one dependent, or of all pairs.
+
+    Of many pairs those show that reach `min_coefficient`, for each dependent the largest first. A page of all
+    pairs looks at a bounded number of dependents: it may be short, even empty, and still have a `next_cursor`.
+    """
+    after = cursors.decode("coefficients", "ssiiii", question.cursor)
+    with asked.snapshot() as snapshot:
+        dependent = None if question.dependent is None else queries.resolve(snapshot, question.dependent)
+        referenced = None if question.referenced is None else queries.resolve(snapshot, question.referenced)
+        if dependent is not None and referenced is not None:
+            queries.refuse_trivial(dependent, referenced)
+            asked.stop_if_known()
+            found, next_key = [queries.coefficient(snapshot, dependent, referenced)], None
+        else:
+            asked.stop_if_known()
+            page = queries.coefficients(snapshot, question.min_coefficient, dependent, after, question.limit)
+            found, next_key = page.items, page.next_key
+    return schemas.CoefficientsPage(
+        version=snapshot.head.version,
+        next_cursor=cursors.encode("coefficients", next_key),
+        items=[schemas.Coefficient.of(one) for one in found],
+    )
+
+
+@router.get(
+    "/changes",
+    responses=examples.answered("A page of transitions", examples.CHANGES) | documented(404, 409, 422, 500, 503),
+)
+def list_changes(asked: Asked, question: Annotated[schemas.ChangesQuestion, Query()]) -> schemas.ChangesPage:
+    """List the inclusion dependencies that appeared or broke after the version `since`, oldest first.
+
+    To follow: go through the pages, then ask again with `since` = the `version` of the last page.
+    """
+    after = cursors.decode("changes", "iii", question.cursor)
+    with asked.snapshot() as snapshot:
+        dependent, referenced = sides(snapshot, question)
+        queries.check_since(snapshot, question.since)
+        asked.stop_if_known()
+        chosen = TransitionFilter(question.since, question.kind, dependent, referenced)
+        page = queries.transitions(snapshot, chosen, after, question.limit)
+    return schemas.ChangesPage(
+        version=snapshot.head.version,
+        next_cursor=cursors.encode("changes", page.next_key),
+        since=question.since,
+        items=[schemas.Transition.of(one) for one in page.items],
+    )

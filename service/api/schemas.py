@@ -1,0 +1,314 @@
+"""Own the shapes of the API: what is asked, what is answered, and an example of each."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from service.api import cursors
+from service.core.model import TransitionKind
+from service.usecases import answers
+
+Text = Annotated[str, Field(max_length=4096)]
+Version = Annotated[int, Field(ge=0, le=cursors.LARGEST)]
+FULL_NAME = "full name `schema.table.column`, or `id:17`"
+
+
+class Question(BaseModel):
+    """Refuse unknown parameters: a filter with a slip in its name would be a wrong answer."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+
+class PageQuestion(Question):
+    limit: int = Field(100, ge=1, le=1000, description="most items of this page")
+    cursor: str | None = Field(
+        None, pattern=cursors.PATTERN, max_length=cursors.MAX_LENGTH, description="next_cursor of the last page"
+    )
+
+
+class AttributesQuestion(PageQuestion):
+    schema_: Text | None = Field(None, alias="schema", description="of this schema", examples=["demo"])
+    table: Text | None = Field(None, description="of tables of this name", examples=["orders"])
+    attribute: Text | None = Field(None, description=FULL_NAME, examples=["demo.orders.customer_id"])
+    contains: Text | None = Field(None, description="part of the full name", examples=["_id"])
+
+
+class ClustersQuestion(PageQuestion):
+    attribute: Text | None = Field(
+        None, description=f"only clusters with it: {FULL_NAME}", examples=["demo.orders.customer_id"]
+    )
+
+
+class PairQuestion(PageQuestion):
+    dependent: Text | None = Field(None, description=FULL_NAME, examples=["demo.orders.customer_id"])
+    dependent_schema: Text | None = Field(None, examples=["demo"])
+    dependent_table: Text | None = Field(None, examples=["orders"])
+    referenced: Text | None = Field(None, description=FULL_NAME, examples=["demo.customers.id"])
+    referenced_schema: Text | None = Field(None, examples=["demo"])
+    referenced_table: Text | None = Field(None, examples=["customers"])
+
+
+class UindsQuestion(PairQuestion):
+    as_of: Version | None = Field(None, description="those that held at this state version", examples=[2])
+
+
+class ChangesQuestion(PairQuestion):
+    since: Version = Field(0, description="later than this state version", examples=[2])
+    kind: TransitionKind | None = Field(None, examples=["broke"])
+
+
+class CoefficientsQuestion(PageQuestion):
+    dependent: Text | None = Field(None, description=FULL_NAME, examples=["demo.orders.customer_id"])
+    referenced: Text | None = Field(
+        None, description=f"{FULL_NAME}; with `dependent`: this pair alone", examples=["demo.customers.id"]
+    )
+    min_coefficient: float = Field(
+        0.5, ge=0, le=1, description="smallest coefficient; pairs without overlap never show"
+    )
+
+    @model_validator(mode="after")
+    def _has_dependent(self) -> CoefficientsQuestion:
+        if self.referenced is not None and self.dependent is None:
+            raise ValueError("referenced is given without dependent; name both, or the dependent alone")
+        return self
+
+
+class DeadLettersQuestion(PageQuestion):
+    feed: Text | None = Field(None, examples=["kafka://broker:9092"])
+
+
+class Answer(BaseModel):
+    """Be made of the use cases' values."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+
+class AttributeRef(Answer):
+    attribute_id: int
+    name: str = Field(description="schema.table.column")
+    parts: list[str] = Field(description="schema, table, column", min_length=3, max_length=3)
+
+    @classmethod
+    def of(cls, one: answers.AttributeRef) -> AttributeRef:
+        return cls(attribute_id=one.attribute_id, name=str(one.name), parts=list(one.name))
+
+
+class Attribute(AttributeRef):
+    source: str
+    ordinal: int = Field(description="0-based place in its table")
+    data_type: str
+    insert_only: bool
+    row_count: int
+    null_count: int
+    distinct_count: int
+    repeated_count: int | None = Field(description="values that occur more than once; null: frequencies are not kept")
+    is_unique: bool | None = Field(description="no value repeats and none is NULL; null: not known")
+
+    @classmethod
+    def of(cls, one: answers.AttributeRef) -> Attribute:
+        assert isinstance(one, answers.AttributeInfo)
+        named = AttributeRef.of(one)
+        counters = {field: getattr(one, field) for field in cls.model_fields if field not in AttributeRef.model_fields}
+        return cls(attribute_id=named.attribute_id, name=named.name, parts=named.parts, **counters)
+
+
+class Versioned(Answer):
+    version: int = Field(description="the one state version that this answer was computed from")
+
+
+class Paged(Versioned):
+    next_cursor: str | None = Field(description="null on the last page")
+
+
+class Source(Answer):
+    name: str
+    kind: str
+    location: str
+    insert_only: bool
+    bootstrapped_version: int
+    bootstrapped_at: datetime
+    table_count: int
+    attribute_count: int
+
+
+class Position(Answer):
+    feed: str
+    topic: str
+    partition: int
+    next_offset: int
+    source_position: dict[str, Any]
+    version: int
+
+
+class Counts(Answer):
+    tables: int
+    attributes: int
+    clusters: int
+    values: int = Field(description="distinct values over all attributes")
+    uinds: int
+    dead_letters: int
+
+
+class State(Versioned):
+    generation: int = Field(description="one more for each bootstrap; 0 before the first")
+    first_version: int
+    kind: str | None = Field(description="bootstrap or batch")
+    committed_at: datetime | None
+    newest_source_ms: int | None = Field(description="newest ts_ms of the last batch's records")
+    counts: Counts
+    sources: list[Source]
+    positions: list[Position]
+
+
+class AttributesPage(Paged):
+    items: list[Attribute]
+
+
+class Cluster(Answer):
+    cluster_id: int
+    attribute_ids: list[int]
+    value_count: int
+
+
+class ClustersPage(Paged):
+    items: list[Cluster]
+    attributes: list[AttributeRef] = Field(description="names of the attributes of this page's clusters, by id")
+
+
+class Uind(Answer):
+    dependent: AttributeRef
+    referenced: AttributeRef
+    since_version: int
+    since_at: datetime | None
+    until_version: int | None = Field(description="first version at which it no longer held; null while it holds")
+
+    @classmethod
+    def of(cls, one: answers.UindInfo) -> Uind:
+        return cls(
+            dependent=AttributeRef.of(one.dependent),
+            referenced=AttributeRef.of(one.referenced),
+            since_version=one.since.version,
+            since_at=one.since.committed_at,
+            until_version=one.until_version,
+        )
+
+
+class UindsPage(Paged):
+    as_of: int = Field(description="the version at which these held")
+    items: list[Uind]
+
+
+class MissingValue(Answer):
+    value: str
+    value_key: str = Field(description="first 128 bits of SHA-256 of the whole value")
+    is_cut: bool = Field(description="value is the beginning of a longer one")
+    occurrences: int | None = Field(description="in the dependent; null: frequencies are not kept")
+
+
+class MissingPage(Paged):
+    missing_count: int
+    items: list[MissingValue]
+
+
+class Transition(Answer):
+    version: int
+    committed_at: datetime | None
+    kind: TransitionKind
+    dependent: AttributeRef
+    referenced: AttributeRef
+    witness_value: str | None = Field(description="one of the values that made or broke it")
+    witness_key: str | None
+    cause_count: int = Field(description="how many values did")
+    position: dict[str, Any] | None = Field(description="in the feed; null: found by a bootstrap")
+
+    @classmethod
+    def of(cls, one: answers.TransitionInfo) -> Transition:
+        return cls(
+            **{field: getattr(one, field) for field in cls.model_fields if field not in ("dependent", "referenced")},
+            dependent=AttributeRef.of(one.dependent),
+            referenced=AttributeRef.of(one.referenced),
+        )
+
+
+class ChangesPage(Paged):
+    since: int
+    items: list[Transition]
+
+
+class Coefficient(Answer):
+    dependent: AttributeRef
+    referenced: AttributeRef
+    coefficient: float | None = Field(description="overlap / distinct_count, exact; null: see reason")
+    reason: str | None = Field(description="why there is no coefficient")
+    overlap: int = Field(description="distinct values of the dependent that are in the referenced")
+    distinct_count: int = Field(description="distinct values of the dependent")
+
+    @classmethod
+    def of(cls, one: answers.Coefficient) -> Coefficient:
+        return cls(
+            dependent=AttributeRef.of(one.dependent),
+            referenced=AttributeRef.of(one.referenced),
+            coefficient=one.coefficient,
+            reason="the dependent has no values" if one.coefficient is None else None,
+            overlap=one.overlap,
+            distinct_count=one.distinct_count,
+        )
+
+
+class CoefficientsPage(Paged):
+    items: list[Coefficient]
+
+
+class Pair(Versioned):
+    dependent: Attribute
+    referenced: Attribute
+    holds: bool
+    coefficient: float | None
+    reason: str | None
+    overlap: int
+    missing_count: int
+    missing_values: list[MissingValue] = Field(description="the first ones; /missing lists all")
+    since_version: int = Field(description="version at which the pair came to be as it is")
+    since_at: datetime | None
+    since_reason: str = Field(description="appeared, broke or bootstrap")
+    transitions: list[Transition] = Field(description="of this pair, newest first, 100 at most; /changes lists all")
+
+    @classmethod
+    def of(cls, version: int, one: answers.PairAnswer) -> Pair:
+        share = Coefficient.of(one.coefficient)
+        return cls(
+            version=version,
+            dependent=Attribute.of(one.dependent),
+            referenced=Attribute.of(one.referenced),
+            holds=one.holds,
+            coefficient=share.coefficient,
+            reason=share.reason,
+            overlap=share.overlap,
+            missing_count=one.missing_count,
+            missing_values=[MissingValue.model_validate(value) for value in one.missing_values.items],
+            since_version=one.since.version,
+            since_at=one.since.committed_at,
+            since_reason=one.since_reason,
+            transitions=[Transition.of(event) for event in one.transitions],
+        )
+
+
+class DeadLetter(Answer):
+    dead_letter_id: int
+    feed: str
+    topic: str
+    partition: int
+    record_offset: int
+    error_class: str
+    message: str
+    record: str = Field(description="as received")
+    is_cut: bool = Field(description="record is the beginning of a longer one")
+    version: int
+    created_at: datetime
+
+
+class DeadLettersPage(Paged):
+    items: list[DeadLetter]
