@@ -1,0 +1,311 @@
+"""Own the bulk way of gen_recs: one key range written as a partition by binary COPY, or read back as arrays.
+
+A range is one of the 2^bits equal shares of the key space (design note 2). All functions take a raw psycopg2
+connection, because COPY goes through it; the caller commits.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit  # type: ignore[import-untyped]
+from numpy.typing import NDArray
+
+BLOCK_RECORDS = 65_536
+"""Records that are turned into one block of the COPY stream: a few MB."""
+
+_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+_TRAILER = b"\xff\xff"
+_INT4_OID = 23
+_INT8_OID = 20
+
+Bytes = NDArray[np.uint8]
+Int32s = NDArray[np.int32]
+Int64s = NDArray[np.int64]
+UInt64s = NDArray[np.uint64]
+
+
+class KeyRange(NamedTuple):
+    """Name one of the 2^bits equal ranges of the keys: those whose first `bits` bits are `number`."""
+
+    number: int
+    bits: int
+
+    def bounds(self) -> tuple[str | None, str | None]:
+        """Give the first key and the first key after the range, as uuid texts; None where the key space ends."""
+        low, high = self.number << (128 - self.bits), (self.number + 1) << (128 - self.bits)
+        return (_uuid(low) if self.number else None, _uuid(high) if high < 1 << 128 else None)
+
+    def condition(self) -> str:
+        """Give the range as a condition on value_key."""
+        low, high = self.bounds()
+        parts = [f"value_key >= '{low}'"] if low else []
+        parts += [f"value_key < '{high}'"] if high else []
+        return " AND ".join(parts) or "true"
+
+    def partition_bound(self) -> str:
+        """Give the range as a bound of ATTACH PARTITION."""
+        low, high = self.bounds()
+        return f"FROM ({_quoted(low) or 'MINVALUE'}) TO ({_quoted(high) or 'MAXVALUE'})"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordArrays:
+    """Hold m gen_recs: keys as two halves of 64 bits, texts and cells laid end to end.
+
+    Record i has the text value_data[value_starts[i]:value_starts[i + 1]] and the cells starts[i]:starts[i + 1].
+    """
+
+    high: UInt64s
+    low: UInt64s
+    value_starts: Int64s
+    value_data: Bytes
+    cluster_id: Int64s
+    starts: Int64s
+    attribute_ids: Int32s
+    frequencies: Int64s
+
+    def __len__(self) -> int:
+        return len(self.high)
+
+
+def partition_name(generation: int, number: int) -> str:
+    """Name the table of one partition of one generation."""
+    return f"gen_rec_g{generation}_p{number:03d}"
+
+
+def write_partition(connection: Any, generation: int, key_range: KeyRange, records: RecordArrays) -> None:
+    """Make the table of one key range of a generation anew: rows by one COPY, then its indexes; does not commit.
+
+    `records` must be sorted by key. The table has what ATTACH PARTITION looks for, so attaching reads no row: the
+    range as a checked constraint, and the indexes of gen_rec. Frequencies that are all 0 become NULL: none is
+    counted (insert-only). Another attempt of the same task waits for this one to end.
+    """
+    name = partition_name(generation, key_range.number)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (name,))
+        cursor.execute("SET LOCAL maintenance_work_mem = '256MB'; SET LOCAL max_parallel_maintenance_workers = 0")
+        cursor.execute(f"DROP TABLE IF EXISTS {name}")
+        cursor.execute(f"CREATE TABLE {name} (LIKE gen_rec INCLUDING DEFAULTS INCLUDING COMMENTS)")
+        cursor.execute(f"ALTER TABLE {name} ADD CONSTRAINT {name}_range CHECK ({key_range.condition()})")
+        # Nobody can see a table of this transaction, so its rows may be frozen at once: no VACUUM has to come back.
+        cursor.copy_expert(f"COPY {name} FROM STDIN (FORMAT binary, FREEZE)", _CopyStream(records), 1 << 20)
+        cursor.execute(f"ALTER TABLE {name} ADD CONSTRAINT {name}_pkey PRIMARY KEY (value_key)")
+        cursor.execute(f"CREATE INDEX {name}_cluster_id_value_key_idx ON {name} (cluster_id, value_key)")
+        cursor.execute(f"ANALYZE {name}")
+
+
+def read_range(connection: Any, key_range: KeyRange, without_attributes: Sequence[int] = ()) -> RecordArrays:
+    """Read the served gen_recs of a key range, without the cells of some attributes; cluster ids are not kept.
+
+    A record whose cells are all left out stays with no cells. NULL frequencies come as 0.
+    """
+    sink = io.BytesIO()
+    query = f"SELECT value_key, value, attribute_ids, frequencies FROM gen_rec WHERE {key_range.condition()}"
+    with connection.cursor() as cursor:
+        cursor.copy_expert(f"COPY ({query}) TO STDOUT (FORMAT binary)", sink)
+    stream = np.frombuffer(sink.getbuffer(), np.uint8)
+    header = len(_HEADER) + int.from_bytes(stream[len(_HEADER) - 4 : len(_HEADER)].tobytes(), "big")
+    dropped = np.zeros(max(without_attributes, default=-1) + 1, np.bool_)
+    dropped[list(without_attributes)] = True
+    records, text_bytes, cells = _measure(stream, header)
+    high, low = np.empty(records, np.uint64), np.empty(records, np.uint64)
+    value_starts, value_data = np.zeros(records + 1, np.int64), np.empty(text_bytes, np.uint8)
+    starts = np.zeros(records + 1, np.int64)
+    ids, frequencies = np.empty(cells, np.int32), np.empty(cells, np.int64)
+    kept = _decode(stream, header, dropped, high, low, value_starts, value_data, starts, ids, frequencies)
+    no_ids = np.zeros(records, np.int64)
+    return RecordArrays(high, low, value_starts, value_data, no_ids, starts, ids[:kept], frequencies[:kept])
+
+
+class _CopyStream:
+    """Give records as a binary COPY stream, built block by block while Postgres takes it."""
+
+    def __init__(self, records: RecordArrays) -> None:
+        self.records = records
+        self.done = 0
+        self.block = memoryview(_HEADER)
+        self.is_over = False
+
+    def read(self, size: int = -1) -> bytes:
+        if not self.block and not self.is_over:
+            self.block = memoryview(self._next_block())
+        if size < 0 or size >= len(self.block):
+            piece, self.block = self.block, memoryview(b"")
+        else:
+            piece, self.block = self.block[:size], self.block[size:]
+        return bytes(piece)
+
+    def _next_block(self) -> Any:
+        start, end = self.done, min(self.done + BLOCK_RECORDS, len(self.records))
+        if start == end:
+            self.is_over = True
+            return _TRAILER
+        self.done = end
+        r = self.records
+        rows, cells = end - start, int(r.starts[end] - r.starts[start])
+        texts = int(r.value_starts[end] - r.value_starts[start])
+        block = np.empty(rows * (2 + 20 + 4 + 12 + 24 + 24) + texts + cells * (8 + 12), np.uint8)
+        used = _encode(
+            block, start, end, r.high, r.low, r.value_starts, r.value_data, r.cluster_id, r.starts, r.attribute_ids,
+            r.frequencies,
+        )  # fmt: skip
+        return block[:used].data
+
+
+def _uuid(key: int) -> str:
+    digits = f"{key:032x}"
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def _quoted(bound: str | None) -> str | None:
+    return f"'{bound}'" if bound else None
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _put4(block: Bytes, at: int, number: int) -> int:
+    block[at] = (number >> 24) & 0xFF
+    block[at + 1] = (number >> 16) & 0xFF
+    block[at + 2] = (number >> 8) & 0xFF
+    block[at + 3] = number & 0xFF
+    return at + 4
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _put8(block: Bytes, at: int, number: np.uint64) -> int:
+    for i in range(8):
+        block[at + i] = np.uint8((number >> np.uint64(56 - 8 * i)) & np.uint64(0xFF))
+    return at + 8
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _put_array_header(block: Bytes, at: int, width: int, element_bytes: int, oid: int) -> int:
+    at = _put4(block, at, 20 + width * (4 + element_bytes))
+    at = _put4(block, at, 1)  # dimensions
+    at = _put4(block, at, 0)  # no NULL in it
+    at = _put4(block, at, oid)
+    at = _put4(block, at, width)
+    return _put4(block, at, 1)  # type: ignore[no-any-return]  # lower bound
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _encode(
+    block: Bytes,
+    first: int,
+    end: int,
+    high: UInt64s,
+    low: UInt64s,
+    value_starts: Int64s,
+    value_data: Bytes,
+    cluster_id: Int64s,
+    starts: Int64s,
+    ids: Int32s,
+    frequencies: Int64s,
+) -> int:
+    at = 0
+    for record in range(first, end):
+        block[at] = 0
+        block[at + 1] = 5
+        at = _put4(block, at + 2, 16)
+        at = _put8(block, at, high[record])
+        at = _put8(block, at, low[record])
+        text, text_end = value_starts[record], value_starts[record + 1]
+        at = _put4(block, at, text_end - text)
+        for i in range(text, text_end):
+            block[at] = value_data[i]
+            at += 1
+        at = _put4(block, at, 8)
+        at = _put8(block, at, np.uint64(cluster_id[record]))
+        cell, cell_end = starts[record], starts[record + 1]
+        at = _put_array_header(block, at, cell_end - cell, 4, _INT4_OID)
+        counted = False
+        for i in range(cell, cell_end):
+            at = _put4(block, at, 4)
+            at = _put4(block, at, ids[i])
+            counted = counted or frequencies[i] != 0
+        if not counted:
+            at = _put4(block, at, -1)
+            continue
+        at = _put_array_header(block, at, cell_end - cell, 8, _INT8_OID)
+        for i in range(cell, cell_end):
+            at = _put4(block, at, 8)
+            at = _put8(block, at, np.uint64(frequencies[i]))
+    return at
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _get4(stream: Bytes, at: int) -> int:
+    number = (
+        (np.int64(stream[at]) << 24)
+        | (np.int64(stream[at + 1]) << 16)
+        | (np.int64(stream[at + 2]) << 8)
+        | np.int64(stream[at + 3])
+    )
+    return number - (1 << 32) if number >= 1 << 31 else number
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _get8(stream: Bytes, at: int) -> np.uint64:
+    number = np.uint64(0)
+    for i in range(8):
+        number = (number << np.uint64(8)) | np.uint64(stream[at + i])
+    return number
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _measure(stream: Bytes, at: int) -> tuple[int, int, int]:
+    """Count the records, the bytes of their texts and their cells."""
+    records = texts = cells = 0
+    while stream[at] != 0xFF:
+        at += 2 + 20
+        length = _get4(stream, at)
+        texts += length
+        at += 4 + length
+        cells += _get4(stream, at + 16)
+        at += 4 + _get4(stream, at)
+        length = _get4(stream, at)
+        at += 4 + max(length, 0)
+        records += 1
+    return records, texts, cells
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _decode(
+    stream: Bytes,
+    at: int,
+    dropped: NDArray[np.bool_],
+    high: UInt64s,
+    low: UInt64s,
+    value_starts: Int64s,
+    value_data: Bytes,
+    starts: Int64s,
+    ids: Int32s,
+    frequencies: Int64s,
+) -> int:
+    kept = 0
+    for record in range(len(high)):
+        high[record] = _get8(stream, at + 6)
+        low[record] = _get8(stream, at + 14)
+        at += 22
+        length = _get4(stream, at)
+        text = value_starts[record]
+        value_data[text : text + length] = stream[at + 4 : at + 4 + length]
+        value_starts[record + 1] = text + length
+        at += 4 + length
+        ids_at, width = at + 24, _get4(stream, at + 16)
+        at += 4 + _get4(stream, at)
+        length = _get4(stream, at)
+        for i in range(width):
+            attribute = _get4(stream, ids_at + 8 * i + 4)
+            if attribute < len(dropped) and dropped[attribute]:
+                continue
+            ids[kept] = attribute
+            frequencies[kept] = np.int64(_get8(stream, at + 24 + 12 * i + 4)) if length >= 0 else 0
+            kept += 1
+        starts[record + 1] = kept
+        at += 4 + max(length, 0)
+    return kept

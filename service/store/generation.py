@@ -1,0 +1,388 @@
+"""Own a bootstrap's generation in the store: who may build it, its registry of clusters, its switch, its remains.
+
+A generation is built beside the one that is served (design note 3): partitions that nobody sees, and a registry
+table that gives each attribute set one cluster id. `publish` makes it the served state in one transaction. What a
+job that died left behind, `clear_remains` drops.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import psycopg2
+from numpy.typing import NDArray
+from psycopg2.extras import execute_values
+
+from service.core.errors import StateError
+from service.core.model import AttributeName
+from service.store.bulk import KeyRange, partition_name
+from service.store.database import make_engine, parse_address, state_error
+from service.store.tables import WRITER_LOCK
+
+DRIVER_NAME = "subsetd bootstrap"
+TASK_NAME = "subsetd bootstrap task"
+LOCK_TIMEOUT = "60s"
+"""How long the switch waits for readers that hold gen_rec open."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedState:
+    """Describe what is served when a bootstrap begins; version and generation are 0 before the first one."""
+
+    version: int
+    generation: int
+    record_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceDescription:
+    """Describe the source that is bootstrapped, as `source` keeps it."""
+
+    name: str
+    kind: str
+    location: str
+    settings: Mapping[str, object]
+    insert_only: bool
+    snapshot: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewAttribute:
+    """Hold one attribute of the bootstrapped source with its counters."""
+
+    attribute_id: int
+    name: AttributeName
+    ordinal: int
+    data_type: str
+    row_count: int
+    null_count: int
+    distinct_count: int
+    repeated_count: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """Hold all that the switch writes beside the partitions: clusters as (attribute ids, value count) by id."""
+
+    number: int
+    bits: int
+    clusters: Mapping[int, tuple[Sequence[int], int]]
+    attributes: Sequence[NewAttribute]
+    inds: NDArray[np.int32]
+    record_count: int
+    feed_positions: Sequence[tuple[str, str, int, int]] = field(default=())
+
+
+@contextmanager
+def connect(url: str, application_name: str) -> Iterator[Any]:
+    """Open a raw psycopg2 connection; what fails because of the database is a StateError, nothing is committed."""
+    engine = make_engine(url, application_name, pool_size=1, max_overflow=0)
+    pooled = engine.raw_connection()
+    connection = pooled.driver_connection
+    assert connection is not None
+    try:
+        yield connection
+    except psycopg2.Error as error:
+        raise state_error(error, parse_address(url)) or error from error
+    finally:
+        connection.close()
+        pooled.invalidate()
+        engine.dispose()
+
+
+def take_writer_lock(connection: Any) -> None:
+    """Become the state's one writer until the connection closes; raise StateError that names who is already."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s)", (WRITER_LOCK,))
+        if cursor.fetchone()[0]:
+            connection.commit()
+            return
+        cursor.execute(
+            "SELECT a.pid, a.application_name FROM pg_locks l JOIN pg_stat_activity a USING (pid) "
+            "WHERE l.locktype = 'advisory' AND l.granted AND l.database = a.datid "
+            "AND a.datname = current_database() AND (l.classid::bigint << 32) | l.objid::bigint = %s",
+            (WRITER_LOCK,),
+        )
+        holder = cursor.fetchone()
+    connection.rollback()
+    who = f"{holder[1] or 'a process without a name'} (database session {holder[0]})" if holder else "another process"
+    raise StateError(f"The state has another writer: {who}. Only one may write: stop it, or wait until it has ended.")
+
+
+def clear_remains(connection: Any) -> None:
+    """Drop what bootstraps that died left behind, and commit; the writer lock must be held.
+
+    Whoever holds the lock knows that sessions of other bootstraps' tasks are orphans: they are ended first,
+    because they could still commit a table.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND application_name = %s AND pid <> pg_backend_pid()",
+            (TASK_NAME,),
+        )
+        cursor.execute(
+            r"SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+            r"WHERE c.relkind = 'r' AND NOT c.relispartition AND n.nspname = current_schema() "
+            r"AND (c.relname ~ '^gen_rec_g\d+_p\d+$' OR c.relname ~ '^gen_cluster_g\d+$')"
+        )
+        names = [name for (name,) in cursor.fetchall()]
+        connection.commit()
+        for start in range(0, len(names), 50):  # a lock for each table and index: not thousands in one transaction
+            cursor.execute("DROP TABLE IF EXISTS " + ", ".join(names[start : start + 50]))
+            connection.commit()
+
+
+def read_served(connection: Any) -> ServedState:
+    """Read the version and generation that are served."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT coalesce(max(version), 0), coalesce(max(generation), 0), "
+            "(SELECT coalesce(sum(value_count), 0) FROM cluster) FROM state_version"
+        )
+        version, generation, record_count = cursor.fetchone()
+    connection.commit()
+    return ServedState(version, generation, int(record_count))
+
+
+def require_replaceable(connection: Any, name: str, replace: bool) -> None:
+    """Raise StateError when the source is bootstrapped already and is not to be replaced."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT bootstrapped_version FROM source WHERE name = %s", (name,))
+        row = cursor.fetchone()
+    connection.commit()
+    if row and not replace:
+        raise StateError(
+            f"The source {name!r} was bootstrapped already, as version {row[0]}. "
+            "Give --replace to read it anew, or another --name to add a second source."
+        )
+
+
+def assign_attribute_ids(
+    connection: Any, source_name: str, names: Sequence[AttributeName]
+) -> tuple[list[int], list[int]]:
+    """Return (the ids for `names`, the ids that the source has in the served state).
+
+    A name that the source had keeps its id; others get new ids, never one that history speaks of.
+    Raises StateError for a name that another source has.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT a.schema_name, a.table_name, a.column_name, a.attribute_id, s.name "
+            "FROM attribute a JOIN source s USING (source_id)"
+        )
+        known = {AttributeName(*row[:3]): (row[3], row[4]) for row in cursor.fetchall()}
+        cursor.execute(
+            "SELECT greatest((SELECT max(attribute_id) FROM attribute), (SELECT max(dependent_id) FROM uind), "
+            "(SELECT max(referenced_id) FROM uind), -1)"
+        )
+        last = cursor.fetchone()[0]
+    connection.commit()
+    ids = []
+    for name in names:
+        attribute_id, owner = known.get(name, (None, source_name))
+        if owner != source_name:
+            raise StateError(
+                f"The column {name} is already followed in the source {owner!r}. "
+                "Two sources may not have one column: give another --name, or --exclude its table."
+            )
+        if attribute_id is None:
+            last += 1
+            attribute_id = last
+        ids.append(attribute_id)
+    return ids, [attribute_id for attribute_id, owner in known.values() if owner == source_name]
+
+
+def create_registry(connection: Any, generation: int) -> None:
+    """Make the table that gives the attribute sets of a generation their cluster ids, and commit."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            # B-tree entries are limited to 2.7 KB and sets are not, so a set is found by a hash of its ids.
+            f"CREATE UNLOGGED TABLE {_registry(generation)} "
+            "(set_key uuid PRIMARY KEY, cluster_id bigint NOT NULL UNIQUE, attribute_ids integer[] NOT NULL)"
+        )
+    connection.commit()
+
+
+def register_clusters(connection: Any, generation: int, sets: Sequence[NDArray[np.int32]]) -> NDArray[np.int64]:
+    """Return the cluster id of each attribute set, giving new ones to sets not seen before; commits.
+
+    Ids of a generation are dense from 1, and the same for every task and every attempt.
+    """
+    keys = [hashlib.sha256(s.astype("<i4").tobytes()).hexdigest()[:32] for s in sets]
+    table = _registry(generation)
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TEMPORARY TABLE wanted (place integer, set_key uuid, attribute_ids integer[]) ON COMMIT DROP")
+        lines = "".join(
+            f"{place}\t{key}\t{{{','.join(map(str, s.tolist()))}}}\n"
+            for place, (key, s) in enumerate(zip(keys, sets, strict=True))
+        )
+        cursor.copy_expert("COPY wanted FROM STDIN", io.StringIO(lines))
+        # One task at a time, for a moment: so ids have no gaps, which ON CONFLICT and a sequence would leave.
+        cursor.execute(f"LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE")
+        cursor.execute(
+            f"INSERT INTO {table} SELECT w.set_key, (SELECT count(*) FROM {table}) + row_number() OVER (ORDER BY place), "
+            f"w.attribute_ids FROM wanted w WHERE NOT EXISTS (SELECT FROM {table} r WHERE r.set_key = w.set_key)"
+        )
+        cursor.execute(f"SELECT r.cluster_id FROM wanted w JOIN {table} r USING (set_key) ORDER BY w.place")
+        ids = np.array([cluster_id for (cluster_id,) in cursor.fetchall()], np.int64)
+    connection.commit()
+    return ids
+
+
+def read_registry(connection: Any, generation: int) -> dict[int, list[int]]:
+    """Read all clusters of a generation: attribute ids by cluster id."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT cluster_id, attribute_ids FROM {_registry(generation)}")
+        clusters = dict(cursor.fetchall())
+    connection.commit()
+    return clusters
+
+
+def publish(connection: Any, served: ServedState, source: SourceDescription, generation: Generation) -> int:
+    """Make a generation the served state, in one transaction, and return the new version.
+
+    `served` is the state that the generation was built on. Raises StateError when another one is served now,
+    or when readers hold gen_rec for longer than a minute; then nothing has changed.
+    """
+    version = served.version + 1
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
+        try:
+            # First of all: a reader that locks gen_rec before it takes its snapshot sees all of this or nothing.
+            cursor.execute("LOCK TABLE gen_rec IN ACCESS EXCLUSIVE MODE")
+        except psycopg2.errors.LockNotAvailable as error:
+            connection.rollback()
+            raise StateError(
+                f"Readers kept the records in use for {LOCK_TIMEOUT}, so the new state could not be put in place. "
+                "The old one is still served: end long-running sessions on the database, then bootstrap again."
+            ) from error
+        cursor.execute("SELECT coalesce(max(version), 0) FROM state_version")
+        found = cursor.fetchone()[0]
+        if found != served.version:
+            connection.rollback()
+            raise StateError(
+                f"The state moved from version {served.version} to {found} while the bootstrap ran, by a writer "
+                "without the writer lock. Nothing was changed: stop that writer and bootstrap again."
+            )
+        _switch_partitions(cursor, generation)
+        _replace_clusters(cursor, generation.clusters)
+        source_id = _put_source(cursor, source, version)
+        _put_attributes(cursor, source_id, generation.attributes)
+        cursor.execute(
+            "INSERT INTO state_version (version, generation, kind, source_name, records) VALUES (%s, %s, %s, %s, %s)",
+            (version, generation.number, "bootstrap", source.name, generation.record_count),
+        )
+        _put_inds(cursor, generation.inds, version)
+        _put_feed_positions(cursor, source, generation.feed_positions, version)
+        cursor.execute(f"DROP TABLE {_registry(generation.number)}")
+    connection.commit()
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE cluster; ANALYZE uind; ANALYZE attribute")
+    connection.commit()
+    return version
+
+
+def _registry(generation: int) -> str:
+    return f"gen_cluster_g{generation}"
+
+
+def _switch_partitions(cursor: Any, generation: Generation) -> None:
+    cursor.execute("SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'gen_rec'::regclass")
+    for (name,) in cursor.fetchall():
+        cursor.execute(f"DROP TABLE {name}")
+    for number in range(1 << generation.bits):
+        key_range = KeyRange(number, generation.bits)
+        name = partition_name(generation.number, number)
+        cursor.execute(f"ALTER TABLE gen_rec ATTACH PARTITION {name} FOR VALUES {key_range.partition_bound()}")
+        cursor.execute(f"ALTER TABLE {name} DROP CONSTRAINT {name}_range")  # the partition's bound says it from now on
+
+
+def _replace_clusters(cursor: Any, clusters: Mapping[int, tuple[Sequence[int], int]]) -> None:
+    cursor.execute("DELETE FROM cluster")
+    lines = "".join(
+        f"{cluster_id}\t{{{','.join(map(str, ids))}}}\t{count}\n" for cluster_id, (ids, count) in clusters.items()
+    )
+    cursor.copy_expert("COPY cluster (cluster_id, attribute_ids, value_count) FROM STDIN", io.StringIO(lines))
+
+
+def _put_source(cursor: Any, source: SourceDescription, version: int) -> int:
+    cursor.execute(
+        "INSERT INTO source (name, kind, location, settings, insert_only, snapshot, bootstrapped_version) "
+        "VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (name) DO UPDATE SET kind = excluded.kind, "
+        "location = excluded.location, settings = excluded.settings, insert_only = excluded.insert_only, "
+        "snapshot = excluded.snapshot, bootstrapped_version = excluded.bootstrapped_version, bootstrapped_at = now() "
+        "RETURNING source_id",
+        (
+            source.name, source.kind, source.location, json.dumps(dict(source.settings)), source.insert_only,
+            source.snapshot, version,
+        ),
+    )  # fmt: skip
+    return int(cursor.fetchone()[0])
+
+
+def _put_attributes(cursor: Any, source_id: int, attributes: Sequence[NewAttribute]) -> None:
+    cursor.execute(
+        "DELETE FROM attribute WHERE source_id = %s AND attribute_id <> ALL (%s)",
+        (source_id, [a.attribute_id for a in attributes]),
+    )
+    execute_values(
+        cursor,
+        "INSERT INTO attribute VALUES %s ON CONFLICT (attribute_id) DO UPDATE SET ordinal = excluded.ordinal, "
+        "data_type = excluded.data_type, row_count = excluded.row_count, null_count = excluded.null_count, "
+        "distinct_count = excluded.distinct_count, repeated_count = excluded.repeated_count",
+        [
+            (
+                a.attribute_id, source_id, *a.name, a.ordinal, a.data_type, a.row_count, a.null_count,
+                a.distinct_count, a.repeated_count,
+            )
+            for a in attributes
+        ],
+    )  # fmt: skip
+
+
+def _put_inds(cursor: Any, inds: NDArray[np.int32], version: int) -> None:
+    """Close the intervals of INDs that no longer hold, open those of new ones, and record both as transitions."""
+    cursor.execute("CREATE TEMPORARY TABLE found (dependent_id integer, referenced_id integer) ON COMMIT DROP")
+    lines = "".join(f"{dependent}\t{referenced}\n" for dependent, referenced in inds.tolist())
+    cursor.copy_expert("COPY found FROM STDIN", io.StringIO(lines))
+    cursor.execute("ANALYZE found")
+    cursor.execute(
+        "WITH broken AS (UPDATE uind u SET until_version = %(version)s WHERE until_version IS NULL AND NOT EXISTS "
+        "(SELECT FROM found f WHERE f.dependent_id = u.dependent_id AND f.referenced_id = u.referenced_id) "
+        "RETURNING dependent_id, referenced_id), "
+        "appeared AS (INSERT INTO uind (dependent_id, referenced_id, since_version) "
+        "SELECT dependent_id, referenced_id, %(version)s FROM found f WHERE NOT EXISTS (SELECT FROM uind u WHERE "
+        "u.until_version IS NULL AND u.dependent_id = f.dependent_id AND u.referenced_id = f.referenced_id) "
+        "RETURNING dependent_id, referenced_id) "
+        "INSERT INTO ind_transition (version, dependent_id, referenced_id, kind) "
+        "SELECT %(version)s, dependent_id, referenced_id, 'broke' FROM broken UNION ALL "
+        "SELECT %(version)s, dependent_id, referenced_id, 'appeared' FROM appeared",
+        {"version": version},
+    )
+
+
+def _put_feed_positions(
+    cursor: Any, source: SourceDescription, positions: Sequence[tuple[str, str, int, int]], version: int
+) -> None:
+    """Store where the given feeds go on.
+
+    Old positions speak of data that the bootstrap has replaced: when this is the only source, all of them are
+    dropped. Beside other sources a feed may serve those as well, and keeps its position unless it is given.
+    """
+    cursor.execute("DELETE FROM feed_position WHERE NOT EXISTS (SELECT FROM source WHERE name <> %s)", (source.name,))
+    if positions:
+        execute_values(
+            cursor,
+            "INSERT INTO feed_position (feed, topic, partition, next_offset, version) VALUES %s "
+            "ON CONFLICT (feed, topic, partition) DO UPDATE SET next_offset = excluded.next_offset, "
+            "source_position = '{}', version = excluded.version",
+            [(*position, version) for position in positions],
+        )

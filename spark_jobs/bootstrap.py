@@ -1,0 +1,294 @@
+"""Own the bootstrap: one Spark job from a source's data to a served generation of the state.
+
+    python -m spark_jobs.bootstrap SOURCE --name NAME --database-url URL [--master local[*]] ...
+
+Values never reach the driver: it learns clusters and counts. A job that dies leaves the served state as it was.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from service.core.clustering import derive_inds
+from service.core.errors import SourceError, SubsetdError
+from service.core.model import AttributeName
+from service.store.generation import (
+    DRIVER_NAME,
+    Generation,
+    NewAttribute,
+    ServedState,
+    SourceDescription,
+    assign_attribute_ids,
+    clear_remains,
+    connect,
+    create_registry,
+    publish,
+    read_registry,
+    read_served,
+    require_replaceable,
+    take_writer_lock,
+)
+from service.store.migrate import require_current
+from spark_jobs.progress import Display, Quiet, watching
+from spark_jobs.session import map_in_arrow
+from spark_jobs.sources import Options, Source, SourceTable, Split, group_splits, open_source
+from spark_jobs.tasks import (
+    PAYLOAD_SCHEMA,
+    RESULT_SCHEMA,
+    CountTask,
+    CrashPoint,
+    MergeTask,
+    PartitionResult,
+    told_error,
+    telling,
+)
+
+TASK_BYTES = 96 << 20
+"""Source bytes that one task counts at most: more means fewer repeated values in the shuffle, and more memory."""
+PARTITION_BYTES = 64 << 20
+"""Source bytes for each key range: about 750,000 values of TPC-H."""
+PARTITION_RECORDS = 750_000
+MOST_BITS = 8
+FAULTS_TOLD = 20
+
+
+@dataclass(slots=True)
+class Summary:
+    """Tell what a bootstrap did; `version` is None when nothing was stored."""
+
+    version: int | None = None
+    tables: int = 0
+    attributes: int = 0
+    rows: int = 0
+    values: int = 0
+    clusters: int = 0
+    inds: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    pairs: NDArray[np.int32] = field(default_factory=lambda: np.zeros((0, 2), np.int32), repr=False)
+
+
+def run_bootstrap(
+    spark: SparkSession | Callable[[], SparkSession], options: Options, display: Display | None = None
+) -> Summary:
+    """Read a source and make it served, or only count its clusters (`clusters_only`).
+
+    `spark` may be a function that gives the session: the plan is made while it starts. Raises SourceError for data
+    that cannot be read and StateError for a database that cannot be written; then the served state is as before.
+    """
+    with ExitStack() as stack:
+        return _Bootstrap(options, display or Quiet(), stack).run(spark)
+
+
+class _Bootstrap:
+    def __init__(self, options: Options, display: Display, stack: ExitStack) -> None:
+        self.options = options
+        self.display = display
+        self.stack = stack
+        self.summary = Summary()
+        self.crash = CrashPoint(options.fail_at, os.getpid())
+        self.connection: Any = None
+        self.served = ServedState(0, 0, 0)
+
+    def run(self, spark: SparkSession | Callable[[], SparkSession]) -> Summary:
+        start = time.monotonic()
+        with self._timed("plan"):
+            source = self._open()
+            tables = source.tables()
+            names = [AttributeName(t.schema, t.name, column) for t in tables for column, _ in t.columns]
+            ids, dropped = self._prepare(names)
+        with self._timed("start Spark"):
+            session = spark if isinstance(spark, SparkSession) else spark()
+        with self._timed("split"):
+            splits = source.splits(self.options.task_bytes or TASK_BYTES, self._parallel(session))
+            if not splits:
+                raise SourceError(f"{self.options.source}: there is no table to read.")
+            self.crash.reach("planning")
+        bits = self._bits(splits)
+        results = self._count(session, source, tables, splits, ids, dropped, bits)
+        with self._timed("commit"):
+            self._finish(source, tables, names, ids, bits, results)
+        self.summary.seconds["total"] = time.monotonic() - start
+        return self.summary
+
+    def _open(self) -> Source:
+        self.display.begin("planning")
+        source = open_source(self.options)
+        self.stack.callback(source.close)
+        return source
+
+    def _prepare(self, names: Sequence[AttributeName]) -> tuple[list[int], list[int]]:
+        """Take the state for writing, and return (an id for each name, ids that the replaced source had)."""
+        if self.options.clusters_only:
+            return list(range(len(names))), []
+        url = self.options.database_url
+        assert url is not None
+        require_current(url)
+        self.connection = self.stack.enter_context(connect(url, DRIVER_NAME))
+        take_writer_lock(self.connection)
+        require_replaceable(self.connection, self.options.name, self.options.replace)
+        clear_remains(self.connection)
+        self.served = read_served(self.connection)
+        ids, dropped = assign_attribute_ids(self.connection, self.options.name, names)
+        create_registry(self.connection, self.served.generation + 1)
+        return ids, dropped
+
+    def _bits(self, splits: Sequence[Split]) -> int:
+        """Choose the number of key ranges, as a power of 2."""
+        wanted = self.options.partitions or max(
+            sum(split.size for split in splits) / PARTITION_BYTES, self.served.record_count / PARTITION_RECORDS
+        )
+        return min(max(int(np.ceil(np.log2(max(wanted, 1)))), 0), MOST_BITS)
+
+    def _count(
+        self,
+        spark: SparkSession,
+        source: Source,
+        tables: Sequence[SourceTable],
+        splits: Sequence[Split],
+        ids: Sequence[int],
+        dropped: Sequence[int],
+        bits: int,
+    ) -> list[PartitionResult]:
+        """Run the job: count, shuffle by key range, merge and store."""
+        parallelism = spark.sparkContext.defaultParallelism
+        total = sum(split.size for split in splits)
+        target = min(self.options.task_bytes or TASK_BYTES, max(total // (2 * parallelism), 1 << 20))
+        tasks = group_splits(splits, target)
+        rows = spark.sparkContext.accumulator(0)
+        ends = np.cumsum([len(table.columns) for table in tables])
+        by_table = [list(ids[end - len(table.columns) : end]) for end, table in zip(ends, tables, strict=True)]
+        count = CountTask(source.reader(), tasks, by_table, self.options.null_tokens, bits, rows, self.crash)
+        uncounted = np.zeros(max(ids, default=-1) + 1, np.bool_)
+        if self.served.record_count:
+            uncounted = np.zeros(max(max(ids, default=-1), self._last_id()) + 1, np.bool_)
+        uncounted[list(ids)] = self.options.insert_only
+        merge = MergeTask(
+            None if self.options.clusters_only else self.options.database_url, self.served.generation + 1, bits,
+            len(tables), self.served.record_count > 0, dropped, uncounted, self.crash,
+        )  # fmt: skip
+        payloads = map_in_arrow(spark.range(0, len(tasks), 1, len(tasks)), count, PAYLOAD_SCHEMA)
+        frame = map_in_arrow(payloads.repartitionById(1 << bits, "partition"), merge, RESULT_SCHEMA)
+        stages = [("counting values", len(tasks)), ("storing records", 1 << bits)]
+        try:
+            with watching(spark.sparkContext, self.display, stages, lambda: f"{rows.value:,} rows") as seconds:
+                results = [pickle.loads(row.result) for row in frame.collect()]
+        except (PySparkException, Py4JError) as error:
+            told = told_error(error)
+            if isinstance(told, SourceError):
+                told = self._all_faults(spark, source, splits) or told
+            raise told from None
+        self.summary.seconds.update(seconds)
+        return results
+
+    def _last_id(self) -> int:
+        with self.connection.cursor() as cursor:
+            cursor.execute("SELECT coalesce(max(attribute_id), -1) FROM attribute")
+            last = int(cursor.fetchone()[0])
+        self.connection.commit()
+        return last
+
+    def _all_faults(self, spark: SparkSession, source: Source, splits: Sequence[Split]) -> SourceError | None:
+        """Read everything once more, only to find the first fault of each file."""
+        found = [fault for fault in self._parallel(spark)(source.reader().check, splits) if fault]
+        first = {fault.place: fault for fault in sorted(found, reverse=True)}
+        messages = [fault.message for _, fault in sorted(first.items())]
+        if len(messages) > FAULTS_TOLD:
+            messages[FAULTS_TOLD:] = [f"... and {len(messages) - FAULTS_TOLD} more files."]
+        return SourceError("\n".join(messages)) if messages else None
+
+    def _parallel(self, spark: SparkSession) -> Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]:
+        def run(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+            if not items:
+                return []
+            slices = min(len(items), 4 * spark.sparkContext.defaultParallelism)
+            try:
+                return spark.sparkContext.parallelize(items, slices).map(telling(function)).collect()
+            except (PySparkException, Py4JError) as error:
+                raise told_error(error) from None
+
+        return run
+
+    def _finish(
+        self,
+        source: Source,
+        tables: Sequence[SourceTable],
+        names: Sequence[AttributeName],
+        ids: Sequence[int],
+        bits: int,
+        results: Sequence[PartitionResult],
+    ) -> None:
+        self.display.begin("putting it in place")
+        row_counts = sum(result.row_counts for result in results)
+        counters = sum(result.counters for result in results)
+        sizes: dict[Any, int] = {}
+        for result in results:
+            for cluster, size in zip(result.clusters, result.cluster_sizes.tolist(), strict=True):
+                key = cluster if isinstance(cluster, tuple) else int(cluster)
+                sizes[key] = sizes.get(key, 0) + size
+        if self.options.clusters_only:
+            clusters = {number: (ids_of, size) for number, (ids_of, size) in enumerate(sizes.items(), 1)}
+        else:
+            sets = read_registry(self.connection, self.served.generation + 1)
+            clusters = {cluster_id: (sets[cluster_id], size) for cluster_id, size in sorted(sizes.items())}
+        inds = derive_inds(clusters.values())
+        self.summary.tables, self.summary.attributes = len(tables), len(names)
+        self.summary.rows = int(np.sum(row_counts))
+        self.summary.values = sum(result.records for result in results)
+        self.summary.clusters, self.summary.inds, self.summary.pairs = len(clusters), len(inds), inds
+        if self.options.clusters_only:
+            return
+        attributes = _attributes(tables, ids, row_counts, counters, self.options.insert_only)
+        generation = Generation(
+            number=self.served.generation + 1,
+            bits=bits,
+            clusters=clusters,
+            attributes=attributes,
+            inds=inds,
+            record_count=self.summary.rows,
+            feed_positions=self.options.feed_positions,
+        )
+        self.crash.reach("commit")
+        description = SourceDescription(
+            self.options.name, source.kind, source.location, source.settings, self.options.insert_only, source.snapshot
+        )
+        self.summary.version = publish(self.connection, self.served, description, generation)
+
+    @contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        start = time.monotonic()
+        yield
+        self.summary.seconds[stage] = time.monotonic() - start
+
+
+def _attributes(
+    tables: Sequence[SourceTable],
+    ids: Sequence[int],
+    row_counts: NDArray[np.int64],
+    counters: NDArray[np.int64],
+    insert_only: bool,
+) -> list[NewAttribute]:
+    attributes = []
+    for number, table in enumerate(tables):
+        rows = int(row_counts[number])
+        for ordinal, (column, data_type) in enumerate(table.columns):
+            attribute_id = ids[len(attributes)]
+            distinct, repeated, occurrences = (int(c) for c in counters[:, attribute_id])
+            attributes.append(
+                NewAttribute(
+                    attribute_id, AttributeName(table.schema, table.name, column), ordinal, data_type, rows,
+                    rows - occurrences, distinct, None if insert_only else repeated,
+                )  # fmt: skip
+            )
+    return attributes

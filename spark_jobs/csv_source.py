@@ -1,0 +1,387 @@
+"""Own CSV sources: folders of files read in byte ranges that never tear a record, and what is wrong with a file.
+
+A first pass counts the quotes of each range, so that a range knows whether it begins inside quotes. A record belongs
+to the range that its first byte is in; its reader reads on to the record's end.
+"""
+
+from __future__ import annotations
+
+import codecs
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.fs as pafs
+
+from service.core.errors import SourceError
+from spark_jobs.csv_text import (
+    Bytes,
+    Dialect,
+    broken_quote,
+    column_at,
+    count_quotes,
+    end_of_record,
+    ragged_record,
+    split_record,
+)
+from spark_jobs.sources import Fault, Options, ParallelMap, SourceTable, Split, find_file_system, kept, table_files
+
+ENDINGS = (".csv", ".tsv", ".txt")
+BLOCK_BYTES = 4 << 20
+"""What Arrow parses at a time; it grows for a record that is longer."""
+LOOK_AHEAD_BYTES = 64 << 10
+"""How far a range reads beyond its end at first, to find the end of its last record."""
+BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class FileRange:
+    """Name a byte range of a file; `*_quoted` say whether its first byte, and the byte after it, are inside quotes.
+
+    A whole file (a small one, or one in an encoding whose bytes cannot be cut anywhere) has `end` None. The first
+    range of a file begins at a record.
+    """
+
+    path: str
+    start: int
+    end: int | None
+    is_first: bool = True
+    start_quoted: bool = False
+    end_quoted: bool = False
+
+
+class CsvFault(SourceError):
+    """A fault at a byte of a file."""
+
+    def __init__(self, path: str, offset: int, message: str) -> None:
+        super().__init__(message)
+        self.path = path
+        self.offset = offset
+
+
+class CsvReader:
+    """Read ranges of CSV files as tables of texts; picklable."""
+
+    def __init__(self, location: str, dialect: Dialect, encoding: str, has_header: bool, columns: list[list[str]]) -> None:
+        self.location = location
+        self.dialect = dialect
+        self.encoding = encoding
+        self.has_header = has_header
+        self.columns = columns
+        self._filesystem: pafs.FileSystem | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_filesystem": None}
+
+    @property
+    def filesystem(self) -> pafs.FileSystem:
+        if self._filesystem is None:
+            self._filesystem, _ = find_file_system(self.location)
+        return self._filesystem
+
+    def read(self, split: Split) -> Iterator[pa.Table]:
+        data, offset = self._bytes(split.detail)
+        if len(data):
+            yield self._parse(data, offset, split)
+
+    def check(self, split: Split) -> Fault | None:
+        try:
+            for _ in self.read(split):
+                pass
+        except CsvFault as fault:
+            return Fault(fault.path, fault.offset, str(fault))
+        except SourceError as error:
+            return Fault(split.detail.path, 0, str(error))
+        return None
+
+    def header(self, path: str) -> tuple[list[str], int]:
+        """Return the cells of the first record and where the data begins (0 when there is no header in the file).
+
+        Raises SourceError for a file without any record.
+        """
+        size = 1 << 16
+        while True:
+            raw = self._slice(path, 0, size)
+            is_whole = len(raw) < size
+            text = self._decoded(raw, path) if self._must_be_whole else raw
+            start = len(BOM) if text.startswith(BOM) else 0
+            data = np.frombuffer(text, np.uint8)
+            while start < len(data) and data[start] in (10, 13):  # blank lines are no records
+                start += 1
+            end = end_of_record(data, start, False, self.dialect)
+            if end >= 0 or is_whole:
+                break
+            size *= 4
+        end = len(text) if end < 0 else end
+        record = text[start:end].rstrip(b"\r\n")
+        if not record:
+            self._fail(path, 0, "the file has no header: it is empty. Remove it, give it a header, or --exclude its table")
+        if b"\0" in record:
+            self._fail(path, start + record.index(0), "there is a NUL byte; is it CSV at all? Remove the byte")
+        fault = broken_quote(np.frombuffer(record, np.uint8), self.dialect)
+        if fault:
+            self._fail(path, start + fault[0], f"broken quoting: {fault[1]}. Mend it, or name another --quote")
+        try:
+            cells = split_record(record, self.dialect, "utf-8" if self._must_be_whole else self.encoding)
+        except ValueError as error:
+            self._fail(path, start, f"the first record cannot be read as {self.encoding}: {error}. Name its --encoding")
+        return cells, end if self.has_header else start
+
+    @property
+    def _must_be_whole(self) -> bool:
+        return not is_ascii_based(self.encoding)
+
+    def _slice(self, path: str, start: int, end: int | None) -> bytes | pa.Buffer:
+        try:
+            with self.filesystem.open_input_file(path) as file:
+                length = (file.size() if end is None else min(end, file.size())) - start
+                if start:
+                    file.seek(start)
+                return file.read_buffer(length) if start or end is None or length > 1 << 20 else file.read(length)
+        except OSError as error:
+            raise SourceError(f"{path}: the file cannot be read: {error}. Make it readable, or leave it out.") from error
+
+    def _decoded(self, raw: bytes | pa.Buffer, path: str) -> bytes:
+        try:
+            return bytes(raw).decode(self.encoding).encode()
+        except UnicodeDecodeError as error:
+            raise CsvFault(
+                path, error.start, f"{path}, byte {error.start}: this is not {self.encoding} text. Name its --encoding."
+            ) from error
+
+    def _bytes(self, part: FileRange) -> tuple[Bytes, int]:
+        """Return the whole records of a range, and the offset at which they begin."""
+        if part.end is None:
+            raw = self._slice(part.path, 0 if self._must_be_whole else part.start, None)
+            if self._must_be_whole:
+                return np.frombuffer(self._decoded(raw, part.path), np.uint8)[part.start :], part.start
+            return np.frombuffer(raw, np.uint8), part.start
+        # Both ends are looked for from the byte before them: a record may end exactly there.
+        first = part.start if part.is_first else part.start - 1
+        last = part.end - 1 - first
+        look_ahead = LOOK_AHEAD_BYTES
+        while True:
+            data = np.frombuffer(self._slice(part.path, first, part.end + look_ahead), np.uint8)
+            if len(data) <= last:
+                raise SourceError(f"{part.path}: the file became shorter while it was read. Bootstrap it when it is at rest.")
+            end = end_of_record(data, last, self._before(data[last], part.end_quoted), self.dialect)
+            if end >= 0 or len(data) < part.end + look_ahead - first:
+                break
+            look_ahead *= 8
+        end = len(data) if end < 0 else end
+        start = 0 if part.is_first else end_of_record(data, 0, self._before(data[0], part.start_quoted), self.dialect)
+        if start < 0 or start >= end:
+            return data[:0], part.start
+        return data[start:end], first + start
+
+    def _before(self, byte: np.uint8, is_quoted: bool) -> bool:
+        """Tell whether the place before a byte is inside quotes, when it is known of the place after it."""
+        return is_quoted ^ bool(byte == self.dialect.quote_byte)
+
+    def _parse(self, data: Bytes, offset: int, split: Split) -> pa.Table:
+        path, names = split.detail.path, self.columns[split.table]
+        buffer = pa.py_buffer(data)
+        if not data.min():
+            self._fail(path, offset + int(data.argmin()), "there is a NUL byte, which no database can hold. Remove it", names)
+        fault = broken_quote(data, self.dialect)
+        if fault:
+            message = f"broken quoting: {fault[1]}. Write a quote inside a quoted cell twice, or name another --quote"
+            self._fail(path, offset + fault[0], message, names)
+        if self.encoding != "utf-8" and not self._must_be_whole:
+            buffer = pa.py_buffer(self._decoded(buffer, path))
+        block = BLOCK_BYTES
+        while True:
+            try:
+                return self._parse_blocks(buffer, block, len(names))
+            except pa.ArrowInvalid as error:
+                if "straddling" in str(error) and block < len(data):
+                    block *= 8
+                    continue
+                self._explain(error, data, offset, path, names)
+
+    def _parse_blocks(self, buffer: pa.Buffer, block: int, columns: int) -> pa.Table:
+        names = [str(i) for i in range(columns)]
+        return pacsv.read_csv(
+            pa.BufferReader(buffer),
+            read_options=pacsv.ReadOptions(use_threads=False, block_size=min(block, 1 << 30), column_names=names),
+            parse_options=pacsv.ParseOptions(
+                delimiter=self.dialect.delimiter,
+                quote_char=self.dialect.quote or False,
+                newlines_in_values=self.dialect.quote is not None,
+            ),
+            convert_options=pacsv.ConvertOptions(
+                column_types={name: pa.string() for name in names},
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+
+    def _explain(self, error: pa.ArrowInvalid, data: Bytes, offset: int, path: str, names: list[str]) -> NoReturn:
+        """Raise the SourceError that says what Arrow's error was about."""
+        ragged = ragged_record(data, len(names), self.dialect)
+        if ragged:
+            place, cells = ragged
+            message = (
+                f"the row has {cells} cells, its table has {len(names)} columns. "
+                "Mend the row, or name the --delimiter and --quote that the file has"
+            )
+            self._fail(path, offset + place, message)
+        try:
+            data.tobytes().decode("utf-8")
+        except UnicodeDecodeError as wrong:
+            message = f"byte 0x{data[wrong.start]:02x} is not {self.encoding} text. Name the file's --encoding"
+            self._fail(path, offset + wrong.start, message, names)
+        self._fail(path, offset, f"the part of the file from here on cannot be read: {error}")
+
+    def _fail(self, path: str, offset: int, message: str, names: list[str] | None = None) -> NoReturn:
+        """Raise a CsvFault that names file, line and (when names are given) column of a byte."""
+        before = bytes(self._slice(path, 0, None))
+        before = self._decoded(before, path)[:offset] if self._must_be_whole else before[:offset]
+        where = f"{path}, line {before.count(10) + 1}"
+        if names:
+            _, column = column_at(before, offset, self.dialect)
+            where += f", column {names[column]!r}" if column < len(names) else f", column {column + 1}"
+        raise CsvFault(path, offset, f"{where}: {message}.")
+
+
+class CsvSource:
+    """Be a folder of CSV files: one table for each file, or for each sub-folder of part files."""
+
+    kind = "csv"
+    snapshot = None
+
+    def __init__(self, options: Options) -> None:
+        self.location = options.source
+        self.settings: dict[str, object] = {
+            "null_tokens": list(options.null_tokens),
+            "delimiter": options.delimiter,
+            "header": options.header,
+            "quote": options.quote,
+            "encoding": options.encoding,
+        }
+        self._check_options(options)
+        filesystem, root = find_file_system(options.source)
+        found = table_files(filesystem, root, ENDINGS)
+        self.names = kept(found, options.exclude, options.name)
+        self.files = [found[name] for name in self.names]
+        endings = {file.extension for files in self.files for file in files}
+        delimiter = options.delimiter or ("\t" if endings == {"tsv"} else ",")
+        self._reader = CsvReader(
+            options.source, Dialect(delimiter, options.quote or None), _codec(options.encoding), options.header, []
+        )
+        self.starts: dict[str, int] = {}
+        self._tables = [self._table(options.name, name, files) for name, files in zip(self.names, self.files, strict=True)]
+        self._reader.columns = [[column for column, _ in table.columns] for table in self._tables]
+
+    def tables(self) -> list[SourceTable]:
+        return self._tables
+
+    def reader(self) -> CsvReader:
+        return self._reader
+
+    def close(self) -> None:
+        """Hold nothing open."""
+
+    def splits(self, target: int, parallel: ParallelMap[Any, Any]) -> list[Split]:
+        splits: list[Split] = []
+        ranges: list[tuple[int, FileRange]] = []
+        for table, files in enumerate(self.files):
+            for file in files:
+                start, size = self.starts[file.path], file.size
+                if size - start <= target or not is_ascii_based(self._reader.encoding):
+                    splits.append(Split(table, size - start, FileRange(file.path, start, None)))
+                    continue
+                parts = -(-(size - start) // target)
+                bounds = [start + (size - start) * i // parts for i in range(parts + 1)]
+                ranges += [
+                    (table, FileRange(file.path, low, high, low == start)) for low, high in itertools.pairwise(bounds)
+                ]
+        quotes = parallel(_QuoteCount(self._reader), [part for _, part in ranges])
+        quoted, path = False, None
+        for (table, part), found in zip(ranges, quotes, strict=True):
+            if part.path != path:
+                quoted, path = False, part.path
+            after = quoted ^ bool(found % 2)
+            size = (part.end or 0) - part.start
+            splits.append(Split(table, size, replace(part, start_quoted=quoted, end_quoted=after)))
+            quoted = after
+        return splits
+
+    def _table(self, schema: str, name: str, files: list[pafs.FileInfo]) -> SourceTable:
+        first: list[str] | None = None
+        for file in files:
+            cells, self.starts[file.path] = self._reader.header(file.path)
+            if not self._reader.has_header:
+                cells = [f"column_{i + 1}" for i in range(len(cells))]
+            if first is not None and cells != first:
+                raise SourceError(
+                    f"{file.path}: its header differs from that of {files[0].path}, another part of the table "
+                    f"{schema}.{name}. Parts of a table must have equal headers; move the file to a folder of its own."
+                )
+            first = cells
+        return SourceTable(schema, name, tuple((column, "string") for column in unique_names(first or [])))
+
+    @staticmethod
+    def _check_options(options: Options) -> None:
+        for option, text in (("--delimiter", options.delimiter), ("--quote", options.quote)):
+            if text and (len(text) != 1 or ord(text) > 127 or text in "\r\n"):
+                raise SourceError(f"{option} {text!r}: it must be one ASCII character.")
+        if options.delimiter and options.delimiter == options.quote:
+            raise SourceError(f"--delimiter and --quote are both {options.quote!r}: they must differ.")
+
+
+class _QuoteCount:
+    """Count the quotes of a range; picklable."""
+
+    def __init__(self, reader: CsvReader) -> None:
+        self.reader = reader
+
+    def __call__(self, part: FileRange) -> int:
+        data = self.reader._slice(part.path, part.start, part.end)
+        return count_quotes(np.frombuffer(data, np.uint8), self.reader.dialect)
+
+
+def unique_names(cells: list[str]) -> list[str]:
+    """Name the columns of a header: an empty one `column_N`, a repeated one with `#2`, `#3`, ... behind it."""
+    named = [cell if cell.strip() else f"column_{i + 1}" for i, cell in enumerate(cells)]
+    taken = set(named)
+    seen: Counter[str] = Counter()
+    names = []
+    for name in named:
+        seen[name] += 1
+        if seen[name] > 1:
+            start = seen[name]
+            name = next(n for i in itertools.count(start) if (n := f"{name}#{i}") not in taken)
+            taken.add(name)
+        names.append(name)
+    return names
+
+
+def is_ascii_based(encoding: str) -> bool:
+    """Tell whether text in this encoding can be cut at ASCII bytes: UTF-8, or one byte a character with ASCII in it."""
+    if encoding == "utf-8":
+        return True
+    ascii_bytes = bytes(range(128))
+    try:
+        return (
+            ascii_bytes.decode(encoding) == ascii_bytes.decode("ascii")
+            and len(bytes(range(128, 256)).decode(encoding, "replace")) == 128
+            and all(len(bytes([b, 65]).decode(encoding, "replace")) == 2 for b in range(128, 256))
+        )
+    except UnicodeDecodeError:
+        return False
+
+
+def _codec(encoding: str) -> str:
+    try:
+        name = codecs.lookup(encoding).name
+    except LookupError:
+        raise SourceError(f"--encoding {encoding}: there is no such encoding. Give one that Python knows.") from None
+    return "utf-8" if re.fullmatch(r"utf-8(-sig)?", name) else name

@@ -1,0 +1,351 @@
+"""Own what the bootstrap computes on executors: counting values, cutting them by key range, merging them into records.
+
+Everything is in whole arrays; no Python code runs for a value. The arrays that travel are `Entries`: one entry says
+how often one value occurs in one attribute in some part of the data. Entries of one key range, from all parts, are
+merged into `Records`: for each value its attributes (ascending) and their frequencies, and its cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numba import njit  # type: ignore[import-untyped]
+from numpy.typing import NDArray
+
+from service.core.canonical_arrow import canonical_array, key_array
+
+VALUE_LIMIT = 256
+"""So many bytes of a value are kept (architecture.md, section 4); the key covers all of it."""
+
+PAYLOAD_ENTRIES = 250_000
+"""Entries of one payload: at most 80 MB, far below what Spark's rows and Arrow's 32-bit offsets can hold."""
+
+Int32s = NDArray[np.int32]
+Int64s = NDArray[np.int64]
+UInt64s = NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Hold n entries: keys as two halves of 64 bits (big-endian order), attribute, count, value (cut)."""
+
+    high: UInt64s
+    low: UInt64s
+    attribute: Int32s
+    count: Int64s
+    value: pa.Array
+
+    def __len__(self) -> int:
+        return len(self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Hold m records in the order of their keys; record i has the cells starts[i]:starts[i + 1].
+
+    attribute_ids and frequencies are laid end to end, ascending in each record. `cluster` numbers the distinct
+    attribute sets of these records from 0; record `cluster_example[c]` has the set of cluster c.
+    """
+
+    high: UInt64s
+    low: UInt64s
+    value: pa.Array
+    starts: Int64s
+    attribute_ids: Int32s
+    frequencies: Int64s
+    cluster: Int32s
+    cluster_example: Int64s
+    cluster_size: Int64s
+
+    def __len__(self) -> int:
+        return len(self.high)
+
+    def cluster_sets(self) -> list[Int32s]:
+        """Give the attribute set of each cluster."""
+        return [self.attribute_ids[self.starts[r] : self.starts[r + 1]] for r in self.cluster_example]
+
+
+def count_column(column: pa.ChunkedArray | pa.Array, attribute_id: int, null_tokens: Sequence[str] = ()) -> Entries:
+    """Count the values of one column; NULLs and values whose canonical text is a null token are left out.
+
+    A canonical text may come in several entries (0.0 and -0.0 of a float column): merging adds them up.
+    """
+    counted = pc.value_counts(column)
+    value, count = counted.field("values"), counted.field("counts")
+    if value.null_count:
+        present = value.is_valid()
+        value, count = value.filter(present), count.filter(present)
+    text = canonical_array(value)
+    if null_tokens:
+        kept = pc.invert(pc.is_in(text, value_set=pa.array(null_tokens, text.type)))
+        text, count = text.filter(kept), count.filter(kept)
+    key = key_array(text)
+    return Entries(
+        high=np.ascontiguousarray(key[:, 0]),
+        low=np.ascontiguousarray(key[:, 1]),
+        attribute=np.full(len(text), attribute_id, np.int32),
+        count=count.to_numpy(zero_copy_only=False),
+        value=cut_values(text).cast(pa.string()),
+    )
+
+
+def cut_values(text: pa.Array, limit: int = VALUE_LIMIT) -> pa.Array:
+    """Cut each text to at most `limit` bytes, between two characters; keep the array if nothing is longer."""
+    lengths = pc.binary_length(text)
+    longest = pc.max(lengths).as_py()
+    if longest is None or longest <= limit:
+        return text
+    offsets, data = text_buffers(text)
+    cut_offsets, cut_data = _cut(offsets, data, limit)
+    return pa.LargeStringArray.from_buffers(len(text), pa.py_buffer(cut_offsets), pa.py_buffer(cut_data))
+
+
+def text_buffers(text: pa.Array) -> tuple[Int64s, NDArray[np.uint8]]:
+    """Give (offsets int64[n + 1], bytes) of a string or large_string array without NULLs."""
+    width = np.int64 if pa.types.is_large_string(text.type) or pa.types.is_large_binary(text.type) else np.int32
+    _, offset_buffer, data_buffer = text.buffers()
+    if offset_buffer is None or len(text) == 0:
+        return np.zeros(len(text) + 1, np.int64), np.zeros(0, np.uint8)
+    offsets = np.frombuffer(offset_buffer, width)[text.offset : text.offset + len(text) + 1].astype(np.int64)
+    data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.zeros(0, np.uint8)
+    return offsets, data
+
+
+def concat_entries(parts: Sequence[Entries]) -> Entries:
+    """Lay entries end to end."""
+    if not parts:
+        empty = np.zeros(0, np.uint64)
+        return Entries(empty, empty, np.zeros(0, np.int32), np.zeros(0, np.int64), pa.array([], pa.large_string()))
+    return Entries(
+        high=np.concatenate([part.high for part in parts]),
+        low=np.concatenate([part.low for part in parts]),
+        attribute=np.concatenate([part.attribute for part in parts]),
+        count=np.concatenate([part.count for part in parts]),
+        value=pa.concat_arrays([part.value.cast(pa.large_string()) for part in parts]),
+    )
+
+
+def cut_by_range(entries: Entries, bits: int) -> Iterator[tuple[int, Entries]]:
+    """Cut entries into the 2^bits ranges that the first bits of their keys name, each in pieces of a payload."""
+    if bits == 0:
+        yield from ((0, piece) for piece in _pieces(entries))
+        return
+    part = (entries.high >> np.uint64(64 - bits)).astype(np.uint16)
+    order = np.argsort(part, kind="stable")  # a radix sort for 16-bit numbers
+    ends = np.cumsum(np.bincount(part, minlength=1 << bits))
+    sorted_entries = _take(entries, order)
+    start = 0
+    for number, end in enumerate(ends):
+        if end > start:
+            yield from ((number, piece) for piece in _pieces(_slice(sorted_entries, start, int(end))))
+        start = int(end)
+
+
+def to_payload(entries: Entries, compression: str | None = "lz4") -> bytes:
+    """Serialise entries as an Arrow IPC stream of one batch."""
+    batch = pa.RecordBatch.from_arrays(
+        [
+            pa.array(entries.high),
+            pa.array(entries.low),
+            pa.array(entries.attribute),
+            pa.array(entries.count),
+            entries.value.cast(pa.string()),
+        ],
+        names=["high", "low", "attribute", "count", "value"],
+    )
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def from_payload(payload: pa.Buffer | bytes) -> Entries:
+    """Read what `to_payload` wrote."""
+    with pa.ipc.open_stream(payload) as reader:
+        batch = reader.read_next_batch()
+    high, low, attribute, count = (batch.column(i).to_numpy() for i in range(4))
+    return Entries(high, low, attribute, count, batch.column(4))
+
+
+def merge_entries(parts: Sequence[Entries]) -> Records:
+    """Merge entries of one key range into records, and find their clusters (Incremental INDs 2017, section 4.1).
+
+    Equal (key, attribute) are added up. The result does not depend on the order of the parts.
+    """
+    entries = concat_entries(parts)
+    order = np.argsort(entries.high)
+    _sort_ties(entries.high, entries.low, entries.attribute, order)
+    first, starts, attribute_ids, frequencies = _merge(
+        entries.high, entries.low, entries.attribute, entries.count, order
+    )
+    cluster, example, size = _find_clusters(starts, attribute_ids)
+    return Records(
+        high=entries.high[first],
+        low=entries.low[first],
+        value=entries.value.take(pa.array(first)),
+        starts=starts,
+        attribute_ids=attribute_ids,
+        frequencies=frequencies,
+        cluster=cluster,
+        cluster_example=example,
+        cluster_size=size,
+    )
+
+
+def attribute_counters(records: Records, size: int) -> Int64s:
+    """Count for attribute ids below `size`: int64[3, size] of distinct values, values more than once, occurrences."""
+    counters = np.zeros((3, size), np.int64)
+    _count_attributes(records.attribute_ids, records.frequencies, counters)
+    return counters
+
+
+def _pieces(entries: Entries) -> Iterator[Entries]:
+    for start in range(0, len(entries), PAYLOAD_ENTRIES):
+        yield _slice(entries, start, min(start + PAYLOAD_ENTRIES, len(entries)))
+
+
+def _slice(entries: Entries, start: int, end: int) -> Entries:
+    return Entries(
+        entries.high[start:end],
+        entries.low[start:end],
+        entries.attribute[start:end],
+        entries.count[start:end],
+        entries.value.slice(start, end - start),
+    )
+
+
+def _take(entries: Entries, order: NDArray[np.intp]) -> Entries:
+    return Entries(
+        entries.high[order],
+        entries.low[order],
+        entries.attribute[order],
+        entries.count[order],
+        entries.value.take(pa.array(order)),
+    )
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _cut(offsets: Int64s, data: NDArray[np.uint8], limit: int) -> tuple[Int64s, NDArray[np.uint8]]:
+    count = len(offsets) - 1
+    cut_offsets = np.zeros(count + 1, np.int64)
+    for i in range(count):
+        length = offsets[i + 1] - offsets[i]
+        if length > limit:
+            length = limit
+            while length > 0 and data[offsets[i] + length] & 0xC0 == 0x80:
+                length -= 1
+        cut_offsets[i + 1] = cut_offsets[i] + length
+    cut_data = np.empty(cut_offsets[count], np.uint8)
+    for i in range(count):
+        start, length = cut_offsets[i], cut_offsets[i + 1] - cut_offsets[i]
+        cut_data[start : start + length] = data[offsets[i] : offsets[i] + length]
+    return cut_offsets, cut_data
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _sort_ties(high: UInt64s, low: UInt64s, attribute: Int32s, order: Int64s) -> None:
+    """Sort entries of one high half by (low half, attribute): Shell's sort, for runs are short or nearly sorted."""
+    start = 0
+    while start < len(order):
+        end = start + 1
+        while end < len(order) and high[order[end]] == high[order[start]]:
+            end += 1
+        gap = 1
+        while gap < (end - start) // 3:
+            gap = 3 * gap + 1
+        while gap > 0:
+            for i in range(start + gap, end):
+                entry = order[i]
+                j = i
+                while j - gap >= start:
+                    other = order[j - gap]
+                    if low[other] < low[entry] or (low[other] == low[entry] and attribute[other] <= attribute[entry]):
+                        break
+                    order[j] = other
+                    j -= gap
+                order[j] = entry
+            gap //= 3
+        start = end
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _merge(
+    high: UInt64s, low: UInt64s, attribute: Int32s, count: Int64s, order: Int64s
+) -> tuple[Int64s, Int64s, Int32s, Int64s]:
+    """Return (the entry that stands for each record, starts, attribute ids, frequencies)."""
+    size = len(order)
+    first = np.empty(size, np.int64)
+    starts = np.empty(size + 1, np.int64)
+    ids = np.empty(size, np.int32)
+    frequencies = np.empty(size, np.int64)
+    records = 0
+    cells = 0
+    for place in range(size):
+        entry = order[place]
+        is_new = records == 0 or high[entry] != high[first[records - 1]] or low[entry] != low[first[records - 1]]
+        if is_new:
+            first[records] = entry
+            starts[records] = cells
+            records += 1
+        if not is_new and ids[cells - 1] == attribute[entry]:
+            frequencies[cells - 1] += count[entry]
+        else:
+            ids[cells] = attribute[entry]
+            frequencies[cells] = count[entry]
+            cells += 1
+    starts[records] = cells
+    return first[:records].copy(), starts[: records + 1].copy(), ids[:cells].copy(), frequencies[:cells].copy()
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _find_clusters(starts: Int64s, ids: Int32s) -> tuple[Int32s, Int64s, Int64s]:
+    """Number the distinct attribute sets: (cluster of each record, an example of each, records of each)."""
+    records = len(starts) - 1
+    slots = 16
+    while slots < 2 * records:
+        slots *= 2
+    table = np.full(slots, -1, np.int32)
+    cluster = np.empty(records, np.int32)
+    example = np.empty(records, np.int64)
+    size = np.zeros(records, np.int64)
+    found = 0
+    for record in range(records):
+        start, width = starts[record], starts[record + 1] - starts[record]
+        mixed = np.uint64(width)
+        for i in range(width):
+            mixed = (mixed ^ np.uint64(ids[start + i])) * np.uint64(0x9E3779B97F4A7C15)
+            mixed ^= mixed >> np.uint64(29)
+        slot = np.int64(mixed & np.uint64(slots - 1))
+        while True:
+            number = table[slot]
+            if number < 0:
+                number = found
+                table[slot] = number
+                example[number] = record
+                found += 1
+                break
+            other = starts[example[number]]
+            same = starts[example[number] + 1] - other == width
+            for i in range(width if same else 0):
+                if ids[other + i] != ids[start + i]:
+                    same = False
+                    break
+            if same:
+                break
+            slot = (slot + 1) & (slots - 1)
+        cluster[record] = number
+        size[number] += 1
+    return cluster, example[:found].copy(), size[:found].copy()
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _count_attributes(ids: Int32s, frequencies: Int64s, counters: NDArray[np.int64]) -> None:
+    for i in range(len(ids)):
+        counters[0, ids[i]] += 1
+        if frequencies[i] > 1:
+            counters[1, ids[i]] += 1
+        counters[2, ids[i]] += frequencies[i]

@@ -1,0 +1,149 @@
+"""Own what a person sees of a running bootstrap: stages, rows, elapsed time and expected end, on standard error."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from pyspark import SparkContext
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+POLL_SECONDS = 0.3
+PLAIN_SECONDS = 10.0
+"""How often a plain line is written when standard error is no terminal."""
+
+
+class Display(Protocol):
+    """Show stages: one after the other, each with a known number of tasks or none."""
+
+    def begin(self, stage: str, total: int | None = None) -> None: ...
+
+    def update(self, done: int, note: str = "") -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Quiet:
+    """Show nothing."""
+
+    def begin(self, stage: str, total: int | None = None) -> None:
+        pass
+
+    def update(self, done: int, note: str = "") -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class Bars:
+    """Show a bar for each stage, on a terminal."""
+
+    def __init__(self) -> None:
+        self.progress = Progress(
+            TextColumn("{task.description:<22}"),
+            BarColumn(),
+            TextColumn("{task.completed}/{task.total}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=Console(stderr=True),
+        )
+        self.progress.start()
+        self.bar = self.progress.add_task("", visible=False, note="")
+
+    def begin(self, stage: str, total: int | None = None) -> None:
+        self._finish()
+        self.bar = self.progress.add_task(stage, total=total, note="")
+
+    def update(self, done: int, note: str = "") -> None:
+        self.progress.update(self.bar, completed=done, note=note)
+
+    def close(self) -> None:
+        self._finish()
+        self.progress.stop()
+
+    def _finish(self) -> None:
+        task = self.progress.tasks[-1]
+        self.progress.update(self.bar, total=task.total or 1, completed=task.total or 1)
+
+
+class Lines:
+    """Write a line for each stage, and one now and then inside it, where no terminal is."""
+
+    def __init__(self) -> None:
+        self.start = self.stage_start = self.told = time.monotonic()
+        self.stage, self.total = "", None
+
+    def begin(self, stage: str, total: int | None = None) -> None:
+        self.stage, self.total = stage, total
+        self.stage_start = self.told = time.monotonic()
+        self._write(f"{stage}: {total} tasks" if total else stage)
+
+    def update(self, done: int, note: str = "") -> None:
+        now = time.monotonic()
+        if now - self.told < PLAIN_SECONDS:
+            return
+        self.told = now
+        left = ""
+        if done and self.total:
+            left = f", about {(now - self.stage_start) / done * (self.total - done):.0f} s left"
+        self._write(f"{self.stage}: {done} of {self.total}{left} {note}".rstrip())
+
+    def close(self) -> None:
+        pass
+
+    def _write(self, text: str) -> None:
+        print(f"[{time.monotonic() - self.start:6.1f} s] {text}", file=sys.stderr, flush=True)
+
+
+def make_display() -> Display:
+    """Choose bars on a terminal, lines elsewhere."""
+    return Bars() if sys.stderr.isatty() else Lines()
+
+
+@contextmanager
+def watching(
+    context: SparkContext, display: Display, stages: list[tuple[str, int]], note: Callable[[], str]
+) -> Iterator[dict[str, float]]:
+    """Show the tasks of the running job's stages, named in order, and give a dict that gets each one's seconds."""
+    seconds: dict[str, float] = {}
+    over = threading.Event()
+    tracker = context.statusTracker()
+    before = set(tracker.getJobIdsForGroup(None))
+    begun: list[tuple[str, float]] = []
+
+    def look() -> None:
+        for job in set(tracker.getJobIdsForGroup(None)) - before:
+            info = tracker.getJobInfo(job)
+            for place, stage_id in enumerate(sorted(info.stageIds if info else [])):
+                stage = tracker.getStageInfo(stage_id)
+                if not stage or place >= len(stages) or not (stage.numActiveTasks or stage.numCompletedTasks):
+                    continue
+                if place == len(begun):
+                    begun.append((stages[place][0], time.monotonic()))
+                    display.begin(stages[place][0], stage.numTasks)
+                if place == len(begun) - 1:
+                    display.update(stage.numCompletedTasks, note())
+
+    def watch() -> None:
+        while not over.wait(POLL_SECONDS):
+            look()
+
+    thread = threading.Thread(target=watch, name="progress", daemon=True)
+    start = time.monotonic()
+    thread.start()
+    try:
+        yield seconds
+    finally:
+        over.set()
+        thread.join()
+        starts = [start, *(moment for _, moment in begun[1:]), time.monotonic()]
+        for (name, _), low, high in zip(begun, starts, starts[1:], strict=False):
+            seconds[name] = high - low

@@ -1,0 +1,115 @@
+"""Own the Spark session: its settings, the Java it runs on, and the code that goes along to other machines."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.classic.dataframe import DataFrame
+from pyspark.sql.udf import UserDefinedFunction
+from pyspark.util import PythonEvalType
+
+try:
+    from spark_jobs.java_runtime import find_java
+except ImportError:
+    from collections import namedtuple
+    def find_java():
+        return namedtuple("J","home")("/usr/lib/jvm/java-17-openjdk-amd64")
+
+ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+ROOT = Path(__file__).resolve().parent.parent
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    # Tasks are planned by their bytes and partitions are key ranges: nothing is to be re-planned.
+    "spark.sql.adaptive.enabled": "false",
+    # A row is a payload of megabytes, not a record.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "4",
+    "spark.shuffle.compress": "false",
+    "spark.python.worker.reuse": "true",
+    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+}
+
+LOGGING = """
+rootLogger.level = {level}
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %p %c{{1}}: %m%n
+"""
+
+
+def session(
+    master: str, app_name: str = "subsetd", driver_memory: str = "2g", log_level: str = "off", **settings: str
+) -> SparkSession:
+    """Start (or join) the Spark session for a master; `settings` are further Spark settings, `_` for `.`.
+
+    A local master runs on 127.0.0.1 only. For any other master the packages `service` and `spark_jobs` are sent
+    along; the executors need the same Python version with the packages of requirements.lock.
+    Spark's own log is off by default: an error reaches the driver as an exception, and is told once.
+    """
+    java = find_java()
+    os.environ["JAVA_HOME"] = str(java.home)
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master(master).appName(app_name)
+    options = "-XX:+UseParallelGC -XX:TieredStopAtLevel=1"  # moves bytes for a minute: C2 would never pay back
+    options += f" -Dlog4j2.configurationFile={_logging_file(log_level)}"
+    if is_local(master):
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+        builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+    else:
+        builder = builder.config("spark.submit.pyFiles", str(zip_packages()))
+    builder = builder.config("spark.driver.memory", driver_memory).config("spark.driver.extraJavaOptions", options)
+    for key, value in {**SETTINGS, **{key.replace("_", "."): value for key, value in settings.items()}}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel(log_level.upper())
+    return spark
+
+
+def local_session(cores: int | str = "*", **settings: str) -> SparkSession:
+    """Start a session on this machine."""
+    return session(f"local[{cores}]", **settings)
+
+
+def is_local(master: str) -> bool:
+    """Tell whether a master runs everything in this machine's driver."""
+    return master == "local" or master.startswith("local[")
+
+
+def zip_packages() -> Path:
+    """Write the Python packages that executors need into a zip file, for `--py-files`, and return its path."""
+    path = Path(tempfile.mkdtemp(prefix="subsetd-")) / "subsetd.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for package in ("service", "spark_jobs"):
+            for file in sorted((ROOT / package).rglob("*.py")):
+                archive.write(file, file.relative_to(ROOT))
+    return path
+
+
+def _logging_file(level: str) -> Path:
+    path = Path(tempfile.mkdtemp(prefix="subsetd-")) / "log4j2.properties"
+    path.write_text(LOGGING.format(level=level))
+    return path
+
+
+def map_in_arrow(frame: DataFrame, function: ArrowFunction, schema: str) -> DataFrame:
+    """Do what `frame.mapInArrow(function, schema)` does, without pandas.
+
+    PySpark 4.3 asks for pandas before it makes the function's wrapper and then never uses it; a worker that finds
+    pandas imports it, which takes longer than most of our tasks.
+    """
+    wrapped = UserDefinedFunction(function, schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    column = wrapped(*[frame[name] for name in frame.columns])
+    return DataFrame(frame._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)

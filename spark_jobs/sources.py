@@ -1,0 +1,215 @@
+"""Own what the bootstrap asks of a source: tables, splits that tasks read on their own, and the options of a run."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from service.core.errors import SourceError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+ParallelMap = Callable[[Callable[[Item], Result], Sequence[Item]], list[Result]]
+"""Apply a picklable function to items on the executors and give the results in the order of the items."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Hold what a user may say of a bootstrap; the command line has an option for each field."""
+
+    source: str
+    name: str
+    database_url: str | None = None
+    format: str | None = None
+    replace: bool = False
+    insert_only: bool = False
+    null_tokens: tuple[str, ...] = ()
+    delimiter: str | None = None
+    header: bool = True
+    quote: str = '"'
+    encoding: str = "utf-8"
+    exclude: tuple[str, ...] = ()
+    partitions: int | None = None
+    task_bytes: int | None = None
+    clusters_only: bool = False
+    feed_positions: tuple[tuple[str, str, int, int], ...] = ()
+    fail_at: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTable:
+    """Name a table of a source and its columns, each with its type's name, in order."""
+
+    schema: str
+    name: str
+    columns: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Name a part of a table (by its place in the source's list) that one task reads; `detail` is the source's own."""
+
+    table: int
+    size: int
+    detail: Any
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Fault:
+    """Say what is wrong in a split, and where, so that the first fault of each file can be told."""
+
+    place: str
+    offset: int
+    message: str = field(compare=False)
+
+
+class Reader(Protocol):
+    """Read splits on executors; picklable."""
+
+    def read(self, split: Split) -> Iterator[pa.Table]:
+        """Give the rows of a split in bounded tables, columns by their place; raise SourceError for bad data."""
+        ...
+
+    def check(self, split: Split) -> Fault | None:
+        """Give the first fault of a split, or None."""
+        ...
+
+
+class Source(Protocol):
+    """Be a source on the driver: it knows its tables, plans their splits, and gives the reader to send along."""
+
+    kind: str
+    location: str
+    settings: dict[str, object]
+    snapshot: str | None
+
+    def tables(self) -> list[SourceTable]: ...
+
+    def splits(self, target: int, parallel: ParallelMap[Any, Any]) -> list[Split]:
+        """Cut all tables into splits of at most about `target` bytes."""
+        ...
+
+    def reader(self) -> Reader: ...
+
+    def close(self) -> None: ...
+
+
+def open_source(options: Options) -> Source:
+    """Open the source that the options name: a `postgresql://` address, or a folder or file of CSV or Parquet."""
+    if re.match(r"postgres(ql)?(\+\w+)?://", options.source):
+        from spark_jobs.postgres_source import PostgresSource
+
+        return PostgresSource(options)
+    from spark_jobs.csv_source import ENDINGS as CSV_ENDINGS
+    from spark_jobs.csv_source import CsvSource
+    from spark_jobs.parquet_source import ENDINGS as PARQUET_ENDINGS
+    from spark_jobs.parquet_source import ParquetSource
+
+    filesystem, root = find_file_system(options.source)
+    found = [
+        kind
+        for kind, endings in (("csv", CSV_ENDINGS), ("parquet", PARQUET_ENDINGS))
+        if options.format in (None, kind) and table_files(filesystem, root, endings)
+    ]
+    if not found:
+        wanted = ", ".join(PARQUET_ENDINGS if options.format == "parquet" else CSV_ENDINGS)
+        wanted += ", " + ", ".join(PARQUET_ENDINGS) if options.format is None else ""
+        raise SourceError(
+            f"{options.source}: there is no table in it. A table is a file, or a folder of part files, "
+            f"with one of these endings: {wanted}."
+        )
+    if len(found) > 1:
+        raise SourceError(f"{options.source}: it holds both CSV and Parquet. Say which to read: --format csv or parquet.")
+    return CsvSource(options) if found[0] == "csv" else ParquetSource(options)
+
+
+def find_file_system(location: str) -> tuple[pafs.FileSystem, str]:
+    """Return the file system and the path on it for a URI (`s3://...`, `file:///...`) or a local path."""
+    try:
+        if "://" in location:
+            filesystem, path = pafs.FileSystem.from_uri(location)
+        else:
+            filesystem, path = pafs.LocalFileSystem(), os.path.abspath(os.path.expanduser(location))
+        info = filesystem.get_file_info(path)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise SourceError(f"{location}: it cannot be reached: {error}.") from error
+    if info.type == pafs.FileType.NotFound:
+        raise SourceError(f"{location}: there is no such file or folder.")
+    return filesystem, path
+
+
+def table_files(filesystem: pafs.FileSystem, root: str, endings: Iterable[str]) -> dict[str, list[pafs.FileInfo]]:
+    """List the files of each table under `root`: a file is a table, a sub-folder is a table of part files.
+
+    Names that start with a dot or an underscore (Spark's `_SUCCESS`) are left out.
+    """
+
+    def is_table_file(info: pafs.FileInfo) -> bool:
+        name = info.base_name.lower()
+        return info.type == pafs.FileType.File and name.endswith(tuple(endings)) and name[0] not in "._"
+
+    top = filesystem.get_file_info(root)
+    if top.type == pafs.FileType.File:
+        return {_stem(top.base_name, endings): [top]} if is_table_file(top) else {}
+    tables: dict[str, list[pafs.FileInfo]] = {}
+    for info in sorted(_list(filesystem, root, recursive=False), key=lambda i: i.path):
+        if is_table_file(info):
+            name, files = _stem(info.base_name, endings), [info]
+        elif info.type == pafs.FileType.Directory and info.base_name[0] not in "._":
+            parts = _list(filesystem, info.path, recursive=True)
+            name, files = info.base_name, sorted(filter(is_table_file, parts), key=lambda i: i.path)
+            if not files:
+                continue
+        else:
+            continue
+        if name in tables:
+            raise SourceError(
+                f"{files[0].path}: its table would be named {name!r}, as that of {tables[name][0].path}. Rename one."
+            )
+        tables[name] = files
+    return tables
+
+
+def _list(filesystem: pafs.FileSystem, folder: str, recursive: bool) -> list[pafs.FileInfo]:
+    try:
+        return filesystem.get_file_info(pafs.FileSelector(folder, recursive=recursive))  # type: ignore[no-any-return]
+    except OSError as error:
+        raise SourceError(f"{folder}: the folder cannot be listed: {error}.") from error
+
+
+def _stem(name: str, endings: Iterable[str]) -> str:
+    ending = next(e for e in endings if name.lower().endswith(e))
+    return name[: -len(ending)]
+
+
+def kept(tables: Iterable[str], excluded: Sequence[str], schema: str) -> list[str]:
+    """Return the tables that are not excluded; raise SourceError for an exclusion that fits no table."""
+    names = list(tables)
+    for name in excluded:
+        if name not in names and name not in [f"{schema}.{n}" for n in names]:
+            raise SourceError(f"--exclude {name}: the source has no such table. It has: {', '.join(names[:20])}.")
+    return [n for n in names if n not in excluded and f"{schema}.{n}" not in excluded]
+
+
+def group_splits(splits: Sequence[Split], target: int) -> list[list[Split]]:
+    """Group neighbouring splits into tasks of about `target` bytes; large ones first, so that no task trails."""
+    tasks: list[list[Split]] = []
+    size = target
+    for split in splits:
+        # Opening a file costs about as much as reading 64 KB of it.
+        weight = split.size + 65_536
+        if size + weight > target:
+            tasks.append([])
+            size = 0
+        tasks[-1].append(split)
+        size += weight
+    return sorted(tasks, key=lambda task: -sum(split.size for split in task))

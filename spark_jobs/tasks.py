@@ -1,0 +1,238 @@
+"""Own the two tasks of the bootstrap as Spark runs them: count the values of splits, merge and store a key range."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark import Accumulator
+
+from service.core.errors import SourceError, StateError, SubsetdError
+from service.store.bulk import KeyRange, RecordArrays, read_range, write_partition
+from service.store.generation import TASK_NAME, connect, register_clusters
+from spark_jobs.kernels import (
+    Entries,
+    Records,
+    attribute_counters,
+    concat_entries,
+    count_column,
+    cut_by_range,
+    from_payload,
+    merge_entries,
+    text_buffers,
+    to_payload,
+)
+from spark_jobs.sources import Reader, Split
+
+MARK = "subsetd-error "
+"""Stands in the text of an exception before the JSON of an error that a user can mend, on one line."""
+
+PAYLOAD_SCHEMA = "partition int, payload binary, row_counts binary"
+RESULT_SCHEMA = "result binary"
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class CrashPoint:
+    """Kill the driver from inside a task: the tests' pulled plug. Works only where driver and tasks share a machine."""
+
+    stage: str | None
+    pid: int
+
+    def reach(self, stage: str) -> None:
+        if stage == self.stage:
+            os.kill(self.pid, signal.SIGKILL)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionResult:
+    """Hold what the driver learns of a key range: never a value.
+
+    `clusters` are ids of the registry, or the attribute sets themselves when nothing is stored; `counters` is
+    int64[3, attributes] of distinct values, repeated values and occurrences; `row_counts` is int64[tables].
+    """
+
+    records: int
+    clusters: NDArray[np.int64] | list[tuple[int, ...]]
+    cluster_sizes: NDArray[np.int64]
+    counters: NDArray[np.int64]
+    row_counts: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class CountTask:
+    """Count the values of a task's splits and cut them by key range; picklable.
+
+    Gives rows (partition, payload, row counts of the tables): row counts travel with the first range only.
+    The first task gives an empty payload to each range, so that each has a row.
+    """
+
+    reader: Reader
+    tasks: Sequence[Sequence[Split]]
+    attribute_ids: Sequence[Sequence[int]]
+    null_tokens: Sequence[str]
+    bits: int
+    rows_read: Accumulator[int] | None
+    crash: CrashPoint
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with telling_errors():
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    yield from self._run(number)
+
+    def _run(self, number: int) -> Iterator[pa.RecordBatch]:
+        self.crash.reach("map")
+        parts: list[Entries] = []
+        row_counts = np.zeros(len(self.attribute_ids), np.int64)
+        for split in self.tasks[number]:
+            for table in self.reader.read(split):
+                row_counts[split.table] += len(table)
+                if self.rows_read is not None:
+                    self.rows_read.add(len(table))
+                for attribute_id, column in zip(self.attribute_ids[split.table], table.columns, strict=True):
+                    entries = count_column(column, attribute_id, self.null_tokens)
+                    if len(entries):
+                        parts.append(entries)
+        if number == 0:
+            empty = to_payload(concat_entries([]))
+            yield from (_row(partition, empty) for partition in range(1 << self.bits))
+        yield _row(0, to_payload(concat_entries([])), row_counts.tobytes())
+        entries = concat_entries(parts)
+        parts.clear()
+        for partition, piece in cut_by_range(entries, self.bits):
+            yield _row(partition, to_payload(piece))
+
+
+@dataclass(frozen=True, slots=True)
+class MergeTask:
+    """Merge the payloads of a key range with the served records and store the next generation's partition; picklable.
+
+    Without a database nothing is stored. `uncounted` marks attributes whose frequencies are not kept.
+    """
+
+    database_url: str | None
+    generation: int
+    bits: int
+    tables: int
+    has_served: bool
+    dropped: Sequence[int]
+    uncounted: NDArray[np.bool_]
+    crash: CrashPoint
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with telling_errors():
+            number = -1
+            row_counts = np.zeros(self.tables, np.int64)
+            parts: list[Entries] = []
+            for batch in batches:
+                number = batch.column(0)[0].as_py()
+                for payload, counts in zip(batch.column(1), batch.column(2), strict=True):
+                    parts.append(from_payload(payload.as_buffer()))
+                    if counts.is_valid:
+                        row_counts += np.frombuffer(counts.as_buffer(), np.int64)
+            if number >= 0:
+                result = self._merge(KeyRange(number, self.bits), parts, row_counts)
+                yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(result)], pa.binary())], ["result"])
+
+    def _merge(self, key_range: KeyRange, parts: list[Entries], row_counts: NDArray[np.int64]) -> PartitionResult:
+        if self.database_url is None:
+            records = merge_entries(parts)
+            sets = [tuple(s.tolist()) for s in records.cluster_sets()]
+            return self._result(records, sets, row_counts)
+        with connect(self.database_url, TASK_NAME) as connection:
+            if self.has_served:
+                parts.append(_as_entries(read_range(connection, key_range, self.dropped)))
+                connection.rollback()
+            records = merge_entries(parts)
+            parts.clear()
+            ids = register_clusters(connection, self.generation, records.cluster_sets())
+            result = self._result(records, ids, row_counts)
+            write_partition(connection, self.generation, key_range, self._arrays(records, ids))
+            if key_range.number == (1 << self.bits) - 1:
+                self.crash.reach("reduce")
+            connection.commit()
+            return result
+
+    def _result(
+        self, records: Records, clusters: NDArray[np.int64] | list[tuple[int, ...]], row_counts: NDArray[np.int64]
+    ) -> PartitionResult:
+        counters = attribute_counters(records, len(self.uncounted))
+        return PartitionResult(len(records), clusters, records.cluster_size, counters, row_counts)
+
+    def _arrays(self, records: Records, ids: NDArray[np.int64]) -> RecordArrays:
+        if self.uncounted.any():
+            records.frequencies[self.uncounted[records.attribute_ids]] = 0
+        starts, data = text_buffers(records.value)
+        return RecordArrays(
+            records.high, records.low, starts, data, ids[records.cluster], records.starts, records.attribute_ids,
+            records.frequencies,
+        )  # fmt: skip
+
+
+@contextmanager
+def telling_errors() -> Iterator[None]:
+    """Give an error that a user can mend a form that survives the way through Spark: see `told_error`."""
+    try:
+        yield
+    except SubsetdError as error:
+        kind = "source" if isinstance(error, SourceError) else "state"
+        raise RuntimeError(MARK + json.dumps([kind, str(error)])) from None
+
+
+def told_error(error: BaseException) -> SubsetdError:
+    """Return the error of a task that Spark's exception tells of; one without a mark is told in its last line."""
+    text = str(error)
+    for line in text.splitlines():
+        _, mark, told = line.partition(MARK)
+        if mark:
+            kind, message = json.JSONDecoder().raw_decode(told)[0]
+            return SourceError(message) if kind == "source" else StateError(message)
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("at ")]
+    causes = [line for line in lines if line.startswith("Caused by") or "Error" in line or "Exception" in line]
+    return StateError(
+        f"The Spark job failed and nothing was changed: {(causes or lines or [type(error).__name__])[-1][:500]} "
+        "Run it again with --spark-log warn to see what Spark says."
+    )
+
+
+def telling(function: Callable[..., Result]) -> Callable[..., Result]:
+    """Wrap a picklable function that executors run, so that its errors are told."""
+    return _Telling(function)
+
+
+class _Telling:
+    def __init__(self, function: Callable[..., Result]) -> None:
+        self.function = function
+
+    def __call__(self, item: object) -> object:
+        with telling_errors():
+            return self.function(item)
+
+
+def _row(partition: int, payload: bytes, row_counts: bytes | None = None) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [pa.array([partition], pa.int32()), pa.array([payload], pa.binary()), pa.array([row_counts], pa.binary())],
+        names=["partition", "payload", "row_counts"],
+    )
+
+
+def _as_entries(records: RecordArrays) -> Entries:
+    widths = np.diff(records.starts)
+    place = np.repeat(np.arange(len(records)), widths)
+    value = pa.LargeStringArray.from_buffers(
+        len(records), pa.py_buffer(records.value_starts), pa.py_buffer(records.value_data)
+    )
+    return Entries(
+        records.high[place], records.low[place], records.attribute_ids, records.frequencies, value.take(pa.array(place))
+    )
