@@ -1,0 +1,52 @@
+"""Own the command `python -m benchmarks`: run rows, keep their results, print the table."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks import results_file
+from benchmarks.context import WORK, Context
+from benchmarks.rows import ROWS, module_of
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the rows asked for; return 1 if one could not be measured (a goal that does not hold is a result)."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--only", choices=ROWS, metavar="ROW", help=f"one of {', '.join(ROWS)}")
+    parser.add_argument("--table", action="store_true", help="print the Markdown table of the README and end")
+    parser.add_argument("--scale-factor", type=float, default=1, help="of TPC-H; other than 1 is a trial, not kept")
+    parser.add_argument("--size", type=float, default=1, help="of all else; other than 1 is a trial, not kept")
+    parser.add_argument("--results", type=Path, default=results_file.RESULTS, help="file of results")
+    options = parser.parse_args(arguments)
+    if options.table:
+        print(results_file.markdown_table(results_file.load(options.results)))
+        return 0
+    console = Console()
+    measured, failed = [], []
+    for row in [options.only] if options.only else list(ROWS):
+        module = module_of(row)
+        context = Context(console, module.SEED, WORK.absolute(), scale_factor=options.scale_factor, size=options.size)
+        context.say(f"== {row} (seed {module.SEED})")
+        try:
+            objects = results_file.as_objects(row, module.SEED, module.run(context))
+        except Exception:  # one row that cannot be measured must not cost the others
+            traceback.print_exc()
+            failed.append(row)
+            continue
+        measured += objects
+        if context.as_specified:
+            results_file.store(row, objects, options.results)
+    console.print(results_file.console_table(measured))
+    if failed:
+        context.say(f"Not measured, see above: {', '.join(failed)}. Their earlier results stay in the file.")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

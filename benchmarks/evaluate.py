@@ -1,0 +1,176 @@
+"""Own the command `python -m benchmarks.evaluate FOLDER`: are the answers right on data sets with known ones?"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from time import perf_counter
+
+from rich.console import Console
+
+from benchmarks import table_changes
+from benchmarks.context import Context
+from benchmarks.data_sets import DataSet, Part, Unavailable, generated, published
+from benchmarks.feeds import write_feed
+from benchmarks.reference import ind_hash
+from benchmarks.state import Server, consume
+from benchmarks.state_comparison import differences, inds, read_state
+from service.core.errors import SubsetdError
+from service.store import migrate
+from service.store.embedded import EmbeddedPostgres
+
+SEED = 7
+CHANGES = 2_000
+CHANGED_SETS = ("chinook", "gtfs_cairns", "mondial", "northwind", "pagila")
+TEMPLATE = "evaluate_template"
+
+Bootstrap = Callable[[Path, str, str], object]
+"""Bootstrap (folder, name, database address) with '' as NULL also when quoted."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Hold a printed row: what was expected, what was found, what differs."""
+
+    name: str
+    expected: str
+    found: str
+    seconds: float
+    faults: list[str] = field(default_factory=list)
+
+    def line(self) -> str:
+        verdict = "ok" if not self.faults else "DIFFERS: " + "; ".join(self.faults)
+        return f"{self.name:34} {self.expected:>28} {self.found:>28} {self.seconds:6.1f} s  {verdict}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Evaluate all data sets and print a row for each; return 1 if any differs or cannot be evaluated."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.evaluate", description=__doc__)
+    parser.add_argument("folder", type=Path, help="data sets: folders or .tar.zst files, and stats.json")
+    parser.add_argument("--only", action="append", metavar="SET", help="evaluate only this data set (repeatable)")
+    options = parser.parse_args(arguments)
+    console = Console(soft_wrap=True)
+    wanted = set(options.only or [])
+    work = Path(tempfile.mkdtemp(prefix="subsetd-evaluate-"))
+    try:
+        with EmbeddedPostgres(work / "postgres", throw_away=True) as postgres, _bootstrapper() as bootstrap:
+            evaluation = Evaluation(Context(console, SEED, work), Server(postgres), bootstrap)
+            console.print(f"Seed {SEED}. Set, known INDs and found INDs (hashes of the sorted lists compared), seconds")
+            outcomes = list(evaluation.run(options.folder, wanted))
+    except Unavailable as error:
+        console.print(str(error))
+        return 1
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    differing = [outcome.name for outcome in outcomes if outcome.faults]
+    if not outcomes:
+        console.print(f"no data set is named {', '.join(sorted(wanted))}")
+        return 1
+    console.print(f"{len(outcomes)} rows, {len(differing)} differ" + (f": {', '.join(differing)}" if differing else ""))
+    return 1 if differing else 0
+
+
+@dataclass(slots=True)
+class Evaluation:
+    """Evaluate data sets, each in a throw-away database of its own."""
+
+    context: Context
+    postgres: Server
+    bootstrap: Bootstrap
+
+    def run(self, folder: Path, wanted: set[str]) -> Iterator[Outcome]:
+        """Yield and print the outcomes of the sets that are `wanted` (all, when none is named)."""
+        migrate.upgrade(self.postgres.create(TEMPLATE))
+        changed = []
+        for data_set in published(folder, self.context.work / "data"):
+            if not wanted or data_set.name in wanted:
+                yield self._print(self.static(data_set))
+                if data_set.name in CHANGED_SETS:
+                    changed.append(data_set)
+        for name, made in generated(self.context.work):
+            if not wanted or name in wanted:
+                yield self._print(
+                    Outcome(name, "", "", 0, [str(made)]) if isinstance(made, Unavailable) else self.static(made)
+                )
+        for data_set in changed:
+            yield self._print(self.live(data_set.parts[0]))
+
+    def static(self, data_set: DataSet) -> Outcome:
+        """Bootstrap every database of a set and compare its INDs with the known ones."""
+        started = perf_counter()
+        expected, found, faults = 0, 0, []
+        for part in data_set.parts:
+            expected += part.inds
+            with self._database() as url:
+                try:
+                    self.bootstrap(part.tables, part.name, url)
+                except SubsetdError as error:
+                    faults.append(f"{part.name}: {error}")
+                    continue
+                count, sha256 = ind_hash(inds(url, part.prefix))
+            found += count
+            if count != part.inds:
+                faults.append(f"{part.name}: {count} INDs, not {part.inds}")
+            elif sha256 != part.sha256:
+                faults.append(f"{part.name}: the number is right, the hash is not")
+        databases = f" ({len(data_set.parts)} databases)" if len(data_set.parts) > 1 else ""
+        return Outcome(data_set.name + databases, f"{expected} INDs", f"{found} INDs", perf_counter() - started, faults)
+
+    def live(self, part: Part) -> Outcome:
+        """Follow random changes of a bootstrapped database; the state must equal a bootstrap of the changed tables."""
+        started = perf_counter()
+        work = self.context.work / f"{part.name}-changed"
+        tables = table_changes.read_tables(part.tables)
+        changes = table_changes.change_randomly(tables, CHANGES, Random(f"{SEED} {part.name}"))
+        feed = write_feed(work / "changes.jsonl", changes, part.name, tables.columns)
+        with self._database("followed") as url, self._database("anew") as other:
+            self.bootstrap(part.tables, part.name, url)
+            before = set(inds(url))
+            consume(self.context, self.postgres, "followed", feed)
+            self.bootstrap(table_changes.write_tables(tables, work / "tables"), part.name, other)
+            followed, anew = read_state(url), read_state(other)
+            after = set(inds(url))
+        turnover = f"{followed['INDs'].total()} INDs (+{len(after - before)} -{len(before - after)})"
+        return Outcome(
+            f"{part.name} after {len(changes)} changes",
+            f"{anew['INDs'].total()} INDs, {anew['gen_recs'].total()} recs",
+            turnover,
+            perf_counter() - started,
+            differences(followed, anew),
+        )
+
+    def _print(self, outcome: Outcome) -> Outcome:
+        self.context.say(outcome.line())
+        return outcome
+
+    @contextmanager
+    def _database(self, name: str = "evaluated") -> Iterator[str]:
+        with self.postgres.clone(TEMPLATE, name) as url:
+            yield url
+
+
+@contextmanager
+def _bootstrapper() -> Iterator[Bootstrap]:
+    """Start one Spark session for all bootstraps."""
+    from spark_jobs.bootstrap import run_bootstrap
+    from spark_jobs.session import local_session
+    from spark_jobs.sources import Options
+
+    spark = local_session()
+    try:
+        yield lambda folder, name, url: run_bootstrap(
+            spark, Options(source=str(folder), name=name, database_url=url, null_tokens=("",))
+        )
+    finally:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""Own what a row measures and the file and tables that it goes into."""
+
+from __future__ import annotations
+
+import json
+import operator
+import os
+import platform
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+RESULTS = Path(__file__).parent / "results" / "latest.json"
+
+_COMPARISONS = {"<=": operator.le, ">=": operator.ge, "=": operator.eq}
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Hold one metric of one row, beside the baseline that the same run measured.
+
+    `ratio` is value / baseline_value. `goal` reads `value <= 8` or `ratio >= 0.7`; a metric without one is
+    reported only, and neither holds nor fails. A goal on a ratio does not hold when there is no baseline.
+    """
+
+    metric: str
+    value: float
+    unit: str
+    baseline: str | None = None
+    baseline_value: float | None = None
+    goal: str | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        return self.value / self.baseline_value if self.baseline_value else None
+
+    @property
+    def holds(self) -> bool | None:
+        if self.goal is None:
+            return None
+        subject, comparison, bound = self.goal.split()
+        measured = {"value": self.value, "ratio": self.ratio}[subject]
+        return measured is not None and bool(_COMPARISONS[comparison](measured, float(bound)))
+
+
+def as_objects(row: str, seed: int, results: Iterable[Result]) -> list[dict[str, Any]]:
+    """Return the objects of one row as `latest.json` keeps them."""
+    shared = {"seed": seed, "machine": machine()}
+    return [
+        {
+            "row": row,
+            "metric": result.metric,
+            "value": _rounded(result.value),
+            "unit": result.unit,
+            "baseline": result.baseline,
+            "baseline_value": _rounded(result.baseline_value),
+            "ratio": _rounded(result.ratio),
+            "goal": result.goal,
+            "holds": result.holds,
+            **shared,
+        }
+        for result in results
+    ]
+
+
+def machine() -> str:
+    """Describe this machine in one line, with its load, because the rows are only as quiet as it is."""
+    model = next(
+        (line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
+        platform.machine(),
+    )
+    total = next((int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemTotal")), 0)
+    return (
+        f"{os.cpu_count()} cores {model}, {total / 2**20:.0f} GiB, Linux {platform.release().split('-')[0]}, "
+        f"Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}"
+    )
+
+
+def load(path: Path = RESULTS) -> list[dict[str, Any]]:
+    """Read the file of results; none yet is an empty list."""
+    return json.loads(path.read_text("utf-8")) if path.exists() else []
+
+
+def store(row: str, objects: Sequence[dict[str, Any]], path: Path = RESULTS) -> None:
+    """Replace a row's objects by new ones, keeping all others; the file is replaced whole or not at all."""
+    kept = [one for one in load(path) if one["row"] != row]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = path.with_suffix(".new")
+    written.write_text(json.dumps([*kept, *objects], indent=1, ensure_ascii=False) + "\n", "utf-8")
+    written.replace(path)
+
+
+def markdown_table(objects: Iterable[dict[str, Any]]) -> str:
+    """Return the README's table."""
+    head = ["Row", "Metric", "Value", "Beside it", "Ratio", "Goal", "Holds"]
+    lines = [head, ["---", "---", "---:", "---", "---:", "---", "---"], *map(_cells, objects)]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def console_table(objects: Iterable[dict[str, Any]]) -> Table:
+    """Return the same table for a terminal."""
+    table = Table("Row", "Metric", "Value", "Beside it", "Ratio", "Goal", "Holds")
+    for one in objects:
+        cells = _cells(one)
+        table.add_row(*cells, style="red" if one["holds"] is False else None)
+    return table
+
+
+def _cells(one: dict[str, Any]) -> list[str]:
+    baseline = one["baseline"] or ""
+    if one["baseline_value"] is not None:
+        baseline += f": {_number(one['baseline_value'])}"
+    return [
+        f"`{one['row']}`",
+        one["metric"],
+        f"{_number(one['value'])} {one['unit']}".strip(),
+        baseline,
+        "" if one["ratio"] is None else _number(one["ratio"]),
+        (one["goal"] or "").replace("<=", "≤").replace(">=", "≥"),
+        {True: "yes", False: "**no**", None: ""}[one["holds"]],
+    ]
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value == int(value) or abs(value) >= 1000 else f"{value:.3g}"
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.6g}")
+
+
+def _lines(path: str) -> list[str]:
+    return Path(path).read_text("utf-8").splitlines() if os.path.exists(path) else []

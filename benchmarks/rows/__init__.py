@@ -1,0 +1,22 @@
+"""Own the list of rows: a name as in README and `latest.json`, and the module that measures it.
+
+A row is a module with SEED and `run(context) -> list[Result]`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+ROWS = {
+    "bootstrap-tpch": "bootstrap_tpch",
+    "live-lineitem": "live_lineitem",
+    "freshness": "freshness",
+    "consumer-memory": "consumer_memory",
+    "wide-schema": "wide_schema",
+}
+
+
+def module_of(row: str) -> ModuleType:
+    """Import the module that measures a row."""
+    return import_module(f"benchmarks.rows.{ROWS[row]}")

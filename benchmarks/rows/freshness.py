@@ -1,0 +1,134 @@
+"""Own the row `freshness`: how long a change takes from its arrival in Kafka until the API shows it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from statistics import quantiles
+
+import httpx
+from kafka import KafkaProducer
+from kafka.admin import KafkaAdminClient, NewTopic
+
+from benchmarks import tpch
+from benchmarks.context import Context
+from benchmarks.feeds import envelope
+from benchmarks.http_answers import serving
+from benchmarks.results_file import Result
+from benchmarks.state import environment, server, tpch_state
+
+SEED = 5
+RATE = 1_000
+SECONDS = 60
+WARM_UP = 5
+"""Seconds at the start that do not count: the first batches find cold caches."""
+
+PATIENCE = 120
+TOPIC = "tpch.lineitem"
+
+
+def run(context: Context) -> list[Result]:
+    """Offer changes of lineitem at a steady rate and watch the positions that the API names."""
+    count = RATE * (WARM_UP + max(5, round(SECONDS * context.size)))
+    folder = tpch.tables(context.work, context.scale_factor)
+    columns = tpch.lineitem_columns(folder)
+    by_kind = tpch.lineitem_changes(folder, -(-count // 3), context)
+    in_turn = [change for three in zip(*by_kind.values(), strict=True) for change in three][:count]
+    records = [envelope(change, tpch.NAME, columns, number) for number, change in enumerate(in_turn, 1)]
+    with server(context) as postgres, _broker(context) as address:
+        _create_topic(address)
+        with (
+            postgres.clone(tpch_state(context, postgres), "freshness") as url,
+            serving(
+                ["run", "--feed", f"kafka://{address}/{TOPIC}"], environment(url), context.logs / "freshness.log"
+            ) as client,
+            _watching(client, count) as seen,
+        ):
+            appended = _offer(address, records)
+    delays = delays_of(appended, seen)[WARM_UP * RATE :]
+    cuts = quantiles(delays, n=100)
+    return [
+        Result("p50 from Kafka to the API", cuts[49], "s"),
+        Result("p99 from Kafka to the API", cuts[98], "s", goal="value <= 1"),
+        Result("longest", max(delays), "s"),
+        Result("offered", count / (appended[-1] - appended[0]), "tuples/s"),
+    ]
+
+
+def delays_of(appended: Sequence[float], seen: Sequence[tuple[float, int]]) -> list[float]:
+    """Return, for each offset, the seconds from its append until the first answer whose position is behind it.
+
+    `seen` holds (time, next offset) in the order of time; raise ValueError if an offset was never passed.
+    """
+    if not seen or seen[-1][1] < len(appended):
+        raise ValueError(f"the API reached offset {seen[-1][1] if seen else 0} of {len(appended)} in {PATIENCE} s")
+    offsets = [next_offset for _, next_offset in seen]
+    return [seen[bisect_right(offsets, offset)][0] - time_of for offset, time_of in enumerate(appended)]
+
+
+@contextmanager
+def _watching(client: httpx.Client, until: int) -> Iterator[list[tuple[float, int]]]:
+    """Ask the API for its position again and again while the block runs, and then until it has reached `until`."""
+    seen: list[tuple[float, int]] = []
+    giving_up = threading.Event()
+
+    def watch() -> None:
+        while not giving_up.is_set() and (not seen or seen[-1][1] < until):
+            positions = client.get("/api/v1/state").raise_for_status().json()["positions"]
+            reached = sum(one["next_offset"] for one in positions if one["topic"] == TOPIC)
+            seen.append((time.time(), reached))
+            time.sleep(0.005)
+
+    watcher = threading.Thread(target=watch, name="watcher")
+    watcher.start()
+    try:
+        yield seen
+        watcher.join(PATIENCE)
+    finally:
+        giving_up.set()
+        watcher.join()
+
+
+def _offer(address: str, records: Sequence[bytes]) -> list[float]:
+    """Produce the records at RATE, and return the broker's append time of each offset, in seconds."""
+    producer = KafkaProducer(bootstrap_servers=address, acks="all", linger_ms=1, bootstrap_timeout_ms=10_000)
+    try:
+        started = time.perf_counter()
+        sent = []
+        for number, record in enumerate(records):
+            ahead = started + number / RATE - time.perf_counter()
+            if ahead > 0.002:
+                time.sleep(ahead)
+            sent.append(producer.send(TOPIC, value=record, partition=0))
+        answers = [future.get(timeout=30) for future in sent]
+    finally:
+        producer.close()
+    appended = [0.0] * len(records)
+    for answer in answers:
+        appended[answer.offset] = answer.timestamp / 1000
+    return appended
+
+
+def _create_topic(address: str) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=address, bootstrap_timeout_ms=10_000)
+    try:
+        configs = {"message.timestamp.type": "LogAppendTime"}
+        admin.create_topics([NewTopic(TOPIC, num_partitions=1, replication_factor=1, topic_configs=configs)])
+    finally:
+        admin.close()
+
+
+@contextmanager
+def _broker(context: Context) -> Iterator[str]:
+    """Run a real broker for a block and give its address: the one that the tests use."""
+    from tests.broker import Broker
+
+    broker = Broker(context.work / "kafka")
+    broker.start()
+    try:
+        yield broker.bootstrap_servers
+    finally:
+        broker.stop()

@@ -1,0 +1,78 @@
+"""Own the row `wide-schema`: 400 attributes and 250,000 clusters, cost per value beside TPC-H's."""
+
+from __future__ import annotations
+
+import shutil
+
+from benchmarks import tpch, wide
+from benchmarks.context import Context
+from benchmarks.feeds import write_feed
+from benchmarks.http_answers import answer_seconds, serving
+from benchmarks.results_file import Result
+from benchmarks.state import Consumed, Server, bootstrap, consume, counts, environment, server, tpch_state
+
+SEED = 4
+ROWS = 6_000
+"""Changed rows of 50 cells; lineitem gets as many changes as carry about as many cells."""
+
+ANSWERS = {"page of INDs": "uinds?limit=100", "page of attributes": "attributes?limit=100", "one pair": "uinds/{pair}"}
+PAIRS = {
+    tpch.NAME: "tpch.lineitem.l_partkey/tpch.part.p_partkey",
+    wide.NAME: "wide.t0.c0/wide.t0.c1",
+}
+
+
+def run(context: Context) -> list[Result]:
+    """Ask both states, then apply changes to both."""
+    data = wide.make(context)
+    changes = wide.changes(data, context.scaled(ROWS), context)
+    feed = write_feed(context.work / "wide.jsonl", changes, wide.NAME, data.columns)
+    folder = context.work / "wide"
+    shutil.rmtree(folder, ignore_errors=True)
+    with server(context) as postgres:
+        narrow_state = tpch_state(context, postgres)
+        bootstrap(context, postgres, wide.write(data, folder), wide.NAME, wide.NAME)
+        found = counts(postgres, wide.NAME)
+        context.say(f"made: {found}")
+        narrow_answers = _answer_seconds(context, postgres, narrow_state, tpch.NAME)
+        wide_answers = _answer_seconds(context, postgres, wide.NAME, wide.NAME)
+        consumed = consume(context, postgres, wide.NAME, feed)
+        with postgres.clone(narrow_state, "narrow"):
+            narrow = _consume_lineitem(context, postgres, "narrow", wide.cells_of(changes))
+    return [
+        Result("attributes", found["attributes"], "", goal=f"value = {wide.TABLES * wide.COLUMNS}"),
+        Result("clusters", found["clusters"], "", goal=f"value = {data.clusters}"),
+        Result("INDs", found["inds"], "", goal=f"value = {wide.INDS}"),
+        _per_value("the consumer", consumed, narrow),
+        _per_value("applying and deriving", consumed, narrow, "apply"),
+        *(
+            Result(f"answer: {name}", wide_answers[name] * 1e3, "ms", "TPC-H", narrow_answers[name] * 1e3, "ratio <= 2")
+            for name in ANSWERS
+        ),
+    ]
+
+
+def _per_value(metric: str, consumed: Consumed, narrow: Consumed, step: str | None = None) -> Result:
+    """Compare the microseconds for each netted value: of all, or of one step of the consumer."""
+    ours, beside = ((one.seconds if step is None else one.steps[step]) / one.values * 1e6 for one in (consumed, narrow))
+    return Result(metric, ours, "µs/value", "TPC-H lineitem", beside, "ratio <= 2")
+
+
+def _consume_lineitem(context: Context, postgres: Server, database: str, cells: int) -> Consumed:
+    """Apply as many inserts, deletes and updates of lineitem as carry about `cells` cells."""
+    folder = tpch.tables(context.work, context.scale_factor)
+    columns = tpch.lineitem_columns(folder)
+    of_each_kind = max(1, cells // (4 * len(columns)))
+    by_kind = tpch.lineitem_changes(folder, of_each_kind, context)
+    changes = (change for of_kind in by_kind.values() for change in of_kind)
+    feed = write_feed(context.work / "narrow.jsonl", changes, tpch.NAME, {"lineitem": columns})
+    return consume(context, postgres, database, feed)
+
+
+def _answer_seconds(context: Context, postgres: Server, database: str, name: str) -> dict[str, float]:
+    """Return the median seconds of each kind of answer about a state."""
+    log = context.logs / f"serve-{name}.log"
+    with serving(["serve"], environment(postgres.url(database)), log) as client:
+        return {
+            kind: answer_seconds(client, f"/api/v1/{path.format(pair=PAIRS[name])}") for kind, path in ANSWERS.items()
+        }
