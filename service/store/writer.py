@@ -6,7 +6,7 @@ import io
 import json
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any
 
@@ -131,10 +131,15 @@ class PostgresWriter:
         return PostgresUnitOfWork(self)
 
     def close(self) -> None:
+        if self._writing is not None:
+            # The server would drop the lock with the session, but a moment later: the next writer need not wait.
+            with suppress(psycopg2.Error), self._writing.cursor() as cursor:
+                self._writing.rollback()
+                cursor.execute("select pg_advisory_unlock_all()")
+                self._writing.commit()
         for connection in (self._writing, self._reading):
             if connection is not None:
-                # Not back to the pool: the session's lock and staging tables end with the connection.
-                connection.invalidate()
+                connection.invalidate()  # not back to the pool: the staging tables are the session's
         self._writing = self._reading = None
 
     @contextmanager

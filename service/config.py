@@ -1,0 +1,80 @@
+"""Own the settings: the only reader of the environment. Every field is `SUBSETD_` and its name in capitals."""
+
+from __future__ import annotations
+
+import os
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from service.core.errors import SubsetdError
+
+
+class ConfigError(SubsetdError):
+    """A setting has a value that cannot be used."""
+
+    exit_code = 2
+
+
+def _default_data_dir() -> Path:
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "subsetd"
+
+
+class Settings(BaseSettings):
+    """Hold all settings, frozen; docs/settings.md describes each of them."""
+
+    model_config = SettingsConfigDict(env_prefix="SUBSETD_", frozen=True, extra="ignore")
+
+    database_url: str | None = Field(
+        None, description="Postgres 15 to 18 that holds the state; unset: the embedded one"
+    )
+    data_dir: Path = Field(default_factory=_default_data_dir, description="folder of the embedded Postgres")
+    host: str = Field(
+        "127.0.0.1", description="address that the HTTP service listens on; others than loopback need an api_key"
+    )
+    port: int = Field(8321, ge=0, le=65535, description="port of the HTTP service; 0 takes a free one")
+    api_key: SecretStr | None = Field(None, description="key that clients send as `Authorization: Bearer KEY`")
+    feed: str | None = Field(
+        None, description="feed that `subsetd run` follows: kafka://host:port/topic,... or file:PATH"
+    )
+    on_error: Literal["none", "all"] = Field(
+        "none",
+        description="a record that cannot be applied stops the feed (none) or is set aside as a dead letter (all)",
+    )
+    batch_records: int = Field(5000, ge=1, le=1_000_000, description="most records of a batch")
+    batch_bytes: int = Field(16 * 1024 * 1024, ge=1024, description="bytes of records after which a batch ends")
+    batch_wait_ms: int = Field(20, ge=0, le=60_000, description="longest wait for more records once a batch has one")
+    cache_bytes: int = Field(256 * 1024 * 1024, ge=0, description="memory of ValCache, in bytes")
+    database_retry_seconds: float = Field(
+        60, ge=0, description="how long a failing database is tried again in mid-feed"
+    )
+    feed_start_seconds: float = Field(10, gt=0, description="how long a broker may be away when the feed is opened")
+    ready_lag_seconds: float = Field(
+        60, gt=0, description="/readyz says no while the consumer's newest batch is older than this and records wait"
+    )
+    statement_timeout_ms: int = Field(10_000, ge=100, description="longest query of the HTTP service")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level that is logged")
+    spark_master: str = Field("local[*]", description="Spark master of bootstraps")
+
+
+def load_settings() -> Settings:
+    """Read the environment; raise ConfigError that names each bad variable."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        lines = [
+            f"SUBSETD_{'_'.join(map(str, e['loc'])).upper()}: {e['msg']} (given: {e['input']!r})"
+            for e in error.errors()
+        ]
+        raise ConfigError("Some settings cannot be used:\n  " + "\n  ".join(lines)) from None
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether a listening address is this machine's alone."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,162 @@
+"""Own the checks of the stored state in SQL (invariants I1, I2, I3, I6), all in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, Engine, text
+
+from service.core.canonical import POSTGRES_KEY_EXPRESSION
+from service.core.errors import StateError
+from service.usecases.verify import EXAMPLES, Count
+
+# frequencies is NULL where no attribute of the record is counted, and 0 beside each one that is not.
+RECORDS = """
+select count(*), count(*) filter (where wrong), (array_agg(value) filter (where wrong))[1:{examples}]
+from (
+    select stored.value,
+        cluster.attribute_ids is distinct from stored.attribute_ids
+        or cardinality(stored.attribute_ids) = 0
+        or (stored.frequencies is null and not stored.attribute_ids <@ cast(:uncounted as integer[]))
+        or cardinality(stored.frequencies) <> cardinality(stored.attribute_ids)
+        or (
+            case when stored.attribute_ids && cast(:uncounted as integer[]) then exists (
+                select from unnest(stored.attribute_ids, stored.frequencies) as member (attribute_id, frequency)
+                where (member.frequency > 0) = (member.attribute_id = any (cast(:uncounted as integer[])))
+                    or member.frequency < 0
+            ) else 0 >= any (stored.frequencies) end
+        ) as wrong
+    from gen_rec as stored left join cluster using (cluster_id)
+) as looked_at
+"""
+
+KEYS = """
+select count(*), count(*) filter (where wrong), (array_agg(value) filter (where wrong))[1:{examples}]
+from (select value, {key} <> value_key as wrong from gen_rec where octet_length(value) < 250) as looked_at
+"""
+
+CLUSTER_COUNTS = """
+select coalesce(cluster.cluster_id, counted.cluster_id), coalesce(value_count, 0), coalesce(records, 0)
+from cluster full join (select cluster_id, count(*) as records from gen_rec group by cluster_id) as counted
+    using (cluster_id)
+"""
+
+COUNTERS = """
+select attribute_id, schema_name || '.' || table_name || '.' || column_name, insert_only,
+    row_count, null_count, distinct_count, repeated_count,
+    coalesce(members, 0), coalesce(clustered, 0), coalesce(occurrences, 0), coalesce(repeated, 0)
+from attribute join source using (source_id)
+left join (
+    select attribute_id, count(*) as members, sum(frequency) as occurrences,
+        count(*) filter (where frequency > 1) as repeated
+    from gen_rec, unnest(attribute_ids, frequencies) as member (attribute_id, frequency) group by attribute_id
+) as of_records using (attribute_id)
+left join (
+    select attribute_id, sum(value_count) as clustered
+    from cluster, unnest(attribute_ids) as member (attribute_id) group by attribute_id
+) as of_clusters using (attribute_id)
+"""
+
+COUNTERS_NAMES = "select attribute_id, schema_name || '.' || table_name || '.' || column_name from attribute"
+UNCOUNTED = "select attribute_id from attribute join source using (source_id) where insert_only"
+VERSIONS = "select version, lag(version) over (order by version) from state_version"
+
+# A bootstrap may give positions anew: only batches behind the newest bootstrap are held against each other.
+CHAINS = """
+with since as (select max(version) as version from state_version where kind = 'bootstrap')
+select feed, topic, partition, batch_position.version, first_offset,
+    lag(batch_position.next_offset) over chain, batch_position.next_offset,
+    case when lead(batch_position.version) over chain is null then feed_position.next_offset end
+from since, batch_position left join feed_position using (feed, topic, partition)
+where batch_position.version > since.version
+window chain as (partition by feed, topic, partition order by batch_position.version)
+"""
+
+
+class PostgresVerifier:
+    """Implement usecases.verify.Verifier."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @contextmanager
+    def checks(self) -> Iterator[PostgresChecks]:
+        engine = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        with engine.connect() as connection:
+            version = connection.scalar(text("select max(version) from state_version"))
+            if version is None:
+                raise StateError("There is no state to verify yet: run `subsetd bootstrap SOURCE` first.")
+            yield PostgresChecks(connection, version)
+
+
+class PostgresChecks:
+    """Implement usecases.verify.StateChecks over one transaction."""
+
+    def __init__(self, connection: Connection, version: int) -> None:
+        self._connection = connection
+        self.version = version
+        self._names = {i: name for i, name, *_ in self._rows(COUNTERS_NAMES)}
+
+    def _rows(self, query: str, **parameters: Any) -> list[Any]:
+        return list(self._connection.execute(text(query), parameters))
+
+    def name(self, attribute_id: int) -> str:
+        return str(self._names.get(attribute_id, f"attribute {attribute_id}"))
+
+    def records_fit_clusters(self) -> Count:
+        uncounted = [i for (i,) in self._rows(UNCOUNTED)]
+        return self._values(RECORDS.format(examples=EXAMPLES), uncounted=uncounted)
+
+    def keys_fit_values(self) -> Count:
+        return self._values(KEYS.format(examples=EXAMPLES, key=POSTGRES_KEY_EXPRESSION("value")))
+
+    def _values(self, query: str, **parameters: Any) -> Count:
+        ((checked, wrong, examples),) = self._rows(query, **parameters)
+        return Count(checked, wrong, tuple(f"the record of {value!r}" for value in examples or ()))
+
+    def counts_fit_records(self) -> Count:
+        found = self._rows(CLUSTER_COUNTS)
+        wrong = [row for row in found if row[1] != row[2] or not row[2]]
+        return Count(
+            len(found),
+            len(wrong),
+            tuple(f"cluster {c} counts {said} values and has {n} records" for c, said, n in wrong[:EXAMPLES]),
+        )
+
+    def counters_fit_records(self) -> Count:
+        found = self._rows(COUNTERS)
+        wrong = []
+        for _, name, insert_only, rows, nulls, distinct, repeated, members, clustered, occurrences, more in found:
+            counted = insert_only or (rows - nulls == occurrences and repeated == more)
+            if not (distinct == members == clustered and counted and 0 <= nulls <= rows):
+                wrong.append(
+                    f"{name}: {rows} rows, {nulls} nulls, {distinct} distinct, {repeated} repeated; the records say "
+                    f"{members} distinct, {more} repeated, {occurrences} occurrences, the clusters {clustered} distinct"
+                )
+        return Count(len(found), len(wrong), tuple(wrong[:EXAMPLES]))
+
+    def clusters(self) -> Iterator[tuple[Sequence[int], int]]:
+        yield from self._rows("select attribute_ids, value_count from cluster")
+
+    def inds(self) -> set[tuple[int, int]]:
+        return {
+            (a, b) for a, b in self._rows("select dependent_id, referenced_id from uind where until_version is null")
+        }
+
+    def positions_fit_batches(self) -> Count:
+        """Check the chain of batches of each partition since its position was last given by hand or by a bootstrap."""
+        wrong = [
+            f"version {previous} is followed by {version}"
+            for version, previous in self._rows(VERSIONS)
+            if version != (previous or 0) + 1
+        ]
+        chains = self._rows(CHAINS)
+        for feed, topic, partition, version, first, previous, after, stored in chains:
+            place = f"{feed}, {topic}, partition {partition}, version {version}"
+            if previous is not None and first != previous:
+                wrong.append(f"{place}: the batch begins at {first}, the one before it ended at {previous}")
+            if stored is not None and stored != after:
+                wrong.append(f"{place}: the last batch ended at {after}, the stored position is {stored}")
+        return Count(len(chains), len(wrong), tuple(wrong[:EXAMPLES]))

@@ -1,0 +1,73 @@
+"""The verification: a true state passes, and each kind of damage is found and named."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import psycopg2
+import pytest
+
+from service.store.checks import PostgresVerifier
+from service.store.database import make_engine
+from service.usecases.verify import Finding, verify
+from tests import states
+from tests.integration.test_consumer import COLUMNS, Stream, consume
+from tests.states import Tables
+
+
+@pytest.fixture
+def url(database_url: str, tmp_path: Path) -> str:
+    tables = Tables(COLUMNS)
+    tables.add("customers", ["1", "Ada"], ["2", "Bob"], ["3", "x" * 300])
+    tables.add("orders", ["10", "1", "first"], ["11", "2", None], ["12", "1", "Bob"])
+    states.store(database_url, tables)
+    (tmp_path / "feed").touch()
+    stream = Stream(tmp_path / "feed", tables)
+    for i in range(4):
+        stream.change("orders", None, [str(20 + i), "1", None])
+        consume(database_url, stream)
+    return database_url
+
+
+def findings(url: str) -> list[Finding]:
+    engine = make_engine(url, "test")
+    try:
+        with PostgresVerifier(engine).checks() as checks:
+            return list(verify(checks))
+    finally:
+        engine.dispose()
+
+
+def test_a_true_state_passes_every_check(url: str) -> None:
+    found = findings(url)
+    assert [finding.invariant for finding in found] == ["I1", "I1", "I2", "I3", "I4", "I6"]
+    assert all(finding.holds and finding.checked for finding in found)
+
+
+@pytest.mark.parametrize(
+    ("damage", "invariants", "words"),
+    [
+        ("update gen_rec set frequencies[1] = 0 where value = 'Ada'", {"I1", "I3"}, "the record of 'Ada'"),
+        ("update gen_rec set value = 'Adah' where value = 'Ada'", {"I1"}, "the record of 'Adah'"),
+        ("update gen_rec set attribute_ids = '{5}' where value = '2'", {"I1", "I3"}, "the record of '2'"),
+        ("delete from gen_rec where value = '20'", {"I2", "I3"}, "counts"),
+        ("update cluster set value_count = value_count + 1", {"I2", "I3"}, "counts"),
+        ("update attribute set row_count = row_count + 1 where attribute_id = 1", {"I3"}, "s.orders.id: 8 rows"),
+        ("update attribute set repeated_count = 1 where attribute_id = 1", {"I3"}, "1 repeated"),
+        (
+            "delete from uind where dependent_id = 2",
+            {"I4"},
+            "s.orders.customer ⊆ s.customers.id holds and is not served",
+        ),
+        ("insert into uind values (3, 1, 1)", {"I4"}, "s.orders.note ⊆ s.orders.id is served and does not hold"),
+        ("update feed_position set next_offset = 1", {"I6"}, "the stored position is 1"),
+        ("update batch_position set first_offset = 1 where version = 3", {"I6"}, "the batch begins at 1"),
+    ],
+)
+def test_damage_is_found(url: str, damage: str, invariants: set[str], words: str) -> None:
+    with closing(psycopg2.connect(url)) as connection, connection, connection.cursor() as cursor:
+        cursor.execute(damage)
+    broken = [finding for finding in findings(url) if not finding.holds]
+    assert {finding.invariant for finding in broken} == invariants
+    assert any(words in example for finding in broken for example in finding.examples)
