@@ -107,6 +107,8 @@ class KafkaFeed:
             self._next_check = time.monotonic() + (SILENT_CHECK_SECONDS if silent else BUSY_CHECK_SECONDS)
         elif not records:
             self._next_check = min(self._next_check, now + SILENT_CHECK_SECONDS)
+        if not records and self._hints:
+            self.committed({})
         return records
 
     def positions(self) -> dict[tuple[str, int], int]:

@@ -1,0 +1,138 @@
+"""Say how cells are read by the schema that a record carries: its semantic names go before the data types."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import orjson
+import pytest
+
+from service.core.errors import RecordError
+from service.core.model import RowChange
+from service.stream.envelope import Decoder
+from tests.events import envelope, record, tracked_table
+
+UNTYPED = tracked_table("shop", "cells", {"cell": "string"})
+
+
+def wrapped(field: dict[str, Any], cell: object) -> bytes:
+    row = {"type": "struct", "fields": [{"field": "cell", **field}], "optional": True}
+    schema = {"type": "struct", "fields": [{**row, "field": "before"}, {**row, "field": "after"}]}
+    payload = orjson.loads(envelope("c", "shop", "cells", after={"cell": cell}))
+    return orjson.dumps({"schema": schema, "payload": payload})
+
+
+def text(value: bytes, decoder: Decoder | None = None) -> str | None:
+    decoded = (decoder or Decoder([UNTYPED])).decode(record(value))
+    assert isinstance(decoded, RowChange)
+    assert decoded.after is not None
+    return decoded.after[0]
+
+
+@pytest.mark.parametrize(
+    ("field", "cell", "expected"),
+    [
+        ({"type": "int32", "name": "io.debezium.time.Date"}, 20778, "2026-11-21"),
+        ({"type": "int32", "name": "org.apache.kafka.connect.data.Date"}, 20778, "2026-11-21"),
+        ({"type": "string", "name": "io.debezium.time.IsoDate"}, "2026-11-21Z", "2026-11-21"),
+        ({"type": "int32", "name": "io.debezium.time.Time"}, 37230500, "10:20:30.500000"),
+        ({"type": "int64", "name": "io.debezium.time.MicroTime"}, 37230500000, "10:20:30.500000"),
+        ({"type": "int64", "name": "io.debezium.time.NanoTime"}, 37230500000000, "10:20:30.500000"),
+        ({"type": "string", "name": "io.debezium.time.IsoTime"}, "10:20:30.5Z", "10:20:30.500000"),
+        ({"type": "string", "name": "io.debezium.time.ZonedTime"}, "10:20:30.5+02:00", "08:20:30.500000Z"),
+        ({"type": "int64", "name": "io.debezium.time.Timestamp"}, 1795256430123, "2026-11-21T10:20:30.123000"),
+        ({"type": "int64", "name": "org.apache.kafka.connect.data.Timestamp"}, 0, "1970-01-01T00:00:00.000000"),
+        (
+            {"type": "int64", "name": "io.debezium.time.MicroTimestamp"},
+            1795256430123456,
+            "2026-11-21T10:20:30.123456",
+        ),
+        (
+            {"type": "int64", "name": "io.debezium.time.NanoTimestamp"},
+            1795256430123456000,
+            "2026-11-21T10:20:30.123456",
+        ),
+        (
+            {"type": "string", "name": "io.debezium.time.IsoTimestamp"},
+            "2026-11-21T10:20:30.123456Z",
+            "2026-11-21T10:20:30.123456",
+        ),
+        (
+            {"type": "string", "name": "io.debezium.time.ZonedTimestamp"},
+            "2026-11-21T10:20:30.123456+02:00",
+            "2026-11-21T08:20:30.123456Z",
+        ),
+        ({"type": "int64", "name": "io.debezium.time.MicroTimestamp"}, 9223372036825200000, "infinity"),
+        ({"type": "string", "name": "io.debezium.data.Json"}, '{"b": 1.0, "a": []}', '{"a":[],"b":1}'),
+        ({"type": "string", "name": "io.debezium.data.Enum"}, "ready", "ready"),
+        ({"type": "bytes"}, "AP8Q", "00ff10"),
+        ({"type": "boolean"}, True, "true"),
+        ({"type": "double"}, "NaN", "NaN"),
+        ({"type": "string"}, "2026-11-21Z", "2026-11-21Z"),
+        ({"type": "int32", "name": "io.debezium.time.Date"}, None, None),
+    ],
+)
+def test_the_semantic_name_decides(field: dict[str, Any], cell: object, expected: str | None) -> None:
+    assert text(wrapped(field, cell)) == expected
+
+
+@pytest.mark.parametrize(
+    ("unscaled", "scale", "expected"),
+    [
+        (12345678, 3, "12345.678"),
+        (-12345678, 3, "-12345.678"),
+        (1500, 3, "1.5"),
+        (0, 5, "0"),
+        (123, 0, "123"),
+        (12, -2, "1200"),
+        (10**40 + 1, 40, "1." + "0" * 39 + "1"),
+    ],
+)
+def test_a_decimal_has_its_scale_in_the_schema(unscaled: int, scale: int, expected: str) -> None:
+    packed = base64.b64encode(unscaled.to_bytes(20, "big", signed=True)).decode()
+    decimal = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": str(scale)}}
+    assert text(wrapped(decimal, packed)) == expected
+    variable = {"type": "struct", "name": "io.debezium.data.VariableScaleDecimal"}
+    assert text(wrapped(variable, {"scale": scale, "value": packed})) == expected
+
+
+@pytest.mark.parametrize("parameters", [None, {}, {"scale": "three"}, {"scale": "99999999"}])
+def test_a_decimal_without_a_usable_scale_is_refused(parameters: dict[str, str] | None) -> None:
+    field = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": parameters}
+    with pytest.raises(RecordError, match="its schema has a Decimal"):
+        text(wrapped(field, "AA=="))
+
+
+@pytest.mark.parametrize(
+    "schema", [1, [], {"fields": 1}, {"fields": [1]}, {"fields": [{"field": "after", "fields": 1}]}]
+)
+def test_a_malformed_schema_is_refused(schema: object) -> None:
+    payload = orjson.loads(envelope("c", "shop", "cells", after={"cell": "x"}))
+    with pytest.raises(RecordError, match="its schema is malformed"):
+        text(orjson.dumps({"schema": schema, "payload": payload}))
+
+
+def test_a_null_schema_is_no_schema() -> None:
+    payload = orjson.loads(envelope("c", "shop", "cells", after={"cell": "x"}))
+    assert text(orjson.dumps({"schema": None, "payload": payload})) == "x"
+
+
+def test_a_schema_that_changes_in_mid_stream_is_followed() -> None:
+    decoder = Decoder([UNTYPED])
+    days, moments = {"name": "io.debezium.time.Date"}, {"name": "io.debezium.time.MicroTimestamp"}
+    assert text(wrapped(days, 0), decoder) == "1970-01-01"
+    assert text(wrapped(days, 1), decoder) == "1970-01-02"
+    assert text(wrapped(moments, 1), decoder) == "1970-01-01T00:00:00.000001"
+    assert text(wrapped(days, 1), decoder) == "1970-01-02"
+
+
+def test_a_known_beginning_does_not_hide_what_comes_after_the_payload() -> None:
+    decoder = Decoder([UNTYPED])
+    value = wrapped({"name": "io.debezium.time.Date"}, 0)
+    text(value, decoder)
+    with pytest.raises(RecordError, match="is not JSON"):
+        text(value + b"}", decoder)
+    # A second payload wins, as in every JSON parser.
+    other = orjson.dumps(orjson.loads(wrapped({"name": "io.debezium.time.Date"}, 1))["payload"])
+    assert text(value[:-1] + b',"payload":' + other + b"}", decoder) == "1970-01-02"
