@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -65,33 +64,34 @@ def published(folder: Path, work: Path) -> Iterator[DataSet]:
         yield DataSet(name, tuple(parts), relational=stats["kind"] == "relational")
 
 
-def generated(work: Path) -> Iterator[tuple[str, DataSet | Unavailable]]:
-    """Yield TPC-H and TPC-DS at small scale factors by name, or what it takes to make them."""
-    for scale_factor, inds in TPCH_INDS.items():
-        name = f"tpch_sf{scale_factor:g}"
+GENERATED = {
+    **{f"tpch_sf{scale_factor:g}": (scale_factor, inds) for scale_factor, inds in TPCH_INDS.items()},
+    **{f"tpcds_sf{scale_factor:g}": (scale_factor, inds) for scale_factor, inds in TPCDS_INDS.items()},
+}
+"""The data sets that are made here: scale factor and the published number of INDs, by name."""
+
+
+def generate(name: str, work: Path) -> DataSet:
+    """Make one of GENERATED; raise Unavailable when its generator is not installed.
+
+    Its number of INDs is published, and its list is the reference's.
+    """
+    scale_factor, inds = GENERATED[name]
+    folder = work / name
+    if name.startswith("tpch"):
         # The published counts are those of the specification's DECIMAL(15,2): a quantity of `17.00`, not `17`.
-        folder = tpch.write_two_decimals(tpch.tables(work, scale_factor), work / name)
-        yield name, DataSet(name, (_counted(name, folder, inds),), relational=True)
-    for scale_factor, inds in TPCDS_INDS.items():
-        name = f"tpcds_sf{scale_factor:g}"
-        if find_spec("duckdb") is None:
-            yield name, Unavailable("its generator is not installed: pip install duckdb==1.1.3")
-        else:
-            folder = _tpcds(scale_factor, work / name)
-            yield name, DataSet(name, (_counted(name, folder, inds),), relational=True)
+        tpch.write_two_decimals(tpch.tables(work, scale_factor), folder)
+    else:
+        _write_tpcds(scale_factor, folder)
+    count, sha256 = ind_hash(find_inds(read_columns(folder)))
+    if count != inds:
+        raise ValueError(f"{name}: the reference finds {count} INDs, not the published {inds}: another generator?")
+    return DataSet(name, (Part(name, folder, "", inds, sha256),), relational=True)
 
 
 def _part(name: str, root: Path, stats: dict[str, object]) -> Part:
     prefix = "tables/" if (root / "manifest.jsonl").exists() else ""
     return Part(name, root / prefix, prefix, int(str(stats["unary_inds"])), str(stats["ind_sha256"]))
-
-
-def _counted(name: str, folder: Path, inds: int) -> Part:
-    """Describe a generated database: its count is published, its list is the reference's."""
-    count, sha256 = ind_hash(find_inds(read_columns(folder)))
-    if count != inds:
-        raise ValueError(f"{name}: the reference finds {count} INDs, not the published {inds}: another generator?")
-    return Part(name, folder, "", inds, sha256)
 
 
 def _unpack(archive: Path, work: Path) -> Path:
@@ -107,13 +107,13 @@ def _unpack(archive: Path, work: Path) -> Path:
     return work
 
 
-def _tpcds(scale_factor: float, folder: Path) -> Path:
+def _write_tpcds(scale_factor: float, folder: Path) -> None:
+    if find_spec("duckdb") is None:
+        raise Unavailable("its generator is not installed: pip install duckdb==1.1.3")
     import duckdb
 
-    shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     connection = duckdb.connect()
     connection.execute(f"CALL dsdgen(sf={scale_factor})")
     for (table,) in connection.execute("SELECT table_name FROM information_schema.tables").fetchall():
         connection.execute(f"COPY {table} TO '{folder}/{table}.csv' (HEADER, DELIMITER ',')")
-    return folder

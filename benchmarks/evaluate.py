@@ -17,8 +17,9 @@ from rich.console import Console
 
 from benchmarks import table_changes
 from benchmarks.context import Context
-from benchmarks.data_sets import DataSet, Part, Unavailable, generated, published
+from benchmarks.data_sets import GENERATED, DataSet, Part, Unavailable, generate, published
 from benchmarks.feeds import write_feed
+from benchmarks.processes import CommandFailed
 from benchmarks.reference import ind_hash
 from benchmarks.state import Server, consume
 from benchmarks.state_comparison import differences, inds, read_state
@@ -94,11 +95,12 @@ class Evaluation:
                 yield self._print(self.static(data_set))
                 if data_set.name in CHANGED_SETS:
                     changed.append(data_set)
-        for name, made in generated(self.context.work):
+        for name in GENERATED:
             if not wanted or name in wanted:
-                yield self._print(
-                    Outcome(name, "", "", 0, [str(made)]) if isinstance(made, Unavailable) else self.static(made)
-                )
+                try:
+                    yield self._print(self.static(generate(name, self.context.work)))
+                except Unavailable as missing:
+                    yield self._print(Outcome(name, f"{GENERATED[name][1]} INDs", "-", 0, [str(missing)]))
         for data_set in changed:
             yield self._print(self.live(data_set.parts[0]))
 
@@ -133,7 +135,10 @@ class Evaluation:
         with self._database("followed") as url, self._database("anew") as other:
             self.bootstrap(part.tables, part.name, url)
             before = set(inds(url))
-            consume(self.context, self.postgres, "followed", feed)
+            try:
+                consume(self.context, self.postgres, "followed", feed)
+            except CommandFailed as error:
+                return Outcome(f"{part.name} after {CHANGES} changes", "", "-", perf_counter() - started, [str(error)])
             self.bootstrap(table_changes.write_tables(tables, work / "tables"), part.name, other)
             followed, anew = read_state(url), read_state(other)
             after = set(inds(url))

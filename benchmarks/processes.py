@@ -59,13 +59,16 @@ def run(
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w", encoding="utf-8") as errors:
         started = perf_counter()
-        process = subprocess.Popen(
-            [str(part) for part in command],
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            env={**os.environ, **(environment or {})},
-        )
+        try:
+            process = subprocess.Popen(
+                [str(part) for part in command],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env={**os.environ, **(environment or {})},
+            )
+        except FileNotFoundError as error:
+            raise CommandFailed(f"{command[0]} is not there: `make env` installs it") from error
         with watched({"": process.pid, **(beside or {})}) as usages:
             output, _ = process.communicate()
         seconds = perf_counter() - started

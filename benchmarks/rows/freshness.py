@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from statistics import quantiles
 
 import httpx
-from kafka import KafkaProducer
-from kafka.admin import KafkaAdminClient, NewTopic
 
 from benchmarks import tpch
 from benchmarks.context import Context
@@ -94,6 +92,8 @@ def _watching(client: httpx.Client, until: int) -> Iterator[list[tuple[float, in
 
 def _offer(address: str, records: Sequence[bytes]) -> list[float]:
     """Produce the records at RATE, and return the broker's append time of each offset, in seconds."""
+    from kafka import KafkaProducer
+
     producer = KafkaProducer(bootstrap_servers=address, acks="all", linger_ms=1, bootstrap_timeout_ms=10_000)
     try:
         started = time.perf_counter()
@@ -113,6 +113,8 @@ def _offer(address: str, records: Sequence[bytes]) -> list[float]:
 
 
 def _create_topic(address: str) -> None:
+    from kafka.admin import KafkaAdminClient, NewTopic
+
     admin = KafkaAdminClient(bootstrap_servers=address, bootstrap_timeout_ms=10_000)
     try:
         configs = {"message.timestamp.type": "LogAppendTime"}

@@ -1,0 +1,321 @@
+"""The measuring itself: results and their goals, watched processes, made data, and the baselines' answers."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import tarfile
+from collections import Counter
+from hashlib import sha256
+from itertools import permutations
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+
+import orjson
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from benchmarks import __main__ as command
+from benchmarks import data_sets, feeds, processes, reference, results_file, state_comparison, table_changes, tpch, wide
+from benchmarks.context import Context
+from benchmarks.feeds import Change
+from benchmarks.results_file import Result
+from benchmarks.rows import ROWS, freshness, module_of
+
+MIB = 2**20
+
+
+def context(folder: Path, size: float = 1, seed: int = 1) -> Context:
+    return Context(Console(file=io.StringIO()), seed, folder, size=size)
+
+
+# Results
+
+
+def test_a_ratio_is_value_over_baseline_and_a_goal_is_about_one_of_them():
+    slower = Result("time", 20, "s", "peer", 10, goal="ratio <= 2.5")
+    assert (slower.ratio, slower.holds) == (2, True)
+    assert Result("time", 30, "s", "peer", 10, goal="ratio <= 2.5").holds is False
+    assert Result("rate", 5000, "tuples/s", goal="value >= 5000").holds is True
+
+
+def test_a_metric_without_a_goal_neither_holds_nor_fails_and_a_missing_baseline_fails_its_goal():
+    assert Result("memory", 3, "GB").holds is None
+    assert Result("time", 1, "s", goal="ratio <= 2").holds is False
+
+
+def test_a_row_that_runs_again_replaces_its_own_objects_only(tmp_path: Path):
+    path = tmp_path / "latest.json"
+    for row, value in (("one", 1), ("two", 2), ("one", 3)):
+        results_file.store(row, results_file.as_objects(row, 7, [Result("m", value, "s")]), path)
+    kept = results_file.load(path)
+    assert [(one["row"], one["value"]) for one in kept] == [("two", 2), ("one", 3)]
+    names = "row, metric, value, unit, baseline, baseline_value, ratio, goal, holds, seed, machine"
+    assert ", ".join(kept[0]) == names
+
+
+def test_the_table_says_of_a_goal_that_does_not_hold_that_it_does_not():
+    results = [Result("time", 30, "s", "peer", 10, "ratio <= 2.5"), Result("memory", 1.234, "GB", goal="value <= 2")]
+    assert results_file.markdown_table(results_file.as_objects("row", 1, results)).splitlines() == [
+        "| Row | Metric | Value | Beside it | Ratio | Goal | Holds |",
+        "| --- | --- | ---: | --- | ---: | --- | --- |",
+        "| `row` | time | 30 s | peer: 10 | 3 | ratio ≤ 2.5 | **no** |",
+        "| `row` | memory | 1.23 GB |  |  | value ≤ 2 | yes |",
+    ]
+
+
+@pytest.fixture
+def fake_row(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    module = SimpleNamespace(SEED=7, run=lambda _: [Result("m", 1, "s")])
+    monkeypatch.setattr(command, "module_of", lambda _: module)
+    return module
+
+
+def test_the_command_keeps_what_it_measured(fake_row: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture):
+    path = tmp_path / "latest.json"
+    assert command.main(["--only", "freshness", "--results", str(path)]) == 0
+    assert [(one["row"], one["seed"]) for one in results_file.load(path)] == [("freshness", 7)]
+    assert "freshness (seed 7)" in capsys.readouterr().out
+    assert command.main(["--table", "--results", str(path)]) == 0
+    assert "| `freshness` | m | 1 s |" in capsys.readouterr().out
+
+
+def test_a_trial_in_another_size_is_shown_and_not_kept(fake_row: SimpleNamespace, tmp_path: Path):
+    path = tmp_path / "latest.json"
+    assert command.main(["--only", "freshness", "--size", "0.5", "--results", str(path)]) == 0
+    assert not path.exists()
+
+
+def test_a_row_that_cannot_be_measured_costs_no_other_row(
+    fake_row: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    path = tmp_path / "latest.json"
+
+    def fail_on_its_seed(context: Context) -> list[Result]:
+        fake_row.run = lambda _: [Result("m", 1, "s")]
+        raise ValueError("no such thing")
+
+    fake_row.run = fail_on_its_seed
+    assert command.main(["--results", str(path)]) == 1
+    first, *others = ROWS
+    assert {one["row"] for one in results_file.load(path)} == set(others)
+    captured = capsys.readouterr()
+    assert "no such thing" in captured.err
+    assert f"Not measured, see above: {first}" in captured.out
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_every_row_is_a_module_with_a_seed_and_a_run(row: str):
+    module = module_of(row)
+    assert isinstance(module.SEED, int)
+    assert callable(module.run)
+
+
+# Processes
+
+
+def test_memory_is_that_of_the_whole_process_tree(tmp_path: Path):
+    child = f"held = bytearray({200 * MIB}); held[::4096] = b'x' * len(held[::4096]); import time; time.sleep(0.5)"
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}], check=True); print('done')"
+    measured = processes.run([sys.executable, "-c", parent], log=tmp_path / "log")
+    assert measured.output == "done\n"
+    assert 200 * MIB < measured.usage.peak_bytes < 300 * MIB
+    assert len(measured.usage.cpu_by_process) >= 2
+
+
+def test_a_tree_watched_beside_is_counted_on_its_own(tmp_path: Path):
+    held = f"held = bytearray({100 * MIB}); held[::4096] = b'x' * len(held[::4096]); input()"
+    with processes.subprocess.Popen([sys.executable, "-c", held], stdin=processes.subprocess.PIPE) as server:
+        measured = processes.run(
+            [sys.executable, "-c", "import time; time.sleep(1)"], log=tmp_path / "log", beside={"server": server.pid}
+        )
+        server.communicate(b"\n")
+    assert measured.beside["server"].peak_bytes > 100 * MIB
+    assert measured.usage.peak_bytes < 50 * MIB
+
+
+def test_a_command_that_fails_is_told_with_the_end_of_what_it_said(tmp_path: Path):
+    with pytest.raises(processes.CommandFailed, match=r"(?s)ended with code 3.*it broke here"):
+        processes.run(
+            [sys.executable, "-c", "import sys; print('it broke here', file=sys.stderr); sys.exit(3)"],
+            log=tmp_path / "log",
+        )
+    with pytest.raises(processes.CommandFailed, match="not there"):
+        processes.run([tmp_path / "nothing"], log=tmp_path / "log")
+
+
+# The reference
+
+
+columns = st.dictionaries(
+    st.tuples(st.sampled_from(["a.csv", "b.csv"]), st.integers(0, 3)), st.sets(st.sampled_from("uvwxyz"), min_size=1)
+)
+
+
+@given(columns)
+def test_the_reference_finds_what_the_definition_says(columns: dict[reference.Column, set[str]]):
+    assert set(reference.find_inds(columns)) == {
+        (a, b) for a, b in permutations(columns, 2) if columns[a] <= columns[b]
+    }
+
+
+def test_the_reference_hashes_the_sorted_lines_and_takes_the_empty_text_as_null(tmp_path: Path):
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "t.csv").write_text('x,y,z\r\na,a,""\r\n"b\n,",,\r\n', newline="")
+    inds = list(reference.find_inds(reference.read_columns(tmp_path)))
+    assert reference.ind_hash(inds) == (1, sha256(b"tables/t.csv\t1\ttables/t.csv\t0\n").hexdigest())
+
+
+# Changes
+
+
+def test_an_envelope_has_debeziums_shape():
+    record = orjson.loads(feeds.envelope(Change("u", "t", ("1", None), ("1", "é")), "s", ["a", "b"], 5))
+    assert record["before"] == {"a": "1", "b": None}
+    assert record["after"] == {"a": "1", "b": "é"}
+    assert (record["op"], record["source"]["schema"], record["source"]["table"]) == ("u", "s", "t")
+
+
+cells = st.one_of(st.none(), st.sampled_from("xyz"))
+row = st.tuples(cells, cells)
+changes = st.lists(
+    st.one_of(
+        st.builds(Change, st.just("c"), st.just("t"), st.none(), row),
+        st.builds(Change, st.just("d"), st.just("t"), row, st.none()),
+        st.builds(Change, st.just("u"), st.just("t"), row, row),
+    )
+)
+
+
+@given(changes)
+def test_netting_is_the_difference_of_all_cells_after_and_before(changes: list[Change]):
+    difference: Counter[tuple[str, int]] = Counter()
+    for change in changes:
+        for one, sign in ((change.before, -1), (change.after, 1)):
+            for attribute_id, cell in zip((10, 20), one or (), strict=False):
+                if cell is not None:
+                    difference[(cell, attribute_id)] += sign
+    netted = feeds.net(changes, {"t": (10, 20)})
+    flat = {(value, a): delta for value, deltas in netted.items() for a, delta in deltas.items()}
+    assert flat == {key: count for key, count in difference.items() if count}
+
+
+def test_random_changes_lead_from_the_old_tables_to_the_new_ones(tmp_path: Path):
+    old = table_changes.Tables(
+        {"t": ["a", "b"], "one": ["x"], "empty": ["y"]}, {"t": [("1", None), ("2", "é")], "one": [(None,)], "empty": []}
+    )
+    new = table_changes.read_tables(table_changes.write_tables(old, tmp_path / "copied"))
+    assert new == old
+    made = table_changes.change_randomly(new, 300, Random(1))
+    rows = {name: Counter(held) for name, held in old.rows.items()}
+    for change in made:
+        if change.before is not None:
+            assert rows[change.table][change.before] > 0
+            rows[change.table][change.before] -= 1
+        if change.after is not None:
+            rows[change.table][change.after] += 1
+    assert {name: +held for name, held in rows.items()} == {name: Counter(held) for name, held in new.rows.items()}
+    assert {change.operation for change in made} == {"c", "u", "d"}
+    assert table_changes.read_tables(table_changes.write_tables(new, tmp_path / "changed")) == new
+
+
+def test_states_are_compared_part_by_part_with_an_example():
+    one = {"attributes": Counter(["a"]), "INDs": Counter([("a", "b")])}
+    assert state_comparison.differences(one, one) == []
+    other = {"attributes": Counter(["a"]), "INDs": Counter([("b", "a")])}
+    assert state_comparison.differences(one, other) == [
+        "INDs: 1 and 1 rows differ, such as ('a', 'b') but ('b', 'a')",
+    ]
+
+
+# Made data
+
+
+def test_lineitem_changes_touch_each_row_once_and_are_the_same_for_the_same_seed(tmp_path: Path):
+    folder = tpch.tables(tmp_path, 0.001)
+    made = tpch.lineitem_changes(folder, 50, context(tmp_path))
+    assert made == tpch.lineitem_changes(folder, 50, context(tmp_path))
+    assert made != tpch.lineitem_changes(folder, 50, context(tmp_path, seed=2))
+    existing = Counter(tpch.sample_lineitems(folder, 6005, context(tmp_path)))
+    gone = Counter(change.before for kind in ("delete", "update") for change in made[kind])
+    assert gone.total() == 100
+    assert gone <= existing
+    for change in made["update"]:
+        differing = {
+            n for n, b, a in zip(tpch.lineitem_columns(folder), change.before, change.after, strict=True) if b != a
+        }
+        assert differing <= {"l_quantity", "l_extendedprice", "l_discount", "l_comment"}
+
+
+def test_tpch_in_the_form_of_the_published_counts_has_quantities_with_two_decimals(tmp_path: Path):
+    folder = tpch.write_two_decimals(tpch.tables(tmp_path, 0.001), tmp_path / "decimals")
+    place = tpch.lineitem_columns(folder).index("l_quantity")
+    assert all(row[place].endswith(".00") for row in tpch.sample_lineitems(folder, 100, context(tmp_path)))
+
+
+def test_the_wide_data_have_the_clusters_and_inds_that_they_promise(tmp_path: Path):
+    data = wide.make(context(tmp_path, size=0.02))
+    columns = reference.read_columns(wide.write(data, tmp_path / "wide"))
+    holders: dict[str, set[reference.Column]] = {}
+    for column, values in columns.items():
+        for value in values:
+            holders.setdefault(value, set()).add(column)
+    assert len(columns) == 400
+    assert len({frozenset(of) for of in holders.values()}) == data.clusters == 5_000
+    assert len(list(reference.find_inds(columns))) == wide.INDS
+
+
+def test_wide_changes_can_be_applied_in_their_order(tmp_path: Path):
+    data = wide.make(context(tmp_path, size=0.002))
+    rows = {table: Counter(held) for table, held in data.rows.items()}
+    for change in wide.changes(data, 300, context(tmp_path)):
+        if change.before is not None:
+            assert rows[change.table][change.before] > 0
+            rows[change.table][change.before] -= 1
+        if change.after is not None:
+            rows[change.table][change.after] += 1
+
+
+def test_data_sets_come_from_folders_and_archives_and_a_collection_has_a_part_for_each_database(tmp_path: Path):
+    stats = {"unary_inds": 3, "ind_sha256": "ab"}
+    described = {
+        "lake": {"kind": "lake", **stats},
+        "many": {"kind": "relational-collection", "per_db": {"one": stats, "two": stats}},
+    }
+    (tmp_path / "stats.json").write_text(json.dumps(described))
+    (tmp_path / "many").mkdir()
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for name in ("lake/manifest.jsonl", "lake/tables/t.csv"):
+            archive.addfile(tarfile.TarInfo(name))
+    (tmp_path / "lake.tar.zst").write_bytes(zstandard.compress(packed.getvalue()))
+    lake, many = data_sets.published(tmp_path, tmp_path / "work")
+    assert [(part.tables, part.prefix) for part in lake.parts] == [(tmp_path / "work/lake/tables", "tables/")]
+    assert (tmp_path / "work/lake/tables/t.csv").exists()
+    assert [(part.name, part.tables, part.prefix) for part in many.parts] == [
+        ("one", tmp_path / "many/one", ""),
+        ("two", tmp_path / "many/two", ""),
+    ]
+
+
+def test_a_folder_without_statistics_is_no_folder_of_data_sets(tmp_path: Path):
+    with pytest.raises(data_sets.Unavailable, match=r"has no stats\.json"):
+        list(data_sets.published(tmp_path, tmp_path))
+
+
+# Freshness
+
+
+def test_a_delay_ends_with_the_first_answer_whose_position_is_behind_the_record():
+    seen = [(10.0, 0), (10.5, 2), (10.6, 2), (11.0, 3)]
+    assert freshness.delays_of([10.0, 10.25, 10.75], seen) == [0.5, 0.25, 0.25]
+
+
+def test_a_record_that_was_never_shown_is_an_error_not_a_delay():
+    with pytest.raises(ValueError, match="reached offset 1 of 2"):
+        freshness.delays_of([10.0, 10.1], [(10.5, 1)])
