@@ -1,0 +1,73 @@
+"""Say which feed an address names, and what is said of an address that names none."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from service.core.errors import FeedError
+from service.stream.addresses import open_feed
+from service.stream.file_feed import FileFeed
+from service.stream.kafka_feed import KafkaFeed
+
+
+def kafka(address: str) -> KafkaFeed:
+    feed = open_feed(address)
+    assert isinstance(feed, KafkaFeed)
+    return feed
+
+
+def test_a_kafka_address_names_servers_and_topics() -> None:
+    feed = kafka("kafka://b:9093,A:9092/shop.public.orders,shop.public.items")
+    assert feed.servers == ["a:9092", "b:9093"]
+    assert feed.topics == ["shop.public.orders", "shop.public.items"]
+    assert feed.prefix is None
+
+
+def test_the_feed_is_known_by_its_servers_in_any_order_whatever_the_topics() -> None:
+    assert kafka("kafka://b:1,a:2/x").name == kafka("kafka://a:2,b:1/y,x").name == "kafka://a:2,b:1"
+
+
+def test_the_usual_port_need_not_be_said() -> None:
+    assert kafka("kafka://broker/x").name == "kafka://broker:9092"
+    assert kafka("kafka://[::1]:9093/x").servers == ["[::1]:9093"]
+
+
+def test_topics_may_be_named_by_their_beginning() -> None:
+    feed = kafka("kafka://a:1/?prefix=shop.public.")
+    assert (feed.topics, feed.prefix) == ([], "shop.public.")
+
+
+def test_a_file_address_names_an_absolute_path() -> None:
+    relative = open_feed("file:changes.jsonl")
+    assert isinstance(relative, FileFeed)
+    assert relative.name == f"file:{os.getcwd()}/changes.jsonl"
+    assert open_feed("file:///tmp/a%20b.jsonl").name == "file:/tmp/a b.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("address", "fault"),
+    [
+        ("", "neither kafka:// nor file:"),
+        ("postgres://u:secret@h/db", "neither kafka:// nor file:"),
+        ("kafka://", "'' is not host:port"),
+        ("kafka://a:1", "names no topic"),
+        ("kafka://a:1/", "names no topic"),
+        ("kafka://a:0/x", "'a:0' is not host:port"),
+        ("kafka://a:99999/x", "'a:99999' is not host:port"),
+        ("kafka://a:b/x", "'a:b' is not host:port"),
+        ("kafka://a:1/x,,y", "'' is no name of a topic"),
+        ("kafka://a:1/x y", "'x y' is no name of a topic"),
+        ("kafka://a:1/x?group=1", "unknown option 'group'"),
+        ("kafka://u:secret@a:1/x", "holds a user"),
+        ("file:", "names no file"),
+        ("file:-", "names no file"),
+        ("file://host/x", "names another machine"),
+    ],
+)
+def test_an_address_that_names_no_feed_is_explained_without_its_password(address: str, fault: str) -> None:
+    with pytest.raises(FeedError) as caught:
+        open_feed(address)
+    assert fault in str(caught.value)
+    assert "secret" not in str(caught.value)
