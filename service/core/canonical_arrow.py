@@ -101,11 +101,14 @@ def text_buffers(texts: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np
     """
     wide = pa.types.is_large_string(texts.type) or pa.types.is_large_binary(texts.type)
     _, offset_buffer, data_buffer = texts.buffers()
-    if len(texts) == 0 or offset_buffer is None:
-        return np.zeros(1, np.int64), np.empty(0, np.uint8)
-    offsets = np.frombuffer(offset_buffer, np.int64 if wide else np.int32, count=texts.offset + len(texts) + 1)
-    data = np.empty(0, np.uint8) if data_buffer is None else np.frombuffer(data_buffer, np.uint8)
-    return offsets[texts.offset :].astype(np.int64), data
+    offsets, data = np.zeros(1, np.int64), np.empty(0, np.uint8)
+    if len(texts):
+        held = np.frombuffer(offset_buffer, np.int64 if wide else np.int32, count=texts.offset + len(texts) + 1)
+        offsets = held[texts.offset :].astype(np.int64)
+    if data_buffer is not None:
+        data = np.frombuffer(data_buffer, np.uint8)
+    data.flags.writeable = False  # whatever the buffer says of itself: numba compiles once for each kind
+    return offsets, data
 
 
 def _texts(offsets: npt.NDArray[np.int64], data: npt.NDArray[np.uint8], nulls_of: pa.Array) -> pa.Array:

@@ -339,10 +339,11 @@ def _offset(match: re.Match[str]) -> int:
     return (-seconds if match["sign"] == "-" else seconds) * 1_000_000_000
 
 
-def _timestamp(unit: int, zoned: bool) -> CellDecoder:
+def _timestamp(unit: int, zoned: bool, infinite: bool = True) -> CellDecoder:
     def decode(value: object) -> str:
         if type(value) is int:
-            return _INFINITIES.get(value) or _bounded(value * unit, zoned)
+            sentinel = _INFINITIES.get(value) if infinite else None
+            return sentinel or text_of(value * unit)
         text = str(value)
         if text.lower() in _INFINITIES:
             return _INFINITIES[text.lower()]
@@ -353,19 +354,18 @@ def _timestamp(unit: int, zoned: bool) -> CellDecoder:
         if zoned:
             if not match["zone"]:
                 raise ValueError("its time zone is missing")
-            return _bounded(moment - _offset(match), zoned)
+            return text_of(moment - _offset(match))
         if match["zone"] not in (None, "Z", "z"):  # time.precision.mode=isostring writes Z behind these, too
             raise ValueError("it has a time zone and its column has none")
-        return _bounded(moment, zoned)
+        return text_of(moment)
+
+    def text_of(nanoseconds: int) -> str:
+        year = forms.civil_from_days(nanoseconds // forms.NANOSECONDS_PER_DAY)[0] if infinite else 0
+        if year > _LAST_YEAR:
+            return "infinity"
+        return "-infinity" if year < _FIRST_YEAR else forms.timestamp_text(nanoseconds, zoned)
 
     return decode
-
-
-def _bounded(nanoseconds: int, zoned: bool) -> str:
-    year = forms.civil_from_days(nanoseconds // forms.NANOSECONDS_PER_DAY)[0]
-    if year > _LAST_YEAR:
-        return "infinity"
-    return "-infinity" if year < _FIRST_YEAR else forms.timestamp_text(nanoseconds, zoned)
 
 
 def _time(unit: int, zoned: bool) -> CellDecoder:
@@ -427,7 +427,7 @@ def _postgres_seconds(text: str) -> Decimal:
 def _arrow_moment(name: str) -> CellDecoder:
     unit = _UNIT[name.split("[")[1].rstrip("]").split(",")[0]]
     if name.startswith("timestamp"):
-        return _timestamp(unit, zoned="tz=" in name)
+        return _timestamp(unit, zoned="tz=" in name, infinite=False)
     if name.startswith("time"):
         return _time(unit, zoned=False)
     if name.startswith("duration"):

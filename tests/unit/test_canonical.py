@@ -1,0 +1,350 @@
+"""Tell what one value's canonical text and key are, and that Python, Arrow and a feed agree on them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.core.canonical import (
+    canonical_json,
+    canonical_text,
+    cell_decoder,
+    refuse_nul,
+    stored_value,
+    value_key,
+    value_keys,
+)
+from service.core.canonical_arrow import canonical_array
+from service.core.errors import RecordError
+from tests.canonical_cases import CASES, Case
+
+EVENTS = Path(__file__).parent.parent / "data" / "debezium_events"
+BERLIN = timezone(timedelta(hours=2))
+
+TEXTS = [
+    (0, "0"),
+    (-12, "-12"),
+    (10**5000, "1" + "0" * 5000),
+    (True, "true"),
+    (1.0, "1"),
+    (1e20, "100000000000000000000"),
+    (1e-7, "0.0000001"),
+    (1e23, "100000000000000000000000"),
+    (-0.0, "0"),
+    (float("nan"), "NaN"),
+    (float("-inf"), "-Infinity"),
+    (Decimal("1.00"), "1"),
+    (Decimal("1E+3"), "1000"),
+    (Decimal("-0.00"), "0"),
+    (Decimal("-1.230E-5"), "-0.0000123"),
+    (Decimal("sNaN"), "NaN"),
+    (Decimal("Infinity"), "Infinity"),
+    (date(44, 3, 15), "0044-03-15"),
+    (datetime(2026, 11, 21, 8, 20), "2026-11-21T08:20:00.000000"),
+    (datetime(2026, 11, 21, 8, 20, 30, 5, BERLIN), "2026-11-21T06:20:30.000005Z"),
+    (datetime(1, 1, 1, tzinfo=BERLIN), "0000-12-31T22:00:00.000000Z"),
+    (datetime(9999, 12, 31, 23, tzinfo=timezone(timedelta(hours=-2))), "+10000-01-01T01:00:00.000000Z"),
+    (time(10, 20, 30, 500000), "10:20:30.500000"),
+    (time(1, 0, tzinfo=BERLIN), "23:00:00.000000Z"),
+    (timedelta(days=1, hours=2), "PT93600S"),
+    (timedelta(seconds=-1, microseconds=-500_000), "PT-1.5S"),
+    (timedelta(0), "PT0S"),
+    (b"\x00\xff", "00ff"),
+    (UUID("6F9619FF-8B86-D011-B42D-00CF4FC964FF"), "6f9619ff-8b86-d011-b42d-00cf4fc964ff"),
+    (" as it is\n", " as it is\n"),
+    ("1.00", "1.00"),
+    ([1, 1.50, None, "x", [True]], '[1,1.5,null,"x",[true]]'),
+    ({"b": Decimal("1.0"), "a": date(2026, 1, 1)}, '{"a":"2026-01-01","b":1}'),
+    ([float("nan"), float("inf")], '["NaN","Infinity"]'),
+]
+
+
+@pytest.mark.parametrize(("value", "text"), TEXTS, ids=[text[:30] for _, text in TEXTS])
+def test_every_class_of_values_has_one_text(value: object, text: str) -> None:
+    assert canonical_text(value) == text
+
+
+def test_null_has_no_text() -> None:
+    assert canonical_text(None) is None
+    assert cell_decoder("integer")(None) is None
+    assert cell_decoder("string")(None) is None
+
+
+def test_a_query_parameter_is_read_as_a_cell_of_its_column() -> None:
+    assert canonical_text("1.00", "numeric") == "1"
+    assert canonical_text("1234", "numeric(10,2)") == "1234"
+    assert canonical_text(0.1, "real") == "0.1"
+    assert canonical_text("ab  ", "character(4)") == "ab"
+    assert canonical_text(b"\xff", "bytea") == "ff"
+    assert canonical_text([Decimal("1.0"), None], "numeric[]") == "[1,null]"
+
+
+def test_a_class_without_a_text_is_refused() -> None:
+    with pytest.raises(RecordError, match="class object has no canonical text"):
+        canonical_text(object())
+
+
+# JSON
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ('{ "b" : 1.00, "a" : 1e2 }', '{"a":100,"b":1}'),
+        ("[1E-7, -0, -0.0, 12345678901234567890.123456789000]", "[0.0000001,0,0,12345678901234567890.123456789]"),
+        ('{"a":1,"a":2}', '{"a":2}'),
+        ('"\\u00e9\\/\\u0041\\n\\u0000\\u007f"', '"é/A\\n\\u0000\x7f"'),
+        ('["\\ud83d\\ude00","\\ud83d","\\\\ud83d"]', '["😀","\\ud83d","\\\\ud83d"]'),
+        ('{"\\uffff":1,"\\ud83d\\ude00":2}', '{"\uffff":1,"😀":2}'),
+        ("null", "null"),
+        ("1e1000000", "1e1000000"),
+        ("[10e-1000001]", "[1e-1000000]"),
+        ("1" + "0" * 5000, "1" + "0" * 5000),
+    ],
+)
+def test_a_document_is_compact_sorted_and_exact(text: str, canonical: str) -> None:
+    assert canonical_json(text) == canonical
+
+
+@pytest.mark.parametrize("text", ["", "{", "NaN", "[Infinity]", "{'a':1}", "[1,]", "[" * 100_000])
+def test_what_is_no_json_is_refused(text: str) -> None:
+    with pytest.raises(RecordError, match="JSON document cannot be read"):
+        canonical_json(text)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+def test_a_document_means_the_same_and_is_a_fixed_point(document: object) -> None:
+    canonical = canonical_json(json.dumps(document))
+    assert json.loads(canonical) == document
+    assert canonical_json(canonical) == canonical
+    canonical.encode()
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_a_float_reads_back_as_itself_without_exponent(value: float) -> None:
+    text = canonical_text(value)
+    assert text is not None
+    assert float(text) == value
+    assert not set(text) - set("-0123456789.")
+
+
+# All ways agree
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.postgres)
+@settings(deadline=None)  # the first call loads or compiles the kernels
+@given(data=st.data())
+def test_python_arrow_and_a_feed_give_one_text(case: Case, data: st.DataObject) -> None:
+    values = data.draw(st.lists(case.values, min_size=1, max_size=10))
+    texts = [case.text(value) for value in values]
+    for event in case.events:
+        decode = cell_decoder(case.postgres, decimal_handling="precise" if event is case.events[0] else "string")
+        assert [decode(json.loads(json.dumps(event(value)))) for value in values] == texts
+    if case.arrow is not None:
+        array = pa.array([None, *values, None], case.arrow)
+        assert canonical_array(array).to_pylist() == [None, *texts, None]
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.arrow is not None], ids=lambda case: str(case.arrow))
+@settings(deadline=None)  # the first call loads or compiles the kernels
+@given(data=st.data())
+def test_a_feed_of_a_parquet_source_gives_its_texts(case: Case, data: st.DataObject) -> None:
+    value = data.draw(case.values)
+    decode = cell_decoder(
+        "fixed_size_binary[16]" if case.postgres == "uuid" else str(case.arrow), decimal_handling="precise"
+    )
+    if case.postgres == "uuid":
+        assert decode("\\x" + UUID(str(value)).hex) == UUID(str(value)).hex
+    else:
+        assert decode(json.loads(json.dumps(case.events[0](value)))) == case.text(value)
+
+
+def rows(file: str, **types: str) -> list[dict[str, str | None]]:
+    decoders = {column: cell_decoder(data_type) for column, data_type in types.items()}
+    records = [json.loads(line) for line in (EVENTS / file).read_text().splitlines()]
+    values = [
+        json.loads(record["value"]) for record in records if record["topic"].endswith(".allt") and record["value"]
+    ]
+    images = [image for value in values for image in (value["before"], value["after"]) if image]
+    return [{column: decode(image[column]) for column, decode in decoders.items()} for image in images]
+
+
+def test_real_events_of_both_modes_give_the_same_texts() -> None:
+    types = {
+        "n": "numeric(12,3)", "nn": "numeric", "tstz": "timestamp with time zone", "ts": "timestamp without time zone",
+        "d": "date", "t": "time without time zone", "b": "bytea", "u": "uuid", "j": "jsonb", "bo": "boolean",
+        "f8": "double precision", "f4": "real", "arr": "text[]", "i8": "bigint", "txt": "text", "iv": "interval",
+    }  # fmt: skip
+    by_default = rows("src.jsonl", **types)
+    assert by_default == rows("strm.jsonl", **types)
+    assert by_default[1] == {
+        "n": "12345.678",
+        "nn": "98765432109876543210.123456789",
+        "tstz": "2026-11-21T08:20:30.123456Z",
+        "ts": "2026-11-21T10:20:30.123456",
+        "d": "2026-11-21",
+        "t": "10:20:30.500000",
+        "b": "00ff10",
+        "u": "6f9619ff-8b86-d011-b42d-00cf4fc964ff",
+        "j": '{"a":[1,2.5,null],"b":"x"}',
+        "bo": "true",
+        "f8": "0.1",
+        "f4": "0.25",
+        "arr": '["x",null,"y,\\"z"]',
+        "i8": "9007199254740993",
+        "txt": "Grüße",
+        "iv": "PT93600S",
+    }
+
+
+# What a feed may hold
+
+
+@pytest.mark.parametrize(
+    ("data_type", "value", "text"),
+    [
+        ("string", "as\tit is ", "as\tit is "),
+        ("string", 5, "5"),
+        ("string", 1.50, "1.5"),
+        ("string", True, "true"),
+        ("string", {"b": 1.0, "a": []}, '{"a":[],"b":1}'),
+        ('"Mood"', "happy", "happy"),
+        ('public."Mood"[]', ["a", None], '["a",null]'),
+        ("character varying(10)", "ab  ", "ab  "),
+        ("bpchar", "ab  ", "ab"),
+        ("character(3)[]", ["a  "], '["a"]'),
+        ("integer", "007", "7"),
+        ("integer[]", [[1], [None]], "[[1],[null]]"),
+        ("integer[]", "[[1, 2], [3, 4]]", "[[1,2],[3,4]]"),
+        ("numeric", "NaN", "NaN"),
+        ("numeric", "NAN", "NaN"),
+        ("numeric", "POSITIVE_INFINITY", "Infinity"),
+        ("numeric(10,2)", "12.50", "12.5"),
+        ("numeric(10,2)", 12.5, "12.5"),
+        ("numeric(10,2)", "BOI=", "12.5"),
+        ("numeric(4,0)", "12", "12"),
+        ("money", "BOI=", "12.5"),
+        ("money", "-$1,012.50", "-1012.5"),
+        ("double precision", "Infinity", "Infinity"),
+        ("double precision", 100, "100"),
+        ("real", 0.1, "0.1"),
+        ("boolean", "f", "false"),
+        ("date", 20778, "2026-11-21"),
+        ("date", "2026-11-21Z", "2026-11-21"),
+        ("date", "+10000-01-01", "+10000-01-01"),
+        ("date", "0044-03-15 BC", "-0043-03-15"),
+        ("date", -2147472691, "-infinity"),
+        ("timestamp(3) without time zone", 1500, "1970-01-01T00:00:01.500000"),
+        ("timestamp without time zone", 1500, "1970-01-01T00:00:00.001500"),
+        ("timestamp without time zone", 9223372036825200000, "infinity"),
+        ("timestamp without time zone", "2026-11-21 10:20:30", "2026-11-21T10:20:30.000000"),
+        ("timestamp without time zone", "20000-01-01T00:00:00", "+20000-01-01T00:00:00.000000"),
+        ("timestamp with time zone", "2026-11-21T01:00:00+02", "2026-11-20T23:00:00.000000Z"),
+        ("timestamp with time zone", "0001-01-01 00:00:00+00:53:28 BC", "-0001-12-31T23:06:32.000000Z"),
+        ("timestamp with time zone", "infinity", "infinity"),
+        ("timestamp[ns]", 1, "1970-01-01T00:00:00.000000001"),
+        ("timestamp[ms, tz=Europe/Berlin]", 1, "1970-01-01T00:00:00.001000Z"),
+        ("time(0) without time zone", 1000, "00:00:01.000000"),
+        ("time without time zone", "24:00:00", "24:00:00.000000"),
+        ("time with time zone", "01:00:00+02:00", "23:00:00.000000Z"),
+        ("time with time zone", "24:00:00Z", "00:00:00.000000Z"),
+        ("interval", "1 year 2 mons -3 days +04:05:06.007", "PT36572706.007S"),
+        ("interval", "P1Y2M-3DT4H5M6.007S", "PT36572706.007S"),
+        ("interval day to second", 1, "PT0.000001S"),
+        ("bytea", "-_8=", "fbff"),
+        ("bit(1)", True, "1"),
+        ("bit(10)", "BQI=", "1000000101"),
+        ("bit(4)", "0101", "0101"),
+        ("bit varying(9)", "0101", "0101"),
+        ("inet", "192.168.0.1/32", "192.168.0.1"),
+        ("inet", "FE80::1/64", "fe80::1/64"),
+        ("jsonb", '"x"', '"x"'),
+        ("json[]", ['{"b": 1.0}', "1"], '[{"b":1},1]'),
+        ("hstore", '{"b":"1","a":null}', '{"a":null,"b":"1"}'),
+        ("list<item: list<item: timestamp[ms]>>", [[0]], '[["1970-01-01T00:00:00.000000"]]'),
+        ("struct<b: int64, a: string>", {"b": 1, "a": None}, '{"a":null,"b":1}'),
+        ("dictionary<values=int32, indices=int8, ordered=0>", 7, "7"),
+        ("date64[ms]", 86_400_000, "1970-01-02"),
+        ("duration[ms]", 1500, "PT1.5S"),
+    ],
+)
+def test_a_cell_of_a_feed_becomes_its_type_s_text(data_type: str, value: object, text: str) -> None:
+    assert cell_decoder(data_type)(value) == text
+
+
+@pytest.mark.parametrize(
+    ("data_type", "value", "way_out"),
+    [
+        ("numeric", "BOI=", r"decimal\.handling\.mode=string"),
+        ("numeric(8,0)", "1234", "setting decimal_handling"),
+        ("integer", True, "boolean"),
+        ("integer", "x", "no number"),
+        ("boolean", 2, "neither true nor false"),
+        ("date", "2026-02-30", "no such day"),
+        ("timestamp with time zone", "2026-11-21T00:00:00", "time zone is missing"),
+        ("timestamp without time zone", "2026-11-21T00:00:00+02", "has a time zone"),
+        ("time without time zone", "24:00:01", "no such time"),
+        ("interval", "soon", "no interval"),
+        ("bytea", "abc", "Send it in Debezium's default encoding"),
+        ("bit(2)", "/w==", "more than 2 bits"),
+        ("bit varying", "BQ==", "lost its length"),
+        ("uuid", "x", "no uuid"),
+        ("jsonb", "x", "no jsonb"),
+        ("integer[]", "{1,2}", "no integer"),
+        ("double precision", [1], "no number"),
+    ],
+)
+def test_what_is_none_of_the_type_is_refused_with_a_way_out(data_type: str, value: object, way_out: str) -> None:
+    with pytest.raises(RecordError, match=way_out):
+        cell_decoder(data_type)(value)
+
+
+def test_the_settings_of_a_feed_decide_what_has_two_meanings() -> None:
+    assert cell_decoder("numeric(8,0)", decimal_handling="string")("1234") == "1234"
+    assert cell_decoder("numeric(8,0)", decimal_handling="precise")("1234") == "-2658824"
+    assert cell_decoder("bytea", binary_handling="hex")("00FF") == "00ff"
+    assert cell_decoder("bytea")("00FF") == "d34145"
+
+
+# Keys
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)))))
+def test_the_key_is_the_first_half_of_sha_256(texts: list[str]) -> None:
+    assert value_keys(texts) == [hashlib.sha256(text.encode()).digest()[:16] for text in texts]
+
+
+def test_what_postgres_cannot_store_has_no_key() -> None:
+    with pytest.raises(RecordError, match="NUL character, which Postgres cannot store"):
+        value_key("a\0b")
+    with pytest.raises(RecordError, match=r"U\+D800 without its partner"):
+        value_key("\ud800")
+    with pytest.raises(RecordError, match="leave the column out"):
+        refuse_nul("\0")
+    assert refuse_nul("a") == "a"
+
+
+@given(st.text(st.characters(exclude_categories=("Cs",))), st.integers(0, 20))
+def test_a_stored_value_is_the_longest_beginning_that_fits(text: str, limit: int) -> None:
+    stored = stored_value(text, limit)
+    assert text.startswith(stored)
+    assert len(stored.encode()) <= limit
+    assert stored == text or len(text[: len(stored) + 1].encode()) > limit
+
+
+def test_a_moment_in_utc_needs_no_zone_of_the_reader() -> None:
+    assert canonical_text(datetime(2026, 1, 1, tzinfo=UTC)) == "2026-01-01T00:00:00.000000Z"
