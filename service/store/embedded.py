@@ -51,6 +51,11 @@ START_SECONDS = 600
 
 STOP_SECONDS = 120
 
+OF_A_DYING_SERVER = ("pre-existing shared memory block", '"postmaster.pid" already exists')
+"""What a server says at its start while a killed one, or a child of it, has not quite ended."""
+
+DYING_SECONDS = 30
+
 LOG_TAIL_LINES = 20
 
 
@@ -214,10 +219,6 @@ class EmbeddedPostgres:
         unfinished.rename(self.cluster)
 
     def _launch(self, alone: bool) -> None:
-        found = self._postmaster()
-        if alone and found is not None and not _is_postgres(found.pid):
-            # After a restart of the machine the number may be another program's, and Postgres would not start.
-            (self.cluster / "postmaster.pid").unlink()
         options = ["-k", str(self._socket_dir()), "-p", str(self.port or 5432)]
         options += ["-h", "127.0.0.1" if self.port is not None else ""]
         for name, value in self.settings.items():
@@ -225,17 +226,28 @@ class EmbeddedPostgres:
         if os.geteuid() == 0:
             self.log.touch()
             os.chown(self.log, self.cluster.stat().st_uid, self.cluster.stat().st_gid)
-        log_start = self.log.stat().st_size if self.log.exists() else 0
-        started = self._run(
-            "pg_ctl",
-            *("start", "--wait", "--timeout", str(START_SECONDS), "--pgdata", str(self.cluster)),
-            *("--log", str(self.log), "--options", shlex.join(options)),
-            owner_of=self.cluster,
-        )
-        if started.returncode != 0 or not self._answers():
+        deadline = time.monotonic() + DYING_SECONDS
+        while True:
+            found = self._postmaster()
+            if found is not None and _is_gone(found.pid, alone):
+                # Postgres would take the number for a running server, and not start.
+                (self.cluster / "postmaster.pid").unlink()
+            log_start = self.log.stat().st_size if self.log.exists() else 0
+            started = self._run(
+                "pg_ctl",
+                *("start", "--wait", "--timeout", str(START_SECONDS), "--pgdata", str(self.cluster)),
+                *("--log", str(self.log), "--options", shlex.join(options)),
+                owner_of=self.cluster,
+            )
+            if started.returncode == 0 and self._answers():
+                return
             log = self.log.read_bytes()[log_start:].decode(errors="replace") if self.log.exists() else ""
-            tail = "\n".join(log.splitlines()[-LOG_TAIL_LINES:]) or started.stderr.strip()
-            raise StateError(f"the embedded Postgres in {self.data_dir} does not start; {self.log} ends with:\n{tail}")
+            if not any(sign in log for sign in OF_A_DYING_SERVER) or time.monotonic() > deadline:
+                tail = "\n".join(log.splitlines()[-LOG_TAIL_LINES:]) or started.stderr.strip()
+                raise StateError(
+                    f"the embedded Postgres in {self.data_dir} does not start; {self.log} ends with:\n{tail}"
+                )
+            time.sleep(0.1)
 
     def _check_port(self) -> None:
         found = self._postmaster()
@@ -320,14 +332,17 @@ def _programs() -> Path:
     return folder
 
 
-def _is_postgres(pid: int) -> bool:
-    """Tell whether process `pid` runs Postgres; where that cannot be seen, the answer is yes."""
-    if not Path("/proc/self/cmdline").exists():
-        return True
+def _is_gone(pid: int, alone: bool) -> bool:
+    """Tell whether the server that had the number `pid` has surely ended; where that cannot be seen, it has not.
+
+    It has when it waits to be reaped, or when the number is another program's by now. The latter is only believed
+    of the folder's one user: another user, in another container, counts its processes in another way.
+    """
     try:
-        return b"postgres" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        name, _, rest = Path(f"/proc/{pid}/stat").read_text().partition("(")[2].rpartition(")")
     except OSError:
         return False
+    return rest.split()[0] == "Z" if name == "postgres" else alone
 
 
 def _server_user() -> pwd.struct_passwd:
