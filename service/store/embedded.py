@@ -51,7 +51,7 @@ START_SECONDS = 600
 
 STOP_SECONDS = 120
 
-OF_A_DYING_SERVER = ("pre-existing shared memory block", '"postmaster.pid" already exists')
+OF_A_DYING_SERVER = ("pre-existing shared memory block", "Is another postmaster")
 """What a server says at its start while a killed one, or a child of it, has not quite ended."""
 
 DYING_SECONDS = 30
@@ -232,6 +232,7 @@ class EmbeddedPostgres:
             if found is not None and _is_gone(found.pid, alone):
                 # Postgres would take the number for a running server, and not start.
                 (self.cluster / "postmaster.pid").unlink()
+                Path(found.socket_dir, f".s.PGSQL.{found.port}.lock").unlink(missing_ok=True)
             log_start = self.log.stat().st_size if self.log.exists() else 0
             started = self._run(
                 "pg_ctl",
