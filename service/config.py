@@ -60,14 +60,14 @@ class Settings(BaseSettings):
     spark_master: str = Field("local[*]", description="Spark master of bootstraps")
 
 
-def load_settings() -> Settings:
-    """Read the environment; raise ConfigError that names each bad variable."""
+def load_settings(**given: object) -> Settings:
+    """Read the environment, `given` before it; raise ConfigError that names each bad variable."""
     try:
-        return Settings()
+        return Settings(**given)
     except ValidationError as error:
         lines = [
-            f"SUBSETD_{'_'.join(map(str, e['loc'])).upper()}: {e['msg']} (given: {e['input']!r})"
-            for e in error.errors()
+            f"SUBSETD_{'_'.join(map(str, fault['loc'])).upper()}: {fault['msg']} (given: {fault['input']!r})"
+            for fault in error.errors()
         ]
         raise ConfigError("Some settings cannot be used:\n  " + "\n  ".join(lines)) from None
 

@@ -1,0 +1,456 @@
+"""Own the `subsetd` command: what a person types, and how answers look on a terminal."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from prometheus_client import CollectorRegistry
+from rich.console import Console
+from rich.table import Table
+
+from service import __version__, demo, wiring
+from service.config import Settings, load_settings
+from service.core.errors import FeedError, SubsetdError
+from service.observe import ConsumerObserver
+from service.server import serve_until
+from service.usecases import queries
+from service.usecases.answers import AttributeFilter
+from service.usecases.follow_feed import Totals
+from service.usecases.ports import StateSnapshot
+from service.usecases.verify import verify as verify_state
+
+app = typer.Typer(
+    name="subsetd",
+    help="Keeps the inclusion dependencies of changing data current.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+out = Console()
+err = Console(stderr=True)
+
+IND_HEADER = [f"{side}_{part}" for side in ("dependent", "referenced") for part in ("schema", "table", "column")]
+
+
+class Format(StrEnum):
+    """How a list is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+FormatOption = Annotated[Format, typer.Option("--format", help="How to print the list.")]
+SchemaOption = Annotated[str | None, typer.Option("--schema", help="Only attributes of this schema.")]
+TableOption = Annotated[str | None, typer.Option("--table", help="Only attributes of this table.")]
+
+
+def main() -> None:
+    """Run the command; an error that the user can mend is one message and its exit code, never a stack trace."""
+    try:
+        app()
+    except SubsetdError as error:
+        err.print(f"[bold red]error:[/] {_escaped(str(error))}", highlight=False, soft_wrap=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(141)
+
+
+@app.callback(invoke_without_command=True)
+def _options(version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False) -> None:
+    if version:
+        print(f"subsetd {__version__}")
+        raise typer.Exit
+
+
+@app.command("demo")
+def demo_command(
+    once: Annotated[bool, typer.Option("--once", help="End after one round of changes, without serving.")] = False,
+) -> None:
+    """Show it all on real data: bootstrap, follow changes that make and break dependencies, serve the answers."""
+    settings = demo.settings_of(_settings())
+    with wiring.state_database(settings) as url, wiring.reading_engine(url) as engine:
+        reader = wiring.make_reader(engine)
+        with reader.snapshot() as snapshot:
+            is_new = snapshot.head.version == 0
+        if is_new:
+            out.print("[bold]1.[/] Reading the Chinook music store's eleven tables with one Spark job.")
+            _run_bootstrap(url, settings, [str(demo.TABLES), "--name", demo.NAME])
+        else:
+            out.print("[bold]1.[/] The tables were read in an earlier run; the state goes on where it stands.")
+        demo.show_declared(reader, out)
+        feed = demo.feed_file(settings)
+        consumer = wiring.make_consumer(url, f"file:{feed}", settings, ConsumerObserver(CollectorRegistry()))
+        out.print(f"\n[bold]2.[/] Following {feed}, while the store sells music.")
+        with _running(consumer.run) as failed:
+            demo.play(feed, reader, out, failed)
+            if once:
+                out.print("\nThe round is over. `subsetd demo` without --once also serves the answers.")
+                return
+            registry = CollectorRegistry()
+            app_ = wiring.make_service(engine, settings, registry)
+            serve_until(
+                app_, settings.host, settings.port, failed, lambda port: demo.show_next(settings.host, port, out)
+            )
+
+
+@app.command()
+def bootstrap(
+    source: Annotated[str, typer.Argument(help="A folder of CSV or Parquet files, or postgresql://...")],
+    name: Annotated[str, typer.Option("--name", help="Name of the source; of files also the schema.")],
+    master: Annotated[str | None, typer.Option("--master", help="Spark master; default SUBSETD_SPARK_MASTER.")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Read a source anew that was read before.")] = False,
+    insert_only: Annotated[
+        bool, typer.Option("--insert-only", help="Keep no frequencies; deletes are refused.")
+    ] = False,
+    null_token: Annotated[
+        list[str] | None, typer.Option("--null-token", help="Text that means NULL, after unquoting; repeatable.")
+    ] = None,
+    delimiter: Annotated[str | None, typer.Option("--delimiter", help="Between the cells of a CSV file.")] = None,
+    quote: Annotated[str | None, typer.Option("--quote", help="Quoting character of CSV files; '' for none.")] = None,
+    header: Annotated[bool, typer.Option("--header/--no-header", help="Whether CSV files begin with a header.")] = True,
+    encoding: Annotated[str | None, typer.Option("--encoding", help="Encoding of CSV files; default utf-8.")] = None,
+    exclude: Annotated[list[str] | None, typer.Option("--exclude", help="Table to leave out; repeatable.")] = None,
+    feed_position: Annotated[
+        list[str] | None,
+        typer.Option("--feed-position", help="FEED,TOPIC,PARTITION,OFFSET at which the data was read; repeatable."),
+    ] = None,
+) -> None:
+    """Read a source once with a Spark job: clusters, generator records, counters, and the INDs."""
+    settings = _settings()
+    arguments = [source, "--name", name]
+    arguments += [flag for flag, given in (("--replace", replace), ("--insert-only", insert_only)) if given]
+    arguments += [] if header else ["--no-header"]
+    for option, value in (
+        ("--master", master),
+        ("--delimiter", delimiter),
+        ("--quote", quote),
+        ("--encoding", encoding),
+    ):
+        arguments += [] if value is None else [f"{option}={value}"]
+    for option, values in (("--null-token", null_token), ("--exclude", exclude)):
+        arguments += [f"{option}={value}" for value in values or ()]
+    for position in feed_position or ():
+        arguments += ["--feed-position", *_position_parts(position)]
+    with wiring.state_database(settings, migrate=True) as url:
+        _run_bootstrap(url, settings, arguments)
+
+
+@app.command()
+def consume(
+    feed: Annotated[str, typer.Option("--feed", help="kafka://host:port/topic,... or file:PATH")],
+    until_end: Annotated[bool, typer.Option("--until-end", help="End when all that is there now is applied.")] = False,
+    on_error: Annotated[
+        str | None, typer.Option("--on-error", help="none: stop at a bad record; all: set it aside.")
+    ] = None,
+    stats_json: Annotated[Path | None, typer.Option("--stats-json", help="Write the run's figures to a file.")] = None,
+) -> None:
+    """Follow a change feed and keep the state current; SIGTERM ends it behind the batch in hand."""
+    settings = _settings()
+    if on_error is not None:
+        settings = _settings(on_error=on_error)
+    with wiring.state_database(settings) as url, _signals() as stop:
+        consumer = wiring.make_consumer(url, feed, settings, ConsumerObserver(CollectorRegistry()))
+        try:
+            totals = consumer.run(stop, until_end)
+        finally:
+            if stats_json is not None:
+                stats_json.write_text(json.dumps(asdict(consumer.totals), indent=1))
+    _show_totals(totals)
+
+
+@app.command()
+def serve() -> None:
+    """Serve the answers over HTTP."""
+    settings = _settings()
+    with wiring.state_database(settings) as url, wiring.reading_engine(url, settings) as engine:
+        service = wiring.make_service(engine, settings, CollectorRegistry())
+        serve_until(service, settings.host, settings.port, threading.Event(), _say_address(settings))
+
+
+@app.command()
+def run(
+    feed: Annotated[str | None, typer.Option("--feed", help="Feed to follow; default SUBSETD_FEED.")] = None,
+) -> None:
+    """Migrate the state, follow a feed and serve the answers, in one process."""
+    settings = _settings()
+    address = feed or settings.feed
+    if address is None:
+        raise FeedError("No feed is named: give --feed or SUBSETD_FEED (kafka://host:port/topic,... or file:PATH).")
+    with wiring.state_database(settings, migrate=True) as url, wiring.reading_engine(url, settings) as engine:
+        registry = CollectorRegistry()
+        observer = ConsumerObserver(registry)
+        consumer = wiring.make_consumer(url, address, settings, observer)
+        service = wiring.make_service(engine, settings, registry, observer)
+        with _running(consumer.run) as failed:
+            serve_until(service, settings.host, settings.port, failed, _say_address(settings))
+
+
+@app.command()
+def status(format_: Annotated[Format, typer.Option("--format", help="table or json")] = Format.TABLE) -> None:
+    """Tell what the state holds, its version, and where its feeds stand."""
+    with _snapshot() as snapshot:
+        answer = queries.state(snapshot)
+    if format_ is Format.JSON:
+        print(json.dumps(asdict(answer), default=str, indent=1))
+        return
+    if answer.head.version == 0:
+        out.print("There is no state yet: run `subsetd bootstrap SOURCE --name NAME`.")
+        return
+    counts = answer.counts
+    out.print(
+        f"[bold]version {answer.head.version}[/], committed {answer.head.committed_at:%Y-%m-%d %H:%M:%S %Z}: "
+        f"{counts.tables:,} tables, {counts.attributes:,} attributes, {counts.values:,} values, "
+        f"{counts.clusters:,} clusters, {counts.uinds:,} INDs, {counts.dead_letters:,} dead letters"
+    )
+    _print_table(
+        ["source", "kind", "location", "tables", "attributes", "since version"],
+        [
+            [s.name, s.kind, s.location, s.table_count, s.attribute_count, s.bootstrapped_version]
+            for s in answer.sources
+        ],
+    )
+    if answer.positions:
+        _print_table(
+            ["feed", "topic", "partition", "next offset", "version"],
+            [[p.feed, p.topic, p.partition, p.next_offset, p.version] for p in answer.positions],
+        )
+
+
+@app.command()
+def inds(
+    schema: SchemaOption = None,
+    table: TableOption = None,
+    contains: Annotated[str | None, typer.Option("--contains", help="Text in a dependent's full name.")] = None,
+    referenced_table: Annotated[str | None, typer.Option("--referenced-table", help="Only into this table.")] = None,
+    as_of: Annotated[int | None, typer.Option("--as-of", help="As they stood at this version.")] = None,
+    format_: FormatOption = Format.TABLE,
+) -> None:
+    """List the inclusion dependencies that hold."""
+    with _snapshot() as snapshot:
+        dependent = AttributeFilter(schema=schema, table=table, contains=contains)
+        referenced = AttributeFilter(table=referenced_table)
+        found = queries.walk(lambda key: queries.uinds(snapshot, dependent, referenced, as_of=as_of, after=key))
+        rows = ([*one.dependent.name, *one.referenced.name] for one in found)
+        if format_ is Format.TABLE:
+            pairs = ([".".join(row[:3]), "⊆", ".".join(row[3:])] for row in rows)
+            _print_table(["dependent", "", "referenced"], pairs)
+        else:
+            _print_rows(IND_HEADER, rows, format_)
+
+
+@app.command()
+def explain(
+    dependent: Annotated[str, typer.Argument(help="schema.table.column, or id:N")],
+    referenced: Annotated[str, typer.Argument(help="schema.table.column, or id:N")],
+    missing: Annotated[int, typer.Option("--missing", min=0, max=1000, help="How many missing values to show.")] = 10,
+) -> None:
+    """Say of two attributes whether one is in the other, since when, by how much it misses, and which values miss."""
+    with _snapshot(with_values=True) as snapshot:
+        first, second = queries.resolve(snapshot, dependent), queries.resolve(snapshot, referenced)
+        answer = queries.explain(snapshot, first, second, missing_limit=missing)
+    relation = "⊆" if answer.holds else "⊄"
+    out.print(f"[bold]{_escaped(str(first.name))} {relation} {_escaped(str(second.name))}[/]", highlight=False)
+    coefficient = answer.coefficient
+    phi = "undefined: the dependent has no values" if coefficient.phi is None else f"{coefficient.phi:.6g}"
+    out.print(f"inclusion coefficient {phi} ({coefficient.overlap:,} of {coefficient.distinct_count:,} values)")
+    since = answer.since
+    out.print(f"since version {since.version} ({since.committed_at:%Y-%m-%d %H:%M:%S %Z}): {answer.since_reason}")
+    if not answer.holds and coefficient.missing_count:
+        out.print(f"{coefficient.missing_count:,} values are missing:")
+        for value in answer.missing_values.items:
+            out.print(f"  {_escaped(repr(value.value))}{' ...' if value.is_cut else ''}", highlight=False)
+        if answer.missing_values.next_key is not None:
+            out.print("  ...")
+
+
+@app.command()
+def attributes(schema: SchemaOption = None, table: TableOption = None, format_: FormatOption = Format.TABLE) -> None:
+    """List the attributes with their counters."""
+    with _snapshot() as snapshot:
+        chosen = AttributeFilter(schema=schema, table=table)
+        found = queries.walk(lambda key: queries.attributes(snapshot, chosen, key))
+        header = ["schema", "table", "column", "type", "rows", "nulls", "distinct", "repeated", "unique"]
+        rows: Iterator[list[Any]] = (
+            [
+                *one.name,
+                one.data_type,
+                one.row_count,
+                one.null_count,
+                one.distinct_count,
+                one.repeated_count,
+                one.is_unique,
+            ]
+            for one in found
+        )
+        if format_ is Format.TABLE:
+            _print_table(header, rows)
+        else:
+            _print_rows(header, rows, format_)
+
+
+@app.command()
+def verify() -> None:
+    """Check the state's invariants; exit code 1 when one does not hold."""
+    settings = _settings()
+    with wiring.state_database(settings) as url, wiring.reading_engine(url) as engine:
+        broken = 0
+        with wiring.make_verifier(engine).checks() as checks:
+            out.print(f"Verifying version {checks.version}.")
+            for finding in verify_state(checks):
+                mark = "[green]holds[/]" if finding.holds else f"[bold red]{finding.violations:,} violations[/]"
+                out.print(f"{finding.invariant}  {finding.statement} ({finding.checked:,} checked): {mark}")
+                for example in finding.examples:
+                    out.print(f"      {_escaped(example)}", highlight=False)
+                broken += not finding.holds
+    if broken:
+        raise typer.Exit(1)
+
+
+@app.command("dead-letters")
+def dead_letters(
+    feed: Annotated[str | None, typer.Option("--feed", help="Only of this feed.")] = None,
+    format_: FormatOption = Format.TABLE,
+) -> None:
+    """List the records that were set aside."""
+    with _snapshot() as snapshot:
+        found = queries.walk(lambda key: queries.dead_letters(snapshot, feed, key))
+        header = ["id", "feed", "topic", "partition", "offset", "version", "message", "record"]
+        rows: Iterator[list[Any]] = (
+            [
+                one.dead_letter_id,
+                one.feed,
+                one.topic,
+                one.partition,
+                one.record_offset,
+                one.version,
+                one.message,
+                one.record,
+            ]
+            for one in found
+        )
+        if format_ is Format.TABLE:
+            _print_table(header[:-1], (row[:-1] for row in rows))
+        else:
+            _print_rows(header, rows, format_)
+
+
+def _settings(**changed: Any) -> Settings:
+    settings = load_settings(**changed)
+    wiring.configure_logging(settings.log_level)
+    return settings
+
+
+@contextmanager
+def _snapshot(*, with_values: bool = False) -> Iterator[StateSnapshot]:
+    with (
+        wiring.state_database(_settings()) as url,
+        wiring.reading_engine(url) as engine,
+        wiring.make_reader(engine).snapshot(with_values=with_values) as snapshot,
+    ):
+        yield snapshot
+
+
+def _run_bootstrap(url: str, settings: Settings, arguments: Sequence[str]) -> None:
+    """Run the Spark job as a process of its own: it stands above the service, which does not know it."""
+    command = [sys.executable, "-m", "spark_jobs.bootstrap", "--database-url=-", f"--master={settings.spark_master}"]
+    ended = subprocess.run([*command, *arguments], input=url, text=True, check=False)
+    if ended.returncode:
+        raise typer.Exit(ended.returncode if ended.returncode > 0 else 128 - ended.returncode)
+
+
+def _position_parts(text: str) -> list[str]:
+    parts = text.rsplit(",", 3)
+    if len(parts) != 4 or not parts[2].isdecimal() or not parts[3].isdecimal():
+        raise FeedError(
+            f"--feed-position {text!r} is not FEED,TOPIC,PARTITION,OFFSET (as `subsetd status` shows them)."
+        )
+    return parts
+
+
+@contextmanager
+def _signals() -> Iterator[threading.Event]:
+    """Give an event that SIGTERM and SIGINT set, so that the batch in hand ends."""
+    stop = threading.Event()
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _running(follow: Callable[[threading.Event], Totals]) -> Iterator[threading.Event]:
+    """Run a consumer on a thread; gives an event that is set when it fails, and raises its error at the end."""
+    stop, failed = threading.Event(), threading.Event()
+    errors: list[BaseException] = []
+
+    def body() -> None:
+        try:
+            follow(stop)
+        except BaseException as error:  # told to the caller below
+            errors.append(error)
+            failed.set()
+
+    thread = threading.Thread(target=body, name="subsetd-consumer")
+    thread.start()
+    try:
+        yield failed
+    finally:
+        stop.set()
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def _say_address(settings: Settings) -> Callable[[int], None]:
+    return lambda port: err.print(f"Serving on http://{settings.host}:{port} (routes: /docs)", highlight=False)
+
+
+def _show_totals(totals: Totals) -> None:
+    tuples = totals.inserted + totals.updated + totals.deleted
+    speed = f", {tuples / totals.elapsed:,.0f} changes/s" if totals.elapsed and tuples else ""
+    err.print(
+        f"{totals.records:,} records in {totals.batches:,} batches: {totals.inserted:,} inserted, "
+        f"{totals.updated:,} updated, {totals.deleted:,} deleted, {totals.skipped:,} skipped, "
+        f"{totals.dead:,} set aside{speed}; the state is at version {totals.version}"
+    )
+
+
+def _print_table(header: Sequence[str], rows: Any) -> None:
+    table = Table(*header, box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        table.add_row(
+            *("" if cell is None else _escaped(f"{cell:,}" if type(cell) is int else str(cell)) for cell in row)
+        )
+    out.print(table)
+
+
+def _print_rows(header: Sequence[str], rows: Any, format_: Format) -> None:
+    if format_ is Format.CSV:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(rows)
+    else:
+        json.dump([dict(zip(header, row, strict=True)) for row in rows], sys.stdout, ensure_ascii=False)
+        print()
+
+
+def _escaped(text: str) -> str:
+    return text.replace("[", r"\[")

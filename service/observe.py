@@ -1,0 +1,83 @@
+"""Own what the consumer tells the outside: log lines, Prometheus metrics, and its part of readiness."""
+
+from __future__ import annotations
+
+import time
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from service.core.errors import StateError
+from service.usecases.follow_feed import BatchReport, Positions
+from service.usecases.live_state import LiveState
+
+log = structlog.get_logger("subsetd.consumer")
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+SIZES = (1, 10, 100, 500, 1000, 2500, 5000, 10_000, 50_000, 100_000)
+
+
+class ConsumerObserver:
+    """Implement follow_feed.Observer with a registry of metrics and a logger."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.last_error: str | None = None
+        self.lag: int | None = None
+        self.following_since: float | None = None
+        self._committed_at = time.time()
+        records = Counter("subsetd_consumer_records", "Records by what became of them.", ["outcome"], registry=registry)
+        self._records = {name: records.labels(name) for name in ("inserted", "updated", "deleted", "skipped", "dead")}
+        self._batches = Histogram(
+            "subsetd_consumer_batch_records", "Records of a batch.", buckets=SIZES, registry=registry
+        )
+        self._steps = Histogram(
+            "subsetd_consumer_step_seconds", "Seconds of a batch's steps.", ["step"], buckets=SECONDS, registry=registry
+        )
+        cache = Counter("subsetd_val_cache_requests", "Look-ups in ValCache by result.", ["result"], registry=registry)
+        self._hits, self._misses = cache.labels("hit"), cache.labels("miss")
+        self._entries = Gauge("subsetd_val_cache_entries", "Records in ValCache.", registry=registry)
+        accesses = Counter(
+            "subsetd_gen_rec_accesses", "Generator records read and written.", ["access"], registry=registry
+        )
+        self._read, self._written = accesses.labels("read"), accesses.labels("write")
+        self._retries = Counter("subsetd_consumer_retries", "Times the state was loaded anew.", registry=registry)
+        lag = Gauge(
+            "subsetd_consumer_lag_records", "Records (of a file: bytes) behind the feed's end.", registry=registry
+        )
+        lag.set_function(lambda: float("nan") if self.lag is None else self.lag)
+        Gauge(
+            "subsetd_consumer_lag_seconds", "Age of the newest commit while records wait, else 0.", registry=registry
+        ).set_function(self.lag_seconds)
+
+    def lag_seconds(self) -> float:
+        """Return for how long nothing was committed while the feed has more, 0 when nothing waits."""
+        return time.time() - self._committed_at if self.lag else 0.0
+
+    def following(self, state: LiveState, positions: Positions) -> None:
+        self.last_error = None
+        self.following_since = self._committed_at = time.time()
+        log.info("following", version=state.version, tables=len(state.tables), clusters=len(state.clusters))
+        for (topic, partition), offset in positions.items():
+            log.info("goes on at", topic=topic, partition=partition, offset=offset)
+
+    def committed(self, report: BatchReport) -> None:
+        self._committed_at = time.time()
+        self.lag = report.lag
+        for outcome, counter in self._records.items():
+            counter.inc(getattr(report.counts, outcome))
+        self._batches.observe(report.counts.records)
+        for step, seconds in report.seconds.items():
+            self._steps.labels(step).observe(seconds)
+        self._hits.inc(report.cache_hits)
+        self._misses.inc(report.cache_misses)
+        self._entries.set(report.cache_entries)
+        self._read.inc(report.read)
+        self._written.inc(report.written)
+        log.debug("committed", version=report.version, records=report.counts.records, values=report.values)
+        if report.counts.dead:
+            log.warning("records set aside", version=report.version, dead=report.counts.dead)
+
+    def retrying(self, error: StateError) -> None:
+        self.last_error = str(error)
+        self._retries.inc()
+        log.warning("database failed, loading the state anew", error=str(error))

@@ -1,0 +1,63 @@
+"""Own the HTTP server's life: a port that is taken is said plainly, and a failed consumer ends it."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import threading
+from collections.abc import Callable
+
+import uvicorn
+from fastapi import FastAPI
+
+from service.core.errors import SubsetdError
+
+
+class PortError(SubsetdError):
+    """The address to listen on cannot be had."""
+
+
+def serve_until(
+    service: FastAPI, host: str, port: int, failed: threading.Event, on_started: Callable[[int], None]
+) -> None:
+    """Serve until SIGINT, SIGTERM, or until `failed` is set; `on_started` hears the port once requests are taken.
+
+    Raises PortError when the address is taken or is not this machine's.
+    """
+    with _listen(host, port) as listening:
+        server = uvicorn.Server(
+            uvicorn.Config(service, log_config=None, access_log=False, timeout_graceful_shutdown=10)
+        )
+        ended = threading.Event()
+
+        def watch() -> None:
+            while not server.started and not ended.wait(0.02):
+                pass
+            if server.started:
+                on_started(listening.getsockname()[1])
+            while not ended.is_set():
+                if failed.wait(0.2):
+                    server.should_exit = True
+                    return
+
+        watcher = threading.Thread(target=watch, name="subsetd-watch")
+        watcher.start()
+        try:
+            server.run(sockets=[listening])
+        finally:
+            ended.set()
+            watcher.join()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except OSError as error:
+        listening.close()
+        why = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be had ({error.strerror or error})"
+        raise PortError(f"{host}:{port} {why}: stop who listens there, or set SUBSETD_PORT to another port.") from error
+    listening.listen(128)
+    return listening

@@ -1,0 +1,125 @@
+"""Own the composition: the only place that knows which parts meet."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import structlog
+from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
+from sqlalchemy import Engine
+
+from service import __version__
+from service.api.access import BearerKey
+from service.api.app import create_app
+from service.api.problems import Check
+from service.config import ConfigError, Settings, is_loopback
+from service.core.canonical import value_keys
+from service.observe import ConsumerObserver
+from service.store.checks import PostgresVerifier
+from service.store.database import make_engine
+from service.store.embedded import EmbeddedPostgres
+from service.store.migrate import upgrade
+from service.store.reader import PostgresStateReader
+from service.store.writer import PostgresWriter
+from service.stream.addresses import open_feed
+from service.stream.envelope import Decoder
+from service.usecases.follow_feed import BatchLimits, Consumer, ErrorPolicy
+
+
+@contextmanager
+def state_database(settings: Settings, *, migrate: bool = False) -> Iterator[str]:
+    """Give the address of the state's database: the given one, or the embedded one for as long as it is needed.
+
+    The embedded database is always brought to the present revision, a given one only with `migrate`.
+    """
+    if settings.database_url is not None:
+        if migrate:
+            upgrade(settings.database_url)
+        yield settings.database_url
+        return
+    with EmbeddedPostgres(settings.data_dir) as server:
+        upgrade(server.url)
+        yield server.url
+
+
+@contextmanager
+def reading_engine(url: str, settings: Settings | None = None) -> Iterator[Engine]:
+    """Give the engine that answers are read with; with settings, statements are bounded in time."""
+    timeout = None if settings is None else settings.statement_timeout_ms
+    engine = make_engine(url, "subsetd service", statement_timeout_ms=timeout)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
+def make_reader(engine: Engine) -> PostgresStateReader:
+    """Make the reader of answers."""
+    return PostgresStateReader(engine)
+
+
+def make_verifier(engine: Engine) -> PostgresVerifier:
+    """Make the checker of the stored state."""
+    return PostgresVerifier(engine)
+
+
+def make_consumer(url: str, feed: str, settings: Settings, observer: ConsumerObserver) -> Consumer:
+    """Make the consumer of a feed's address; raise FeedError for an address that is none."""
+    open_feed(feed).close()  # a wrong address is told before anything else is opened
+    return Consumer(
+        PostgresWriter(url),
+        lambda: open_feed(feed, start_timeout=settings.feed_start_seconds),
+        Decoder,
+        value_keys,
+        observer,
+        limits=BatchLimits(settings.batch_records, settings.batch_bytes, settings.batch_wait_ms / 1000),
+        on_error=ErrorPolicy(settings.on_error),
+        cache_bytes=settings.cache_bytes,
+        retry_seconds=settings.database_retry_seconds,
+    )
+
+
+def make_service(
+    engine: Engine, settings: Settings, registry: CollectorRegistry, observer: ConsumerObserver | None = None
+) -> FastAPI:
+    """Make the HTTP service; `observer` when a consumer runs in this process, whose lag then counts for /readyz."""
+    if settings.api_key is None and not is_loopback(settings.host):
+        raise ConfigError(
+            f"The service would listen on {settings.host} without a key, where others could reach it: "
+            "set SUBSETD_API_KEY, or SUBSETD_HOST=127.0.0.1."
+        )
+    checks = () if observer is None else (lambda: _consumer_check(observer, settings.ready_lag_seconds),)
+    app = create_app(make_reader(engine), registry=registry, service_version=__version__, ready_checks=checks)
+    if settings.api_key is not None:
+        app.add_middleware(BearerKey, key=settings.api_key.get_secret_value())
+    return app
+
+
+def _consumer_check(observer: ConsumerObserver, bound: float) -> Check:
+    if observer.last_error is not None:
+        return Check(name="consumer", ok=False, detail=observer.last_error)
+    if observer.following_since is None:
+        return Check(name="consumer", ok=False, detail="The consumer has not begun to follow its feed yet.")
+    behind = observer.lag_seconds()
+    detail = f"{observer.lag or 0} behind the feed's end, {behind:.1f} s since the newest commit (bound {bound:.0f} s)."
+    return Check(name="consumer", ok=behind <= bound, detail=detail)
+
+
+def configure_logging(level: str) -> None:
+    """Log to stderr: JSON, or lines for a person on a terminal."""
+    terminal = sys.stderr.isatty()
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.dev.ConsoleRenderer() if terminal else structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
