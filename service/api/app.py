@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from prometheus_client import CollectorRegistry
 
-from service.api import asking, problems, routes_service, routes_state, routes_uinds
+from service.api import asking, examples, problems, routes_service, routes_state, routes_uinds
 from service.api.metrics import HttpMetrics, StateMetrics
 from service.api.problems import Check
 from service.api.segments import EncodedPath
@@ -43,6 +43,7 @@ def create_app(
         docs_url=None,  # FastAPI's own page loads its script from another host.
         redoc_url=None,
         redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
         lifespan=lifespan,
     )
     app.state.reader = reader
@@ -60,12 +61,13 @@ def create_app(
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:
-    """Add the schema of problems, which no route returns as its model, to FastAPI's document."""
+    """Add to FastAPI's document the schema of problems, which no route returns as its model, and the examples."""
     if app.openapi_schema is None:
         document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
         problem = problems.Problem.model_json_schema(ref_template="#/components/schemas/{model}")
         schemas = document["components"]["schemas"]
         schemas |= {name: part for name, part in problem.pop("$defs").items() if name not in schemas}
         schemas["Problem"] = problem
+        examples.put_into(document)
         app.openapi_schema = document
     return app.openapi_schema

@@ -1,0 +1,113 @@
+"""Own the proof that the OpenAPI document is true: its examples fit its schemas, and answers fit what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import jsonschema_rs
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    negative_data_rejection,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from service.api.app import create_app
+from service.store.database import make_engine
+from service.store.embedded import EmbeddedPostgres
+from service.store.reader import PostgresStateReader
+from tests.hand_made_state import TABLE_1, HandMadeState
+from tests.integration.serving import serving
+from tests.postgres import TEMPLATE, fresh_database
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+    response_headers_conformance,
+]
+
+
+@pytest.fixture(scope="module")
+def address(postgres_server: EmbeddedPostgres) -> Iterator[str]:
+    """Serve the paper's running example, with a transition behind it."""
+    with fresh_database(postgres_server, TEMPLATE) as url:
+        state = HandMadeState(url, TABLE_1)
+        state.commit({name: [cells[0], *cells[2:]] for name, cells in TABLE_1.items()})
+        state.close()
+        engine = make_engine(url, "test-api")
+        app = create_app(PostgresStateReader(engine), registry=CollectorRegistry(), service_version="0.1.0")
+        with serving(app) as address:
+            yield address
+        engine.dispose()
+
+
+@pytest.fixture(scope="module")
+def document(address: str) -> dict[str, Any]:
+    """Hold the OpenAPI document."""
+    found: dict[str, Any] = httpx.get(f"{address}/api/v1/openapi.json").json()
+    return found
+
+
+def test_every_route_has_an_example_that_fits_its_schema(document: dict[str, Any]) -> None:
+    for path, operations in document["paths"].items():
+        assert list(operations) == ["get"]
+        content = operations["get"]["responses"]["200"]["content"]
+        ((media_type, shape),) = content.items()
+        assert shape["example"], path
+        if media_type == "application/json":
+            schema = {**shape["schema"], "components": document["components"]}
+            jsonschema_rs.validator_for(schema).validate(shape["example"])
+
+
+def test_every_error_of_every_route_is_described_as_a_problem(document: dict[str, Any]) -> None:
+    assert "HTTPValidationError" not in document["components"]["schemas"]
+    for path, operations in document["paths"].items():
+        errors = {code: one for code, one in operations["get"]["responses"].items() if code >= "400"}
+        assert "500" in errors, path
+        for one in errors.values():
+            assert one["content"] == {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+
+
+@pytest.mark.parametrize("mode", list(GenerationMode))
+def test_answers_to_generated_questions_fit_the_document(address: str, mode: GenerationMode) -> None:
+    schema = schemathesis.openapi.from_url(f"{address}/api/v1/openapi.json")
+    checks = [*CHECKS, *([negative_data_rejection] if mode is GenerationMode.NEGATIVE else [])]
+    # Names of real attributes, so that generated questions reach beyond "there is no such attribute".
+    known = {"dependent": "paper.r.A", "referenced": "paper.r.B", "attribute": "id:3"}
+    asked = 0
+    for result in schema.get_all_operations():
+        operation = result.ok()
+        if mode is GenerationMode.NEGATIVE and not operation.query:
+            continue  # Any text is a name, so only a query can be wrong.
+
+        @settings(
+            max_examples=12,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(case=operation.as_strategy(generation_mode=mode), real=st.booleans())
+        def ask(case: schemathesis.Case, real: bool) -> None:
+            nonlocal asked
+            if real and mode is GenerationMode.POSITIVE:
+                for part in (case.path_parameters, case.query):
+                    part.update({name: known[name] for name in known if name in part})
+            case.call_and_validate(checks=checks)
+            asked += 1
+
+        ask()
+    assert asked > 50
