@@ -6,6 +6,7 @@ import argparse
 import shutil
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -92,17 +93,27 @@ class Evaluation:
         changed = []
         for data_set in published(folder, self.context.work / "data"):
             if not wanted or data_set.name in wanted:
-                yield self._print(self.static(data_set))
+                yield self._row(data_set.name, lambda data_set=data_set: self.static(data_set))
                 if data_set.name in CHANGED_SETS:
                     changed.append(data_set)
         for name in GENERATED:
             if not wanted or name in wanted:
-                try:
-                    yield self._print(self.static(generate(name, self.context.work)))
-                except Unavailable as missing:
-                    yield self._print(Outcome(name, f"{GENERATED[name][1]} INDs", "-", 0, [str(missing)]))
+                yield self._row(name, lambda name=name: self.static(generate(name, self.context.work)))
         for data_set in changed:
-            yield self._print(self.live(data_set.parts[0]))
+            name = f"{data_set.name} after {CHANGES} changes"
+            yield self._row(name, lambda data_set=data_set: self.live(data_set.parts[0]))
+
+    def _row(self, name: str, evaluate: Callable[[], Outcome]) -> Outcome:
+        """Evaluate and print one row; whatever goes wrong costs this row and no other."""
+        try:
+            outcome = evaluate()
+        except (SubsetdError, Unavailable, CommandFailed) as error:
+            outcome = Outcome(name, "", "-", 0, [str(error)])
+        except Exception as error:  # not one of ours: the row needs its traceback
+            traceback.print_exc()
+            outcome = Outcome(name, "", "-", 0, [repr(error)])
+        self.context.say(outcome.line())
+        return outcome
 
     def static(self, data_set: DataSet) -> Outcome:
         """Bootstrap every database of a set and compare its INDs with the known ones."""
@@ -111,11 +122,7 @@ class Evaluation:
         for part in data_set.parts:
             expected += part.inds
             with self._database() as url:
-                try:
-                    self.bootstrap(part.tables, part.name, url)
-                except SubsetdError as error:
-                    faults.append(f"{part.name}: {error}")
-                    continue
+                self.bootstrap(part.tables, part.name, url)
                 count, sha256 = ind_hash(inds(url, part.prefix))
             found += count
             if count != part.inds:
@@ -135,10 +142,7 @@ class Evaluation:
         with self._database("followed") as url, self._database("anew") as other:
             self.bootstrap(part.tables, part.name, url)
             before = set(inds(url))
-            try:
-                consume(self.context, self.postgres, "followed", feed)
-            except CommandFailed as error:
-                return Outcome(f"{part.name} after {CHANGES} changes", "", "-", perf_counter() - started, [str(error)])
+            consume(self.context, self.postgres, "followed", feed)
             self.bootstrap(table_changes.write_tables(tables, work / "tables"), part.name, other)
             followed, anew = read_state(url), read_state(other)
             after = set(inds(url))
@@ -150,10 +154,6 @@ class Evaluation:
             perf_counter() - started,
             differences(followed, anew),
         )
-
-    def _print(self, outcome: Outcome) -> Outcome:
-        self.context.say(outcome.line())
-        return outcome
 
     @contextmanager
     def _database(self, name: str = "evaluated") -> Iterator[str]:
