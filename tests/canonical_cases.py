@@ -10,6 +10,7 @@ from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Context, Decimal
 from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
@@ -81,12 +82,18 @@ def decimals(digits: int, places: int) -> Values:
 
 
 texts = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)))
+
+
+def single(number: float) -> float:
+    """Round to the nearest float of 32 bits."""
+    return float(np.float32(number))
+
+
 # Postgres has another shortest decimal for whole numbers that lie exactly between two floats.
-between_floats = st.builds(lambda k, n: float(k * 10**n), st.integers(1, 10**16), st.integers(0, 23))
-doubles = st.floats() | st.integers(2**53, 2**70).map(float) | between_floats | st.sampled_from([1e23, -0.0, 5e-324])
-singles = st.floats(width=32) | st.integers(2**24, 2**40).map(
-    lambda n: float(pa.scalar(float(n), pa.float32()).as_py())
-)
+between_doubles = st.builds(lambda digits, zeros: float(digits * 10**zeros), st.integers(1, 10**16), st.integers(0, 23))
+between_singles = st.builds(lambda digits, zeros: single(digits * 10**zeros), st.integers(1, 10**8), st.integers(0, 10))
+doubles = st.floats() | st.integers(2**53, 2**70).map(float) | between_doubles | st.sampled_from([1e23, -0.0, 5e-324])
+singles = st.floats(width=32) | st.integers(2**24, 2**40).map(single) | between_singles
 zones = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 moments = st.datetimes(datetime(1, 1, 3), datetime(9999, 12, 29), timezones=zones | st.just(UTC))
 json_values = st.recursive(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 SESSION_SETTINGS: dict[str, str] = {
+    "client_encoding": "UTF8",
     "timezone": "UTC",
     "datestyle": "ISO, YMD",
     "intervalstyle": "postgres",
