@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.table:
         print(results_file.markdown_table(results_file.load(options.results)))
         return 0
-    console = Console()
+    console = Console(soft_wrap=True) if sys.stdout.isatty() else Console(width=160)
     measured, failed = [], []
     for row in [options.only] if options.only else list(ROWS):
         module = module_of(row)

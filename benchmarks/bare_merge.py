@@ -14,8 +14,8 @@ import psycopg2.extensions
 from benchmarks.feeds import Deltas
 
 STAGING = (
-    "CREATE TEMP TABLE bare_staging (value_key uuid, value text, cluster_id bigint, attribute_ids integer[],"
-    " frequencies bigint[]) ON COMMIT DELETE ROWS"
+    "CREATE TEMP TABLE IF NOT EXISTS bare_staging (value_key uuid, value text, cluster_id bigint,"
+    " attribute_ids integer[], frequencies bigint[]) ON COMMIT DELETE ROWS"
 )
 MERGE = """
 MERGE INTO gen_rec USING bare_staging AS new ON gen_rec.value_key = new.value_key

@@ -102,9 +102,9 @@ def markdown_table(objects: Iterable[dict[str, Any]]) -> str:
 
 def console_table(objects: Iterable[dict[str, Any]]) -> Table:
     """Return the same table for a terminal."""
-    table = Table("Row", "Metric", "Value", "Beside it", "Ratio", "Goal", "Holds")
+    table = Table("Row", "Metric", "Value", "Beside it", "Ratio", "Goal", "Holds", box=None)
     for one in objects:
-        cells = _cells(one)
+        cells = [cell.strip("`*") for cell in _cells(one)]
         table.add_row(*cells, style="red" if one["holds"] is False else None)
     return table
 
