@@ -18,6 +18,7 @@ from uuid import UUID
 import numpy as np
 
 from service.core import canonical_forms as forms
+from service.core import moment_decoding as moments
 from service.core.errors import RecordError
 
 CellDecoder = Callable[[object], str | None]
@@ -26,39 +27,6 @@ BinaryHandling = Literal["base64", "hex"]
 
 _TYPE = re.compile(r"(?P<base>[^(\[]+)(?:\((?P<args>[^)]*)\))?.*")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-_DATE = r"(?P<year>[+-]?[0-9]{4,})-(?P<month>[0-9]{2})-(?P<day>[0-9]{2})"
-_CLOCK = r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2})(?:[.,](?P<fraction>[0-9]{1,9}))?)?"
-_ZONE = r"\s?(?P<zone>[Zz]|(?P<sign>[+-])(?P<zh>[0-9]{2})(?::?(?P<zm>[0-9]{2})(?::?(?P<zs>[0-9]{2}))?)?)?"
-_BC = r"(?P<bc> BC)?"
-_DATE_TEXT = re.compile(_DATE + "Z?" + _BC)
-_TIMESTAMP_TEXT = re.compile(_DATE + "[Tt ]" + _CLOCK + _ZONE + _BC)
-_TIME_TEXT = re.compile(_CLOCK + _ZONE)
-_ISO_INTERVAL = re.compile(
-    r"(?P<minus>-?)P(?:(-?[0-9]+)Y)?(?:(-?[0-9]+)M)?(?:(-?[0-9]+)W)?(?:(-?[0-9]+)D)?"
-    r"(?:T(?:(-?[0-9]+)H)?(?:(-?[0-9]+)M)?(?:(-?[0-9]*\.?[0-9]+)S)?)?"
-)
-_INTERVAL_PART = re.compile(r"\s*([+-]?[0-9]+)\s*(year|mon|day)s?")
-_INTERVAL_CLOCK = re.compile(r"\s*([+-]?)([0-9]+):([0-9]{2}):([0-9]{2}(?:\.[0-9]{1,6})?)")
-
-_FIRST_YEAR, _LAST_YEAR = -4713, 294_276  # Postgres' range of timestamps: what lies beyond stands for an infinity
-_INFINITIES = {
-    "infinity": "infinity",
-    "+infinity": "infinity",
-    "-infinity": "-infinity",
-    # What Debezium's integers say of them: the JDBC driver's sentinels as µs, and Postgres' own.
-    9_223_372_036_825_200_000: "infinity",
-    -9_223_372_036_832_400_000: "-infinity",
-    2**63 - 1: "infinity",
-    -(2**63): "-infinity",
-}
-_DATE_INFINITIES = {
-    2**31 - 1: "infinity",
-    2**31 - 1 + 10_957: "infinity",
-    10_956 - 2**31: "infinity",
-    10_957 - 2**31: "-infinity",
-    -(2**31): "-infinity",
-}
-_UNIT = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 
 
 def cell_decoder(
@@ -107,7 +75,7 @@ def _decoder(name: str, decimals: DecimalHandling, binaries: BinaryHandling) -> 
     if name.startswith(("list<", "large_list<", "fixed_size_list<", "list_view<", "large_list_view<")):
         return _arrow_list(name, decimals, binaries)
     if name.startswith(("timestamp[", "time32[", "time64[", "duration[", "date64[")):
-        return _arrow_moment(name)
+        return moments.arrow_moment(name)
     if name.startswith("dictionary<values="):
         return _decoder(name.removeprefix("dictionary<values=").split(", indices=")[0], decimals, binaries)
     if name.startswith(("struct<", "map<")):
@@ -121,17 +89,17 @@ def _decoder(name: str, decimals: DecimalHandling, binaries: BinaryHandling) -> 
         return _decode_string
     zoned = name.endswith(" with time zone")
     base = match["base"].removesuffix("with time zone").removesuffix("without time zone").strip()
-    args = [int(arg) for arg in (match["args"] or "").split(",") if arg.strip().isdigit()]
+    args = [int(arg) for arg in re.findall("-?[0-9]+", match["args"] or "")]
     if base in ("numeric", "decimal", "decimal32", "decimal64", "decimal128", "decimal256"):
-        return _numeric((args[1] if len(args) > 1 else 0) if args else None, decimals)
+        return _numeric(args[0] if args else None, args[1] if len(args) > 1 else 0, decimals)
     if base == "money":
-        return _numeric(2, decimals, money=True)
+        return _numeric(19, 2, decimals, money=True)
     if base in ("timestamp", "time"):
         # Debezium's adaptive mode: milliseconds up to a precision of 3, else microseconds.
-        unit = _UNIT["ms" if args and args[0] <= 3 else "us"]
-        return _timestamp(unit, zoned) if base == "timestamp" else _time(unit, zoned)
+        unit = moments.UNIT["ms" if args and args[0] <= 3 else "us"]
+        return moments.timestamp(unit, zoned) if base == "timestamp" else moments.clock(unit, zoned)
     if base.startswith("interval"):
-        return _interval(_UNIT["us"])
+        return moments.interval(moments.UNIT["us"])
     if base == "bit":
         return _bits(args[0] if args else 1)
     if base in ("character", "bpchar"):
@@ -187,25 +155,26 @@ def _as_float(value: object) -> float:
     return float(forms.number_text(value)) if isinstance(value, str) else float(value)
 
 
-def _numeric(scale: int | None, handling: DecimalHandling, money: bool = False) -> CellDecoder:
+def _numeric(precision: int | None, scale: int, handling: DecimalHandling, money: bool = False) -> CellDecoder:
     def decode(value: object) -> str:
         if isinstance(value, dict):  # io.debezium.data.VariableScaleDecimal
-            return _unscaled(value["value"], int(value["scale"]))
+            return _decimal(_unscaled(value["value"]), int(value["scale"]))
         if not isinstance(value, str) or isinstance(value, forms.ExactNumber):
             return _decode_integer(value)
         if money and "$" in value:
             return forms.number_text(value.replace("$", "").replace(",", ""))
-        if scale is None or handling == "string":
+        if precision is None or handling == "string":
             return _decimal_string(value)
         if handling == "precise":
-            return _unscaled(value, scale)
-        plain, packed = _DECIMAL.fullmatch(value) is not None, _is_base64(value)
-        if plain and packed and scale == 0:
+            return _decimal(_unscaled(value), scale)
+        plain = _DECIMAL.fullmatch(value) is not None
+        packed = _is_base64(value) and abs(_unscaled(value)) < 10**precision
+        if plain and packed and scale <= 0:
             raise ValueError(
                 "it may be a number or Debezium's base64 of one; tell which by the setting decimal_handling, "
                 "precise or string"
             )
-        return _unscaled(value, scale) if packed else _decimal_string(value)
+        return _decimal(_unscaled(value), scale) if packed else _decimal_string(value)
 
     return decode
 
@@ -229,9 +198,12 @@ def _is_base64(value: str) -> bool:
         return False
 
 
-def _unscaled(value: str, scale: int) -> str:
-    number = int.from_bytes(base64.b64decode(value, validate=True), "big", signed=True)
-    return forms.plain_decimal(f"{forms.scalar_text(number)}e{-scale}")
+def _unscaled(value: str) -> int:
+    return int.from_bytes(base64.b64decode(value, validate=True), "big", signed=True)
+
+
+def _decimal(unscaled: int, scale: int) -> str:
+    return forms.plain_decimal(f"{forms.scalar_text(unscaled)}e{-scale}")
 
 
 def _decode_boolean(value: object) -> str:
@@ -299,143 +271,6 @@ def _decode_inet(value: object) -> str:
     return text.removesuffix("/128") if ":" in text else text.removesuffix("/32")
 
 
-# Dates and times
-
-
-def _decode_date(value: object) -> str:
-    if type(value) is int:
-        return _DATE_INFINITIES.get(value) or forms.days_text(value)
-    text = str(value)
-    if text.lower() in _INFINITIES:
-        return _INFINITIES[text.lower()]
-    match = _DATE_TEXT.fullmatch(text)
-    if match is None:
-        raise ValueError("it is no date of ISO 8601")
-    return forms.days_text(_days(match))
-
-
-def _days(match: re.Match[str]) -> int:
-    year, month, day = int(match["year"]), int(match["month"]), int(match["day"])
-    if match["bc"]:
-        year = 1 - year
-    days = forms.days_from_civil(year, month, day)
-    if forms.civil_from_days(days) != (year, month, day):
-        raise ValueError("there is no such day")
-    return days
-
-
-def _clock(match: re.Match[str]) -> int:
-    hour, minute, second = int(match["hour"]), int(match["minute"]), int(match["second"] or 0)
-    nanoseconds = ((hour * 60 + minute) * 60 + second) * 1_000_000_000 + int((match["fraction"] or "0").ljust(9, "0"))
-    if minute > 59 or second > 60 or nanoseconds > forms.NANOSECONDS_PER_DAY:
-        raise ValueError("there is no such time of day")
-    return nanoseconds
-
-
-def _offset(match: re.Match[str]) -> int:
-    if match["zone"] in ("Z", "z"):
-        return 0
-    seconds = (int(match["zh"]) * 60 + int(match["zm"] or 0)) * 60 + int(match["zs"] or 0)
-    return (-seconds if match["sign"] == "-" else seconds) * 1_000_000_000
-
-
-def _timestamp(unit: int, zoned: bool, infinite: bool = True) -> CellDecoder:
-    def decode(value: object) -> str:
-        if type(value) is int:
-            sentinel = _INFINITIES.get(value) if infinite else None
-            return sentinel or text_of(value * unit)
-        text = str(value)
-        if text.lower() in _INFINITIES:
-            return _INFINITIES[text.lower()]
-        match = _TIMESTAMP_TEXT.fullmatch(text)
-        if match is None:
-            raise ValueError("it is no timestamp of ISO 8601")
-        moment = _days(match) * forms.NANOSECONDS_PER_DAY + _clock(match)
-        if zoned:
-            if not match["zone"]:
-                raise ValueError("its time zone is missing")
-            return text_of(moment - _offset(match))
-        if match["zone"] not in (None, "Z", "z"):  # time.precision.mode=isostring writes Z behind these, too
-            raise ValueError("it has a time zone and its column has none")
-        return text_of(moment)
-
-    def text_of(nanoseconds: int) -> str:
-        year = forms.civil_from_days(nanoseconds // forms.NANOSECONDS_PER_DAY)[0] if infinite else 0
-        if year > _LAST_YEAR:
-            return "infinity"
-        return "-infinity" if year < _FIRST_YEAR else forms.timestamp_text(nanoseconds, zoned)
-
-    return decode
-
-
-def _time(unit: int, zoned: bool) -> CellDecoder:
-    def decode(value: object) -> str:
-        if type(value) is int:
-            moment, offset = value * unit, 0
-            if not 0 <= moment <= forms.NANOSECONDS_PER_DAY:
-                raise ValueError("there is no such time of day")
-        else:
-            match = _TIME_TEXT.fullmatch(str(value))
-            if match is None:
-                raise ValueError("it is no time of ISO 8601")
-            if zoned and not match["zone"]:
-                raise ValueError("its time zone is missing")
-            if not zoned and match["zone"] not in (None, "Z", "z"):
-                raise ValueError("it has a time zone and its column has none")
-            moment, offset = _clock(match), _offset(match) if zoned else 0
-        if not zoned:
-            return forms.clock_text(moment)
-        return forms.clock_text((moment - offset) % forms.NANOSECONDS_PER_DAY) + "Z"
-
-    return decode
-
-
-def _interval(unit: int) -> CellDecoder:
-    def decode(value: object) -> str:
-        if type(value) is int:
-            return forms.duration_text(value * unit)
-        text = str(value)
-        if text.lower() in _INFINITIES:
-            return _INFINITIES[text.lower()]
-        iso = _ISO_INTERVAL.fullmatch(text)
-        seconds = _iso_seconds(iso) if iso and text[-1] not in "PT" else _postgres_seconds(text)
-        return f"PT{forms.decimal_text(seconds)}S"
-
-    return decode
-
-
-def _iso_seconds(match: re.Match[str]) -> Decimal:
-    years, months, weeks, days, hours, minutes, seconds = (Decimal(part or 0) for part in match.groups()[1:])
-    total = (years * 12 + months) * forms.SECONDS_PER_MONTH + (weeks * 7 + days) * 86_400
-    total += hours * 3600 + minutes * 60 + seconds
-    return -total if match["minus"] else total
-
-
-def _postgres_seconds(text: str) -> Decimal:
-    total, place = Decimal(0), 0
-    weights = {"year": 12 * forms.SECONDS_PER_MONTH, "mon": forms.SECONDS_PER_MONTH, "day": 86_400}
-    while part := _INTERVAL_PART.match(text, place):
-        total, place = total + int(part[1]) * weights[part[2]], part.end()
-    if clock := _INTERVAL_CLOCK.match(text, place):
-        seconds = int(clock[2]) * 3600 + int(clock[3]) * 60 + Decimal(clock[4])
-        total, place = total - seconds if clock[1] == "-" else total + seconds, clock.end()
-    if not text.strip() or place != len(text):
-        raise ValueError("it is no interval of ISO 8601 or of Postgres")
-    return total
-
-
-def _arrow_moment(name: str) -> CellDecoder:
-    unit = _UNIT[name.split("[")[1].rstrip("]").split(",")[0]]
-    if name.startswith("timestamp"):
-        return _timestamp(unit, zoned="tz=" in name, infinite=False)
-    if name.startswith("time"):
-        return _time(unit, zoned=False)
-    if name.startswith("duration"):
-        return _interval(unit)
-    day = forms.NANOSECONDS_PER_DAY // unit
-    return lambda value: _decode_date(value // day if isinstance(value, int) else value)
-
-
 # Documents and arrays
 
 
@@ -492,8 +327,8 @@ _SIMPLE: dict[str, CellDecoder] = {
     "halffloat": _decode_half,
     "boolean": _decode_boolean,
     "bool": _decode_boolean,
-    "date": _decode_date,
-    "date32[day]": _decode_date,
+    "date": moments.decode_date,
+    "date32[day]": moments.decode_date,
     "bit varying": _decode_varying_bits,
     "uuid": _decode_uuid,
     "inet": _decode_inet,
