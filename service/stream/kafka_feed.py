@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import socket
 import time
 from collections import deque
@@ -15,6 +16,7 @@ from kafka.structs import OffsetAndMetadata
 
 from service.core.errors import FeedError
 from service.core.model import RawRecord
+from service.stream.kafka_sockets import CLOSING
 
 SILENT_CHECK_SECONDS = 1.0
 BUSY_CHECK_SECONDS = 10.0
@@ -22,6 +24,8 @@ HINT_SECONDS = 1.0
 REQUEST_SECONDS = 10.0
 FETCH_BYTES = 16 * 1024 * 1024
 PARTITION_FETCH_BYTES = 4 * 1024 * 1024
+
+CLIENT_LOGGER = logging.getLogger("kafka")
 
 log = structlog.get_logger(__name__)
 
@@ -64,6 +68,7 @@ class KafkaFeed:
         self._missing_since: float | None = None
         self._hints: dict[tuple[str, int], int] = {}
         self._next_hint = 0.0
+        self._hint_fault = ""
 
     def start(self, positions: Mapping[tuple[str, int], int]) -> None:
         """Connect and stand where `positions` says.
@@ -159,11 +164,15 @@ class KafkaFeed:
         """Make both clients; a socket of our own asks first, because a client that fails leaves its thread behind."""
         deadline = time.monotonic() + self.start_timeout
         self._wait_for_a_server(deadline)
+        # While a broker is away kafka-python writes ten warnings a second; the feed says it once.
+        if CLIENT_LOGGER.level == logging.NOTSET:
+            CLIENT_LOGGER.setLevel(logging.CRITICAL)
         options = {
             "bootstrap_servers": self.servers,
             "bootstrap_timeout_ms": max(2000, int((deadline - time.monotonic()) * 1000)),
             "request_timeout_ms": int(REQUEST_SECONDS * 1000),
             "reconnect_backoff_max_ms": 500,
+            "proxy_url": CLOSING,
             "client_id": "subsetd",
         }
         try:
@@ -336,11 +345,12 @@ class KafkaFeed:
         offsets = {TopicPartition(*place): OffsetAndMetadata(offset, "", -1) for place, offset in self._hints.items()}
         try:
             results = self._admin.alter_group_offsets(self.group_id, offsets)
-            failed = {str(place): error.__name__ for place, error in results.items() if error.errno != 0}
-            if failed:
-                log.info("feed_hint_not_written", feed=self.name, group=self.group_id, errors=failed)
-            else:
-                self._hints.clear()
+            fault = ", ".join(sorted({error.__name__ for error in results.values() if error.errno != 0}))
         except KafkaError as error:
-            log.info("feed_hint_not_written", feed=self.name, group=self.group_id, error=repr(error))
+            fault = repr(error)
+        if not fault:
+            self._hints.clear()
+        elif fault != self._hint_fault:
+            log.info("feed_hint_not_written", feed=self.name, group=self.group_id, error=fault)
+        self._hint_fault = fault
         self._next_hint = time.monotonic() + HINT_SECONDS

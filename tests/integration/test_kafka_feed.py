@@ -1,0 +1,313 @@
+"""Hold the feed from Kafka to a real broker: positions, transactions, retention, and a broker that goes and comes."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
+from kafka.admin import NewTopic
+
+from service.core.errors import FeedError
+from service.core.model import RawRecord
+from service.stream.addresses import open_feed
+from service.stream.kafka_feed import KafkaFeed
+from service.stream.kafka_sockets import CLOSING
+
+BOUND_SECONDS = 60.0
+LARGE = 12_000_000
+
+Positions = dict[tuple[str, int], int]
+
+
+class Cluster:
+    """Make topics and records on the tests' broker."""
+
+    def __init__(self, servers: str) -> None:
+        self.servers = servers
+        options = {"bootstrap_servers": servers, "reconnect_backoff_max_ms": 500, "proxy_url": CLOSING}
+        self.admin = KafkaAdminClient(bootstrap_timeout_ms=30_000, **options)
+        self.producer = KafkaProducer(max_request_size=LARGE, **options)
+
+    def topic(self, partitions: int = 1, name: str | None = None, **settings: str) -> str:
+        name = name or f"feed-{uuid4().hex}"
+        self.admin.create_topics([NewTopic(name, partitions, 1, topic_configs=settings)])
+        self.admin.wait_for_topics([name], timeout_ms=30_000)
+        return name
+
+    def send(self, topic: str, values: Sequence[bytes | None], partition: int = 0) -> None:
+        sent = [self.producer.send(topic, value, partition=partition, key=b"k") for value in values]
+        self.producer.flush(timeout=BOUND_SECONDS)
+        for future in sent:
+            future.get(timeout=BOUND_SECONDS)
+
+    def close(self) -> None:
+        self.producer.close(timeout=5)
+        self.admin.close()
+
+
+@pytest.fixture
+def cluster(broker: Any) -> Iterator[Cluster]:
+    made = Cluster(broker.bootstrap_servers)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def follow(cluster: Cluster) -> Iterator[Callable[..., KafkaFeed]]:
+    """Start feeds of topics at positions; close them in the end."""
+    feeds: list[KafkaFeed] = []
+
+    def start(*topics: str, at: Positions | None = None, query: str = "", group_id: str | None = None) -> KafkaFeed:
+        feed = open_feed(f"kafka://{cluster.servers}/{','.join(topics)}{query}", group_id=group_id)
+        assert isinstance(feed, KafkaFeed)
+        feeds.append(feed)
+        feed.start(at or {})
+        return feed
+
+    yield start
+    for feed in feeds:
+        feed.close()
+
+
+def poll_until(feed: KafkaFeed, done: Callable[[list[RawRecord]], bool]) -> list[RawRecord]:
+    """Poll until `done` says so of all records together; fail after a bound."""
+    records: list[RawRecord] = []
+    deadline = time.monotonic() + BOUND_SECONDS
+    while not done(records):
+        assert time.monotonic() < deadline, f"{len(records)} records, positions {feed.positions()}"
+        records.extend(feed.poll(1000, 1_000_000, 0.2))
+    return records
+
+
+def to_the_end(feed: KafkaFeed) -> list[RawRecord]:
+    return poll_until(feed, lambda _: feed.at_end())
+
+
+def values(records: Sequence[RawRecord]) -> list[bytes | None]:
+    return [record.value for record in records]
+
+
+def numbered(count: int, start: int = 0) -> list[bytes | None]:
+    return [b"%d" % number for number in range(start, start + count)]
+
+
+# Following
+
+
+def test_all_partitions_are_read_from_their_beginning(cluster: Cluster, follow: Callable[..., KafkaFeed]) -> None:
+    topic, other = cluster.topic(2), cluster.topic()
+    cluster.send(topic, numbered(50))
+    cluster.send(topic, numbered(30, 50), partition=1)
+    cluster.send(other, [b"x", None])
+    feed = follow(topic, other)
+    assert (feed.name, feed.at_end(), feed.lag()) == (f"kafka://{cluster.servers}", False, 82)
+    records = to_the_end(feed)
+    assert values([r for r in records if (r.topic, r.partition) == (topic, 0)]) == numbered(50)
+    assert values([r for r in records if (r.topic, r.partition) == (topic, 1)]) == numbered(30, 50)
+    last = records[[r.topic for r in records].index(other) + 1]
+    assert (last.value, last.key, last.offset) == (None, b"k", 1)
+    assert last.timestamp_ms > 1_600_000_000_000
+    assert feed.positions() == {(topic, 0): 50, (topic, 1): 30, (other, 0): 2}
+    assert feed.lag() == 0
+
+
+def test_stored_positions_are_gone_on_from_and_the_groups_are_not(
+    cluster: Cluster, follow: Callable[..., KafkaFeed]
+) -> None:
+    topic = cluster.topic()
+    cluster.send(topic, numbered(10))
+    first = follow(topic, group_id="hinted")
+    to_the_end(first)
+    first.committed({(topic, 0): 10})
+    assert values(to_the_end(follow(topic, at={(topic, 0): 4}, group_id="hinted"))) == numbered(6, 4)
+
+
+def test_an_empty_topic_is_at_its_end(cluster: Cluster, follow: Callable[..., KafkaFeed]) -> None:
+    topic = cluster.topic()
+    feed = follow(topic)
+    assert feed.at_end()
+    assert feed.positions() == {(topic, 0): 0}
+
+
+def test_what_comes_later_is_followed_but_not_needed_for_the_end(
+    cluster: Cluster, follow: Callable[..., KafkaFeed]
+) -> None:
+    topic = cluster.topic()
+    cluster.send(topic, [b"before"])
+    feed = follow(topic)
+    cluster.send(topic, [b"after"])
+    assert values(poll_until(feed, lambda records: len(records) == 2)) == [b"before", b"after"]
+    assert feed.at_end()
+
+
+@pytest.mark.parametrize(("most_records", "most_bytes"), [(7, 1_000_000), (1000, 25)])
+def test_after_every_poll_a_new_feed_goes_on_without_loss_or_repetition(
+    cluster: Cluster, follow: Callable[..., KafkaFeed], most_records: int, most_bytes: int
+) -> None:
+    topic = cluster.topic(2)
+    cluster.send(topic, numbered(20))
+    cluster.send(topic, numbered(20, 20), partition=1)
+    got: list[RawRecord] = []
+    positions: Positions = {}
+    deadline = time.monotonic() + BOUND_SECONDS
+    while len(got) < 40:
+        assert time.monotonic() < deadline
+        feed = follow(topic, at=positions)
+        records = feed.poll(most_records, most_bytes, 5.0)
+        assert len(records) <= most_records
+        assert sum(len(r.value or b"") for r in records[:-1]) < most_bytes
+        got.extend(records)
+        positions = feed.positions()
+        feed.close()
+    assert sorted(values(got), key=lambda value: int(value or b"-1")) == numbered(40)
+
+
+def test_only_what_a_transaction_committed_is_read_and_its_markers_are_passed(
+    cluster: Cluster, follow: Callable[..., KafkaFeed]
+) -> None:
+    topic = cluster.topic()
+    producer = KafkaProducer(bootstrap_servers=cluster.servers, transactional_id=f"t-{uuid4().hex}")
+    try:
+        producer.init_transactions()
+        for value, ends in ((b"kept", producer.commit_transaction), (b"dropped", producer.abort_transaction)):
+            producer.begin_transaction()
+            producer.send(topic, value)
+            producer.flush(timeout=BOUND_SECONDS)
+            ends()
+    finally:
+        producer.close(timeout=5)
+    feed = follow(topic)
+    assert values(to_the_end(feed)) == [b"kept"]
+    assert feed.positions() == {(topic, 0): 4}, "two records and two markers"
+    assert feed.lag() == 0
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_compressed_batches_are_read(cluster: Cluster, follow: Callable[..., KafkaFeed], codec: str) -> None:
+    topic = cluster.topic()
+    producer = KafkaProducer(bootstrap_servers=cluster.servers, compression_type=codec, linger_ms=50)
+    for value in numbered(100):
+        producer.send(topic, value)
+    producer.close(timeout=BOUND_SECONDS)
+    assert values(to_the_end(follow(topic))) == numbered(100)
+
+
+def test_a_record_of_ten_megabytes_is_read(cluster: Cluster, follow: Callable[..., KafkaFeed]) -> None:
+    topic = cluster.topic(**{"max.message.bytes": str(LARGE)})
+    cluster.send(topic, [b"small", b"x" * 10_000_000, b"last"])
+    assert [len(value or b"") for value in values(to_the_end(follow(topic)))] == [5, 10_000_000, 4]
+
+
+def test_partitions_and_topics_that_appear_are_picked_up(cluster: Cluster, follow: Callable[..., KafkaFeed]) -> None:
+    prefix = f"shop-{uuid4().hex}."
+    topic = cluster.topic(name=prefix + "a")
+    feed = follow(query=f"?prefix={prefix}")
+    cluster.admin.create_partitions({topic: 2})
+    other = cluster.topic(name=prefix + "b")
+    poll_until(feed, lambda _: len(feed.positions()) == 3)
+    cluster.send(topic, [b"first"], partition=0)
+    cluster.send(topic, [b"second"], partition=1)
+    cluster.send(other, [b"third"])
+    assert set(values(poll_until(feed, lambda records: len(records) == 3))) == {b"first", b"second", b"third"}
+
+
+# Hints for lag tools
+
+
+def test_the_group_shows_what_the_state_committed(cluster: Cluster, follow: Callable[..., KafkaFeed]) -> None:
+    topic, group = cluster.topic(), f"group-{uuid4().hex}"
+    cluster.send(topic, numbered(5))
+    feed = follow(topic, group_id=group)
+    to_the_end(feed)
+    feed.committed({(topic, 0): 3})
+    # The coordinator of a new group may not be there yet: the hint waits for an idle poll.
+    poll_until(feed, lambda _: not feed._hints)
+    feed.committed({(topic, 0): 5})
+    feed.close()
+    offsets = cluster.admin.list_group_offsets([group])[group]
+    assert offsets[TopicPartition(topic, 0)].offset == 5
+
+
+# What a feed refuses
+
+
+def test_a_missing_topic_is_named(cluster: Cluster, follow: Callable[..., KafkaFeed]) -> None:
+    topic = cluster.topic()
+    with pytest.raises(FeedError, match=rf"has no topic '{topic}x'; there are: .*{topic}"):
+        follow(topic, topic + "x")
+    with pytest.raises(FeedError, match=r"no topic begins with 'nothing-'"):
+        follow(query="?prefix=nothing-")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def test_a_broker_that_is_not_there_is_named_after_a_bounded_wait() -> None:
+    port = free_port()
+    feed = open_feed(f"kafka://127.0.0.1:{port}/x", start_timeout=0.3)
+    with pytest.raises(FeedError, match=rf"no Kafka broker within 0.3 s \(127.0.0.1:{port}: Connection refused\)"):
+        feed.start({})
+
+
+def test_a_position_that_retention_removed_is_refused_with_both_offsets(
+    cluster: Cluster, follow: Callable[..., KafkaFeed]
+) -> None:
+    topic = cluster.topic()
+    cluster.send(topic, numbered(10))
+    cluster.admin.delete_records({TopicPartition(topic, 0): 6})
+    assert values(to_the_end(follow(topic))) == numbered(4, 6), "without a position, reading begins at what is there"
+    with pytest.raises(FeedError, match=r"stands at offset 2, but the broker's log now begins at 6.*--replace"):
+        follow(topic, at={(topic, 0): 2})
+
+
+def test_a_position_beyond_the_end_is_refused_with_both_offsets(
+    cluster: Cluster, follow: Callable[..., KafkaFeed]
+) -> None:
+    topic = cluster.topic()
+    cluster.send(topic, numbered(3))
+    with pytest.raises(FeedError, match=r"stands at offset 4, but the broker's log ends at 3.*--replace"):
+        follow(topic, at={(topic, 0): 4})
+
+
+def test_records_removed_before_they_are_read_stop_the_feed(cluster: Cluster, follow: Callable[..., KafkaFeed]) -> None:
+    topic = cluster.topic()
+    feed = follow(topic)
+    cluster.send(topic, numbered(10))
+    cluster.admin.delete_records({TopicPartition(topic, 0): 10})
+    with pytest.raises(FeedError, match=r"stands at offset 0, but the broker's log now begins at 10"):
+        poll_until(feed, lambda _: False)
+
+
+# A broker that goes and comes
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_a_broker_that_goes_and_comes_loses_nothing(
+    broker: Any, cluster: Cluster, follow: Callable[..., KafkaFeed], end: str
+) -> None:
+    topic = cluster.topic()
+    cluster.send(topic, numbered(10))
+    feed = follow(topic, group_id="hinted")
+    records = to_the_end(feed)
+    getattr(broker, end)()
+    try:
+        records += poll_until(feed, lambda _: feed.disconnected)
+        assert feed.poll(1000, 1_000_000, 0.1) == []
+        feed.committed(feed.positions())
+        assert feed.positions() == {(topic, 0): 10}
+    finally:
+        broker.start()
+    records += poll_until(feed, lambda _: not feed.disconnected)
+    cluster.send(topic, numbered(10, 10))
+    records += poll_until(feed, lambda more: len(more) == 10)
+    assert values(records) == numbered(20)
+    assert not feed.disconnected
