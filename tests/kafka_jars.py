@@ -1,0 +1,92 @@
+"""Own the jars of the tests' broker: fetched once by PySpark's Ivy, checked against the manifest, kept in a cache.
+
+`python -m tests.kafka_jars` fetches them and prints their folder.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import shutil
+import subprocess
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+from spark_jobs.java_runtime import cache_folder, find_java
+
+MANIFEST = Path(__file__).parent / "kafka_jars.json"
+KAFKA = "4.3.1"
+LOG4J_BINDING = "2.25.4"
+
+IVY = f"""<ivy-module version="2.0">
+  <info organisation="subsetd" module="tests"/>
+  <configurations><conf name="kafka"/></configurations>
+  <dependencies>
+    <dependency org="org.apache.kafka" name="kafka_2.13" rev="{KAFKA}" conf="kafka->default"/>
+    <dependency org="org.apache.logging.log4j" name="log4j-slf4j-impl" rev="{LOG4J_BINDING}" conf="kafka->default"/>
+  </dependencies>
+</ivy-module>
+"""
+
+
+def fetch_jars(cache: Path | None = None, manifest: Path = MANIFEST) -> Path:
+    """Give the folder of the broker's jars; fetch them into `cache` first when they are not there.
+
+    Every jar is compared with the manifest's size and SHA-256, each time. What differs is never used: the folder
+    is fetched anew, and when that differs too, RuntimeError names the file. An Ivy settings file `ivysettings.xml`
+    in `cache` is used when it is there: a mirror goes into it.
+    """
+    cache = cache_folder() if cache is None else cache
+    cache.mkdir(parents=True, exist_ok=True)
+    folder = cache / f"kafka-{KAFKA}"
+    wanted = json.loads(manifest.read_text())
+    with (cache / "kafka.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if folder.is_dir() and difference(folder, wanted) is None:
+            return folder
+        with tempfile.TemporaryDirectory(dir=cache) as work:
+            fetched = _retrieve(Path(work), cache / "ivysettings.xml")
+            found = difference(fetched, wanted)
+            if found is not None:
+                raise RuntimeError(f"{found}: it was fetched, but is not what {manifest.name} names; nothing was kept")
+            shutil.rmtree(folder, ignore_errors=True)
+            fetched.rename(folder)
+    return folder
+
+
+def difference(folder: Path, wanted: list[dict[str, str | int]]) -> str | None:
+    """Name the first file of `folder` that is missing, too many, or not as wanted."""
+    present = {path.name: path for path in folder.iterdir()}
+    for jar in wanted:
+        path = present.pop(str(jar["name"]), None)
+        if path is None:
+            return f"{jar['name']} is missing"
+        if path.stat().st_size != jar["size"] or hashlib.sha256(path.read_bytes()).hexdigest() != jar["sha256"]:
+            return f"{jar['name']} differs in size or SHA-256"
+    return f"{min(present)} is not wanted" if present else None
+
+
+def _retrieve(work: Path, settings: Path) -> Path:
+    pyspark = find_spec("pyspark")
+    assert pyspark is not None
+    assert pyspark.origin is not None
+    (ivy,) = Path(pyspark.origin).parent.glob("jars/ivy-*.jar")
+    (work / "ivy.xml").write_text(IVY)
+    (work / "jars").mkdir()
+    command = [str(find_java().java), f"-Divy.default.ivy.user.dir={work / 'ivy'}", "-jar", str(ivy)]
+    command += ["-settings", str(settings)] if settings.exists() else []
+    command += ["-ivy", str(work / "ivy.xml"), "-confs", "kafka", "-types", "jar", "bundle", "-warn"]
+    command += ["-retrieve", f"{work}/jars/[artifact]-[revision](-[classifier]).[ext]"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=900)
+    if done.returncode != 0:
+        raise RuntimeError(
+            f"the jars of Kafka {KAFKA}, which the tests' broker needs, could not be fetched: is there a network?\n"
+            + "\n".join(done.stdout.splitlines()[-15:])
+        )
+    return work / "jars"
+
+
+if __name__ == "__main__":
+    print(fetch_jars())
