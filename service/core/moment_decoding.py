@@ -27,31 +27,17 @@ _ISO_INTERVAL = re.compile(
 _INTERVAL_PART = re.compile(r"\s*([+-]?[0-9]+)\s*(year|mon|day)s?")
 _INTERVAL_CLOCK = re.compile(r"\s*([+-]?)([0-9]+):([0-9]{2}):([0-9]{2}(?:\.[0-9]{1,6})?)")
 
-_FIRST_YEAR, _LAST_YEAR = -4713, 294_276  # Postgres' range of timestamps: what lies beyond stands for an infinity
-_INFINITIES = {
-    "infinity": "infinity",
-    "+infinity": "infinity",
-    "-infinity": "-infinity",
-    # What Debezium's integers say of them: the JDBC driver's sentinels as µs, and Postgres' own.
-    9_223_372_036_825_200_000: "infinity",
-    -9_223_372_036_832_400_000: "-infinity",
-    2**63 - 1: "infinity",
-    -(2**63): "-infinity",
-}
-_DATE_INFINITIES = {
-    2**31 - 1: "infinity",
-    2**31 - 1 + 10_957: "infinity",
-    10_956 - 2**31: "infinity",
-    10_957 - 2**31: "-infinity",
-    -(2**31): "-infinity",
-}
+_INFINITIES = {"infinity": "infinity", "+infinity": "infinity", "-infinity": "-infinity"}
+# What stands for an infinity in Debezium's zoneless timestamps and dates: the JDBC driver's and Postgres' sentinels.
+_INFINITE_MOMENTS = {9_223_372_036_825_200_000_000: "infinity", -9_223_372_036_832_400_000_000: "-infinity"}
+_INFINITE_DAYS = {10_956 - 2**31: "infinity", 10_957 - 2**31: "-infinity"}
 UNIT = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 
 
 def decode_date(value: object) -> str:
     """Read a date: days from 1970-01-01, or a text."""
     if type(value) is int:
-        return _DATE_INFINITIES.get(value) or forms.days_text(value)
+        return _INFINITE_DAYS.get(value) or forms.days_text(value)
     text = str(value)
     if text.lower() in _INFINITIES:
         return _INFINITIES[text.lower()]
@@ -86,16 +72,12 @@ def _offset(match: re.Match[str]) -> int:
     return (-seconds if match["sign"] == "-" else seconds) * 1_000_000_000
 
 
-def timestamp(unit: int, zoned: bool, infinite: bool = True) -> MomentDecoder:
-    """Read timestamps: integers in units of `unit` nanoseconds, or texts, which need a zone exactly when `zoned`.
-
-    `infinite` takes what lies beyond Postgres' years, and the integers that stand for it, as an infinity.
-    """
+def timestamp(unit: int, zoned: bool) -> MomentDecoder:
+    """Read timestamps: integers in units of `unit` nanoseconds, or texts, which need a zone exactly when `zoned`."""
 
     def decode(value: object) -> str:
         if type(value) is int:
-            sentinel = _INFINITIES.get(value) if infinite else None
-            return sentinel or text_of(value * unit)
+            return text_of(value * unit)
         text = str(value)
         if text.lower() in _INFINITIES:
             return _INFINITIES[text.lower()]
@@ -112,10 +94,7 @@ def timestamp(unit: int, zoned: bool, infinite: bool = True) -> MomentDecoder:
         return text_of(moment)
 
     def text_of(nanoseconds: int) -> str:
-        year = forms.civil_from_days(nanoseconds // forms.NANOSECONDS_PER_DAY)[0] if infinite else 0
-        if year > _LAST_YEAR:
-            return "infinity"
-        return "-infinity" if year < _FIRST_YEAR else forms.timestamp_text(nanoseconds, zoned)
+        return _INFINITE_MOMENTS.get(nanoseconds) or forms.timestamp_text(nanoseconds, zoned)
 
     return decode
 
@@ -184,7 +163,7 @@ def arrow_moment(name: str) -> MomentDecoder:
     """Choose the decoder of an Arrow type with a unit: timestamp[us], time64[ns], duration[ms], date64[ms], ..."""
     unit = UNIT[name.split("[")[1].rstrip("]").split(",")[0]]
     if name.startswith("timestamp"):
-        return timestamp(unit, zoned="tz=" in name, infinite=False)
+        return timestamp(unit, zoned="tz=" in name)
     if name.startswith("time"):
         return clock(unit, zoned=False)
     if name.startswith("duration"):
