@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -17,6 +16,7 @@ from service.core.model import RawRecord
 from service.stream.addresses import open_feed
 from service.stream.kafka_feed import KafkaFeed
 from service.stream.kafka_sockets import CLOSING
+from tests.broker import KafkaBroker
 
 BOUND_SECONDS = 60.0
 LARGE = 12_000_000
@@ -51,7 +51,7 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(broker: Any) -> Iterator[Cluster]:
+def cluster(broker: KafkaBroker) -> Iterator[Cluster]:
     made = Cluster(broker.bootstrap_servers)
     yield made
     made.close()
@@ -292,7 +292,7 @@ def test_records_removed_before_they_are_read_stop_the_feed(cluster: Cluster, fo
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_a_broker_that_goes_and_comes_loses_nothing(
-    broker: Any, cluster: Cluster, follow: Callable[..., KafkaFeed], end: str
+    broker: KafkaBroker, cluster: Cluster, follow: Callable[..., KafkaFeed], end: str
 ) -> None:
     topic = cluster.topic()
     cluster.send(topic, numbered(10))
