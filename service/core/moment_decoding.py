@@ -37,14 +37,16 @@ UNIT = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 def decode_date(value: object) -> str:
     """Read a date: days from 1970-01-01, or a text."""
     if type(value) is int:
-        return _INFINITE_DAYS.get(value) or forms.days_text(value)
-    text = str(value)
-    if text.lower() in _INFINITIES:
-        return _INFINITIES[text.lower()]
-    match = _DATE_TEXT.fullmatch(text)
-    if match is None:
-        raise ValueError("it is no date of ISO 8601")
-    return forms.days_text(_days(match))
+        days = value
+    else:
+        text = str(value)
+        if text.lower() in _INFINITIES:
+            return _INFINITIES[text.lower()]
+        match = _DATE_TEXT.fullmatch(text)
+        if match is None:
+            raise ValueError("it is no date of ISO 8601")
+        days = _days(match)
+    return _INFINITE_DAYS.get(days) or forms.days_text(days)
 
 
 def _days(match: re.Match[str]) -> int:

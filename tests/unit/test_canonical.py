@@ -253,6 +253,7 @@ def test_real_events_of_both_modes_give_the_same_texts() -> None:
         ("date", "0044-03-15 BC", "-0043-03-15"),
         ("date", -2147472691, "-infinity"),
         ("date", -2147472692, "infinity"),
+        ("date", "-5877611-06-22Z", "-infinity"),
         ("timestamp(3) without time zone", 1500, "1970-01-01T00:00:01.500000"),
         ("timestamp without time zone", 1500, "1970-01-01T00:00:00.001500"),
         ("timestamp without time zone", 9223372036825200000, "infinity"),
