@@ -7,7 +7,9 @@ import time
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from statistics import quantiles
+from tempfile import TemporaryDirectory
 
 import httpx
 
@@ -36,16 +38,15 @@ def run(context: Context) -> list[Result]:
     by_kind = tpch.lineitem_changes(folder, -(-count // 3), context)
     in_turn = [change for three in zip(*by_kind.values(), strict=True) for change in three][:count]
     records = [envelope(change, tpch.NAME, columns, number) for number, change in enumerate(in_turn, 1)]
-    with server(context) as postgres, _broker(context) as address:
-        _create_topic(address)
-        with (
-            postgres.clone(tpch_state(context, postgres), "freshness") as url,
-            serving(
-                ["run", "--feed", f"kafka://{address}/{TOPIC}"], environment(url), context.logs / "freshness.log"
-            ) as client,
-            _watching(client, count) as seen,
-        ):
-            appended = _offer(address, records)
+    log = context.logs / "freshness.log"
+    with (
+        server(context) as postgres,
+        _broker() as address,
+        postgres.clone(tpch_state(context, postgres), "freshness") as url,
+        serving(["run", "--feed", f"kafka://{address}/{TOPIC}"], environment(url), log) as client,
+        _watching(client, count) as seen,
+    ):
+        appended = _offer(address, records)
     delays = delays_of(appended, seen)[WARM_UP * RATE :]
     cuts = quantiles(delays, n=100)
     return [
@@ -112,25 +113,16 @@ def _offer(address: str, records: Sequence[bytes]) -> list[float]:
     return appended
 
 
-def _create_topic(address: str) -> None:
-    from kafka.admin import KafkaAdminClient, NewTopic
-
-    admin = KafkaAdminClient(bootstrap_servers=address, bootstrap_timeout_ms=10_000)
-    try:
-        configs = {"message.timestamp.type": "LogAppendTime"}
-        admin.create_topics([NewTopic(TOPIC, num_partitions=1, replication_factor=1, topic_configs=configs)])
-    finally:
-        admin.close()
-
-
 @contextmanager
-def _broker(context: Context) -> Iterator[str]:
-    """Run a real broker for a block and give its address: the one that the tests use."""
-    from tests.broker import Broker
+def _broker() -> Iterator[str]:
+    """Run the tests' broker, a real one, with the row's topic, for a block; give its address."""
+    from tests.broker import KafkaBroker
 
-    broker = Broker(context.work / "kafka")
-    broker.start()
-    try:
-        yield broker.bootstrap_servers
-    finally:
-        broker.stop()
+    with TemporaryDirectory(prefix="subsetd-broker-") as folder:
+        broker = KafkaBroker(Path(folder))
+        broker.start()
+        try:
+            broker.create_topic(name=TOPIC, message_timestamp_type="LogAppendTime")
+            yield broker.bootstrap_servers
+        finally:
+            broker.stop()

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import io
+import json
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from copy import deepcopy
+from hashlib import sha256
+from pathlib import Path
 from random import Random
 
 import psycopg2
 import pytest
 from psycopg2.extensions import connection as Connection
+from rich.console import Console
 
 from benchmarks import state_comparison
 from benchmarks.bare_merge import apply_bare, read_records, record_batches, value_key
+from benchmarks.context import Context
+from benchmarks.evaluate import Evaluation
 from benchmarks.feeds import Change, batches, cell_deltas, net
 from benchmarks.paper_postgres import SqlGenRecs, apply_change, count_accesses, tuple_by_tuple_rates
-from benchmarks.table_changes import Tables, change_randomly
+from benchmarks.state import Server
+from benchmarks.table_changes import Tables, change_randomly, read_tables
+from service.core.errors import SourceError
 from service.core.model import AttributeName
 from service.core.paper_algorithms import PaperClustering
 from service.store import migrate
+from service.store.embedded import EmbeddedPostgres
 from tests.hand_made_state import HandMadeState
 
 NAMES = [AttributeName("paper", "r", column) for column in "ABCD"]
@@ -153,3 +163,46 @@ def test_states_are_compared_by_names_not_ids_and_one_value_more_is_told(databas
     with closing(psycopg2.connect(empty_database_url)) as connection, connection, connection.cursor() as cursor:
         cursor.execute(RENUMBER)
     assert state_comparison.differences(state, state_comparison.read_state(empty_database_url)) == []
+
+
+def test_the_evaluation_tells_right_lists_of_inds_from_wrong_ones(postgres_server: EmbeddedPostgres, tmp_path: Path):
+    lines, stats = b"t.csv\t1\tt.csv\t0\n", {}
+    for name, count, digest in (("good", 1, sha256(lines)), ("bad", 1, sha256(b"other")), ("worse", 2, sha256(lines))):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "t.csv").write_text("x,y\na,a\nb,\n")
+        stats[name] = {"kind": "relational", "unary_inds": count, "ind_sha256": digest.hexdigest()}
+    (tmp_path / "stats.json").write_text(json.dumps(stats))
+
+    def bootstrap_by_hand(folder: Path, name: str, url: str) -> None:
+        tables = read_tables(folder)
+        columns = zip(tables.columns["t"], zip(*tables.rows["t"], strict=True), strict=True)
+        HandMadeState(url, {AttributeName(name, "t", column): list(cells) for column, cells in columns}).close()
+
+    printed = io.StringIO()
+    context = Context(Console(file=printed, soft_wrap=True), 1, tmp_path / "work")
+    evaluation = Evaluation(context, Server(postgres_server), bootstrap_by_hand)
+    outcomes = list(evaluation.run(tmp_path, set(stats)))
+    assert [outcome.faults for outcome in outcomes] == [
+        [],
+        ["bad: the number is right, the hash is not"],
+        ["worse: 1 INDs, not 2"],
+    ]
+    assert [line.split("  ")[-1] for line in printed.getvalue().splitlines()] == [
+        "ok",
+        "DIFFERS: bad: the number is right, the hash is not",
+        "DIFFERS: worse: 1 INDs, not 2",
+    ]
+
+
+def test_a_set_that_cannot_be_bootstrapped_costs_its_own_row_only(postgres_server: EmbeddedPostgres, tmp_path: Path):
+    stats = {name: {"kind": "relational", "unary_inds": 0, "ind_sha256": ""} for name in ("one", "two")}
+    for name in stats:
+        (tmp_path / name).mkdir()
+    (tmp_path / "stats.json").write_text(json.dumps(stats))
+
+    def refuse(folder: Path, name: str, url: str) -> None:
+        raise SourceError(f"{folder.name} is broken: mend it")
+
+    context = Context(Console(file=io.StringIO()), 1, tmp_path / "work")
+    outcomes = list(Evaluation(context, Server(postgres_server), refuse).run(tmp_path, set(stats)))
+    assert [outcome.faults for outcome in outcomes] == [["one is broken: mend it"], ["two is broken: mend it"]]
