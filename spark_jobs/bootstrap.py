@@ -7,8 +7,10 @@ Values never reach the driver: it learns clusters and counts. A job that dies le
 
 from __future__ import annotations
 
+import argparse
 import os
 import pickle
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -37,12 +39,13 @@ from service.store.generation import (
     publish,
     read_registry,
     read_served,
+    release_writer_lock,
     require_replaceable,
     take_writer_lock,
 )
 from service.store.migrate import require_current
-from spark_jobs.progress import Display, Quiet, watching
-from spark_jobs.session import map_in_arrow
+from spark_jobs.progress import Display, Quiet, make_display, watching
+from spark_jobs.session import map_in_arrow, session
 from spark_jobs.sources import Options, Source, SourceTable, Split, group_splits, open_source
 from spark_jobs.tasks import (
     PAYLOAD_SCHEMA,
@@ -84,7 +87,7 @@ def run_bootstrap(
 ) -> Summary:
     """Read a source and make it served, or only count its clusters (`clusters_only`).
 
-    `spark` may be a function that gives the session: the plan is made while it starts. Raises SourceError for data
+    `spark` may be a function that starts the session: it is called when the source and the state are found good. Raises SourceError for data
     that cannot be read and StateError for a database that cannot be written; then the served state is as before.
     """
     with ExitStack() as stack:
@@ -109,14 +112,14 @@ class _Bootstrap:
             names = [AttributeName(t.schema, t.name, column) for t in tables for column, _ in t.columns]
             ids, dropped = self._prepare(names)
         with self._timed("start Spark"):
-            session = spark if isinstance(spark, SparkSession) else spark()
+            running = spark if isinstance(spark, SparkSession) else spark()
         with self._timed("split"):
-            splits = source.splits(self.options.task_bytes or TASK_BYTES, self._parallel(session))
+            splits = source.splits(self.options.task_bytes or TASK_BYTES, self._parallel(running))
             if not splits:
                 raise SourceError(f"{self.options.source}: there is no table to read.")
             self.crash.reach("planning")
         bits = self._bits(splits)
-        results = self._count(session, source, tables, splits, ids, dropped, bits)
+        results = self._count(running, source, tables, splits, ids, dropped, bits)
         with self._timed("commit"):
             self._finish(source, tables, names, ids, bits, results)
         self.summary.seconds["total"] = time.monotonic() - start
@@ -137,6 +140,7 @@ class _Bootstrap:
         require_current(url)
         self.connection = self.stack.enter_context(connect(url, DRIVER_NAME))
         take_writer_lock(self.connection)
+        self.stack.callback(release_writer_lock, self.connection)
         require_replaceable(self.connection, self.options.name, self.options.replace)
         clear_remains(self.connection)
         self.served = read_served(self.connection)
@@ -149,7 +153,7 @@ class _Bootstrap:
         wanted = self.options.partitions or max(
             sum(split.size for split in splits) / PARTITION_BYTES, self.served.record_count / PARTITION_RECORDS
         )
-        return min(max(int(np.ceil(np.log2(max(wanted, 1)))), 0), MOST_BITS)
+        return min(max(round(float(np.log2(max(wanted, 1)))), 0), MOST_BITS)
 
     def _count(
         self,
@@ -169,7 +173,10 @@ class _Bootstrap:
         rows = spark.sparkContext.accumulator(0)
         ends = np.cumsum([len(table.columns) for table in tables])
         by_table = [list(ids[end - len(table.columns) : end]) for end, table in zip(ends, tables, strict=True)]
-        count = CountTask(source.reader(), tasks, by_table, self.options.null_tokens, bits, rows, self.crash)
+        count = CountTask(
+            source.reader(), source.kind == "postgres", tasks, tables, by_table, self.options.null_tokens, bits, rows,
+            self.crash,
+        )  # fmt: skip
         uncounted = np.zeros(max(ids, default=-1) + 1, np.bool_)
         if self.served.record_count:
             uncounted = np.zeros(max(max(ids, default=-1), self._last_id()) + 1, np.bool_)
@@ -287,8 +294,117 @@ def _attributes(
             distinct, repeated, occurrences = (int(c) for c in counters[:, attribute_id])
             attributes.append(
                 NewAttribute(
-                    attribute_id, AttributeName(table.schema, table.name, column), ordinal, data_type, rows,
-                    rows - occurrences, distinct, None if insert_only else repeated,
+                    attribute_id,
+                    AttributeName(table.schema, table.name, column),
+                    ordinal,
+                    data_type,
+                    rows,
+                    rows - occurrences,
+                    distinct,
+                    None if insert_only else repeated,
                 )  # fmt: skip
             )
     return attributes
+
+
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    """Read the command line; options of a run are fields of `Options`, the others are `master` and `spark_log`."""
+    parser = argparse.ArgumentParser(
+        prog="python -m spark_jobs.bootstrap",
+        description="Read a source once, by one Spark job, and make its inclusion dependencies the served state.",
+    )
+    add = parser.add_argument
+    add("source", help="folder or file of CSV or Parquet (a path or URI that all executors reach), or postgresql://...")
+    add("--name", required=True, help="name of the source; of files, the schema's name as well")
+    add("--database-url", help="the state's database; - reads it from standard input, where no process list shows it")
+    add("--master", default="local[*]", help="Spark master (default: local[*])")
+    add("--driver-memory", default="2g", help="heap of the driver (default: 2g)")
+    add("--spark-log", default="off", choices=["off", "error", "warn", "info"], help="level of Spark's own log")
+    add("--replace", action="store_true", help="read a source anew that was bootstrapped before")
+    add("--insert-only", action="store_true", help="keep no frequencies; deletes will be refused")
+    add("--format", choices=["csv", "parquet"], help="what to read of a folder that holds both")
+    add("--null-token", action="append", default=[], help="a text that is NULL, compared after unquoting; repeatable")
+    add("--delimiter", help="of CSV (default: comma; tab when all files end in .tsv)")
+    add("--quote", default='"', help='of CSV (default: "; an empty text: nothing quotes)')
+    add("--encoding", default="utf-8", help="of CSV (default: utf-8)")
+    add("--no-header", action="store_true", help="CSV files have no header; columns become column_1, column_2, ...")
+    add("--exclude", action="append", default=[], metavar="TABLE", help="leave a table out; repeatable")
+    add("--partitions", type=int, help="key ranges, rounded to a power of 2 (default: by size)")
+    add("--task-bytes", type=int, help=f"source bytes of one task (default: {TASK_BYTES})")
+    add(
+        "--feed-position", nargs=4, action="append", default=[], metavar=("FEED", "TOPIC", "PARTITION", "OFFSET"),
+        help="where a feed goes on after this bootstrap; repeatable",
+    )  # fmt: skip
+    add("--clusters-only", action="store_true", help="count clusters and INDs, store nothing")
+    add("--fail-at", choices=["planning", "map", "reduce", "commit"], help=argparse.SUPPRESS)
+    parsed = parser.parse_args(arguments)
+    if parsed.database_url == "-":
+        parsed.database_url = sys.stdin.readline().strip()
+    if not parsed.clusters_only and not parsed.database_url:
+        parser.error("--database-url is needed, unless --clusters-only is given")
+    return parsed
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the job from the command line; an error is one message on standard error, and exit code 1."""
+    given = parse_arguments(sys.argv[1:] if arguments is None else arguments)
+    if given.database_url == "-":
+        # Other users of the machine see a command line, but not a pipe.
+        given.database_url = sys.stdin.readline().strip()
+    options = Options(
+        source=given.source,
+        name=given.name,
+        database_url=given.database_url,
+        format=given.format,
+        replace=given.replace,
+        insert_only=given.insert_only,
+        null_tokens=tuple(given.null_token),
+        delimiter=given.delimiter,
+        header=not given.no_header,
+        quote=given.quote,
+        encoding=given.encoding,
+        exclude=tuple(given.exclude),
+        partitions=given.partitions,
+        task_bytes=given.task_bytes,
+        clusters_only=given.clusters_only,
+        feed_positions=tuple((f, t, int(p), int(o)) for f, t, p, o in given.feed_position),
+        fail_at=given.fail_at,
+    )
+    started: list[SparkSession] = []
+
+    def start() -> SparkSession:
+        started.append(session(given.master, "subsetd bootstrap", given.driver_memory, given.spark_log))
+        return started[0]
+
+    display = make_display()
+    try:
+        summary = run_bootstrap(start, options, display)
+        display.close()
+    except SubsetdError as error:
+        display.close()
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        display.close()
+        print("stopped: nothing was changed", file=sys.stderr)
+        return 130
+    finally:
+        for spark in started:
+            spark.stop()
+    print(describe(summary))
+    return 0
+
+
+def describe(summary: Summary) -> str:
+    """Tell a summary in a few lines."""
+    stored = f"state version {summary.version}" if summary.version else "nothing stored (--clusters-only)"
+    stages = ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in summary.seconds.items() if stage != "total")
+    return (
+        f"{summary.tables:,} tables, {summary.attributes:,} attributes, {summary.rows:,} rows\n"
+        f"{summary.values:,} values in {summary.clusters:,} clusters: {summary.inds:,} inclusion dependencies\n"
+        f"{stored}; {summary.seconds['total']:.1f} s ({stages})"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -9,7 +9,6 @@ from __future__ import annotations
 import codecs
 import itertools
 import re
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
@@ -30,7 +29,17 @@ from spark_jobs.csv_text import (
     ragged_record,
     split_record,
 )
-from spark_jobs.sources import Fault, Options, ParallelMap, SourceTable, Split, find_file_system, kept, table_files
+from spark_jobs.sources import (
+    Fault,
+    Options,
+    ParallelMap,
+    SourceTable,
+    Split,
+    find_file_system,
+    kept,
+    table_files,
+    unique_names,
+)
 
 ENDINGS = (".csv", ".tsv", ".txt")
 BLOCK_BYTES = 4 << 20
@@ -68,7 +77,9 @@ class CsvFault(SourceError):
 class CsvReader:
     """Read ranges of CSV files as tables of texts; picklable."""
 
-    def __init__(self, location: str, dialect: Dialect, encoding: str, has_header: bool, columns: list[list[str]]) -> None:
+    def __init__(
+        self, location: str, dialect: Dialect, encoding: str, has_header: bool, columns: list[list[str]]
+    ) -> None:
         self.location = location
         self.dialect = dialect
         self.encoding = encoding
@@ -100,6 +111,9 @@ class CsvReader:
             return Fault(split.detail.path, 0, str(error))
         return None
 
+    def place(self, split: Split) -> str:
+        return str(split.detail.path)
+
     def header(self, path: str) -> tuple[list[str], int]:
         """Return the cells of the first record and where the data begins (0 when there is no header in the file).
 
@@ -121,7 +135,9 @@ class CsvReader:
         end = len(text) if end < 0 else end
         record = text[start:end].rstrip(b"\r\n")
         if not record:
-            self._fail(path, 0, "the file has no header: it is empty. Remove it, give it a header, or --exclude its table")
+            self._fail(
+                path, 0, "the file has no header: it is empty. Remove it, give it a header, or --exclude its table"
+            )
         if b"\0" in record:
             self._fail(path, start + record.index(0), "there is a NUL byte; is it CSV at all? Remove the byte")
         fault = broken_quote(np.frombuffer(record, np.uint8), self.dialect)
@@ -145,7 +161,9 @@ class CsvReader:
                     file.seek(start)
                 return file.read_buffer(length) if start or end is None or length > 1 << 20 else file.read(length)
         except OSError as error:
-            raise SourceError(f"{path}: the file cannot be read: {error}. Make it readable, or leave it out.") from error
+            raise SourceError(
+                f"{path}: the file cannot be read: {error}. Make it readable, or leave it out."
+            ) from error
 
     def _decoded(self, raw: bytes | pa.Buffer, path: str) -> bytes:
         try:
@@ -169,7 +187,9 @@ class CsvReader:
         while True:
             data = np.frombuffer(self._slice(part.path, first, part.end + look_ahead), np.uint8)
             if len(data) <= last:
-                raise SourceError(f"{part.path}: the file became shorter while it was read. Bootstrap it when it is at rest.")
+                raise SourceError(
+                    f"{part.path}: the file became shorter while it was read. Bootstrap it when it is at rest."
+                )
             end = end_of_record(data, last, self._before(data[last], part.end_quoted), self.dialect)
             if end >= 0 or len(data) < part.end + look_ahead - first:
                 break
@@ -188,7 +208,9 @@ class CsvReader:
         path, names = split.detail.path, self.columns[split.table]
         buffer = pa.py_buffer(data)
         if not data.min():
-            self._fail(path, offset + int(data.argmin()), "there is a NUL byte, which no database can hold. Remove it", names)
+            self._fail(
+                path, offset + int(data.argmin()), "there is a NUL byte, which no database can hold. Remove it", names
+            )
         fault = broken_quote(data, self.dialect)
         if fault:
             message = f"broken quoting: {fault[1]}. Write a quote inside a quoted cell twice, or name another --quote"
@@ -277,7 +299,9 @@ class CsvSource:
             options.source, Dialect(delimiter, options.quote or None), _codec(options.encoding), options.header, []
         )
         self.starts: dict[str, int] = {}
-        self._tables = [self._table(options.name, name, files) for name, files in zip(self.names, self.files, strict=True)]
+        self._tables = [
+            self._table(options.name, name, files) for name, files in zip(self.names, self.files, strict=True)
+        ]
         self._reader.columns = [[column for column, _ in table.columns] for table in self._tables]
 
     def tables(self) -> list[SourceTable]:
@@ -346,22 +370,6 @@ class _QuoteCount:
     def __call__(self, part: FileRange) -> int:
         data = self.reader._slice(part.path, part.start, part.end)
         return count_quotes(np.frombuffer(data, np.uint8), self.reader.dialect)
-
-
-def unique_names(cells: list[str]) -> list[str]:
-    """Name the columns of a header: an empty one `column_N`, a repeated one with `#2`, `#3`, ... behind it."""
-    named = [cell if cell.strip() else f"column_{i + 1}" for i, cell in enumerate(cells)]
-    taken = set(named)
-    seen: Counter[str] = Counter()
-    names = []
-    for name in named:
-        seen[name] += 1
-        if seen[name] > 1:
-            start = seen[name]
-            name = next(n for i in itertools.count(start) if (n := f"{name}#{i}") not in taken)
-            taken.add(name)
-        names.append(name)
-    return names
 
 
 def is_ascii_based(encoding: str) -> bool:

@@ -65,7 +65,9 @@ def broken_quote(data: Bytes, dialect: Dialect) -> tuple[int, str] | None:
     before = data[opening - 1]
     good = (before == delimiter) | (before == _NEWLINE) | (before == _RETURN) | (before == quote) | (opening == 0)
     after = data[np.minimum(closing + 1, len(data) - 1)] if len(data) else closing
-    ends = (after == delimiter) | (after == _NEWLINE) | (after == _RETURN) | (after == quote) | (closing + 1 == len(data))
+    ends = (
+        (after == delimiter) | (after == _NEWLINE) | (after == _RETURN) | (after == quote) | (closing + 1 == len(data))
+    )
     wrong = [
         (int(opening[i]), "a quote stands inside a cell that is not quoted") for i in np.flatnonzero(~good)[:1]
     ] + [(int(closing[i]), "there is text after a cell's closing quote") for i in np.flatnonzero(~ends)[:1]]

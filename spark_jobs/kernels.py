@@ -7,7 +7,7 @@ merged into `Records`: for each value its attributes (ascending) and their frequ
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numba import njit  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from service.core.canonical_arrow import canonical_array, key_array
+from service.core.canonical_arrow import canonical_array, key_array, stored_array
 
 VALUE_LIMIT = 256
 """So many bytes of a value are kept (architecture.md, section 4); the key covers all of it."""
@@ -69,50 +69,39 @@ class Records:
         return [self.attribute_ids[self.starts[r] : self.starts[r + 1]] for r in self.cluster_example]
 
 
-def count_column(column: pa.ChunkedArray | pa.Array, attribute_id: int, null_tokens: Sequence[str] = ()) -> Entries:
+def count_column(
+    column: pa.ChunkedArray,
+    attribute_id: int,
+    null_tokens: Sequence[str] = (),
+    decode: Callable[[object], str | None] | None = None,
+) -> Entries:
     """Count the values of one column; NULLs and values whose canonical text is a null token are left out.
 
-    A canonical text may come in several entries (0.0 and -0.0 of a float column): merging adds them up.
+    `decode` makes the canonical text of one distinct value, for documents that come as text; all others are made as
+    arrays. A canonical text may come in several entries (0.0 and -0.0 of a float column): merging adds them up.
     """
-    counted = pc.value_counts(column)
-    value, count = counted.field("values"), counted.field("counts")
-    if value.null_count:
-        present = value.is_valid()
-        value, count = value.filter(present), count.filter(present)
-    text = canonical_array(value)
+    try:
+        counted = pc.value_counts(column)
+    except pa.ArrowNotImplementedError:  # nested values, which Arrow does not hash, and dictionaries that differ
+        counted = pc.value_counts(
+            pa.chunked_array([canonical_array(chunk) for chunk in column.chunks], pa.large_string())
+        )
+    text, count = canonical_array(counted.field("values")), counted.field("counts")
+    if decode is not None:
+        text = pa.array([decode(value) for value in text.to_pylist()], pa.large_string())
+    present = text.is_valid()
     if null_tokens:
-        kept = pc.invert(pc.is_in(text, value_set=pa.array(null_tokens, text.type)))
-        text, count = text.filter(kept), count.filter(kept)
+        present = pc.and_(present, pc.invert(pc.is_in(text, value_set=pa.array(null_tokens, text.type))))
+    if text.null_count or null_tokens:
+        text, count = text.filter(present), count.filter(present)
     key = key_array(text)
     return Entries(
         high=np.ascontiguousarray(key[:, 0]),
         low=np.ascontiguousarray(key[:, 1]),
         attribute=np.full(len(text), attribute_id, np.int32),
         count=count.to_numpy(zero_copy_only=False),
-        value=cut_values(text).cast(pa.string()),
+        value=stored_array(text, VALUE_LIMIT).cast(pa.string()),
     )
-
-
-def cut_values(text: pa.Array, limit: int = VALUE_LIMIT) -> pa.Array:
-    """Cut each text to at most `limit` bytes, between two characters; keep the array if nothing is longer."""
-    lengths = pc.binary_length(text)
-    longest = pc.max(lengths).as_py()
-    if longest is None or longest <= limit:
-        return text
-    offsets, data = text_buffers(text)
-    cut_offsets, cut_data = _cut(offsets, data, limit)
-    return pa.LargeStringArray.from_buffers(len(text), pa.py_buffer(cut_offsets), pa.py_buffer(cut_data))
-
-
-def text_buffers(text: pa.Array) -> tuple[Int64s, NDArray[np.uint8]]:
-    """Give (offsets int64[n + 1], bytes) of a string or large_string array without NULLs."""
-    width = np.int64 if pa.types.is_large_string(text.type) or pa.types.is_large_binary(text.type) else np.int32
-    _, offset_buffer, data_buffer = text.buffers()
-    if offset_buffer is None or len(text) == 0:
-        return np.zeros(len(text) + 1, np.int64), np.zeros(0, np.uint8)
-    offsets = np.frombuffer(offset_buffer, width)[text.offset : text.offset + len(text) + 1].astype(np.int64)
-    data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.zeros(0, np.uint8)
-    return offsets, data
 
 
 def concat_entries(parts: Sequence[Entries]) -> Entries:
@@ -226,24 +215,6 @@ def _take(entries: Entries, order: NDArray[np.intp]) -> Entries:
         entries.count[order],
         entries.value.take(pa.array(order)),
     )
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _cut(offsets: Int64s, data: NDArray[np.uint8], limit: int) -> tuple[Int64s, NDArray[np.uint8]]:
-    count = len(offsets) - 1
-    cut_offsets = np.zeros(count + 1, np.int64)
-    for i in range(count):
-        length = offsets[i + 1] - offsets[i]
-        if length > limit:
-            length = limit
-            while length > 0 and data[offsets[i] + length] & 0xC0 == 0x80:
-                length -= 1
-        cut_offsets[i + 1] = cut_offsets[i] + length
-    cut_data = np.empty(cut_offsets[count], np.uint8)
-    for i in range(count):
-        start, length = cut_offsets[i], cut_offsets[i + 1] - cut_offsets[i]
-        cut_data[start : start + length] = data[offsets[i] : offsets[i] + length]
-    return cut_offsets, cut_data
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]

@@ -1,5 +1,142 @@
-"""Own Parquet sources: tables of files, split by row groups."""
-ENDINGS = (".parquet",)
+"""Own Parquet sources: folders of files read by row groups, in batches of bounded size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from service.core.errors import SourceError
+from spark_jobs.sources import (
+    Fault,
+    Options,
+    ParallelMap,
+    SourceTable,
+    Split,
+    find_file_system,
+    kept,
+    table_files,
+    unique_names,
+)
+
+ENDINGS = (".parquet", ".pq")
+BATCH_ROWS = 65_536
+TABLE_BYTES = 64 << 20
+"""Batches are counted together up to so many bytes, so that repeated values are hashed once."""
+
+
+class RowGroups(NamedTuple):
+    """Name some row groups of a file."""
+
+    path: str
+    first: int
+    end: int
+
+
+class ParquetReader:
+    """Read row groups of Parquet files; picklable."""
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+        self._filesystem: pafs.FileSystem | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"location": self.location, "_filesystem": None}
+
+    def open(self, path: str) -> pq.ParquetFile:
+        """Open a file; raise SourceError when it cannot be read or is no Parquet."""
+        if self._filesystem is None:
+            self._filesystem, _ = find_file_system(self.location)
+        try:
+            return pq.ParquetFile(self._filesystem.open_input_file(path))
+        except (OSError, pa.ArrowException) as error:
+            raise SourceError(f"{path}: it cannot be read as Parquet: {error}. Mend it, or leave it out.") from error
+
+    def read(self, split: Split) -> Iterator[pa.Table]:
+        part: RowGroups = split.detail
+        batches: list[pa.RecordBatch] = []
+        with self.open(part.path) as file:
+            try:
+                for batch in file.iter_batches(BATCH_ROWS, row_groups=range(part.first, part.end), use_threads=False):
+                    batches.append(batch)
+                    if sum(b.nbytes for b in batches) >= TABLE_BYTES:
+                        yield pa.Table.from_batches(batches)
+                        batches = []
+            except (OSError, pa.ArrowException) as error:
+                raise SourceError(f"{self.place(split)}: it cannot be read: {error}. Write the file anew.") from error
+        if batches:
+            yield pa.Table.from_batches(batches)
+
+    def check(self, split: Split) -> Fault | None:
+        try:
+            for _ in self.read(split):
+                pass
+        except SourceError as error:
+            return Fault(split.detail.path, split.detail.first, str(error))
+        return None
+
+    def place(self, split: Split) -> str:
+        part: RowGroups = split.detail
+        return f"{part.path}, row groups {part.first} to {part.end - 1}"
+
+
 class ParquetSource:
-    def __init__(self, options):
-        raise NotImplementedError
+    """Be a folder of Parquet files: one table for each file, or for each sub-folder of part files."""
+
+    kind = "parquet"
+    snapshot = None
+
+    def __init__(self, options: Options) -> None:
+        self.location = options.source
+        self.settings: dict[str, object] = {"null_tokens": list(options.null_tokens)}
+        self._reader = ParquetReader(options.source)
+        filesystem, root = find_file_system(options.source)
+        found = table_files(filesystem, root, ENDINGS)
+        names = kept(found, options.exclude, options.name)
+        self.files = [found[name] for name in names]
+        self.groups: list[tuple[int, str, list[int]]] = []
+        self._tables = [self._table(number, options.name, name) for number, name in enumerate(names)]
+
+    def tables(self) -> list[SourceTable]:
+        return self._tables
+
+    def reader(self) -> ParquetReader:
+        return self._reader
+
+    def close(self) -> None:
+        """Hold nothing open."""
+
+    def splits(self, target: int, parallel: ParallelMap[Any, Any]) -> list[Split]:
+        splits = []
+        for table, path, sizes in self.groups:
+            first, size = 0, 0
+            for number, bytes_of in enumerate(sizes):
+                if size and size + bytes_of > target:
+                    splits.append(Split(table, size, RowGroups(path, first, number)))
+                    first, size = number, 0
+                size += bytes_of
+            if len(sizes) > first:
+                splits.append(Split(table, size, RowGroups(path, first, len(sizes))))
+        return splits
+
+    def _table(self, number: int, schema: str, name: str) -> SourceTable:
+        files = self.files[number]
+        first: pa.Schema | None = None
+        for info in files:
+            with self._reader.open(info.path) as file:
+                found = file.schema_arrow.remove_metadata()
+                if first is not None and not found.equals(first):
+                    raise SourceError(
+                        f"{info.path}: its columns or their types differ from those of {files[0].path}, another part of "
+                        f"the table {schema}.{name}. Parts of a table must be alike; move the file to a folder of its own."
+                    )
+                first = found
+                metadata = file.metadata
+                sizes = [metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups)]
+                self.groups.append((number, info.path, sizes))
+        assert first is not None
+        columns = zip(unique_names(first.names), (str(kind).lower() for kind in first.types), strict=True)
+        return SourceTable(schema, name, tuple(columns))

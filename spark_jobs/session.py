@@ -19,8 +19,10 @@ try:
     from spark_jobs.java_runtime import find_java
 except ImportError:
     from collections import namedtuple
+
     def find_java():
-        return namedtuple("J","home")("/usr/lib/jvm/java-17-openjdk-amd64")
+        return namedtuple("J", "home")("/usr/lib/jvm/java-17-openjdk-amd64")
+
 
 ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -42,6 +44,8 @@ SETTINGS = {
 LOGGING = """
 rootLogger.level = {level}
 rootLogger.appenderRef.stderr.ref = console
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = {level}
 appender.console.type = Console
 appender.console.name = console
 appender.console.target = SYSTEM_ERR

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -83,6 +85,10 @@ class Reader(Protocol):
         """Give the first fault of a split, or None."""
         ...
 
+    def place(self, split: Split) -> str:
+        """Name a split for a message."""
+        ...
+
 
 class Source(Protocol):
     """Be a source on the driver: it knows its tables, plans their splits, and gives the reader to send along."""
@@ -128,7 +134,9 @@ def open_source(options: Options) -> Source:
             f"with one of these endings: {wanted}."
         )
     if len(found) > 1:
-        raise SourceError(f"{options.source}: it holds both CSV and Parquet. Say which to read: --format csv or parquet.")
+        raise SourceError(
+            f"{options.source}: it holds both CSV and Parquet. Say which to read: --format csv or parquet."
+        )
     return CsvSource(options) if found[0] == "csv" else ParquetSource(options)
 
 
@@ -189,6 +197,22 @@ def _list(filesystem: pafs.FileSystem, folder: str, recursive: bool) -> list[paf
 def _stem(name: str, endings: Iterable[str]) -> str:
     ending = next(e for e in endings if name.lower().endswith(e))
     return name[: -len(ending)]
+
+
+def unique_names(cells: list[str]) -> list[str]:
+    """Name the columns of a header: an empty one `column_N`, a repeated one with `#2`, `#3`, ... behind it."""
+    named = [cell if cell.strip() else f"column_{i + 1}" for i, cell in enumerate(cells)]
+    taken = set(named)
+    seen: Counter[str] = Counter()
+    names = []
+    for name in named:
+        seen[name] += 1
+        if seen[name] > 1:
+            start = seen[name]
+            name = next(n for i in itertools.count(start) if (n := f"{name}#{i}") not in taken)
+            taken.add(name)
+        names.append(name)
+    return names
 
 
 def kept(tables: Iterable[str], excluded: Sequence[str], schema: str) -> list[str]:

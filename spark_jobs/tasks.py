@@ -16,8 +16,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark import Accumulator
 
-from service.core.errors import SourceError, StateError, SubsetdError
+from service.core.canonical import cell_decoder
+from service.core.canonical_arrow import text_buffers
+from service.core.errors import RecordError, SourceError, StateError, SubsetdError
 from service.store.bulk import KeyRange, RecordArrays, read_range, write_partition
+from service.store.canonical_sql import needs_document_walk
 from service.store.generation import TASK_NAME, connect, register_clusters
 from spark_jobs.kernels import (
     Entries,
@@ -28,10 +31,9 @@ from spark_jobs.kernels import (
     cut_by_range,
     from_payload,
     merge_entries,
-    text_buffers,
     to_payload,
 )
-from spark_jobs.sources import Reader, Split
+from spark_jobs.sources import Reader, SourceTable, Split
 
 MARK = "subsetd-error "
 """Stands in the text of an exception before the JSON of an error that a user can mend, on one line."""
@@ -78,7 +80,9 @@ class CountTask:
     """
 
     reader: Reader
+    is_database: bool
     tasks: Sequence[Sequence[Split]]
+    tables: Sequence[SourceTable]
     attribute_ids: Sequence[Sequence[int]]
     null_tokens: Sequence[str]
     bits: int
@@ -100,10 +104,7 @@ class CountTask:
                 row_counts[split.table] += len(table)
                 if self.rows_read is not None:
                     self.rows_read.add(len(table))
-                for attribute_id, column in zip(self.attribute_ids[split.table], table.columns, strict=True):
-                    entries = count_column(column, attribute_id, self.null_tokens)
-                    if len(entries):
-                        parts.append(entries)
+                parts += [entries for entries in self._count(split, table) if len(entries)]
         if number == 0:
             empty = to_payload(concat_entries([]))
             yield from (_row(partition, empty) for partition in range(1 << self.bits))
@@ -112,6 +113,17 @@ class CountTask:
         parts.clear()
         for partition, piece in cut_by_range(entries, self.bits):
             yield _row(partition, to_payload(piece))
+
+    def _count(self, split: Split, table: pa.Table) -> Iterator[Entries]:
+        described = self.tables[split.table]
+        for attribute_id, (name, kind), column in zip(
+            self.attribute_ids[split.table], described.columns, table.columns, strict=True
+        ):
+            decode = cell_decoder(kind) if self.is_database and needs_document_walk(kind) else None
+            try:
+                yield count_column(column, attribute_id, self.null_tokens, decode)
+            except (RecordError, SourceError) as error:
+                raise SourceError(f"{self.reader.place(split)}, column {name!r} of {described}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,10 @@ def write_partition(connection: Any, generation: int, key_range: KeyRange, recor
     name = partition_name(generation, key_range.number)
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (name,))
-        cursor.execute("SET LOCAL maintenance_work_mem = '256MB'; SET LOCAL max_parallel_maintenance_workers = 0")
+        cursor.execute(
+            "SET LOCAL maintenance_work_mem = '256MB'; SET LOCAL max_parallel_maintenance_workers = 0; "
+            "SET LOCAL default_statistics_target = 20"
+        )
         cursor.execute(f"DROP TABLE IF EXISTS {name}")
         cursor.execute(f"CREATE TABLE {name} (LIKE gen_rec INCLUDING DEFAULTS INCLUDING COMMENTS)")
         cursor.execute(f"ALTER TABLE {name} ADD CONSTRAINT {name}_range CHECK ({key_range.condition()})")

@@ -11,7 +11,7 @@ import hashlib
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -114,6 +114,14 @@ def take_writer_lock(connection: Any) -> None:
     connection.rollback()
     who = f"{holder[1] or 'a process without a name'} (database session {holder[0]})" if holder else "another process"
     raise StateError(f"The state has another writer: {who}. Only one may write: stop it, or wait until it has ended.")
+
+
+def release_writer_lock(connection: Any) -> None:
+    """Give the writer lock back at once; the server would, but a moment after the connection is closed."""
+    with suppress(psycopg2.Error), connection.cursor() as cursor:
+        connection.rollback()
+        cursor.execute("SELECT pg_advisory_unlock(%s)", (WRITER_LOCK,))
+        connection.commit()
 
 
 def clear_remains(connection: Any) -> None:
@@ -219,7 +227,9 @@ def register_clusters(connection: Any, generation: int, sets: Sequence[NDArray[n
     keys = [hashlib.sha256(s.astype("<i4").tobytes()).hexdigest()[:32] for s in sets]
     table = _registry(generation)
     with connection.cursor() as cursor:
-        cursor.execute("CREATE TEMPORARY TABLE wanted (place integer, set_key uuid, attribute_ids integer[]) ON COMMIT DROP")
+        cursor.execute(
+            "CREATE TEMPORARY TABLE wanted (place integer, set_key uuid, attribute_ids integer[]) ON COMMIT DROP"
+        )
         lines = "".join(
             f"{place}\t{key}\t{{{','.join(map(str, s.tolist()))}}}\n"
             for place, (key, s) in enumerate(zip(keys, sets, strict=True))

@@ -1,0 +1,210 @@
+"""Own the reading of a Postgres that is a source: one exported snapshot, its tables, and page ranges by COPY."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import psycopg2
+from psycopg2 import sql
+
+from service.core.errors import SourceError, StateError
+from service.store.canonical_sql import SESSION_SETTINGS, canonical_expression
+from service.store.database import parse_address, place
+from service.store.generation import connect
+
+READER_NAME = "subsetd bootstrap reader"
+
+_TABLES = """
+SELECT c.oid, n.nspname, c.relname
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence <> 't'
+  AND n.nspname <> 'information_schema' AND n.nspname NOT LIKE 'pg\\_%'
+ORDER BY n.nspname, c.relname
+"""
+
+# A domain is read as its base type: the type's modifier may stand at any level.
+_COLUMNS = """
+WITH RECURSIVE resolved AS (
+  SELECT a.attrelid, a.attnum, a.attname, a.atttypid AS kind, a.atttypmod AS modifier
+  FROM pg_attribute a WHERE a.attnum > 0 AND NOT a.attisdropped AND a.attrelid = ANY (%s)
+  UNION ALL
+  SELECT r.attrelid, r.attnum, r.attname, t.typbasetype, CASE WHEN r.modifier = -1 THEN t.typtypmod ELSE r.modifier END
+  FROM resolved r JOIN pg_type t ON t.oid = r.kind WHERE t.typtype = 'd'
+)
+SELECT r.attrelid, r.attname, format_type(r.kind, r.modifier)
+FROM resolved r JOIN pg_type t ON t.oid = r.kind WHERE t.typtype <> 'd' ORDER BY r.attrelid, r.attnum
+"""
+
+_LEAVES = """
+SELECT p.relid, n.nspname, c.relname, c.relkind = 'r', pg_relation_size(c.oid) / current_setting('block_size')::int,
+  pg_table_size(c.oid)
+FROM pg_partition_tree(%s) p JOIN pg_class c ON c.oid = p.relid JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE p.isleaf
+"""
+
+
+class PageRange(NamedTuple):
+    """Name the pages [first, end) of a stored table; `end` None: to its end; `first` None: a table without pages."""
+
+    schema: str
+    table: str
+    first: int | None
+    end: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTable:
+    """Name a table, its columns with their types, and the tables that store it with (pages or None, bytes)."""
+
+    schema: str
+    name: str
+    columns: tuple[tuple[str, str], ...]
+    parts: tuple[tuple[str, str, int | None, int], ...]
+
+
+class SourceSnapshot:
+    """Hold one snapshot of a source open, for tasks to join by its name, until it is closed."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.place = place(parse_address(url))
+        self._context = _connected(url)
+        self._connection = self._context.__enter__()
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                cursor.execute("SELECT pg_export_snapshot(), pg_current_snapshot()::text")
+                self.exported, self.visible = cursor.fetchone()
+        except psycopg2.Error as error:
+            self.close()
+            raise SourceError(
+                f"The {self.place} gives no snapshot: {_line(error)}. It must be Postgres 13 or later, and no standby."
+            ) from error
+
+    def tables(self) -> list[StoredTable]:
+        """List all ordinary and partitioned tables outside the system's schemas; partitions belong to their root.
+
+        Tables that inherit in the old way are tables of their own. Raises SourceError for a table
+        whose storage cannot be found.
+        """
+        with self._connection.cursor() as cursor:
+            cursor.execute(_TABLES)
+            found = cursor.fetchall()
+            cursor.execute(_COLUMNS, ([row[0] for row in found],))
+            columns: dict[int, list[tuple[str, str]]] = {}
+            for oid, name, kind in cursor.fetchall():
+                columns.setdefault(oid, []).append((name, kind))
+            tables = []
+            for oid, schema, name in found:
+                if oid not in columns:
+                    continue  # a table without columns
+                cursor.execute(_LEAVES, (oid,))
+                leaves = cursor.fetchall()
+                if not leaves:  # pg_partition_tree gives nothing for some kinds of tables
+                    raise SourceError(f"{schema}.{name}: its storage is not known. Leave the table out with --exclude.")
+                parts = tuple((row[1], row[2], row[4] if row[3] else None, row[5]) for row in leaves)
+                tables.append(StoredTable(schema, name, tuple(columns[oid]), parts))
+            return tables
+
+    def close(self) -> None:
+        """Let the snapshot go."""
+        self._context.__exit__(None, None, None)
+
+
+def read_pages(url: str, exported: str, pages: PageRange, columns: Sequence[tuple[str, str]]) -> bytes:
+    """Read the canonical texts of a page range under an exported snapshot, as CSV: NULL unquoted, '' quoted.
+
+    Types whose texts are documents still need their walk (`needs_document_walk`). Raises SourceError when the
+    table cannot be read, or the snapshot is gone.
+    """
+    try:
+        with _connected(url) as connection, connection.cursor() as cursor:
+            cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            cursor.execute("SET TRANSACTION SNAPSHOT %s", (exported,))
+            # Better an error than rows that a policy hides.
+            cursor.execute("SET LOCAL row_security = off")
+            sink = io.BytesIO()
+            cursor.copy_expert(_copy(pages, columns).as_string(cursor), sink, 1 << 20)
+            return sink.getvalue()
+    except psycopg2.Error as error:
+        raise SourceError(
+            f"{pages.schema}.{pages.table} on {place(parse_address(url))}: it cannot be read: {_line(error)}. "
+            "Grant SELECT on it to the user of the address, or leave it out with --exclude."
+        ) from error
+
+
+def page_ranges(part: tuple[str, str, int | None, int], target: int) -> list[tuple[PageRange, int]]:
+    """Cut a stored table into page ranges of about `target` bytes, each with its bytes; the last one is open."""
+    schema, table, pages, size = part
+    if pages is None or pages == 0:
+        return [(PageRange(schema, table, 0 if pages == 0 else None, None), size)]
+    count = min(max(math.ceil(size / target), 1), pages)
+    bounds = [pages * i // count for i in range(count)]
+    ends: list[int | None] = [*bounds[1:], None]
+    return [(PageRange(schema, table, first, end), size // count) for first, end in zip(bounds, ends, strict=True)]
+
+
+def without_password(url: str) -> str:
+    """Give an address as it may be shown and kept."""
+    address = parse_address(url)._replace(password=None).set(drivername="postgresql")
+    kept = {key: value for key, value in address.query.items() if key != "password"}
+    return address._replace(query=kept).render_as_string()  # type: ignore[arg-type]
+
+
+class _connected:
+    """Open a connection with the settings that canonical texts need; a source that is away is a SourceError."""
+
+    def __init__(self, url: str) -> None:
+        self._context = connect(url, READER_NAME)
+
+    def __enter__(self) -> Any:
+        try:
+            connection = self._context.__enter__()
+            connection.autocommit = True
+            with connection.cursor() as cursor:
+                cursor.execute("SET client_encoding = 'UTF8'")
+                for name, value in SESSION_SETTINGS.items():
+                    cursor.execute("SELECT set_config(%s, %s, false)", (name, value))
+        except StateError as error:
+            message = str(error).replace("correct SUBSETD_DATABASE_URL", "correct the source's address")
+            raise SourceError(message) from error
+        return connection
+
+    def __exit__(self, *exception: Any) -> None:
+        self._context.__exit__(*exception)
+
+
+def _copy(pages: PageRange, columns: Sequence[tuple[str, str]]) -> sql.Composed:
+    expressions = sql.SQL(", ").join(_expression(name, kind) for name, kind in columns)
+    condition = sql.SQL("")
+    if pages.first is not None:
+        condition = sql.SQL(f" WHERE ctid >= '({pages.first},0)'")
+        if pages.end is not None:
+            condition = sql.SQL(f" WHERE ctid >= '({pages.first},0)' AND ctid < '({pages.end},0)'")
+    table = sql.Identifier(pages.schema, pages.table)
+    query = sql.SQL("SELECT {} FROM ONLY {}{}").format(expressions, table, condition)
+    return sql.SQL("COPY ({}) TO STDOUT (FORMAT csv)").format(query)
+
+
+def _expression(name: str, kind: str) -> sql.Composable:
+    quoted = '"' + name.replace('"', '""') + '"'
+    return _Raw(canonical_expression(kind, quoted))
+
+
+class _Raw(sql.Composable):
+    """SQL text that is taken as it is: braces in a column's name are no placeholders."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+
+    def as_string(self, context: Any = None) -> str:
+        return str(self._wrapped)
+
+
+def _line(error: psycopg2.Error) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__

@@ -1,0 +1,112 @@
+"""Own Postgres sources: all tables under one exported snapshot, read in page ranges by COPY on the executors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from service.core.errors import SourceError
+from service.store.source_reader import PageRange, SourceSnapshot, page_ranges, read_pages, without_password
+from spark_jobs.sources import Fault, Options, ParallelMap, SourceTable, Split
+
+BLOCK_BYTES = 4 << 20
+
+
+class PostgresReader:
+    """Read page ranges under a snapshot; picklable. It carries the address with its password to the executors."""
+
+    def __init__(self, url: str, exported: str, tables: list[SourceTable]) -> None:
+        self.url = url
+        self.exported = exported
+        self.tables = tables
+
+    def read(self, split: Split) -> Iterator[pa.Table]:
+        table = self.tables[split.table]
+        text = read_pages(self.url, self.exported, split.detail, table.columns)
+        if not text:
+            return
+        block = BLOCK_BYTES
+        while True:
+            try:
+                yield self._parse(text, block, len(table.columns))
+                return
+            except pa.ArrowInvalid as error:
+                if "straddling" not in str(error) or block > len(text):
+                    raise SourceError(
+                        f"{self.place(split)}: it holds bytes that are not UTF-8 text: {error}. Mend them in the database."
+                    ) from error
+                block *= 8
+
+    def check(self, split: Split) -> Fault | None:
+        try:
+            for _ in self.read(split):
+                pass
+        except SourceError as error:
+            return Fault(str(self.tables[split.table]), 0, str(error))
+        return None
+
+    def place(self, split: Split) -> str:
+        part: PageRange = split.detail
+        return f"{part.schema}.{part.table}, pages from {part.first or 0}"
+
+    @staticmethod
+    def _parse(text: bytes, block: int, columns: int) -> pa.Table:
+        names = [str(i) for i in range(columns)]
+        return pacsv.read_csv(
+            pa.BufferReader(text),
+            read_options=pacsv.ReadOptions(use_threads=False, block_size=min(block, 1 << 30), column_names=names),
+            # In a table of one column an empty line is a NULL.
+            parse_options=pacsv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+            convert_options=pacsv.ConvertOptions(
+                column_types={name: pa.string() for name in names},
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+
+
+class PostgresSource:
+    """Be a Postgres database: its tables have their own schemas' names."""
+
+    kind = "postgres"
+
+    def __init__(self, options: Options) -> None:
+        self.location = without_password(options.source)
+        self.settings: dict[str, object] = {"null_tokens": list(options.null_tokens), "exclude": list(options.exclude)}
+        self._snapshot = SourceSnapshot(options.source)
+        self.snapshot: str | None = self._snapshot.visible
+        try:
+            found = self._snapshot.tables()
+            unknown = [n for n in options.exclude if all(n not in (t.name, f"{t.schema}.{t.name}") for t in found)]
+            if unknown:
+                raise SourceError(f"--exclude {unknown[0]}: the source has no such table.")
+            self.stored = [t for t in found if not {t.name, f"{t.schema}.{t.name}"} & set(options.exclude)]
+            if not self.stored:
+                raise SourceError(f"The {self._snapshot.place} has no table that the user of the address can see.")
+        except BaseException:
+            self.close()
+            raise
+        self._tables = [SourceTable(t.schema, t.name, t.columns) for t in self.stored]
+        self._reader = PostgresReader(options.source, self._snapshot.exported, self._tables)
+
+    def tables(self) -> list[SourceTable]:
+        return self._tables
+
+    def reader(self) -> PostgresReader:
+        return self._reader
+
+    def close(self) -> None:
+        """Let the snapshot go."""
+        self._snapshot.close()
+
+    def splits(self, target: int, parallel: ParallelMap[Any, Any]) -> list[Split]:
+        return [
+            Split(number, size, pages)
+            for number, table in enumerate(self.stored)
+            for part in table.parts
+            for pages, size in page_ranges(part, target)
+        ]

@@ -1,0 +1,209 @@
+"""The bootstrap against a cell-by-cell count: every way to cut the data gives the same state."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from service.core.errors import StateError
+from service.store.generation import connect, release_writer_lock, take_writer_lock
+from spark_jobs.bootstrap import run_bootstrap
+from spark_jobs.sources import Options
+from tests.spark.oracle import count_cells, query, read_state, write_csv
+
+SEED = 20261121
+
+Table = dict[str, list[str | None]]
+
+
+def shop(seed: int = SEED, orders: int = 4000) -> dict[str, Table]:
+    """Make three tables with foreign keys, NULLs, empty strings, quotes, line breaks and long texts in them."""
+    chance = random.Random(seed)
+    persons = [str(i) for i in range(300)]
+    awkward = ["", 'say "hi"', "two\nlines", "a,b", "\r\n", "ä€🙂" * 3, "x" * 300, "€" * 100, '"', ","]
+    return {
+        "person": {"id": list(persons), "name": [chance.choice([None, f"name {i % 90}", *awkward]) for i in range(300)]},
+        "orders": {
+            "id": [str(i) for i in range(orders)],
+            "person": [chance.choice([None, *persons]) for _ in range(orders)],
+            "note": [chance.choice([None, f"note {i}", *awkward]) for i in range(orders)],
+        },
+        "empty": {"id": [], "none": []},
+    }
+
+
+def write_tables(folder: Path, tables: dict[str, Table], newline: str = "\r\n") -> Path:
+    for name, columns in tables.items():
+        write_csv(folder / f"{name}.csv", list(columns), zip(*columns.values(), strict=True), newline)
+    return folder
+
+
+def columns_of(tables: dict[str, Table], schema: str = "shop") -> dict[str, list[str | None]]:
+    return {f"{schema}.{table}.{name}": cells for table, named in tables.items() for name, cells in named.items()}
+
+
+@pytest.mark.parametrize(("task_bytes", "partitions", "newline"), [(None, 1, "\r\n"), (20_000, 4, "\r\n"), (9_001, 8, "\n")])
+def test_a_folder_of_csv_becomes_the_state_that_counting_cells_gives(
+    spark: SparkSession, database_url: str, tmp_path: Path, task_bytes: int | None, partitions: int, newline: str
+) -> None:
+    tables = shop()
+    folder = write_tables(tmp_path / "data", tables, newline)
+    options = Options(str(folder), "shop", database_url, task_bytes=task_bytes, partitions=partitions)
+    summary = run_bootstrap(spark, options)
+    expected, found = count_cells(columns_of(tables)), read_state(database_url)
+    # The key covers all of a value, the record keeps 256 bytes of it, cut between two characters.
+    kept = {v: v.encode()[:256].decode(errors="ignore") for v in expected.records}
+    assert found.records == {kept[v]: cells for v, cells in expected.records.items()}
+    assert (found.clusters, found.counters, found.inds) == (expected.clusters, expected.counters, expected.inds)
+    assert (summary.tables, summary.rows, summary.values) == (3, 4300, len(expected.records))
+    assert (summary.clusters, summary.inds, summary.version) == (len(expected.clusters), len(expected.inds), 1)
+    assert query(database_url, "SELECT count(*) FROM pg_inherits WHERE inhparent = 'gen_rec'::regclass") == [(partitions,)]
+
+
+def test_parts_of_a_table_a_null_token_and_an_excluded_table(
+    spark: SparkSession, database_url: str, tmp_path: Path
+) -> None:
+    write_csv(tmp_path / "town" / "part-1.csv", ["id", "id", ""], [["1", "", "NA"], ["2", "NA", "c"]])
+    write_csv(tmp_path / "town" / "part-2.csv", ["id", "id", ""], [["2", None, "d"]])
+    write_csv(tmp_path / "town" / "_SUCCESS", [], [])
+    write_csv(tmp_path / "left_out.csv", ["id"], [["1"]])
+    run_bootstrap(spark, Options(str(tmp_path), "s", database_url, null_tokens=("NA", ""), exclude=("left_out",)))
+    expected = count_cells(
+        {"s.town.id": ["1", "2", "2"], "s.town.id#2": [None] * 3, "s.town.column_3": [None, "c", "d"]}
+    )
+    assert read_state(database_url) == expected
+
+
+def test_a_second_source_shares_values_and_replacing_one_leaves_the_other(
+    spark: SparkSession, database_url: str, tmp_path: Path
+) -> None:
+    """The state is always that of all sources' present data, and history tells what changed."""
+    first, second = shop(1, 300), shop(2, 300)
+    run_bootstrap(spark, Options(str(write_tables(tmp_path / "a", first)), "a", database_url, partitions=4))
+    run_bootstrap(spark, Options(str(write_tables(tmp_path / "b", second)), "b", database_url, partitions=2))
+    both = count_cells(columns_of(first, "a") | columns_of(second, "b"))
+    assert read_state(database_url).inds == both.inds
+    assert read_state(database_url).counters == both.counters
+
+    changed = {"orders": {**shop(3, 200)["orders"], "added": ["1"] * 200}}
+    folder = str(write_tables(tmp_path / "b2", changed))
+    with pytest.raises(StateError, match="'b' was bootstrapped already, as version 2. Give --replace"):
+        run_bootstrap(spark, Options(folder, "b", database_url))
+    run_bootstrap(spark, Options(folder, "b", database_url, replace=True, partitions=8))
+    after = count_cells(columns_of(first, "a") | columns_of(changed, "b"))
+    found = read_state(database_url)
+    assert (found.clusters, found.counters, found.inds) == (after.clusters, after.counters, after.inds)
+    assert len(found.records) == len(after.records)
+
+    kept = query(database_url, "SELECT dependent_id FROM uind WHERE until_version IS NULL AND since_version < 3")
+    assert kept, "an inclusion dependency that still holds keeps its interval"
+    transitions = query(
+        database_url,
+        "SELECT kind, count(*) FROM ind_transition WHERE version = 3 GROUP BY kind UNION ALL "
+        "SELECT 'opened', count(*) FROM uind WHERE since_version = 3 UNION ALL "
+        "SELECT 'closed', count(*) FROM uind WHERE until_version = 3",
+    )
+    counts = dict(transitions)
+    assert counts["appeared"] == counts["opened"]
+    assert counts["broke"] == counts["closed"]
+    new = query(database_url, "SELECT attribute_id FROM attribute WHERE column_name = 'added'")
+    assert new == [(14,)], "a new column gets an id that no column ever had"
+    assert query(database_url, "SELECT version, generation FROM state_version ORDER BY 1") == [(1, 1), (2, 2), (3, 3)]
+
+
+def test_two_sources_may_not_have_one_column(spark: SparkSession, database_url: str, tmp_path: Path) -> None:
+    write_csv(tmp_path / "t.csv", ["id"], [["1"]])
+    run_bootstrap(spark, Options(str(tmp_path), "s", database_url))
+    query(database_url, "UPDATE source SET name = 'elder'")
+    with pytest.raises(StateError, match=r"s\.t\.id is already followed in the source 'elder'.*--exclude"):
+        run_bootstrap(spark, Options(str(tmp_path), "s", database_url))
+
+
+def test_an_insert_only_source_keeps_no_frequencies(spark: SparkSession, database_url: str, tmp_path: Path) -> None:
+    write_csv(tmp_path / "a" / "t.csv", ["x"], [["1"], ["1"], ["2"]])
+    write_csv(tmp_path / "b" / "t.csv", ["y"], [["2"], ["2"], ["3"], [None]])
+    run_bootstrap(spark, Options(str(tmp_path / "a"), "a", database_url))
+    run_bootstrap(spark, Options(str(tmp_path / "b"), "b", database_url, insert_only=True, null_tokens=("",)))
+    records = query(database_url, "SELECT value, attribute_ids, frequencies FROM gen_rec ORDER BY value")
+    assert records == [("1", [0], [2]), ("2", [0, 1], [1, 0]), ("3", [1], None)]
+    counters = query(database_url, "SELECT row_count, null_count, distinct_count, repeated_count FROM attribute")
+    assert counters == [(3, 0, 2, 1), (3, 0, 2, None)], "one-column files have no line for a NULL"
+
+
+def test_parquet_has_the_texts_of_its_types(spark: SparkSession, database_url: str, tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "number": pa.array([1, 2, None, 2], pa.int64()),
+            "price": pa.array([1.0, 0.5, -0.0, 0.0]),
+            "text": pa.array(["2", "1", "", None]),
+            "tags": pa.array([[1, 2], [1, 2], None, []], pa.list_(pa.int8())),
+        }
+    )
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=2)
+    run_bootstrap(spark, Options(str(tmp_path), "p", database_url, task_bytes=1))
+    expected = count_cells(
+        {
+            "p.t.number": ["1", "2", None, "2"],
+            "p.t.price": ["1", "0.5", "0", "0"],
+            "p.t.text": ["2", "1", "", None],
+            "p.t.tags": ["[1,2]", "[1,2]", None, "[]"],
+        }
+    )
+    assert read_state(database_url) == expected
+
+
+def test_the_state_has_one_writer_and_the_other_is_told_who(
+    spark: SparkSession, database_url: str, tmp_path: Path
+) -> None:
+    write_csv(tmp_path / "t.csv", ["id"], [["1"]])
+    with connect(database_url, "subsetd consumer") as connection:
+        take_writer_lock(connection)
+        with pytest.raises(StateError, match="another writer: subsetd consumer"):
+            run_bootstrap(spark, Options(str(tmp_path), "s", database_url))
+        release_writer_lock(connection)
+    assert run_bootstrap(spark, Options(str(tmp_path), "s", database_url)).version == 1
+
+
+def test_feed_positions_are_those_of_the_new_data(spark: SparkSession, database_url: str, tmp_path: Path) -> None:
+    write_csv(tmp_path / "t.csv", ["id"], [["1"]])
+    run_bootstrap(spark, Options(str(tmp_path), "s", database_url, feed_positions=(("kafka://b:9092", "t", 0, 7),)))
+    run_bootstrap(
+        spark, Options(str(tmp_path), "s", database_url, replace=True, feed_positions=(("kafka://b:9092", "t", 1, 8),))
+    )
+    positions = query(database_url, "SELECT feed, topic, partition, next_offset, version FROM feed_position")
+    assert positions == [("kafka://b:9092", "t", 1, 8, 2)]
+
+
+def test_counting_clusters_only_needs_no_database(spark: SparkSession, tmp_path: Path) -> None:
+    tables = shop()
+    summary = run_bootstrap(
+        spark, Options(str(write_tables(tmp_path, tables)), "shop", clusters_only=True, partitions=4, task_bytes=20_000)
+    )
+    expected = count_cells(columns_of(tables))
+    assert (summary.version, summary.clusters, summary.inds) == (None, len(expected.clusters), len(expected.inds))
+    names = list(columns_of(dict(sorted(tables.items()))))
+    assert {(names[a], names[b]) for a, b in summary.pairs.tolist()} == expected.inds
+
+
+def test_partitions_are_attached_without_constraints_left_over(
+    spark: SparkSession, database_url: str, tmp_path: Path
+) -> None:
+    """Every partition has gen_rec's indexes, and its range as its bound alone."""
+    write_tables(tmp_path, shop())
+    run_bootstrap(spark, Options(str(tmp_path), "shop", database_url, partitions=4))
+    checks = query(database_url, "SELECT conname FROM pg_constraint WHERE contype = 'c' AND conname LIKE 'gen_rec%'")
+    assert checks == []
+    indexes = query(
+        database_url,
+        "SELECT t.relname, count(*) FROM pg_index i JOIN pg_class t ON t.oid = i.indrelid "
+        "JOIN pg_inherits p ON p.inhrelid = i.indexrelid WHERE t.relname LIKE 'gen_rec_g%' GROUP BY 1 ORDER BY 1",
+    )
+    assert indexes == [(f"gen_rec_g1_p{number:03d}", 2) for number in range(4)]
+    remains = query(database_url, "SELECT relname FROM pg_class WHERE relname LIKE 'gen_cluster%' AND relkind = 'r'")
+    assert list(itertools.chain(*remains)) == []

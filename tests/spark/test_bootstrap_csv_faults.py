@@ -1,0 +1,163 @@
+"""What is wrong with CSV is told with file, line, column and the way out, and the served state stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from service.core.errors import SourceError
+from spark_jobs.bootstrap import run_bootstrap
+from spark_jobs.sources import Options, open_source
+from tests.spark.oracle import query, read_state, write_csv
+
+GOOD = b"id,name\r\n" + b"".join(b"%d,n%d\r\n" % (i, i) for i in range(1000))
+
+BAD_ROWS = {
+    "ragged": (b"7,a,b\r\n", "line 1002: the row has 3 cells, its table has 2 columns", "--delimiter"),
+    "short": (b"7\r\n", "line 1002: the row has 1 cells, its table has 2 columns", "--delimiter"),
+    "quote inside": (b'7,5" pipe\r\n', "line 1002, column 'name': broken quoting: a quote stands inside", "--quote"),
+    "text behind": (b'7,"a"b\r\n', "line 1002, column 'name': broken quoting: there is text after", "--quote"),
+    "not closed": (b'7,"a\r\n', "line 1002, column 'name': broken quoting: a quote is opened and never", "--quote"),
+    "encoding": (b"7,M\xfcnchen\r\n", "line 1002, column 'name': byte 0xfc is not utf-8 text", "--encoding"),
+    "nul": (b"7,a\0b\r\n", "line 1002, column 'name': there is a NUL byte", "Remove it"),
+}
+
+
+@pytest.mark.parametrize("task_bytes", [None, 2000])
+@pytest.mark.parametrize("fault", BAD_ROWS)
+def test_a_bad_row_is_named_with_its_line_wherever_the_file_is_cut(
+    tmp_path: Path, fault: str, task_bytes: int | None
+) -> None:
+    """The reader is used as tasks use it, without Spark."""
+    row, place, way_out = BAD_ROWS[fault]
+    path = tmp_path / "t.csv"
+    path.write_bytes(GOOD + row + b"1,x\r\n" * 300)
+    source = open_source(Options(str(tmp_path), "s"))
+    splits = source.splits(task_bytes or 1 << 20, lambda function, items: [function(item) for item in items])
+    assert len(splits) == 1 if task_bytes is None else len(splits) > 3
+    faults = sorted(fault for split in splits if (fault := source.reader().check(split)))
+    assert faults, "the fault is found"
+    assert f"{path}, {place}" in faults[0].message
+    assert way_out in faults[0].message
+
+
+def test_all_bad_files_are_told_at_once_and_the_served_state_stays(
+    spark: SparkSession, database_url: str, tmp_path: Path
+) -> None:
+    write_csv(tmp_path / "good.csv", ["id"], [["1"]])
+    run_bootstrap(spark, Options(str(tmp_path), "s", database_url))
+    before = read_state(database_url)
+    for name, fault in (("one", "ragged"), ("two", "encoding")):
+        (tmp_path / f"{name}.csv").write_bytes(GOOD + BAD_ROWS[fault][0])
+    with pytest.raises(SourceError) as caught:
+        run_bootstrap(spark, Options(str(tmp_path), "s", database_url, replace=True))
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 2, "one clean line for each bad file, and no stack trace"
+    assert f"{tmp_path}/one.csv, line 1002" in lines[0]
+    assert f"{tmp_path}/two.csv, line 1002" in lines[1]
+    assert read_state(database_url) == before
+    assert query(database_url, "SELECT max(version) FROM state_version") == [(1,)]
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, "there is no table in it"),
+        ({"notes.md": b"x"}, "there is no table in it"),
+        ({"t.csv": b""}, "t.csv, line 1: the file has no header: it is empty"),
+        ({"t.csv": b"\xef\xbb\xbf\r\n\r\n"}, "t.csv, line 1: the file has no header: it is empty"),
+        ({"t.csv": b'a,"b\r\n1,2\r\n'}, "t.csv, line 1: broken quoting: a quote is opened and never closed"),
+        ({"t.csv": b"a,b\0\r\n1,2\r\n"}, "t.csv, line 1: there is a NUL byte"),
+        ({"t.csv": b"a,\xff\r\n1,2\r\n"}, "t.csv, line 1: the first record cannot be read as utf-8"),
+        ({"t.csv": b"a\r\n1\r\n", "t.tsv": b"a\r\n1\r\n"}, "its table would be named 't'"),
+        ({"t/1.csv": b"a\r\n1\r\n", "t/2.csv": b"b\r\n1\r\n"}, "2.csv: its header differs from that of"),
+        ({"t.csv": b"a\r\n1\r\n", "u.parquet": b"PAR1"}, "--format csv or parquet"),
+        ({"u.parquet": b"PAR1 no, not really"}, "u.parquet: it cannot be read as Parquet"),
+    ],
+)
+def test_a_folder_that_cannot_be_planned_is_refused_before_spark_starts(
+    tmp_path: Path, files: dict[str, bytes], message: str
+) -> None:
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(SourceError) as caught:
+        open_source(Options(str(tmp_path), "s"))
+    assert message in str(caught.value)
+
+
+def test_a_folder_that_is_not_there_is_named() -> None:
+    with pytest.raises(SourceError, match="/nowhere/at/all: there is no such file or folder"):
+        open_source(Options("/nowhere/at/all", "s"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"delimiter": ";;"}, "--delimiter ';;': it must be one ASCII character"),
+        ({"delimiter": '"'}, "they must differ"),
+        ({"encoding": "klingon"}, "--encoding klingon: there is no such encoding"),
+        ({"exclude": ("u",)}, "--exclude u: the source has no such table. It has: t."),
+    ],
+)
+def test_options_that_cannot_be_are_refused(tmp_path: Path, options: dict[str, object], message: str) -> None:
+    write_csv(tmp_path / "t.csv", ["id"], [["1"]])
+    with pytest.raises(SourceError) as caught:
+        open_source(Options(str(tmp_path), "s", **options))  # type: ignore[arg-type]
+    assert message in str(caught.value)
+
+
+def read(folder: Path, target: int = 1 << 20, **options: object) -> tuple[list[str], list[list[str | None]]]:
+    """Read a folder's one table as tasks do, in splits of `target` bytes."""
+    source = open_source(Options(str(folder), "s", **options))  # type: ignore[arg-type]
+    (table,) = source.tables()
+    rows: list[list[str | None]] = []
+    for split in source.splits(target, lambda function, items: [function(item) for item in items]):
+        for part in source.reader().read(split):
+            rows += [list(row) for row in zip(*(column.to_pylist() for column in part.columns), strict=True)]
+    return [name for name, _ in table.columns], rows
+
+
+def test_cells_of_ten_megabytes_are_read(tmp_path: Path) -> None:
+    large = "ä\n" * 3_500_000
+    write_csv(tmp_path / "t.csv", ["id", "text"], [["1", large], ["2", "small"], ["3", large]])
+    for target in (1 << 20, 1 << 28):
+        assert read(tmp_path, target)[1] == [["1", large], ["2", "small"], ["3", large]]
+
+
+def test_null_is_the_unquoted_empty_cell_and_blank_lines_are_no_rows(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(b'\xef\xbb\xbfid,text\n\n1,\n2,""\n\n3,"a ""b"""')
+    assert read(tmp_path) == (["id", "text"], [["1", None], ["2", ""], ["3", 'a "b"']])
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16", "utf-16-le"])
+@pytest.mark.parametrize("target", [64, 1 << 20])
+def test_other_encodings_give_the_same_texts(tmp_path: Path, encoding: str, target: int) -> None:
+    rows = [[str(i), f"Müßig {i}"] for i in range(100)]
+    text = "id,name\r\n" + "".join(f"{a},{b}\r\n" for a, b in rows)
+    (tmp_path / "t.csv").write_bytes(text.encode(encoding))
+    assert read(tmp_path, target, encoding=encoding) == (["id", "name"], rows)
+
+
+def test_a_wrong_byte_in_another_encoding_is_named(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(b"id\r\n1\r\n\x81\r\n")
+    with pytest.raises(SourceError, match=r"t\.csv.*this is not cp1252 text"):
+        read(tmp_path, encoding="cp1252")
+
+
+def test_a_dialect_without_quotes_and_header(tmp_path: Path) -> None:
+    (tmp_path / "t.tsv").write_bytes(b'1\t5" pipe\n2\t"\n' * 500)
+    for target in (100, 1 << 20):
+        names, rows = read(tmp_path, target, quote="", header=False)
+        assert names == ["column_1", "column_2"]
+        assert rows == [["1", '5" pipe'], ["2", '"']] * 500
+
+
+def test_every_cut_of_a_file_gives_its_records(tmp_path: Path) -> None:
+    """Whatever byte a range begins at: inside quotes, between quotes, at a newline, before it."""
+    rows = [["1", 'a,"b"\n"c"'], ["2", '"'], ["", "\r\n\n"], [None, "x"], ["3", '""\n']]
+    write_csv(tmp_path / "t.csv", ["id", "text"], rows)
+    for target in range(1, 80):
+        assert read(tmp_path, target)[1] == rows, f"target {target}"
