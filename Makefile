@@ -1,0 +1,68 @@
+# The commands of this project. `make env` is all that the others need, and they call it themselves.
+#
+#   make demo       see it work on real data, and serve the answers     make test      all checks and all tests
+#   make bench      all benchmarks, or ONLY=row                         make lint      the checks alone
+#   make evaluate   DATA=folder of data sets                            make format    let ruff lay out the code
+
+.PHONY: env test lint format demo bench evaluate clean
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# The first of these that is 3.11 or later builds the environment.
+PYTHONS := python3 python3.13 python3.12 python3.11
+
+help:
+	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,5p'
+
+env: $(READY)
+
+$(READY): requirements.lock pyproject.toml
+	@python=; for name in $(PYTHONS); do \
+	  if "$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then python=$$name; break; fi; \
+	done; \
+	if [ -z "$$python" ]; then \
+	  echo "subsetd needs Python 3.11 or later, found $$(python3 --version 2>&1 || true);" \
+	    "install one, on Debian or Ubuntu: apt install python3.11 python3.11-venv" >&2; exit 1; \
+	fi; \
+	version=$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+	if ! "$$python" -c 'import ensurepip, venv' 2>/dev/null; then \
+	  echo "$$python ($$version) cannot make virtual environments; on Debian or Ubuntu: apt install python$$version-venv" >&2; \
+	  exit 1; \
+	fi; \
+	if ! $(BIN)/python -c "import sys; sys.exit('%d.%d' % sys.version_info[:2] != '$$version')" 2>/dev/null; then \
+	  echo "Making the environment $(VENV) with Python $$version"; "$$python" -m venv --clear $(VENV) || exit 1; \
+	fi
+	@echo "Installing what requirements.lock names (some hundred megabytes, once)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+lint: env
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+test: lint
+	$(BIN)/python -m pytest
+
+format: env
+	$(BIN)/ruff check --fix-only
+	$(BIN)/ruff format
+
+demo: env
+	$(BIN)/subsetd demo
+
+bench: env
+	$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY))
+
+evaluate: env
+	@test -n "$(DATA)" || { echo "say where the data sets are: make evaluate DATA=folder" >&2; exit 2; }
+	$(BIN)/python -m benchmarks.evaluate $(DATA)
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build *.egg-info
+	find service spark_jobs migrations tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
