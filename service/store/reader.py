@@ -84,7 +84,8 @@ where {where} order by u.dependent_id, u.referenced_id limit :limit
 """
 
 TRANSITIONS = """
-select t.version, v.committed_at, t.kind, t.witness_key::text as witness_key, t.witness_value, t.cause_count, t.position,
+select t.version, v.committed_at, t.kind, t.witness_key::text as witness_key, t.witness_value, t.cause_count,
+       t.position,
        t.dependent_id, d.schema_name as d_schema, d.table_name as d_table, d.column_name as d_column,
        t.referenced_id, r.schema_name as r_schema, r.table_name as r_table, r.column_name as r_column
 from ind_transition t
@@ -98,18 +99,19 @@ where {where} order by t.version {way}, t.dependent_id {way}, t.referenced_id {w
 OVERLAP = "select coalesce(sum(value_count), 0)::bigint from cluster where attribute_ids @> :both"
 
 OVERLAPS = """
-select other, sum(value_count)::bigint
+select other, sum(value_count)::bigint, count(*)
 from cluster, unnest(attribute_ids) as other
 where attribute_ids @> :one and other <> :attribute_id
 group by other
 """
 
-# As many clusters as a page can need, by their complete counts; then each one's records in the order of its
-# index. The clusters' number is bounded by the page's, because no cluster is empty.
+# As many clusters as a page can need, by their complete counts (none is empty; the first may be read already);
+# then each one's records in the order of its index.
 MISSING_VALUES = """
 with lacking as (
     select cluster_id, value_count from cluster
     where attribute_ids @> :dependent and not attribute_ids @> :referenced and cluster_id >= :cluster_id
+    order by cluster_id limit :limit + 1
 ), needed as materialized (
     select cluster_id from (
         select cluster_id, coalesce(sum(value_count) filter (where cluster_id > :cluster_id)
@@ -280,10 +282,10 @@ class PostgresSnapshot:
         """Count the values that two attributes share."""
         return int(self._rows(OVERLAP, both=[first_id, second_id])[0][0])
 
-    def overlaps(self, attribute_id: int) -> list[tuple[int, int]]:
-        """Give (other attribute's id, number of shared values) for all that share one."""
+    def overlaps(self, attribute_id: int) -> list[tuple[int, int, int]]:
+        """Give (other attribute's id, number of shared values, of shared clusters) for all that share one."""
         rows = self._rows(OVERLAPS, one=[attribute_id], attribute_id=attribute_id)
-        return [(row[0], row[1]) for row in rows]
+        return [(row[0], row[1], row[2]) for row in rows]
 
     def missing_values(
         self, dependent_id: int, referenced_id: int, after: Key | None, limit: int

@@ -80,8 +80,11 @@ class StateSnapshot(Protocol):
     def overlap(self, first_id: int, second_id: int) -> int:
         """Count the values that two attributes share."""
 
-    def overlaps(self, attribute_id: int) -> list[tuple[int, int]]:
-        """Give (other attribute's id, number of shared values) for all that share one, in no order."""
+    def overlaps(self, attribute_id: int) -> list[tuple[int, int, int]]:
+        """Give (other attribute's id, number of shared values, of shared clusters) for all that share one.
+
+        In no order. The numbers of clusters add up to the work of the answer.
+        """
 
     def missing_values(
         self, dependent_id: int, referenced_id: int, after: Key | None, limit: int

@@ -331,21 +331,22 @@ def _began(versions: list[Columns], left: AttributeName, right: AttributeName) -
     return began
 
 
-def test_pages_of_all_coefficients_go_on_behind_the_bound_of_dependents(
-    reader: PostgresStateReader, database_url: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("bound", "value"), [("MAX_DEPENDENTS_A_PAGE", 2), ("MAX_WORK_A_PAGE", 0)])
+def test_pages_of_all_coefficients_go_on_behind_their_bound(
+    reader: PostgresStateReader, database_url: str, monkeypatch: pytest.MonkeyPatch, bound: str, value: int
 ) -> None:
-    monkeypatch.setattr(queries, "MAX_DEPENDENTS_A_PAGE", 2)
+    monkeypatch.setattr(queries, bound, value)
     names = [AttributeName("s", "t", f"c{number}") for number in range(5)]
-    # Nothing is shared but by the last two: pages before theirs are empty and have a next one.
-    HandMadeState(database_url, {name: ["same" if at > 2 else str(at)] for at, name in enumerate(names)}).close()
+    # The first three share little, the last two all: pages before theirs are empty and have a next one.
+    columns = {name: ["all", "all"] if at > 2 else [str(at), "few", "all"] for at, name in enumerate(names)}
+    HandMadeState(database_url, columns).close()
     with reader.snapshot() as snapshot:
-        first = queries.coefficients(snapshot, 0.5)
+        first = queries.coefficients(snapshot, 0.9)
         assert first.items == []
         assert first.next_key is not None
-        every = list(queries.walk(lambda key: queries.coefficients(snapshot, 0.5, after=key, limit=1)))
+        every = list(queries.walk(lambda key: queries.coefficients(snapshot, 0.9, after=key, limit=1)))
     assert [(one.dependent.name, one.referenced.name) for one in every] == [
-        (names[3], names[4]),
-        (names[4], names[3]),
+        (left, right) for left in names[3:] for right in names if left != right
     ]
 
 
