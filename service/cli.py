@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import signal
 import subprocess
 import sys
 import threading
@@ -24,7 +23,7 @@ from service import __version__, demo, wiring
 from service.config import Settings, load_settings
 from service.core.errors import FeedError, SubsetdError
 from service.observe import ConsumerObserver
-from service.server import serve_until
+from service.server import ending_on_signals, serve_until
 from service.usecases import queries
 from service.usecases.answers import AttributeFilter
 from service.usecases.follow_feed import Totals
@@ -38,10 +37,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-out = Console()
-err = Console(stderr=True)
+out = Console(soft_wrap=True)
+err = Console(stderr=True, soft_wrap=True)
 
 IND_HEADER = [f"{side}_{part}" for side in ("dependent", "referenced") for part in ("schema", "table", "column")]
+
+
+SINCE_REASONS = {
+    "appeared": "it came to hold then",
+    "broke": "it broke then",
+    "bootstrap": "as the bootstrap found it",
+}
 
 
 class Format(StrEnum):
@@ -62,7 +68,7 @@ def main() -> None:
     try:
         app()
     except SubsetdError as error:
-        err.print(f"[bold red]error:[/] {_escaped(str(error))}", highlight=False, soft_wrap=True)
+        err.print(f"[bold red]error:[/] {_escaped(str(error))}", highlight=False)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
@@ -83,7 +89,7 @@ def demo_command(
     once: Annotated[bool, typer.Option("--once", help="End after one round of changes, without serving.")] = False,
 ) -> None:
     """Show it all on real data: bootstrap, follow changes that make and break dependencies, serve the answers."""
-    settings = demo.settings_of(_settings())
+    settings = demo.settings_of(_settings(log_level="warning"))
     with wiring.state_database(settings) as url, wiring.reading_engine(url) as engine:
         reader = wiring.make_reader(engine)
         with reader.snapshot() as snapshot:
@@ -164,7 +170,8 @@ def consume(
     settings = _settings()
     if on_error is not None:
         settings = _settings(on_error=on_error)
-    with wiring.state_database(settings) as url, _signals() as stop:
+    stop = threading.Event()
+    with wiring.state_database(settings) as url, ending_on_signals(stop.set):
         consumer = wiring.make_consumer(url, feed, settings, ConsumerObserver(CollectorRegistry()))
         try:
             totals = consumer.run(stop, until_end)
@@ -267,12 +274,14 @@ def explain(
     relation = "⊆" if answer.holds else "⊄"
     out.print(f"[bold]{_escaped(str(first.name))} {relation} {_escaped(str(second.name))}[/]", highlight=False)
     coefficient = answer.coefficient
-    phi = "undefined: the dependent has no values" if coefficient.phi is None else f"{coefficient.phi:.6g}"
+    exact = coefficient.coefficient
+    phi = "undefined: the dependent has no values" if exact is None else f"{exact:.6g}"
     out.print(f"inclusion coefficient {phi} ({coefficient.overlap:,} of {coefficient.distinct_count:,} values)")
     since = answer.since
-    out.print(f"since version {since.version} ({since.committed_at:%Y-%m-%d %H:%M:%S %Z}): {answer.since_reason}")
-    if not answer.holds and coefficient.missing_count:
-        out.print(f"{coefficient.missing_count:,} values are missing:")
+    at = "" if since.committed_at is None else f" ({since.committed_at:%Y-%m-%d %H:%M:%S %Z})"
+    out.print(f"since version {since.version}{at}: {SINCE_REASONS[answer.since_reason]}")
+    if answer.missing_count:
+        out.print(f"{answer.missing_count:,} values are missing:")
         for value in answer.missing_values.items:
             out.print(f"  {_escaped(repr(value.value))}{' ...' if value.is_cut else ''}", highlight=False)
         if answer.missing_values.next_key is not None:
@@ -384,18 +393,6 @@ def _position_parts(text: str) -> list[str]:
 
 
 @contextmanager
-def _signals() -> Iterator[threading.Event]:
-    """Give an event that SIGTERM and SIGINT set, so that the batch in hand ends."""
-    stop = threading.Event()
-    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
 def _running(follow: Callable[[threading.Event], Totals]) -> Iterator[threading.Event]:
     """Run a consumer on a thread; gives an event that is set when it fails, and raises its error at the end."""
     stop, failed = threading.Event(), threading.Event()
@@ -454,3 +451,7 @@ def _print_rows(header: Sequence[str], rows: Any, format_: Format) -> None:
 
 def _escaped(text: str) -> str:
     return text.replace("[", r"\[")
+
+
+if __name__ == "__main__":
+    main()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -60,7 +60,7 @@ class Settings(BaseSettings):
     spark_master: str = Field("local[*]", description="Spark master of bootstraps")
 
 
-def load_settings(**given: object) -> Settings:
+def load_settings(**given: Any) -> Settings:
     """Read the environment, `given` before it; raise ConfigError that names each bad variable."""
     try:
         return Settings(**given)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import signal
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 
 import uvicorn
 from fastapi import FastAPI
@@ -40,13 +42,27 @@ def serve_until(
                     server.should_exit = True
                     return
 
+        # Uvicorn would raise the signal again at its end and kill us before the consumer has ended its batch.
+        server.capture_signals = nullcontext  # type: ignore[method-assign]
         watcher = threading.Thread(target=watch, name="subsetd-watch")
-        watcher.start()
-        try:
-            server.run(sockets=[listening])
-        finally:
-            ended.set()
-            watcher.join()
+        with ending_on_signals(lambda: setattr(server, "should_exit", True)):
+            watcher.start()
+            try:
+                server.run(sockets=[listening])
+            finally:
+                ended.set()
+                watcher.join()
+
+
+@contextmanager
+def ending_on_signals(end: Callable[[], None]) -> Iterator[None]:
+    """Call `end` on SIGINT and SIGTERM in the place of what they did before."""
+    before = {number: signal.signal(number, lambda *_: end()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _listen(host: str, port: int) -> socket.socket:

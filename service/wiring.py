@@ -22,7 +22,7 @@ from service.observe import ConsumerObserver
 from service.store.checks import PostgresVerifier
 from service.store.database import make_engine
 from service.store.embedded import EmbeddedPostgres
-from service.store.migrate import upgrade
+from service.store.migrate import require_current, upgrade
 from service.store.reader import PostgresStateReader
 from service.store.writer import PostgresWriter
 from service.stream.addresses import open_feed
@@ -39,6 +39,8 @@ def state_database(settings: Settings, *, migrate: bool = False) -> Iterator[str
     if settings.database_url is not None:
         if migrate:
             upgrade(settings.database_url)
+        else:
+            require_current(settings.database_url)
         yield settings.database_url
         return
     with EmbeddedPostgres(settings.data_dir) as server:

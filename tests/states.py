@@ -172,3 +172,9 @@ def query(url: str, statement: str) -> list[tuple[Any, ...]]:
     """Run one query on a connection of its own."""
     with closing(psycopg2.connect(url)) as connection, connection, connection.cursor() as cursor:
         return rows(cursor, statement)
+
+
+def execute(url: str, statement: str) -> None:
+    """Run one statement that returns nothing."""
+    with closing(psycopg2.connect(url)) as connection, connection, connection.cursor() as cursor:
+        cursor.execute(statement)

@@ -96,8 +96,8 @@ class PostgresWriter:
         with self._translated(), self._reading.cursor() as cursor:
             cursor.execute("start transaction isolation level repeatable read read only")
             cursor.execute("select version, generation from state_version order by version desc limit 1")
-            head = cursor.fetchone()
-            if head is None:
+            version, generation = cursor.fetchone() or (0, 0)
+            if not version:
                 raise StateError("There is no state yet to follow changes with: run `subsetd bootstrap SOURCE` first.")
             cursor.execute(ATTRIBUTES)
             attributes, counters, snapshots = [], {}, {}
@@ -110,7 +110,7 @@ class PostgresWriter:
             cursor.execute("select cluster_id, attribute_ids, value_count from cluster")
             clusters = tuple((cluster_id, tuple(ids), count) for cluster_id, ids, count in cursor)
             self._reading.commit()
-        return StoredState(*head, tuple(attributes), counters, clusters, snapshots)
+        return StoredState(version, generation, tuple(attributes), counters, clusters, snapshots)
 
     def positions(self, feed: str) -> dict[tuple[str, int], int]:
         with self._translated(), self._reading.cursor() as cursor:

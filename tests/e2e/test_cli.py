@@ -1,0 +1,252 @@
+"""The command as a user types it, on a stored state: answers in every format, and errors as one message."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+
+from service import cli
+from tests import states
+from tests.integration.test_consumer import COLUMNS, Stream, random_changes
+from tests.states import Tables
+
+
+@pytest.fixture
+def stream(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stream:
+    tables = Tables(COLUMNS)
+    tables.add("customers", ["1", "Ada"], ["2", "[b]"], ["3", None])
+    tables.add("orders", ["10", "1", "first"], ["11", "2", None])
+    states.store(database_url, tables)
+    monkeypatch.setenv("SUBSETD_DATABASE_URL", database_url)
+    monkeypatch.setenv("SUBSETD_LOG_LEVEL", "error")
+    path = tmp_path / "feed.jsonl"
+    path.touch()
+    return Stream(path, tables)
+
+
+class Command:
+    """Run the command in this process and read what it printed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch, self._capsys = monkeypatch, capsys
+
+    def __call__(self, *arguments: object) -> str:
+        code, out, err = self.ended(*arguments)
+        assert code == 0, err
+        return out
+
+    def ended(self, *arguments: object) -> tuple[int, str, str]:
+        self._monkeypatch.setattr(sys, "argv", ["subsetd", *map(str, arguments)])
+        try:
+            cli.main()
+            code = 0
+        except SystemExit as end:
+            code = int(end.code or 0)
+        return code, *self._capsys.readouterr()
+
+
+@pytest.fixture
+def subsetd(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(monkeypatch, capsys)
+
+
+def test_inds_in_every_format(stream: Stream, subsetd: Command) -> None:
+    table = subsetd("inds").splitlines()
+    assert table[0].split() == ["dependent", "referenced"]
+    assert table[1].split() == ["s.orders.customer", "⊆", "s.customers.id"]
+    rows = list(csv.reader(io.StringIO(subsetd("inds", "--format", "csv"))))
+    assert rows == [
+        [f"{side}_{part}" for side in ("dependent", "referenced") for part in ("schema", "table", "column")],
+        ["s", "orders", "customer", "s", "customers", "id"],
+    ]
+    assert json.loads(subsetd("inds", "--format", "json"))[0]["referenced_column"] == "id"
+    assert len(subsetd("inds", "--table", "customers").splitlines()) == 1
+
+
+def test_explain_names_what_breaks_a_dependency_and_since_when(stream: Stream, subsetd: Command) -> None:
+    assert "s.orders.customer ⊆ s.customers.id" in subsetd("explain", "s.orders.customer", "s.customers.id")
+    stream.change("orders", None, ["12", "[9]", None])
+    subsetd("consume", "--feed", f"file:{stream.path}", "--until-end")
+    said = subsetd("explain", "s.orders.customer", "s.customers.id")
+    assert "s.orders.customer ⊄ s.customers.id" in said
+    assert "0.666667 (2 of 3 values)" in said
+    assert "since version 2" in said
+    assert "1 values are missing:\n  '[9]'" in said
+    assert subsetd("inds", "--as-of", 1) != subsetd("inds")
+
+
+def test_explain_of_an_unknown_attribute(stream: Stream, subsetd: Command) -> None:
+    code, _, err = subsetd.ended("explain", "s.orders.nothing", "s.customers.id")
+    assert code == 1
+    assert "s.orders.nothing" in err
+    assert "Traceback" not in err
+
+
+def test_attributes_status_and_verify(stream: Stream, subsetd: Command) -> None:
+    rows = json.loads(subsetd("attributes", "--format", "json"))
+    assert [(r["column"], r["rows"], r["nulls"], r["distinct"], r["unique"]) for r in rows] == [
+        ("id", 3, 0, 3, True),
+        ("name", 3, 1, 2, False),
+        ("id", 2, 0, 2, True),
+        ("customer", 2, 0, 2, True),
+        ("note", 2, 1, 1, False),
+    ]
+    assert "[b]" not in subsetd("attributes")
+    assert "version 1" in subsetd("status")
+    assert json.loads(subsetd("status", "--format", "json"))["counts"]["uinds"] == 1
+    assert subsetd("verify").count("holds") == 6
+
+
+def test_verify_ends_with_1_on_a_damaged_state(stream: Stream, subsetd: Command, database_url: str) -> None:
+    states.execute(database_url, "delete from uind")
+    code, out, _ = subsetd.ended("verify")
+    assert code == 1
+    assert "s.orders.customer ⊆ s.customers.id holds and is not served" in out
+
+
+def test_dead_letters_are_listed(stream: Stream, subsetd: Command) -> None:
+    stream.write(b"[1]")
+    subsetd("consume", "--feed", f"file:{stream.path}", "--until-end", "--on-error", "all")
+    (letter,) = json.loads(subsetd("dead-letters", "--format", "json"))
+    assert (letter["offset"], letter["record"]) == (0, "[1]")
+    assert "object with op" in subsetd("dead-letters")
+
+
+def test_consume_writes_its_figures(stream: Stream, subsetd: Command, tmp_path: Path) -> None:
+    stream.change("orders", None, ["12", "2", None])
+    stats = tmp_path / "stats.json"
+    _, _, err = subsetd.ended("consume", "--feed", f"file:{stream.path}", "--until-end", "--stats-json", stats)
+    assert "1 records in 1 batches: 1 inserted" in err
+    figures = json.loads(stats.read_text())
+    assert figures["inserted"] == 1
+    assert figures["without_caches"] >= figures["read"] + figures["written"]
+    assert {"decode", "net", "look_up", "apply", "store"} <= figures["seconds"].keys()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["consume", "--feed", "ftp://x"], "neither kafka:// nor file:"),
+        (["consume", "--feed", "file:/nowhere/at/all"], "/nowhere/at/all"),
+        (["run"], "--feed or SUBSETD_FEED"),
+        (["bootstrap", "/nowhere", "--name", "n", "--feed-position", "a,b"], "FEED,TOPIC,PARTITION,OFFSET"),
+    ],
+)
+def test_bad_arguments_are_one_message(stream: Stream, subsetd: Command, arguments: list[str], words: str) -> None:
+    code, out, err = subsetd.ended(*arguments)
+    assert code == 1
+    assert words in err.replace("\n", " ")
+    assert out == ""
+
+
+@pytest.mark.parametrize("command", ["status", "inds", "verify", "serve"])
+def test_a_database_that_is_not_there(subsetd: Command, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    monkeypatch.setenv("SUBSETD_DATABASE_URL", "postgresql://u:secret@127.0.0.1:1/nothing")
+    code, _, err = subsetd.ended(command)
+    assert code == 1
+    assert "127.0.0.1:1" in err
+    assert "secret" not in err
+
+
+def test_a_database_of_an_unknown_schema(subsetd: Command, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    states.execute(database_url, "update alembic_version set version_num = '9999'")
+    monkeypatch.setenv("SUBSETD_DATABASE_URL", database_url)
+    for command in (["consume", "--feed", "file:/dev/null"], ["run", "--feed", "file:/dev/null"]):
+        code, _, err = subsetd.ended(*command)
+        assert code == 1
+        assert "9999" in err
+
+
+def test_a_port_in_use(stream: Stream, subsetd: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setenv("SUBSETD_PORT", str(port))
+        code, _, err = subsetd.ended("serve")
+    assert code == 1
+    assert f"127.0.0.1:{port} is in use" in err
+
+
+def test_no_key_no_other_address_than_loopback(
+    stream: Stream, subsetd: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUBSETD_HOST", "0.0.0.0")
+    code, _, err = subsetd.ended("serve")
+    assert code == 2
+    assert "SUBSETD_API_KEY" in err
+
+
+def test_run_follows_serves_and_ends_cleanly(stream: Stream, tmp_path: Path) -> None:
+    """Run the real process: a change in the feed is answered, the key is asked for, SIGTERM ends it with 0."""
+    environment = {**os.environ, "SUBSETD_PORT": "0", "SUBSETD_API_KEY": "k", "SUBSETD_LOG_LEVEL": "info"}
+    log = (tmp_path / "log").open("w+")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "service.cli", "run", "--feed", f"file:{stream.path}"], env=environment, stderr=log
+    )
+    with log, ExitStack() as opened:
+        opened.callback(process.wait)
+        opened.callback(process.kill)
+        base = wait_for(
+            lambda: next((w for w in (tmp_path / "log").read_text().split() if w.startswith("http://")), None)
+        )
+        client = opened.enter_context(httpx.Client(base_url=base, headers={"Authorization": "Bearer k"}))
+        assert httpx.get(f"{base}/healthz").status_code == 200
+        assert httpx.get(f"{base}/api/v1/state").status_code == 401
+        stream.change("orders", None, ["12", "9", None])
+        wait_for(lambda: client.get("/api/v1/state").json()["version"] == 2)
+        pair = client.get("/api/v1/uinds/s.orders.customer/s.customers.id").json()
+        assert (pair["holds"], pair["version"]) == (False, 2)
+        wait_for(lambda: client.get("/readyz").status_code == 200)
+        assert 'subsetd_consumer_records_total{outcome="inserted"} 1.0' in client.get("/metrics").text
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+
+
+def test_run_ends_with_the_consumers_error(stream: Stream) -> None:
+    stream.write(b"no json")
+    environment = {**os.environ, "SUBSETD_PORT": "0"}
+    command = [sys.executable, "-m", "service.cli", "run", "--feed", f"file:{stream.path}"]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert "offset 0: is not JSON" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_consume_killed_again_and_again_loses_nothing(stream: Stream, database_url: str) -> None:
+    random_changes(stream, random.Random(7), 300)
+    environment = {**os.environ, "SUBSETD_BATCH_RECORDS": "3"}
+    command = [sys.executable, "-m", "service.cli", "consume", "--feed", f"file:{stream.path}", "--until-end"]
+    for _ in range(4):
+        before = version(database_url)
+        process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+        wait_for(lambda seen=before, of=process: version(database_url) > seen + 2 or of.poll() is not None)
+        process.kill()
+        process.wait()
+    subprocess.run(command, env=environment, check=True, stderr=subprocess.DEVNULL, timeout=120)
+    assert states.read(database_url) == states.expected(stream.tables)
+
+
+def version(url: str) -> int:
+    return int(states.query(url, "select max(version) from state_version")[0][0])
+
+
+def wait_for(condition, seconds: float = 60):  # type: ignore[no-untyped-def]
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError("it did not come to pass in time")

@@ -1,0 +1,56 @@
+"""Settings: each is documented, each bad value is named."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from service.config import ConfigError, Settings, is_loopback, load_settings
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "settings.md"
+
+
+def test_every_setting_is_documented_with_its_default() -> None:
+    rows = dict(re.findall(r"^\| `SUBSETD_(\w+)` \| ([^|]+) \|", DOCUMENT.read_text(), re.MULTILINE))
+    assert rows.keys() == {name.upper() for name in Settings.model_fields}
+    for name, field in Settings.model_fields.items():
+        shown = rows[name.upper()].strip()
+        if field.default is None:
+            assert shown == "unset"
+        elif field.default_factory is None:
+            assert shown == f"`{field.default}`"
+
+
+def test_the_environment_is_read_and_a_bad_value_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUBSETD_PORT", "9000")
+    assert load_settings().port == 9000
+    monkeypatch.setenv("SUBSETD_PORT", "many")
+    monkeypatch.setenv("SUBSETD_ON_ERROR", "perhaps")
+    with pytest.raises(
+        ConfigError, match=r"SUBSETD_PORT: .*'many'(.|\n)*SUBSETD_ON_ERROR: .*'perhaps'|SUBSETD_ON_ERROR"
+    ) as e:
+        load_settings()
+    assert "SUBSETD_PORT" in str(e.value)
+    assert e.value.exit_code == 2
+
+
+def test_settings_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        load_settings().port = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.1", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("example.org", False),
+    ],
+)
+def test_loopback(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected
