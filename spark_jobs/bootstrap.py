@@ -111,13 +111,13 @@ class _Bootstrap:
             tables = source.tables()
             names = [AttributeName(t.schema, t.name, column) for t in tables for column, _ in t.columns]
             ids, dropped = self._prepare(names)
+            self.crash.reach("planning")
         with self._timed("start Spark"):
             running = spark if isinstance(spark, SparkSession) else spark()
         with self._timed("split"):
             splits = source.splits(self.options.task_bytes or TASK_BYTES, self._parallel(running))
             if not splits:
                 raise SourceError(f"{self.options.source}: there is no table to read.")
-            self.crash.reach("planning")
         bits = self._bits(splits)
         results = self._count(running, source, tables, splits, ids, dropped, bits)
         with self._timed("commit"):

@@ -42,8 +42,9 @@ FROM resolved r JOIN pg_type t ON t.oid = r.kind WHERE t.typtype <> 'd' ORDER BY
 _LEAVES = """
 SELECT p.relid, n.nspname, c.relname, c.relkind = 'r', pg_relation_size(c.oid) / current_setting('block_size')::int,
   pg_table_size(c.oid)
-FROM pg_partition_tree(%s) p JOIN pg_class c ON c.oid = p.relid JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE p.isleaf
+FROM (SELECT relid FROM pg_partition_tree(%(root)s) WHERE isleaf UNION SELECT %(root)s::regclass) p
+JOIN pg_class c ON c.oid = p.relid JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind <> 'p' ORDER BY 1
 """
 
 
@@ -88,8 +89,7 @@ class SourceSnapshot:
     def tables(self) -> list[StoredTable]:
         """List all ordinary and partitioned tables outside the system's schemas; partitions belong to their root.
 
-        Tables that inherit in the old way are tables of their own. Raises SourceError for a table
-        whose storage cannot be found.
+        Tables that inherit in the old way are tables of their own.
         """
         with self._connection.cursor() as cursor:
             cursor.execute(_TABLES)
@@ -102,10 +102,8 @@ class SourceSnapshot:
             for oid, schema, name in found:
                 if oid not in columns:
                     continue  # a table without columns
-                cursor.execute(_LEAVES, (oid,))
+                cursor.execute(_LEAVES, {"root": oid})
                 leaves = cursor.fetchall()
-                if not leaves:  # pg_partition_tree gives nothing for some kinds of tables
-                    raise SourceError(f"{schema}.{name}: its storage is not known. Leave the table out with --exclude.")
                 parts = tuple((row[1], row[2], row[4] if row[3] else None, row[5]) for row in leaves)
                 tables.append(StoredTable(schema, name, tuple(columns[oid]), parts))
             return tables
