@@ -353,6 +353,20 @@ def test_pages_of_all_coefficients_go_on_behind_their_bound(
 # --- One version -------------------------------------------------------------------------------------------
 
 
+def test_partitions_cannot_be_swapped_under_an_answer_with_values(
+    reader: PostgresStateReader, table_1: HandMadeState, database_url: str
+) -> None:
+    other = psycopg2.connect(database_url, options="-c lock_timeout=50")
+    swap = "alter table gen_rec detach partition gen_rec_g1_p000"
+    with other, other.cursor() as cursor, reader.snapshot(with_values=True):
+        with pytest.raises(psycopg2.errors.LockNotAvailable):
+            cursor.execute(swap)
+        other.rollback()
+    with other, other.cursor() as cursor:
+        cursor.execute(swap)
+    other.close()
+
+
 def test_every_answer_comes_from_one_version_while_another_commits(
     reader: PostgresStateReader, table_1: HandMadeState
 ) -> None:
