@@ -10,10 +10,11 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.util.exc import CommandError
-from sqlalchemy import URL, Connection, Engine, create_engine, make_url, text
+from sqlalchemy import URL, Connection, Engine, text
 from sqlalchemy.exc import OperationalError
 
 from service.core.errors import StateError
+from service.store.database import make_engine, place
 from service.store.tables import SCHEMA_REVISION
 
 MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"
@@ -24,6 +25,8 @@ MIGRATION_LOCK = 0x6D696772617465
 
 LOCK_TIMEOUT = "30s"
 """How long a migration waits for a table that others use, before it gives up and leaves everything as it was."""
+
+LOCK_NOT_AVAILABLE = "55P03"
 
 Database = Engine | Connection | URL | str
 
@@ -78,26 +81,24 @@ def _connection(database: Database) -> Iterator[Connection]:
     if isinstance(database, Connection):
         yield database
         return
-    if isinstance(database, Engine):
-        engine, ours = database, False
-    else:
-        engine, ours = create_engine(make_url(database).set(drivername="postgresql+psycopg2")), True
+    engine = database if isinstance(database, Engine) else make_engine(database, "subsetd migration")
     try:
         with engine.begin() as connection:
             yield connection
     except OperationalError as error:
+        if getattr(error.orig, "pgcode", None) != LOCK_NOT_AVAILABLE:
+            raise
         raise StateError(
-            f"the state's database {engine.url.render_as_string(hide_password=True)} cannot be used: "
-            f"{' '.join(str(error.orig).split())}; nothing was changed. "
-            "Check that it runs and that SUBSETD_DATABASE_URL names it"
+            f"A table of the {place(engine.url)} was in use by others for {LOCK_TIMEOUT}; nothing was migrated. "
+            "End the other subsetd processes that use it, and start again."
         ) from error
     finally:
-        if ours:
+        if engine is not database:
             engine.dispose()
 
 
 def _wrong_revision(connection: Connection, found: str | None) -> StateError:
-    place = connection.engine.url.render_as_string(hide_password=True)
+    where = place(connection.engine.url)
     known = {path.name.split("_")[0] for path in (MIGRATIONS / "versions").glob("*.py")}
     if found is None:
         way_out = "it holds no state yet: `subsetd bootstrap` or `subsetd run` makes it"
@@ -107,4 +108,4 @@ def _wrong_revision(connection: Connection, found: str | None) -> StateError:
         way_out = (
             "it was made by another release of subsetd: use that one, or set SUBSETD_DATABASE_URL to another database"
         )
-    return StateError(f"{place} is at schema revision {found or 'none'}, expected {SCHEMA_REVISION}; {way_out}")
+    return StateError(f"The {where} is at schema revision {found or 'none'}, expected {SCHEMA_REVISION}; {way_out}")
