@@ -37,22 +37,31 @@ class HttpMetrics:
             await self._app(scope, receive, send)
             return
         status = 500  # What the server answers when the app raises.
+        counted = False
         begin = time.perf_counter()
+
+        def count() -> None:
+            nonlocal counted
+            if not counted:
+                # The template of the path, never the path itself: labels must stay few.
+                route = getattr(scope.get("route"), "path", "unmatched")
+                method = scope["method"] if scope["method"] in METHODS else "other"
+                self._requests.labels(route, method, str(status)).inc()
+                self._seconds.labels(route, method, str(status)).observe(time.perf_counter() - begin)
+                counted = True
 
         async def watched(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+            elif message["type"] == "http.response.body" and not message.get("more_body", False):
+                count()  # Before it is sent: who has the answer finds it counted.
             await send(message)
 
         try:
             await self._app(scope, receive, watched)
         finally:
-            # The template of the path, never the path itself: labels must stay few.
-            route = getattr(scope.get("route"), "path", "unmatched")
-            method = scope["method"] if scope["method"] in METHODS else "other"
-            self._requests.labels(route, method, str(status)).inc()
-            self._seconds.labels(route, method, str(status)).observe(time.perf_counter() - begin)
+            count()
 
 
 class StateMetrics(Collector):

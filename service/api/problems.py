@@ -137,4 +137,6 @@ async def _of_http(request: Request, error: Exception) -> Response:
 
 
 async def _of_a_defect(request: Request, _error: Exception) -> Response:
-    return respond(request, 500, "internal-error", "The service failed on this request; its log has the cause.")
+    detail = "The service failed on this request; its log has the cause."
+    # The server ends the connection after a defect; a client that kept it would meet a reset.
+    return respond(request, 500, "internal-error", detail, {"Connection": "close"})
