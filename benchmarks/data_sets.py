@@ -102,8 +102,10 @@ def _unpack(archive: Path, work: Path) -> Path:
         zstandard.ZstdDecompressor().stream_reader(packed) as stream,
         tarfile.open(fileobj=stream, mode="r|") as members,
     ):
-        # Early 3.11 has no filters yet.
-        members.extractall(work, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+        if hasattr(tarfile, "data_filter"):
+            members.extractall(work, filter="data")
+        else:  # early 3.11
+            members.extractall(work)
     return work
 
 

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 from time import perf_counter
@@ -93,15 +94,15 @@ class Evaluation:
         changed = []
         for data_set in published(folder, self.context.work / "data"):
             if not wanted or data_set.name in wanted:
-                yield self._row(data_set.name, lambda data_set=data_set: self.static(data_set))
+                yield self._row(data_set.name, partial(self.static, data_set))
                 if data_set.name in CHANGED_SETS:
                     changed.append(data_set)
         for name in GENERATED:
             if not wanted or name in wanted:
-                yield self._row(name, lambda name=name: self.static(generate(name, self.context.work)))
+                yield self._row(name, partial(self.made, name))
         for data_set in changed:
             name = f"{data_set.name} after {CHANGES} changes"
-            yield self._row(name, lambda data_set=data_set: self.live(data_set.parts[0]))
+            yield self._row(name, partial(self.live, data_set.parts[0]))
 
     def _row(self, name: str, evaluate: Callable[[], Outcome]) -> Outcome:
         """Evaluate and print one row; whatever goes wrong costs this row and no other."""
@@ -131,6 +132,10 @@ class Evaluation:
                 faults.append(f"{part.name}: the number is right, the hash is not")
         databases = f" ({len(data_set.parts)} databases)" if len(data_set.parts) > 1 else ""
         return Outcome(data_set.name + databases, f"{expected} INDs", f"{found} INDs", perf_counter() - started, faults)
+
+    def made(self, name: str) -> Outcome:
+        """Make a data set that is not stored, and do the same with it."""
+        return self.static(generate(name, self.context.work))
 
     def live(self, part: Part) -> Outcome:
         """Follow random changes of a bootstrapped database; the state must equal a bootstrap of the changed tables."""

@@ -80,7 +80,8 @@ class SqlGenRecs:
 
     def _query(self, query: str, value: str) -> tuple[int, ...] | None:
         self._cursor.execute(query, (value,))
-        return self._cursor.fetchone()
+        row: tuple[int, ...] | None = self._cursor.fetchone()
+        return row
 
 
 class TouchedGenRecs(MemoryGenRecs[int, str]):

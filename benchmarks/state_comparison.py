@@ -46,7 +46,7 @@ def read_state(url: str) -> State:
     def named(ids: Sequence[int] | None, counts: Sequence[int] | None = None) -> frozenset[Any] | None:
         if ids is None:
             return None
-        return frozenset(zip((names[a] for a in ids), counts or [None] * len(ids), strict=True))
+        return frozenset(zip((names[a] for a in ids), counts or (None,) * len(ids), strict=True))
 
     return {
         "attributes": Counter(attributes.values()),
@@ -75,6 +75,6 @@ def _rows(url: str, query: str) -> list[tuple[Any, ...]]:
     try:
         with connection.cursor() as cursor:
             cursor.execute(query)
-            return cursor.fetchall()
+            return list(cursor)
     finally:
         connection.close()

@@ -50,22 +50,21 @@ def change_randomly(tables: Tables, count: int, random: Random) -> list[Change]:
     of any other column (this is what makes and breaks INDs), NULL, or a new text that tries the quoting.
     """
     names = list(tables.rows)
-    changes = []
+    changes: list[Change] = []
     while len(changes) < count:
         name = random.choices(names, [len(tables.rows[name]) + 0.5 for name in names])[0]
         rows = tables.rows[name]
         operation = random.choice("ccuuudd") if rows else "c"
         place = random.randrange(len(rows)) if rows else 0
         before = None if operation == "c" else rows[place]
+        after: Row | None = None
         match operation:
             case "c":
                 template = random.choice(rows) if rows else (None,) * len(tables.columns[name])
-                after = _changed(tables, name, template, 0.5, random)
-                rows.append(after)
+                rows.append(after := _changed(tables, name, template, 0.5, random))
             case "u":
-                after = rows[place] = _changed(tables, name, rows[place], 0.3, random)
+                rows[place] = after = _changed(tables, name, rows[place], 0.3, random)
             case _:
-                after = None
                 rows[place] = rows[-1]
                 rows.pop()
         changes.append(Change(operation, name, before, after))
