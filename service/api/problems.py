@@ -26,6 +26,7 @@ EXPLANATIONS = {
     "invalid-request": "A parameter is unknown, missing, or outside its bounds; `errors` names each.",
     "unavailable": "The state's database is away or too slow; the service comes back by itself when it does.",
     "not-ready": "The service is not ready; `checks` names what is missing.",
+    "key-required": "The service was given a key; send it in the header Authorization: Bearer KEY.",
     "about:blank": "The HTTP status says all.",
     "internal-error": "A defect of the service; its log has the cause.",
 }
