@@ -306,17 +306,18 @@ class EmbeddedPostgres:
         command = [str(_programs() / program), *arguments]
         # To files, not pipes: a server that pg_ctl leaves behind would hold the pipe open.
         with tempfile.TemporaryFile("w+") as errors:
-            owner = owner_of.stat()
-            if os.geteuid() == 0:
-                done = subprocess.run(
-                    command, check=False, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors,
-                    cwd=owner_of, user=owner.st_uid, group=owner.st_gid, extra_groups=[],
-                )  # fmt: skip
-            else:
-                done = subprocess.run(
-                    command, check=False, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors,
-                    cwd=owner_of,
-                )  # fmt: skip
+            owner, is_root = owner_of.stat(), os.geteuid() == 0
+            done = subprocess.run(
+                command,
+                check=False,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                cwd=owner_of,
+                user=owner.st_uid if is_root else None,
+                group=owner.st_gid if is_root else None,
+                extra_groups=[] if is_root else None,
+            )
             errors.seek(0)
             return subprocess.CompletedProcess(command, done.returncode, "", errors.read())
 
