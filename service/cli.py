@@ -173,6 +173,7 @@ def consume(
     stop = threading.Event()
     with wiring.state_database(settings) as url, ending_on_signals(stop.set):
         consumer = wiring.make_consumer(url, feed, settings, ConsumerObserver(CollectorRegistry()))
+        wiring.tune_process()
         try:
             totals = consumer.run(stop, until_end)
         finally:
@@ -204,6 +205,7 @@ def run(
         observer = ConsumerObserver(registry)
         consumer = wiring.make_consumer(url, address, settings, observer)
         service = wiring.make_service(engine, settings, registry, observer)
+        wiring.tune_process()
         with _running(consumer.run) as failed:
             serve_until(service, settings.host, settings.port, failed, _say_address(settings))
 

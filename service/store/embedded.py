@@ -29,7 +29,6 @@ SETTINGS: Mapping[str, str] = {
     # A COPY into a table that the same transaction made then writes no WAL; there is nothing to replicate.
     "wal_level": "minimal",
     "max_wal_senders": "0",
-    "shared_buffers": "256MB",
     "maintenance_work_mem": "256MB",
     "max_wal_size": "2GB",
     "checkpoint_timeout": "15min",
@@ -37,6 +36,13 @@ SETTINGS: Mapping[str, str] = {
     "timezone": "UTC",
     "log_timezone": "UTC",
 }
+
+
+def _shared_buffers() -> str:
+    """Take an eighth of the memory: the index pages of a large state then stay with the server."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return f"{min(max(memory // 8, 128 << 20), 8 << 30) >> 20}MB"
+
 
 THROW_AWAY_SETTINGS: Mapping[str, str] = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
@@ -91,7 +97,8 @@ class EmbeddedPostgres:
         self.data_dir = data_dir.expanduser().absolute()
         self.throw_away = throw_away
         self.port = port
-        self.settings = {**SETTINGS, **(THROW_AWAY_SETTINGS if throw_away else {}), **(extra_settings or {})}
+        chosen = THROW_AWAY_SETTINGS if throw_away else {"shared_buffers": _shared_buffers()}
+        self.settings = {**SETTINGS, **chosen, **(extra_settings or {})}
         self.cluster = self.data_dir / "postgres"
         self.log = self.data_dir / "postgres.log"
         self._users: IO[str] | None = None

@@ -43,8 +43,6 @@ merge into gen_rec as stored using staged_gen_rec as staged on stored.value_key 
 when matched and staged.cluster_id is null then delete
 when matched then update set
     cluster_id = staged.cluster_id, attribute_ids = staged.attribute_ids, frequencies = staged.frequencies
-when not matched then insert (value_key, value, cluster_id, attribute_ids, frequencies)
-    values (staged.value_key, staged.value, staged.cluster_id, staged.attribute_ids, staged.frequencies)
 """
 
 LOOKUP = """
@@ -160,18 +158,23 @@ class PostgresUnitOfWork:
         self._has_staged = False
 
     def write_records(self, records: Sequence[RecordWrite]) -> None:
-        if not records:
-            return
-        lines = io.StringIO("".join(map(_record_line, sorted(records, key=lambda r: r.key))))
+        """Write new records by COPY, changed and gone ones by COPY into staging and one merge, all in key order."""
+        ordered = sorted(records, key=lambda record: record.key)
+        new = "".join(_record_line(record) for record in ordered if record.text is not None)
+        changed = [record for record in ordered if record.text is None]
         with self._writer._translated(), self._connection.cursor() as cursor:
+            if new:
+                cursor.copy_expert("copy gen_rec from stdin", io.StringIO(new))
+            if not changed:
+                return
             if self._has_staged:
                 cursor.execute("truncate staged_gen_rec")
             self._has_staged = True
-            cursor.copy_expert("copy staged_gen_rec from stdin", lines)
+            cursor.copy_expert("copy staged_gen_rec from stdin", io.StringIO("".join(map(_record_line, changed))))
             cursor.execute(MERGE)
-            if cursor.rowcount != len(records):
+            if cursor.rowcount != len(changed):
                 raise StateError(
-                    f"The state was changed by another hand: {len(records)} generator records were to be written, "
+                    f"The state was changed by another hand: {len(changed)} generator records were to be changed, "
                     f"{cursor.rowcount} were. Nothing of this batch was stored; run `subsetd verify`."
                 )
 
