@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import pickle
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -45,17 +44,15 @@ from service.store.generation import (
 )
 from service.store.migrate import require_current
 from spark_jobs.progress import Display, Quiet, make_display, watching
-from spark_jobs.session import map_in_arrow, session
+from spark_jobs.session import session
 from spark_jobs.sources import Options, Source, SourceTable, Split, group_splits, open_source
 from spark_jobs.tasks import (
-    PAYLOAD_SCHEMA,
-    RESULT_SCHEMA,
     CountTask,
     CrashPoint,
     MergeTask,
     PartitionResult,
+    Telling,
     told_error,
-    telling,
 )
 
 TASK_BYTES = 96 << 20
@@ -87,8 +84,9 @@ def run_bootstrap(
 ) -> Summary:
     """Read a source and make it served, or only count its clusters (`clusters_only`).
 
-    `spark` may be a function that starts the session: it is called when the source and the state are found good. Raises SourceError for data
-    that cannot be read and StateError for a database that cannot be written; then the served state is as before.
+    `spark` may be a function that starts the session: it is called when source and state are found good. Raises
+    SourceError for data that cannot be read and StateError for a database that cannot be written; then the served
+    state is as before.
     """
     with ExitStack() as stack:
         return _Bootstrap(options, display or Quiet(), stack).run(spark)
@@ -185,12 +183,13 @@ class _Bootstrap:
             None if self.options.clusters_only else self.options.database_url, self.served.generation + 1, bits,
             len(tables), self.served.record_count > 0, dropped, uncounted, self.crash,
         )  # fmt: skip
-        payloads = map_in_arrow(spark.range(0, len(tasks), 1, len(tasks)), count, PAYLOAD_SCHEMA)
-        frame = map_in_arrow(payloads.repartitionById(1 << bits, "partition"), merge, RESULT_SCHEMA)
+        # Plain RDDs: rows are payloads of megabytes, and SQL's planning takes longer than a small bootstrap.
+        payloads = spark.sparkContext.parallelize(range(len(tasks)), len(tasks)).mapPartitions(count)
+        merged = payloads.partitionBy(1 << bits, partitionFunc=int).mapPartitionsWithIndex(merge)
         stages = [("counting values", len(tasks)), ("storing records", 1 << bits)]
         try:
             with watching(spark.sparkContext, self.display, stages, lambda: f"{rows.value:,} rows") as seconds:
-                results = [pickle.loads(row.result) for row in frame.collect()]
+                results = merged.collect()
         except (PySparkException, Py4JError) as error:
             told = told_error(error)
             if isinstance(told, SourceError):
@@ -221,7 +220,7 @@ class _Bootstrap:
                 return []
             slices = min(len(items), 4 * spark.sparkContext.defaultParallelism)
             try:
-                return spark.sparkContext.parallelize(items, slices).map(telling(function)).collect()
+                return spark.sparkContext.parallelize(items, slices).map(Telling(function)).collect()
             except (PySparkException, Py4JError) as error:
                 raise told_error(error) from None
 
@@ -237,8 +236,8 @@ class _Bootstrap:
         results: Sequence[PartitionResult],
     ) -> None:
         self.display.begin("putting it in place")
-        row_counts = sum(result.row_counts for result in results)
-        counters = sum(result.counters for result in results)
+        row_counts = np.sum([result.row_counts for result in results], axis=0)
+        counters = np.sum([result.counters for result in results], axis=0)
         sizes: dict[Any, int] = {}
         for result in results:
             for cluster, size in zip(result.clusters, result.cluster_sizes.tolist(), strict=True):
@@ -286,7 +285,7 @@ def _attributes(
     counters: NDArray[np.int64],
     insert_only: bool,
 ) -> list[NewAttribute]:
-    attributes = []
+    attributes: list[NewAttribute] = []
     for number, table in enumerate(tables):
         rows = int(row_counts[number])
         for ordinal, (column, data_type) in enumerate(table.columns):
@@ -302,7 +301,7 @@ def _attributes(
                     rows - occurrences,
                     distinct,
                     None if insert_only else repeated,
-                )  # fmt: skip
+                )
             )
     return attributes
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numba import njit  # type: ignore[import-untyped]
@@ -106,7 +107,7 @@ def _ragged_record(data: Bytes, columns: int, delimiter: int, quote: int) -> tup
 def split_record(record: bytes, dialect: Dialect, encoding: str) -> list[str]:
     """Return the cells of one record; raise ValueError for bytes that are no text or no record."""
     text = io.StringIO(record.decode(encoding), newline="")
-    quoting = csv.QUOTE_MINIMAL if dialect.quote else csv.QUOTE_NONE
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if dialect.quote else csv.QUOTE_NONE
     try:
         return next(csv.reader(text, delimiter=dialect.delimiter, quotechar=dialect.quote, quoting=quoting), [])
     except csv.Error as error:

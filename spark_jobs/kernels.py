@@ -88,7 +88,7 @@ def count_column(
         )
     text, count = canonical_array(counted.field("values")), counted.field("counts")
     if decode is not None:
-        text = pa.array([decode(value) for value in text.to_pylist()], pa.large_string())
+        text = pa.array([None if value is None else decode(value) for value in text.to_pylist()], pa.large_string())
     present = text.is_valid()
     if null_tokens:
         present = pc.and_(present, pc.invert(pc.is_in(text, value_set=pa.array(null_tokens, text.type))))

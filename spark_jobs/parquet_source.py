@@ -130,8 +130,8 @@ class ParquetSource:
                 found = file.schema_arrow.remove_metadata()
                 if first is not None and not found.equals(first):
                     raise SourceError(
-                        f"{info.path}: its columns or their types differ from those of {files[0].path}, another part of "
-                        f"the table {schema}.{name}. Parts of a table must be alike; move the file to a folder of its own."
+                        f"{info.path}: its columns or their types differ from those of {files[0].path}, another part "
+                        f"of the table {schema}.{name}. Parts of a table must be alike: move the file elsewhere."
                     )
                 first = found
                 metadata = file.metadata

@@ -36,7 +36,7 @@ class PostgresReader:
             except pa.ArrowInvalid as error:
                 if "straddling" not in str(error) or block > len(text):
                     raise SourceError(
-                        f"{self.place(split)}: it holds bytes that are not UTF-8 text: {error}. Mend them in the database."
+                        f"{self.place(split)}: it holds bytes that are not UTF-8 text: {error}. Mend them there."
                     ) from error
                 block *= 8
 

@@ -79,7 +79,8 @@ class Lines:
 
     def __init__(self) -> None:
         self.start = self.stage_start = self.told = time.monotonic()
-        self.stage, self.total = "", None
+        self.stage = ""
+        self.total: int | None = None
 
     def begin(self, stage: str, total: int | None = None) -> None:
         self.stage, self.total = stage, total

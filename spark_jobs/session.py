@@ -15,14 +15,7 @@ from pyspark.sql.classic.dataframe import DataFrame
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
-try:
-    from spark_jobs.java_runtime import find_java
-except ImportError:
-    from collections import namedtuple
-
-    def find_java():
-        return namedtuple("J", "home")("/usr/lib/jvm/java-17-openjdk-amd64")
-
+from spark_jobs.java_runtime import find_java
 
 ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -32,13 +25,8 @@ SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
-    # Tasks are planned by their bytes and partitions are key ranges: nothing is to be re-planned.
-    "spark.sql.adaptive.enabled": "false",
-    # A row is a payload of megabytes, not a record.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "4",
     "spark.shuffle.compress": "false",
     "spark.python.worker.reuse": "true",
-    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
 }
 
 LOGGING = """

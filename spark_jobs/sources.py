@@ -93,10 +93,14 @@ class Reader(Protocol):
 class Source(Protocol):
     """Be a source on the driver: it knows its tables, plans their splits, and gives the reader to send along."""
 
-    kind: str
     location: str
     settings: dict[str, object]
-    snapshot: str | None
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def snapshot(self) -> str | None: ...
 
     def tables(self) -> list[SourceTable]: ...
 
@@ -174,7 +178,8 @@ def table_files(filesystem: pafs.FileSystem, root: str, endings: Iterable[str]) 
             name, files = _stem(info.base_name, endings), [info]
         elif info.type == pafs.FileType.Directory and info.base_name[0] not in "._":
             parts = _list(filesystem, info.path, recursive=True)
-            name, files = info.base_name, sorted(filter(is_table_file, parts), key=lambda i: i.path)
+            files = sorted(filter(is_table_file, parts), key=lambda i: i.path)
+            name = _stem(info.base_name, endings)  # Spark writes folders named like files
             if not files:
                 continue
         else:
@@ -195,8 +200,8 @@ def _list(filesystem: pafs.FileSystem, folder: str, recursive: bool) -> list[paf
 
 
 def _stem(name: str, endings: Iterable[str]) -> str:
-    ending = next(e for e in endings if name.lower().endswith(e))
-    return name[: -len(ending)]
+    ending = next((e for e in endings if name.lower().endswith(e)), "")
+    return name[: len(name) - len(ending)]
 
 
 def unique_names(cells: list[str]) -> list[str]:
@@ -209,9 +214,11 @@ def unique_names(cells: list[str]) -> list[str]:
         seen[name] += 1
         if seen[name] > 1:
             start = seen[name]
-            name = next(n for i in itertools.count(start) if (n := f"{name}#{i}") not in taken)
-            taken.add(name)
-        names.append(name)
+            fresh = next(n for i in itertools.count(start) if (n := f"{name}#{i}") not in taken)
+            taken.add(fresh)
+            names.append(fresh)
+        else:
+            names.append(name)
     return names
 
 

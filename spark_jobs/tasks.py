@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -38,8 +37,8 @@ from spark_jobs.sources import Reader, SourceTable, Split
 MARK = "subsetd-error "
 """Stands in the text of an exception before the JSON of an error that a user can mend, on one line."""
 
-PAYLOAD_SCHEMA = "partition int, payload binary, row_counts binary"
-RESULT_SCHEMA = "result binary"
+Payload = bytes | NDArray[np.int64]
+"""What is shuffled: entries of one key range, or (to the first range) the rows of each table that a task has read."""
 
 Result = TypeVar("Result")
 
@@ -75,8 +74,7 @@ class PartitionResult:
 class CountTask:
     """Count the values of a task's splits and cut them by key range; picklable.
 
-    Gives rows (partition, payload, row counts of the tables): row counts travel with the first range only.
-    The first task gives an empty payload to each range, so that each has a row.
+    Takes the numbers of tasks, gives pairs of a key range's number and a payload.
     """
 
     reader: Reader
@@ -86,33 +84,28 @@ class CountTask:
     attribute_ids: Sequence[Sequence[int]]
     null_tokens: Sequence[str]
     bits: int
-    rows_read: Accumulator[int] | None
+    rows_read: Accumulator[int]
     crash: CrashPoint
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, numbers: Iterable[int]) -> Iterator[tuple[int, Payload]]:
         with telling_errors():
-            for batch in batches:
-                for number in batch.column(0).to_pylist():
-                    yield from self._run(number)
+            for number in numbers:
+                yield from self._run(number)
 
-    def _run(self, number: int) -> Iterator[pa.RecordBatch]:
+    def _run(self, number: int) -> Iterator[tuple[int, Payload]]:
         self.crash.reach("map")
         parts: list[Entries] = []
         row_counts = np.zeros(len(self.attribute_ids), np.int64)
         for split in self.tasks[number]:
             for table in self.reader.read(split):
                 row_counts[split.table] += len(table)
-                if self.rows_read is not None:
-                    self.rows_read.add(len(table))
+                self.rows_read.add(len(table))
                 parts += [entries for entries in self._count(split, table) if len(entries)]
-        if number == 0:
-            empty = to_payload(concat_entries([]))
-            yield from (_row(partition, empty) for partition in range(1 << self.bits))
-        yield _row(0, to_payload(concat_entries([])), row_counts.tobytes())
+        yield 0, row_counts
         entries = concat_entries(parts)
         parts.clear()
         for partition, piece in cut_by_range(entries, self.bits):
-            yield _row(partition, to_payload(piece))
+            yield partition, to_payload(piece)
 
     def _count(self, split: Split, table: pa.Table) -> Iterator[Entries]:
         described = self.tables[split.table]
@@ -130,6 +123,7 @@ class CountTask:
 class MergeTask:
     """Merge the payloads of a key range with the served records and store the next generation's partition; picklable.
 
+    Takes the key range's number and its payloads, gives one result, also for a range without payloads.
     Without a database nothing is stored. `uncounted` marks attributes whose frequencies are not kept.
     """
 
@@ -142,20 +136,16 @@ class MergeTask:
     uncounted: NDArray[np.bool_]
     crash: CrashPoint
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, number: int, payloads: Iterable[tuple[int, Payload]]) -> Iterator[PartitionResult]:
         with telling_errors():
-            number = -1
             row_counts = np.zeros(self.tables, np.int64)
             parts: list[Entries] = []
-            for batch in batches:
-                number = batch.column(0)[0].as_py()
-                for payload, counts in zip(batch.column(1), batch.column(2), strict=True):
-                    parts.append(from_payload(payload.as_buffer()))
-                    if counts.is_valid:
-                        row_counts += np.frombuffer(counts.as_buffer(), np.int64)
-            if number >= 0:
-                result = self._merge(KeyRange(number, self.bits), parts, row_counts)
-                yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(result)], pa.binary())], ["result"])
+            for _, payload in payloads:
+                if isinstance(payload, bytes):
+                    parts.append(from_payload(payload))
+                else:
+                    row_counts += payload
+            yield self._merge(KeyRange(number, self.bits), parts, row_counts)
 
     def _merge(self, key_range: KeyRange, parts: list[Entries], row_counts: NDArray[np.int64]) -> PartitionResult:
         if self.database_url is None:
@@ -218,25 +208,15 @@ def told_error(error: BaseException) -> SubsetdError:
     )
 
 
-def telling(function: Callable[..., Result]) -> Callable[..., Result]:
+class Telling(Generic[Result]):
     """Wrap a picklable function that executors run, so that its errors are told."""
-    return _Telling(function)
 
-
-class _Telling:
-    def __init__(self, function: Callable[..., Result]) -> None:
+    def __init__(self, function: Callable[[Any], Result]) -> None:
         self.function = function
 
-    def __call__(self, item: object) -> object:
+    def __call__(self, item: object) -> Result:
         with telling_errors():
             return self.function(item)
-
-
-def _row(partition: int, payload: bytes, row_counts: bytes | None = None) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(
-        [pa.array([partition], pa.int32()), pa.array([payload], pa.binary()), pa.array([row_counts], pa.binary())],
-        names=["partition", "payload", "row_counts"],
-    )
 
 
 def _as_entries(records: RecordArrays) -> Entries:

@@ -88,9 +88,15 @@ def connect(url: str, application_name: str) -> Iterator[Any]:
     connection = pooled.driver_connection
     assert connection is not None
     try:
+        with connection.cursor() as cursor:  # a COPY of a partition, or a wait for the tasks, may take long
+            cursor.execute("SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0")
+        connection.commit()
         yield connection
     except psycopg2.Error as error:
-        raise state_error(error, parse_address(url)) or error from error
+        told = state_error(error, parse_address(url))
+        if told is None:
+            raise
+        raise told from error
     finally:
         connection.close()
         pooled.invalidate()
@@ -238,8 +244,9 @@ def register_clusters(connection: Any, generation: int, sets: Sequence[NDArray[n
         # One task at a time, for a moment: so ids have no gaps, which ON CONFLICT and a sequence would leave.
         cursor.execute(f"LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE")
         cursor.execute(
-            f"INSERT INTO {table} SELECT w.set_key, (SELECT count(*) FROM {table}) + row_number() OVER (ORDER BY place), "
-            f"w.attribute_ids FROM wanted w WHERE NOT EXISTS (SELECT FROM {table} r WHERE r.set_key = w.set_key)"
+            f"INSERT INTO {table} SELECT w.set_key, "
+            f"(SELECT count(*) FROM {table}) + row_number() OVER (ORDER BY place), w.attribute_ids "
+            f"FROM wanted w WHERE NOT EXISTS (SELECT FROM {table} r WHERE r.set_key = w.set_key)"
         )
         cursor.execute(f"SELECT r.cluster_id FROM wanted w JOIN {table} r USING (set_key) ORDER BY w.place")
         ids = np.array([cluster_id for (cluster_id,) in cursor.fetchall()], np.int64)

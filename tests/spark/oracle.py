@@ -1,4 +1,4 @@
-"""Own the second opinion of the bootstrap's tests: what the state must hold, counted cell by cell, and what it holds."""
+"""Own the second opinion of the bootstrap's tests: what the state must hold, counted cell by cell."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Column = Sequence[str | None]
 
 @dataclass(frozen=True)
 class Expected:
-    """Hold a state by names: values with their frequencies, cluster sizes, counters (rows, nulls, distinct, repeated)."""
+    """Hold a state by names; counters are rows, nulls, distinct and repeated values."""
 
     records: dict[str, dict[str, int]]
     clusters: dict[frozenset[str], int]
@@ -40,9 +40,7 @@ def count_cells(columns: Mapping[str, Column]) -> Expected:
 def read_state(url: str) -> Expected:
     """Read the served state, by names; assert what must hold of it by itself (keys, cluster ids, no gaps)."""
     with _rows(url) as rows:
-        names = dict(
-            rows("SELECT attribute_id, schema_name || '.' || table_name || '.' || column_name FROM attribute")
-        )
+        names = dict(rows("SELECT attribute_id, schema_name || '.' || table_name || '.' || column_name FROM attribute"))
         clusters = {i: (ids, count) for i, ids, count in rows("SELECT * FROM cluster")}
         assert sorted(clusters) == list(range(1, len(clusters) + 1))
         records = {}

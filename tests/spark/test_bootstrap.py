@@ -28,7 +28,10 @@ def shop(seed: int = SEED, orders: int = 4000) -> dict[str, Table]:
     persons = [str(i) for i in range(300)]
     awkward = ["", 'say "hi"', "two\nlines", "a,b", "\r\n", "ä€🙂" * 3, "x" * 300, "€" * 100, '"', ","]
     return {
-        "person": {"id": list(persons), "name": [chance.choice([None, f"name {i % 90}", *awkward]) for i in range(300)]},
+        "person": {
+            "id": list(persons),
+            "name": [chance.choice([None, f"name {i % 90}", *awkward]) for i in range(300)],
+        },
         "orders": {
             "id": [str(i) for i in range(orders)],
             "person": [chance.choice([None, *persons]) for _ in range(orders)],
@@ -48,7 +51,9 @@ def columns_of(tables: dict[str, Table], schema: str = "shop") -> dict[str, list
     return {f"{schema}.{table}.{name}": cells for table, named in tables.items() for name, cells in named.items()}
 
 
-@pytest.mark.parametrize(("task_bytes", "partitions", "newline"), [(None, 1, "\r\n"), (20_000, 4, "\r\n"), (9_001, 8, "\n")])
+@pytest.mark.parametrize(
+    ("task_bytes", "partitions", "newline"), [(None, 1, "\r\n"), (20_000, 4, "\r\n"), (9_001, 8, "\n")]
+)
 def test_a_folder_of_csv_becomes_the_state_that_counting_cells_gives(
     spark: SparkSession, database_url: str, tmp_path: Path, task_bytes: int | None, partitions: int, newline: str
 ) -> None:
@@ -63,7 +68,9 @@ def test_a_folder_of_csv_becomes_the_state_that_counting_cells_gives(
     assert (found.clusters, found.counters, found.inds) == (expected.clusters, expected.counters, expected.inds)
     assert (summary.tables, summary.rows, summary.values) == (3, 4300, len(expected.records))
     assert (summary.clusters, summary.inds, summary.version) == (len(expected.clusters), len(expected.inds), 1)
-    assert query(database_url, "SELECT count(*) FROM pg_inherits WHERE inhparent = 'gen_rec'::regclass") == [(partitions,)]
+    assert query(database_url, "SELECT count(*) FROM pg_inherits WHERE inhparent = 'gen_rec'::regclass") == [
+        (partitions,)
+    ]
 
 
 def test_parts_of_a_table_a_null_token_and_an_excluded_table(
@@ -93,7 +100,7 @@ def test_a_second_source_shares_values_and_replacing_one_leaves_the_other(
 
     changed = {"orders": {**shop(3, 200)["orders"], "added": ["1"] * 200}}
     folder = str(write_tables(tmp_path / "b2", changed))
-    with pytest.raises(StateError, match="'b' was bootstrapped already, as version 2. Give --replace"):
+    with pytest.raises(StateError, match=r"'b' was bootstrapped already, as version 2. Give --replace"):
         run_bootstrap(spark, Options(folder, "b", database_url))
     run_bootstrap(spark, Options(folder, "b", database_url, replace=True, partitions=8))
     after = count_cells(columns_of(first, "a") | columns_of(changed, "b"))

@@ -86,7 +86,9 @@ def test_a_large_table_is_read_in_page_ranges_of_one_snapshot(
     source = open_source(options)
     splits = source.splits(100_000, lambda function, items: [function(item) for item in items])
     assert len(splits) > 4
-    query(source_url, "UPDATE t SET id = -id WHERE id % 2 = 0; DELETE FROM t WHERE id % 5 = 0; INSERT INTO t VALUES (0)")
+    query(
+        source_url, "UPDATE t SET id = -id WHERE id % 2 = 0; DELETE FROM t WHERE id % 5 = 0; INSERT INTO t VALUES (0)"
+    )
     tables = [table for split in splits for table in source.reader().read(split)]
     source.close()
     found = sorted(int(cell) for table in tables for cell in table.column(0).to_pylist())
