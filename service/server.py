@@ -43,7 +43,7 @@ def serve_until(
                     return
 
         # Uvicorn would raise the signal again at its end and kill us before the consumer has ended its batch.
-        server.capture_signals = nullcontext  # type: ignore[method-assign]
+        server.capture_signals = nullcontext  # type: ignore[assignment, method-assign]
         watcher = threading.Thread(target=watch, name="subsetd-watch")
         with ending_on_signals(lambda: setattr(server, "should_exit", True)):
             watcher.start()

@@ -8,18 +8,21 @@ pairs with an attribute that it entered or left, so a batch is applied without w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from service.core.clustering import AttributeIds, Move
+from service.core.clustering import Move
 from service.core.model import Transition, TransitionKind
 
 DENSE_LIMIT = 3000
 """Up to so many attribute ids the matrix is dense: at most 72 MB of counts and 9 MB of flags."""
+
+PORTION_CELLS = 4_000_000
 
 IntArray = NDArray[np.int64]
 Pair = tuple[int, int]
@@ -58,7 +61,7 @@ def _flat(sets: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:
     """Lay sets end to end: `(ids, starts)`, the i-th set at ids[starts[i]:starts[i + 1]]."""
     starts = np.zeros(len(sets) + 1, dtype=np.int64)
     np.cumsum([len(s) for s in sets], out=starts[1:])
-    return np.fromiter((a for s in sets for a in s), dtype=np.int64, count=int(starts[-1])), starts
+    return np.fromiter(chain.from_iterable(sets), dtype=np.int64, count=int(starts[-1])), starts
 
 
 @njit(cache=True)
@@ -69,32 +72,72 @@ def _add_clusters(matrix: IntArray, ids: IntArray, starts: IntArray, counts: Int
                 matrix[ids[i], ids[j]] += counts[cluster]
 
 
-@njit(cache=True)
-def _changes(
-    changed: IntArray, changed_starts: IntArray, members: IntArray, member_starts: IntArray, weights: IntArray
-) -> IntArray:
-    """List the cells that moves change, as int64[n, 3] of (row, column, difference).
+class _FlatMoves(NamedTuple):
+    """Hold moves as arrays: the sets of both sides end to end, and how many values each move has."""
 
-    `changed` has, for each side of each move, the attributes that the value enters (leaves), `members` its whole
-    attribute set on that side. Cells of two changed attributes come once, by their row.
+    old: IntArray
+    old_starts: IntArray
+    new: IntArray
+    new_starts: IntArray
+    values: IntArray
+
+
+def _flat_moves(moves: Sequence[Move]) -> _FlatMoves:
+    values = np.array([move.values for move in moves], dtype=np.int64)
+    return _FlatMoves(*_flat([move.old for move in moves]), *_flat([move.new for move in moves]), values)
+
+
+@njit(cache=True)
+def _find_changes(flat: _FlatMoves, most_cells: IntArray, changed: NDArray[np.bool_]) -> None:
+    """Bound how many cells each move changes, and mark the attributes that a value enters or leaves."""
+    old, old_starts, new, new_starts, values = flat
+    for m in range(len(values)):
+        i, i_end, j, j_end = old_starts[m], old_starts[m + 1], new_starts[m], new_starts[m + 1]
+        n_old, n_new = i_end - i, j_end - j
+        while i < i_end or j < j_end:
+            if j == j_end or (i < i_end and old[i] < new[j]):
+                changed[old[i]] = True
+                most_cells[m] += 2 * n_old
+                i += 1
+            elif i == i_end or new[j] < old[i]:
+                changed[new[j]] = True
+                most_cells[m] += 2 * n_new
+                j += 1
+            else:
+                i += 1
+                j += 1
+
+
+@njit(cache=True)
+def _list_cells(flat: _FlatMoves, first: int, last: int, cells: IntArray) -> int:
+    """List the cells that moves `first` to `last` change, as rows (row, column, difference); return their number.
+
+    A value that leaves (enters) an attribute changes its cells with all attributes of the old (new) set. Cells of
+    two such attributes come once, by their row.
     """
-    total = 0
-    for m in range(len(weights)):
-        total += 2 * (changed_starts[m + 1] - changed_starts[m]) * (member_starts[m + 1] - member_starts[m])
-    cells = np.empty((total, 3), dtype=np.int64)
+    old, old_starts, new, new_starts, values = flat
     n = 0
-    for m in range(len(weights)):
-        own = changed[changed_starts[m] : changed_starts[m + 1]]
-        for i in range(len(own)):
-            for j in range(member_starts[m], member_starts[m + 1]):
-                b = members[j]
-                cells[n, 0], cells[n, 1], cells[n, 2] = own[i], b, weights[m]
-                n += 1
-                at = np.searchsorted(own, b)
-                if at == len(own) or own[at] != b:
-                    cells[n, 0], cells[n, 1], cells[n, 2] = b, own[i], weights[m]
+    for m in range(first, last):
+        olds, news = old[old_starts[m] : old_starts[m + 1]], new[new_starts[m] : new_starts[m + 1]]
+        for side in range(2):
+            members, others = (olds, news) if side == 0 else (news, olds)
+            difference = -values[m] if side == 0 else values[m]
+            for a in members:
+                if _is_in(others, a):
+                    continue
+                for b in members:
+                    cells[n, 0], cells[n, 1], cells[n, 2] = a, b, difference
                     n += 1
-    return cells[:n]
+                    if _is_in(others, b):
+                        cells[n, 0], cells[n, 1], cells[n, 2] = b, a, difference
+                        n += 1
+    return n
+
+
+@njit(cache=True)
+def _is_in(ascending: IntArray, a: int) -> bool:
+    at = np.searchsorted(ascending, a)
+    return bool(at < len(ascending) and ascending[at] == a)
 
 
 @njit(cache=True)
@@ -103,32 +146,28 @@ def _add_cells(matrix: IntArray, cells: IntArray) -> None:
         matrix[cells[n, 0], cells[n, 1]] += cells[n, 2]
 
 
-def _sides(moves: Sequence[Move]) -> IntArray:
-    """Return the changed cells of the moves, values that leave counted down, values that enter counted up."""
-    changed: list[list[int]] = []
-    members: list[AttributeIds] = []
-    weights: list[int] = []
-    for move in moves:
-        old, new = set(move.old), set(move.new)
-        for own, side, sign in ((old - new, move.old, -1), (new - old, move.new, 1)):
-            if own:
-                changed.append(sorted(own))
-                members.append(side)
-                weights.append(sign * move.values)
-    cells: IntArray = _changes(*_flat(changed), *_flat(members), np.array(weights, dtype=np.int64))
-    return cells
+def _portions(flat: _FlatMoves, size: int) -> tuple[IntArray, Iterator[IntArray]]:
+    """Return the attributes that values entered or left, ascending, and the changed cells in portions.
+
+    A portion has about PORTION_CELLS cells at most: one value that is in thousands of columns changes many.
+    """
+    most_cells = np.zeros(len(flat.values), dtype=np.int64)
+    changed = np.zeros(size, dtype=np.bool_)
+    _find_changes(flat, most_cells, changed)
+
+    def portions() -> Iterator[IntArray]:
+        portion = np.cumsum(most_cells) // PORTION_CELLS
+        for first, last in _runs(portion):
+            cells = np.empty((int(most_cells[first:last].sum()), 3), dtype=np.int64)
+            yield cells[: _list_cells(flat, first, last, cells)]
+
+    return np.flatnonzero(changed), portions()
 
 
-def _portions(moves: Sequence[Move], cells: int = 4_000_000) -> Iterator[Sequence[Move]]:
-    """Cut moves so that a portion changes about `cells` cells at most: a value of a thousand columns has many."""
-    start = total = 0
-    for i, move in enumerate(moves):
-        total += 2 * len(set(move.old) ^ set(move.new)) * max(len(move.old), len(move.new))
-        if total > cells:
-            yield moves[start : i + 1]
-            start, total = i + 1, 0
-    if start < len(moves):
-        yield moves[start:]
+def _runs(values: IntArray) -> list[tuple[int, int]]:
+    """Return (first, last + 1) of each run of equal values."""
+    starts = np.flatnonzero(np.diff(values, prepend=values[:1] - 1))
+    return list(zip(starts.tolist(), [*starts[1:].tolist(), len(values)], strict=True))
 
 
 class DenseOverlap:
@@ -162,8 +201,10 @@ class DenseOverlap:
     def apply(self, moves: Sequence[Move]) -> list[Transition]:
         if not moves:
             return []
-        _add_cells(self._counts, _sides(moves))
-        changed = np.array(sorted({a for move in moves for a in set(move.old) ^ set(move.new)}), dtype=np.int64)
+        flat = _flat_moves(moves)
+        changed, portions = _portions(flat, len(self._counts))
+        for cells in portions:
+            _add_cells(self._counts, cells)
         distinct = self._counts.diagonal()
         # A pair can turn only if its dependent or its referenced attribute gained or lost a value.
         rows = self._examine(self._counts[changed], distinct[changed, None])
@@ -175,7 +216,7 @@ class DenseOverlap:
         turned = {(int(changed[i]), int(b)) for i, b in in_rows} | {(int(a), int(changed[j])) for a, j in in_columns}
         self._holds[changed] = rows
         self._holds[:, changed] = columns
-        return _with_causes(turned, lambda a, b: bool(self._holds[a, b]), moves)
+        return _with_causes(turned, lambda a, b: bool(self._holds[a, b]), moves, flat)
 
 
 class SparseOverlap:
@@ -225,22 +266,22 @@ class SparseOverlap:
         if not moves:
             return []
         touched: set[int] = set()
-        for part in _portions(moves):
-            cells = _sides(part)
+        flat = _flat_moves(moves)
+        _, portions = _portions(flat, self._size)
+        for cells in portions:
             places, inverse = np.unique(cells[:, 0] * self._size + cells[:, 1], return_inverse=True)
             differences = np.zeros(len(places), dtype=np.int64)
             np.add.at(differences, inverse, cells[:, 2])
             rows, columns = np.divmod(places, self._size)
-            starts = np.flatnonzero(np.diff(rows, prepend=-1))
-            for start, end in zip(starts, [*starts[1:], len(rows)], strict=True):
+            for start, end in _runs(rows):
                 self._add(int(rows[start]), columns[start:end].astype(np.int32), differences[start:end])
-            touched.update(rows[starts].tolist())
+                touched.add(int(rows[start]))
         turned: set[Pair] = set()
         for a in touched:
             holds = self._examine(a)
             turned |= {(a, int(b)) for b in np.setxor1d(holds, self._holds[a], assume_unique=True)}
             self._holds[a] = holds
-        return _with_causes(turned, self._does_hold, moves)
+        return _with_causes(turned, self._does_hold, moves, flat)
 
     def _add(self, a: int, columns: NDArray[np.int32], differences: IntArray) -> None:
         """Add differences to row `a`; its columns stay ascending, and a count of 0 is not kept."""
@@ -259,23 +300,21 @@ class SparseOverlap:
 class _Causes:
     """Find the values of a batch that made a pair turn: which moves they are, by attribute, computed once."""
 
-    def __init__(self, moves: Sequence[Move]) -> None:
+    def __init__(self, moves: Sequence[Move], flat: _FlatMoves) -> None:
         self._moves = moves
-        self._old = [frozenset(move.old) for move in moves]
-        self._new = [frozenset(move.new) for move in moves]
-        self._values = np.array([move.values for move in moves], dtype=np.int64)
+        self._values = flat.values
+        self._sides = [_by_attribute(flat.old, flat.old_starts), _by_attribute(flat.new, flat.new_starts)]
         self._membership: dict[int, tuple[NDArray[np.bool_], NDArray[np.bool_]]] = {}
 
     def _of(self, attribute_id: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Return for each move whether its old, its new set has the attribute."""
         found = self._membership.get(attribute_id)
         if found is None:
-            n = len(self._moves)
-            found = (
-                np.fromiter((attribute_id in s for s in self._old), dtype=np.bool_, count=n),
-                np.fromiter((attribute_id in s for s in self._new), dtype=np.bool_, count=n),
-            )
-            self._membership[attribute_id] = found
+            old, new = np.zeros((2, len(self._moves)), dtype=np.bool_)
+            for members, (ids, owners) in zip((old, new), self._sides, strict=True):
+                start, end = np.searchsorted(ids, [attribute_id, attribute_id + 1])
+                members[owners[start:end]] = True
+            found = self._membership[attribute_id] = (old, new)
         return found
 
     def of(self, dependent: int, referenced: int, holds: bool) -> Transition:
@@ -296,8 +335,16 @@ class _Causes:
         return Transition(kind, dependent, referenced, witness, int(self._values[cause].sum()))
 
 
+def _by_attribute(ids: IntArray, starts: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the ids of all sets in ascending order, and for each the set that it is of."""
+    order = np.argsort(ids, kind="stable")
+    return ids[order], np.repeat(np.arange(len(starts) - 1), np.diff(starts))[order]
+
+
 def _with_causes(
-    turned: Iterable[Pair], does_hold: Callable[[int, int], bool], moves: Sequence[Move]
+    turned: Collection[Pair], does_hold: Callable[[int, int], bool], moves: Sequence[Move], flat: _FlatMoves
 ) -> list[Transition]:
-    causes = _Causes(moves)
+    if not turned:
+        return []
+    causes = _Causes(moves, flat)
     return [causes.of(a, b, does_hold(a, b)) for a, b in sorted(turned)]
