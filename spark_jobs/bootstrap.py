@@ -165,8 +165,8 @@ class _Bootstrap:
     ) -> list[PartitionResult]:
         """Run the job: count, shuffle by key range, merge and store."""
         parallelism = spark.sparkContext.defaultParallelism
-        total = sum(split.size for split in splits)
-        target = min(self.options.task_bytes or TASK_BYTES, max(total // (2 * parallelism), 1 << 20))
+        total = sum(split.cost for split in splits)
+        target = min(self.options.task_bytes or TASK_BYTES, max(total // (3 * parallelism), 1 << 20))
         tasks = group_splits(splits, target)
         rows = spark.sparkContext.accumulator(0)
         ends = np.cumsum([len(table.columns) for table in tables])
@@ -186,7 +186,10 @@ class _Bootstrap:
         # Plain RDDs: rows are payloads of megabytes, and SQL's planning takes longer than a small bootstrap.
         payloads = spark.sparkContext.parallelize(range(len(tasks)), len(tasks)).mapPartitions(count)
         merged = payloads.partitionBy(1 << bits, partitionFunc=int).mapPartitionsWithIndex(merge)
-        stages = [("counting values", len(tasks)), ("storing records", 1 << bits)]
+        stages = [
+            ("counting values", len(tasks)),
+            ("merging" if self.options.clusters_only else "storing records", 1 << bits),
+        ]
         try:
             with watching(spark.sparkContext, self.display, stages, lambda: f"{rows.value:,} rows") as seconds:
                 results = merged.collect()

@@ -64,6 +64,11 @@ class Split:
     size: int
     detail: Any
 
+    @property
+    def cost(self) -> int:
+        """Give the bytes to read, with those that could be read while a file is opened."""
+        return self.size + 65_536
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Fault:
@@ -236,11 +241,9 @@ def group_splits(splits: Sequence[Split], target: int) -> list[list[Split]]:
     tasks: list[list[Split]] = []
     size = target
     for split in splits:
-        # Opening a file costs about as much as reading 64 KB of it.
-        weight = split.size + 65_536
-        if size + weight > target:
+        if size + split.cost > target:
             tasks.append([])
             size = 0
         tasks[-1].append(split)
-        size += weight
-    return sorted(tasks, key=lambda task: -sum(split.size for split in task))
+        size += split.cost
+    return sorted(tasks, key=lambda task: -sum(split.cost for split in task))
