@@ -9,6 +9,7 @@ counts of the clusters are complete, so that no count is ever asked of the gener
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -152,52 +153,47 @@ def apply_deltas(
     distinct, repeated = applied.distinct, applied.repeated
     for key, delta in deltas.items():
         record = records.get(key)
+        old: AttributeIds
+        counted: tuple[int, ...]
         if record is None:
-            old: AttributeIds = ()
-            frequencies: dict[int, int] = {}
+            old = counted = ()
         else:
-            old = clusters.attributes(record.cluster_id)
-            frequencies = dict(zip(old, record.frequencies, strict=True))
-        same_set = True
+            old, counted = clusters.attributes(record.cluster_id), record.frequencies
+        new = old
         for attribute_id, difference in delta.items():
-            before = frequencies.get(attribute_id)
+            at = bisect_left(new, attribute_id)
+            is_member = at < len(new) and new[at] == attribute_id
             if uncounted and attribute_id in uncounted:
-                if before is None:
-                    frequencies[attribute_id] = 0
-                    distinct[attribute_id] = distinct.get(attribute_id, 0) + 1
-                    same_set = False
-                continue
-            had = before or 0
-            now = had + difference
-            if now > 0:
-                frequencies[attribute_id] = now
-                if not had:
-                    distinct[attribute_id] = distinct.get(attribute_id, 0) + 1
-                    same_set = False
-            elif now == 0:
-                del frequencies[attribute_id]
-                distinct[attribute_id] = distinct.get(attribute_id, 0) - 1
-                same_set = False
+                had = now = 0
+                stays = True
             else:
-                missing.append((key, attribute_id, -now))
-                continue
-            if (had > 1) != (now > 1):
-                repeated[attribute_id] = repeated.get(attribute_id, 0) + (1 if now > 1 else -1)
-        if same_set:
-            new, counted = old, tuple(frequencies.values())
-            if record is not None and counted == record.frequencies:
-                continue
-        else:
-            new = tuple(sorted(frequencies))
-            counted = tuple(map(frequencies.__getitem__, new))
-        outcomes.append((key, record, old, new, counted))
+                had = counted[at] if is_member else 0
+                now = had + difference
+                stays = now > 0
+                if now < 0:
+                    missing.append((key, attribute_id, -now))
+                    continue
+                if (had > 1) != (now > 1):
+                    repeated[attribute_id] = repeated.get(attribute_id, 0) + (1 if now > 1 else -1)
+            if is_member and stays:
+                counted = (*counted[:at], now, *counted[at + 1 :])
+            elif stays:
+                new = (*new[:at], attribute_id, *new[at:])
+                counted = (*counted[:at], now, *counted[at:])
+                distinct[attribute_id] = distinct.get(attribute_id, 0) + 1
+            elif is_member:
+                new = new[:at] + new[at + 1 :]
+                counted = counted[:at] + counted[at + 1 :]
+                distinct[attribute_id] = distinct.get(attribute_id, 0) - 1
+        if new != old or record is None or counted != record.frequencies:
+            outcomes.append((key, record, old, new, counted))
     if missing:
         raise Underflow(missing)
 
     moved: dict[tuple[int, int], Move] = {}
     for key, record, old, new, counted in outcomes:
         old_id = NO_CLUSTER if record is None else record.cluster_id
-        new_id = old_id if new is old else clusters.cluster_id(new)
+        new_id = old_id if new == old else clusters.cluster_id(new)
         applied.records[key] = GenRec(new_id, counted) if new else None
         if record is None:
             applied.inserted.add(key)
