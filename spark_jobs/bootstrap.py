@@ -8,6 +8,7 @@ Values never reach the driver: it learns clusters and counts. A job that dies le
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 import time
@@ -372,6 +373,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         feed_positions=tuple((f, t, int(p), int(o)) for f, t, p, o in given.feed_position),
         fail_at=given.fail_at,
     )
+    # Py4J logs a stack trace of an interrupt to a root logger that nobody has set up; the error itself is told below.
+    logging.getLogger().addHandler(logging.NullHandler())
     started: list[SparkSession] = []
 
     def start() -> SparkSession:
