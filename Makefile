@@ -11,6 +11,8 @@ SHELL := /bin/sh
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Debian's python3 comes without pip and without what venv makes one of, so one is here.
+PIP := $(BIN)/python $(wildcard tools/pip-*.whl)/pip install --quiet --disable-pip-version-check
 # The first of these that is 3.11 or later builds the environment.
 PYTHONS := python3 python3.13 python3.12 python3.11
 
@@ -25,19 +27,16 @@ $(READY): requirements.lock pyproject.toml
 	done; \
 	if [ -z "$$python" ]; then \
 	  echo "subsetd needs Python 3.11 or later, found $$(python3 --version 2>&1 || true);" \
-	    "install one, on Debian or Ubuntu: apt install python3.11 python3.11-venv" >&2; exit 1; \
+	    "install one, on Debian or Ubuntu: apt install python3.11" >&2; exit 1; \
 	fi; \
-	version=$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
-	if ! "$$python" -c 'import ensurepip, venv' 2>/dev/null; then \
-	  echo "$$python ($$version) cannot make virtual environments; on Debian or Ubuntu: apt install python$$version-venv" >&2; \
-	  exit 1; \
-	fi; \
-	if ! $(BIN)/python -c "import sys; sys.exit('%d.%d' % sys.version_info[:2] != '$$version')" 2>/dev/null; then \
-	  echo "Making the environment $(VENV) with Python $$version"; "$$python" -m venv --clear $(VENV) || exit 1; \
+	show='import sys; print("%d.%d" % sys.version_info[:2])'; \
+	if [ "$$($(BIN)/python -c "$$show" 2>/dev/null)" != "$$("$$python" -c "$$show")" ]; then \
+	  echo "Making the environment $(VENV) with $$("$$python" --version)"; \
+	  "$$python" -m venv --without-pip --clear $(VENV) || exit 1; \
 	fi
 	@echo "Installing what requirements.lock names (some hundred megabytes, once)"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(PIP) --require-hashes -r requirements.lock
+	$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
 lint: env
