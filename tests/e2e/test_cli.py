@@ -20,7 +20,7 @@ import pytest
 
 from service import cli
 from tests import states
-from tests.integration.test_consumer import COLUMNS, Stream, random_changes
+from tests.following import COLUMNS, Stream, random_changes
 from tests.states import Tables
 
 

@@ -12,7 +12,7 @@ from service.store.checks import PostgresVerifier
 from service.store.database import make_engine
 from service.usecases.verify import Finding, verify
 from tests import states
-from tests.integration.test_consumer import COLUMNS, Stream, consume
+from tests.following import COLUMNS, Stream, consume
 from tests.states import Tables
 
 

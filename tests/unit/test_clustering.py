@@ -3,82 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.core.clustering import (
-    Applied,
-    Clusters,
-    GenRec,
-    Underflow,
-    apply_deltas,
-    derive_inds,
-    extract,
-    merge,
-    occurrences,
+from service.core.clustering import Underflow, extract, merge, occurrences
+from tests.clusterings import (
+    A,
+    B,
+    C,
+    Cells,
+    D,
+    State,
+    as_deltas,
+    brute_force,
+    cells_of,
+    histories,
+    netted,
+    table_1,
+    tuples,
 )
-
-A, B, C, D = 1, 2, 3, 4
-TABLE_1 = ["aafa", "bbea", "bcfc", "ddfc"]
-"""The running example of the paper, a tuple (A, B, C, D) a line."""
-
-Cells = Counter[tuple[int, bytes]]
-
-
-class State:
-    """Clusters and records together, as the store holds them."""
-
-    def __init__(self) -> None:
-        self.clusters = Clusters()
-        self.records: dict[bytes, GenRec] = {}
-
-    def take(self, applied: Applied) -> Applied:
-        for key, record in applied.records.items():
-            if record is None:
-                del self.records[key]
-            else:
-                self.records[key] = record
-        return applied
-
-    def insert(self, row: str) -> Applied:
-        return self.take(merge(self.clusters, self.records, cells_of(row)))
-
-    def delete(self, row: str) -> Applied:
-        return self.take(extract(self.clusters, self.records, cells_of(row)))
-
-    def apply(self, deltas: Mapping[bytes, Mapping[int, int]], uncounted: Iterable[int] = ()) -> Applied:
-        return self.take(apply_deltas(self.clusters, self.records, deltas, frozenset(uncounted)))
-
-    def clustering(self) -> set[frozenset[int]]:
-        return {frozenset(attributes) for _, attributes, _ in self.clusters}
-
-    def inds(self) -> set[tuple[int, int]]:
-        return pairs(derive_inds((attributes, count) for _, attributes, count in self.clusters))
-
-    def frequencies(self) -> dict[bytes, dict[int, int]]:
-        return {
-            key: dict(zip(self.clusters.attributes(record.cluster_id), record.frequencies, strict=True))
-            for key, record in self.records.items()
-        }
-
-
-def pairs(inds: Iterable[Iterable[int]]) -> set[tuple[int, int]]:
-    return {(int(a), int(b)) for a, b in inds}
-
-
-def cells_of(row: str) -> dict[bytes, dict[int, int]]:
-    """Give the attribute clustering of a tuple; a dot is no cell."""
-    return occurrences((attribute, value.encode()) for attribute, value in enumerate(row, A) if value != ".")
-
-
-def table_1() -> State:
-    state = State()
-    for row in TABLE_1:
-        state.insert(row)
-    return state
 
 
 def test_table_2_is_the_clustering_of_table_1_with_cluster_1_corrected() -> None:
@@ -176,30 +121,6 @@ def test_a_cluster_without_values_goes_and_its_id_is_not_given_again() -> None:
     assert [cluster_id for cluster_id, _, _ in state.clusters] == [first + 1]
 
 
-cell = st.tuples(st.integers(1, 6), st.sampled_from([b"p", b"q", b"r", b"s", b"t"]))
-tuples = st.lists(cell, max_size=8)
-
-
-def as_deltas(cells: Cells) -> dict[bytes, dict[int, int]]:
-    deltas: dict[bytes, dict[int, int]] = {}
-    for (attribute, key), difference in cells.items():
-        if difference:
-            deltas.setdefault(key, {})[attribute] = difference
-    return deltas
-
-
-def brute_force(cells: Cells) -> tuple[dict[frozenset[int], int], set[tuple[int, int]]]:
-    """Recompute clusters with their counts, and INDs, from the cells alone by set inclusion."""
-    values: dict[int, set[bytes]] = {}
-    for (attribute, key), count in cells.items():
-        if count > 0:
-            values.setdefault(attribute, set()).add(key)
-    clusters = Counter(
-        frozenset(a for a, known in values.items() if key in known) for key in set().union(*values.values())
-    )
-    return dict(clusters), {(a, b) for a in values for b in values if a != b and values[a] <= values[b]}
-
-
 def check(state: State, cells: Cells) -> None:
     clusters, inds = brute_force(cells)
     assert {frozenset(attributes): count for _, attributes, count in state.clusters} == clusters
@@ -217,32 +138,6 @@ def test_merge_then_extract_is_the_identity(
     state.take(merge(state.clusters, state.records, occurrences(inserted)))
     state.take(extract(state.clusters, state.records, occurrences(inserted)))
     assert (state.frequencies(), {attributes: count for _, attributes, count in state.clusters}) == before
-
-
-@st.composite
-def histories(draw: st.DrawFn) -> list[list[tuple[int, list[tuple[int, bytes]]]]]:
-    """Draw batches of (+1 or -1, tuple), deleting only tuples that are there."""
-    present: list[list[tuple[int, bytes]]] = []
-    batches = []
-    for _ in range(draw(st.integers(1, 5))):
-        batch = []
-        for _ in range(draw(st.integers(0, 5))):
-            if present and draw(st.booleans()):
-                batch.append((-1, present.pop(draw(st.integers(0, len(present) - 1)))))
-            else:
-                row = draw(tuples)
-                present.append(row)
-                batch.append((1, row))
-        batches.append(batch)
-    return batches
-
-
-def netted(batch: Iterable[tuple[int, list[tuple[int, bytes]]]]) -> Cells:
-    cells: Cells = Counter()
-    for sign, row in batch:
-        for place in row:
-            cells[place] += sign
-    return cells
 
 
 @given(histories())

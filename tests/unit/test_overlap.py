@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from service.core.model import Transition, TransitionKind
 from service.core.overlap import DenseOverlap, Overlap, SparseOverlap, coefficient, make_overlap
-from tests.unit.test_clustering import A, B, C, D, State, as_deltas, brute_force, histories, netted, pairs, table_1
+from tests.clusterings import A, B, C, D, State, as_deltas, brute_force, histories, netted, pairs, table_1
 
 KINDS = pytest.mark.parametrize("dense_limit", [3000, 0], ids=["dense", "sparse"])
 

@@ -1,0 +1,109 @@
+"""Own the following of a feed file in tests: the file and the tables it changes, the consumer, what it tells."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from service.core.canonical import value_keys
+from service.core.errors import SubsetdError
+from service.store.writer import PostgresWriter
+from service.stream.envelope import Decoder
+from service.stream.file_feed import FileFeed
+from service.usecases.follow_feed import BatchLimits, BatchReport, Consumer, ErrorPolicy, Positions, Totals
+from service.usecases.live_state import LiveState
+from tests.events import envelope
+from tests.states import Tables
+
+COLUMNS = {"orders": ["id", "customer", "note"], "customers": ["id", "name"]}
+
+
+class Watch:
+    """Remember what the consumer tells."""
+
+    def __init__(self) -> None:
+        self.reports: list[BatchReport] = []
+        self.errors: list[SubsetdError] = []
+        self.followed: list[Positions] = []
+
+    def following(self, state: LiveState, positions: Positions) -> None:
+        self.followed.append(positions)
+
+    def committed(self, report: BatchReport) -> None:
+        self.reports.append(report)
+
+    def retrying(self, error: SubsetdError) -> None:
+        self.errors.append(error)
+
+
+@dataclass
+class Stream:
+    """Keep tables in step with a feed file of their changes."""
+
+    path: Path
+    tables: Tables
+    columns: dict[str, Sequence[str]] = field(default_factory=lambda: COLUMNS)
+
+    def change(self, table: str, before: Sequence[str | None] | None, after: Sequence[str | None] | None) -> None:
+        """Append a change to the file, and make it in the tables."""
+        if before is not None:
+            self.tables.remove(table, before)
+        if after is not None:
+            self.tables.add(table, after)
+        self.append(table, before, after)
+
+    def append(self, table: str, before: Sequence[str | None] | None, after: Sequence[str | None] | None) -> None:
+        """Append a change to the file alone."""
+        op = "u" if before is not None and after is not None else "c" if before is None else "d"
+        named = [None if row is None else dict(zip(self.columns[table], row, strict=True)) for row in (before, after)]
+        self.write(envelope(op, "s", table, *named))
+
+    def write(self, line: bytes) -> int:
+        with self.path.open("ab") as file:
+            at = file.tell()
+            file.write(line + b"\n")
+        return at
+
+
+def random_changes(stream: Stream, rng: random.Random, number: int) -> None:
+    """Append any changes that are possible, with cells that are hard to store among them."""
+    for _ in range(number):
+        table = rng.choice(list(COLUMNS))
+        present = list((+stream.tables.rows[table]).elements())
+        row = [rng.choice(["1", "2", "3", "10", "Ada", "x\ty\\z\n", "é" * 200, "", None]) for _ in COLUMNS[table]]
+        match rng.choice(["insert", "update", "delete"] if present else ["insert"]):
+            case "insert":
+                stream.change(table, None, row)
+            case "update":
+                stream.change(table, rng.choice(present), row)
+            case "delete":
+                stream.change(table, rng.choice(present), None)
+
+
+def consume(
+    url: str,
+    stream: Stream,
+    *,
+    records: int = 5000,
+    on_error: ErrorPolicy = ErrorPolicy.STOP,
+    writer: PostgresWriter | None = None,
+    watch: Watch | None = None,
+    cache_bytes: int = 1 << 20,
+    retry_seconds: float = 0.0,
+) -> Totals:
+    """Follow the file to its end."""
+    consumer = Consumer(
+        writer or PostgresWriter(url),
+        lambda: FileFeed(str(stream.path)),
+        Decoder,
+        value_keys,
+        watch or Watch(),
+        limits=BatchLimits(records=records),
+        on_error=on_error,
+        cache_bytes=cache_bytes,
+        retry_seconds=retry_seconds,
+    )
+    return consumer.run(threading.Event(), until_end=True)
