@@ -7,7 +7,7 @@ import time
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from service.core.errors import StateError
+from service.core.errors import SubsetdError
 from service.usecases.follow_feed import BatchReport, Positions
 from service.usecases.live_state import LiveState
 
@@ -77,7 +77,7 @@ class ConsumerObserver:
         if report.counts.dead:
             log.warning("records set aside", version=report.version, dead=report.counts.dead)
 
-    def retrying(self, error: StateError) -> None:
+    def retrying(self, error: SubsetdError) -> None:
         self.last_error = str(error)
         self._retries.inc()
         log.warning("database failed, loading the state anew", error=str(error))

@@ -116,9 +116,9 @@ def state_error(error: BaseException | None, url: URL) -> StateError | None:
         return StateError(f"The disk of {where} is full; nothing was applied. Make room and start again.")
     if code[:2] in ("53", "58"):
         return StateError(f"The {where} is out of resources: {_first_line(error)}; look at its log.")
-    if code[:2] in ("08", "57") or (
-        not code and isinstance(error, psycopg2.OperationalError | psycopg2.InterfaceError)
-    ):
+    # A COPY whose connection dies raises psycopg2's base class, without a code.
+    is_unreachable = isinstance(error, psycopg2.OperationalError | psycopg2.InterfaceError)
+    if code[:2] in ("08", "57") or (not code and (is_unreachable or type(error) is psycopg2.DatabaseError)):
         return LostConnectionError(_lost(error, url))
     return None
 

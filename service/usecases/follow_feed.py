@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from service.core.clustering import GenRec, Underflow
-from service.core.errors import RecordError, StateError
+from service.core.errors import FeedError, RecordError, StateError, SubsetdError
 from service.core.model import BadRecord, FeedPosition, Operation, RawRecord, RowChange, Table
 from service.usecases.live_state import BatchCommit, BatchCounts, LiveState, StateDelta, combine
 from service.usecases.netting import Netted, net, offenders
@@ -91,8 +91,8 @@ class Observer(Protocol):
     def committed(self, report: BatchReport) -> None:
         """Hear that a batch is durable."""
 
-    def retrying(self, error: StateError) -> None:
-        """Hear that the database failed and the state will be loaded anew."""
+    def retrying(self, error: SubsetdError) -> None:
+        """Hear that the database (or then the feed) failed and the state will be loaded anew."""
 
 
 @dataclass(slots=True)
@@ -137,24 +137,27 @@ class Consumer:
     def run(self, stop: threading.Event, until_end: bool = False) -> Totals:
         """Follow the feed until `stop` is set, or (`until_end`) until all that was there at the start is applied.
 
-        The batch in hand is ended and committed first. A database that fails in mid-batch is tried again for
-        `retry_seconds`: the state is loaded anew and the feed goes on where it stands. Raises RecordError (with
-        `ErrorPolicy.STOP`, everything before that record committed), FeedError, and StateError.
+        The batch in hand is ended and committed first. A database that fails in mid-batch is tried again until
+        nothing could be committed for `retry_seconds`: the state is loaded anew and the feed, which may be away for
+        as long, goes on where it stands. Raises RecordError (with `ErrorPolicy.STOP`, everything before that record
+        committed), FeedError, and StateError.
         """
         failing_since: float | None = None
-        batches = 0
+        stood_at = 0
         while True:
             session = None
             try:
                 session = _Session(self)
                 session.follow(stop, until_end)
                 return self.totals
-            except StateError as error:
+            except (StateError, FeedError) as error:
                 now = time.monotonic()
                 if session is None and failing_since is None:
                     raise
-                if failing_since is None or self.totals.batches > batches:
-                    failing_since, batches = now, self.totals.batches
+                if session is not None and isinstance(error, FeedError):
+                    raise
+                if failing_since is None or self.totals.version > stood_at:
+                    failing_since, stood_at = now, self.totals.version
                 if now - failing_since > self._retry_seconds:
                     raise
                 self._observer.retrying(error)
@@ -174,6 +177,7 @@ class _Session:
         self._writer = consumer._writer
         self._writer.acquire()
         self._state = LiveState(self._writer.load(), consumer._cache_bytes)
+        consumer.totals.version = self._state.version
         self._decoder = consumer._make_decoder(self._state.tables)
         self._feed = consumer._open_feed()
         self._positions = self._writer.positions(self._feed.name)
@@ -193,7 +197,6 @@ class _Session:
         self._feed.close()
 
     def follow(self, stop: threading.Event, until_end: bool) -> None:
-        totals = self._of.totals
         while not stop.is_set():
             seconds: dict[str, float] = {}
             with _timed(seconds, "collect"):
@@ -207,7 +210,6 @@ class _Session:
                 if until_end and self._feed.at_end():
                     break
         self._settle()
-        totals.version = self._state.version
 
     def _collect(self) -> list[RawRecord]:
         limits = self._of._limits
@@ -403,6 +405,7 @@ class _Session:
             raise
         totals, counts = self._of.totals, commit.counts
         totals.batches += 1
+        totals.version = commit.version
         for name in ("records", "inserted", "updated", "deleted", "skipped", "dead"):
             setattr(totals, name, getattr(totals, name) + getattr(counts, name))
         totals.elapsed = time.perf_counter() - (self._of._started or 0.0)

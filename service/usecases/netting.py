@@ -77,9 +77,11 @@ def offenders(
 ) -> set[int]:
     """Find the changes that take away what was never there, as places in `changes`.
 
-    `cells` are `(key, attribute_id, how many are missing)`. Changes are blamed until every missing cell has been: those
-    first that take away the most of them, as a row that was never there misses in several cells where a true one
-    shares a cell or two with it; among equals the latest, as what came before could still be applied.
+    `cells` are `(key, attribute_id, how many are missing)`. A cell that misses as often as it is taken was there for
+    nobody: all who take it are blamed, and nobody else before the rest was netted again without them. If there is no
+    such cell, changes are blamed until every missing cell has been: those first that take away the most of them, as
+    a row that was never there misses in several cells where a true one shares a cell or two with it; among equals the
+    latest, as what came before could still be applied.
     """
     missing = {(attribute_id, texts[key]): count for key, attribute_id, count in cells}
     blamable: list[tuple[int, int, list[tuple[int, str]]]] = []
@@ -94,7 +96,10 @@ def offenders(
         ]
         if taken:
             blamable.append((len(taken), place, taken))
-    found: set[int] = set()
+    takers = Counter(cell for _, _, taken in blamable for cell in taken)
+    found = {place for _, place, taken in blamable if any(missing[cell] >= takers[cell] for cell in taken)}
+    if found:
+        return found
     for _, place, taken in sorted(blamable, key=lambda b: b[:2], reverse=True):
         if any(missing[cell] > 0 for cell in taken):
             found.add(place)
