@@ -106,6 +106,10 @@ class Move(NamedTuple):
     witness: bytes
 
 
+NULL_KEY = b""
+"""The key that stands for NULL, which is no value and has none, where cells are told of that are missing."""
+
+
 class Underflow(Exception):
     """Say that the deltas take away what was never there; `cells` are the `(key, attribute_id, missing)`."""
 
@@ -137,19 +141,21 @@ def apply_deltas(
     records: Mapping[bytes, GenRec],
     deltas: Mapping[bytes, Mapping[int, int]],
     uncounted: Collection[int] = (),
+    missing_nulls: Mapping[int, int] | None = None,
 ) -> Applied:
     """Apply merge and extract for the netted deltas of a batch, and return what changes.
 
     `records` holds the present record of every key of `deltas` that has one; `deltas` the non-zero difference
     of the frequency for each attribute. `uncounted` are the attributes of insert-only sources: a positive delta
-    makes the value a member, nothing is counted. `clusters` is changed in place.
+    makes the value a member, nothing is counted. `missing_nulls` says of which attributes the batch takes away more
+    NULLs than there are, and how many more. `clusters` is changed in place.
 
-    Raises Underflow, with nothing changed, when a frequency would fall below 0: the feed deletes what was never
-    inserted (the paper's Algorithm 6 clamps there in silence).
+    Raises Underflow, with nothing changed, when a frequency or a number of NULLs would fall below 0: the feed deletes
+    what was never inserted (the paper's Algorithm 6 clamps there in silence).
     """
     applied = Applied()
     outcomes: list[tuple[bytes, GenRec | None, AttributeIds, AttributeIds, tuple[int, ...]]] = []
-    missing: list[tuple[bytes, int, int]] = []
+    missing = [(NULL_KEY, attribute_id, count) for attribute_id, count in (missing_nulls or {}).items()]
     distinct, repeated = applied.distinct, applied.repeated
     for key, delta in deltas.items():
         record = records.get(key)

@@ -18,7 +18,7 @@ from typing import Protocol
 from service.core.clustering import GenRec, Underflow
 from service.core.errors import FeedError, RecordError, StateError, SubsetdError
 from service.core.model import BadRecord, FeedPosition, Operation, RawRecord, RowChange, Table
-from service.usecases.live_state import BatchCommit, BatchCounts, LiveState, StateDelta, combine
+from service.usecases.live_state import BatchCommit, BatchCounts, LiveState, StateDelta
 from service.usecases.netting import Netted, net, offenders
 from service.usecases.ports import Decoder, Feed, StateWriter, UnitOfWork
 
@@ -236,34 +236,32 @@ class _Session:
         """Apply a batch; it is cut at a truncate, which is a batch of its own, and at a record that stops the feed."""
         with _timed(batch.seconds, "decode"):
             changes, skipped, bad = self._decoder.decode_batch(batch.records)
-        stopping = [b.record for b in bad] if self._of._on_error is ErrorPolicy.STOP else []
-        truncates = [_place(c.position) for c in changes if c.operation is Operation.TRUNCATE]
-        first = _first(batch.records, {*truncates, *map(_place, stopping)})
-        if first is not None:
-            head, at, tail = batch.records[:first], batch.records[first], batch.records[first + 1 :]
-            if head:
-                self._take(self._part(batch, head))
-            if _place(at) not in truncates:
-                self._settle()
-                raise next(b.error for b in bad if b.record is at)
-            change = next(c for c in changes if _place(c.position) == _place(at))
-            self._truncate(self._part(batch, [at], tail), change)
-            if tail:
-                self._take(_Batch(tail, self._positions, batch.after, batch.seconds))
+        stopping = {_place(b.record): b.error for b in bad} if self._of._on_error is ErrorPolicy.STOP else {}
+        truncates = {_place(c.position): c for c in changes if c.operation is Operation.TRUNCATE}
+        if not stopping and not truncates:
+            batch.bad.extend(bad)
+            self._apply(batch, changes, len(skipped))
             return
-        batch.bad.extend(bad)
-        self._apply(batch, changes, len(skipped))
+        start, end = 0, len(batch.records)
+        for cut in [i for i, r in enumerate(batch.records) if _place(r) in truncates or _place(r) in stopping]:
+            place = _place(batch.records[cut])
+            if start < cut:
+                self._take(self._part(batch, start, cut))
+            if place in stopping:
+                self._settle()
+                raise stopping[place]
+            self._truncate(self._part(batch, cut, cut + 1), truncates[place])
+            start = cut + 1
+        if start < end:
+            self._take(self._part(batch, start, end))
 
-    def _part(self, batch: _Batch, records: Sequence[RawRecord], rest: Sequence[RawRecord] | None = None) -> _Batch:
-        """Cut `records` out of the beginning of what is left of a batch; its positions end before the rest of it.
-
-        Without `rest`, the rest is what follows `records` in the batch.
-        """
-        rest = batch.records[len(records) :] if rest is None else rest
+    def _part(self, batch: _Batch, start: int, end: int) -> _Batch:
+        """Cut some records out of a batch, of which those before are applied; its positions end before the rest."""
         after = dict(batch.after)
-        for record in reversed(rest):
+        for record in reversed(batch.records[end:]):
             after[record.topic, record.partition] = record.offset
-        return _Batch(records, self._positions, after, batch.seconds)
+        # The parts are told of one by one: what was spent on the whole goes to the first, once.
+        return _Batch(batch.records[start:end], self._positions, after, {} if start else batch.seconds)
 
     def _apply(self, batch: _Batch, changes: list[RowChange], skipped: int) -> None:
         state, seconds = self._state, batch.seconds
@@ -283,7 +281,7 @@ class _Session:
                 first = _first(batch.records, errors)
                 assert first is not None
                 if first:
-                    self._take(self._part(batch, batch.records[:first]))
+                    self._take(self._part(batch, 0, first))
                 self._settle()
                 raise errors[_place(batch.records[first])]
             batch.bad.extend(BadRecord(r, errors[_place(r)]) for r in batch.records if _place(r) in errors)
@@ -301,13 +299,11 @@ class _Session:
         own = {attribute.attribute_id for attribute in change.table.attributes}
         cluster_ids = [cluster_id for cluster_id, attributes, _ in state.clusters if not own.isdisjoint(attributes)]
         unit = self._begin(batch)
-        deltas = []
         with _timed(batch.seconds, "store"):
-            for delta in state.truncate(change.table, unit.records_of(cluster_ids, TRUNCATE_PORTION)):
-                unit.write_records(delta.records)
-                deltas.append(delta)
+            portions = unit.records_of(cluster_ids, TRUNCATE_PORTION)
+            delta = state.truncate(change.table, portions, unit.write_records)
         counts = BatchCounts(records=len(batch.records), deleted=1)
-        commit = self._commit(batch, [change], counts, combine(deltas))
+        commit = self._commit(batch, [change], counts, delta)
         report = self._report(commit, batch.seconds)
         self._in_flight = self._pool.submit(self._store, unit, commit, None, batch.seconds, report)
         self._settle()
@@ -423,18 +419,19 @@ class _Session:
 
 
 def _never_inserted(change: RowChange, netted: Netted, underflow: Underflow) -> RecordError:
-    for key, attribute_id, _ in underflow.cells:
-        text = netted.texts[key]
-        for i, attribute in enumerate(change.table.attributes):
-            if attribute.attribute_id == attribute_id and change.before is not None and change.before[i] == text:
-                at = change.position
-                shown = text if len(text) <= 60 else text[:60] + "..."
-                return RecordError(
-                    f"{at.topic}, partition {at.partition}, offset {at.offset}: the change takes the value {shown!r} "
-                    f"out of {attribute.name}, where it is not: the feed deletes what was never inserted, or begins "
-                    f"before the bootstrap. Give the position at which the bootstrap was made, bootstrap again with "
-                    f"--replace, or set such records aside with --on-error all."
-                )
+    missing = {(attribute_id, netted.texts.get(key)) for key, attribute_id, _ in underflow.cells}
+    assert change.before is not None
+    for i, attribute in enumerate(change.table.attributes):
+        text = change.before[i]
+        if (attribute.attribute_id, text) in missing and (change.after is None or change.after[i] != text):
+            at = change.position
+            shown = "a NULL" if text is None else f"the value {text if len(text) <= 60 else text[:60] + '...'!r}"
+            return RecordError(
+                f"{at.topic}, partition {at.partition}, offset {at.offset}: the change takes {shown} "
+                f"out of {attribute.name}, where it is not: the feed deletes what was never inserted, or begins "
+                f"before the bootstrap. Give the position at which the bootstrap was made, bootstrap again with "
+                f"--replace, or set such records aside with --on-error all."
+            )
     raise AssertionError("an offender without a cell")
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from service.core.clustering import NO_CLUSTER, Applied, AttributeIds, Clusters, GenRec, apply_deltas
+from service.core.clustering import NO_CLUSTER, Applied, AttributeIds, Clusters, GenRec, Move, apply_deltas
 from service.core.model import Attribute, AttributeCounters, BadRecord, FeedPosition, Table, Transition
 from service.core.overlap import make_overlap
 from service.core.val_cache import ValCache
@@ -111,32 +112,84 @@ class LiveState:
 
         Raises clustering.Underflow, with nothing changed, when the batch takes away what was never there.
         """
-        applied = apply_deltas(self.clusters, records, netted.deltas, self._uncounted)
-        self._count_accesses(netted, applied, records)
-        return self._follow(applied, netted.rows, netted.nulls, netted.texts)
+        nulls = {a: -(self.counters[a].null_count + difference) for a, difference in netted.nulls.items()}
+        missing_nulls = {a: count for a, count in nulls.items() if count > 0}
+        applied = apply_deltas(self.clusters, records, netted.deltas, self._uncounted, missing_nulls)
+        self._count_accesses(netted.deltas, applied)
+        writes = self._remember(applied, netted.texts)
+        return self._conclude(applied, netted.rows, netted.nulls, netted.texts, writes)
 
-    def truncate(self, table: Table, portions: Iterable[Mapping[bytes, tuple[str, GenRec]]]) -> Iterator[StateDelta]:
+    def truncate(
+        self,
+        table: Table,
+        portions: Iterable[Mapping[bytes, tuple[str, GenRec]]],
+        write: Callable[[list[RecordWrite]], None],
+    ) -> StateDelta:
         """Extract every attribute of a table, given portions of (text, record) of the values that it holds.
 
-        Gives a delta for each portion, to be stored before the next is asked for, and a last one with the counters.
+        `write` stores the records of each portion before the next is asked for; the delta that is returned has no
+        records. Its transitions are those of the whole: what turned and turned back on the way is none.
         """
         own = {attribute.attribute_id for attribute in table.attributes}
+        moves: dict[tuple[AttributeIds, AttributeIds], Move] = {}
+        texts: dict[bytes, str] = {}
+        distinct: Counter[int] = Counter()
+        repeated: Counter[int] = Counter()
+        touched: dict[int, None] = {}
+        dropped: list[int] = []
         for portion in portions:
             records = {key: record for key, (_, record) in portion.items()}
             deltas = {}
             for key, record in records.items():
                 members = zip(self.clusters.attributes(record.cluster_id), record.frequencies, strict=True)
                 deltas[key] = {attribute_id: -n for attribute_id, n in members if attribute_id in own}
-            netted = Netted(deltas=deltas, texts={key: text for key, (text, _) in portion.items()})
-            yield self.apply(netted, records)
-        emptied = Netted(
-            rows={a: -self.counters[a].row_count for a in own}, nulls={a: -self.counters[a].null_count for a in own}
+            applied = apply_deltas(self.clusters, records, deltas, self._uncounted)
+            self._count_accesses(deltas, applied)
+            write(self._remember(applied, {}))
+            for move in applied.moves:
+                known = moves.get((move.old, move.new))
+                if known is None:
+                    texts[move.witness] = portion[move.witness][0]
+                moves[move.old, move.new] = move if known is None else known._replace(values=known.values + move.values)
+            distinct.update(applied.distinct)
+            repeated.update(applied.repeated)
+            touched.update(dict.fromkeys(applied.clusters))
+            dropped += applied.dropped
+        gone = set(dropped)
+        whole = Applied(
+            moves=list(moves.values()),
+            distinct=distinct,
+            repeated=repeated,
+            clusters=[cluster_id for cluster_id in touched if cluster_id not in gone],
+            dropped=dropped,
         )
-        yield self.apply(emptied, {})
+        rows = {a: -self.counters[a].row_count for a in own}
+        nulls = {a: -self.counters[a].null_count for a in own}
+        return self._conclude(whole, rows, nulls, texts, [])
 
-    def _follow(
-        self, applied: Applied, rows: Mapping[int, int], nulls: Mapping[int, int], texts: Mapping[bytes, str]
+    def _remember(self, applied: Applied, texts: Mapping[bytes, str]) -> list[RecordWrite]:
+        """Put the new records into ValCache, and say how they are written."""
+        writes = []
+        for key, record in applied.records.items():
+            if record is None:
+                self.cache.forget(key)
+                writes.append(RecordWrite(key, None, NO_CLUSTER, (), ()))
+            else:
+                self.cache.put(key, record)
+                text = texts[key] if key in applied.inserted else None
+                attributes = self.clusters.attributes(record.cluster_id)
+                writes.append(RecordWrite(key, text, record.cluster_id, attributes, record.frequencies))
+        return writes
+
+    def _conclude(
+        self,
+        applied: Applied,
+        rows: Mapping[int, int],
+        nulls: Mapping[int, int],
+        texts: Mapping[bytes, str],
+        writes: list[RecordWrite],
     ) -> StateDelta:
+        """Let counters and overlaps follow, and gather all that is to be stored."""
         counters = self.counters
         for attribute_id, difference in rows.items():
             counters[attribute_id].row_count += difference
@@ -148,16 +201,6 @@ class LiveState:
             of_attribute = counters[attribute_id]
             of_attribute.repeated_count = (of_attribute.repeated_count or 0) + difference
         changed = rows.keys() | nulls.keys() | applied.distinct.keys() | applied.repeated.keys()
-        writes = []
-        for key, record in applied.records.items():
-            if record is None:
-                self.cache.forget(key)
-                writes.append(RecordWrite(key, None, NO_CLUSTER, (), ()))
-            else:
-                self.cache.put(key, record)
-                text = texts[key] if key in applied.inserted else None
-                attributes = self.clusters.attributes(record.cluster_id)
-                writes.append(RecordWrite(key, text, record.cluster_id, attributes, record.frequencies))
         transitions = self.overlap.apply(applied.moves)
         return StateDelta(
             records=writes,
@@ -168,45 +211,18 @@ class LiveState:
             witnesses={t.witness: texts[t.witness] for t in transitions if t.witness is not None},
         )
 
-    def _count_accesses(self, netted: Netted, applied: Applied, records: Mapping[bytes, GenRec]) -> None:
+    def _count_accesses(self, deltas: Mapping[bytes, Mapping[int, int]], applied: Applied) -> None:
         """Count what the paper would have done for the same values without its caches (section 5.4).
 
         Each value is looked up and written; one that is taken away somewhere has its frequencies read; one
         that leaves a cluster has the values of that cluster counted.
         """
         accesses = self.accesses
-        accesses.values += len(netted.deltas)
+        accesses.values += len(deltas)
         accesses.written += len(applied.records)
-        taken = sum(1 for delta in netted.deltas.values() if min(delta.values()) < 0)
+        taken = sum(1 for delta in deltas.values() if min(delta.values()) < 0)
         left = sum(move.values for move in applied.moves if move.old)
-        accesses.without_caches += len(netted.deltas) + len(applied.records) + taken + left
-
-
-def combine(deltas: Sequence[StateDelta]) -> StateDelta:
-    """Make one delta of the consecutive deltas of one transaction, without the records, which are stored by then.
-
-    A pair that turned an even number of times stands as it stood before and has no transition.
-    """
-    clusters: dict[int, tuple[int, AttributeIds, int]] = {}
-    dropped: dict[int, None] = {}
-    counters: dict[int, AttributeCounters] = {}
-    turns: dict[tuple[int, int], list[Transition]] = {}
-    witnesses: dict[bytes, str] = {}
-    for delta in deltas:
-        clusters.update((cluster[0], cluster) for cluster in delta.clusters)
-        dropped.update(dict.fromkeys(delta.dropped))
-        counters.update(delta.counters)
-        witnesses.update(delta.witnesses)
-        for transition in delta.transitions:
-            turns.setdefault((transition.dependent_id, transition.referenced_id), []).append(transition)
-    return StateDelta(
-        records=[],
-        clusters=[cluster for cluster_id, cluster in clusters.items() if cluster_id not in dropped],
-        dropped=list(dropped),
-        counters=counters,
-        transitions=[found[-1] for _, found in sorted(turns.items()) if len(found) % 2],
-        witnesses=witnesses,
-    )
+        accesses.without_caches += len(deltas) + len(applied.records) + taken + left
 
 
 def _tables(attributes: Iterable[Attribute]) -> tuple[Table, ...]:

@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 
 from service.core.model import Operation, Row, RowChange, Table
 
+_NOTHING = object()
+"""What stands in the cells of a row that is deleted; NULL would be a cell like others."""
+
 
 @dataclass(slots=True)
 class Netted:
@@ -77,22 +80,22 @@ def offenders(
 ) -> set[int]:
     """Find the changes that take away what was never there, as places in `changes`.
 
-    `cells` are `(key, attribute_id, how many are missing)`. A cell that misses as often as it is taken was there for
-    nobody: all who take it are blamed, and nobody else before the rest was netted again without them. If there is no
-    such cell, changes are blamed until every missing cell has been: those first that take away the most of them, as
-    a row that was never there misses in several cells where a true one shares a cell or two with it; among equals the
-    latest, as what came before could still be applied.
+    `cells` are `(key, attribute_id, how many are missing)`, where a key without a text is that of NULL. A cell that
+    misses as often as it is taken was there for nobody: all who take it are blamed, and nobody else before the rest
+    was netted again without them. If there is no such cell, changes are blamed until every missing cell has been:
+    those first that take away the most of them, as a row that was never there misses in several cells where a true
+    one shares a cell or two with it; among equals the latest, as what came before could still be applied.
     """
-    missing = {(attribute_id, texts[key]): count for key, attribute_id, count in cells}
-    blamable: list[tuple[int, int, list[tuple[int, str]]]] = []
+    missing = {(attribute_id, texts.get(key)): count for key, attribute_id, count in cells}
+    blamable: list[tuple[int, int, list[tuple[int, str | None]]]] = []
     for place, change in enumerate(changes):
         if change.before is None:
             continue
-        after = change.after or (None,) * len(change.before)
+        after: Sequence[object] = change.after or (_NOTHING,) * len(change.before)
         taken = [
             (attribute.attribute_id, old)
             for attribute, old, new in zip(change.table.attributes, change.before, after, strict=True)
-            if old is not None and old != new and (attribute.attribute_id, old) in missing
+            if old != new and (attribute.attribute_id, old) in missing
         ]
         if taken:
             blamable.append((len(taken), place, taken))

@@ -283,7 +283,7 @@ def walk(page_after: Callable[[Key | None], Page[Item]]) -> Iterator[Item]:
 
 def _page(items: list[Item], limit: int, key: Callable[[Item], Key]) -> Page[Item]:
     kept = items[:limit]
-    return Page(kept, key(kept[-1]) if len(items) > limit else None)
+    return Page(kept, key(kept[-1]) if kept and len(items) > limit else None)
 
 
 def _attribute_key(one: AttributeInfo) -> Key:

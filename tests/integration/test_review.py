@@ -1,0 +1,94 @@
+"""What a review of the live core found, each kept as a lesson: wrong answers that the other tests let through."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from service.core.errors import RecordError
+from service.store.database import make_engine
+from service.store.reader import PostgresStateReader
+from service.usecases import follow_feed, queries
+from service.usecases.follow_feed import ErrorPolicy
+from tests import states
+from tests.events import envelope
+from tests.following import COLUMNS, Stream, Watch, consume
+from tests.states import Tables
+
+
+@pytest.fixture
+def stream(tmp_path: Path, database_url: str) -> Stream:
+    tables = Tables(COLUMNS)
+    tables.add("customers", ["1", "Ada"], ["2", "Bob"], ["3", None])
+    tables.add("orders", ["10", "1", "first"], ["11", "2", None], ["12", "1", "Bob"])
+    states.store(database_url, tables)
+    path = tmp_path / "feed.jsonl"
+    path.touch()
+    return Stream(path, tables)
+
+
+def test_a_null_that_was_never_inserted_cannot_be_taken_away(database_url: str, stream: Stream) -> None:
+    """NULL is no value and has no record, so its count alone can tell that a change is poisoned."""
+    stream.change("customers", ["3", None], ["3", "Cleo"])
+    bad = stream.path.stat().st_size
+    stream.append("customers", ["2", None], ["2", "Bob"])
+    with pytest.raises(RecordError, match=rf"offset {bad}: .*a NULL out of s.customers.name.*never inserted"):
+        consume(database_url, stream)
+    assert states.read(database_url) == states.expected(stream.tables)
+    totals = consume(database_url, stream, on_error=ErrorPolicy.SET_ASIDE)
+    assert totals.dead == 1
+    assert states.read(database_url) == states.expected(stream.tables)
+
+
+def test_a_batch_may_hold_more_truncates_than_python_has_stack_frames(database_url: str, stream: Stream) -> None:
+    for _ in range(1_100):
+        stream.write(envelope("t", "s", "orders", None, None))
+    stream.tables.rows["orders"] = Counter()
+    totals = consume(database_url, stream)
+    assert (totals.batches, totals.version) == (1_100, 1_101)
+    assert states.read(database_url) == states.expected(stream.tables)
+
+
+def test_a_truncate_in_portions_tells_of_the_whole_table(
+    database_url: str, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What turned and turned back from portion to portion is no transition, and a cause counts every value."""
+    monkeypatch.setattr(follow_feed, "TRUNCATE_PORTION", 1)
+    for number in range(10):
+        stream.change("customers", None, [str(100 + number), "x"])
+        stream.change("orders", None, [str(200 + number), str(100 + number), "x"])
+    stream.write(envelope("t", "s", "customers", None, None))
+    stream.tables.rows["customers"] = Counter()
+    consume(database_url, stream)
+    assert states.read(database_url) == states.expected(stream.tables)
+    assert states.query(
+        database_url,
+        "select d.column_name, r.column_name, kind, cause_count from ind_transition "
+        "join attribute d on d.attribute_id = dependent_id join attribute r on r.attribute_id = referenced_id "
+        "where version = 3",
+    ) == [("customer", "id", "broke", 12)]
+
+
+def test_what_a_batch_took_is_told_once_when_it_is_cut(database_url: str, stream: Stream) -> None:
+    for number in range(50):
+        stream.change("customers", None, [str(100 + number), "x"])
+    stream.write(envelope("t", "s", "orders", None, None))
+    stream.change("orders", None, ["1", "1", "x"])
+    watch = Watch()
+    totals = consume(database_url, stream, watch=watch)
+    assert [report.counts.records for report in watch.reports] == [50, 1, 1]
+    assert sum("collect" in report.seconds for report in watch.reports) == 1
+    for step in totals.seconds:
+        assert totals.seconds[step] == pytest.approx(sum(report.seconds.get(step, 0) for report in watch.reports))
+    assert totals.seconds["collect"] + totals.seconds["net"] <= totals.elapsed
+
+
+def test_a_pair_can_be_explained_without_its_missing_values(database_url: str, stream: Stream) -> None:
+    engine = make_engine(database_url, "test")
+    with PostgresStateReader(engine).snapshot(with_values=True) as snapshot:
+        pair = queries.resolve(snapshot, "s.customers.id"), queries.resolve(snapshot, "s.orders.customer")
+        answer = queries.explain(snapshot, *pair, missing_limit=0)
+    engine.dispose()
+    assert (answer.missing_values.items, answer.missing_count) == ([], 1)
