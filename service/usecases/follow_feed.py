@@ -427,10 +427,10 @@ def _never_inserted(change: RowChange, netted: Netted, underflow: Underflow) -> 
             at = change.position
             shown = "a NULL" if text is None else f"the value {text if len(text) <= 60 else text[:60] + '...'!r}"
             return RecordError(
-                f"{at.topic}, partition {at.partition}, offset {at.offset}: the change takes {shown} "
-                f"out of {attribute.name}, where it is not: the feed deletes what was never inserted, or begins "
-                f"before the bootstrap. Give the position at which the bootstrap was made, bootstrap again with "
-                f"--replace, or set such records aside with --on-error all."
+                f"topic {at.topic}, partition {at.partition}, offset {at.offset}: takes {shown} out of "
+                f"{attribute.name}, where it is not: the feed deletes what was never inserted, or begins before the "
+                f"bootstrap; bootstrap again with --replace and the --feed-position at which the data was read, or "
+                f"set such records aside with --on-error all"
             )
     raise AssertionError("an offender without a cell")
 

@@ -7,12 +7,10 @@ import random
 import signal
 import tempfile
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -29,22 +27,10 @@ from service.usecases.follow_feed import ErrorPolicy
 from service.usecases.netting import net, offenders
 from tests import states
 from tests.events import envelope, tracked_table
-from tests.integration.test_consumer import COLUMNS, Stream, Watch, consume, random_changes
+from tests.following import COLUMNS, Stream, Watch, consume, random_changes
 from tests.integration.test_verify import findings
 from tests.states import Tables
-
-BOUND_SECONDS = 60.0
-
-T = TypeVar("T")
-
-
-def wait_for(condition: Callable[[], T], seconds: float = BOUND_SECONDS) -> T:
-    """Wait until a condition gives something true, and give that; fail after a bound."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not come to pass in time"
-        time.sleep(0.01)
-    return found
+from tests.waiting import BOUND_SECONDS, wait_for
 
 
 def tables() -> Tables:
@@ -131,9 +117,7 @@ def test_cells_and_dead_letters_of_ten_megabytes(database_url: str, stream: Stre
     stream.change("orders", None, ["13", "4", large + "!"])
     stream.write(b"no JSON" + large.encode())
     assert consume(database_url, stream, on_error=ErrorPolicy.SET_ASIDE).dead == 1
-    assert states.read(database_url) == states.expected(stream.tables), (
-        "two values, though their stored texts look alike"
-    )
+    assert states.read(database_url) == states.expected(stream.tables), "two values of one stored text"
     assert states.query(database_url, "select octet_length(record) from dead_letter") == [(10_000_007,)]
 
 

@@ -1,0 +1,304 @@
+"""The command against the real broker: kills, absences and bad records lose nothing and double nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from service.core.canonical import value_keys
+from service.core.errors import FeedError, StateError
+from service.store.writer import PostgresUnitOfWork, PostgresWriter
+from service.stream.addresses import open_feed
+from service.stream.envelope import Decoder
+from service.usecases.follow_feed import BatchLimits, Consumer
+from tests import states
+from tests.broker import KafkaBroker
+from tests.events import envelope
+from tests.following import COLUMNS, Watch, random_changes
+from tests.integration.test_kafka_feed import Cluster
+from tests.states import Row, Tables
+from tests.waiting import BOUND_SECONDS, wait_for
+
+PARTITIONS = {"orders": 3, "customers": 2}
+AWAY_SECONDS = 10.0
+
+
+class Shop:
+    """Keep tables in step with topics of their changes, as Debezium writes them."""
+
+    def __init__(self, url: str, broker: KafkaBroker) -> None:
+        self.url = url
+        self.tables = Tables(COLUMNS)
+        self.tables.add("customers", ["1", "Ada"], ["2", "Bob"]).add("orders", ["10", "1", None], ["11", "2", None])
+        states.store(url, self.tables)
+        self.broker = broker
+        self.cluster = Cluster(broker.bootstrap_servers)
+        self.topics = {table: self.cluster.topic(partitions) for table, partitions in PARTITIONS.items()}
+        self.feed = f"kafka://{broker.bootstrap_servers}/{','.join(self.topics.values())}"
+        self.sent: dict[tuple[str, int], int] = {
+            (topic, partition): 0 for table, topic in self.topics.items() for partition in range(PARTITIONS[table])
+        }
+        self.tombstones = 0
+
+    def change(self, table: str, before: Row | None, after: Row | None) -> None:
+        """Make a change in the tables and send it: a changed key as delete, tombstone and create."""
+        if before is not None:
+            self.tables.remove(table, before)
+        if after is not None:
+            self.tables.add(table, after)
+        if before is not None and after is not None and before[0] == after[0]:
+            self._send(table, before[0], "u", before, after)
+            return
+        if before is not None:
+            self._send(table, before[0], "d", before, None)
+            self.write(table, before[0], None)
+            self.tombstones += 1
+        if after is not None:
+            self._send(table, after[0], "c", None, after)
+
+    def _send(self, table: str, key: str | None, op: str, before: Row | None, after: Row | None) -> None:
+        named = [None if row is None else dict(zip(COLUMNS[table], row, strict=True)) for row in (before, after)]
+        self.write(table, key, envelope(op, "s", table, *named))
+
+    def write(self, table: str, key: str | None, value: bytes | None) -> tuple[str, int, int]:
+        """Send a record to the partition of its row's key, which keeps its changes in order; give its place."""
+        place = self.topics[table], zlib.crc32((key or "").encode()) % PARTITIONS[table]
+        self.cluster.producer.send(place[0], value, partition=place[1], key=b"k")
+        self.sent[place] += 1
+        return *place, self.sent[place] - 1
+
+    def flush(self) -> None:
+        self.cluster.producer.flush(timeout=BOUND_SECONDS)
+
+    def count(self, column: str) -> int:
+        """Sum up what the batches say of themselves."""
+        return int(states.query(self.url, f"select coalesce(sum({column}), 0) from state_version")[0][0])
+
+    def is_applied(self) -> bool:
+        return self.count("records") >= sum(self.sent.values())
+
+    def check(self) -> None:
+        """Hold the state to brute force, and its positions and counts to exactly what was sent."""
+        assert states.read(self.url) == states.expected(self.tables)
+        stored = states.query(self.url, "select topic, partition, next_offset from feed_position")
+        assert {**dict.fromkeys(self.sent, 0), **{(t, p): offset for t, p, offset in stored}} == self.sent
+        assert self.count("records") == sum(self.sent.values())
+        assert self.count("skipped") == self.tombstones
+
+
+@pytest.fixture
+def shop(database_url: str, broker: KafkaBroker) -> Iterator[Shop]:
+    made = Shop(database_url, broker)
+    yield made
+    made.cluster.close()
+
+
+class Commands:
+    """Run the command as processes of their own on one state."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self._environment = {**os.environ, "SUBSETD_DATABASE_URL": url, "SUBSETD_PORT": "0"}
+        self._folder = folder
+        self.running: list[subprocess.Popen[str]] = []
+
+    def start(self, *arguments: str, **settings: object) -> subprocess.Popen[str]:
+        """Start a command; what it says is in `said`."""
+        environment = {**self._environment, **{f"SUBSETD_{name.upper()}": str(v) for name, v in settings.items()}}
+        with (self._folder / f"said-{len(self.running)}").open("w") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "service.cli", *arguments], env=environment, stdout=log, stderr=log, text=True
+            )
+        self.running.append(process)
+        return process
+
+    def said(self, process: subprocess.Popen[str]) -> str:
+        return (self._folder / f"said-{self.running.index(process)}").read_text()
+
+    def run(self, *arguments: str, **settings: object) -> tuple[int, str]:
+        """Run a command to its end: exit code and what it said."""
+        process = self.start(*arguments, **settings)
+        code = process.wait(BOUND_SECONDS)
+        assert "Traceback" not in self.said(process)
+        return code, self.said(process)
+
+    def end(self, process: subprocess.Popen[str]) -> None:
+        """Ask a command to end, as an operator does; it must end well."""
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(BOUND_SECONDS) == 0, self.said(process)
+
+
+@pytest.fixture
+def subsetd(database_url: str, tmp_path: Path) -> Iterator[Commands]:
+    commands = Commands(database_url, tmp_path)
+    yield commands
+    for process in commands.running:
+        process.kill()
+        process.wait()
+
+
+def test_killed_under_load_again_and_again_the_state_is_that_of_every_change_once(
+    shop: Shop, subsetd: Commands
+) -> None:
+    rng = random.Random(11)
+    for _ in range(4):
+        random_changes(shop, rng, 300)  # type: ignore[arg-type]
+        seen = shop.count("records")
+        process = subsetd.start("consume", "--feed", shop.feed, batch_records=7, log_level="error")
+        wait_for(lambda seen=seen, of=process: shop.count("records") > seen + 70 or of.poll() is not None)
+        process.kill()
+        assert process.wait() == -signal.SIGKILL, subsetd.said(process)
+    assert not shop.is_applied(), "it was killed under load"
+    shop.flush()
+    code, said = subsetd.run("consume", "--feed", shop.feed, "--until-end", log_level="error")
+    assert code == 0, said
+    shop.check()
+    code, said = subsetd.run("verify")
+    assert code == 0, said
+
+
+def test_a_broker_that_is_gone_for_a_while_is_waited_for(shop: Shop, subsetd: Commands) -> None:
+    process = subsetd.start("consume", "--feed", shop.feed)
+    random_changes(shop, random.Random(1), 100)  # type: ignore[arg-type]
+    shop.flush()
+    wait_for(shop.is_applied)
+    shop.broker.kill()
+    gone_at = time.monotonic()
+    try:
+        wait_for(lambda: time.monotonic() > gone_at + AWAY_SECONDS or process.poll() is not None)
+    finally:
+        shop.broker.start()
+    assert process.poll() is None, subsetd.said(process)
+    said = [json.loads(line)["event"] for line in subsetd.said(process).splitlines()]
+    assert said.count("feed_disconnected") == 1, "said once, with its address, not at every attempt"
+    random_changes(shop, random.Random(2), 100)  # type: ignore[arg-type]
+    shop.flush()
+    wait_for(shop.is_applied)
+    subsetd.end(process)
+    shop.check()
+
+
+@pytest.mark.parametrize("command", ["consume", "run"])
+def test_a_broker_that_is_not_there_at_the_start_is_named(shop: Shop, subsetd: Commands, command: str) -> None:
+    before = states.read(shop.url)
+    shop.broker.kill()
+    code, said = subsetd.run(command, "--feed", shop.feed, feed_start_seconds=0.5)
+    assert code == 1
+    address = shop.broker.bootstrap_servers
+    assert f"no Kafka broker within 0.5 s ({address}: Connection refused); start the broker" in said
+    assert states.read(shop.url) == before
+
+
+class LonelyWriter(PostgresWriter):
+    """Lose broker and database at once, in the first batch."""
+
+    def __init__(self, shop: Shop) -> None:
+        super().__init__(shop.url)
+        self.shop = shop
+        self.is_lonely = False
+
+    def begin(self) -> PostgresUnitOfWork:
+        if not self.is_lonely:
+            self.is_lonely = True
+            self.shop.broker.kill()
+            states.query(
+                self.shop.url,
+                "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'subsetd consumer'",
+            )
+        return super().begin()
+
+
+def test_a_broker_that_is_away_when_the_database_is_back_is_waited_for_as_well(shop: Shop) -> None:
+    random_changes(shop, random.Random(4), 60)  # type: ignore[arg-type]
+    shop.flush()
+    watch, errors = Watch(), []
+    consumer = Consumer(
+        LonelyWriter(shop),
+        lambda: open_feed(shop.feed, start_timeout=0.3),
+        Decoder,
+        value_keys,
+        watch,
+        limits=BatchLimits(records=20),
+        retry_seconds=BOUND_SECONDS,
+    )
+
+    def body() -> None:
+        try:
+            consumer.run(threading.Event(), until_end=True)
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    wait_for(lambda: len(watch.errors) == 3 or not thread.is_alive())
+    shop.broker.start()
+    thread.join(BOUND_SECONDS)
+    assert errors == []
+    assert isinstance(watch.errors[0], StateError)
+    assert all(isinstance(error, FeedError) for error in watch.errors[1:3])
+    shop.check()
+
+
+def test_a_second_consumer_is_refused_and_the_first_goes_on(shop: Shop, subsetd: Commands) -> None:
+    first = subsetd.start("consume", "--feed", shop.feed)
+    wait_for(lambda: '"following"' in subsetd.said(first))
+    code, said = subsetd.run("consume", "--feed", "file:/dev/null")
+    assert code == 1
+    assert "The state has another writer: subsetd consumer (database session" in said
+    assert "stop it, or wait until it has ended" in said
+    shop.change("customers", None, ["3", "Cleo"])
+    shop.flush()
+    wait_for(shop.is_applied)
+    subsetd.end(first)
+    shop.check()
+
+
+BAD = [b"{", b'{"after": {"id": "3"}}', envelope("c", "s", "refunds", None, {"id": "1"}), envelope("x", "s", "orders")]
+
+
+def test_bad_records_stop_the_feed_in_front_of_them_or_are_set_aside(shop: Shop, subsetd: Commands) -> None:
+    bad = []
+    for number, line in enumerate(BAD):
+        shop.change("customers", None, [f"{number + 3}", "before"])
+        bad.append(shop.write("orders", str(number), line))
+    shop.change("customers", ["3", "before"], None)
+    bad.append(shop.write("customers", "7", envelope("d", "s", "customers", {"id": "never", "name": "Ada"})))
+    shop.flush()
+    code, said = subsetd.run("consume", "--feed", shop.feed, "--until-end")
+    assert code == 1
+    places = [f"topic {topic}, partition {partition}, offset {offset}: " for topic, partition, offset in bad]
+    assert sum(place in said for place in places) == 1
+    code, said = subsetd.run("consume", "--feed", shop.feed, "--until-end", "--on-error", "all")
+    assert code == 0, said
+    shop.check()
+    letters = states.query(shop.url, "select topic, partition, record_offset, record from dead_letter")
+    assert sorted(letter[:3] for letter in letters) == sorted(bad)
+    assert {letter[3].encode() for letter in letters} > set(BAD)
+
+
+def test_a_change_sent_to_kafka_is_soon_in_the_answers(shop: Shop, subsetd: Commands) -> None:
+    process = subsetd.start("run", "--feed", shop.feed)
+    base = wait_for(lambda: next((w for w in subsetd.said(process).split() if w.startswith("http://")), None))
+    with httpx.Client(base_url=f"{base}/api/v1/uinds/s.orders.customer") as client:
+        assert client.get("s.customers.id").json()["holds"]
+        for row in (["12", "9", None], ["13", "8", None]):
+            shop.change("orders", None, row)
+            shop.flush()
+            wait_for(lambda: not client.get("s.customers.id").json()["holds"])
+            shop.change("orders", row, None)
+            shop.flush()
+            wait_for(lambda: client.get("s.customers.id").json()["holds"])
+    wait_for(shop.is_applied)
+    subsetd.end(process)
+    shop.check()

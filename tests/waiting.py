@@ -1,0 +1,20 @@
+"""Own the waiting of tests: on a condition, with a bound, never for a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+BOUND_SECONDS = 60.0
+
+T = TypeVar("T")
+
+
+def wait_for(condition: Callable[[], T], seconds: float = BOUND_SECONDS) -> T:
+    """Wait until a condition gives something true, and give that; fail after a bound."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it did not come to pass in time"
+        time.sleep(0.01)
+    return found
