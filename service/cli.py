@@ -18,6 +18,7 @@ import typer
 from prometheus_client import CollectorRegistry
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from service import __version__, demo, wiring
 from service.config import Settings, load_settings
@@ -37,8 +38,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-out = Console(soft_wrap=True)
-err = Console(stderr=True, soft_wrap=True)
+# A name or a value may be `:key:`, which is no picture.
+out = Console(soft_wrap=True, emoji=False)
+err = Console(stderr=True, soft_wrap=True, emoji=False)
 
 IND_HEADER = [f"{side}_{part}" for side in ("dependent", "referenced") for part in ("schema", "table", "column")]
 
@@ -68,7 +70,7 @@ def main() -> None:
     try:
         app()
     except SubsetdError as error:
-        err.print(f"[bold red]error:[/] {_escaped(str(error))}", highlight=False)
+        err.print("[bold red]error:[/]", Text(str(error)))
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
@@ -274,7 +276,7 @@ def explain(
         first, second = queries.resolve(snapshot, dependent), queries.resolve(snapshot, referenced)
         answer = queries.explain(snapshot, first, second, missing_limit=missing)
     relation = "⊆" if answer.holds else "⊄"
-    out.print(f"[bold]{_escaped(str(first.name))} {relation} {_escaped(str(second.name))}[/]", highlight=False)
+    out.print(Text(f"{first.name} {relation} {second.name}", style="bold"))
     coefficient = answer.coefficient
     exact = coefficient.coefficient
     phi = "undefined: the dependent has no values" if exact is None else f"{exact:.6g}"
@@ -285,8 +287,8 @@ def explain(
     if answer.missing_count:
         out.print(f"{answer.missing_count:,} values are missing:")
         for value in answer.missing_values.items:
-            out.print(f"  {_escaped(repr(value.value))}{' ...' if value.is_cut else ''}", highlight=False)
-        if answer.missing_values.next_key is not None:
+            out.print(Text(f"  {value.value!r}{' ...' if value.is_cut else ''}"))
+        if len(answer.missing_values.items) < answer.missing_count:
             out.print("  ...")
 
 
@@ -327,7 +329,7 @@ def verify() -> None:
                 mark = "[green]holds[/]" if finding.holds else f"[bold red]{finding.violations:,} violations[/]"
                 out.print(f"{finding.invariant}  {finding.statement} ({finding.checked:,} checked): {mark}")
                 for example in finding.examples:
-                    out.print(f"      {_escaped(example)}", highlight=False)
+                    out.print(Text(f"      {example}"))
                 broken += not finding.holds
     if broken:
         raise typer.Exit(1)
@@ -436,7 +438,7 @@ def _print_table(header: Sequence[str], rows: Any) -> None:
     table = Table(*header, box=None, pad_edge=False, header_style="bold")
     for row in rows:
         table.add_row(
-            *("" if cell is None else _escaped(f"{cell:,}" if type(cell) is int else str(cell)) for cell in row)
+            *(Text("" if cell is None else f"{cell:,}" if type(cell) is int else str(cell)) for cell in row)
         )
     out.print(table)
 
@@ -449,10 +451,6 @@ def _print_rows(header: Sequence[str], rows: Any, format_: Format) -> None:
     else:
         json.dump([dict(zip(header, row, strict=True)) for row in rows], sys.stdout, ensure_ascii=False)
         print()
-
-
-def _escaped(text: str) -> str:
-    return text.replace("[", r"\[")
 
 
 if __name__ == "__main__":

@@ -36,7 +36,9 @@ class Settings(BaseSettings):
         "127.0.0.1", description="address that the HTTP service listens on; others than loopback need an api_key"
     )
     port: int = Field(8321, ge=0, le=65535, description="port of the HTTP service; 0 takes a free one")
-    api_key: SecretStr | None = Field(None, description="key that clients send as `Authorization: Bearer KEY`")
+    api_key: SecretStr | None = Field(
+        None, min_length=1, description="key that clients send as `Authorization: Bearer KEY`"
+    )
     feed: str | None = Field(
         None, description="feed that `subsetd run` follows: kafka://host:port/topic,... or file:PATH"
     )

@@ -76,6 +76,21 @@ def test_inds_in_every_format(stream: Stream, subsetd: Command) -> None:
     assert len(subsetd("inds", "--table", "customers").splitlines()) == 1
 
 
+def test_names_and_values_are_shown_as_they_are(
+    database_url: str, tmp_path: Path, subsetd: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the markup of the terminal's library nor its pictures are in what people named their columns."""
+    monkeypatch.setenv("SUBSETD_DATABASE_URL", database_url)
+    odd, other = "a\\[bold]b", ":smile: [/] \\"
+    states.store(database_url, Tables({"t": [odd, other]}).add("t", ["[red]x\\", "y :key:"]))
+    listed = [line.split() for line in subsetd("attributes").splitlines()[1:]]
+    assert [" ".join(line[2:-6]) for line in listed] == [odd, other]
+    shown = subsetd("explain", f"s.t.{odd}", f"s.t.{other}")
+    assert f"s.t.{odd} ⊄ s.t.{other}" in shown
+    assert repr("[red]x\\") in shown
+    assert subsetd("explain", f"s.t.{odd}", f"s.t.{other}", "--missing", 0).endswith("1 values are missing:\n  ...\n")
+
+
 def test_explain_names_what_breaks_a_dependency_and_since_when(stream: Stream, subsetd: Command) -> None:
     assert "s.orders.customer ⊆ s.customers.id" in subsetd("explain", "s.orders.customer", "s.customers.id")
     stream.change("orders", None, ["12", "[9]", None])

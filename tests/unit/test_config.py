@@ -36,6 +36,12 @@ def test_the_environment_is_read_and_a_bad_value_is_named(monkeypatch: pytest.Mo
     assert e.value.exit_code == 2
 
 
+def test_an_empty_key_is_refused_because_it_guards_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUBSETD_API_KEY", "")
+    with pytest.raises(ConfigError, match="SUBSETD_API_KEY: .*at least 1"):
+        load_settings()
+
+
 def test_settings_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="frozen"):
         load_settings().port = 1  # type: ignore[misc]
