@@ -22,7 +22,7 @@ from rich.text import Text
 
 from service import __version__, demo, wiring
 from service.config import Settings, load_settings
-from service.core.errors import FeedError, SubsetdError
+from service.core.errors import FeedError, NotFoundError, SubsetdError
 from service.observe import ConsumerObserver
 from service.server import ending_on_signals, serve_until
 from service.usecases import queries
@@ -318,10 +318,23 @@ def attributes(schema: SchemaOption = None, table: TableOption = None, format_: 
 
 
 @app.command()
-def verify() -> None:
-    """Check the state's invariants; exit code 1 when one does not hold."""
+def verify(
+    source: Annotated[
+        list[str] | None,
+        typer.Option("--source", help="NAME=ADDRESS: recompute this source from its present data; repeatable."),
+    ] = None,
+    sql_only: Annotated[bool, typer.Option("--sql-only", help="Check the stored state alone.")] = False,
+) -> None:
+    """Check the state's invariants, and hold it against a fresh recomputation; exit code 1 when something differs.
+
+    A source is recomputed from where it was read, unless changes have been applied since: files are as they were then.
+    Then give the present data with --source NAME=ADDRESS. A database that is read again must stand still meanwhile.
+    """
     settings = _settings()
+    given = dict(_named_address(text) for text in source or ())
     with wiring.state_database(settings) as url, wiring.reading_engine(url) as engine:
+        with wiring.make_reader(engine).snapshot() as snapshot:
+            state = queries.state(snapshot)
         broken = 0
         with wiring.make_verifier(engine).checks() as checks:
             out.print(f"Verifying version {checks.version}.")
@@ -331,8 +344,32 @@ def verify() -> None:
                 for example in finding.examples:
                     out.print(Text(f"      {example}"))
                 broken += not finding.holds
+        for one in () if sql_only else state.sources:
+            has_changed = state.head.version > max(s.bootstrapped_version for s in state.sources)
+            address = given.pop(one.name, None if has_changed else one.location)
+            if address is None:
+                out.print(
+                    Text(
+                        f"I4  {one.name} is not recomputed: changes have been applied since it was read from "
+                        f"{one.location}. Give its present data: --source {one.name}=ADDRESS"
+                    )
+                )
+                continue
+            out.print(Text(f"I4  recomputing {one.name} from {one.location}"))
+            ended = _spark_bootstrap(url, settings, [address, "--name", one.name, "--check"])
+            out.print("      [green]equal[/]" if ended == 0 else "      [bold red]it differs, or could not be read[/]")
+            broken += ended != 0
+    if given:
+        raise NotFoundError(f"There is no source {next(iter(given))!r}; `subsetd status` lists those there are.")
     if broken:
         raise typer.Exit(1)
+
+
+def _named_address(text: str) -> tuple[str, str]:
+    name, is_given, address = text.partition("=")
+    if not (name and is_given and address):
+        raise NotFoundError(f"--source {text!r} is not NAME=ADDRESS.")
+    return name, address
 
 
 @app.command("dead-letters")
@@ -380,11 +417,16 @@ def _snapshot(*, with_values: bool = False) -> Iterator[StateSnapshot]:
 
 
 def _run_bootstrap(url: str, settings: Settings, arguments: Sequence[str]) -> None:
+    code = _spark_bootstrap(url, settings, arguments)
+    if code:
+        raise typer.Exit(code)
+
+
+def _spark_bootstrap(url: str, settings: Settings, arguments: Sequence[str]) -> int:
     """Run the Spark job as a process of its own: it stands above the service, which does not know it."""
     command = [sys.executable, "-m", "spark_jobs.bootstrap", "--database-url=-", f"--master={settings.spark_master}"]
     ended = subprocess.run([*command, *arguments], input=url, text=True, check=False)
-    if ended.returncode:
-        raise typer.Exit(ended.returncode if ended.returncode > 0 else 128 - ended.returncode)
+    return ended.returncode if ended.returncode >= 0 else 128 - ended.returncode
 
 
 def _position_parts(text: str) -> list[str]:

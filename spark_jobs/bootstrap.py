@@ -39,11 +39,13 @@ from service.store.generation import (
     publish,
     read_registry,
     read_served,
+    read_source,
     release_writer_lock,
     require_replaceable,
     take_writer_lock,
 )
 from service.store.migrate import require_current
+from service.store.recomputation import differences
 from spark_jobs.progress import Display, Quiet, make_display, watching
 from spark_jobs.session import session
 from spark_jobs.sources import Options, Source, SourceTable, Split, group_splits, open_source
@@ -78,12 +80,15 @@ class Summary:
     inds: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     pairs: NDArray[np.int32] = field(default_factory=lambda: np.zeros((0, 2), np.int32), repr=False)
+    differences: list[str] = field(default_factory=list)
 
 
 def run_bootstrap(
     spark: SparkSession | Callable[[], SparkSession], options: Options, display: Display | None = None
 ) -> Summary:
     """Read a source and make it served, or only count its clusters (`clusters_only`).
+
+    With `check` the generation is built, held against the served state (`Summary.differences`) and dropped.
 
     `spark` may be a function that starts the session: it is called when source and state are found good. Raises
     SourceError for data that cannot be read and StateError for a database that cannot be written; then the served
@@ -126,6 +131,10 @@ class _Bootstrap:
 
     def _open(self) -> Source:
         self.display.begin("planning")
+        if self.options.check:
+            assert self.options.database_url is not None
+            with connect(self.options.database_url, DRIVER_NAME) as connection:
+                self.options = self.options.remembered(*read_source(connection, self.options.name))
         source = open_source(self.options)
         self.stack.callback(source.close)
         return source
@@ -140,7 +149,7 @@ class _Bootstrap:
         self.connection = self.stack.enter_context(connect(url, DRIVER_NAME))
         take_writer_lock(self.connection)
         self.stack.callback(release_writer_lock, self.connection)
-        require_replaceable(self.connection, self.options.name, self.options.replace)
+        require_replaceable(self.connection, self.options.name, self.options.replace or self.options.check)
         clear_remains(self.connection)
         self.served = read_served(self.connection)
         ids, dropped = assign_attribute_ids(self.connection, self.options.name, names)
@@ -260,6 +269,11 @@ class _Bootstrap:
         if self.options.clusters_only:
             return
         attributes = _attributes(tables, ids, row_counts, counters, self.options.insert_only)
+        if self.options.check:
+            number = self.served.generation + 1
+            self.summary.differences = differences(self.connection, self.options.name, number, bits, attributes, inds)
+            clear_remains(self.connection)
+            return
         generation = Generation(
             number=self.served.generation + 1,
             bits=bits,
@@ -339,6 +353,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         help="where a feed goes on after this bootstrap; repeatable",
     )  # fmt: skip
     add("--clusters-only", action="store_true", help="count clusters and INDs, store nothing")
+    add("--check", action="store_true", help="hold the source against the served state, change nothing")
     add("--fail-at", choices=["planning", "map", "reduce", "commit"], help=argparse.SUPPRESS)
     parsed = parser.parse_args(arguments)
     if parsed.database_url == "-":
@@ -370,6 +385,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         partitions=given.partitions,
         task_bytes=given.task_bytes,
         clusters_only=given.clusters_only,
+        check=given.check,
         feed_positions=tuple((f, t, int(p), int(o)) for f, t, p, o in given.feed_position),
         fail_at=given.fail_at,
     )
@@ -397,12 +413,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for spark in started:
             spark.stop()
     print(describe(summary))
-    return 0
+    for difference in summary.differences:
+        print(f"differs: {difference}")
+    return 1 if summary.differences else 0
 
 
 def describe(summary: Summary) -> str:
     """Tell a summary in a few lines."""
-    stored = f"state version {summary.version}" if summary.version else "nothing stored (--clusters-only)"
+    stored = f"state version {summary.version}" if summary.version else "nothing stored"
     stages = ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in summary.seconds.items() if stage != "total")
     return (
         f"{summary.tables:,} tables, {summary.attributes:,} attributes, {summary.rows:,} rows\n"

@@ -281,13 +281,7 @@ class CsvSource:
 
     def __init__(self, options: Options) -> None:
         self.location = options.source
-        self.settings: dict[str, object] = {
-            "null_tokens": list(options.null_tokens),
-            "delimiter": options.delimiter,
-            "header": options.header,
-            "quote": options.quote,
-            "encoding": options.encoding,
-        }
+        self.settings = options.settings()
         self._check_options(options)
         filesystem, root = find_file_system(options.source)
         found = table_files(filesystem, root, ENDINGS)

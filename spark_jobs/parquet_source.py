@@ -91,7 +91,7 @@ class ParquetSource:
 
     def __init__(self, options: Options) -> None:
         self.location = options.source
-        self.settings: dict[str, object] = {"null_tokens": list(options.null_tokens)}
+        self.settings = options.settings()
         self._reader = ParquetReader(options.source)
         filesystem, root = find_file_system(options.source)
         found = table_files(filesystem, root, ENDINGS)

@@ -76,7 +76,7 @@ class PostgresSource:
 
     def __init__(self, options: Options) -> None:
         self.location = without_password(options.source)
-        self.settings: dict[str, object] = {"null_tokens": list(options.null_tokens), "exclude": list(options.exclude)}
+        self.settings = options.settings()
         self._snapshot = SourceSnapshot(options.source)
         self.snapshot: str | None = self._snapshot.visible
         try:

@@ -6,8 +6,8 @@ import itertools
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
@@ -19,6 +19,10 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 ParallelMap = Callable[[Callable[[Item], Result], Sequence[Item]], list[Result]]
 """Apply a picklable function to items on the executors and give the results in the order of the items."""
+
+
+SETTINGS = ("null_tokens", "delimiter", "header", "quote", "encoding", "exclude", "format")
+"""Options that decide what a source holds; the state keeps them with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +44,20 @@ class Options:
     partitions: int | None = None
     task_bytes: int | None = None
     clusters_only: bool = False
+    check: bool = False
     feed_positions: tuple[tuple[str, str, int, int], ...] = ()
     fail_at: str | None = None
+
+    def settings(self) -> dict[str, object]:
+        """Give what the state remembers of a source, to read it in the same way again."""
+        named = {name: getattr(self, name) for name in SETTINGS}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in named.items()}
+
+    def remembered(self, settings: Mapping[str, Any], insert_only: bool) -> Options:
+        """Give these options with what the state remembers of the source."""
+        kept = {name: settings[name] for name in SETTINGS if name in settings}
+        kept = {name: tuple(value) if isinstance(value, list) else value for name, value in kept.items()}
+        return replace(self, insert_only=insert_only, **kept)
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,6 +166,17 @@ def read_served(connection: Any) -> ServedState:
     return ServedState(version, generation, int(record_count))
 
 
+def read_source(connection: Any, name: str) -> tuple[dict[str, Any], bool]:
+    """Read (settings, whether it is insert-only) of a source; raise StateError for one that is not known."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT settings, insert_only FROM source WHERE name = %s", (name,))
+        row = cursor.fetchone()
+    connection.commit()
+    if row is None:
+        raise StateError(f"There is no source {name!r} in the state; `subsetd status` lists those there are.")
+    return row[0], row[1]
+
+
 def require_replaceable(connection: Any, name: str, replace: bool) -> None:
     """Raise StateError when the source is bootstrapped already and is not to be replaced."""
     with connection.cursor() as cursor:

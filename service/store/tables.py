@@ -46,7 +46,9 @@ source = Table(
     Column("name", Text, nullable=False, unique=True),
     Column("kind", Text, nullable=False, comment="csv, parquet or postgres"),
     Column("location", Text, nullable=False, comment="folder or address, without a password"),
-    Column("settings", JSONB, nullable=False, server_default=text("'{}'::jsonb"), comment="null tokens, delimiter, ..."),
+    Column(
+        "settings", JSONB, nullable=False, server_default=text("'{}'::jsonb"), comment="null tokens, delimiter, ..."
+    ),
     Column("insert_only", Boolean, nullable=False, server_default=text("false")),
     Column("snapshot", Text, comment="pg_current_snapshot() of a Postgres source's bootstrap"),
     Column("bootstrapped_version", BigInteger, nullable=False),
@@ -85,11 +87,17 @@ Index("ix_cluster_attribute_ids", cluster.c.attribute_ids, postgresql_using="gin
 gen_rec = Table(
     "gen_rec",
     metadata,
-    Column("value_key", UUID(as_uuid=True), primary_key=True, comment="first 128 bits of SHA-256 of the canonical text"),
+    Column(
+        "value_key", UUID(as_uuid=True), primary_key=True, comment="first 128 bits of SHA-256 of the canonical text"
+    ),
     Column("value", Text, nullable=False, comment="canonical text, cut to at most 256 bytes"),
     Column("cluster_id", BigInteger, nullable=False),
     Column("attribute_ids", ARRAY(Integer), nullable=False, comment="ascending"),
-    Column("frequencies", ARRAY(BigInteger), comment="beside attribute_ids; 0 = not counted (insert-only); NULL = none counted"),
+    Column(
+        "frequencies",
+        ARRAY(BigInteger),
+        comment="beside attribute_ids; 0 = not counted (insert-only); NULL = none counted",
+    ),
     postgresql_partition_by="RANGE (value_key)",
 )
 Index("ix_gen_rec_cluster_id_value_key", gen_rec.c.cluster_id, gen_rec.c.value_key)
@@ -142,7 +150,13 @@ uind = Table(
     Column("since_version", BigInteger, primary_key=True, autoincrement=False),
     Column("until_version", BigInteger, comment="first version at which it no longer holds; NULL while it holds"),
 )
-Index("ix_uind_current", uind.c.dependent_id, uind.c.referenced_id, unique=True, postgresql_where=uind.c.until_version.is_(None))
+Index(
+    "ix_uind_current",
+    uind.c.dependent_id,
+    uind.c.referenced_id,
+    unique=True,
+    postgresql_where=uind.c.until_version.is_(None),
+)
 Index("ix_uind_referenced_id", uind.c.referenced_id)
 
 ind_transition = Table(
