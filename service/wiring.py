@@ -14,7 +14,6 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import Engine
 
 from service import __version__
-from service.api.access import BearerKey
 from service.api.app import create_app
 from service.api.problems import Check
 from service.config import ConfigError, Settings, is_loopback
@@ -108,10 +107,13 @@ def make_service(
             "set SUBSETD_API_KEY, or SUBSETD_HOST=127.0.0.1."
         )
     checks = () if observer is None else (lambda: _consumer_check(observer, settings.ready_lag_seconds),)
-    app = create_app(make_reader(engine), registry=registry, service_version=__version__, ready_checks=checks)
-    if settings.api_key is not None:
-        app.add_middleware(BearerKey, key=settings.api_key.get_secret_value())
-    return app
+    return create_app(
+        make_reader(engine),
+        registry=registry,
+        service_version=__version__,
+        ready_checks=checks,
+        api_key=None if settings.api_key is None else settings.api_key.get_secret_value(),
+    )
 
 
 def _consumer_check(observer: ConsumerObserver, bound: float) -> Check:

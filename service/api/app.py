@@ -11,6 +11,7 @@ from fastapi.openapi.utils import get_openapi
 from prometheus_client import CollectorRegistry
 
 from service.api import asking, examples, problems, routes_service, routes_state, routes_uinds
+from service.api.access import OPEN_PATHS, BearerKey
 from service.api.metrics import HttpMetrics, StateMetrics
 from service.api.problems import Check
 from service.api.segments import EncodedPath
@@ -29,11 +30,13 @@ def create_app(
     service_version: str,
     ready_checks: Sequence[Callable[[], Check]] = (),
     lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
+    api_key: str | None = None,
 ) -> FastAPI:
     """Make the HTTP service over this reader.
 
     `registry` gets the HTTP metrics and the state's, and is what /metrics shows. `ready_checks` are asked by
-    /readyz, from a thread, beside the database and the bootstrap; they must neither block nor raise.
+    /readyz, from a thread, beside the database and the bootstrap; they must neither block nor raise. With an
+    `api_key` every route but health and readiness wants it.
     """
     app = FastAPI(
         title="subsetd",
@@ -53,15 +56,18 @@ def create_app(
     app.add_exception_handler(asking.NotModified, asking.not_modified)
     for router in (routes_service.router, routes_state.router, routes_uinds.router):
         app.include_router(router)
+    # What is added later is further out: the key is asked for where its refusal is counted.
+    if api_key is not None:
+        app.add_middleware(BearerKey, key=api_key)
     app.add_middleware(HttpMetrics, registry=registry)
-    app.add_middleware(EncodedPath)  # Added last, so it is the outer one.
+    app.add_middleware(EncodedPath)
     registry.register(StateMetrics(reader))
-    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    app.openapi = lambda: _openapi(app, has_key=api_key is not None)  # type: ignore[method-assign]
     return app
 
 
-def _openapi(app: FastAPI) -> dict[str, Any]:
-    """Add to FastAPI's document the schema of problems, which no route returns as its model, and the examples."""
+def _openapi(app: FastAPI, has_key: bool) -> dict[str, Any]:
+    """Add to FastAPI's document the schema of problems, which no route returns as its model, examples, and the key."""
     if app.openapi_schema is None:
         document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
         problem = problems.Problem.model_json_schema(ref_template="#/components/schemas/{model}")
@@ -69,5 +75,11 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
         schemas |= {name: part for name, part in problem.pop("$defs").items() if name not in schemas}
         schemas["Problem"] = problem
         examples.put_into(document)
+        if has_key:
+            document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+            for path in document["paths"].keys() - OPEN_PATHS:
+                for operation in document["paths"][path].values():
+                    operation["security"] = [{"key": []}]
+                    operation["responses"]["401"] = problems.documented(401)[401]
         app.openapi_schema = document
     return app.openapi_schema

@@ -1,0 +1,64 @@
+"""Own the proof that a key, once set, is wanted everywhere but for health, its refusals counted and documented."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+
+from service.api.access import OPEN_PATHS
+from service.api.app import create_app
+from service.store.database import make_engine
+from service.store.reader import PostgresStateReader
+from tests.integration.serving import serving
+
+KEY = "a key, with / and é"
+BEARER = {"Authorization": f"Bearer {KEY}".encode()}
+
+
+@pytest.fixture
+def client(database_url: str) -> Iterator[httpx.Client]:
+    """Serve an empty state with a key."""
+    engine = make_engine(database_url, "test-access")
+    app = create_app(PostgresStateReader(engine), registry=CollectorRegistry(), service_version="0.1.0", api_key=KEY)
+    with serving(app) as address, httpx.Client(base_url=address) as client:
+        yield client
+    engine.dispose()
+
+
+def test_every_path_but_health_and_readiness_wants_the_key(client: httpx.Client) -> None:
+    paths = client.get("/api/v1/openapi.json", headers=BEARER).json()["paths"]
+    for path in [*paths, "/docs", "/", "/api/v1/openapi.json", "/nowhere", "/%68ealthz", "/healthz/"]:
+        answer = client.get(path)
+        if path in OPEN_PATHS:
+            assert answer.status_code in (200, 503)
+        else:
+            assert answer.status_code == 401, path
+            assert answer.headers["WWW-Authenticate"] == "Bearer"
+            assert answer.headers["Content-Type"] == "application/problem+json"
+            assert answer.json()["type"] == "/docs#key-required"
+
+
+@pytest.mark.parametrize(
+    "header", [b"", b"Bearer", b"Bearer x", BEARER["Authorization"] + b"x", b"Basic " + KEY.encode()]
+)
+def test_nothing_but_the_key_will_do(client: httpx.Client, header: bytes) -> None:
+    assert client.get("/api/v1/state", headers={"Authorization": header}).status_code == 401
+    assert client.get("/api/v1/state", headers=BEARER).status_code == 200
+    assert client.get("/api/v1/state", headers={"Authorization": b"bearer  " + KEY.encode()}).status_code == 200
+
+
+def test_a_refusal_is_counted(client: httpx.Client) -> None:
+    client.get("/api/v1/state")
+    counted = 'http_requests_total{method="GET",route="unmatched",status="401"} 1.0'
+    assert counted in client.get("/metrics", headers=BEARER).text
+
+
+def test_the_document_tells_of_the_key_where_it_is_wanted(client: httpx.Client) -> None:
+    document = client.get("/api/v1/openapi.json", headers=BEARER).json()
+    assert document["components"]["securitySchemes"] == {"key": {"type": "http", "scheme": "bearer"}}
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            assert ("401" in operation["responses"]) == ("security" in operation) == (path not in OPEN_PATHS)
