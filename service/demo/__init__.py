@@ -66,14 +66,10 @@ def show_declared(reader: StateReader, out: Console) -> None:
 
 
 def play(feed: Path, reader: StateReader, out: Console, failed: threading.Event) -> None:
-    """Append one round of changes to the feed, slowly, and show every foreign key that breaks or comes to hold.
-
-    A first round sells and an even one takes everything back, so that a later run begins where this one ends.
-    """
-    rounds = feed.read_bytes().count(b"\n") // CHANGES.read_bytes().count(b"\n")
+    """Append a round of changes to the feed, slowly, and show every foreign key that breaks or comes to hold."""
     seen = _version(reader)
     others = 0
-    for line in _changes(backwards=rounds % 2 == 1):
+    for line in rest_of_round(feed):
         with feed.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
         time.sleep(PAUSE_SECONDS)
@@ -101,6 +97,15 @@ def show_next(host: str, port: int, out: Console) -> None:
         f"   subsetd bootstrap FOLDER-OF-YOUR-CSV-FILES --name mine, then subsetd inds",
         highlight=False,
     )
+
+
+def rest_of_round(feed: Path) -> list[str]:
+    """Give the changes that the feed's present round lacks: all of a new one, or what an interrupted one left out.
+
+    A first round sells and an even one takes everything back, so that a later run begins where this one ends.
+    """
+    rounds, done = divmod(feed.read_bytes().count(b"\n"), CHANGES.read_bytes().count(b"\n"))
+    return list(_changes(backwards=rounds % 2 == 1))[done:]
 
 
 def _changes(backwards: bool) -> Iterator[str]:
