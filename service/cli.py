@@ -7,17 +7,18 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from prometheus_client import CollectorRegistry
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from service import __version__, demo, wiring
@@ -476,13 +477,24 @@ def _show_totals(totals: Totals) -> None:
     )
 
 
-def _print_table(header: Sequence[str], rows: Any) -> None:
-    table = Table(*header, box=None, pad_edge=False, header_style="bold")
-    for row in rows:
-        table.add_row(
-            *(Text("" if cell is None else f"{cell:,}" if type(cell) is int else str(cell)) for cell in row)
-        )
-    out.print(table)
+def _print_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print rows in columns, a thousand at a time: a list may be long, and its beginning should not wait for its end."""
+    remaining = iter(rows)
+    widths = [cell_len(name) for name in header]
+    style: str | None = "bold"
+    shown: list[Sequence[str]] = [header]
+    while True:
+        portion = list(islice(remaining, 1000))
+        shown += [["" if c is None else f"{c:,}" if type(c) is int else str(c) for c in row] for row in portion]
+        for row in shown:
+            widths = [max(width, cell_len(cell)) for width, cell in zip(widths, row, strict=True)]
+        for row in shown:
+            line = "  ".join(set_cell_size(cell, width) for cell, width in zip(row, widths, strict=True))
+            out.print(Text(line.rstrip(), style or ""))
+            style = None
+        if len(portion) < 1000:
+            return
+        shown = []
 
 
 def _print_rows(header: Sequence[str], rows: Any, format_: Format) -> None:

@@ -18,6 +18,7 @@ from service.api.app import create_app
 from service.api.problems import Check
 from service.config import ConfigError, Settings, is_loopback
 from service.core.canonical import value_keys
+from service.core.errors import StateError
 from service.observe import ConsumerObserver
 from service.store.checks import PostgresVerifier
 from service.store.database import make_engine
@@ -45,7 +46,16 @@ def state_database(settings: Settings, *, migrate: bool = False) -> Iterator[str
         return
     with EmbeddedPostgres(settings.data_dir) as server:
         upgrade(server.url)
-        yield server.url
+        try:
+            yield server.url
+        except StateError as error:
+            cause = server.cause_of_death()
+            if cause is None:
+                raise
+            raise StateError(
+                f"The embedded Postgres in {server.data_dir} has ended. Its log, {server.log}, says last: {cause}\n"
+                "What was not committed was not applied, all else is kept: mend the cause, and start again."
+            ) from error
 
 
 @contextmanager

@@ -179,6 +179,13 @@ class EmbeddedPostgres:
         fcntl.flock(users, fcntl.LOCK_SH)
         return True
 
+    def cause_of_death(self) -> str | None:
+        """Say what a server that has died says last of the cause (a full disk, a signal); None while it answers."""
+        if self._answers():
+            return None
+        lines = self.log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:] if self.log.exists() else []
+        return next((line for line in reversed(lines) if "PANIC:" in line or "FATAL:" in line), "".join(lines[-1:]))
+
     def _prepare_folder(self) -> None:
         try:
             self.data_dir.mkdir(parents=True, exist_ok=True)

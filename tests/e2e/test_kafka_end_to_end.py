@@ -153,7 +153,7 @@ def test_killed_under_load_again_and_again_the_state_is_that_of_every_change_onc
 ) -> None:
     rng = random.Random(11)
     for _ in range(4):
-        random_changes(shop, rng, 300)  # type: ignore[arg-type]
+        random_changes(shop, rng, 600)  # type: ignore[arg-type]
         seen = shop.count("records")
         process = subsetd.start("consume", "--feed", shop.feed, batch_records=7, log_level="error")
         wait_for(lambda seen=seen, of=process: shop.count("records") > seen + 70 or of.poll() is not None)

@@ -13,9 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from service.config import load_settings
 from service.core.canonical import value_keys
 from service.core.errors import RecordError, StateError
 from service.core.model import FeedPosition, Operation, RowChange
@@ -25,6 +27,7 @@ from service.store.migrate import upgrade
 from service.store.writer import PostgresUnitOfWork, PostgresWriter
 from service.usecases.follow_feed import ErrorPolicy
 from service.usecases.netting import net, offenders
+from service.wiring import state_database
 from tests import states
 from tests.events import envelope, tracked_table
 from tests.following import COLUMNS, Stream, Watch, consume, random_changes
@@ -159,7 +162,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@hypothesis_settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS, records=st.sampled_from([1, 3, 8, 5000]), cache_bytes=st.sampled_from([0, 2000, 1 << 20]))
 def test_any_history_equals_its_good_records_and_the_dead_letters_are_the_bad_ones(
     postgres_server: EmbeddedPostgres, database_url: str, steps: list[tuple], records: int, cache_bytes: int
@@ -274,11 +277,15 @@ def own_server() -> Iterator[EmbeddedPostgres]:
             yield server
 
 
-def crash_and_start(server: EmbeddedPostgres) -> None:
-    """End the server as `pg_ctl stop -m immediate` does, and start it again beside those who still count on it."""
-    pid = int((server.cluster / "postmaster.pid").read_text().split()[0])
-    os.kill(pid, signal.SIGQUIT)
+def crash(server: EmbeddedPostgres) -> None:
+    """End the server as `pg_ctl stop -m immediate` does."""
+    os.kill(int((server.cluster / "postmaster.pid").read_text().split()[0]), signal.SIGQUIT)
     wait_for(lambda: not (server.cluster / "postmaster.pid").exists())
+
+
+def crash_and_start(server: EmbeddedPostgres) -> None:
+    """Crash the server, and start it again beside those who still count on it."""
+    crash(server)
     again = EmbeddedPostgres(server.data_dir, extra_settings=server.settings)
     again.start()
     again.stop()
@@ -331,13 +338,32 @@ def test_a_database_that_stays_away_is_given_up_with_its_address(own_server: Emb
     stream = make_stream(url, tmp_path)
     stream.change("customers", None, ["4", "Dora"])
 
+    watch = Watch()
+
     class CrashingWriter(PostgresWriter):
         def begin(self) -> PostgresUnitOfWork:
-            os.kill(int((own_server.cluster / "postmaster.pid").read_text().split()[0]), signal.SIGQUIT)
-            wait_for(lambda: not (own_server.cluster / "postmaster.pid").exists())
+            if not watch.errors:
+                crash(own_server)
             return super().begin()
 
-    watch = Watch()
     with pytest.raises(StateError, match=r"Cannot reach database 'postgres' at socket .*nothing was lost"):
         consume(url, stream, writer=CrashingWriter(url), watch=watch, retry_seconds=0.6)
     assert "was lost" in str(watch.errors[0])
+
+
+def test_an_embedded_database_that_died_is_told_with_the_end_of_its_log(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("SUBSETD_DATABASE_URL", raising=False)
+    with tempfile.TemporaryDirectory(prefix="subsetd-test-") as folder:
+        settings = load_settings(data_dir=folder)
+
+        def lose_the_database() -> None:
+            with state_database(settings) as url:
+                crash(EmbeddedPostgres(Path(folder)))
+                PostgresWriter(url).acquire()
+
+        with pytest.raises(StateError, match=rf"embedded Postgres in {folder} has ended.*\.log, says last: .+ is shut"):
+            lose_the_database()
+        with state_database(settings) as url:
+            assert states.query(url, "select count(*) from state_version") == [(0,)], "it starts again where it was"

@@ -38,7 +38,7 @@ def test_the_environment_is_read_and_a_bad_value_is_named(monkeypatch: pytest.Mo
 
 def test_an_empty_key_is_refused_because_it_guards_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUBSETD_API_KEY", "")
-    with pytest.raises(ConfigError, match="SUBSETD_API_KEY: .*at least 1"):
+    with pytest.raises(ConfigError, match=r"SUBSETD_API_KEY: .*at least 1"):
         load_settings()
 
 
