@@ -478,7 +478,7 @@ def _show_totals(totals: Totals) -> None:
 
 
 def _print_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print rows in columns, a thousand at a time: a list may be long, and its beginning should not wait for its end."""
+    """Print rows in columns, a thousand at a time: the beginning of a long list should not wait for its end."""
     remaining = iter(rows)
     widths = [cell_len(name) for name in header]
     style: str | None = "bold"
