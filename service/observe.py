@@ -24,7 +24,7 @@ class ConsumerObserver:
         self.last_error: str | None = None
         self.lag: int | None = None
         self.following_since: float | None = None
-        self._committed_at = time.time()
+        self._current_at = time.time()
         records = Counter("subsetd_consumer_records", "Records by what became of them.", ["outcome"], registry=registry)
         self._records = {name: records.labels(name) for name in ("inserted", "updated", "deleted", "skipped", "dead")}
         self._batches = Histogram(
@@ -46,22 +46,24 @@ class ConsumerObserver:
         )
         lag.set_function(lambda: float("nan") if self.lag is None else self.lag)
         Gauge(
-            "subsetd_consumer_lag_seconds", "Age of the newest commit while records wait, else 0.", registry=registry
+            "subsetd_consumer_lag_seconds",
+            "Age of the newest commit while records wait, or while the feed is away; else 0.",
+            registry=registry,
         ).set_function(self.lag_seconds)
 
     def lag_seconds(self) -> float:
-        """Return for how long nothing was committed while the feed has more, 0 when nothing waits."""
-        return time.time() - self._committed_at if self.lag else 0.0
+        """Return for how long nothing was committed while the feed has more, or may have; 0 when nothing waits."""
+        return 0.0 if self.lag == 0 else time.time() - self._current_at
 
     def following(self, state: LiveState, positions: Positions) -> None:
         self.last_error = None
-        self.following_since = self._committed_at = time.time()
+        self.following_since = self._current_at = time.time()
         log.info("following", version=state.version, tables=len(state.tables), clusters=len(state.clusters))
         for (topic, partition), offset in positions.items():
             log.info("goes on at", topic=topic, partition=partition, offset=offset)
 
     def committed(self, report: BatchReport) -> None:
-        self._committed_at = time.time()
+        self._current_at = time.time()
         self.lag = report.lag
         for outcome, counter in self._records.items():
             counter.inc(getattr(report.counts, outcome))
@@ -76,6 +78,11 @@ class ConsumerObserver:
         log.debug("committed", version=report.version, records=report.counts.records, values=report.values)
         if report.counts.dead:
             log.warning("records set aside", version=report.version, dead=report.counts.dead)
+
+    def waiting(self, lag: int | None) -> None:
+        self.lag = lag
+        if lag == 0:
+            self._current_at = time.time()
 
     def retrying(self, error: SubsetdError) -> None:
         self.last_error = str(error)

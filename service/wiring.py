@@ -132,7 +132,8 @@ def _consumer_check(observer: ConsumerObserver, bound: float) -> Check:
     if observer.following_since is None:
         return Check(name="consumer", ok=False, detail="The consumer has not begun to follow its feed yet.")
     behind = observer.lag_seconds()
-    detail = f"{observer.lag or 0} behind the feed's end, {behind:.1f} s since the newest commit (bound {bound:.0f} s)."
+    lag = "The feed is away, or not read yet" if observer.lag is None else f"{observer.lag} behind the feed's end"
+    detail = f"{lag}; current {behind:.1f} s ago (bound {bound:.0f} s)."
     return Check(name="consumer", ok=behind <= bound, detail=detail)
 
 

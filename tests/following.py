@@ -13,7 +13,7 @@ from service.core.errors import SubsetdError
 from service.store.writer import PostgresWriter
 from service.stream.envelope import Decoder
 from service.stream.file_feed import FileFeed
-from service.usecases.follow_feed import BatchLimits, BatchReport, Consumer, ErrorPolicy, Positions, Totals
+from service.usecases.follow_feed import BatchLimits, BatchReport, Consumer, ErrorPolicy, Observer, Positions, Totals
 from service.usecases.live_state import LiveState
 from tests.events import envelope
 from tests.states import Tables
@@ -34,6 +34,9 @@ class Watch:
 
     def committed(self, report: BatchReport) -> None:
         self.reports.append(report)
+
+    def waiting(self, lag: int | None) -> None:
+        pass
 
     def retrying(self, error: SubsetdError) -> None:
         self.errors.append(error)
@@ -90,7 +93,7 @@ def consume(
     records: int = 5000,
     on_error: ErrorPolicy = ErrorPolicy.STOP,
     writer: PostgresWriter | None = None,
-    watch: Watch | None = None,
+    watch: Observer | None = None,
     cache_bytes: int = 1 << 20,
     retry_seconds: float = 0.0,
 ) -> Totals:

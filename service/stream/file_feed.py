@@ -31,8 +31,6 @@ class FileFeed:
     A file that is gone, replaced, or shorter than the position raises FeedError.
     """
 
-    disconnected = False
-
     def __init__(self, path: str) -> None:
         self.path = path
         self.name = f"file:{path}"

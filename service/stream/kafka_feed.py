@@ -125,12 +125,12 @@ class KafkaFeed:
         return all(self._positions[place] >= end for place, end in self._end_at_start.items())
 
     def lag(self) -> int | None:
-        """Count the offsets behind the last known ends of the partitions; None before the start.
+        """Count the offsets behind the last known ends of the partitions; None before the start and without a broker.
 
-        No request is made: while the broker is away, this is what was known last.
+        No request is made.
         """
         consumer = self._consumer
-        if consumer is None:
+        if consumer is None or self.disconnected:
             return None
         behind = 0
         for (topic, partition), position in self._positions.items():

@@ -91,6 +91,9 @@ class Observer(Protocol):
     def committed(self, report: BatchReport) -> None:
         """Hear that a batch is durable."""
 
+    def waiting(self, lag: int | None) -> None:
+        """Hear that the feed gave nothing and all before is committed, and how far behind its end it stands."""
+
     def retrying(self, error: SubsetdError) -> None:
         """Hear that the database (or then the feed) failed and the state will be loaded anew."""
 
@@ -207,6 +210,7 @@ class _Session:
                 self._take(_Batch(records, self._positions, self._feed.positions(), seconds))
             else:
                 self._settle()
+                self._of._observer.waiting(self._feed.lag())
                 if until_end and self._feed.at_end():
                     break
         self._settle()

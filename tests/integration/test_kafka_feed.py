@@ -301,6 +301,7 @@ def test_a_broker_that_goes_and_comes_loses_nothing(
     getattr(broker, end)()
     try:
         records += poll_until(feed, lambda _: feed.disconnected)
+        assert feed.lag() is None, "nobody knows what waits"
         assert feed.poll(1000, 1_000_000, 0.1) == []
         feed.committed(feed.positions())
         assert feed.positions() == {(topic, 0): 10}

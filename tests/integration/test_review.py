@@ -6,8 +6,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from service.core.errors import RecordError
+from service.observe import ConsumerObserver
 from service.store.database import make_engine
 from service.store.reader import PostgresStateReader
 from service.usecases import follow_feed, queries
@@ -83,6 +85,17 @@ def test_what_a_batch_took_is_told_once_when_it_is_cut(database_url: str, stream
     for step in totals.seconds:
         assert totals.seconds[step] == pytest.approx(sum(report.seconds.get(step, 0) for report in watch.reports))
     assert totals.seconds["collect"] + totals.seconds["net"] <= totals.elapsed
+
+
+def test_lag_is_known_of_the_feed_and_not_of_the_last_commit(database_url: str, stream: Stream) -> None:
+    """What follows the last change without being one (blank lines, a broker's markers) would wait for ever."""
+    stream.change("orders", None, ["1", "1", "x"])
+    stream.write(b"\n\n")
+    observer = ConsumerObserver(CollectorRegistry())
+    consume(database_url, stream, records=1, watch=observer)
+    assert (observer.lag, observer.lag_seconds()) == (0, 0)
+    observer.waiting(None)
+    assert observer.lag_seconds() > 0, "a feed that is away may have more"
 
 
 def test_a_pair_can_be_explained_without_its_missing_values(database_url: str, stream: Stream) -> None:
