@@ -23,12 +23,12 @@ from rich.text import Text
 
 from service import __version__, demo, wiring
 from service.config import Settings, load_settings
-from service.core.errors import FeedError, NotFoundError, SubsetdError
+from service.core.errors import FeedError, NotFoundError, RecordError, SubsetdError
 from service.observe import ConsumerObserver
 from service.server import ending_on_signals, serve_until
 from service.usecases import queries
 from service.usecases.answers import AttributeFilter
-from service.usecases.follow_feed import Totals
+from service.usecases.follow_feed import ErrorPolicy, Totals
 from service.usecases.ports import StateSnapshot
 from service.usecases.verify import verify as verify_state
 
@@ -72,6 +72,10 @@ def main() -> None:
         app()
     except SubsetdError as error:
         err.print("[bold red]error:[/]", Text(str(error)))
+        if isinstance(error, RecordError):
+            err.print(
+                "All before this record is applied, and nothing behind it. --on-error all sets such records aside."
+            )
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
@@ -165,14 +169,14 @@ def consume(
     feed: Annotated[str, typer.Option("--feed", help="kafka://host:port/topic,... or file:PATH")],
     until_end: Annotated[bool, typer.Option("--until-end", help="End when all that is there now is applied.")] = False,
     on_error: Annotated[
-        str | None, typer.Option("--on-error", help="none: stop at a bad record; all: set it aside.")
+        ErrorPolicy | None, typer.Option("--on-error", help="none: stop at a bad record; all: set it aside.")
     ] = None,
     stats_json: Annotated[Path | None, typer.Option("--stats-json", help="Write the run's figures to a file.")] = None,
 ) -> None:
     """Follow a change feed and keep the state current; SIGTERM ends it behind the batch in hand."""
     settings = _settings()
     if on_error is not None:
-        settings = _settings(on_error=on_error)
+        settings = _settings(on_error=on_error.value)
     stop = threading.Event()
     with wiring.state_database(settings) as url, ending_on_signals(stop.set):
         consumer = wiring.make_consumer(url, feed, settings, ConsumerObserver(CollectorRegistry()))

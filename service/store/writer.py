@@ -96,7 +96,7 @@ class PostgresWriter:
             cursor.execute("select version, generation from state_version order by version desc limit 1")
             version, generation = cursor.fetchone() or (0, 0)
             if not version:
-                raise StateError("There is no state yet to follow changes with: run `subsetd bootstrap SOURCE` first.")
+                raise StateError("There is no state yet to follow changes with: run `subsetd bootstrap SOURCE --name NAME` first.")
             cursor.execute(ATTRIBUTES)
             attributes, counters, snapshots = [], {}, {}
             for attribute_id, schema, table, column, ordinal, data_type, insert_only, *counts, snapshot in cursor:

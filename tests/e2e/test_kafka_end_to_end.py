@@ -279,6 +279,7 @@ def test_bad_records_stop_the_feed_in_front_of_them_or_are_set_aside(shop: Shop,
     assert code == 1
     places = [f"topic {topic}, partition {partition}, offset {offset}: " for topic, partition, offset in bad]
     assert sum(place in said for place in places) == 1
+    assert "All before this record is applied, and nothing behind it. --on-error all sets" in said
     code, said = subsetd.run("consume", "--feed", shop.feed, "--until-end", "--on-error", "all")
     assert code == 0, said
     shop.check()
