@@ -85,6 +85,8 @@ class PostgresVerifier:
     def checks(self) -> Iterator[PostgresChecks]:
         engine = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         with engine.connect() as connection:
+            # Before the snapshot, which LOCK does not take: a bootstrap's swap of partitions is not hidden by one.
+            connection.execute(text("lock table gen_rec in access share mode"))
             version = connection.scalar(text("select max(version) from state_version"))
             if version is None:
                 raise StateError("There is no state to verify yet: run `subsetd bootstrap SOURCE` first.")

@@ -96,7 +96,9 @@ class PostgresWriter:
             cursor.execute("select version, generation from state_version order by version desc limit 1")
             version, generation = cursor.fetchone() or (0, 0)
             if not version:
-                raise StateError("There is no state yet to follow changes with: run `subsetd bootstrap SOURCE --name NAME` first.")
+                raise StateError(
+                    "There is no state yet to follow changes with: run `subsetd bootstrap SOURCE --name NAME` first."
+                )
             cursor.execute(ATTRIBUTES)
             attributes, counters, snapshots = [], {}, {}
             for attribute_id, schema, table, column, ordinal, data_type, insert_only, *counts, snapshot in cursor:
@@ -292,7 +294,6 @@ def _write_positions(cursor: Any, commit: BatchCommit) -> None:
     if not commit.positions:
         return
     moved = [(topic, partition, first, after) for (topic, partition), (first, after) in commit.positions.items()]
-    source_position = json.dumps(commit.source_position, default=str)
     execute_values(
         cursor,
         "insert into batch_position (version, feed, topic, partition, first_offset, next_offset) values %s",
@@ -302,9 +303,17 @@ def _write_positions(cursor: Any, commit: BatchCommit) -> None:
         cursor,
         "insert into feed_position (feed, topic, partition, next_offset, source_position, version) values %s "
         "on conflict (feed, topic, partition) do update set next_offset = excluded.next_offset, "
-        "source_position = excluded.source_position, version = excluded.version",
+        "source_position = case excluded.source_position when '{}' then feed_position.source_position "
+        "else excluded.source_position end, version = excluded.version",
         [
-            (commit.feed, topic, partition, after, source_position, commit.version)
+            (
+                commit.feed,
+                topic,
+                partition,
+                after,
+                json.dumps(commit.source_positions.get((topic, partition), {}), default=str),
+                commit.version,
+            )
             for topic, partition, _, after in moved
         ],
     )

@@ -342,7 +342,6 @@ class _Session:
     ) -> BatchCommit:
         self._state.version += 1
         self._positions = {**batch.before, **batch.after}
-        source = changes[-1].source_position if changes else {}
         times = [t for c in changes if isinstance(t := c.source_position.get("ts_ms"), int)]
         last = batch.records[-1]
         return BatchCommit(
@@ -356,7 +355,7 @@ class _Session:
             counts=counts,
             dead_letters=batch.bad,
             last_position=FeedPosition(last.topic, last.partition, last.offset),
-            source_position=source,
+            source_positions={(c.position.topic, c.position.partition): c.source_position for c in changes},
             newest_source_ms=max(times, default=None),
         )
 

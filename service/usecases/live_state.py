@@ -65,7 +65,8 @@ class BatchCommit:
     counts: BatchCounts
     dead_letters: Sequence[BadRecord] = ()
     last_position: FeedPosition | None = None
-    source_position: Mapping[str, object] = field(default_factory=dict)
+    source_positions: Mapping[tuple[str, int], Mapping[str, object]] = field(default_factory=dict)
+    """(topic, partition) to what the batch's last change of it says of its source; none where nothing changed."""
     newest_source_ms: int | None = None
 
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
 
+from service.core.canonical import value_keys
 from service.core.errors import RecordError
+from service.core.model import RawRecord
 from service.observe import ConsumerObserver
 from service.store.database import make_engine
 from service.store.reader import PostgresStateReader
+from service.store.writer import PostgresWriter
+from service.stream.envelope import Decoder
 from service.usecases import follow_feed, queries
-from service.usecases.follow_feed import ErrorPolicy
+from service.usecases.follow_feed import Consumer, ErrorPolicy
 from tests import states
 from tests.events import envelope
 from tests.following import COLUMNS, Stream, Watch, consume
@@ -96,6 +102,57 @@ def test_lag_is_known_of_the_feed_and_not_of_the_last_commit(database_url: str, 
     assert (observer.lag, observer.lag_seconds()) == (0, 0)
     observer.waiting(None)
     assert observer.lag_seconds() > 0, "a feed that is away may have more"
+
+
+class TwoPartitions:
+    """Stand for a topic of two partitions, each record a change of the table that the partition is named after."""
+
+    name = "two partitions"
+
+    def __init__(self, *records: RawRecord) -> None:
+        self._records = list(records)
+        self._positions: dict[tuple[str, int], int] = {}
+
+    def start(self, positions: Mapping[tuple[str, int], int]) -> None:
+        self._positions = {("shop", 0): 0, ("shop", 1): 0, **positions}
+
+    def poll(self, max_records: int, max_bytes: int, timeout: float) -> list[RawRecord]:
+        given, self._records = self._records, []
+        self._positions |= {(record.topic, record.partition): record.offset + 1 for record in given}
+        return given
+
+    def positions(self) -> dict[tuple[str, int], int]:
+        return dict(self._positions)
+
+    def at_end(self) -> bool:
+        return not self._records
+
+    def lag(self) -> int:
+        return len(self._records)
+
+    def committed(self, positions: Mapping[tuple[str, int], int]) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def test_each_partition_has_the_source_position_of_its_own_last_change(database_url: str, stream: Stream) -> None:
+    def change(partition: int, offset: int, number: int) -> RawRecord:
+        after = {"id": str(number), "name": "x"}
+        value = envelope("c", "s", "customers", None, after, lsn=number)
+        return RawRecord("shop", partition, offset, None, value, 0)
+
+    def follow(*records: RawRecord) -> list[tuple[object, ...]]:
+        consumer = Consumer(PostgresWriter(database_url), lambda: TwoPartitions(*records), Decoder, value_keys, Watch())
+        consumer.run(threading.Event(), until_end=True)
+        return states.query(
+            database_url, "select partition, next_offset, source_position -> 'lsn' from feed_position order by 1"
+        )
+
+    assert follow(change(0, 0, 70), change(1, 0, 80)) == [(0, 1, 70), (1, 1, 80)]
+    tombstone = RawRecord("shop", 1, 1, b"{}", None, 0)
+    assert follow(change(0, 1, 71), tombstone) == [(0, 2, 71), (1, 2, 80)], "a tombstone says nothing of the source"
 
 
 def test_a_pair_can_be_explained_without_its_missing_values(database_url: str, stream: Stream) -> None:

@@ -16,6 +16,13 @@ from tests.following import COLUMNS, Stream, consume
 from tests.states import Tables
 
 
+def test_no_bootstrap_swaps_the_records_while_they_are_checked(url: str) -> None:
+    engine = make_engine(url, "test")
+    with PostgresVerifier(engine).checks(), pytest.raises(psycopg2.errors.LockNotAvailable):
+        states.execute(url, "lock table gen_rec in access exclusive mode nowait")
+    engine.dispose()
+
+
 @pytest.fixture
 def url(database_url: str, tmp_path: Path) -> str:
     tables = Tables(COLUMNS)
