@@ -1,31 +1,27 @@
-"""Own the `subsetd` command: what a person types, and how answers look on a terminal."""
+"""Own the `subsetd` command: what a person types."""
 
 from __future__ import annotations
 
-import csv
 import json
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from enum import StrEnum
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from prometheus_client import CollectorRegistry
-from rich.cells import cell_len, set_cell_size
-from rich.console import Console
 from rich.text import Text
 
-from service import __version__, demo, wiring
+from service import __version__, demo, terminal, wiring
 from service.config import Settings, load_settings
 from service.core.errors import FeedError, NotFoundError, RecordError, SubsetdError
 from service.observe import ConsumerObserver
 from service.server import ending_on_signals, serve_until
+from service.terminal import Format, err, out
 from service.usecases import queries
 from service.usecases.answers import AttributeFilter
 from service.usecases.follow_feed import ErrorPolicy, Totals
@@ -39,26 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-# A name or a value may be `:key:`, which is no picture.
-out = Console(soft_wrap=True, emoji=False)
-err = Console(stderr=True, soft_wrap=True, emoji=False)
-
 IND_HEADER = [f"{side}_{part}" for side in ("dependent", "referenced") for part in ("schema", "table", "column")]
-
-
-SINCE_REASONS = {
-    "appeared": "it came to hold then",
-    "broke": "it broke then",
-    "bootstrap": "as the bootstrap found it",
-}
-
-
-class Format(StrEnum):
-    """How a list is printed."""
-
-    TABLE = "table"
-    JSON = "json"
-    CSV = "csv"
 
 
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print the list.")]
@@ -186,7 +163,7 @@ def consume(
         finally:
             if stats_json is not None:
                 stats_json.write_text(json.dumps(asdict(consumer.totals), indent=1))
-    _show_totals(totals)
+    terminal.show_totals(totals)
 
 
 @app.command()
@@ -220,32 +197,14 @@ def run(
 @app.command()
 def status(format_: Annotated[Format, typer.Option("--format", help="table or json")] = Format.TABLE) -> None:
     """Tell what the state holds, its version, and where its feeds stand."""
+    if format_ is Format.CSV:
+        raise typer.BadParameter("the status is no list: choose table or json", param_hint="--format")
     with _snapshot() as snapshot:
         answer = queries.state(snapshot)
     if format_ is Format.JSON:
         print(json.dumps(asdict(answer), default=str, indent=1))
         return
-    if answer.head.version == 0:
-        out.print("There is no state yet: run `subsetd bootstrap SOURCE --name NAME`.")
-        return
-    counts = answer.counts
-    out.print(
-        f"[bold]version {answer.head.version}[/], committed {answer.head.committed_at:%Y-%m-%d %H:%M:%S %Z}: "
-        f"{counts.tables:,} tables, {counts.attributes:,} attributes, {counts.values:,} values, "
-        f"{counts.clusters:,} clusters, {counts.uinds:,} INDs, {counts.dead_letters:,} dead letters"
-    )
-    _print_table(
-        ["source", "kind", "location", "tables", "attributes", "since version"],
-        [
-            [s.name, s.kind, s.location, s.table_count, s.attribute_count, s.bootstrapped_version]
-            for s in answer.sources
-        ],
-    )
-    if answer.positions:
-        _print_table(
-            ["feed", "topic", "partition", "next offset", "version"],
-            [[p.feed, p.topic, p.partition, p.next_offset, p.version] for p in answer.positions],
-        )
+    terminal.show_state(answer)
 
 
 @app.command()
@@ -265,9 +224,9 @@ def inds(
         rows = ([*one.dependent.name, *one.referenced.name] for one in found)
         if format_ is Format.TABLE:
             pairs = ([".".join(row[:3]), "⊆", ".".join(row[3:])] for row in rows)
-            _print_table(["dependent", "", "referenced"], pairs)
+            terminal.print_table(["dependent", "", "referenced"], pairs)
         else:
-            _print_rows(IND_HEADER, rows, format_)
+            terminal.print_rows(IND_HEADER, rows, format_)
 
 
 @app.command()
@@ -280,21 +239,7 @@ def explain(
     with _snapshot(with_values=True) as snapshot:
         first, second = queries.resolve(snapshot, dependent), queries.resolve(snapshot, referenced)
         answer = queries.explain(snapshot, first, second, missing_limit=missing)
-    relation = "⊆" if answer.holds else "⊄"
-    out.print(Text(f"{first.name} {relation} {second.name}", style="bold"))
-    coefficient = answer.coefficient
-    exact = coefficient.coefficient
-    phi = "undefined: the dependent has no values" if exact is None else f"{exact:.6g}"
-    out.print(f"inclusion coefficient {phi} ({coefficient.overlap:,} of {coefficient.distinct_count:,} values)")
-    since = answer.since
-    at = "" if since.committed_at is None else f" ({since.committed_at:%Y-%m-%d %H:%M:%S %Z})"
-    out.print(f"since version {since.version}{at}: {SINCE_REASONS[answer.since_reason]}")
-    if answer.missing_count:
-        out.print(f"{answer.missing_count:,} values are missing:")
-        for value in answer.missing_values.items:
-            out.print(Text(f"  {value.value!r}{' ...' if value.is_cut else ''}"))
-        if len(answer.missing_values.items) < answer.missing_count:
-            out.print("  ...")
+    terminal.show_pair(answer)
 
 
 @app.command()
@@ -317,9 +262,9 @@ def attributes(schema: SchemaOption = None, table: TableOption = None, format_: 
             for one in found
         )
         if format_ is Format.TABLE:
-            _print_table(header, rows)
+            terminal.print_table(header, rows)
         else:
-            _print_rows(header, rows, format_)
+            terminal.print_rows(header, rows, format_)
 
 
 @app.command()
@@ -400,9 +345,9 @@ def dead_letters(
             for one in found
         )
         if format_ is Format.TABLE:
-            _print_table(header[:-1], (row[:-1] for row in rows))
+            terminal.print_table(header[:-1], (row[:-1] for row in rows))
         else:
-            _print_rows(header, rows, format_)
+            terminal.print_rows(header, rows, format_)
 
 
 def _settings(**changed: Any) -> Settings:
@@ -469,46 +414,6 @@ def _running(follow: Callable[[threading.Event], Totals]) -> Iterator[threading.
 
 def _say_address(settings: Settings) -> Callable[[int], None]:
     return lambda port: err.print(f"Serving on http://{settings.host}:{port} (routes: /docs)", highlight=False)
-
-
-def _show_totals(totals: Totals) -> None:
-    tuples = totals.inserted + totals.updated + totals.deleted
-    speed = f", {tuples / totals.elapsed:,.0f} changes/s" if totals.elapsed and tuples else ""
-    err.print(
-        f"{totals.records:,} records in {totals.batches:,} batches: {totals.inserted:,} inserted, "
-        f"{totals.updated:,} updated, {totals.deleted:,} deleted, {totals.skipped:,} skipped, "
-        f"{totals.dead:,} set aside{speed}; the state is at version {totals.version}"
-    )
-
-
-def _print_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print rows in columns, a thousand at a time: the beginning of a long list should not wait for its end."""
-    remaining = iter(rows)
-    widths = [cell_len(name) for name in header]
-    style: str | None = "bold"
-    shown: list[Sequence[str]] = [header]
-    while True:
-        portion = list(islice(remaining, 1000))
-        shown += [["" if c is None else f"{c:,}" if type(c) is int else str(c) for c in row] for row in portion]
-        for row in shown:
-            widths = [max(width, cell_len(cell)) for width, cell in zip(widths, row, strict=True)]
-        for row in shown:
-            line = "  ".join(set_cell_size(cell, width) for cell, width in zip(row, widths, strict=True))
-            out.print(Text(line.rstrip(), style or ""))
-            style = None
-        if len(portion) < 1000:
-            return
-        shown = []
-
-
-def _print_rows(header: Sequence[str], rows: Any, format_: Format) -> None:
-    if format_ is Format.CSV:
-        writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(header)
-        writer.writerows(rows)
-    else:
-        json.dump([dict(zip(header, row, strict=True)) for row in rows], sys.stdout, ensure_ascii=False)
-        print()
 
 
 if __name__ == "__main__":

@@ -64,7 +64,3 @@ class ValCache:
         """Drop a value that is gone."""
         self._young.pop(key, None)
         self._old.pop(key, None)
-
-    def clear(self) -> None:
-        """Drop everything: the state was loaded anew."""
-        self._young, self._old, self._young_bytes = {}, {}, 0

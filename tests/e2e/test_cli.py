@@ -122,6 +122,7 @@ def test_attributes_status_and_verify(stream: Stream, subsetd: Command) -> None:
     assert "[b]" not in subsetd("attributes")
     assert "version 1" in subsetd("status")
     assert json.loads(subsetd("status", "--format", "json"))["counts"]["uinds"] == 1
+    assert subsetd.ended("status", "--format", "csv")[0] == 2, "refused, not answered with a table"
     assert subsetd("verify", "--sql-only").count("holds") == 6
 
 

@@ -1,0 +1,122 @@
+"""Own how answers look on a terminal, and as CSV or JSON for other programs."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from itertools import islice
+from typing import Any
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.text import Text
+
+from service.usecases.answers import PairAnswer, StateAnswer
+from service.usecases.follow_feed import Totals
+
+# A name or a value may be `:key:`, which is no picture.
+out = Console(soft_wrap=True, emoji=False)
+err = Console(stderr=True, soft_wrap=True, emoji=False)
+
+SINCE_REASONS = {
+    "appeared": "it came to hold then",
+    "broke": "it broke then",
+    "bootstrap": "as the bootstrap found it",
+}
+
+
+class Format(StrEnum):
+    """How a list is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+def show_state(answer: StateAnswer) -> None:
+    """Show version, counts, sources, and where the feeds stand."""
+    if answer.head.version == 0:
+        out.print("There is no state yet: run `subsetd bootstrap SOURCE --name NAME`.")
+        return
+    counts = answer.counts
+    out.print(
+        f"[bold]version {answer.head.version}[/], committed {answer.head.committed_at:%Y-%m-%d %H:%M:%S %Z}: "
+        f"{counts.tables:,} tables, {counts.attributes:,} attributes, {counts.values:,} values, "
+        f"{counts.clusters:,} clusters, {counts.uinds:,} INDs, {counts.dead_letters:,} dead letters"
+    )
+    print_table(
+        ["source", "kind", "location", "tables", "attributes", "since version"],
+        [
+            [s.name, s.kind, s.location, s.table_count, s.attribute_count, s.bootstrapped_version]
+            for s in answer.sources
+        ],
+    )
+    if answer.positions:
+        print_table(
+            ["feed", "topic", "partition", "next offset", "version"],
+            [[p.feed, p.topic, p.partition, p.next_offset, p.version] for p in answer.positions],
+        )
+
+
+def show_pair(answer: PairAnswer) -> None:
+    """Show whether one attribute is in the other, by how much it misses, since when, and which values miss."""
+    relation = "⊆" if answer.holds else "⊄"
+    out.print(Text(f"{answer.dependent.name} {relation} {answer.referenced.name}", style="bold"))
+    coefficient = answer.coefficient
+    exact = coefficient.coefficient
+    phi = "undefined: the dependent has no values" if exact is None else f"{exact:.6g}"
+    out.print(f"inclusion coefficient {phi} ({coefficient.overlap:,} of {coefficient.distinct_count:,} values)")
+    since = answer.since
+    at = "" if since.committed_at is None else f" ({since.committed_at:%Y-%m-%d %H:%M:%S %Z})"
+    out.print(f"since version {since.version}{at}: {SINCE_REASONS[answer.since_reason]}")
+    if answer.missing_count:
+        out.print(f"{answer.missing_count:,} values are missing:")
+        for value in answer.missing_values.items:
+            out.print(Text(f"  {value.value!r}{' ...' if value.is_cut else ''}"))
+        if len(answer.missing_values.items) < answer.missing_count:
+            out.print("  ...")
+
+
+def show_totals(totals: Totals) -> None:
+    """Show on stderr what a run of the consumer did."""
+    tuples = totals.inserted + totals.updated + totals.deleted
+    speed = f", {tuples / totals.elapsed:,.0f} changes/s" if totals.elapsed and tuples else ""
+    err.print(
+        f"{totals.records:,} records in {totals.batches:,} batches: {totals.inserted:,} inserted, "
+        f"{totals.updated:,} updated, {totals.deleted:,} deleted, {totals.skipped:,} skipped, "
+        f"{totals.dead:,} set aside{speed}; the state is at version {totals.version}"
+    )
+
+
+def print_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print rows in columns, a thousand at a time: the beginning of a long list should not wait for its end."""
+    remaining = iter(rows)
+    widths = [cell_len(name) for name in header]
+    style: str | None = "bold"
+    shown: list[Sequence[str]] = [header]
+    while True:
+        portion = list(islice(remaining, 1000))
+        shown += [["" if c is None else f"{c:,}" if type(c) is int else str(c) for c in row] for row in portion]
+        for row in shown:
+            widths = [max(width, cell_len(cell)) for width, cell in zip(widths, row, strict=True)]
+        for row in shown:
+            line = "  ".join(set_cell_size(cell, width) for cell, width in zip(row, widths, strict=True))
+            out.print(Text(line.rstrip(), style or ""))
+            style = None
+        if len(portion) < 1000:
+            return
+        shown = []
+
+
+def print_rows(header: Sequence[str], rows: Iterable[Sequence[Any]], format_: Format) -> None:
+    """Print rows as CSV or JSON."""
+    if format_ is Format.CSV:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(rows)
+    else:
+        json.dump([dict(zip(header, row, strict=True)) for row in rows], sys.stdout, ensure_ascii=False)
+        print()
