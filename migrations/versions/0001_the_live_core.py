@@ -49,11 +49,16 @@ def upgrade() -> None:
         sa.Column("null_count", sa.BigInteger(), nullable=False),
         sa.Column("distinct_count", sa.BigInteger(), nullable=False),
         sa.Column("repeated_count", sa.BigInteger(), comment="values with a frequency above 1; NULL when insert-only"),
+        sa.Column("dropped_version", sa.BigInteger(), comment="first version without it; NULL while it is followed"),
         sa.PrimaryKeyConstraint("attribute_id", name=op.f("pk_attribute")),
         sa.ForeignKeyConstraint(["source_id"], ["source.source_id"], name=op.f("fk_attribute_source_id")),
-        sa.UniqueConstraint(
-            "schema_name", "table_name", "column_name", name=op.f("uq_attribute_schema_name_table_name_column_name")
-        ),
+    )
+    op.create_index(
+        "uq_attribute_name",
+        "attribute",
+        ["schema_name", "table_name", "column_name"],
+        unique=True,
+        postgresql_where=sa.text("dropped_version IS NULL"),
     )
     op.create_index(op.f("ix_attribute_source_id"), "attribute", ["source_id"])
 

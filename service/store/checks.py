@@ -47,7 +47,7 @@ COUNTERS = """
 select attribute_id, schema_name || '.' || table_name || '.' || column_name, insert_only,
     row_count, null_count, distinct_count, repeated_count,
     coalesce(members, 0), coalesce(clustered, 0), coalesce(occurrences, 0), coalesce(repeated, 0)
-from attribute join source using (source_id)
+from (select * from attribute where dropped_version is null) as attribute join source using (source_id)
 left join (
     select attribute_id, count(*) as members, sum(frequency) as occurrences,
         count(*) filter (where frequency > 1) as repeated

@@ -195,15 +195,18 @@ def assign_attribute_ids(
 ) -> tuple[list[int], list[int]]:
     """Return (the ids for `names`, the ids that the source has in the served state).
 
-    A name that the source had keeps its id; others get new ids, never one that history speaks of.
+    A name that the source has, or had once, keeps its id; others get new ids, never one that history speaks of.
     Raises StateError for a name that another source has.
     """
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT a.schema_name, a.table_name, a.column_name, a.attribute_id, s.name "
-            "FROM attribute a JOIN source s USING (source_id)"
+            "SELECT a.schema_name, a.table_name, a.column_name, a.attribute_id, s.name, a.dropped_version IS NULL "
+            "FROM attribute a JOIN source s USING (source_id) "
+            "WHERE a.dropped_version IS NULL OR s.name = %s ORDER BY a.dropped_version IS NULL, a.attribute_id",
+            (source_name,),
         )
-        known = {AttributeName(*row[:3]): (row[3], row[4]) for row in cursor.fetchall()}
+        found = cursor.fetchall()
+        known = {AttributeName(*row[:3]): (row[3], row[4]) for row in found}
         cursor.execute(
             "SELECT greatest((SELECT max(attribute_id) FROM attribute), (SELECT max(dependent_id) FROM uind), "
             "(SELECT max(referenced_id) FROM uind), -1)"
@@ -222,7 +225,7 @@ def assign_attribute_ids(
             last += 1
             attribute_id = last
         ids.append(attribute_id)
-    return ids, [attribute_id for attribute_id, owner in known.values() if owner == source_name]
+    return ids, [attribute_id for *_, attribute_id, owner, is_live in found if is_live and owner == source_name]
 
 
 def create_registry(connection: Any, generation: int) -> None:
@@ -303,7 +306,7 @@ def publish(connection: Any, served: ServedState, source: SourceDescription, gen
         _switch_partitions(cursor, generation)
         _replace_clusters(cursor, generation.clusters)
         source_id = _put_source(cursor, source, version)
-        _put_attributes(cursor, source_id, generation.attributes)
+        _put_attributes(cursor, source_id, generation.attributes, version)
         cursor.execute(
             "INSERT INTO state_version (version, generation, kind, source_name, records) VALUES (%s, %s, %s, %s, %s)",
             (version, generation.number, "bootstrap", source.name, generation.record_count),
@@ -356,16 +359,18 @@ def _put_source(cursor: Any, source: SourceDescription, version: int) -> int:
     return int(cursor.fetchone()[0])
 
 
-def _put_attributes(cursor: Any, source_id: int, attributes: Sequence[NewAttribute]) -> None:
+def _put_attributes(cursor: Any, source_id: int, attributes: Sequence[NewAttribute], version: int) -> None:
+    """Store the attributes of a source; those that are gone keep a row, for history speaks of them."""
     cursor.execute(
-        "DELETE FROM attribute WHERE source_id = %s AND attribute_id <> ALL (%s)",
-        (source_id, [a.attribute_id for a in attributes]),
+        "UPDATE attribute SET dropped_version = %s, row_count = 0, null_count = 0, distinct_count = 0, "
+        "repeated_count = 0 WHERE source_id = %s AND attribute_id <> ALL (%s) AND dropped_version IS NULL",
+        (version, source_id, [a.attribute_id for a in attributes]),
     )
     execute_values(
         cursor,
         "INSERT INTO attribute VALUES %s ON CONFLICT (attribute_id) DO UPDATE SET ordinal = excluded.ordinal, "
         "data_type = excluded.data_type, row_count = excluded.row_count, null_count = excluded.null_count, "
-        "distinct_count = excluded.distinct_count, repeated_count = excluded.repeated_count",
+        "distinct_count = excluded.distinct_count, repeated_count = excluded.repeated_count, dropped_version = NULL",
         [
             (
                 a.attribute_id, source_id, *a.name, a.ordinal, a.data_type, a.row_count, a.null_count,

@@ -46,7 +46,7 @@ SOURCES = """
 select s.name, s.kind, s.location, s.insert_only, s.bootstrapped_version, s.bootstrapped_at,
        count(distinct (a.schema_name, a.table_name)) filter (where a.attribute_id is not null) as table_count,
        count(a.attribute_id) as attribute_count
-from source s left join attribute a using (source_id)
+from source s left join attribute a on a.source_id = s.source_id and a.dropped_version is null
 group by s.source_id order by s.name collate "C"
 """
 
@@ -56,8 +56,8 @@ from feed_position order by feed collate "C", topic collate "C", partition
 """
 
 COUNTS = """
-select (select count(distinct (schema_name, table_name)) from attribute) as tables,
-       (select count(*) from attribute) as attributes,
+select (select count(distinct (schema_name, table_name)) from attribute where dropped_version is null) as tables,
+       (select count(*) from attribute where dropped_version is null) as attributes,
        c.clusters, c.values,
        (select count(*) from uind where until_version is null) as uinds,
        (select count(*) from dead_letter) as dead_letters
@@ -68,7 +68,7 @@ ATTRIBUTES = """
 select a.attribute_id, a.schema_name, a.table_name, a.column_name, s.name as source, a.ordinal, a.data_type,
        s.insert_only, a.row_count, a.null_count, a.distinct_count, a.repeated_count, s.bootstrapped_version
 from attribute a join source s using (source_id)
-where {where}
+where a.dropped_version is null and {where}
 order by a.schema_name collate "C", a.table_name collate "C", a.ordinal, a.attribute_id limit :limit
 """
 

@@ -25,7 +25,7 @@ LIMIT {examples}
 ATTRIBUTES = """
 SELECT attribute_id, schema_name || '.' || table_name || '.' || column_name,
     row_count, null_count, distinct_count, repeated_count
-FROM attribute JOIN source USING (source_id) WHERE source.name = %s
+FROM attribute JOIN source USING (source_id) WHERE source.name = %s AND dropped_version IS NULL
 """
 
 

@@ -69,7 +69,15 @@ attribute = Table(
     Column("null_count", BigInteger, nullable=False),
     Column("distinct_count", BigInteger, nullable=False),
     Column("repeated_count", BigInteger, comment="values with a frequency above 1; NULL when insert-only"),
-    UniqueConstraint("schema_name", "table_name", "column_name"),
+    Column("dropped_version", BigInteger, comment="first version without it; NULL while it is followed"),
+)
+Index(
+    "uq_attribute_name",
+    attribute.c.schema_name,
+    attribute.c.table_name,
+    attribute.c.column_name,
+    unique=True,
+    postgresql_where=attribute.c.dropped_version.is_(None),
 )
 
 cluster = Table(

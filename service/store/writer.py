@@ -60,7 +60,8 @@ from gen_rec where cluster_id = any (%s)
 ATTRIBUTES = """
 select attribute_id, schema_name, table_name, column_name, ordinal, data_type, insert_only,
        row_count, null_count, distinct_count, repeated_count, snapshot
-from attribute join source using (source_id) order by schema_name, table_name, ordinal, attribute_id
+from attribute join source using (source_id) where dropped_version is null
+order by schema_name, table_name, ordinal, attribute_id
 """
 
 _ESCAPED = re.compile(r"[\\\t\n\r]")

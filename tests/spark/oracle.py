@@ -58,7 +58,8 @@ def read_state(url: str) -> Expected:
             {
                 names[i]: tuple(counters)
                 for i, *counters in rows(
-                    "SELECT attribute_id, row_count, null_count, distinct_count, repeated_count FROM attribute"
+                    "SELECT attribute_id, row_count, null_count, distinct_count, repeated_count FROM attribute "
+                    "WHERE dropped_version IS NULL"
                 )
             },
             {

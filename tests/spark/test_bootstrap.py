@@ -11,8 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from service.core.errors import StateError
+from service.core.errors import NotFoundError, StateError
+from service.store.database import make_engine
 from service.store.generation import connect, release_writer_lock, take_writer_lock
+from service.store.reader import PostgresStateReader
+from service.usecases import queries
+from service.usecases.answers import TransitionFilter
 from spark_jobs.bootstrap import run_bootstrap
 from spark_jobs.sources import Options
 from tests.spark.oracle import count_cells, query, read_state, write_csv
@@ -122,6 +126,37 @@ def test_a_second_source_shares_values_and_replacing_one_leaves_the_other(
     new = query(database_url, "SELECT attribute_id FROM attribute WHERE column_name = 'added'")
     assert new == [(14,)], "a new column gets an id that no column ever had"
     assert query(database_url, "SELECT version, generation FROM state_version ORDER BY 1") == [(1, 1), (2, 2), (3, 3)]
+
+
+def test_a_column_that_is_gone_stays_in_the_history_and_keeps_its_id_when_it_comes_back(
+    spark: SparkSession, database_url: str, tmp_path: Path
+) -> None:
+    def bootstrap(columns: list[str], row: list[str]) -> None:
+        write_csv(tmp_path / "t.csv", columns, [row])
+        run_bootstrap(spark, Options(str(tmp_path), "s", database_url, replace=True))
+
+    def held(as_of: int | None) -> set[tuple[str, str]]:
+        with reader.snapshot() as snapshot:
+            found = queries.uinds(snapshot, as_of=as_of).items
+            return {(one.dependent.name.column, one.referenced.name.column) for one in found}
+
+    engine = make_engine(database_url, "test")
+    reader = PostgresStateReader(engine)
+    bootstrap(["a", "b"], ["1", "1"])
+    bootstrap(["a"], ["1"])
+    assert held(None) == set()
+    assert held(1) == {("a", "b"), ("b", "a")}
+    with reader.snapshot() as snapshot:
+        told = queries.transitions(snapshot, TransitionFilter(since=1)).items
+        assert [(one.kind, one.dependent.name.column) for one in told] == [("broke", "a"), ("broke", "b")]
+        assert [one.name.column for one in queries.attributes(snapshot).items] == ["a"]
+        with pytest.raises(NotFoundError):
+            queries.resolve(snapshot, "s.t.b")
+    bootstrap(["b", "a"], ["1", "1"])
+    assert held(None) == {("a", "b"), ("b", "a")}
+    live = "SELECT column_name, attribute_id FROM attribute WHERE dropped_version IS NULL ORDER BY 1"
+    assert query(database_url, live) == [("a", 0), ("b", 1)]
+    engine.dispose()
 
 
 def test_two_sources_may_not_have_one_column(spark: SparkSession, database_url: str, tmp_path: Path) -> None:
