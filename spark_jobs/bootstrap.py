@@ -65,6 +65,7 @@ PARTITION_BYTES = 64 << 20
 PARTITION_RECORDS = 750_000
 MOST_BITS = 8
 FAULTS_TOLD = 20
+WARNINGS_TOLD = 5
 
 
 @dataclass(slots=True)
@@ -81,6 +82,7 @@ class Summary:
     seconds: dict[str, float] = field(default_factory=dict)
     pairs: NDArray[np.int32] = field(default_factory=lambda: np.zeros((0, 2), np.int32), repr=False)
     differences: list[str] = field(default_factory=list)
+    warnings: Sequence[str] = ()
 
 
 def run_bootstrap(
@@ -112,6 +114,7 @@ class _Bootstrap:
         start = time.monotonic()
         with self._timed("plan"):
             source = self._open()
+            self.summary.warnings = source.warnings
             tables = source.tables()
             names = [AttributeName(t.schema, t.name, column) for t in tables for column, _ in t.columns]
             ids, dropped = self._prepare(names)
@@ -413,6 +416,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for spark in started:
             spark.stop()
     print(describe(summary))
+    for line in told_warnings(summary):
+        print(line, file=sys.stderr)
     for difference in summary.differences:
         print(f"differs: {difference}")
     return 1 if summary.differences else 0
@@ -427,6 +432,13 @@ def describe(summary: Summary) -> str:
         f"{summary.values:,} values in {summary.clusters:,} clusters: {summary.inds:,} inclusion dependencies\n"
         f"{stored}; {summary.seconds['total']:.1f} s ({stages})"
     )
+
+
+def told_warnings(summary: Summary) -> list[str]:
+    """Tell the first warnings, a line each, and how many more there are."""
+    told = [f"warning: {warning}" for warning in summary.warnings[:WARNINGS_TOLD]]
+    more = len(summary.warnings) - len(told)
+    return [*told, f"... and {more} more"] if more else told
 
 
 if __name__ == "__main__":

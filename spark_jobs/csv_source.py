@@ -47,6 +47,11 @@ BLOCK_BYTES = 4 << 20
 LOOK_AHEAD_BYTES = 64 << 10
 """How far a range reads beyond its end at first, to find the end of its last record."""
 BOM = b"\xef\xbb\xbf"
+_NUMBER_OR_MOMENT = re.compile(
+    r"\s*([+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?"
+    r"|\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d([.,]\d+)?)?\s?(Z|[+-]\d\d(:?\d\d)?)?)?)\s*",
+    re.ASCII | re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +298,7 @@ class CsvSource:
             options.source, Dialect(delimiter, options.quote or None), _codec(options.encoding), options.header, []
         )
         self.starts: dict[str, int] = {}
+        self.warnings: list[str] = []
         self._tables = [
             self._table(options.name, name, files) for name, files in zip(self.names, self.files, strict=True)
         ]
@@ -343,6 +349,13 @@ class CsvSource:
                     f"{file.path}: its header differs from that of {files[0].path}, another part of the table "
                     f"{schema}.{name}. Parts of a table must have equal headers; move the file to a folder of its own."
                 )
+            if first is None and self._reader.has_header and is_like_data(cells):
+                shown = ", ".join(cells)
+                self.warnings.append(
+                    f"{file.path}: its first row was taken as the header, but holds only numbers or dates: "
+                    f"{shown if len(shown) <= 60 else shown[:60] + '...'}. If it is data, bootstrap again with "
+                    "--no-header, which holds for all files; if these are names, ignore this."
+                )
             first = cells
         return SourceTable(schema, name, tuple((column, "string") for column in unique_names(first or [])))
 
@@ -364,6 +377,12 @@ class _QuoteCount:
     def __call__(self, part: FileRange) -> int:
         data = self.reader._slice(part.path, part.start, part.end)
         return count_quotes(np.frombuffer(data, np.uint8), self.reader.dialect)
+
+
+def is_like_data(header: list[str]) -> bool:
+    """Tell whether a header may be a row of data: each cell that is not empty is a number, an ISO date or timestamp."""
+    cells = [cell for cell in header if cell.strip()]
+    return bool(cells) and all(_NUMBER_OR_MOMENT.fullmatch(cell) for cell in cells)
 
 
 def is_ascii_based(encoding: str) -> bool:

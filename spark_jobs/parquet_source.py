@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -87,6 +87,7 @@ class ParquetSource:
     """Be a folder of Parquet files: one table for each file, or for each sub-folder of part files."""
 
     kind = "parquet"
+    warnings: Sequence[str] = ()
     snapshot = None
 
     def __init__(self, options: Options) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -73,6 +73,7 @@ class PostgresSource:
     """Be a Postgres database: its tables have their own schemas' names."""
 
     kind = "postgres"
+    warnings: Sequence[str] = ()
 
     def __init__(self, options: Options) -> None:
         self.location = without_password(options.source)

@@ -123,6 +123,11 @@ class Source(Protocol):
     @property
     def snapshot(self) -> str | None: ...
 
+    @property
+    def warnings(self) -> Sequence[str]:
+        """Give what may be wrong without stopping the bootstrap."""
+        ...
+
     def tables(self) -> list[SourceTable]: ...
 
     def splits(self, target: int, parallel: ParallelMap[Any, Any]) -> list[Split]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from service.core.errors import SourceError
-from spark_jobs.bootstrap import run_bootstrap
+from spark_jobs.bootstrap import run_bootstrap, told_warnings
 from spark_jobs.sources import Options, open_source
 from tests.spark.oracle import query, read_state, write_csv
 
@@ -161,3 +162,22 @@ def test_every_cut_of_a_file_gives_its_records(tmp_path: Path) -> None:
     write_csv(tmp_path / "t.csv", ["id", "text"], rows)
     for target in range(1, 80):
         assert read(tmp_path, target)[1] == rows, f"target {target}"
+
+
+def test_a_header_that_may_be_data_is_taken_with_a_warning(spark: SparkSession, tmp_path: Path) -> None:
+    """Whether `2019,2020` are names cannot be known, and lakes have such headers: the job goes on."""
+    write_csv(tmp_path / "named.csv", ["1", "id", "2024-01-31"], [["1", "2", "3"]])
+    write_csv(tmp_path / "empty.csv", ["", ""], [["1", "2"]])
+    for i in range(7):
+        write_csv(tmp_path / f"t{i}.csv", [str(i), "-2.5e3", "", "2024-01-31", "2024-01-31T10:00:00.5Z"], [["1"] * 5])
+    options = Options(str(tmp_path), "s", clusters_only=True)
+    summary = run_bootstrap(spark, options)
+    assert (summary.tables, summary.rows) == (9, 9)
+    assert [warning.partition(":")[0] for warning in summary.warnings] == [f"{tmp_path}/t{i}.csv" for i in range(7)]
+    told = told_warnings(summary)
+    assert len(told) == 6
+    assert told[0].startswith(f"warning: {tmp_path}/t0.csv: its first row was taken as the header")
+    assert "0, -2.5e3, , 2024-01-31, 2024-01-31T10:00:00.5Z. If it is data" in told[0]
+    assert "--no-header" in told[0]
+    assert told[5] == "... and 2 more"
+    assert not open_source(replace(options, header=False)).warnings
