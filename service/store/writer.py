@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 import psycopg2
+import psycopg2.errors
 from psycopg2.extras import execute_values
 
 from service.core.canonical import stored_value
@@ -167,7 +168,13 @@ class PostgresUnitOfWork:
         changed = [record for record in ordered if record.text is None]
         with self._writer._translated(), self._connection.cursor() as cursor:
             if new:
-                cursor.copy_expert("copy gen_rec from stdin", io.StringIO(new))
+                try:
+                    cursor.copy_expert("copy gen_rec from stdin", io.StringIO(new))
+                except psycopg2.errors.UniqueViolation as error:
+                    raise StateError(
+                        "The state was changed by another hand: a generator record that was to be new is there already "
+                        f"({error.diag.message_detail}). Nothing of this batch was stored; run `subsetd verify`."
+                    ) from error
             if not changed:
                 return
             if self._has_staged:

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from service.core.canonical import value_keys
-from service.core.errors import RecordError
+from service.core.errors import RecordError, StateError
 from service.core.model import RawRecord
 from service.observe import ConsumerObserver
 from service.store.database import make_engine
@@ -20,6 +20,7 @@ from service.store.writer import PostgresWriter
 from service.stream.envelope import Decoder
 from service.usecases import follow_feed, queries
 from service.usecases.follow_feed import Consumer, ErrorPolicy
+from service.usecases.live_state import RecordWrite
 from tests import states
 from tests.events import envelope
 from tests.following import COLUMNS, Stream, Watch, consume
@@ -162,3 +163,16 @@ def test_a_pair_can_be_explained_without_its_missing_values(database_url: str, s
         answer = queries.explain(snapshot, *pair, missing_limit=0)
     engine.dispose()
     assert (answer.missing_values.items, answer.missing_count) == ([], 1)
+
+
+def test_a_new_record_that_another_hand_wrote_first_is_told_as_such(database_url: str, stream: Stream) -> None:
+    before = states.read(database_url)
+    writer = PostgresWriter(database_url)
+    writer.acquire()
+    unit = writer.begin()
+    there_already = RecordWrite(states.key_of("Ada"), "Ada", 1, (1,), (1,))
+    with pytest.raises(StateError, match=r"changed by another hand: .*to be new is there already .*`subsetd verify`"):
+        unit.write_records([there_already])
+    unit.rollback()
+    writer.close()
+    assert states.read(database_url) == before
