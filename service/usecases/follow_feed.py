@@ -344,12 +344,14 @@ class _Session:
         self._positions = {**batch.before, **batch.after}
         times = [t for c in changes if isinstance(t := c.source_position.get("ts_ms"), int)]
         last = batch.records[-1]
+        # A partition that had no position begins where its first record is: what was before it may be gone.
+        begun = {(r.topic, r.partition): r.offset for r in reversed(batch.records)} | batch.before
         return BatchCommit(
             version=self._state.version,
             generation=self._state.generation,
             feed=self._feed.name,
             positions={
-                p: (batch.before.get(p, 0), after) for p, after in batch.after.items() if batch.before.get(p) != after
+                p: (begun.get(p, after), after) for p, after in batch.after.items() if batch.before.get(p) != after
             },
             delta=delta,
             counts=counts,

@@ -176,3 +176,16 @@ def test_a_new_record_that_another_hand_wrote_first_is_told_as_such(database_url
     unit.rollback()
     writer.close()
     assert states.read(database_url) == before
+
+
+def test_a_partition_whose_first_records_are_gone_begins_where_its_records_do(database_url: str) -> None:
+    tables = Tables(COLUMNS)
+    states.store(database_url, tables)
+    value = envelope("c", "s", "customers", None, {"id": "1", "name": "x"})
+    records = [RawRecord("shop", 0, offset, None, value, 0) for offset in (500, 501)]
+    consumer = Consumer(PostgresWriter(database_url), lambda: TwoPartitions(*records), Decoder, value_keys, Watch())
+    consumer.run(threading.Event(), until_end=True)
+    assert states.query(database_url, "select partition, first_offset, next_offset from batch_position order by 1") == [
+        (0, 500, 502),
+        (1, 0, 0),
+    ]
