@@ -143,7 +143,7 @@ def explain(
             reason = "bootstrap"
     else:
         broke = snapshot.last_transition(*pair, TransitionKind.BROKE)
-        reason = "bootstrap" if broke is None else "broke"
+        reason = "bootstrap" if broke is None or broke.position is None else "broke"
         since = snapshot.version_point(
             max(dependent.bootstrapped_version, referenced.bootstrapped_version) if broke is None else broke.version
         )

@@ -189,3 +189,21 @@ def test_a_partition_whose_first_records_are_gone_begins_where_its_records_do(da
         (0, 500, 502),
         (1, 0, 0),
     ]
+
+
+def test_what_a_bootstrap_broke_is_so_since_the_bootstrap(database_url: str, stream: Stream) -> None:
+    stream.change("orders", None, ["13", "9", "breaks a dependency"])
+    consume(database_url, stream)
+
+    def reason() -> str:
+        engine = make_engine(database_url, "test")
+        with PostgresStateReader(engine).snapshot(with_values=True) as snapshot:
+            pair = queries.resolve(snapshot, "s.orders.customer"), queries.resolve(snapshot, "s.customers.id")
+            answer = queries.explain(snapshot, *pair)
+        engine.dispose()
+        return answer.since_reason
+
+    assert reason() == "broke"
+    # A bootstrap that replaces a source records its transitions without a position.
+    states.execute(database_url, "update ind_transition set position = null")
+    assert reason() == "bootstrap"
