@@ -360,7 +360,10 @@ def test_an_embedded_database_that_died_is_told_with_the_end_of_its_log(
 
         def lose_the_database() -> None:
             with state_database(settings) as url:
-                crash(EmbeddedPostgres(Path(folder)))
+                server = EmbeddedPostgres(Path(folder))
+                crash(server)
+                # The server removes its pid file before it writes the last line of its log.
+                wait_for(lambda: server.log.read_text().endswith("database system is shut down\n"))
                 PostgresWriter(url).acquire()
 
         with pytest.raises(StateError, match=rf"embedded Postgres in {folder} has ended.*\.log, says last: .+ is shut"):
