@@ -25,5 +25,9 @@ class StateError(SubsetdError):
     """The state's database is away, of another version, full, or held by another process."""
 
 
+class DamagedStateError(StateError):
+    """The stored state is not what its one writer left: going on would build on a wrong state."""
+
+
 class NotFoundError(SubsetdError):
     """A name is not known: an attribute, a source, a version."""

@@ -16,7 +16,7 @@ from psycopg2.extras import execute_values
 
 from service.core.canonical import stored_value
 from service.core.clustering import AttributeIds, GenRec
-from service.core.errors import StateError
+from service.core.errors import DamagedStateError, StateError
 from service.core.model import Attribute, AttributeCounters, AttributeName, TransitionKind
 from service.store.database import make_engine, parse_address, state_error
 from service.store.generation import take_writer_lock
@@ -171,7 +171,7 @@ class PostgresUnitOfWork:
                 try:
                     cursor.copy_expert("copy gen_rec from stdin", io.StringIO(new))
                 except psycopg2.errors.UniqueViolation as error:
-                    raise StateError(
+                    raise DamagedStateError(
                         "The state was changed by another hand: a generator record that was to be new is there already "
                         f"({error.diag.message_detail}). Nothing of this batch was stored; run `subsetd verify`."
                     ) from error
@@ -183,7 +183,7 @@ class PostgresUnitOfWork:
             cursor.copy_expert("copy staged_gen_rec from stdin", io.StringIO("".join(map(_record_line, changed))))
             cursor.execute(MERGE)
             if cursor.rowcount != len(changed):
-                raise StateError(
+                raise DamagedStateError(
                     f"The state was changed by another hand: {len(changed)} generator records were to be changed, "
                     f"{cursor.rowcount} were. Nothing of this batch was stored; run `subsetd verify`."
                 )

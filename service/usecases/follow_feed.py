@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from service.core.clustering import GenRec, Underflow
-from service.core.errors import FeedError, RecordError, StateError, SubsetdError
+from service.core.errors import DamagedStateError, FeedError, RecordError, StateError, SubsetdError
 from service.core.model import BadRecord, FeedPosition, Operation, RawRecord, RowChange, Table
 from service.usecases.live_state import BatchCommit, BatchCounts, LiveState, StateDelta
 from service.usecases.netting import Netted, net, offenders
@@ -153,6 +153,8 @@ class Consumer:
                 session = _Session(self)
                 session.follow(stop, until_end)
                 return self.totals
+            except DamagedStateError:
+                raise
             except (StateError, FeedError) as error:
                 now = time.monotonic()
                 if session is None and failing_since is None:

@@ -11,12 +11,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from service.core.canonical import value_keys
-from service.core.errors import RecordError, StateError
+from service.core.errors import DamagedStateError, RecordError, StateError
 from service.core.model import RawRecord
 from service.observe import ConsumerObserver
 from service.store.database import make_engine
 from service.store.reader import PostgresStateReader
-from service.store.writer import PostgresWriter
+from service.store.writer import PostgresUnitOfWork, PostgresWriter
 from service.stream.envelope import Decoder
 from service.usecases import follow_feed, queries
 from service.usecases.follow_feed import Consumer, ErrorPolicy
@@ -207,3 +207,25 @@ def test_what_a_bootstrap_broke_is_so_since_the_bootstrap(database_url: str, str
     # A bootstrap that replaces a source records its transitions without a position.
     states.execute(database_url, "update ind_transition set position = null")
     assert reason() == "bootstrap"
+
+
+class RobbedUnit(PostgresUnitOfWork):
+    """Lose a record to another hand between look-up and merge."""
+
+    def write_records(self, records) -> None:  # type: ignore[no-untyped-def]
+        states.execute(self._writer._address.render_as_string(hide_password=False).replace("+psycopg2", ""), ROBBERY)
+        super().write_records(records)
+
+
+ROBBERY = "delete from gen_rec where value = 'Ada'"
+
+
+def test_a_record_that_another_hand_took_ends_the_consumer_at_once(
+    database_url: str, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A retry would load the wrong state and build on it."""
+    monkeypatch.setattr(PostgresWriter, "begin", RobbedUnit)
+    stream.change("customers", None, ["9", "Ada"])
+    with pytest.raises(DamagedStateError, match=r"changed by another hand: .*`subsetd verify`"):
+        consume(database_url, stream, retry_seconds=30)
+    assert states.query(database_url, "select max(version) from state_version") == [(1,)]
