@@ -217,6 +217,10 @@ class RobbedUnit(PostgresUnitOfWork):
         super().write_records(records)
 
 
+def robbed(writer: PostgresWriter) -> RobbedUnit:
+    return RobbedUnit(writer)
+
+
 ROBBERY = "delete from gen_rec where value = 'Ada'"
 
 
@@ -224,7 +228,7 @@ def test_a_record_that_another_hand_took_ends_the_consumer_at_once(
     database_url: str, stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A retry would load the wrong state and build on it."""
-    monkeypatch.setattr(PostgresWriter, "begin", RobbedUnit)
+    monkeypatch.setattr(PostgresWriter, "begin", robbed)
     stream.change("customers", None, ["9", "Ada"])
     with pytest.raises(DamagedStateError, match=r"changed by another hand: .*`subsetd verify`"):
         consume(database_url, stream, retry_seconds=30)
