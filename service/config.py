@@ -46,8 +46,8 @@ class Settings(BaseSettings):
         "none",
         description="a record that cannot be applied stops the feed (none) or is set aside as a dead letter (all)",
     )
-    batch_records: int = Field(5000, ge=1, le=1_000_000, description="most records of a batch")
-    batch_bytes: int = Field(16 * 1024 * 1024, ge=1024, description="bytes of records after which a batch ends")
+    batch_records: int = Field(10_000, ge=1, le=1_000_000, description="most records of a batch")
+    batch_bytes: int = Field(32 * 1024 * 1024, ge=1024, description="bytes of records after which a batch ends")
     batch_wait_ms: int = Field(20, ge=0, le=60_000, description="longest wait for more records once a batch has one")
     cache_bytes: int = Field(256 * 1024 * 1024, ge=0, description="memory of ValCache, in bytes")
     database_retry_seconds: float = Field(

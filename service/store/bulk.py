@@ -98,7 +98,8 @@ def write_partition(connection: Any, generation: int, key_range: KeyRange, recor
         cursor.execute(f"DROP TABLE IF EXISTS {name}")
         cursor.execute(
             f"CREATE TABLE {name} (LIKE gen_rec INCLUDING DEFAULTS INCLUDING COMMENTS) "
-            f"WITH (fillfactor = {FILL_FACTOR})"
+            # Its records are frozen already: without the threshold a thousand new ones would start a vacuum.
+            f"WITH (fillfactor = {FILL_FACTOR}, autovacuum_vacuum_insert_threshold = 1000000)"
         )
         cursor.execute(f"ALTER TABLE {name} ADD CONSTRAINT {name}_range CHECK ({key_range.condition()})")
         # Nobody can see a table of this transaction, so its rows may be frozen at once: no VACUUM has to come back.

@@ -31,6 +31,10 @@ SETTINGS: Mapping[str, str] = {
     "max_wal_senders": "0",
     "maintenance_work_mem": "256MB",
     "max_wal_size": "2GB",
+    # First changes of a page since a checkpoint log the whole page: a batch of random records is a hundred megabytes.
+    "wal_buffers": "64MB",
+    # The consumer's look-ups read scattered pages, many at once.
+    "io_workers": "8",
     "checkpoint_timeout": "15min",
     "max_connections": "50",
     "timezone": "UTC",

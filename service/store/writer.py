@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -46,10 +47,21 @@ when matched then update set
     cluster_id = staged.cluster_id, attribute_ids = staged.attribute_ids, frequencies = staged.frequencies
 """
 
+PARTITIONS = """
+select inhrelid::regclass::text, substring(pg_get_expr(relpartbound, oid) from $$FROM \\('(.+?)'\\)$$)
+from pg_inherits join pg_class on oid = inhrelid where inhparent = 'gen_rec'::regclass
+"""
+
+# A state is larger than the server's memory, so the pages of a batch come from disk: a bitmap scan asks for many at
+# once, where an index scan would wait for one after the other. Only a partition's own keys are looked for in it.
+BY_BITMAP = (
+    "set enable_indexscan = off; set enable_indexonlyscan = off; set enable_seqscan = off; "
+    "set effective_io_concurrency = 64"
+)
+
 LOOKUP = """
-select stored.value_key::text, stored.cluster_id,
-       coalesce(stored.frequencies, array_fill(0::bigint, array[cardinality(stored.attribute_ids)]))
-from unnest(%s::uuid[]) as wanted (value_key) join gen_rec as stored using (value_key)
+select value_key::text, cluster_id, coalesce(frequencies, array_fill(0::bigint, array[cardinality(attribute_ids)]))
+from {partition} where value_key = any (%s::uuid[])
 """
 
 RECORDS_OF = """
@@ -77,6 +89,7 @@ class PostgresWriter:
         self._engine = make_engine(url, WRITER_NAME, pool_size=2, max_overflow=0)
         self._writing: Any = None
         self._reading: Any = None
+        self._partitions: list[tuple[str, str]] = []
 
     def acquire(self) -> None:
         self.close()
@@ -89,7 +102,7 @@ class PostgresWriter:
                 cursor.execute(STAGING + BY_INDEX)
             self._writing.commit()
             with self._reading.cursor() as cursor:
-                cursor.execute(BY_INDEX)
+                cursor.execute(BY_BITMAP)
             self._reading.commit()
 
     def load(self) -> StoredState:
@@ -109,6 +122,8 @@ class PostgresWriter:
                 counters[attribute_id] = AttributeCounters(*counts)
                 if snapshot is not None:
                     snapshots[f"{schema}.{table}"] = snapshot
+            cursor.execute(PARTITIONS)
+            self._partitions = sorted(((lowest or "").replace("-", ""), partition) for partition, lowest in cursor)
             cursor.execute("select cluster_id, attribute_ids, value_count from cluster")
             clusters = tuple((cluster_id, tuple(ids), count) for cluster_id, ids, count in cursor)
             self._reading.commit()
@@ -122,10 +137,16 @@ class PostgresWriter:
         return found
 
     def lookup(self, keys: Sequence[bytes]) -> dict[bytes, GenRec]:
-        wanted = "{" + ",".join(sorted(key.hex() for key in keys)) + "}"
+        wanted = sorted(key.hex() for key in keys)
+        ends = [bisect_left(wanted, lowest) for lowest, _ in self._partitions[1:]] + [len(wanted)]
+        found: dict[bytes, GenRec] = {}
+        start = 0
         with self._translated(), self._reading.cursor() as cursor:
-            cursor.execute(LOOKUP, (wanted,))
-            found = {_key(key): GenRec(cluster_id, tuple(counted)) for key, cluster_id, counted in cursor}
+            for (_, partition), end in zip(self._partitions, ends, strict=True):
+                if start < end:
+                    cursor.execute(LOOKUP.format(partition=partition), ("{" + ",".join(wanted[start:end]) + "}",))
+                    found.update((_key(key), GenRec(cluster_id, tuple(counted))) for key, cluster_id, counted in cursor)
+                start = end
             self._reading.commit()
         return found
 

@@ -38,8 +38,8 @@ class ErrorPolicy(StrEnum):
 class BatchLimits:
     """Bound a batch by count, bytes and time; the first bound that is met ends it."""
 
-    records: int = 5_000
-    bytes: int = 16 * 1024 * 1024
+    records: int = 10_000
+    bytes: int = 32 * 1024 * 1024
     wait_seconds: float = 0.02
 
 
