@@ -147,14 +147,19 @@ def explain(
         since = snapshot.version_point(
             max(dependent.bootstrapped_version, referenced.bootstrapped_version) if broke is None else broke.version
         )
+    shared = coefficient(snapshot, dependent, referenced)
+    # Where nothing is missing, the search for it would go through every cluster.
+    missing: Page[MissingValue] = Page([], None)
+    if shared.overlap < shared.distinct_count:
+        missing = missing_values(snapshot, dependent, referenced, None, missing_limit)
     return PairAnswer(
         dependent=dependent,
         referenced=referenced,
         holds=bool(standing),
-        coefficient=coefficient(snapshot, dependent, referenced),
+        coefficient=shared,
         since=since,
         since_reason=reason,
-        missing_values=missing_values(snapshot, dependent, referenced, None, missing_limit),
+        missing_values=missing,
         transitions=snapshot.transitions(
             TransitionFilter(dependent=only_these[0], referenced=only_these[1], newest_first=True),
             None,
