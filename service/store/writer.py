@@ -72,7 +72,7 @@ from gen_rec where cluster_id = any (%s)
 
 ATTRIBUTES = """
 select attribute_id, schema_name, table_name, column_name, ordinal, data_type, insert_only,
-       row_count, null_count, distinct_count, repeated_count, snapshot
+       row_count, null_count, distinct_count, repeated_count
 from attribute join source using (source_id) where dropped_version is null
 order by schema_name, table_name, ordinal, attribute_id
 """
@@ -115,19 +115,17 @@ class PostgresWriter:
                     "There is no state yet to follow changes with: run `subsetd bootstrap SOURCE --name NAME` first."
                 )
             cursor.execute(ATTRIBUTES)
-            attributes, counters, snapshots = [], {}, {}
-            for attribute_id, schema, table, column, ordinal, data_type, insert_only, *counts, snapshot in cursor:
+            attributes, counters = [], {}
+            for attribute_id, schema, table, column, ordinal, data_type, insert_only, *counts in cursor:
                 name = AttributeName(schema, table, column)
                 attributes.append(Attribute(attribute_id, name, ordinal, data_type, insert_only))
                 counters[attribute_id] = AttributeCounters(*counts)
-                if snapshot is not None:
-                    snapshots[f"{schema}.{table}"] = snapshot
             cursor.execute(PARTITIONS)
             self._partitions = sorted(((lowest or "").replace("-", ""), partition) for partition, lowest in cursor)
             cursor.execute("select cluster_id, attribute_ids, value_count from cluster")
             clusters = tuple((cluster_id, tuple(ids), count) for cluster_id, ids, count in cursor)
             self._reading.commit()
-        return StoredState(version, generation, tuple(attributes), counters, clusters, snapshots)
+        return StoredState(version, generation, tuple(attributes), counters, clusters)
 
     def positions(self, feed: str) -> dict[tuple[str, int], int]:
         with self._translated(), self._reading.cursor() as cursor:

@@ -61,16 +61,10 @@ class BatchReport:
 
 
 @dataclass(slots=True)
-class Totals:
-    """Sum up a run; `seconds` are of the steps, `elapsed` from the first record to the last commit."""
+class Totals(BatchCounts):
+    """Sum up a run's batches; `seconds` are of the steps, `elapsed` from the first record to the last commit."""
 
     batches: int = 0
-    records: int = 0
-    inserted: int = 0
-    updated: int = 0
-    deleted: int = 0
-    skipped: int = 0
-    dead: int = 0
     values: int = 0
     read: int = 0
     written: int = 0

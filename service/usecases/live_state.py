@@ -22,8 +22,6 @@ class StoredState:
     attributes: tuple[Attribute, ...]
     counters: Mapping[int, AttributeCounters]
     clusters: tuple[tuple[int, AttributeIds, int], ...]
-    snapshots: Mapping[str, str] = field(default_factory=dict)
-    """`pg_current_snapshot()` of the bootstrap, for each schema.table of a Postgres source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +97,6 @@ class LiveState:
         self.version = stored.version
         self.generation = stored.generation
         self.tables = _tables(stored.attributes)
-        self.snapshots = stored.snapshots
         self.clusters = Clusters(stored.clusters)
         self.counters = {attribute_id: replace(counters) for attribute_id, counters in stored.counters.items()}
         self.cache = ValCache(cache_bytes)
