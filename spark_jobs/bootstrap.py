@@ -30,6 +30,7 @@ from service.store.generation import (
     DRIVER_NAME,
     Generation,
     NewAttribute,
+    NewTable,
     ServedState,
     SourceDescription,
     assign_attribute_ids,
@@ -284,6 +285,7 @@ class _Bootstrap:
             attributes=attributes,
             inds=inds,
             record_count=self.summary.rows,
+            tables=[NewTable(t.schema, t.name, (None, t.schema, t.name)) for t in tables],
             feed_positions=self.options.feed_positions,
         )
         self.crash.reach("commit")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from service.core.errors import RecordError
 
@@ -51,12 +52,24 @@ class AttributeCounters:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """Name a tracked table and its attributes in the order of their ordinals; equal only to itself."""
+    """Describe a tracked table, with its attributes in the order of their ordinals; equal only to itself.
+
+    `wire` is what changes call it: database (None: any), schema, table. `key` are the places of the columns that
+    tell its rows apart, none where that is not known; with `row_images` the state keeps its rows, by that key, so
+    that changes without a whole before-image can be applied. `has_full_identity` says that its source sends whole
+    before-images for sure (REPLICA IDENTITY FULL).
+    """
 
     schema: str
     name: str
     attributes: tuple[Attribute, ...]
     insert_only: bool = False
+    table_id: int = 0
+    source: str = ""
+    wire: tuple[str | None, str, str] | None = None
+    key: tuple[int, ...] = ()
+    row_images: bool = False
+    has_full_identity: bool = False
 
     def __str__(self) -> str:
         return f"{self.schema}.{self.name}"
@@ -89,7 +102,11 @@ class RawRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     timestamp_ms: int
+    headers: Sequence[tuple[str, bytes]] = ()
 
+
+UNAVAILABLE: Final = "\0unavailable"
+"""What stands in a row for a cell that was not sent because it did not change (TOAST); no canonical text has a NUL."""
 
 Row = tuple[str | None, ...]
 """Canonical texts of a row's cells, in the order of its table's attributes; None is NULL."""
@@ -100,7 +117,9 @@ class RowChange:
     """Describe one change of one row, already in canonical texts.
 
     `before` is None for an insert, `after` for a delete, both for a truncate. `position` names the
-    record in the feed, `source_position` what the record says of its source (LSN, transaction).
+    record in the feed, `source_position` what the record says of its source (LSN, transaction). Of a table with row
+    images `before` is None as well, `key` has the row's key before the change, and cells of `after` may be
+    UNAVAILABLE, until the images have filled them in.
     """
 
     table: Table
@@ -109,6 +128,7 @@ class RowChange:
     after: Row | None
     position: FeedPosition
     source_position: dict[str, object] = field(default_factory=dict)
+    key: Row | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,21 @@ class NewAttribute:
 
 
 @dataclass(frozen=True, slots=True)
+class NewTable:
+    """Hold one table of the bootstrapped source: what changes call it, what tells its rows apart, and its images.
+
+    With `images_id` its row images were written under that table_id (`new_table_ids`).
+    """
+
+    schema: str
+    name: str
+    wire: tuple[str | None, str, str]
+    key_columns: Sequence[str] = ()
+    replica_identity: str | None = None
+    images_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Generation:
     """Hold all that the switch writes beside the partitions: clusters as (attribute ids, value count) by id."""
 
@@ -77,6 +92,7 @@ class Generation:
     attributes: Sequence[NewAttribute]
     inds: NDArray[np.int32]
     record_count: int
+    tables: Sequence[NewTable]
     feed_positions: Sequence[tuple[str, str, int, int]] = field(default=())
 
 
@@ -307,6 +323,7 @@ def publish(connection: Any, served: ServedState, source: SourceDescription, gen
         _replace_clusters(cursor, generation.clusters)
         source_id = _put_source(cursor, source, version)
         _put_attributes(cursor, source_id, generation.attributes, version)
+        _put_tables(cursor, source_id, generation.tables)
         cursor.execute(
             "INSERT INTO state_version (version, generation, kind, source_name, records) VALUES (%s, %s, %s, %s, %s)",
             (version, generation.number, "bootstrap", source.name, generation.record_count),
@@ -370,7 +387,8 @@ def _put_attributes(cursor: Any, source_id: int, attributes: Sequence[NewAttribu
         cursor,
         "INSERT INTO attribute VALUES %s ON CONFLICT (attribute_id) DO UPDATE SET ordinal = excluded.ordinal, "
         "data_type = excluded.data_type, row_count = excluded.row_count, null_count = excluded.null_count, "
-        "distinct_count = excluded.distinct_count, repeated_count = excluded.repeated_count, dropped_version = NULL",
+        "distinct_count = excluded.distinct_count, repeated_count = excluded.repeated_count, dropped_version = NULL, "
+        "stale_version = NULL",
         [
             (
                 a.attribute_id, source_id, *a.name, a.ordinal, a.data_type, a.row_count, a.null_count,
@@ -379,6 +397,26 @@ def _put_attributes(cursor: Any, source_id: int, attributes: Sequence[NewAttribu
             for a in attributes
         ],
     )  # fmt: skip
+
+
+def _put_tables(cursor: Any, source_id: int, tables: Sequence[NewTable]) -> None:
+    """Store the tables of a source in the place of those it had, whose images go with them."""
+    cursor.execute(
+        "WITH gone AS (DELETE FROM tracked_table WHERE source_id = %s RETURNING table_id) "
+        "DELETE FROM row_image WHERE table_id IN (SELECT table_id FROM gone)",
+        (source_id,),
+    )
+    for table in tables:
+        table_id = "DEFAULT" if table.images_id is None else str(table.images_id)
+        cursor.execute(
+            "INSERT INTO tracked_table (table_id, source_id, schema_name, table_name, source_database, source_schema, "
+            "source_table, key_columns, replica_identity, row_images) OVERRIDING SYSTEM VALUE "
+            f"VALUES ({table_id}, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            (
+                source_id, table.schema, table.name, *table.wire, list(table.key_columns), table.replica_identity,
+                table.images_id is not None,
+            ),
+        )  # fmt: skip
 
 
 def _put_inds(cursor: Any, inds: NDArray[np.int32], version: int) -> None:

@@ -25,7 +25,7 @@ from sqlalchemy import (
     func,
     text,
 )
-from sqlalchemy.dialects.postgresql import ARRAY, JSONB, UUID
+from sqlalchemy.dialects.postgresql import ARRAY, BYTEA, JSONB, UUID
 
 metadata = MetaData(
     naming_convention={
@@ -70,6 +70,7 @@ attribute = Table(
     Column("distinct_count", BigInteger, nullable=False),
     Column("repeated_count", BigInteger, comment="values with a frequency above 1; NULL when insert-only"),
     Column("dropped_version", BigInteger, comment="first version without it; NULL while it is followed"),
+    Column("stale_version", BigInteger, comment="version since which its source has it no longer"),
 )
 Index(
     "uq_attribute_name",
@@ -78,6 +79,38 @@ Index(
     attribute.c.column_name,
     unique=True,
     postgresql_where=attribute.c.dropped_version.is_(None),
+)
+
+tracked_table = Table(
+    "tracked_table",
+    metadata,
+    Column("table_id", Integer, Identity(), primary_key=True),
+    Column("source_id", ForeignKey("source.source_id"), nullable=False, index=True),
+    Column("schema_name", Text, nullable=False),
+    Column("table_name", Text, nullable=False),
+    Column("source_database", Text, comment="database as changes name it; NULL: any"),
+    Column("source_schema", Text, nullable=False, comment="schema as changes name it"),
+    Column("source_table", Text, nullable=False, comment="table as changes name it"),
+    Column(
+        "key_columns",
+        ARRAY(Text),
+        nullable=False,
+        server_default=text("'{}'::text[]"),
+        comment="columns that tell its rows apart; none where that is not known",
+    ),
+    Column("replica_identity", Text, comment="full, default, index or nothing; NULL where there is no such thing"),
+    Column("row_images", Boolean, nullable=False, server_default=text("false")),
+    UniqueConstraint("schema_name", "table_name"),
+)
+
+row_image = Table(
+    "row_image",
+    metadata,
+    Column("table_id", Integer, primary_key=True, autoincrement=False),
+    Column(
+        "row_key", UUID(as_uuid=True), primary_key=True, comment="first 128 bits of SHA-256 of the key's texts as JSON"
+    ),
+    Column("cells", ARRAY(Text), nullable=False, comment="canonical texts by the attributes' ordinals"),
 )
 
 cluster = Table(
@@ -126,6 +159,7 @@ state_version = Table(
     Column("skipped", BigInteger, nullable=False, server_default="0"),
     Column("dead", BigInteger, nullable=False, server_default="0"),
     Column("newest_source_ms", BigInteger, comment="newest ts_ms of the batch's records"),
+    Column("transaction_consistent", Boolean, comment="whether it ends with whole transactions; NULL: not known"),
 )
 
 batch_position = Table(
@@ -148,6 +182,33 @@ feed_position = Table(
     Column("next_offset", BigInteger, nullable=False),
     Column("source_position", JSONB, nullable=False, server_default=text("'{}'::jsonb")),
     Column("version", BigInteger, nullable=False),
+    Column("topic_id", Text, comment="the broker's own id of the topic"),
+)
+
+feed = Table(
+    "feed",
+    metadata,
+    Column("feed", Text, primary_key=True, comment="its name among the positions"),
+    Column("address", Text, nullable=False, comment="without a password"),
+    Column(
+        "identity",
+        JSONB,
+        nullable=False,
+        server_default=text("'{}'::jsonb"),
+        comment="cluster of brokers, or system, database and slot",
+    ),
+    Column("paused_at", DateTime(timezone=True), comment="NULL while it is followed"),
+    Column("created_at", DateTime(timezone=True), nullable=False, server_default=now),
+)
+
+feed_catch_up = Table(
+    "feed_catch_up",
+    metadata,
+    Column("feed", Text, primary_key=True),
+    Column("topic", Text, primary_key=True),
+    Column("partition", Integer, primary_key=True, autoincrement=False),
+    Column("source_id", ForeignKey("source.source_id"), primary_key=True, autoincrement=False),
+    Column("until_offset", BigInteger, nullable=False, comment="records before it concern this source's tables only"),
 )
 
 uind = Table(
@@ -195,10 +256,23 @@ dead_letter = Table(
     Column("record", Text, nullable=False, comment="as received; bytes that are no UTF-8 and NUL as \\xNN"),
     Column("version", BigInteger, nullable=False),
     Column("created_at", DateTime(timezone=True), nullable=False, server_default=now),
+    Column("record_key", BYTEA),
+    Column("record_value", BYTEA, comment="as received, byte for byte"),
+    Column("headers", JSONB, comment="pairs of name and value (base64)"),
+    Column("timestamp_ms", BigInteger),
+    Column("table_name", Text, comment="schema.table, where the record says it"),
     UniqueConstraint("feed", "topic", "partition", "record_offset"),
 )
 
-SCHEMA_REVISION = "0001"
+outgoing = Table(
+    "outgoing",
+    metadata,
+    Column("sink", Text, primary_key=True, comment="where transitions are sent"),
+    Column("version", BigInteger, nullable=False, comment="newest version whose transitions were all sent"),
+    Column("sent_at", DateTime(timezone=True), nullable=False, server_default=now),
+)
+
+SCHEMA_REVISION = "0002"
 """The Alembic revision that this code works with."""
 
 WRITER_LOCK = 0x73756273657464

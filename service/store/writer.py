@@ -18,7 +18,7 @@ from psycopg2.extras import execute_values
 from service.core.canonical import stored_value
 from service.core.clustering import AttributeIds, GenRec
 from service.core.errors import DamagedStateError, StateError
-from service.core.model import Attribute, AttributeCounters, AttributeName, TransitionKind
+from service.core.model import Attribute, AttributeCounters, AttributeName, Table, TransitionKind
 from service.store.database import make_engine, parse_address, state_error
 from service.store.generation import take_writer_lock
 from service.store.migrate import require_current
@@ -71,10 +71,16 @@ from gen_rec where cluster_id = any (%s)
 """
 
 ATTRIBUTES = """
-select attribute_id, schema_name, table_name, column_name, ordinal, data_type, insert_only,
+select schema_name, table_name, attribute_id, column_name, ordinal, data_type, insert_only,
        row_count, null_count, distinct_count, repeated_count
 from attribute join source using (source_id) where dropped_version is null
 order by schema_name, table_name, ordinal, attribute_id
+"""
+
+TABLES = """
+select schema_name, table_name, table_id, name, source_database, source_schema, source_table, key_columns,
+       row_images, replica_identity = 'full'
+from tracked_table join source using (source_id)
 """
 
 _ESCAPED = re.compile(r"[\\\t\n\r]")
@@ -115,17 +121,22 @@ class PostgresWriter:
                     "There is no state yet to follow changes with: run `subsetd bootstrap SOURCE --name NAME` first."
                 )
             cursor.execute(ATTRIBUTES)
-            attributes, counters = [], {}
-            for attribute_id, schema, table, column, ordinal, data_type, insert_only, *counts in cursor:
+            attributes: dict[tuple[str, str], list[Attribute]] = {}
+            counters = {}
+            for schema, table, attribute_id, column, ordinal, data_type, insert_only, *counts in cursor:
                 name = AttributeName(schema, table, column)
-                attributes.append(Attribute(attribute_id, name, ordinal, data_type, insert_only))
+                attribute = Attribute(attribute_id, name, ordinal, data_type, insert_only)
+                attributes.setdefault(name[:2], []).append(attribute)
                 counters[attribute_id] = AttributeCounters(*counts)
+            cursor.execute(TABLES)
+            told = {(schema, table): described for schema, table, *described in cursor}
+            tables = tuple(_table(named, own, told.get(named)) for named, own in attributes.items())
             cursor.execute(PARTITIONS)
             self._partitions = sorted(((lowest or "").replace("-", ""), partition) for partition, lowest in cursor)
             cursor.execute("select cluster_id, attribute_ids, value_count from cluster")
             clusters = tuple((cluster_id, tuple(ids), count) for cluster_id, ids, count in cursor)
             self._reading.commit()
-        return StoredState(version, generation, tuple(attributes), counters, clusters)
+        return StoredState(version, generation, tables, counters, clusters)
 
     def positions(self, feed: str) -> dict[tuple[str, int], int]:
         with self._translated(), self._reading.cursor() as cursor:
@@ -387,6 +398,17 @@ def _record_line(record: RecordWrite) -> str:
 @lru_cache(maxsize=65536)
 def _array(numbers: AttributeIds) -> str:
     return "{" + ",".join(map(str, numbers)) + "}"
+
+
+def _table(name: tuple[str, str], attributes: list[Attribute], described: Sequence[Any] | None) -> Table:
+    insert_only = attributes[0].insert_only
+    if described is None:
+        return Table(*name, tuple(attributes), insert_only)
+    table_id, source, database, schema, table, key_columns, row_images, is_full = described
+    places = {attribute.name.column: place for place, attribute in enumerate(attributes)}
+    key = tuple(places[column] for column in key_columns) if places.keys() >= set(key_columns) else ()
+    wire = (database, schema, table)
+    return Table(*name, tuple(attributes), insert_only, table_id, source, wire, key, row_images, bool(is_full))
 
 
 def _key(uuid: str) -> bytes:

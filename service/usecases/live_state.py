@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from service.core.clustering import NO_CLUSTER, Applied, AttributeIds, Clusters, GenRec, Move, apply_deltas
-from service.core.model import Attribute, AttributeCounters, BadRecord, FeedPosition, Table, Transition
+from service.core.model import AttributeCounters, BadRecord, FeedPosition, Table, Transition
 from service.core.overlap import make_overlap
 from service.core.val_cache import ValCache
 from service.usecases.netting import Netted
@@ -19,7 +19,7 @@ class StoredState:
 
     version: int
     generation: int
-    attributes: tuple[Attribute, ...]
+    tables: tuple[Table, ...]
     counters: Mapping[int, AttributeCounters]
     clusters: tuple[tuple[int, AttributeIds, int], ...]
 
@@ -96,13 +96,14 @@ class LiveState:
     def __init__(self, stored: StoredState, cache_bytes: int) -> None:
         self.version = stored.version
         self.generation = stored.generation
-        self.tables = _tables(stored.attributes)
+        self.tables = stored.tables
         self.clusters = Clusters(stored.clusters)
         self.counters = {attribute_id: replace(counters) for attribute_id, counters in stored.counters.items()}
         self.cache = ValCache(cache_bytes)
         self.accesses = Accesses()
-        self._uncounted = frozenset(a.attribute_id for a in stored.attributes if a.insert_only)
-        size = max((a.attribute_id for a in stored.attributes), default=0) + 1
+        attributes = [attribute for table in stored.tables for attribute in table.attributes]
+        self._uncounted = frozenset(a.attribute_id for a in attributes if a.insert_only)
+        size = max((a.attribute_id for a in attributes), default=0) + 1
         self.overlap = make_overlap(size, [(attributes, count) for _, attributes, count in stored.clusters])
 
     def apply(self, netted: Netted, records: Mapping[bytes, GenRec]) -> StateDelta:
@@ -221,13 +222,3 @@ class LiveState:
         taken = sum(1 for delta in deltas.values() if min(delta.values()) < 0)
         left = sum(move.values for move in applied.moves if move.old)
         accesses.without_caches += len(deltas) + len(applied.records) + taken + left
-
-
-def _tables(attributes: Iterable[Attribute]) -> tuple[Table, ...]:
-    by_table: dict[tuple[str, str], list[Attribute]] = {}
-    for attribute in attributes:
-        by_table.setdefault(attribute.name[:2], []).append(attribute)
-    return tuple(
-        Table(schema, name, tuple(sorted(columns, key=lambda a: a.ordinal)), columns[0].insert_only)
-        for (schema, name), columns in by_table.items()
-    )

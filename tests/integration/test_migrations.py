@@ -122,9 +122,14 @@ def test_a_migration_that_fails_half_way_leaves_nothing(empty_database_url: str)
     [
         (
             None,
-            "is at schema revision none, expected 0001; it holds no state yet: `subsetd bootstrap` or `subsetd run`",
+            f"is at schema revision none, expected {SCHEMA_REVISION}; "
+            "it holds no state yet: `subsetd bootstrap` or `subsetd run`",
         ),
-        ("9999", "is at schema revision 9999, expected 0001; it was made by another release of subsetd: use that one"),
+        (
+            "9999",
+            f"is at schema revision 9999, expected {SCHEMA_REVISION}; "
+            "it was made by another release of subsetd: use that one",
+        ),
     ],
 )
 def test_another_revision_is_refused_with_the_way_out(empty_database_url: str, found: str | None, way_out: str) -> None:
