@@ -30,6 +30,10 @@ CLIENT_LOGGER = logging.getLogger("kafka")
 log = structlog.get_logger(__name__)
 
 
+class RemadeTopicError(FeedError):
+    """A topic is not the one that was followed, though its name is the same."""
+
+
 class KafkaFeed:
     """Follow all partitions of the named topics, and of those whose names begin with `prefix`.
 
@@ -39,6 +43,9 @@ class KafkaFeed:
     so is a partition that appears later.
 
     While the broker is away `poll` returns nothing and `disconnected` is True; reading goes on by itself.
+
+    Among the stored positions the feed is known by the id of the brokers' cluster, whatever address it has today, and
+    a topic by the id that the cluster gave it, so that one that was deleted and made anew is told from the old one.
     """
 
     def __init__(
@@ -56,11 +63,13 @@ class KafkaFeed:
         self.prefix = prefix
         self.start_timeout = start_timeout
         self.group_id = group_id
-        self.name = "kafka://" + ",".join(servers)
+        self.address = "kafka://" + ",".join(servers)
         self.disconnected = False
         self._client_options = dict(client_options or {})
         self._consumer: KafkaConsumer | None = None
         self._admin: KafkaAdminClient | None = None
+        self._cluster_id: str | None = None
+        self._topic_ids: dict[str, str] = {}
         self._pending: deque[RawRecord] = deque()
         self._positions: dict[tuple[str, int], int] = {}
         self._end_at_start: dict[tuple[str, int], int] = {}
@@ -69,6 +78,22 @@ class KafkaFeed:
         self._hints: dict[tuple[str, int], int] = {}
         self._next_hint = 0.0
         self._hint_fault = ""
+
+    @property
+    def name(self) -> str:
+        """Give `kafka:` and the cluster's id, which is asked for once; raise FeedError if no broker answers."""
+        if self._cluster_id is None:
+            try:
+                self._connect()
+                assert self._admin is not None
+                self._cluster_id = str(self._admin.describe_cluster()["cluster_id"])
+            except KafkaError as error:
+                self.close()
+                raise FeedError(f"feed {self.address} cannot be started: {error!r}") from error
+            except FeedError:
+                self.close()
+                raise
+        return f"kafka:{self._cluster_id}"
 
     def start(self, positions: Mapping[tuple[str, int], int]) -> None:
         """Connect and stand where `positions` says.
@@ -80,11 +105,11 @@ class KafkaFeed:
             self._connect()
             partitions = self._find_partitions()
             if not partitions:
-                raise FeedError(f"feed {self.name}: no topic begins with {self.prefix!r}; check the prefix")
+                raise FeedError(f"feed {self.address}: no topic begins with {self.prefix!r}; check the prefix")
             self._assign(partitions, positions)
         except KafkaError as error:
             self.close()
-            raise FeedError(f"feed {self.name} cannot be started: {error!r}") from error
+            raise FeedError(f"feed {self.address} cannot be started: {error!r}") from error
         except FeedError:
             self.close()
             raise
@@ -158,10 +183,15 @@ class KafkaFeed:
             try:
                 client.close()
             except KafkaError as error:
-                log.warning("feed_not_closed", feed=self.name, error=repr(error))
+                log.warning("feed_not_closed", feed=self.address, error=repr(error))
 
     def _connect(self) -> None:
-        """Make both clients; a socket of our own asks first, because a client that fails leaves its thread behind."""
+        """Make both clients unless they are there.
+
+        A socket of our own asks first, because a client that fails leaves its thread behind.
+        """
+        if self._consumer is not None:
+            return
         deadline = time.monotonic() + self.start_timeout
         self._wait_for_a_server(deadline)
         # While a broker is away kafka-python writes ten warnings a second; the feed says it once.
@@ -193,7 +223,7 @@ class KafkaFeed:
             )
         except KafkaError as error:
             raise FeedError(
-                f"feed {self.name}: something listens there but does not answer as a Kafka broker ({error!r}); check "
+                f"feed {self.address}: something listens there but does not answer as a Kafka broker ({error!r}); check "
                 f"the address and the security options"
             ) from error
 
@@ -209,7 +239,7 @@ class KafkaFeed:
                     reason = f"{server}: {error.strerror or error}"
             if time.monotonic() >= deadline:
                 raise FeedError(
-                    f"feed {self.name}: no Kafka broker within {self.start_timeout:g} s ({reason}); start the broker, "
+                    f"feed {self.address}: no Kafka broker within {self.start_timeout:g} s ({reason}); start the broker, "
                     f"or check the address"
                 )
             time.sleep(0.1)
@@ -229,14 +259,25 @@ class KafkaFeed:
             known = [name for name in self._admin.list_topics() if not name.startswith("__")]
             near = difflib.get_close_matches(missing[0], known, n=3) or sorted(known)[:5]
             raise FeedError(
-                f"feed {self.name} has no topic {', '.join(map(repr, missing))}; "
+                f"feed {self.address} has no topic {', '.join(map(repr, missing))}; "
                 f"{'there are: ' + ', '.join(near) if near else 'it has no topics'}; check the name, or create it first"
             )
+        self._note_topic_ids({topic["name"]: str(topic["topic_id"]) for topic in wanted})
         return {
             TopicPartition(topic["name"], partition["partition_index"])
             for topic in wanted
             for partition in topic["partitions"]
         }
+
+    def _note_topic_ids(self, found: Mapping[str, str]) -> None:
+        """Remember the topics' ids; raise RemadeTopicError for one that is no longer what it was."""
+        for topic, topic_id in found.items():
+            if self._topic_ids.setdefault(topic, topic_id) != topic_id:
+                raise RemadeTopicError(
+                    f"feed {self.address}, topic {topic!r}: it was deleted and made anew (its id was "
+                    f"{self._topic_ids[topic]}, now it is {topic_id}), so the state's position says nothing of it; "
+                    f"bootstrap again with --replace"
+                )
 
     def _assign(self, partitions: set[TopicPartition], positions: Mapping[tuple[str, int], int]) -> None:
         """Assign `partitions` and seek those that were not assigned before; raise FeedError for a lost position."""
@@ -260,7 +301,7 @@ class KafkaFeed:
                 self._end_at_start[partition.topic, partition.partition] = ends[partition]
 
     def _raise_lost(self, partition: TopicPartition, position: int, begin: int, end: int) -> None:
-        place = f"feed {self.name}, topic {partition.topic!r}, partition {partition.partition}"
+        place = f"feed {self.address}, topic {partition.topic!r}, partition {partition.partition}"
         if position < begin:
             raise FeedError(
                 f"{place}: the state stands at offset {position}, but the broker's log now begins at {begin}: "
@@ -275,7 +316,7 @@ class KafkaFeed:
     def _fetch(self, max_records: int, timeout: float) -> None:
         """Fill `_pending` with at most `max_records` records."""
         if self._consumer is None:
-            raise FeedError(f"feed {self.name} is not started")
+            raise FeedError(f"feed {self.address} is not started")
         try:
             batches = self._consumer.poll(timeout_ms=int(timeout * 1000), max_records=max_records)
         except OffsetOutOfRangeError as error:
@@ -283,13 +324,18 @@ class KafkaFeed:
             return
         except KafkaError as error:
             if not error.retriable:
-                raise FeedError(f"feed {self.name} cannot be followed: {error!r}") from error
-            log.info("feed_retries", feed=self.name, error=repr(error))
+                raise FeedError(f"feed {self.address} cannot be followed: {error!r}") from error
+            log.info("feed_retries", feed=self.address, error=repr(error))
             return
         for partition, records in batches.items():
             topic, number = partition
+            # The client reads by name: what it has learned of the topic since is looked at before its records are used.
+            if (topic_id := self._consumer._cluster.topic_id(topic)) is not None:
+                self._note_topic_ids({topic: str(topic_id)})
             self._pending.extend(
-                RawRecord(topic, number, record.offset, record.key, record.value, max(0, record.timestamp or 0))
+                RawRecord(
+                    topic, number, record.offset, record.key, record.value, max(0, record.timestamp or 0), record.headers
+                )
                 for record in records
             )
 
@@ -300,7 +346,7 @@ class KafkaFeed:
                 begin = self._consumer.beginning_offsets([partition], timeout_ms=5000)[partition]
                 end = self._consumer.end_offsets([partition], timeout_ms=5000)[partition]
             except KafkaError as away:
-                raise FeedError(f"feed {self.name}: offset {position} of {partition} is out of range") from away
+                raise FeedError(f"feed {self.address}: offset {position} of {partition} is out of range") from away
             if not begin <= position <= end:
                 self._raise_lost(partition, position, begin, end)
             self._consumer.seek(partition, position)
@@ -320,9 +366,11 @@ class KafkaFeed:
             partitions = self._find_partitions()
             if any((p.topic, p.partition) not in self._positions for p in partitions):
                 self._assign(partitions, {})
-                log.info("feed_partitions_added", feed=self.name, partitions=len(self._positions))
+                log.info("feed_partitions_added", feed=self.address, partitions=len(self._positions))
             self._missing_since = None
             self._say_connected()
+        except RemadeTopicError:
+            raise
         except FeedError:
             # A broker that has just come back may not know all topics yet.
             now = time.monotonic()
@@ -331,12 +379,12 @@ class KafkaFeed:
                 raise
         except KafkaError as error:
             if not self.disconnected:
-                log.warning("feed_disconnected", feed=self.name, error=repr(error))
+                log.warning("feed_disconnected", feed=self.address, error=repr(error))
             self.disconnected = True
 
     def _say_connected(self) -> None:
         if self.disconnected:
-            log.info("feed_connected_again", feed=self.name)
+            log.info("feed_connected_again", feed=self.address)
             self.disconnected = False
 
     def _write_hints(self) -> None:
@@ -351,6 +399,6 @@ class KafkaFeed:
         if not fault:
             self._hints.clear()
         elif fault != self._hint_fault:
-            log.info("feed_hint_not_written", feed=self.name, group=self.group_id, error=fault)
+            log.info("feed_hint_not_written", feed=self.address, group=self.group_id, error=fault)
         self._hint_fault = fault
         self._next_hint = time.monotonic() + HINT_SECONDS

@@ -105,7 +105,7 @@ def test_all_partitions_are_read_from_their_beginning(cluster: Cluster, follow: 
     cluster.send(topic, numbered(30, 50), partition=1)
     cluster.send(other, [b"x", None])
     feed = follow(topic, other)
-    assert (feed.name, feed.at_end(), feed.lag()) == (f"kafka://{cluster.servers}", False, 82)
+    assert (feed.address, feed.at_end(), feed.lag()) == (f"kafka://{cluster.servers}", False, 82)
     records = to_the_end(feed)
     assert values([r for r in records if (r.topic, r.partition) == (topic, 0)]) == numbered(50)
     assert values([r for r in records if (r.topic, r.partition) == (topic, 1)]) == numbered(30, 50)

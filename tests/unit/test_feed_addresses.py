@@ -26,11 +26,11 @@ def test_a_kafka_address_names_servers_and_topics() -> None:
 
 
 def test_the_feed_is_known_by_its_servers_in_any_order_whatever_the_topics() -> None:
-    assert kafka("kafka://b:1,a:2/x").name == kafka("kafka://a:2,b:1/y,x").name == "kafka://a:2,b:1"
+    assert kafka("kafka://b:1,a:2/x").address == kafka("kafka://a:2,b:1/y,x").address == "kafka://a:2,b:1"
 
 
 def test_the_usual_port_need_not_be_said() -> None:
-    assert kafka("kafka://broker/x").name == "kafka://broker:9092"
+    assert kafka("kafka://broker/x").address == "kafka://broker:9092"
     assert kafka("kafka://[::1]:9093/x").servers == ["[::1]:9093"]
 
 
