@@ -139,6 +139,28 @@ class Skipped:
     reason: str
 
 
+class SchemaDrift(RecordError):
+    """A record shows columns that its table is not known to have, or lacks columns that it is known to have.
+
+    `added` are pairs of a column and its data type, `missing` the known columns that are not sent any more,
+    `source_position` is what the record says of its source. The consumer acts upon it: see design note 3.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        table: Table,
+        added: Sequence[tuple[str, str]] = (),
+        missing: Sequence[str] = (),
+        source_position: dict[str, object] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.table = table
+        self.added = tuple(added)
+        self.missing = tuple(missing)
+        self.source_position = source_position or {}
+
+
 class BadRecord(NamedTuple):
     """Keep a record that cannot be applied, with the error that says why."""
 
