@@ -285,7 +285,9 @@ class _Bootstrap:
             attributes=attributes,
             inds=inds,
             record_count=self.summary.rows,
-            tables=[NewTable(t.schema, t.name, (None, t.schema, t.name)) for t in tables],
+            tables=[
+                NewTable(t.schema, t.name, (None, t.schema, t.name), t.key_columns, t.replica_identity) for t in tables
+            ],
             feed_positions=self.options.feed_positions,
         )
         self.crash.reach("commit")

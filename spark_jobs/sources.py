@@ -46,6 +46,8 @@ class Options:
     clusters_only: bool = False
     check: bool = False
     feed_positions: tuple[tuple[str, str, int, int], ...] = ()
+    row_images: str = "auto"
+    keys: tuple[tuple[str, tuple[str, ...]], ...] = ()
     fail_at: str | None = None
 
     def settings(self) -> dict[str, object]:
@@ -62,11 +64,18 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class SourceTable:
-    """Name a table of a source and its columns, each with its type's name, in order."""
+    """Name a table of a source and its columns, each with its type's name, in order.
+
+    `key_columns` tell its rows apart (none where that is not known), `replica_identity` is Postgres' word for it
+    (full, default, index, nothing; None elsewhere). With `row_images` the bootstrap writes its rows beside the state.
+    """
 
     schema: str
     name: str
     columns: tuple[tuple[str, str], ...]
+    key_columns: tuple[str, ...] = ()
+    replica_identity: str | None = None
+    row_images: bool = False
 
     def __str__(self) -> str:
         return f"{self.schema}.{self.name}"
