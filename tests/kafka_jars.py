@@ -1,6 +1,6 @@
-"""Own the jars of the tests' broker: fetched once by PySpark's Ivy, checked against the manifest, kept in a cache.
+"""Own the jars of the tests' broker and connector: fetched once by PySpark's Ivy, checked, kept in a cache.
 
-`python -m tests.kafka_jars` fetches them and prints their folder.
+`python -m tests.kafka_jars` fetches them and prints their folders.
 """
 
 from __future__ import annotations
@@ -11,28 +11,53 @@ import json
 import shutil
 import subprocess
 import tempfile
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 from spark_jobs.java_runtime import cache_folder, find_java
 
-MANIFEST = Path(__file__).parent / "kafka_jars.json"
 KAFKA = "4.3.1"
+DEBEZIUM = "3.6.3.Final"
 LOG4J_BINDING = "2.25.4"
+MANIFEST = Path(__file__).parent / "kafka_jars.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Jars:
+    """Name a program's jars: its configuration in IVY, its folder in the cache, the manifest of what must be in it."""
+
+    program: str
+    conf: str
+    folder: str
+    manifest: Path
+
+
+BROKER = Jars(f"Kafka {KAFKA}", "kafka", f"kafka-{KAFKA}", MANIFEST)
+CONNECT = Jars(
+    f"Kafka Connect {KAFKA} with Debezium {DEBEZIUM}",
+    "connect",
+    f"connect-{KAFKA}-debezium-{DEBEZIUM}",
+    MANIFEST.with_name("connect_jars.json"),
+)
 
 IVY = f"""<ivy-module version="2.0">
   <info organisation="subsetd" module="tests"/>
-  <configurations><conf name="kafka"/></configurations>
+  <configurations><conf name="kafka"/><conf name="connect"/></configurations>
   <dependencies>
     <dependency org="org.apache.kafka" name="kafka_2.13" rev="{KAFKA}" conf="kafka->default"/>
-    <dependency org="org.apache.logging.log4j" name="log4j-slf4j-impl" rev="{LOG4J_BINDING}" conf="kafka->default"/>
+    <dependency org="org.apache.kafka" name="connect-runtime" rev="{KAFKA}" conf="connect->default"/>
+    <dependency org="org.apache.kafka" name="connect-json" rev="{KAFKA}" conf="connect->default"/>
+    <dependency org="io.debezium" name="debezium-connector-postgres" rev="{DEBEZIUM}" conf="connect->default"/>
+    <dependency org="org.apache.logging.log4j" name="log4j-slf4j-impl" rev="{LOG4J_BINDING}"
+                conf="kafka->default;connect->default"/>
   </dependencies>
 </ivy-module>
 """
 
 
-def fetch_jars(cache: Path | None = None, manifest: Path = MANIFEST) -> Path:
-    """Give the folder of the broker's jars; fetch them into `cache` first when they are not there.
+def fetch_jars(cache: Path | None = None, manifest: Path | None = None, jars: Jars = BROKER) -> Path:
+    """Give the folder of a program's jars; fetch them into `cache` first when they are not there.
 
     Every jar is compared with the manifest's size and SHA-256, each time. What differs is never used: the folder
     is fetched anew, and when that differs too, RuntimeError names the file. An Ivy settings file `ivysettings.xml`
@@ -40,14 +65,15 @@ def fetch_jars(cache: Path | None = None, manifest: Path = MANIFEST) -> Path:
     """
     cache = cache_folder() if cache is None else cache
     cache.mkdir(parents=True, exist_ok=True)
-    folder = cache / f"kafka-{KAFKA}"
+    folder = cache / jars.folder
+    manifest = manifest or jars.manifest
     wanted = json.loads(manifest.read_text())
     with (cache / "kafka.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if folder.is_dir() and difference(folder, wanted) is None:
             return folder
         with tempfile.TemporaryDirectory(dir=cache) as work:
-            fetched = _retrieve(Path(work), cache / "ivysettings.xml")
+            fetched = _retrieve(jars, Path(work), cache / "ivysettings.xml")
             found = difference(fetched, wanted)
             if found is not None:
                 raise RuntimeError(f"{found}: it was fetched, but is not what {manifest.name} names; nothing was kept")
@@ -68,7 +94,7 @@ def difference(folder: Path, wanted: list[dict[str, str | int]]) -> str | None:
     return f"{min(present)} is not wanted" if present else None
 
 
-def _retrieve(work: Path, settings: Path) -> Path:
+def _retrieve(jars: Jars, work: Path, settings: Path) -> Path:
     pyspark = find_spec("pyspark")
     assert pyspark is not None
     assert pyspark.origin is not None
@@ -77,16 +103,16 @@ def _retrieve(work: Path, settings: Path) -> Path:
     (work / "jars").mkdir()
     command = [str(find_java().java), f"-Divy.default.ivy.user.dir={work / 'ivy'}", "-jar", str(ivy)]
     command += ["-settings", str(settings)] if settings.exists() else []
-    command += ["-ivy", str(work / "ivy.xml"), "-confs", "kafka", "-types", "jar", "bundle", "-warn"]
+    command += ["-ivy", str(work / "ivy.xml"), "-confs", jars.conf, "-types", "jar", "bundle", "-warn"]
     command += ["-retrieve", f"{work}/jars/[artifact]-[revision](-[classifier]).[ext]"]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=900)
     if done.returncode != 0:
         raise RuntimeError(
-            f"the jars of Kafka {KAFKA}, which the tests' broker needs, could not be fetched: is there a network?\n"
+            f"the jars of {jars.program}, which the tests need, could not be fetched: is there a network?\n"
             + "\n".join(done.stdout.splitlines()[-15:])
         )
     return work / "jars"
 
 
 if __name__ == "__main__":
-    print(fetch_jars())
+    print(fetch_jars(), fetch_jars(jars=CONNECT), sep="\n")

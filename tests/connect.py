@@ -1,0 +1,199 @@
+"""Own the tests' Debezium: a real Kafka Connect over a real Postgres, that can be stopped, killed and started again."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import psycopg2
+import psycopg2.extensions
+import pytest
+
+from service.store.embedded import EmbeddedPostgres
+from spark_jobs.java_runtime import find_java
+from tests import states
+from tests.broker import LOGGING, START_SECONDS, STOP_SECONDS, KafkaBroker, _free_ports
+from tests.kafka_jars import CONNECT, fetch_jars
+from tests.postgres import fresh_database
+from tests.waiting import wait_for
+
+SOURCE_SETTINGS = {"wal_level": "logical", "max_wal_senders": "20", "max_replication_slots": "20"}
+
+WORKER = """
+bootstrap.servers={servers}
+listeners=http://127.0.0.1:{port}
+key.converter=org.apache.kafka.connect.json.JsonConverter
+value.converter=org.apache.kafka.connect.json.JsonConverter
+key.converter.schemas.enable={with_schema}
+value.converter.schemas.enable={with_schema}
+plugin.discovery=service_load
+plugin.path={folder}/plugins
+offset.storage.file.filename={folder}/offsets
+offset.flush.interval.ms=1000
+topic.creation.enable=true
+producer.max.block.ms=600000
+"""
+
+_numbers = itertools.count(1)
+
+
+class Connect:
+    """Run one connector in a standalone worker; what it has read and its port stay the same over kill and start.
+
+    The connector reads all tables of the database `source_url` (an address over TCP). Its topics begin with `prefix`,
+    its replication slot and its publication have the name `prefix`. `settings` go over the connector's own.
+    """
+
+    def __init__(
+        self, folder: Path, broker: KafkaBroker, source_url: str, with_schema: bool = False, **settings: str
+    ) -> None:
+        self.folder = folder
+        self.prefix = f"src{next(_numbers)}"
+        self.source_url = source_url
+        self.jars = fetch_jars(jars=CONNECT)
+        self.java = find_java().java
+        (self.port,) = _free_ports(1)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log = folder / "connect.log"
+        source = psycopg2.extensions.parse_dsn(source_url)
+        config = {
+            "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+            "plugin.name": "pgoutput",
+            "publication.autocreate.mode": "all_tables",
+            "publication.name": self.prefix,
+            "slot.name": self.prefix,
+            "topic.prefix": self.prefix,
+            "database.hostname": source["host"],
+            "database.port": source["port"],
+            "database.user": source["user"],
+            "database.password": source["password"],
+            "database.dbname": source["dbname"],
+            "provide.transaction.metadata": "true",
+            "skipped.operations": "none",
+            "poll.interval.ms": "50",
+            "snapshot.mode": "no_data",
+            "topic.creation.default.replication.factor": "1",
+            "topic.creation.default.partitions": "1",
+            "tasks.max": "1",
+            # A session of a killed worker holds the slot until the server sees that it is gone.
+            "slot.max.retries": "60",
+            "slot.retry.delay.ms": "500",
+            **{name.replace("_", "."): value for name, value in settings.items()},
+        }
+        (folder / "plugins").mkdir()
+        (folder / "log4j2.properties").write_text(LOGGING)
+        (folder / "connector.json").write_text(json.dumps({"name": self.prefix, "config": config}))
+        worker = WORKER.format(
+            servers=broker.bootstrap_servers, port=self.port, folder=folder, with_schema=str(with_schema).lower()
+        )
+        (folder / "connect.properties").write_text(worker)
+
+    @property
+    def topic_prefix(self) -> str:
+        """Give what the names of all its topics begin with, the one of transactions as well."""
+        return f"{self.prefix}."
+
+    def start(self) -> None:
+        """Start the worker and wait until its connector streams changes; does nothing when it runs."""
+        if self._process is not None:
+            return
+        options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        options.append(f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}")
+        main = "org.apache.kafka.connect.cli.ConnectStandalone"
+        command = [str(self.java), *options, "-cp", f"{self.jars}/*", main, "connect.properties", "connector.json"]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log)
+        deadline = time.monotonic() + START_SECONDS
+        while not (self.status() == "RUNNING" and self.holds_slot()):
+            if self._process.poll() is not None or time.monotonic() > deadline or self.status() == "FAILED":
+                self.kill()
+                raise RuntimeError(f"the connector does not start:\n{self._log.read_text(errors='replace')[-3000:]}")
+            time.sleep(0.05)
+
+    def status(self) -> str | None:
+        """Give the state of the connector's task as Connect's REST interface names it, None when there is none yet."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/connectors/{self.prefix}/status") as answer:
+                tasks = json.load(answer)["tasks"]
+                return str(tasks[0]["state"]) if tasks else None
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            return None
+
+    def holds_slot(self) -> bool:
+        """Tell whether the connector's session reads the slot now."""
+        found = states.query(
+            self.source_url, f"select active from pg_replication_slots where slot_name = '{self.prefix}'"
+        )
+        return found == [(True,)]
+
+    def stop(self) -> None:
+        """Let the worker end in good order; the slot stays."""
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(STOP_SECONDS)
+            finally:
+                self.kill()
+
+    def kill(self) -> None:
+        """End the worker at once; what it sent since its last stored offset it will send again."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def make_slot(self) -> None:
+        """Make slot and publication as the connector would, so that no change from now on is missed."""
+        with closing(psycopg2.connect(self.source_url)) as connection:
+            connection.autocommit = True
+            with connection.cursor() as cursor:
+                cursor.execute(f"create publication {self.prefix} for all tables")
+                cursor.execute(f"select pg_create_logical_replication_slot('{self.prefix}', 'pgoutput')")
+
+    def drop_slot(self) -> None:
+        """Drop the slot, as soon as no session holds it: what was not sent by then is lost."""
+        wait_for(lambda: not self.holds_slot())
+        states.query(self.source_url, f"select pg_drop_replication_slot('{self.prefix}')")
+
+
+@contextmanager
+def connecting(broker: KafkaBroker, source_url: str, with_schema: bool = False, **settings: str) -> Iterator[Connect]:
+    """Give a connector over a database, not started yet; at the end it is killed and its slot dropped."""
+    with tempfile.TemporaryDirectory(prefix="subsetd-connect-") as folder:
+        connect = Connect(Path(folder), broker, source_url, with_schema, **settings)
+        try:
+            yield connect
+        finally:
+            connect.kill()
+            if states.query(source_url, f"select 1 from pg_replication_slots where slot_name = '{connect.prefix}'"):
+                connect.drop_slot()
+
+
+@contextmanager
+def source_server() -> Iterator[EmbeddedPostgres]:
+    """Run a Postgres that tells its changes, on TCP as Java wants it; nothing of it is kept."""
+    folder = Path(tempfile.mkdtemp(prefix="subsetd-source-"))
+    (port,) = _free_ports(1)
+    with EmbeddedPostgres(folder, throw_away=True, extra_settings=SOURCE_SETTINGS, port=port) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def running_source() -> Iterator[EmbeddedPostgres]:
+    with source_server() as server:
+        yield server
+
+
+@pytest.fixture
+def source_url(running_source: EmbeddedPostgres) -> Iterator[str]:
+    """Give the address of a fresh database of this test alone, of which changes can be read."""
+    with fresh_database(running_source, "template0") as url:
+        yield url
