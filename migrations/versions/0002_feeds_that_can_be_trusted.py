@@ -15,10 +15,16 @@ EMPTY_DOCUMENT = sa.text("'{}'::jsonb")
 
 
 def upgrade() -> None:
-    op.add_column(
-        "attribute",
-        sa.Column("stale_version", sa.BigInteger(), comment="version since which its source has it no longer"),
-    )
+    for column in (
+        sa.Column(
+            "stale_version", sa.BigInteger(), comment="version since which its values are no longer kept current"
+        ),
+        sa.Column(
+            "added_version", sa.BigInteger(), comment="version of the schema change that made it; NULL: a bootstrap did"
+        ),
+        sa.Column("renamed_to", sa.Text(), comment="column name that it takes when its source's changes show it"),
+    ):
+        op.add_column("attribute", column)
     op.create_table(
         "tracked_table",
         sa.Column("table_id", sa.Integer(), sa.Identity(), nullable=False),
@@ -85,7 +91,7 @@ def upgrade() -> None:
             "until_offset",
             sa.BigInteger(),
             nullable=False,
-            comment="records before it concern this source's tables only",
+            comment="records before it are in this source's data already",
         ),
         sa.PrimaryKeyConstraint("feed", "topic", "partition", "source_id", name=op.f("pk_feed_catch_up")),
         sa.ForeignKeyConstraint(["source_id"], ["source.source_id"], name=op.f("fk_feed_catch_up_source_id")),
@@ -125,4 +131,5 @@ def downgrade() -> None:
     op.drop_table("feed")
     op.drop_table("row_image")
     op.drop_table("tracked_table")
-    op.drop_column("attribute", "stale_version")
+    for name in ("renamed_to", "added_version", "stale_version"):
+        op.drop_column("attribute", name)

@@ -388,7 +388,7 @@ def _put_attributes(cursor: Any, source_id: int, attributes: Sequence[NewAttribu
         "INSERT INTO attribute VALUES %s ON CONFLICT (attribute_id) DO UPDATE SET ordinal = excluded.ordinal, "
         "data_type = excluded.data_type, row_count = excluded.row_count, null_count = excluded.null_count, "
         "distinct_count = excluded.distinct_count, repeated_count = excluded.repeated_count, dropped_version = NULL, "
-        "stale_version = NULL",
+        "stale_version = NULL, added_version = NULL, renamed_to = NULL",
         [
             (
                 a.attribute_id, source_id, *a.name, a.ordinal, a.data_type, a.row_count, a.null_count,

@@ -70,7 +70,9 @@ attribute = Table(
     Column("distinct_count", BigInteger, nullable=False),
     Column("repeated_count", BigInteger, comment="values with a frequency above 1; NULL when insert-only"),
     Column("dropped_version", BigInteger, comment="first version without it; NULL while it is followed"),
-    Column("stale_version", BigInteger, comment="version since which its source has it no longer"),
+    Column("stale_version", BigInteger, comment="version since which its values are no longer kept current"),
+    Column("added_version", BigInteger, comment="version of the schema change that made it; NULL: a bootstrap did"),
+    Column("renamed_to", Text, comment="column name that it takes when its source's changes show it"),
 )
 Index(
     "uq_attribute_name",
@@ -208,7 +210,7 @@ feed_catch_up = Table(
     Column("topic", Text, primary_key=True),
     Column("partition", Integer, primary_key=True, autoincrement=False),
     Column("source_id", ForeignKey("source.source_id"), primary_key=True, autoincrement=False),
-    Column("until_offset", BigInteger, nullable=False, comment="records before it concern this source's tables only"),
+    Column("until_offset", BigInteger, nullable=False, comment="records before it are in this source's data already"),
 )
 
 uind = Table(
@@ -277,3 +279,6 @@ SCHEMA_REVISION = "0002"
 
 WRITER_LOCK = 0x73756273657464
 """Session advisory lock (pg_advisory_lock) of the state's one writer: a consumer or a bootstrap's end."""
+
+BOOTSTRAP_LOCK = 0x73756273657465
+"""Session advisory lock of the one bootstrap that may build a generation."""
