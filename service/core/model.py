@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -91,6 +91,18 @@ class FeedPosition(NamedTuple):
     topic: str
     partition: int
     offset: int
+
+
+class StoredPosition(NamedTuple):
+    """Say where a feed goes on in one (topic, partition), and what the state keeps of that place.
+
+    `source_position` is what the feed or its last change said of the source there, `topic_id` the broker's own id of
+    the topic, None where it has none.
+    """
+
+    next_offset: int
+    source_position: Mapping[str, object] = {}
+    topic_id: str | None = None
 
 
 class RawRecord(NamedTuple):

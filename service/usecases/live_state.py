@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from service.core.clustering import NO_CLUSTER, Applied, AttributeIds, Clusters, GenRec, Move, apply_deltas
-from service.core.model import AttributeCounters, BadRecord, FeedPosition, Table, Transition
+from service.core.model import Attribute, AttributeCounters, BadRecord, FeedPosition, Table, Transition
 from service.core.overlap import make_overlap
 from service.core.val_cache import ValCache
 from service.usecases.netting import Netted
@@ -15,13 +15,17 @@ from service.usecases.netting import Netted
 
 @dataclass(frozen=True, slots=True)
 class StoredState:
-    """Hold what the store gives of the state at one version, all but the generator records."""
+    """Hold what the store gives of the state at one version, all but the generator records.
+
+    `stale` are attributes that keep their values though their source has them no longer: no table has them.
+    """
 
     version: int
     generation: int
     tables: tuple[Table, ...]
     counters: Mapping[int, AttributeCounters]
     clusters: tuple[tuple[int, AttributeIds, int], ...]
+    stale: tuple[Attribute, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +105,7 @@ class LiveState:
         self.counters = {attribute_id: replace(counters) for attribute_id, counters in stored.counters.items()}
         self.cache = ValCache(cache_bytes)
         self.accesses = Accesses()
-        attributes = [attribute for table in stored.tables for attribute in table.attributes]
+        attributes = [*stored.stale, *(attribute for table in stored.tables for attribute in table.attributes)]
         self._uncounted = frozenset(a.attribute_id for a in attributes if a.insert_only)
         size = max((a.attribute_id for a in attributes), default=0) + 1
         self.overlap = make_overlap(size, [(attributes, count) for _, attributes, count in stored.clusters])
