@@ -151,6 +151,14 @@ class Skipped:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class TransactionMark(Skipped):
+    """Say that a transaction of the source begins, or (with `counts`, of events by table) that it has ended."""
+
+    transaction_id: str = ""
+    counts: Mapping[str, int] | None = None
+
+
 class SchemaDrift(RecordError):
     """A record shows columns that its table is not known to have, or lacks columns that it is known to have.
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import json
 import re
+import threading
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -18,13 +19,12 @@ from psycopg2.extras import execute_values
 from service.core.canonical import stored_value
 from service.core.clustering import AttributeIds, GenRec
 from service.core.errors import DamagedStateError, StateError
-from service.core.model import Attribute, AttributeCounters, AttributeName, Table, TransitionKind
+from service.core.model import Attribute, AttributeCounters, AttributeName, StoredPosition, Table, TransitionKind
 from service.store.database import make_engine, parse_address, state_error
-from service.store.generation import take_writer_lock
 from service.store.migrate import require_current
+from service.store.writer_lock import CONSUMER_NAME, is_wanted, release_locks, take_back_writer_lock, take_writer_lock
 from service.usecases.live_state import BatchCommit, RecordWrite, StoredState
 
-WRITER_NAME = "subsetd consumer"
 NOTIFY_CHANNEL = "subsetd_version"
 
 STAGING = """
@@ -72,7 +72,7 @@ from gen_rec where cluster_id = any (%s)
 
 ATTRIBUTES = """
 select schema_name, table_name, attribute_id, column_name, ordinal, data_type, insert_only,
-       row_count, null_count, distinct_count, repeated_count
+       row_count, null_count, distinct_count, repeated_count, stale_version is not null
 from attribute join source using (source_id) where dropped_version is null
 order by schema_name, table_name, ordinal, attribute_id
 """
@@ -90,26 +90,36 @@ _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 class PostgresWriter:
     """Implement ports.StateWriter: one connection holds the lock and writes, another reads committed records."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, name: str = CONSUMER_NAME, asking: Callable[[str], None] | None = None) -> None:
+        """Write as the process of this name; with `asking`, which hears of it, a consumer is made to hand over."""
         self._address = parse_address(url)
-        self._engine = make_engine(url, WRITER_NAME, pool_size=2, max_overflow=0)
+        self._asking = asking
+        self._engine = make_engine(url, name, pool_size=2, max_overflow=0)
         self._writing: Any = None
         self._reading: Any = None
         self._partitions: list[tuple[str, str]] = []
 
-    def acquire(self) -> None:
+    def acquire(self, behind_others: threading.Event | None = None) -> bool:
         self.close()
         require_current(self._engine)
         with self._translated():
             self._writing = self._engine.raw_connection()
             self._reading = self._engine.raw_connection()
-            take_writer_lock(self._writing)
+            if behind_others is None:
+                take_writer_lock(self._writing, self._asking)
+            elif not take_back_writer_lock(self._writing, behind_others):
+                return False
             with self._writing.cursor() as cursor:
                 cursor.execute(STAGING + BY_INDEX)
             self._writing.commit()
             with self._reading.cursor() as cursor:
                 cursor.execute(BY_BITMAP)
             self._reading.commit()
+        return True
+
+    def is_wanted(self) -> bool:
+        with self._translated():
+            return is_wanted(self._reading)
 
     def load(self) -> StoredState:
         with self._translated(), self._reading.cursor() as cursor:
@@ -123,10 +133,12 @@ class PostgresWriter:
             cursor.execute(ATTRIBUTES)
             attributes: dict[tuple[str, str], list[Attribute]] = {}
             counters = {}
-            for schema, table, attribute_id, column, ordinal, data_type, insert_only, *counts in cursor:
+            stale = []
+            for schema, table, attribute_id, column, ordinal, data_type, insert_only, *counts, is_stale in cursor:
                 name = AttributeName(schema, table, column)
                 attribute = Attribute(attribute_id, name, ordinal, data_type, insert_only)
-                attributes.setdefault(name[:2], []).append(attribute)
+                of_table = attributes.setdefault(name[:2], [])
+                (stale if is_stale else of_table).append(attribute)
                 counters[attribute_id] = AttributeCounters(*counts)
             cursor.execute(TABLES)
             told = {(schema, table): described for schema, table, *described in cursor}
@@ -136,12 +148,15 @@ class PostgresWriter:
             cursor.execute("select cluster_id, attribute_ids, value_count from cluster")
             clusters = tuple((cluster_id, tuple(ids), count) for cluster_id, ids, count in cursor)
             self._reading.commit()
-        return StoredState(version, generation, tables, counters, clusters)
+        return StoredState(version, generation, tables, counters, clusters, tuple(stale))
 
-    def positions(self, feed: str) -> dict[tuple[str, int], int]:
+    def positions(self, feed: str) -> dict[tuple[str, int], StoredPosition]:
         with self._translated(), self._reading.cursor() as cursor:
-            cursor.execute("select topic, partition, next_offset from feed_position where feed = %s", (feed,))
-            found = {(topic, partition): offset for topic, partition, offset in cursor}
+            cursor.execute(
+                "select topic, partition, next_offset, source_position, topic_id from feed_position where feed = %s",
+                (feed,),
+            )
+            found = {(topic, partition): StoredPosition(*stored) for topic, partition, *stored in cursor}
             self._reading.commit()
         return found
 
@@ -164,11 +179,7 @@ class PostgresWriter:
 
     def close(self) -> None:
         if self._writing is not None:
-            # The server would drop the lock with the session, but a moment later: the next writer need not wait.
-            with suppress(psycopg2.Error), self._writing.cursor() as cursor:
-                self._writing.rollback()
-                cursor.execute("select pg_advisory_unlock_all()")
-                self._writing.commit()
+            release_locks(self._writing)
         for connection in (self._writing, self._reading):
             if connection is not None:
                 connection.invalidate()  # not back to the pool: the staging tables are the session's
@@ -401,7 +412,7 @@ def _array(numbers: AttributeIds) -> str:
 
 
 def _table(name: tuple[str, str], attributes: list[Attribute], described: Sequence[Any] | None) -> Table:
-    insert_only = attributes[0].insert_only
+    insert_only = any(attribute.insert_only for attribute in attributes)
     if described is None:
         return Table(*name, tuple(attributes), insert_only)
     table_id, source, database, schema, table, key_columns, row_images, is_full = described

@@ -12,7 +12,7 @@ import orjson
 import structlog
 
 from service.core.errors import FeedError
-from service.core.model import RawRecord
+from service.core.model import RawRecord, StoredPosition
 
 LOOK_AGAIN_SECONDS = 0.02
 LONGEST_LINE_BYTES = 256 * 1024 * 1024
@@ -40,7 +40,7 @@ class FileFeed:
         self._unfinished_until = 0
         self._seen_size = -1
 
-    def start(self, positions: Mapping[tuple[str, int], int]) -> None:
+    def start(self, positions: Mapping[tuple[str, int], StoredPosition]) -> None:
         """Open the file at its stored position, or at its beginning; raise FeedError if it is not the file it was."""
         try:
             if not stat.S_ISREG(os.stat(self.path).st_mode):
@@ -48,7 +48,7 @@ class FileFeed:
             self._file = open(self.path, "rb")  # noqa: SIM115 - closed by close()
         except OSError as error:
             raise FeedError(f"feed {self.name} cannot be opened: {error.strerror}; check the path") from error
-        self._position = positions.get((self.path, 0), 0)
+        self._position = positions.get((self.path, 0), StoredPosition(0)).next_offset
         self._end_at_start = os.fstat(self._file.fileno()).st_size
         self._unfinished_until, self._seen_size = 0, -1
         self._check_position()
@@ -77,6 +77,12 @@ class FileFeed:
     def positions(self) -> dict[tuple[str, int], int]:
         """Give the byte after the last line handed over."""
         return {(self.path, 0): self._position}
+
+    def source_positions(
+        self, positions: Mapping[tuple[str, int], int]
+    ) -> Mapping[tuple[str, int], Mapping[str, object]]:
+        """Say nothing: a byte's place is all there is to know."""
+        return {}
 
     def at_end(self) -> bool:
         """Tell whether all whole lines that were there at the start have been handed over."""

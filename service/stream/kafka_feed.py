@@ -15,7 +15,7 @@ from kafka.errors import KafkaError, OffsetOutOfRangeError
 from kafka.structs import OffsetAndMetadata
 
 from service.core.errors import FeedError
-from service.core.model import RawRecord
+from service.core.model import RawRecord, StoredPosition
 from service.stream.kafka_sockets import CLOSING
 
 SILENT_CHECK_SECONDS = 1.0
@@ -95,18 +95,19 @@ class KafkaFeed:
                 raise
         return f"kafka:{self._cluster_id}"
 
-    def start(self, positions: Mapping[tuple[str, int], int]) -> None:
+    def start(self, positions: Mapping[tuple[str, int], StoredPosition]) -> None:
         """Connect and stand where `positions` says.
 
         Raises FeedError within about `start_timeout` seconds if no broker answers, and at once if a topic is
         missing or a stored position is outside of what the broker still has.
         """
+        self._topic_ids |= {topic: at.topic_id for (topic, _), at in positions.items() if at.topic_id is not None}
         try:
             self._connect()
             partitions = self._find_partitions()
             if not partitions:
                 raise FeedError(f"feed {self.address}: no topic begins with {self.prefix!r}; check the prefix")
-            self._assign(partitions, positions)
+            self._assign(partitions, {place: at.next_offset for place, at in positions.items()})
         except KafkaError as error:
             self.close()
             raise FeedError(f"feed {self.address} cannot be started: {error!r}") from error
@@ -144,6 +145,12 @@ class KafkaFeed:
     def positions(self) -> dict[tuple[str, int], int]:
         """Give the next offset of each partition after the last poll, the broker's own markers passed over."""
         return dict(self._positions)
+
+    def source_positions(
+        self, positions: Mapping[tuple[str, int], int]
+    ) -> Mapping[tuple[str, int], Mapping[str, object]]:
+        """Say nothing: offsets are all there is to know."""
+        return {}
 
     def at_end(self) -> bool:
         """Tell whether all committed records that were there at the start have been polled."""
@@ -334,7 +341,13 @@ class KafkaFeed:
                 self._note_topic_ids({topic: str(topic_id)})
             self._pending.extend(
                 RawRecord(
-                    topic, number, record.offset, record.key, record.value, max(0, record.timestamp or 0), record.headers
+                    topic,
+                    number,
+                    record.offset,
+                    record.key,
+                    record.value,
+                    max(0, record.timestamp or 0),
+                    record.headers,
                 )
                 for record in records
             )

@@ -23,6 +23,7 @@ from service.usecases.netting import Netted, net, offenders
 from service.usecases.ports import Decoder, Feed, StateWriter, UnitOfWork
 
 TRUNCATE_PORTION = 20_000
+HAND_OVER_LOOK_SECONDS = 1.0
 
 Positions = dict[tuple[str, int], int]
 
@@ -141,17 +142,23 @@ class Consumer:
         """
         failing_since: float | None = None
         stood_at = 0
+        has_followed = False
         while True:
             session = None
             try:
+                if not self._writer.acquire(stop if has_followed else None):
+                    return self.totals
                 session = _Session(self)
+                has_followed = True
                 session.follow(stop, until_end)
                 return self.totals
+            except _BeginAnew:
+                failing_since = None
             except DamagedStateError:
                 raise
             except (StateError, FeedError) as error:
                 now = time.monotonic()
-                if session is None and failing_since is None:
+                if not has_followed:
                     raise
                 if session is not None and isinstance(error, FeedError):
                     raise
@@ -168,23 +175,28 @@ class Consumer:
                 self._writer.close()
 
 
+class _BeginAnew(Exception):
+    """The state is to be let go and loaded anew, all before the present record is committed."""
+
+
 class _Session:
     """Hold everything that a failure of the database makes void: memory, feed, the batch in flight."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._of = consumer
         self._writer = consumer._writer
-        self._writer.acquire()
         self._state = LiveState(self._writer.load(), consumer._cache_bytes)
         consumer.totals.version = self._state.version
         self._decoder = consumer._make_decoder(self._state.tables)
         self._feed = consumer._open_feed()
-        self._positions = self._writer.positions(self._feed.name)
+        stored = self._writer.positions(self._feed.name)
+        self._positions = {place: position.next_offset for place, position in stored.items()}
         self._in_flight: Future[None] | None = None
         self._pending: dict[bytes, GenRec | None] = {}
+        self._looks_at = time.monotonic() + HAND_OVER_LOOK_SECONDS
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="subsetd-store")
         try:
-            self._feed.start(self._positions)
+            self._feed.start(stored)
         except BaseException:
             self.close()
             raise
@@ -197,6 +209,7 @@ class _Session:
 
     def follow(self, stop: threading.Event, until_end: bool) -> None:
         while not stop.is_set():
+            self._hand_over_if_wanted()
             seconds: dict[str, float] = {}
             with _timed(seconds, "collect"):
                 records = self._collect()
@@ -210,6 +223,14 @@ class _Session:
                 if until_end and self._feed.at_end():
                     break
         self._settle()
+
+    def _hand_over_if_wanted(self) -> None:
+        """Look once a second whether somebody waits to write the state; then end the batch in flight and make room."""
+        if time.monotonic() >= self._looks_at:
+            self._looks_at = time.monotonic() + HAND_OVER_LOOK_SECONDS
+            if self._writer.is_wanted():
+                self._settle()
+                raise _BeginAnew
 
     def _collect(self) -> list[RawRecord]:
         limits = self._of._limits
@@ -353,9 +374,18 @@ class _Session:
             counts=counts,
             dead_letters=batch.bad,
             last_position=FeedPosition(last.topic, last.partition, last.offset),
-            source_positions={(c.position.topic, c.position.partition): c.source_position for c in changes},
+            source_positions=self._source_positions(batch, changes),
             newest_source_ms=max(times, default=None),
         )
+
+    def _source_positions(
+        self, batch: _Batch, changes: Sequence[RowChange]
+    ) -> dict[tuple[str, int], dict[str, object]]:
+        """Gather what the state keeps of the batch's end: of each partition its last change, and what the feed says."""
+        found = {(c.position.topic, c.position.partition): dict(c.source_position) for c in changes}
+        for place, kept in self._feed.source_positions(batch.after).items():
+            found[place] = {**found.get(place, {}), **kept}
+        return found
 
     def _report(self, commit: BatchCommit, seconds: dict[str, float]) -> BatchReport:
         state, totals = self._state, self._of.totals

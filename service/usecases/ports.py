@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
 from service.core.clustering import GenRec
-from service.core.model import BadRecord, RawRecord, RowChange, Skipped, TransitionKind
+from service.core.model import BadRecord, RawRecord, RowChange, Skipped, StoredPosition, TransitionKind
 from service.usecases.answers import (
     AttributeFilter,
     AttributeInfo,
@@ -133,14 +134,20 @@ class UnitOfWork(Protocol):
 class StateWriter(Protocol):
     """Load and write the state as its one writer. Every method may raise `StateError`."""
 
-    def acquire(self) -> None:
-        """Take the writer's lock on a connection of its own; raise `StateError` naming who has it."""
+    def acquire(self, behind_others: threading.Event | None = None) -> bool:
+        """Take the writer's lock on a connection of its own; raise `StateError` naming who has it.
+
+        With `behind_others` wait for those to whom it was handed over, until that event is set: False then.
+        """
+
+    def is_wanted(self) -> bool:
+        """Tell whether somebody waits for the writer's lock."""
 
     def load(self) -> StoredState:
         """Read the whole state but the generator records; raise `StateError` when nothing was bootstrapped."""
 
-    def positions(self, feed: str) -> dict[tuple[str, int], int]:
-        """Read the next offset of each (topic, partition) of a feed."""
+    def positions(self, feed: str) -> dict[tuple[str, int], StoredPosition]:
+        """Read where a feed goes on in each (topic, partition)."""
 
     def lookup(self, keys: Sequence[bytes]) -> dict[bytes, GenRec]:
         """Read the committed records of those keys that have one."""
@@ -159,14 +166,22 @@ class Feed(Protocol):
     def name(self) -> str:
         """Identify the feed among the stored positions."""
 
-    def start(self, positions: Mapping[tuple[str, int], int]) -> None:
-        """Connect, and go on at the next offset of each (topic, partition)."""
+    def start(self, positions: Mapping[tuple[str, int], StoredPosition]) -> None:
+        """Connect, and go on where the state stands in each (topic, partition)."""
 
     def poll(self, max_records: int, max_bytes: int, timeout: float) -> Sequence[RawRecord]:
         """Give the next records, none after `timeout` seconds without any."""
 
     def positions(self) -> dict[tuple[str, int], int]:
         """Give the next offset of each (topic, partition) after the last poll."""
+
+    def source_positions(
+        self, positions: Mapping[tuple[str, int], int]
+    ) -> Mapping[tuple[str, int], Mapping[str, object]]:
+        """Say what the state must keep of these positions, beside what their last changes say of the source.
+
+        The feed gets it back at its next start, as `source_position`.
+        """
 
     def at_end(self) -> bool:
         """Tell whether everything that was there at the start has been polled."""

@@ -12,7 +12,7 @@ from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
 from service.core.errors import FeedError
-from service.core.model import RawRecord
+from service.core.model import RawRecord, StoredPosition
 from service.stream.addresses import open_feed
 from service.stream.kafka_feed import KafkaFeed
 from service.stream.kafka_sockets import CLOSING
@@ -66,7 +66,7 @@ def follow(cluster: Cluster) -> Iterator[Callable[..., KafkaFeed]]:
         feed = open_feed(f"kafka://{cluster.servers}/{','.join(topics)}{query}", group_id=group_id)
         assert isinstance(feed, KafkaFeed)
         feeds.append(feed)
-        feed.start(at or {})
+        feed.start({place: StoredPosition(offset) for place, offset in (at or {}).items()})
         return feed
 
     yield start

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from service.core.canonical import value_keys
 from service.core.errors import DamagedStateError, RecordError, StateError
-from service.core.model import RawRecord
+from service.core.model import RawRecord, StoredPosition
 from service.observe import ConsumerObserver
 from service.store.database import make_engine
 from service.store.reader import PostgresStateReader
@@ -114,8 +114,9 @@ class TwoPartitions:
         self._records = list(records)
         self._positions: dict[tuple[str, int], int] = {}
 
-    def start(self, positions: Mapping[tuple[str, int], int]) -> None:
-        self._positions = {("shop", 0): 0, ("shop", 1): 0, **positions}
+    def start(self, positions: Mapping[tuple[str, int], StoredPosition]) -> None:
+        stored = {place: position.next_offset for place, position in positions.items()}
+        self._positions = {("shop", 0): 0, ("shop", 1): 0, **stored}
 
     def poll(self, max_records: int, max_bytes: int, timeout: float) -> list[RawRecord]:
         given, self._records = self._records, []
@@ -124,6 +125,9 @@ class TwoPartitions:
 
     def positions(self) -> dict[tuple[str, int], int]:
         return dict(self._positions)
+
+    def source_positions(self, positions: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], dict[str, object]]:
+        return {}
 
     def at_end(self) -> bool:
         return not self._records

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.core.errors import FeedError
-from service.core.model import RawRecord
+from service.core.model import RawRecord, StoredPosition
 from service.stream import file_feed
 from service.stream.file_feed import FileFeed
 
@@ -35,7 +35,7 @@ def feeds() -> Iterator[list[FileFeed]]:
 def started(feeds: list[FileFeed], path: Path, position: int | None = None) -> FileFeed:
     feed = FileFeed(str(path))
     feeds.append(feed)
-    feed.start({} if position is None else {(str(path), 0): position})
+    feed.start({} if position is None else {(str(path), 0): StoredPosition(position)})
     return feed
 
 
@@ -168,7 +168,7 @@ def test_however_a_file_grows_every_line_is_read_once(
             stored = feed.positions()
             feed.close()
             feed = FileFeed(str(path))
-            feed.start(stored)
+            feed.start({place: StoredPosition(offset) for place, offset in stored.items()})
     while feed.poll(most, 4000, 0) or feed.lag():
         pass
     feed.close()
