@@ -45,6 +45,7 @@ def upgrade() -> None:
             "replica_identity", sa.Text(), comment="full, default, index or nothing; NULL where there is no such thing"
         ),
         sa.Column("row_images", sa.Boolean(), server_default=sa.text("false"), nullable=False),
+        sa.Column("begun_version", sa.BigInteger(), comment="that bootstrapped or emptied it last"),
         sa.PrimaryKeyConstraint("table_id", name=op.f("pk_tracked_table")),
         sa.UniqueConstraint("schema_name", "table_name", name=op.f("uq_tracked_table_schema_name_table_name")),
         sa.ForeignKeyConstraint(["source_id"], ["source.source_id"], name=op.f("fk_tracked_table_source_id")),
@@ -60,7 +61,15 @@ def upgrade() -> None:
         sa.Column("table_id", sa.Integer(), autoincrement=False, nullable=False),
         sa.Column("row_key", sa.UUID(), nullable=False, comment="first 128 bits of SHA-256 of the key's texts as JSON"),
         sa.Column(
-            "cells", postgresql.ARRAY(sa.Text()), nullable=False, comment="canonical texts by the attributes' ordinals"
+            "cells",
+            postgresql.ARRAY(sa.Text()),
+            comment="canonical texts by ordinals; NULL: gone, kept while there are dead letters",
+        ),
+        sa.Column(
+            "version", sa.BigInteger(), server_default="0", nullable=False, comment="that wrote it; 0: a bootstrap"
+        ),
+        sa.Column(
+            "record_offset", sa.BigInteger(), server_default="0", nullable=False, comment="of the change that wrote it"
         ),
         sa.PrimaryKeyConstraint("table_id", "row_key", name=op.f("pk_row_image")),
     )

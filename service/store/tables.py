@@ -102,6 +102,7 @@ tracked_table = Table(
     ),
     Column("replica_identity", Text, comment="full, default, index or nothing; NULL where there is no such thing"),
     Column("row_images", Boolean, nullable=False, server_default=text("false")),
+    Column("begun_version", BigInteger, comment="that bootstrapped or emptied it last"),
     UniqueConstraint("schema_name", "table_name"),
 )
 
@@ -112,7 +113,9 @@ row_image = Table(
     Column(
         "row_key", UUID(as_uuid=True), primary_key=True, comment="first 128 bits of SHA-256 of the key's texts as JSON"
     ),
-    Column("cells", ARRAY(Text), nullable=False, comment="canonical texts by the attributes' ordinals"),
+    Column("cells", ARRAY(Text), comment="canonical texts by ordinals; NULL: gone, kept while there are dead letters"),
+    Column("version", BigInteger, nullable=False, server_default="0", comment="that wrote it; 0: a bootstrap"),
+    Column("record_offset", BigInteger, nullable=False, server_default="0", comment="of the change that wrote it"),
 )
 
 cluster = Table(

@@ -1,0 +1,221 @@
+"""Own which changes are applied already: by the bootstrap, or before, when a connector repeats them.
+
+Positions keep a feed's records apart; here it is about one change that comes in two records, or in the bootstrap and
+in a record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from service.core.errors import FeedError, RecordError
+from service.core.model import FeedPosition, Operation, RowChange, Skipped
+from service.core.snapshot import Snapshot, widen
+
+REPEATED = "repeated by the connector"
+IN_BOOTSTRAP = "part of the bootstrap"
+CAUGHT_UP = "applied before"
+
+SEEN = "seen"
+"""Key of what was seen of each source, in the source position that the state keeps of a partition."""
+
+
+class Seen(NamedTuple):
+    """Hold how far a source was followed in a partition: highest mark, newest ts_ms, newest transaction (64 bits)."""
+
+    mark: tuple[int, ...] = ()
+    ts_ms: int = 0
+    transaction: int = 0
+
+
+Partition = tuple[str, int]
+SeenByPartition = Mapping[Partition, Mapping[str, Seen]]
+
+
+@dataclass(slots=True)
+class Screened:
+    """Hold what is to be applied, what is left out, what is wrong, and what was seen."""
+
+    changes: list[RowChange] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    bad: dict[FeedPosition, RecordError] = field(default_factory=dict)
+    rewound: dict[FeedPosition, FeedError] = field(default_factory=dict)
+    seen: dict[Partition, dict[str, Seen]] = field(default_factory=dict)
+
+
+class Screen:
+    """Decide of each change whether it is applied, skipped, or refused.
+
+    `snapshots` are what was visible to the bootstraps, by source: a change belongs to a bootstrap exactly when its
+    transaction is visible. `stored` are the positions' source positions. A change of a source that is marked
+    (`source_position["mark"]`: its order in the source, rising within a partition) is repeated when its mark is not
+    above the highest one seen there; when it is also newer (`ts_ms`) than everything seen, a source that was set
+    back sends it (restored from a backup, failed over), and the feed must stop. Marks of different sources in one
+    topic are kept apart, and records without one (a snapshot's) are neither.
+
+    `catch_up` says of which records a source's data holds all: those of a partition before an offset.
+    """
+
+    def __init__(
+        self,
+        snapshots: Mapping[str, str],
+        stored: Mapping[Partition, Mapping[str, object]],
+        catch_up: Mapping[Partition, Mapping[str, int]] | None = None,
+    ) -> None:
+        self._snapshots = {source: Snapshot.parse(text) for source, text in snapshots.items()}
+        self._seen = {partition: read_seen(position) for partition, position in stored.items()}
+        self._catch_up = catch_up or {}
+        self._newest = {source: snapshot.xmax for source, snapshot in self._snapshots.items()}
+        self._advance_transactions(self._seen)
+
+    def screen(self, changes: Sequence[RowChange]) -> Screened:
+        """Screen changes in the order of the feed; remembers nothing until `advance`."""
+        done = Screened()
+        newest = dict(self._newest)
+        for change in changes:
+            partition = change.position.topic, change.position.partition
+            if self._is_before(change, partition):
+                done.skipped.append(Skipped(change.position, CAUGHT_UP))
+                continue
+            source = change.table.source
+            of_partition = done.seen.get(partition)
+            if of_partition is None:
+                of_partition = done.seen[partition] = dict(self._seen.get(partition, {}))
+            seen = of_partition.get(source, Seen())
+            now, is_known = _read(change, newest.get(source, 0))
+            if is_known and now.mark <= seen.mark:
+                if now.ts_ms > seen.ts_ms > 0:
+                    done.rewound[change.position] = _rewound(change, now, seen)
+                else:
+                    done.skipped.append(Skipped(change.position, REPEATED))
+                continue
+            of_partition[source] = Seen(
+                max(seen.mark, now.mark), max(seen.ts_ms, now.ts_ms), max(seen.transaction, now.transaction)
+            )
+            snapshot = self._snapshots.get(source)
+            if snapshot is not None and now.transaction and change.operation is not Operation.READ:
+                newest[source] = max(newest[source], now.transaction)
+                if snapshot.is_visible(now.transaction):
+                    done.skipped.append(Skipped(change.position, IN_BOOTSTRAP))
+                    continue
+            if change.operation is Operation.READ and not change.table.row_images:
+                done.bad[change.position] = _second_snapshot(change)
+                continue
+            done.changes.append(change)
+        return done
+
+    def advance(self, seen: SeenByPartition) -> None:
+        """Remember what was seen: it is part of the state now."""
+        for partition, of_partition in seen.items():
+            self._seen[partition] = dict(of_partition)
+        self._advance_transactions(seen)
+
+    def _advance_transactions(self, seen: SeenByPartition) -> None:
+        for of_partition in seen.values():
+            for source, one in of_partition.items():
+                if source in self._newest:
+                    self._newest[source] = max(self._newest[source], one.transaction)
+
+    def _is_before(self, change: RowChange, partition: Partition) -> bool:
+        until = self._catch_up.get(partition)
+        return until is not None and change.position.offset < until.get(change.table.source, 0)
+
+
+class RetryScreen:
+    """Screen the changes of records that had been set aside: by the bootstraps, not by what was seen since.
+
+    `set_aside` is the version at which each record was, `begun` the version since which a table's rows are what they
+    are (its bootstrap, a truncate), by the table's id. A change from before that is refused, unless the bootstrap's
+    snapshot says that it is part of it.
+    """
+
+    def __init__(
+        self, snapshots: Mapping[str, str], set_aside: Mapping[FeedPosition, int], begun: Mapping[int, int]
+    ) -> None:
+        self._screen = Screen(snapshots, {})
+        self._set_aside = set_aside
+        self._begun = begun
+
+    def screen(self, changes: Sequence[RowChange]) -> Screened:
+        """Screen changes in the order of the feed."""
+        done = Screened()
+        for change in changes:
+            # One by one: what is in one record that was set aside says nothing of the order of the others.
+            one = self._screen.screen([change])
+            done.skipped += one.skipped
+            done.bad |= one.bad
+            version, begun = self._set_aside[change.position], self._begun.get(change.table.table_id, 0)
+            if one.changes and version < begun:
+                done.bad[change.position] = _outlived(change, version, begun)
+            else:
+                done.changes += one.changes
+        return done
+
+    def advance(self, seen: SeenByPartition) -> None:
+        """Remember nothing."""
+
+
+def read_seen(source_position: Mapping[str, object]) -> dict[str, Seen]:
+    """Read what a stored source position says was seen, by source."""
+    stored = source_position.get(SEEN)
+    if not isinstance(stored, Mapping):
+        return {}
+    return {source: Seen(tuple(mark), ts_ms, transaction) for source, (mark, ts_ms, transaction) in stored.items()}
+
+
+def put_seen(source_position: Mapping[str, object], seen: Mapping[str, Seen]) -> dict[str, object]:
+    """Give a source position as it is stored: with what was seen in place of the last change's mark."""
+    rest = {name: value for name, value in source_position.items() if name not in ("mark", SEEN)}
+    return {**rest, SEEN: {source: list(one) for source, one in seen.items()}} if seen else rest
+
+
+def count_reasons(skipped: Iterable[Skipped]) -> dict[str, int]:
+    """Count skipped records by reason."""
+    counts: dict[str, int] = {}
+    for one in skipped:
+        counts[one.reason] = counts.get(one.reason, 0) + 1
+    return counts
+
+
+def _read(change: RowChange, near: int) -> tuple[Seen, bool]:
+    """Read mark, time and transaction of a change, and whether it has a mark."""
+    position = change.source_position
+    mark, ts_ms, transaction = position.get("mark"), position.get("ts_ms"), position.get("txId")
+    return (
+        Seen(
+            tuple(mark) if isinstance(mark, list | tuple) else (),
+            ts_ms if isinstance(ts_ms, int) else 0,
+            widen(transaction, near) if isinstance(transaction, int) and transaction > 0 else 0,
+        ),
+        bool(mark),
+    )
+
+
+def _rewound(change: RowChange, now: Seen, seen: Seen) -> FeedError:
+    at = change.position
+    return FeedError(
+        f"topic {at.topic}, partition {at.partition}, offset {at.offset}: the source {change.table.source!r} was set "
+        f"back: a change made later (ts_ms {now.ts_ms}, before: {seen.ts_ms}) stands earlier in the source's own order "
+        f"({list(now.mark)}) than what is applied already ({list(seen.mark)}). It was restored from a backup, or "
+        f"another server took over. Its data may differ from the state: bootstrap it again with --replace, and let the "
+        f"feed go on behind that"
+    )
+
+
+def _second_snapshot(change: RowChange) -> RecordError:
+    at, table = change.position, change.table
+    return RecordError(
+        f"topic {at.topic}, partition {at.partition}, offset {at.offset}: is a row of a snapshot (op r) of {table}, "
+        f"whose rows the state has counted already: set the connector's snapshot.mode to no_data, or bootstrap the "
+        f"source again with --replace --row-images always, with which such a row is an upsert by key"
+    )
+
+
+def _outlived(change: RowChange, version: int, begun: int) -> RecordError:
+    at, table = change.position, change.table
+    return RecordError(
+        f"topic {at.topic}, partition {at.partition}, offset {at.offset}: was set aside at version {version}, and "
+        f"{table} was bootstrapped or emptied at version {begun} since; drop it with `subsetd dead-letters drop`"
+    )
