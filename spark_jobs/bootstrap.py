@@ -41,12 +41,11 @@ from service.store.generation import (
     read_registry,
     read_served,
     read_source,
-    release_writer_lock,
     require_replaceable,
-    take_writer_lock,
 )
 from service.store.migrate import require_current
 from service.store.recomputation import differences
+from service.store.writer_lock import is_led_by_consumer, release_locks, take_bootstrap_lock, take_writer_lock
 from spark_jobs.progress import Display, Quiet, make_display, watching
 from spark_jobs.session import session
 from spark_jobs.sources import Options, Source, SourceTable, Split, group_splits, open_source
@@ -109,6 +108,7 @@ class _Bootstrap:
         self.summary = Summary()
         self.crash = CrashPoint(options.fail_at, os.getpid())
         self.connection: Any = None
+        self.has_state = False
         self.served = ServedState(0, 0, 0)
 
     def run(self, spark: SparkSession | Callable[[], SparkSession]) -> Summary:
@@ -127,7 +127,7 @@ class _Bootstrap:
             if not splits:
                 raise SourceError(f"{self.options.source}: there is no table to read.")
         bits = self._bits(splits)
-        results = self._count(running, source, tables, splits, ids, dropped, bits)
+        ids, results = self._count(running, source, tables, splits, names, ids, dropped, bits)
         with self._timed("commit"):
             self._finish(source, tables, names, ids, bits, results)
         self.summary.seconds["total"] = time.monotonic() - start
@@ -144,21 +144,33 @@ class _Bootstrap:
         return source
 
     def _prepare(self, names: Sequence[AttributeName]) -> tuple[list[int], list[int]]:
-        """Take the state for writing, and return (an id for each name, ids that the replaced source had)."""
+        """Become the one bootstrap, and return (an id for each name, ids that the replaced source had).
+
+        Where a consumer writes the state it goes on until the values are counted (`_take_state`).
+        """
         if self.options.clusters_only:
             return list(range(len(names))), []
         url = self.options.database_url
         assert url is not None
         require_current(url)
         self.connection = self.stack.enter_context(connect(url, DRIVER_NAME))
-        take_writer_lock(self.connection)
-        self.stack.callback(release_writer_lock, self.connection)
+        self.stack.callback(release_locks, self.connection)
+        take_bootstrap_lock(self.connection)
         require_replaceable(self.connection, self.options.name, self.options.replace or self.options.check)
         clear_remains(self.connection)
+        if self.options.check or not is_led_by_consumer(self.connection):
+            return self._take_state(names)
         self.served = read_served(self.connection)
-        ids, dropped = assign_attribute_ids(self.connection, self.options.name, names)
+        return assign_attribute_ids(self.connection, self.options.name, names)
+
+    def _take_state(self, names: Sequence[AttributeName]) -> tuple[list[int], list[int]]:
+        """Become the state's writer, behind a consumer that hands it over; return the ids as they are from now on."""
+        take_writer_lock(self.connection, None if self.options.check else self.display.begin)
+        self.has_state = True
+        self.served = read_served(self.connection)
+        found = assign_attribute_ids(self.connection, self.options.name, names)
         create_registry(self.connection, self.served.generation + 1)
-        return ids, dropped
+        return found
 
     def _bits(self, splits: Sequence[Split]) -> int:
         """Choose the number of key ranges, as a power of 2."""
@@ -173,22 +185,42 @@ class _Bootstrap:
         source: Source,
         tables: Sequence[SourceTable],
         splits: Sequence[Split],
-        ids: Sequence[int],
+        names: Sequence[AttributeName],
+        ids: list[int],
         dropped: Sequence[int],
         bits: int,
-    ) -> list[PartitionResult]:
-        """Run the job: count, shuffle by key range, merge and store."""
+    ) -> tuple[list[int], list[PartitionResult]]:
+        """Run the job: count, shuffle by key range, merge and store; return the attributes' ids and what was done.
+
+        Where a consumer writes the state, the shuffle is filled first, and only then the state is taken over.
+        """
         parallelism = spark.sparkContext.defaultParallelism
         total = sum(split.cost for split in splits)
         target = min(self.options.task_bytes or TASK_BYTES, max(total // (3 * parallelism), 1 << 20))
         tasks = group_splits(splits, target)
         rows = spark.sparkContext.accumulator(0)
-        ends = np.cumsum([len(table.columns) for table in tables])
-        by_table = [list(ids[end - len(table.columns) : end]) for end, table in zip(ends, tables, strict=True)]
-        count = CountTask(
-            source.reader(), source.kind == "postgres", tasks, tables, by_table, self.options.null_tokens, bits, rows,
-            self.crash,
-        )  # fmt: skip
+
+        def count(ids: Sequence[int]) -> Any:
+            ends = np.cumsum([len(table.columns) for table in tables])
+            by_table = [list(ids[end - len(table.columns) : end]) for end, table in zip(ends, tables, strict=True)]
+            task = CountTask(
+                source.reader(), source.kind == "postgres", tasks, tables, by_table, self.options.null_tokens, bits,
+                rows, self.crash,
+            )  # fmt: skip
+            # Plain RDDs: rows are payloads of megabytes, and SQL's planning takes longer than a small bootstrap.
+            payloads = spark.sparkContext.parallelize(range(len(tasks)), len(tasks)).mapPartitions(task)
+            return payloads.partitionBy(1 << bits, partitionFunc=int)
+
+        shuffled = count(ids)
+        stages = [("counting values", len(tasks))]
+        if not (self.has_state or self.options.clusters_only):
+            with self._telling(spark, source, splits), self._watching(spark, stages, rows):
+                shuffled.foreachPartition(_leave)  # Spark keeps what a shuffle has written, for the job below
+            stages = []
+            counted = ids
+            ids, dropped = self._take_state(names)
+            if ids != counted:  # the consumer has found new columns meanwhile
+                shuffled, stages = count(ids), [("counting values", len(tasks))]
         uncounted = np.zeros(max(ids, default=-1) + 1, np.bool_)
         if self.served.record_count:
             uncounted = np.zeros(max(max(ids, default=-1), self._last_id()) + 1, np.bool_)
@@ -197,23 +229,26 @@ class _Bootstrap:
             None if self.options.clusters_only else self.options.database_url, self.served.generation + 1, bits,
             len(tables), self.served.record_count > 0, dropped, uncounted, self.crash,
         )  # fmt: skip
-        # Plain RDDs: rows are payloads of megabytes, and SQL's planning takes longer than a small bootstrap.
-        payloads = spark.sparkContext.parallelize(range(len(tasks)), len(tasks)).mapPartitions(count)
-        merged = payloads.partitionBy(1 << bits, partitionFunc=int).mapPartitionsWithIndex(merge)
-        stages = [
-            ("counting values", len(tasks)),
-            ("merging" if self.options.clusters_only else "storing records", 1 << bits),
-        ]
+        stages.append(("merging" if self.options.clusters_only else "storing records", 1 << bits))
+        with self._telling(spark, source, splits), self._watching(spark, stages, rows):
+            return ids, shuffled.mapPartitionsWithIndex(merge).collect()
+
+    @contextmanager
+    def _watching(self, spark: SparkSession, stages: list[tuple[str, int]], rows: Any) -> Iterator[None]:
+        with watching(spark.sparkContext, self.display, stages, lambda: f"{rows.value:,} rows") as seconds:
+            yield
+        self.summary.seconds.update(seconds)
+
+    @contextmanager
+    def _telling(self, spark: SparkSession, source: Source, splits: Sequence[Split]) -> Iterator[None]:
+        """Turn what befalls a job into the errors that a user can mend."""
         try:
-            with watching(spark.sparkContext, self.display, stages, lambda: f"{rows.value:,} rows") as seconds:
-                results = merged.collect()
+            yield
         except (PySparkException, Py4JError) as error:
             told = told_error(error)
             if isinstance(told, SourceError):
                 told = self._all_faults(spark, source, splits) or told
             raise told from None
-        self.summary.seconds.update(seconds)
-        return results
 
     def _last_id(self) -> int:
         with self.connection.cursor() as cursor:
@@ -301,6 +336,10 @@ class _Bootstrap:
         start = time.monotonic()
         yield
         self.summary.seconds[stage] = time.monotonic() - start
+
+
+def _leave(_: Any) -> None:
+    """Read nothing of a partition: it is there, which is all that was wanted."""
 
 
 def _attributes(

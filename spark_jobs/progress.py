@@ -123,10 +123,10 @@ def watching(
     def look() -> None:
         for job in set(tracker.getJobIdsForGroup(None)) - before:
             info = tracker.getJobInfo(job)
-            for place, stage_id in enumerate(sorted(info.stageIds if info else [])):
-                stage = tracker.getStageInfo(stage_id)
-                if not stage or place >= len(stages) or not (stage.numActiveTasks or stage.numCompletedTasks):
-                    continue
+            known = [tracker.getStageInfo(stage_id) for stage_id in sorted(info.stageIds if info else [])]
+            # A stage whose shuffle an earlier job has written is skipped.
+            running = [stage for stage in known if stage and (stage.numActiveTasks or stage.numCompletedTasks)]
+            for place, stage in enumerate(running[: len(stages)]):
                 if place == len(begun):
                     begun.append((stages[place][0], time.monotonic()))
                     display.begin(stages[place][0], stage.numTasks)

@@ -11,7 +11,7 @@ import hashlib
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,6 @@ from service.core.errors import StateError
 from service.core.model import AttributeName
 from service.store.bulk import KeyRange, partition_name
 from service.store.database import make_engine, parse_address, state_error
-from service.store.tables import WRITER_LOCK
 
 DRIVER_NAME = "subsetd bootstrap"
 TASK_NAME = "subsetd bootstrap task"
@@ -119,35 +118,8 @@ def connect(url: str, application_name: str) -> Iterator[Any]:
         engine.dispose()
 
 
-def take_writer_lock(connection: Any) -> None:
-    """Become the state's one writer until the connection closes; raise StateError that names who is already."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s)", (WRITER_LOCK,))
-        if cursor.fetchone()[0]:
-            connection.commit()
-            return
-        cursor.execute(
-            "SELECT a.pid, a.application_name FROM pg_locks l JOIN pg_stat_activity a USING (pid) "
-            "WHERE l.locktype = 'advisory' AND l.granted AND l.database = a.datid "
-            "AND a.datname = current_database() AND (l.classid::bigint << 32) | l.objid::bigint = %s",
-            (WRITER_LOCK,),
-        )
-        holder = cursor.fetchone()
-    connection.rollback()
-    who = f"{holder[1] or 'a process without a name'} (database session {holder[0]})" if holder else "another process"
-    raise StateError(f"The state has another writer: {who}. Only one may write: stop it, or wait until it has ended.")
-
-
-def release_writer_lock(connection: Any) -> None:
-    """Give the writer lock back at once; the server would, but a moment after the connection is closed."""
-    with suppress(psycopg2.Error), connection.cursor() as cursor:
-        connection.rollback()
-        cursor.execute("SELECT pg_advisory_unlock(%s)", (WRITER_LOCK,))
-        connection.commit()
-
-
 def clear_remains(connection: Any) -> None:
-    """Drop what bootstraps that died left behind, and commit; the writer lock must be held.
+    """Drop what bootstraps that died left behind, and commit; the bootstrap lock must be held.
 
     Whoever holds the lock knows that sessions of other bootstraps' tasks are orphans: they are ended first,
     because they could still commit a table.

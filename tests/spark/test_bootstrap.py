@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 
 from service.core.errors import NotFoundError, StateError
 from service.store.database import make_engine
-from service.store.generation import connect, release_writer_lock, take_writer_lock
+from service.store.generation import connect
+from service.store.writer_lock import release_locks, take_writer_lock
 from service.store.reader import PostgresStateReader
 from service.usecases import queries
 from service.usecases.answers import TransitionFilter
@@ -204,11 +205,11 @@ def test_the_state_has_one_writer_and_the_other_is_told_who(
     spark: SparkSession, database_url: str, tmp_path: Path
 ) -> None:
     write_csv(tmp_path / "t.csv", ["id"], [["1"]])
-    with connect(database_url, "subsetd consumer") as connection:
+    with connect(database_url, "subsetd bootstrap") as connection:
         take_writer_lock(connection)
-        with pytest.raises(StateError, match="another writer: subsetd consumer"):
+        with pytest.raises(StateError, match="another writer: subsetd bootstrap"):
             run_bootstrap(spark, Options(str(tmp_path), "s", database_url))
-        release_writer_lock(connection)
+        release_locks(connection)
     assert run_bootstrap(spark, Options(str(tmp_path), "s", database_url)).version == 1
 
 

@@ -11,7 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from service.store.bulk import KeyRange
-from service.store.generation import TASK_NAME, clear_remains, connect, create_registry, take_writer_lock
+from service.store.generation import TASK_NAME, clear_remains, connect, create_registry
+from service.store.writer_lock import take_bootstrap_lock
 from spark_jobs.bootstrap import run_bootstrap
 from spark_jobs.sources import Options
 from tests.spark.oracle import count_cells, query, read_state, write_csv
@@ -87,7 +88,7 @@ def test_tasks_that_outlive_their_job_are_ended_before_their_tables_are_dropped(
     with connect(database_url, TASK_NAME) as orphan, connect(database_url, "subsetd bootstrap") as connection:
         with orphan.cursor() as cursor:
             cursor.execute("CREATE TABLE gen_rec_g1_p000 (LIKE gen_rec)")
-        take_writer_lock(connection)
+        take_bootstrap_lock(connection)
         clear_remains(connection)
         create_registry(connection, 1)
         clear_remains(connection)

@@ -1,0 +1,127 @@
+"""Own the locks that keep writers apart: one process writes the state, one bootstrap builds a generation.
+
+A consumer looks now and then whether somebody waits for the writer's lock (`is_wanted`), lets it go between two
+batches, and takes it again behind whoever waited: the server gives a lock in the order in which it was asked for.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import psycopg2
+import psycopg2.errors
+
+from service.core.errors import StateError
+from service.store.tables import BOOTSTRAP_LOCK, WRITER_LOCK
+
+CONSUMER_NAME = "subsetd consumer"
+HAND_OVER_SECONDS = 120.0
+"""How long a consumer may take to end its batch and to hand the state over."""
+
+LOCKS = """
+select a.pid, a.application_name from pg_locks l join pg_stat_activity a using (pid)
+where l.locktype = 'advisory' and l.granted = %s and l.database = a.datid
+and a.datname = current_database() and (l.classid::bigint << 32) | l.objid::bigint = %s
+"""
+
+
+def take_writer_lock(connection: Any, telling: Callable[[str], None] | None = None) -> None:
+    """Become the state's one writer until the connection closes; raise StateError that names who is already.
+
+    With `telling` a consumer is asked to hand the state over and waited for, for at most two minutes; `telling`
+    hears that it is.
+    """
+    if _try_lock(connection, WRITER_LOCK):
+        return
+    holder = _holder(connection, WRITER_LOCK)
+    if telling is None or holder is None or holder[1] != CONSUMER_NAME:
+        raise _refusal(holder)
+    telling(f"Waiting for the consumer (database session {holder[0]}) to hand the state over.")
+    if not _lock_within(connection, HAND_OVER_SECONDS):
+        raise StateError(
+            f"The consumer (database session {holder[0]}) did not hand the state over within "
+            f"{HAND_OVER_SECONDS:.0f} s: its batch takes longer, or it hangs. Try again, or stop it."
+        )
+
+
+def is_led_by_consumer(connection: Any) -> bool:
+    """Tell whether a consumer is the state's writer now; raise StateError that names any other who is."""
+    holder = _holder(connection, WRITER_LOCK)
+    if holder is None:
+        return False
+    if holder[1] != CONSUMER_NAME:
+        raise _refusal(holder)
+    return True
+
+
+def take_back_writer_lock(connection: Any, stop: threading.Event) -> bool:
+    """Become the writer again behind those to whom a consumer handed the state over; False when `stop` is set first.
+
+    Raises StateError when another consumer has taken the place.
+    """
+    while not stop.is_set():
+        if _lock_within(connection, 0.5):
+            return True
+        holder = _holder(connection, WRITER_LOCK)
+        if holder is not None and holder[1] == CONSUMER_NAME:
+            raise _refusal(holder)
+    return False
+
+
+def take_bootstrap_lock(connection: Any) -> None:
+    """Become the one bootstrap until the connection closes; raise StateError that names who is already."""
+    if not _try_lock(connection, BOOTSTRAP_LOCK):
+        raise _refusal(_holder(connection, BOOTSTRAP_LOCK))
+
+
+def is_wanted(connection: Any) -> bool:
+    """Tell whether somebody waits for the writer's lock."""
+    with connection.cursor() as cursor:
+        cursor.execute(LOCKS, (False, WRITER_LOCK))
+        found = cursor.fetchone() is not None
+    connection.commit()
+    return found
+
+
+def release_locks(connection: Any) -> None:
+    """Give the locks back at once; the server would, but a moment after the connection is closed."""
+    with suppress(psycopg2.Error), connection.cursor() as cursor:
+        connection.rollback()
+        cursor.execute("select pg_advisory_unlock_all()")
+        connection.commit()
+
+
+def _try_lock(connection: Any, lock: int) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("select pg_try_advisory_lock(%s)", (lock,))
+        (is_ours,) = cursor.fetchone()
+    connection.commit()
+    return bool(is_ours)
+
+
+def _lock_within(connection: Any, seconds: float) -> bool:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(f"set local statement_timeout = 0; set local lock_timeout = '{seconds * 1000:.0f}ms'")
+            cursor.execute("select pg_advisory_lock(%s)", (WRITER_LOCK,))
+    except psycopg2.errors.LockNotAvailable:
+        connection.rollback()
+        return False
+    connection.commit()
+    return True
+
+
+def _holder(connection: Any, lock: int) -> tuple[int, str] | None:
+    with connection.cursor() as cursor:
+        cursor.execute(LOCKS, (True, lock))
+        found: tuple[int, str] | None = cursor.fetchone()
+    connection.rollback()
+    return found
+
+
+def _refusal(holder: tuple[int, str] | None) -> StateError:
+    who = f"{holder[1] or 'a process without a name'} (database session {holder[0]})" if holder else "another process"
+    return StateError(f"The state has another writer: {who}. Only one may write: stop it, or wait until it has ended.")
