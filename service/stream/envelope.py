@@ -9,7 +9,17 @@ from typing import Any
 import orjson
 
 from service.core.errors import RecordError
-from service.core.model import BadRecord, FeedPosition, Operation, RawRecord, Row, RowChange, Skipped, Table
+from service.core.model import (
+    BadRecord,
+    FeedPosition,
+    Operation,
+    RawRecord,
+    Row,
+    RowChange,
+    Skipped,
+    Table,
+    TransactionMark,
+)
 from service.stream.row_images import TableDecoder, replica_identity
 from service.stream.wire_schema import WireSchema
 
@@ -168,12 +178,26 @@ def _without_op(record: RawRecord, envelope: dict[str, Any]) -> Skipped:
         return _skip(record, "heartbeat")
     status = envelope.get("status")
     if status in ("BEGIN", "END") and "id" in envelope:
-        return _skip(record, f"transaction {status}")
+        at = FeedPosition(record.topic, record.partition, record.offset)
+        counts = _event_counts(envelope.get("data_collections")) if status == "END" else None
+        return TransactionMark(at, f"transaction {status}", str(envelope["id"]), counts)
     if "ddl" in envelope or "tableChanges" in envelope:
         return _skip(record, "schema change")
     raise RecordError(
         "has no op, so it is no change envelope; send Debezium's whole envelope (no ExtractNewRecordState transform)"
     )
+
+
+def _event_counts(collections: object) -> dict[str, int] | None:
+    """Give the number of a transaction's events by table, None when it is not told."""
+    counts: dict[str, int] = {}
+    if type(collections) is not list:
+        return None
+    for one in collections:
+        if type(one) is not dict or type(one.get("event_count")) is not int:
+            return None
+        counts[str(one.get("data_collection"))] = one["event_count"]
+    return counts
 
 
 def _rows(

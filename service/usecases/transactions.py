@@ -1,0 +1,214 @@
+"""Own the wholeness of the source's transactions: which records wait until the rest of their transaction has come.
+
+A source that writes a transaction topic says with each END how many events of each table the transaction has. Events
+of one transaction come in several partitions, in any order of these, so the records that a feed has given so far may
+hold the half of one. Such records, and all behind them in their partitions, are held back.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from service.core.model import RawRecord, RowChange, Skipped, Table, TransactionMark
+
+TRANSACTION_TOPIC = ".transaction"
+REMEMBERED_ENDS = 100_000
+
+
+class TransactionKey(NamedTuple):
+    """Name a transaction: the prefix of its connector's topics, and its id in the source."""
+
+    prefix: str
+    transaction: str
+
+
+@dataclass(frozen=True, slots=True)
+class WaitLimits:
+    """Bound what waits: by records in all, and by seconds since the last event of a transaction that waits."""
+
+    records: int = 100_000
+    seconds: float = 5.0
+
+
+class Taken(NamedTuple):
+    """Hold records that may be applied now, the transaction of each, and whether all of these are whole behind them.
+
+    `is_whole` is None where the source tells nothing of its transactions.
+    """
+
+    records: list[RawRecord]
+    keys: list[TransactionKey | None]
+    is_whole: bool | None
+
+
+@dataclass(slots=True)
+class _Transaction:
+    grown_at: float = 0.0
+    seen: set[tuple[str, object]] = field(default_factory=set)
+    expected: int | None = None
+    is_cut: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        return self.expected is not None and len(self.seen) >= self.expected
+
+
+class TransactionBuffer:
+    """Hold back records of transactions that have not come whole, until they have or a limit is met.
+
+    Feed it with what each poll gave, decoded; `take` gives the records that can be applied now, in the order of each
+    partition. A record that is held holds back all behind it in its partition, so that a feed's positions say what
+    was taken. Beyond the limits everything is given, and `is_whole` is False until the transactions that were cut
+    are complete. An END whose events have all been applied before, or do not come at all, holds nothing back.
+    """
+
+    def __init__(self, tables: Iterable[Table], topics: Iterable[str] = (), limits: WaitLimits = WaitLimits()) -> None:
+        names = [table.wire or (None, table.schema, table.name) for table in tables]
+        self._tables = frozenset(f"{schema}.{table}" for _, schema, table in names)
+        self._limits = limits
+        self._prefixes: set[str] = set()
+        self._held: list[tuple[RawRecord, TransactionKey | None]] = []
+        self._known: OrderedDict[TransactionKey, _Transaction] = OrderedDict()
+        self._cut: set[TransactionKey] = set()
+        self._must_give = False
+        self._note_topics(topics)
+
+    @property
+    def held(self) -> Sequence[RawRecord]:
+        """Give the records that wait, in the order in which they came."""
+        return [record for record, _ in self._held]
+
+    def add(
+        self, records: Sequence[RawRecord], changes: Iterable[RowChange], skipped: Iterable[Skipped], now: float
+    ) -> None:
+        """Take what a poll gave, with what its records were decoded to; those that are in neither are bad ones.
+
+        A bad record says nothing of its transaction: nothing waits for it, or behind it.
+        """
+        self._note_topics({record.topic for record in records})
+        decoded: dict[tuple[str, int, int], RowChange | Skipped] = {tuple(c.position): c for c in changes}  # type: ignore[misc]
+        decoded.update((tuple(s.position), s) for s in skipped)  # type: ignore[misc]
+        for record in records:
+            found = decoded.get((record.topic, record.partition, record.offset))
+            self._must_give |= found is None
+            self._held.append((record, self._note(record, found, now)))
+
+    def take(self, now: float) -> Taken:
+        """Give the records that can be applied at the moment `now` (seconds)."""
+        if not self._prefixes:
+            records = self.held
+            self._held.clear()
+            return Taken(list(records), [None] * len(records), None)
+        waiting = self._waiting_places(now)
+        if self._must_give or len(self._held) > self._limits.records:
+            self._must_give = False
+            waiting = {}
+        given: list[tuple[RawRecord, TransactionKey | None]] = []
+        kept: list[tuple[RawRecord, TransactionKey | None]] = []
+        for record, key in self._held:
+            first = waiting.get((record.topic, record.partition))
+            (given if first is None or record.offset < first else kept).append((record, key))
+        self._held = kept
+        self._settle({key for _, key in given if key is not None}, now)
+        return Taken([record for record, _ in given], [key for _, key in given], not self._cut)
+
+    def _note_topics(self, topics: Iterable[str]) -> None:
+        ends = [topic for topic in topics if topic.endswith(TRANSACTION_TOPIC)]
+        self._prefixes.update(topic.removesuffix(TRANSACTION_TOPIC) for topic in ends)
+
+    def _note(self, record: RawRecord, decoded: RowChange | Skipped | None, now: float) -> TransactionKey | None:
+        """Find the transaction of a record, and remember what the record says of it."""
+        if isinstance(decoded, TransactionMark):
+            key = TransactionKey(record.topic.removesuffix(TRANSACTION_TOPIC), transaction_of(decoded.transaction_id))
+            known = self._of(key, now)
+            if decoded.counts is not None:
+                known.expected = sum(n for name, n in decoded.counts.items() if self._is_followed(name))
+            # Without any event of it the mark need not wait: nothing of the transaction is applied before it is there.
+            return key if known.seen else None
+        if not isinstance(decoded, RowChange):
+            return None
+        told = decoded.source_position.get("transaction_id")
+        prefix = self._prefix_of(record.topic)
+        if prefix is None or not isinstance(told, str):
+            return None
+        key = TransactionKey(prefix, transaction_of(told))
+        self._of(key, now).seen.add((str(decoded.table), decoded.source_position.get("total_order")))
+        return key
+
+    def _of(self, key: TransactionKey, now: float) -> _Transaction:
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = _Transaction()
+            if len(self._known) > REMEMBERED_ENDS:
+                self._known.popitem(last=False)
+        known.grown_at = now
+        return known
+
+    def _prefix_of(self, topic: str) -> str | None:
+        """Find the connector that a topic is of: the longest prefix of a transaction topic that fits."""
+        fitting = [prefix for prefix in self._prefixes if topic.startswith(prefix + ".")]
+        return max(fitting, key=len, default=None)
+
+    def _is_followed(self, collection: str) -> bool:
+        """Tell whether the events of a table as END names it (`schema.table`, `db.schema.table`) are awaited."""
+        return collection in self._tables or ".".join(collection.split(".")[-2:]) in self._tables
+
+    def _waiting_places(self, now: float) -> Mapping[tuple[str, int], int]:
+        """Find for each partition the first offset that has to wait; none when something has waited for too long.
+
+        A transaction waits when it is not complete, or when one of its records is behind one that waits.
+        """
+        waiting = {key for _, key in self._held if key is not None and self._is_awaited(key)}
+        if any(self._is_stuck(key, now) for key in waiting):
+            return {}
+        while True:
+            firsts: dict[tuple[str, int], int] = {}
+            behind = set()
+            for record, key in self._held:
+                place = record.topic, record.partition
+                if place in firsts:
+                    if key is not None and key not in waiting:
+                        behind.add(key)
+                elif key in waiting:
+                    firsts[place] = record.offset
+            if not behind:
+                return firsts
+            waiting |= behind
+
+    def _is_awaited(self, key: TransactionKey) -> bool:
+        known = self._known.get(key)
+        return known is not None and not known.is_cut and not known.is_complete
+
+    def _is_stuck(self, key: TransactionKey, now: float) -> bool:
+        known = self._known.get(key)
+        return known is None or now - known.grown_at >= self._limits.seconds
+
+    def _settle(self, given: set[TransactionKey], now: float) -> None:
+        """Note which transactions were cut, and forget those of which all was given.
+
+        One that was cut counts as over as well when nothing of it has come for long while others were applied: the
+        rest of it was applied before, or set aside.
+        """
+        rest = {key for _, key in self._held}
+        for key in given:
+            known = self._known.get(key)
+            if known is not None and (key in rest or not known.is_complete):
+                known.is_cut = True
+                self._cut.add(key)
+        over = given - self._cut
+        for key in self._cut - rest:
+            known = self._known.get(key)
+            if known is None or known.is_complete or (over and self._is_stuck(key, now)):
+                over.add(key)
+        self._cut -= over
+        for key in over:
+            self._known.pop(key, None)
+
+
+def transaction_of(transaction_id: str) -> str:
+    """Give what is the same in all events of a transaction: Postgres writes `txId:lsn`, and the LSN differs."""
+    first, colon, second = transaction_id.partition(":")
+    return first if colon and first.isdecimal() and second.isdecimal() else transaction_id

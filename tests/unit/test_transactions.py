@@ -1,0 +1,193 @@
+"""Hold the buffer of transactions to its law: what is applied never holds a part of a transaction."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.core.model import FeedPosition, Operation, RawRecord, RowChange, Skipped, TransactionMark
+from service.stream.envelope import Decoder
+from service.usecases.transactions import Taken, TransactionBuffer, WaitLimits, transaction_of
+from tests.events import tracked_table
+
+ORDERS = tracked_table("s", "orders", {"id": "string"})
+LINES = tracked_table("s", "lines", {"id": "string"})
+EVENTS = Path(__file__).parent.parent / "data" / "debezium_events"
+TOPICS = ("app.s.orders", "app.s.lines", "app.transaction")
+
+
+class Source:
+    """Write transactions as a connector does, and read its partitions in any portions."""
+
+    def __init__(self) -> None:
+        self.partitions: dict[tuple[str, int], list[tuple[RawRecord, RowChange | Skipped]]] = {}
+        self.members: dict[FeedPosition, str] = {}
+        self.read: Counter[tuple[str, int]] = Counter()
+
+    def write(self, name: str, events: list[tuple[str, int]], *, ends: bool = True) -> None:
+        """Write a transaction of events, each of (table, partition), with its END if it `ends`."""
+        self._append("app.transaction", 0, lambda at: TransactionMark(at, "BEGIN", f"{name}:1"))
+        for order, (table, partition) in enumerate(events, 1):
+            of = ORDERS if table == "orders" else LINES
+            told = {"transaction_id": f"{name}:{order}", "total_order": order}
+            at = self._append(
+                f"app.s.{table}",
+                partition,
+                lambda at, of=of, told=told: RowChange(of, Operation.CREATE, None, ("1",), at, told),
+            )
+            self.members[at] = name
+        if ends:
+            self.end(name, events)
+
+    def end(self, name: str, events: list[tuple[str, int]]) -> None:
+        counts = {f"s.{table}": count for table, count in Counter(table for table, _ in events).items()}
+        counts["s.not_followed"] = 3
+        self._append("app.transaction", 0, lambda at: TransactionMark(at, "END", f"{name}:9", counts))
+
+    def poll(
+        self, buffer: TransactionBuffer, topic: str, partition: int = 0, count: int = 1_000, now: float = 0
+    ) -> None:
+        place = topic, partition
+        got = self.partitions.get(place, [])[self.read[place] : self.read[place] + count]
+        self.read[place] += len(got)
+        changes = [decoded for _, decoded in got if isinstance(decoded, RowChange)]
+        skipped = [decoded for _, decoded in got if isinstance(decoded, Skipped)]
+        buffer.add([record for record, _ in got], changes, skipped, now)
+
+    def _append(self, topic: str, partition: int, make) -> FeedPosition:  # type: ignore[no-untyped-def]
+        log = self.partitions.setdefault((topic, partition), [])
+        at = FeedPosition(topic, partition, len(log))
+        log.append((RawRecord(*at, None, b"", 0), make(at)))
+        return at
+
+
+def changes_of(source: Source, taken: Taken) -> list[str]:
+    places = [FeedPosition(r.topic, r.partition, r.offset) for r in taken.records]
+    return [source.members[place] for place in places if place in source.members]
+
+
+def test_half_a_transaction_waits_for_the_other_and_for_its_end() -> None:
+    source, buffer = Source(), TransactionBuffer([ORDERS, LINES], TOPICS)
+    source.write("7", [("orders", 0), ("lines", 0), ("lines", 1)])
+    for topic, partition in (("app.s.orders", 0), ("app.s.lines", 1), ("app.transaction", 0)):
+        source.poll(buffer, topic, partition)
+        assert changes_of(source, buffer.take(0)) == []
+    source.poll(buffer, "app.s.lines", 0)
+    taken = buffer.take(0)
+    assert (changes_of(source, taken), taken.is_whole, buffer.held) == (["7", "7", "7"], True, [])
+
+
+def test_what_is_behind_a_waiting_record_waits_with_its_own_transaction() -> None:
+    source, buffer = Source(), TransactionBuffer([ORDERS, LINES], TOPICS)
+    source.write("6", [("lines", 2)])
+    source.write("7", [("orders", 0), ("lines", 0)])
+    source.write("8", [("orders", 0), ("lines", 1)])
+    for topic, partition in (("app.s.orders", 0), ("app.s.lines", 1), ("app.s.lines", 2), ("app.transaction", 0)):
+        source.poll(buffer, topic, partition)
+    assert changes_of(source, buffer.take(0)) == ["6"], "8 is complete, but behind 7 in the orders' partition"
+    source.poll(buffer, "app.s.lines", 0)
+    assert sorted(changes_of(source, buffer.take(0))) == ["7", "7", "8", "8"]
+
+
+def test_a_transaction_larger_than_the_bound_is_cut_and_said_to_be_until_it_is_over() -> None:
+    source, buffer = Source(), TransactionBuffer([ORDERS, LINES], TOPICS, WaitLimits(records=5, seconds=60))
+    source.write("7", [("orders", 0)] * 10)
+    source.poll(buffer, "app.s.orders", 0, 4)
+    assert buffer.take(0) == Taken([], [], True)
+    source.poll(buffer, "app.s.orders", 0, 3)
+    taken = buffer.take(0)
+    assert (len(taken.records), taken.is_whole) == (7, False)
+    source.poll(buffer, "app.s.orders")
+    assert buffer.take(0).is_whole is False
+    source.poll(buffer, "app.transaction")
+    assert buffer.take(0).is_whole is True
+
+
+def test_a_transaction_of_which_nothing_more_comes_is_given_up_after_the_bounded_wait() -> None:
+    source, buffer = Source(), TransactionBuffer([ORDERS, LINES], TOPICS, WaitLimits(seconds=5))
+    source.write("7", [("orders", 0), ("lines", 0)])
+    source.poll(buffer, "app.s.orders", now=100)
+    assert buffer.take(104.9) == Taken([], [], True)
+    taken = buffer.take(105)
+    assert (changes_of(source, taken), taken.is_whole) == (["7"], False)
+    source.write("8", [("orders", 0)])
+    source.poll(buffer, "app.s.orders", now=106)
+    source.poll(buffer, "app.transaction", now=106)
+    assert buffer.take(106).is_whole is False, "the rest of 7 may still come"
+    source.poll(buffer, "app.s.lines", now=106)
+    assert buffer.take(106).is_whole is True
+
+
+def test_ends_whose_events_were_applied_before_hold_nothing_back() -> None:
+    source, buffer = Source(), TransactionBuffer([ORDERS, LINES], TOPICS)
+    source.write("7", [("orders", 0), ("lines", 0)])
+    source.poll(buffer, "app.transaction")
+    taken = buffer.take(0)
+    assert (len(taken.records), taken.is_whole) == (2, True)
+
+
+def test_a_bad_record_is_not_waited_for() -> None:
+    source, buffer = Source(), TransactionBuffer([ORDERS, LINES], TOPICS)
+    source.write("7", [("orders", 0), ("lines", 0)])
+    source.poll(buffer, "app.s.orders")
+    buffer.add([RawRecord("app.s.orders", 0, 1, None, b"{", 0)], [], [], 0)
+    taken = buffer.take(0)
+    assert (len(taken.records), taken.is_whole) == (2, False)
+
+
+def test_without_a_transaction_topic_nothing_waits_and_nothing_is_claimed() -> None:
+    source, buffer = Source(), TransactionBuffer([ORDERS, LINES], ["app.s.orders"])
+    source.write("7", [("orders", 0), ("lines", 0)])
+    source.poll(buffer, "app.s.orders")
+    taken = buffer.take(0)
+    assert (len(taken.records), taken.is_whole) == (1, None)
+
+
+@given(st.randoms(use_true_random=False), st.integers(1, 12), st.booleans())
+def test_whatever_is_polled_when_no_transaction_is_ever_applied_in_part(
+    rng: random.Random, transactions: int, is_bounded: bool
+) -> None:
+    source = Source()
+    for number in range(transactions):
+        events = [(rng.choice(["orders", "lines"]), rng.randrange(3)) for _ in range(rng.randrange(5))]
+        source.write(str(number), events)
+    buffer = TransactionBuffer([ORDERS, LINES], TOPICS, WaitLimits(records=6) if is_bounded else WaitLimits())
+    sizes = Counter(source.members.values())
+    applied: Counter[str] = Counter()
+    offsets: Counter[tuple[str, int]] = Counter()
+    places = list(source.partitions)
+    while any(source.read[place] < len(log) for place, log in source.partitions.items()):
+        source.poll(buffer, *rng.choice(places), count=rng.randint(1, 4))
+        taken = buffer.take(0)
+        for record in taken.records:
+            assert record.offset == offsets[record.topic, record.partition], "in order, without a gap"
+            offsets[record.topic, record.partition] += 1
+        applied.update(changes_of(source, taken))
+        is_whole = all(applied[name] in (0, size) for name, size in sizes.items())
+        assert taken.is_whole is True or is_bounded
+        assert is_whole or not taken.is_whole
+    assert applied == sizes
+    assert buffer.held == []
+
+
+@pytest.mark.parametrize(
+    ("told", "same"), [("764:24400904", "764"), ("a-b:23", "a-b:23"), ("file=m.1,pos=4", "file=m.1,pos=4"), ("7", "7")]
+)
+def test_the_lsn_of_a_postgres_id_differs_inside_a_transaction_and_does_not_count(told: str, same: str) -> None:
+    assert transaction_of(told) == same
+
+
+@pytest.mark.parametrize("connector", ["src", "srs", "strm"])
+def test_recorded_marks_count_their_events(connector: str) -> None:
+    lines = [json.loads(line) for line in (EVENTS / f"{connector}.jsonl").read_text().splitlines()]
+    records = [RawRecord(e["topic"], 0, e["offset"], None, e["value"].encode(), 0) for e in lines if e["value"]]
+    marks = [Decoder([]).decode(record) for record in records if record.topic.endswith(".transaction")]
+    ends = {transaction_of(m.transaction_id): m.counts for m in marks if isinstance(m, TransactionMark) and m.counts}
+    assert (len(marks), len(ends)) == (20, 10)
+    assert ends["760"] == {"public.allt": 2, "public.plain": 1}
