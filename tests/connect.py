@@ -16,6 +16,7 @@ from pathlib import Path
 import psycopg2
 import psycopg2.extensions
 import pytest
+from kafka.admin import KafkaAdminClient
 
 from service.store.embedded import EmbeddedPostgres
 from spark_jobs.java_runtime import find_java
@@ -58,6 +59,7 @@ class Connect:
         self.folder = folder
         self.prefix = f"src{next(_numbers)}"
         self.source_url = source_url
+        self.servers = broker.bootstrap_servers
         self.jars = fetch_jars(jars=CONNECT)
         self.java = find_java().java
         (self.port,) = _free_ports(1)
@@ -92,9 +94,14 @@ class Connect:
         (folder / "log4j2.properties").write_text(LOGGING)
         (folder / "connector.json").write_text(json.dumps({"name": self.prefix, "config": config}))
         worker = WORKER.format(
-            servers=broker.bootstrap_servers, port=self.port, folder=folder, with_schema=str(with_schema).lower()
+            servers=self.servers, port=self.port, folder=folder, with_schema=str(with_schema).lower()
         )
         (folder / "connect.properties").write_text(worker)
+
+    @property
+    def feed(self) -> str:
+        """Give the feed's address: all its topics."""
+        return f"kafka://{self.servers}/?prefix={self.topic_prefix}"
 
     @property
     def topic_prefix(self) -> str:
@@ -133,6 +140,11 @@ class Connect:
             self.source_url, f"select active from pg_replication_slots where slot_name = '{self.prefix}'"
         )
         return found == [(True,)]
+
+    def topics(self) -> set[str]:
+        """Name the topics that it has made."""
+        with closing(KafkaAdminClient(bootstrap_servers=self.servers, bootstrap_timeout_ms=30_000)) as admin:
+            return {topic for topic in admin.list_topics() if topic.startswith(self.topic_prefix)}
 
     def stop(self) -> None:
         """Let the worker end in good order; the slot stays."""
