@@ -12,7 +12,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +26,7 @@ from pyspark.sql import SparkSession
 from service.core.clustering import derive_inds
 from service.core.errors import SourceError, SubsetdError
 from service.core.model import AttributeName
+from service.store.catch_up import Place, read_positions
 from service.store.generation import (
     DRIVER_NAME,
     Generation,
@@ -114,6 +115,7 @@ class _Bootstrap:
     def run(self, spark: SparkSession | Callable[[], SparkSession]) -> Summary:
         start = time.monotonic()
         with self._timed("plan"):
+            stood = self._feeds_stand()
             source = self._open()
             self.summary.warnings = source.warnings
             tables = source.tables()
@@ -129,9 +131,18 @@ class _Bootstrap:
         bits = self._bits(splits)
         ids, results = self._count(running, source, tables, splits, names, ids, dropped, bits)
         with self._timed("commit"):
-            self._finish(source, tables, names, ids, bits, results)
+            self._finish(source, tables, names, ids, bits, results, stood)
         self.summary.seconds["total"] = time.monotonic() - start
         return self.summary
+
+    def _feeds_stand(self) -> dict[Place, int]:
+        """Read where feeds stand before the source is opened, and so read."""
+        url = self.options.database_url
+        if url is None or self.options.clusters_only:
+            return {}
+        require_current(url)
+        with connect(url, DRIVER_NAME) as connection:
+            return read_positions(connection)
 
     def _open(self) -> Source:
         self.display.begin("planning")
@@ -152,7 +163,6 @@ class _Bootstrap:
             return list(range(len(names))), []
         url = self.options.database_url
         assert url is not None
-        require_current(url)
         self.connection = self.stack.enter_context(connect(url, DRIVER_NAME))
         self.stack.callback(release_locks, self.connection)
         take_bootstrap_lock(self.connection)
@@ -286,6 +296,7 @@ class _Bootstrap:
         ids: Sequence[int],
         bits: int,
         results: Sequence[PartitionResult],
+        stood: Mapping[Place, int],
     ) -> None:
         self.display.begin("putting it in place")
         row_counts = np.sum([result.row_counts for result in results], axis=0)
@@ -324,6 +335,7 @@ class _Bootstrap:
                 NewTable(t.schema, t.name, (None, t.schema, t.name), t.key_columns, t.replica_identity) for t in tables
             ],
             feed_positions=self.options.feed_positions,
+            stood=None if source.snapshot is None else stood,
         )
         self.crash.reach("commit")
         description = SourceDescription(

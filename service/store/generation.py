@@ -23,6 +23,7 @@ from psycopg2.extras import execute_values
 from service.core.errors import StateError
 from service.core.model import AttributeName
 from service.store.bulk import KeyRange, partition_name
+from service.store.catch_up import Place, put_positions
 from service.store.database import make_engine, parse_address, state_error
 
 DRIVER_NAME = "subsetd bootstrap"
@@ -93,6 +94,8 @@ class Generation:
     record_count: int
     tables: Sequence[NewTable]
     feed_positions: Sequence[tuple[str, str, int, int]] = field(default=())
+    stood: Mapping[Place, int] | None = None
+    """Where feeds stood before the source was read; None when its changes cannot be told from its data."""
 
 
 @contextmanager
@@ -301,7 +304,7 @@ def publish(connection: Any, served: ServedState, source: SourceDescription, gen
             (version, generation.number, "bootstrap", source.name, generation.record_count),
         )
         _put_inds(cursor, generation.inds, version)
-        _put_feed_positions(cursor, source, generation.feed_positions, version)
+        put_positions(cursor, source_id, source.name, version, generation.feed_positions, generation.stood)
         cursor.execute(f"DROP TABLE {_registry(generation.number)}")
     connection.commit()
     with connection.cursor() as cursor:
@@ -410,22 +413,3 @@ def _put_inds(cursor: Any, inds: NDArray[np.int32], version: int) -> None:
         "SELECT %(version)s, dependent_id, referenced_id, 'appeared' FROM appeared",
         {"version": version},
     )
-
-
-def _put_feed_positions(
-    cursor: Any, source: SourceDescription, positions: Sequence[tuple[str, str, int, int]], version: int
-) -> None:
-    """Store where the given feeds go on.
-
-    Old positions speak of data that the bootstrap has replaced: when this is the only source, all of them are
-    dropped. Beside other sources a feed may serve those as well, and keeps its position unless it is given.
-    """
-    cursor.execute("DELETE FROM feed_position WHERE NOT EXISTS (SELECT FROM source WHERE name <> %s)", (source.name,))
-    if positions:
-        execute_values(
-            cursor,
-            "INSERT INTO feed_position (feed, topic, partition, next_offset, version) VALUES %s "
-            "ON CONFLICT (feed, topic, partition) DO UPDATE SET next_offset = excluded.next_offset, "
-            "source_position = '{}', version = excluded.version",
-            [(*position, version) for position in positions],
-        )

@@ -20,6 +20,7 @@ from service.core.canonical import stored_value
 from service.core.clustering import AttributeIds, GenRec
 from service.core.errors import DamagedStateError, StateError
 from service.core.model import Attribute, AttributeCounters, AttributeName, StoredPosition, Table, TransitionKind
+from service.store.catch_up import read_catch_up
 from service.store.database import make_engine, parse_address, state_error
 from service.store.migrate import require_current
 from service.store.writer_lock import CONSUMER_NAME, is_wanted, release_locks, take_back_writer_lock, take_writer_lock
@@ -133,7 +134,7 @@ class PostgresWriter:
             cursor.execute(ATTRIBUTES)
             attributes: dict[tuple[str, str], list[Attribute]] = {}
             counters = {}
-            stale = []
+            stale: list[Attribute] = []
             for schema, table, attribute_id, column, ordinal, data_type, insert_only, *counts, is_stale in cursor:
                 name = AttributeName(schema, table, column)
                 attribute = Attribute(attribute_id, name, ordinal, data_type, insert_only)
@@ -157,6 +158,12 @@ class PostgresWriter:
                 (feed,),
             )
             found = {(topic, partition): StoredPosition(*stored) for topic, partition, *stored in cursor}
+            self._reading.commit()
+        return found
+
+    def catch_up(self, feed: str) -> dict[tuple[str, int], dict[str, int]]:
+        with self._translated(), self._reading.cursor() as cursor:
+            found = read_catch_up(cursor, feed)
             self._reading.commit()
         return found
 

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from service.core.clustering import GenRec
-from service.core.model import BadRecord, RawRecord, RowChange, Skipped, StoredPosition, TransitionKind
+from service.core.model import BadRecord, RawRecord, RowChange, Skipped, StoredPosition, Table, TransitionKind
 from service.usecases.answers import (
     AttributeFilter,
     AttributeInfo,
@@ -27,6 +27,7 @@ from service.usecases.answers import (
     VersionPoint,
 )
 from service.usecases.live_state import BatchCommit, RecordWrite, StoredState
+from service.usecases.row_images import Images
 
 
 class StateSnapshot(Protocol):
@@ -149,8 +150,14 @@ class StateWriter(Protocol):
     def positions(self, feed: str) -> dict[tuple[str, int], StoredPosition]:
         """Read where a feed goes on in each (topic, partition)."""
 
+    def catch_up(self, feed: str) -> dict[tuple[str, int], dict[str, int]]:
+        """Read, by (topic, partition) of a feed, before which offset a source's data holds all records, by source."""
+
     def lookup(self, keys: Sequence[bytes]) -> dict[bytes, GenRec]:
         """Read the committed records of those keys that have one."""
+
+    def read_images(self, wanted: Mapping[Table, Iterable[bytes]]) -> Images:
+        """Read the committed images of rows, by table and row key, those that have one."""
 
     def begin(self) -> UnitOfWork:
         """Begin a transaction on the writer's connection."""
@@ -201,3 +208,10 @@ class Decoder(Protocol):
 
     def decode_batch(self, records: Sequence[RawRecord]) -> tuple[list[RowChange], list[Skipped], list[BadRecord]]:
         """Decode records in their order; what is no change is skipped, what cannot be applied is bad."""
+
+
+class DeadLetterSink(Protocol):
+    """Send records that were set aside to where others read them."""
+
+    def send(self, letters: Sequence[BadRecord]) -> None:
+        """Send letters and wait until they are taken; raise `FeedError` when they are not."""
