@@ -117,6 +117,15 @@ class RawRecord(NamedTuple):
     headers: Sequence[tuple[str, bytes]] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class FeedDescription:
+    """Say where a feed is, without a password, what it is known by there, and the ids of its topics by name."""
+
+    address: str
+    identity: Mapping[str, object] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+
 UNAVAILABLE: Final = "\0unavailable"
 """What stands in a row for a cell that was not sent because it did not change (TOAST); no canonical text has a NUL."""
 

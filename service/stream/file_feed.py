@@ -12,7 +12,7 @@ import orjson
 import structlog
 
 from service.core.errors import FeedError
-from service.core.model import RawRecord, StoredPosition
+from service.core.model import FeedDescription, RawRecord, StoredPosition
 
 LOOK_AGAIN_SECONDS = 0.02
 LONGEST_LINE_BYTES = 256 * 1024 * 1024
@@ -39,6 +39,10 @@ class FileFeed:
         self._end_at_start = 0
         self._unfinished_until = 0
         self._seen_size = -1
+
+    def describe(self) -> FeedDescription:
+        """Name the file."""
+        return FeedDescription(self.name)
 
     def start(self, positions: Mapping[tuple[str, int], StoredPosition]) -> None:
         """Open the file at its stored position, or at its beginning; raise FeedError if it is not the file it was."""
@@ -83,6 +87,9 @@ class FileFeed:
     ) -> Mapping[tuple[str, int], Mapping[str, object]]:
         """Say nothing: a byte's place is all there is to know."""
         return {}
+
+    def rest(self) -> None:
+        """Do nothing: a file stays open."""
 
     def at_end(self) -> bool:
         """Tell whether all whole lines that were there at the start have been handed over."""

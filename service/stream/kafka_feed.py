@@ -15,7 +15,7 @@ from kafka.errors import KafkaError, OffsetOutOfRangeError
 from kafka.structs import OffsetAndMetadata
 
 from service.core.errors import FeedError
-from service.core.model import RawRecord, StoredPosition
+from service.core.model import FeedDescription, RawRecord, StoredPosition
 from service.stream.kafka_sockets import CLOSING
 
 SILENT_CHECK_SECONDS = 1.0
@@ -73,6 +73,7 @@ class KafkaFeed:
         self._pending: deque[RawRecord] = deque()
         self._positions: dict[tuple[str, int], int] = {}
         self._end_at_start: dict[tuple[str, int], int] = {}
+        self._ends: dict[tuple[str, int], int] = {}
         self._next_check = 0.0
         self._missing_since: float | None = None
         self._hints: dict[tuple[str, int], int] = {}
@@ -94,6 +95,10 @@ class KafkaFeed:
                 self.close()
                 raise
         return f"kafka:{self._cluster_id}"
+
+    def describe(self) -> FeedDescription:
+        """Say where the brokers are, their cluster's id, and the ids of the topics."""
+        return FeedDescription(self.address, {"cluster_id": self._cluster_id}, dict(self._topic_ids))
 
     def start(self, positions: Mapping[tuple[str, int], StoredPosition]) -> None:
         """Connect and stand where `positions` says.
@@ -166,11 +171,24 @@ class KafkaFeed:
             return None
         behind = 0
         for (topic, partition), position in self._positions.items():
-            end = consumer.highwater(TopicPartition(topic, partition))
-            if end is None:
-                end = self._end_at_start.get((topic, partition), position)
-            behind += max(0, end - position)
+            end = consumer.highwater(TopicPartition(topic, partition)) or 0
+            behind += max(0, max(end, self._ends.get((topic, partition), 0)) - position)
         return behind
+
+    def rest(self) -> None:
+        """Ask where the partitions end, so that `lag` grows although nothing is read."""
+        if self._consumer is None:
+            raise FeedError(f"feed {self.address} is not started")
+        self._check_cluster()
+        if self.disconnected:
+            return
+        partitions = [TopicPartition(*place) for place in self._positions]
+        try:
+            ends = self._consumer.end_offsets(partitions, timeout_ms=int(REQUEST_SECONDS * 1000))
+        except KafkaError as error:
+            log.info("feed_retries", feed=self.address, error=repr(error))
+            return
+        self._ends.update({(p.topic, p.partition): end for p, end in ends.items()})
 
     def committed(self, positions: Mapping[tuple[str, int], int]) -> None:
         """Show lag tools what the state has committed, once a second at most; a failure is logged and forgotten."""
@@ -230,8 +248,8 @@ class KafkaFeed:
             )
         except KafkaError as error:
             raise FeedError(
-                f"feed {self.address}: something listens there but does not answer as a Kafka broker ({error!r}); check "
-                f"the address and the security options"
+                f"feed {self.address}: something listens there but does not answer as a Kafka broker ({error!r}); "
+                f"check the address and the security options"
             ) from error
 
     def _wait_for_a_server(self, deadline: float) -> None:
@@ -246,8 +264,8 @@ class KafkaFeed:
                     reason = f"{server}: {error.strerror or error}"
             if time.monotonic() >= deadline:
                 raise FeedError(
-                    f"feed {self.address}: no Kafka broker within {self.start_timeout:g} s ({reason}); start the broker, "
-                    f"or check the address"
+                    f"feed {self.address}: no Kafka broker within {self.start_timeout:g} s ({reason}); start the "
+                    f"broker, or check the address"
                 )
             time.sleep(0.1)
 
@@ -304,6 +322,7 @@ class KafkaFeed:
         for partition, position in seeks.items():
             self._consumer.seek(partition, position)
             self._positions[partition.topic, partition.partition] = position
+            self._ends[partition.topic, partition.partition] = ends[partition]
             if first:
                 self._end_at_start[partition.topic, partition.partition] = ends[partition]
 

@@ -8,7 +8,16 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from service.core.clustering import GenRec
-from service.core.model import BadRecord, RawRecord, RowChange, Skipped, StoredPosition, Table, TransitionKind
+from service.core.model import (
+    BadRecord,
+    FeedDescription,
+    RawRecord,
+    RowChange,
+    Skipped,
+    StoredPosition,
+    Table,
+    TransitionKind,
+)
 from service.usecases.answers import (
     AttributeFilter,
     AttributeInfo,
@@ -153,6 +162,12 @@ class StateWriter(Protocol):
     def catch_up(self, feed: str) -> dict[tuple[str, int], dict[str, int]]:
         """Read, by (topic, partition) of a feed, before which offset a source's data holds all records, by source."""
 
+    def register(self, feed: str, description: FeedDescription) -> None:
+        """Remember a feed that is going to be followed; raise `StateError` when its address was another feed's."""
+
+    def is_paused(self, feed: str) -> bool:
+        """Tell whether a feed is not to be followed for now."""
+
     def lookup(self, keys: Sequence[bytes]) -> dict[bytes, GenRec]:
         """Read the committed records of those keys that have one."""
 
@@ -172,6 +187,9 @@ class Feed(Protocol):
     @property
     def name(self) -> str:
         """Identify the feed among the stored positions."""
+
+    def describe(self) -> FeedDescription:
+        """Say where the feed is and what it is known by; its topics' ids as far as they are known by now."""
 
     def start(self, positions: Mapping[tuple[str, int], StoredPosition]) -> None:
         """Connect, and go on where the state stands in each (topic, partition)."""
@@ -195,6 +213,9 @@ class Feed(Protocol):
 
     def lag(self) -> int | None:
         """Tell how far behind the feed's end the last poll was, None when that is not known."""
+
+    def rest(self) -> None:
+        """Keep the connection alive and learn where the feed's end is, reading nothing."""
 
     def committed(self, positions: Mapping[tuple[str, int], int]) -> None:
         """Hear that the state stands at these positions: a hint for the feed's own tools."""

@@ -81,6 +81,10 @@ class TransactionBuffer:
         """Give the records that wait, in the order in which they came."""
         return [record for record, _ in self._held]
 
+    def is_needed(self, records: Iterable[RawRecord]) -> bool:
+        """Tell whether the source tells of its transactions, or begins to with these records."""
+        return bool(self._prefixes) or any(record.topic.endswith(TRANSACTION_TOPIC) for record in records)
+
     def add(
         self, records: Sequence[RawRecord], changes: Iterable[RowChange], skipped: Iterable[Skipped], now: float
     ) -> None:
