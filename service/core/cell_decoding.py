@@ -2,7 +2,7 @@
 
 Understood are the encodings of a Debezium connector with default settings (its semantic types without the
 schema: the column's own type stands in for it), its `string` and `isostring` modes, and the plain forms that
-a person or Postgres itself would write. What could be read in two ways is refused, never guessed.
+a person or Postgres itself would write. What could be read in two ways is refused, never guessed; WireSettings tell.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import base64
 import binascii
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 from uuid import UUID
@@ -24,29 +25,48 @@ from service.core.errors import RecordError
 CellDecoder = Callable[[object], str | None]
 DecimalHandling = Literal["auto", "precise", "string"]
 BinaryHandling = Literal["base64", "hex"]
+TimePrecision = Literal["adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"]
 
 _TYPE = re.compile(r"(?P<base>[^(\[]+)(?:\((?P<args>[^)]*)\))?.*")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
+@dataclass(frozen=True, slots=True)
+class WireSettings:
+    """Say how a feed without schemas encodes cells: Debezium's `*.handling.mode` and `time.precision.mode`."""
+
+    decimal_handling: DecimalHandling = "auto"
+    binary_handling: BinaryHandling = "base64"
+    time_precision: TimePrecision = "adaptive"
+
+    def decoder(self, data_type: str) -> CellDecoder:
+        """Choose the decoder of a column of this type in such a feed."""
+        return cell_decoder(data_type, self.decimal_handling, self.binary_handling, self.time_precision)
+
+
 def cell_decoder(
-    data_type: str, decimal_handling: DecimalHandling = "auto", binary_handling: BinaryHandling = "base64"
+    data_type: str,
+    decimal_handling: DecimalHandling = "auto",
+    binary_handling: BinaryHandling = "base64",
+    time_precision: TimePrecision = "adaptive",
 ) -> CellDecoder:
     """Choose the function that turns the parsed JSON values of one column into canonical texts; None stays None.
 
-    `data_type` is the source's name of the type: `string` (CSV), Postgres' format_type, or Arrow's str(type). An
-    unknown one (an enum, a type of an extension) is text. The decoder also reads the document text that
+    `data_type` is the source's name of the type: `string` (CSV), Postgres' format_type, Arrow's str(type), or a name
+    of MySQL, SQL Server or Oracle that means the same in, or is unknown to, the others. An unknown one (an enum, a
+    type of an extension) is text. The decoder also reads the document text that
     `canonical_sql.canonical_expression` gives for a type of which `needs_document_walk` says so.
 
     `decimal_handling` says what a JSON string in a column numeric(p,s) is: `precise` the base64 of Debezium's
     default, `string` the decimal itself. `auto` takes digits with a point for a decimal and base64 for base64, and
     where both are possible base64 if the scale is above 0 (Debezium's strings then have a point), else it refuses.
-    `binary_handling` follows Debezium's `binary.handling.mode` (`base64` reads the URL-safe letters too).
+    `binary_handling` follows Debezium's `binary.handling.mode` (`base64` reads the URL-safe letters too),
+    `time_precision` its `time.precision.mode`: the unit of an integer in a timestamp or time.
 
     The decoder raises RecordError for a value that is none of the type; whoever calls it adds the place.
     """
     name = data_type.strip().lower()
-    decode = _decoder(name, decimal_handling, binary_handling)
+    decode = _decoder(name, WireSettings(decimal_handling, binary_handling, time_precision))
     if decode is _decode_string:
         return decode
 
@@ -69,42 +89,65 @@ def _short(value: object) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _decoder(name: str, decimals: DecimalHandling, binaries: BinaryHandling) -> CellDecoder:
+def _decoder(name: str, wire: WireSettings) -> CellDecoder:
     if name in _SIMPLE:
         return _SIMPLE[name]
     if name.startswith(("list<", "large_list<", "fixed_size_list<", "list_view<", "large_list_view<")):
-        return _arrow_list(name, decimals, binaries)
+        return _arrow_list(name, wire)
+    if name.endswith("[]"):
+        return _array(name, wire)
     if name.startswith(("timestamp[", "time32[", "time64[", "duration[", "date64[")):
         return moments.arrow_moment(name)
     if name.startswith("dictionary<values="):
-        return _decoder(name.removeprefix("dictionary<values=").split(", indices=")[0], decimals, binaries)
+        return _decoder(name.removeprefix("dictionary<values=").split(", indices=")[0], wire)
     if name.startswith(("struct<", "map<")):
         return _decode_document
-    if name in ("bytea", "binary", "large_binary", "binary_view") or name.startswith("fixed_size_binary["):
-        return _binary(binaries)
-    if name.endswith("[]"):
-        return _array(name.rstrip("[]"), decimals, binaries)
+    if name.startswith("fixed_size_binary["):
+        return _binary(wire.binary_handling)
     match = _TYPE.fullmatch(name)
     if match is None or '"' in name:
         return _decode_string
-    zoned = name.endswith(" with time zone")
+    zoned = name.endswith(" with time zone") or name.startswith("datetimeoffset")
     base = match["base"].removesuffix("with time zone").removesuffix("without time zone").strip()
     args = [int(arg) for arg in re.findall("-?[0-9]+", match["args"] or "")]
-    if base in ("numeric", "decimal", "decimal32", "decimal64", "decimal128", "decimal256"):
-        return _numeric(args[0] if args else None, args[1] if len(args) > 1 else 0, decimals)
-    if base == "money":
-        return _numeric(19, 2, decimals, money=True)
-    if base in ("timestamp", "time"):
-        # Debezium's adaptive mode: milliseconds up to a precision of 3, else microseconds.
-        unit = moments.UNIT["ms" if args and args[0] <= 3 else "us"]
-        return moments.timestamp(unit, zoned) if base == "timestamp" else moments.clock(unit, zoned)
+    if " unsigned" in name and base.split()[0] in _UNSIGNED_BITS:
+        return _unsigned(_UNSIGNED_BITS[base.split()[0]], wire.decimal_handling)
+    if base in _DECIMALS:
+        return _numeric(args[0] if args else None, args[1] if len(args) > 1 else 0, wire.decimal_handling)
+    if base in ("money", "smallmoney"):
+        return _numeric(19, 2 if base == "money" else 4, wire.decimal_handling, money=True)
+    if base in _MOMENTS:
+        unit = moments.UNIT[_unit_of(base, args, wire.time_precision)]
+        return moments.clock(unit, zoned) if base == "time" else moments.timestamp(unit, zoned)
     if base.startswith("interval"):
         return moments.interval(moments.UNIT["us"])
     if base == "bit":
         return _bits(args[0] if args else 1)
     if base in ("character", "bpchar"):
         return _decode_padded
+    if base in _BINARIES:
+        return _binary(wire.binary_handling)
     return _SIMPLE.get(base, _decode_string)
+
+
+_UNSIGNED_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "integer": 32, "bigint": 64}
+_DECIMALS = ("numeric", "decimal", "decimal32", "decimal64", "decimal128", "decimal256", "number")
+_MOMENTS = {"timestamp": 6, "time": 6, "datetime": 3, "datetime2": 7, "smalldatetime": 0, "datetimeoffset": 7}
+_BINARIES = frozenset(
+    "bytea binary large_binary binary_view varbinary raw blob tinyblob mediumblob longblob image rowversion".split()
+)
+
+
+def _unit_of(base: str, args: list[int], mode: TimePrecision) -> str:
+    """Tell the unit in which Debezium sends moments of a type as integers."""
+    if mode == "connect":
+        return "ms"
+    if mode in ("microseconds", "nanoseconds"):
+        return "us" if mode == "microseconds" else "ns"
+    if mode == "adaptive_time_microseconds" and base == "time":
+        return "us"
+    precision = args[0] if args else _MOMENTS[base]
+    return "ms" if precision <= 3 else "us" if precision <= 6 else "ns"
 
 
 # Text
@@ -131,6 +174,25 @@ def _decode_integer(value: object) -> str:
     if isinstance(value, bool):
         raise ValueError("it is a boolean")
     return forms.number_text(str(value)) if isinstance(value, str | Decimal) else forms.scalar_text(value)
+
+
+def _unsigned(bits: int, handling: DecimalHandling) -> CellDecoder:
+    """Read MySQL's unsigned integers: as Debezium sends them by default, those of the upper half are negative."""
+    decode_text = _numeric(20, 0, handling)
+
+    def decode(value: object) -> str | None:
+        if isinstance(value, str):
+            return decode_text(value)
+        if isinstance(value, int) and value < 0:
+            value += 2**bits
+        return _decode_integer(value)
+
+    return decode
+
+
+def _decode_tiny(value: object) -> str:
+    # A converter of Debezium's makes MySQL's tinyint(1) a boolean.
+    return _decode_integer(int(value) if isinstance(value, bool) else value)
 
 
 def _decode_double(value: object) -> str:
@@ -167,14 +229,18 @@ def _numeric(precision: int | None, scale: int, handling: DecimalHandling, money
             return _decimal_string(value)
         if handling == "precise":
             return _decimal(_unscaled(value), scale)
-        plain = _DECIMAL.fullmatch(value) is not None
-        packed = _is_base64(value) and abs(_unscaled(value)) < 10**precision
-        if plain and packed and scale <= 0:
+        try:
+            unscaled = _unscaled(value)
+        except ValueError:
+            return _decimal_string(value)
+        if not value or abs(unscaled) >= 10**precision:
+            return _decimal_string(value)
+        if scale <= 0 and _DECIMAL.fullmatch(value) is not None:
             raise ValueError(
                 "it may be a number or Debezium's base64 of one; tell which by the setting decimal_handling, "
                 "precise or string"
             )
-        return _decimal(_unscaled(value), scale) if packed else _decimal_string(value)
+        return _decimal(unscaled, scale)
 
     return decode
 
@@ -193,16 +259,21 @@ def _decimal_string(value: str) -> str:
 
 def _is_base64(value: str) -> bool:
     try:
-        return len(value) > 0 and len(base64.b64decode(value, validate=True)) > 0
-    except (binascii.Error, ValueError):
+        return len(binascii.a2b_base64(value, strict_mode=True)) > 0
+    except ValueError:
         return False
 
 
 def _unscaled(value: str) -> int:
-    return int.from_bytes(base64.b64decode(value, validate=True), "big", signed=True)
+    return int.from_bytes(binascii.a2b_base64(value, strict_mode=True), "big", signed=True)
 
 
 def _decimal(unscaled: int, scale: int) -> str:
+    if 0 < scale <= 30 and -(10**30) < unscaled < 10**30:
+        digits = str(abs(unscaled)).rjust(scale + 1, "0")
+        fraction = digits[-scale:].rstrip("0")
+        text = f"{digits[:-scale]}.{fraction}" if fraction else digits[:-scale]
+        return "-" + text if unscaled < 0 else text
     return forms.plain_decimal(f"{forms.scalar_text(unscaled)}e{-scale}")
 
 
@@ -282,9 +353,10 @@ def _decode_document(value: object) -> str:
     return forms.document_text(value)
 
 
-def _array(element: str, decimals: DecimalHandling, binaries: BinaryHandling) -> CellDecoder:
+def _array(name: str, wire: WireSettings) -> CellDecoder:
     """Decode arrays of any depth: each element by its type, as JSON's number, boolean or document, or as a string."""
-    decode_element = _decoder(element, decimals, binaries)
+    element = re.sub(r"(\[\])*$", "", name)
+    decode_element = _decoder(element, wire)
     bare = decode_element in _BARE or element.startswith(("numeric", "decimal", "money"))
 
     def item(value: object) -> object:
@@ -306,10 +378,17 @@ def _array(element: str, decimals: DecimalHandling, binaries: BinaryHandling) ->
 _QUOTED_NUMBERS = ("NaN", "Infinity", "-Infinity")
 
 
-def _arrow_list(name: str, decimals: DecimalHandling, binaries: BinaryHandling) -> CellDecoder:
+def _arrow_list(name: str, wire: WireSettings) -> CellDecoder:
     while "list<" in name.split(": ", 1)[0]:
         name = name[name.index("<") + 1 : name.rindex(">")].split(": ", 1)[1].removesuffix(" not null")
-    return _array(name, decimals, binaries)
+    return _array(name, wire)
+
+
+def _decode_point(value: object) -> str:
+    # io.debezium.data.geometry.Point, which is Postgres' own text of it but for its nesting.
+    if isinstance(value, dict) and "x" in value and "y" in value:
+        return f"({_decode_double(value['x'])},{_decode_double(value['y'])})"
+    return forms.document_text(value) if isinstance(value, dict) else str(value)
 
 
 _SIMPLE: dict[str, CellDecoder] = {
@@ -319,6 +398,11 @@ _SIMPLE: dict[str, CellDecoder] = {
     "text": _decode_string,
     '"char"': _decode_string,
     **dict.fromkeys(("smallint", "integer", "bigint", "oid", "xid", "xid8", "cid"), _decode_integer),
+    **dict.fromkeys(("mediumint", "int", "year"), _decode_integer),
+    "tinyint": _decode_tiny,
+    "binary_double": _decode_double,
+    "binary_float": _decode_single,
+    "point": _decode_point,
     **dict.fromkeys((f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), _decode_integer),
     "double": _decode_double,
     "double precision": _decode_double,
@@ -331,6 +415,7 @@ _SIMPLE: dict[str, CellDecoder] = {
     "date32[day]": moments.decode_date,
     "bit varying": _decode_varying_bits,
     "uuid": _decode_uuid,
+    "uniqueidentifier": _decode_uuid,
     "inet": _decode_inet,
     **dict.fromkeys(("json", "jsonb", "hstore", "vector", "halfvec"), _decode_json),
 }

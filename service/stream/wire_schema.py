@@ -1,4 +1,4 @@
-"""Own the schema that a JSON record carries: its semantic names tell how a cell was encoded."""
+"""Own the schema that a record carries (Kafka Connect's): its semantic names tell how a cell was encoded."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import orjson
 from service.core.canonical import cell_decoder
 from service.core.errors import RecordError
 from service.stream.row_images import CellDecoder, TableDecoder
+
+_DECIMAL = "org.apache.kafka.connect.data.Decimal"
 
 _SEMANTIC_TYPES = {
     "io.debezium.time.Date": "date",
@@ -30,23 +32,43 @@ _SEMANTIC_TYPES = {
     "io.debezium.time.MicroDuration": "duration[us]",
     "io.debezium.time.NanoDuration": "duration[ns]",
     "io.debezium.time.Interval": "interval",
+    "io.debezium.time.Year": "integer",
     "io.debezium.data.Json": "jsonb",
     "io.debezium.data.Uuid": "uuid",
     "io.debezium.data.VariableScaleDecimal": "numeric",
+    "io.debezium.data.geometry.Point": "point",
+    "io.debezium.data.DoubleVector": "vector",
+    "io.debezium.data.FloatVector": "vector",
 }
 """The type whose decoder reads a semantic type; Arrow's names say the unit, where Postgres' names leave it open."""
+
+_PLAIN_TYPES = {
+    "int8": "smallint",
+    "int16": "smallint",
+    "int32": "integer",
+    "int64": "bigint",
+    "float32": "real",
+    "float": "real",
+    "float64": "double precision",
+    "double": "double precision",
+    "boolean": "boolean",
+    "struct": "json",
+    "map": "json",
+}
+"""The data type of a new column whose field has no semantic name."""
 
 
 class WireSchema:
     """Know the schema of a topic's records, and the decoders that it makes for a table.
 
-    `prefix` is how every record with this schema begins, up to its payload; empty where that cannot be told.
+    `schema` is that of an envelope, or of a flat row (a key, a flattened event). `prefix` is how every record with
+    this schema begins, up to its payload; empty where that cannot be told.
     """
 
-    def __init__(self, schema: object, value: bytes) -> None:
+    def __init__(self, schema: object, value: bytes = b"") -> None:
         self._fields = _row_fields(schema)
         self._decoders: dict[TableDecoder, tuple[CellDecoder, ...]] = {}
-        self.prefix = _proven_prefix(schema, value)
+        self.prefix = _proven_prefix(schema, value) if value else b""
 
     def is_prefix_of(self, value: bytes) -> bool:
         """Tell whether a record has this schema, so that only its payload need be parsed."""
@@ -57,19 +79,64 @@ class WireSchema:
         found = self._decoders.get(tracked)
         if found is None:
             found = self._decoders[tracked] = tuple(
-                _field_decoder(self._fields.get(attribute.name.column, {}), attribute.data_type)
-                for attribute in tracked.table.attributes
+                self._decoder(attribute.name.column, attribute.data_type) for attribute in tracked.table.attributes
             )
         return found
 
+    def data_type(self, column: str) -> str:
+        """Name the type of a column as the state would know it."""
+        return data_type_of(self._fields.get(column, {}))
+
+    def data_types(self) -> dict[str, str]:
+        """Name the types of all columns of a row."""
+        return {column: data_type_of(field) for column, field in self._fields.items()}
+
+    def _decoder(self, column: str, data_type: str) -> CellDecoder:
+        semantic = _semantic_type(self._fields.get(column, {}))
+        # A schema says for sure that a string is the base64 of a decimal, or that a number is in a moment's unit.
+        return cell_decoder(data_type) if semantic is None else cell_decoder(semantic, decimal_handling="precise")
+
+
+def data_type_of(field: Mapping[str, Any]) -> str:
+    """Name the data type of a field of Connect's schema, in words that `cell_decoder` reads; `string` for any text."""
+    semantic = _semantic_type(field)
+    if semantic is not None:
+        return semantic
+    if field.get("type") == "array":
+        return data_type_of(_inner(field)) + "[]"
+    return _PLAIN_TYPES.get(str(field.get("type")), "string")
+
+
+def _semantic_type(field: Mapping[str, Any]) -> str | None:
+    """Tell the type that a field's encoding names; None where the column's own type is to decide."""
+    name, kind = field.get("name"), field.get("type")
+    if name == _DECIMAL:
+        return _decimal_type(field.get("parameters"))
+    if name == "io.debezium.data.Bits":
+        return f"bit({_parameter(field.get('parameters'), 'length')})"
+    if type(name) is str and name in _SEMANTIC_TYPES:
+        return _SEMANTIC_TYPES[name]
+    if kind == "bytes":
+        return "bytea"
+    if kind == "array":
+        inner = _semantic_type(_inner(field))
+        return None if inner is None else inner + "[]"
+    return None
+
+
+def _inner(field: Mapping[str, Any]) -> Mapping[str, Any]:
+    items = field.get("items")
+    return items if type(items) is dict else {}
+
 
 def _row_fields(schema: object) -> dict[str, Mapping[str, Any]]:
-    """Give the fields of the after-image (or the before-image) by their names."""
+    """Give the fields of a row by their names: of the after-image, else the before-image, else of a flat row."""
+    fields = _fields(schema)
     for name in ("after", "before"):
-        for field in _fields(schema):
+        for field in fields:
             if field.get("field") == name:
                 return {inner["field"]: inner for inner in _fields(field) if type(inner.get("field")) is str}
-    return {}
+    return {field["field"]: field for field in fields if type(field.get("field")) is str}
 
 
 def _fields(struct: object) -> list[dict[str, Any]]:
@@ -91,24 +158,20 @@ def _proven_prefix(schema: object, value: bytes) -> bytes:
     return prefix if proven else b""
 
 
-def _field_decoder(field: Mapping[str, Any], data_type: str) -> CellDecoder:
-    name = field.get("name")
-    if name == "org.apache.kafka.connect.data.Decimal":
-        return _decimal_decoder(field.get("parameters"))
-    if type(name) is str and name in _SEMANTIC_TYPES:
-        return cell_decoder(_SEMANTIC_TYPES[name])
-    if field.get("type") == "bytes":
-        return cell_decoder("bytea")
-    return cell_decoder(data_type)
-
-
-def _decimal_decoder(parameters: object) -> CellDecoder:
+def _decimal_type(parameters: object) -> str:
     """Read Connect's Decimal: big-endian two's complement in base64, its scale in the schema."""
-    try:
-        scale = int(parameters["scale"])  # type: ignore[index]
-    except (TypeError, KeyError, ValueError, OverflowError) as error:
-        raise RecordError("its schema has a Decimal without a scale") from error
+    scale = _parameter(parameters, "scale")
     if not -1000 <= scale <= 16_383:  # Postgres' bounds: a larger one would only make a text of zeros
         raise RecordError(f"its schema has a Decimal of scale {scale}")
-    decode = cell_decoder("numeric")
-    return lambda cell: decode({"scale": scale, "value": cell})
+    try:
+        precision = _parameter(parameters, "connect.decimal.precision")
+    except RecordError:
+        precision = 1000
+    return f"numeric({precision},{scale})"
+
+
+def _parameter(parameters: object, name: str) -> int:
+    try:
+        return int(parameters[name])  # type: ignore[index]
+    except (TypeError, KeyError, ValueError, OverflowError) as error:
+        raise RecordError(f"its schema has a {'Decimal' if name != 'length' else 'Bits'} without a {name}") from error
