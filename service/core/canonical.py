@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from hashlib import sha256
-from typing import NoReturn
+from typing import Final, NoReturn
 from uuid import UUID
 
 from service.core import canonical_forms as forms
@@ -19,6 +19,7 @@ from service.core.errors import RecordError
 
 __all__ = [
     "POSTGRES_KEY_EXPRESSION",
+    "POSTGRES_SESSION_SETTINGS",
     "SPARK_KEY_EXPRESSION",
     "BinaryHandling",
     "CellDecoder",
@@ -31,6 +32,18 @@ __all__ = [
     "value_key",
     "value_keys",
 ]
+
+POSTGRES_SESSION_SETTINGS: Final[dict[str, str]] = {
+    "client_encoding": "UTF8",
+    "timezone": "UTC",
+    "datestyle": "ISO, YMD",
+    "intervalstyle": "postgres",
+    "bytea_output": "hex",
+    "extra_float_digits": "1",
+    "lc_monetary": "C",
+    "xmloption": "content",
+}
+"""What a connection sets that texts are read from; the bootstrap's reader sets the same."""
 
 
 def canonical_text(value: object, data_type: str | None = None) -> str | None:

@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import re
 
-SESSION_SETTINGS: dict[str, str] = {
-    "client_encoding": "UTF8",
-    "timezone": "UTC",
-    "datestyle": "ISO, YMD",
-    "intervalstyle": "postgres",
-    "bytea_output": "hex",
-    "extra_float_digits": "1",
-    "lc_monetary": "C",
-    "xmloption": "content",
-}
-"""What a connection that reads a source sets: texts of arrays, ranges and money follow these."""
+from service.core.canonical import POSTGRES_SESSION_SETTINGS
+
+SESSION_SETTINGS = POSTGRES_SESSION_SETTINGS
 
 _DOCUMENTS = {"json", "jsonb", "hstore", "vector", "halfvec"}
 _FLOATS = {
