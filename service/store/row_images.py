@@ -11,7 +11,7 @@ from service.usecases.row_images import Image
 
 STAGING = """
 create temporary table if not exists staged_row_image (
-    table_id integer not null, row_key uuid not null, cells text[], record_offset bigint
+    table_id integer not null, row_key uuid not null, cells text[], version bigint, record_offset bigint
 ) on commit delete rows;
 """
 
@@ -24,9 +24,9 @@ merge into row_image as stored using (
 ) as staged on stored.table_id = staged.table_id and stored.row_key = staged.row_key
 when matched and staged.vanishes then delete
 when matched then update set
-    cells = staged.cells, version = %(version)s, record_offset = staged.record_offset
+    cells = staged.cells, version = staged.version, record_offset = staged.record_offset
 when not matched and not staged.vanishes then insert
-    values (staged.table_id, staged.row_key, staged.cells, %(version)s, staged.record_offset)
+    values (staged.table_id, staged.row_key, staged.cells, staged.version, staged.record_offset)
 """
 
 CELL_ESCAPES = str.maketrans({"\\": "\\\\\\\\", '"': '\\\\"', "\t": "\\t", "\n": "\\n", "\r": "\\r"})
@@ -49,7 +49,7 @@ def read_images(cursor: Any, wanted: Mapping[Table, Iterable[bytes]]) -> dict[Ta
     return found
 
 
-def write_images(cursor: Any, version: int, images: Mapping[Table, Mapping[bytes, Image]]) -> None:
+def write_images(cursor: Any, images: Mapping[Table, Mapping[bytes, Image]]) -> None:
     """Write what became of kept rows in a batch; dead letters of the batch must be written before."""
     lines = []
     for table, of_table in images.items():
@@ -57,10 +57,10 @@ def write_images(cursor: Any, version: int, images: Mapping[Table, Mapping[bytes
         width = max(ordinals, default=-1) + 1
         for key, image in sorted(of_table.items()):
             cells = "\\N" if image.cells is None else _array(image.cells, ordinals, width)
-            lines.append(f"{table.table_id}\t{key.hex()}\t{cells}\t{image.offset}\n")
+            lines.append(f"{table.table_id}\t{key.hex()}\t{cells}\t{image.version}\t{image.offset}\n")
     if lines:
         cursor.copy_expert("copy staged_row_image from stdin", io.StringIO("".join(lines)))
-        cursor.execute(MERGE, {"version": version})
+        cursor.execute(MERGE)
 
 
 def empty_table(cursor: Any, version: int, table: Table) -> None:

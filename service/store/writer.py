@@ -7,7 +7,7 @@ import json
 import re
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
@@ -19,14 +19,24 @@ from psycopg2.extras import execute_values
 from service.core.canonical import stored_value
 from service.core.clustering import AttributeIds, GenRec
 from service.core.errors import DamagedStateError, StateError
-from service.core.model import Attribute, AttributeCounters, AttributeName, StoredPosition, Table, TransitionKind
-from service.store.catch_up import read_catch_up
+from service.core.model import (
+    Attribute,
+    AttributeCounters,
+    AttributeName,
+    FeedDescription,
+    StoredPosition,
+    Table,
+    TransitionKind,
+)
+from service.store import dead_letters, row_images
 from service.store.database import make_engine, parse_address, state_error
+from service.store.feeds import is_paused, put_feed
 from service.store.migrate import require_current
 from service.store.writer_lock import CONSUMER_NAME, is_wanted, release_locks, take_back_writer_lock, take_writer_lock
+from service.store.tables import NOTIFY_CHANNEL
 from service.usecases.live_state import BatchCommit, RecordWrite, StoredState
+from service.usecases.row_images import Images
 
-NOTIFY_CHANNEL = "subsetd_version"
 
 STAGING = """
 create temporary table if not exists staged_gen_rec (
@@ -78,6 +88,10 @@ from attribute join source using (source_id) where dropped_version is null
 order by schema_name, table_name, ordinal, attribute_id
 """
 
+SNAPSHOTS = "select name, snapshot from source where snapshot is not null"
+
+BEGUN = "select table_id, begun_version from tracked_table where begun_version is not null"
+
 TABLES = """
 select schema_name, table_name, table_id, name, source_database, source_schema, source_table, key_columns,
        row_images, replica_identity = 'full'
@@ -111,7 +125,7 @@ class PostgresWriter:
             elif not take_back_writer_lock(self._writing, behind_others):
                 return False
             with self._writing.cursor() as cursor:
-                cursor.execute(STAGING + BY_INDEX)
+                cursor.execute(STAGING + row_images.STAGING + BY_INDEX)
             self._writing.commit()
             with self._reading.cursor() as cursor:
                 cursor.execute(BY_BITMAP)
@@ -148,8 +162,12 @@ class PostgresWriter:
             self._partitions = sorted(((lowest or "").replace("-", ""), partition) for partition, lowest in cursor)
             cursor.execute("select cluster_id, attribute_ids, value_count from cluster")
             clusters = tuple((cluster_id, tuple(ids), count) for cluster_id, ids, count in cursor)
+            cursor.execute(SNAPSHOTS)
+            snapshots = dict(cursor)
+            cursor.execute(BEGUN)
+            begun = dict(cursor)
             self._reading.commit()
-        return StoredState(version, generation, tables, counters, clusters, tuple(stale))
+        return StoredState(version, generation, tables, counters, clusters, tuple(stale), snapshots, begun)
 
     def positions(self, feed: str) -> dict[tuple[str, int], StoredPosition]:
         with self._translated(), self._reading.cursor() as cursor:
@@ -158,12 +176,6 @@ class PostgresWriter:
                 (feed,),
             )
             found = {(topic, partition): StoredPosition(*stored) for topic, partition, *stored in cursor}
-            self._reading.commit()
-        return found
-
-    def catch_up(self, feed: str) -> dict[tuple[str, int], dict[str, int]]:
-        with self._translated(), self._reading.cursor() as cursor:
-            found = read_catch_up(cursor, feed)
             self._reading.commit()
         return found
 
@@ -178,6 +190,12 @@ class PostgresWriter:
                     cursor.execute(LOOKUP.format(partition=partition), ("{" + ",".join(wanted[start:end]) + "}",))
                     found.update((_key(key), GenRec(cluster_id, tuple(counted))) for key, cluster_id, counted in cursor)
                 start = end
+            self._reading.commit()
+        return found
+
+    def read_images(self, wanted: Mapping[Table, Iterable[bytes]]) -> Images:
+        with self._translated(), self._reading.cursor() as cursor:
+            found = row_images.read_images(cursor, wanted)
             self._reading.commit()
         return found
 
@@ -272,7 +290,12 @@ class PostgresUnitOfWork:
                 )
             _write_transitions(cursor, commit)
             _write_positions(cursor, commit)
-            _write_dead_letters(cursor, commit)
+            dead_letters.write(cursor, commit)
+            row_images.write_images(cursor, commit.images)
+            if commit.emptied is not None:
+                row_images.empty_table(cursor, commit.version, commit.emptied)
+            if commit.retried is not None:
+                cursor.execute(row_images.FORGET_GONE)
             cursor.execute("select pg_notify(%s, %s)", (NOTIFY_CHANNEL, str(commit.version)))
             self._connection.commit()
 
@@ -285,7 +308,7 @@ def _write_version(cursor: Any, commit: BatchCommit) -> None:
     counts = commit.counts
     cursor.execute(
         "insert into state_version (version, generation, kind, feed, records, inserted, updated, deleted, skipped, "
-        "dead, newest_source_ms) values (%s, %s, 'batch', %s, %s, %s, %s, %s, %s, %s, %s)",
+        "dead, newest_source_ms, transaction_consistent) values (%s, %s, 'batch', %s, %s, %s, %s, %s, %s, %s, %s, %s)",
         (
             commit.version,
             commit.generation,
@@ -297,6 +320,7 @@ def _write_version(cursor: Any, commit: BatchCommit) -> None:
             counts.skipped,
             counts.dead,
             commit.newest_source_ms,
+            commit.transaction_consistent,
         ),
     )
 
@@ -357,10 +381,10 @@ def _write_positions(cursor: Any, commit: BatchCommit) -> None:
     )
     execute_values(
         cursor,
-        "insert into feed_position (feed, topic, partition, next_offset, source_position, version) values %s "
+        "insert into feed_position (feed, topic, partition, next_offset, source_position, version, topic_id) values %s "
         "on conflict (feed, topic, partition) do update set next_offset = excluded.next_offset, "
         "source_position = case excluded.source_position when '{}' then feed_position.source_position "
-        "else excluded.source_position end, version = excluded.version",
+        "else excluded.source_position end, version = excluded.version, topic_id = excluded.topic_id",
         [
             (
                 commit.feed,
@@ -369,32 +393,11 @@ def _write_positions(cursor: Any, commit: BatchCommit) -> None:
                 after,
                 json.dumps(commit.source_positions.get((topic, partition), {}), default=str),
                 commit.version,
+                commit.topic_ids.get(topic),
             )
             for topic, partition, _, after in moved
         ],
     )
-
-
-def _write_dead_letters(cursor: Any, commit: BatchCommit) -> None:
-    if commit.dead_letters:
-        execute_values(
-            cursor,
-            "insert into dead_letter (feed, topic, partition, record_offset, error_class, message, record, version) "
-            "values %s on conflict (feed, topic, partition, record_offset) do nothing",
-            [
-                (
-                    commit.feed,
-                    bad.record.topic,
-                    bad.record.partition,
-                    bad.record.offset,
-                    type(bad.error).__name__,
-                    str(bad.error).replace("\0", "\\x00"),
-                    (bad.record.value or b"").decode("utf-8", "backslashreplace").replace("\0", "\\x00"),
-                    commit.version,
-                )
-                for bad in commit.dead_letters
-            ],
-        )
 
 
 def _record_line(record: RecordWrite) -> str:
@@ -422,11 +425,11 @@ def _table(name: tuple[str, str], attributes: list[Attribute], described: Sequen
     insert_only = any(attribute.insert_only for attribute in attributes)
     if described is None:
         return Table(*name, tuple(attributes), insert_only)
-    table_id, source, database, schema, table, key_columns, row_images, is_full = described
+    table_id, source, database, schema, table, key_columns, keeps_rows, is_full = described
     places = {attribute.name.column: place for place, attribute in enumerate(attributes)}
     key = tuple(places[column] for column in key_columns) if places.keys() >= set(key_columns) else ()
-    wire = (database, schema, table)
-    return Table(*name, tuple(attributes), insert_only, table_id, source, wire, key, row_images, bool(is_full))
+    wire, keeps_rows = (database, schema, table), keeps_rows and bool(key)
+    return Table(*name, tuple(attributes), insert_only, table_id, source, wire, key, keeps_rows, bool(is_full))
 
 
 def _key(uuid: str) -> bytes:

@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
 from service.core.clustering import GenRec, Underflow
 from service.core.errors import DamagedStateError, FeedError, RecordError, StateError, SubsetdError
-from service.core.model import BadRecord, FeedPosition, Operation, RawRecord, RowChange, Table
+from service.core.model import BadRecord, FeedPosition, Operation, RawRecord, RowChange, Skipped, Table
 from service.usecases.live_state import BatchCommit, BatchCounts, LiveState, StateDelta
 from service.usecases.netting import Netted, net, offenders
-from service.usecases.ports import Decoder, Feed, StateWriter, UnitOfWork
+from service.usecases.ports import DeadLetterSink, Decoder, Feed, StateWriter, UnitOfWork
+from service.usecases.row_images import Image, Images, complete, wanted_rows
+from service.usecases.screening import RetryScreen, Screen, Seen, count_reasons, put_seen
+from service.usecases.transactions import TransactionBuffer, TransactionKey, WaitLimits
 
 TRUNCATE_PORTION = 20_000
-HAND_OVER_LOOK_SECONDS = 1.0
+LOOK_SECONDS = 1.0
+"""How often the consumer looks between batches whether it is to hand over, or to pause."""
 
 Positions = dict[tuple[str, int], int]
 
@@ -59,6 +63,8 @@ class BatchReport:
     cache_hits: int
     cache_misses: int
     cache_entries: int
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    """Records that were skipped, by reason."""
 
 
 @dataclass(slots=True)
@@ -102,6 +108,10 @@ class _Batch:
     after: Positions
     seconds: dict[str, float]
     bad: list[BadRecord] = field(default_factory=list)
+    transactions: Sequence[TransactionKey | None] = ()
+    is_whole: bool | None = None
+    skipped: list[Skipped] = field(default_factory=list)
+    seen: dict[tuple[str, int], dict[str, Seen]] = field(default_factory=dict)
 
 
 class Consumer:
@@ -119,7 +129,11 @@ class Consumer:
         on_error: ErrorPolicy = ErrorPolicy.STOP,
         cache_bytes: int = 256 * 1024 * 1024,
         retry_seconds: float = 60.0,
+        wait_limits: WaitLimits | None = None,
+        dead_letter_sink: DeadLetterSink | None = None,
+        retried: Mapping[FeedPosition, int] | None = None,
     ) -> None:
+        """Follow a feed; with `retried` it is one of records set aside before, at these versions: see dead letters."""
         self.totals = Totals()
         self._writer = writer
         self._open_feed = open_feed
@@ -130,6 +144,9 @@ class Consumer:
         self._on_error = on_error
         self._cache_bytes = cache_bytes
         self._retry_seconds = retry_seconds
+        self._wait_limits = wait_limits or WaitLimits()
+        self._dead_letter_sink = dead_letter_sink
+        self._retried = retried
         self._started: float | None = None
 
     def run(self, stop: threading.Event, until_end: bool = False) -> Totals:
@@ -185,7 +202,8 @@ class _Session:
     def __init__(self, consumer: Consumer) -> None:
         self._of = consumer
         self._writer = consumer._writer
-        self._state = LiveState(self._writer.load(), consumer._cache_bytes)
+        loaded = self._writer.load()
+        self._state = LiveState(loaded, consumer._cache_bytes)
         consumer.totals.version = self._state.version
         self._decoder = consumer._make_decoder(self._state.tables)
         self._feed = consumer._open_feed()
@@ -193,10 +211,22 @@ class _Session:
         self._positions = {place: position.next_offset for place, position in stored.items()}
         self._in_flight: Future[None] | None = None
         self._pending: dict[bytes, GenRec | None] = {}
-        self._looks_at = time.monotonic() + HAND_OVER_LOOK_SECONDS
+        self._pending_images: Images = {}
+        self._source_positions = {place: position.source_position for place, position in stored.items()}
+        self._screen: Screen | RetryScreen
+        if consumer._retried is None:
+            catch_up = self._writer.catch_up(self._feed.name)
+            self._screen = Screen(loaded.snapshots, self._source_positions, catch_up)
+        else:
+            self._screen = RetryScreen(loaded.snapshots, consumer._retried, loaded.begun)
+        self._looks_at = time.monotonic() + LOOK_SECONDS
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="subsetd-store")
         try:
+            if consumer._retried is None:
+                self._writer.register(self._feed.name, self._feed.describe())
             self._feed.start(stored)
+            topics = {topic for topic, _ in self._feed.positions()}
+            self._buffer = TransactionBuffer(self._state.tables, topics, consumer._wait_limits)
         except BaseException:
             self.close()
             raise
@@ -209,28 +239,58 @@ class _Session:
 
     def follow(self, stop: threading.Event, until_end: bool) -> None:
         while not stop.is_set():
-            self._hand_over_if_wanted()
+            if time.monotonic() >= self._looks_at:
+                self._looks_at = time.monotonic() + LOOK_SECONDS
+                self._hand_over_if_wanted()
+                self._rest_while_paused(stop)
             seconds: dict[str, float] = {}
             with _timed(seconds, "collect"):
                 records = self._collect()
-            if records:
+            batch = self._whole(records, seconds)
+            if batch.records:
                 if self._of._started is None:
                     self._of._started = time.perf_counter() - seconds["collect"]
-                self._take(_Batch(records, self._positions, self._feed.positions(), seconds))
-            else:
+                self._take(batch)
+            elif not records:
                 self._settle()
-                self._of._observer.waiting(self._feed.lag())
-                if until_end and self._feed.at_end():
+                self._of._observer.waiting(self._lag())
+                if until_end and self._feed.at_end() and not self._buffer.held:
                     break
         self._settle()
 
     def _hand_over_if_wanted(self) -> None:
-        """Look once a second whether somebody waits to write the state; then end the batch in flight and make room."""
-        if time.monotonic() >= self._looks_at:
-            self._looks_at = time.monotonic() + HAND_OVER_LOOK_SECONDS
-            if self._writer.is_wanted():
-                self._settle()
-                raise _BeginAnew
+        """Look whether somebody waits to write the state; then end the batch in flight and make room."""
+        if self._writer.is_wanted():
+            self._settle()
+            raise _BeginAnew
+
+    def _rest_while_paused(self, stop: threading.Event) -> None:
+        """Look whether the feed is paused; then end the batch in flight and wait, with the lock, for its resumption."""
+        while self._writer.is_paused(self._feed.name) and not stop.is_set():
+            self._settle()
+            self._feed.rest()
+            self._of._observer.waiting(self._lag())
+            stop.wait(LOOK_SECONDS)
+            self._hand_over_if_wanted()
+
+    def _whole(self, records: list[RawRecord], seconds: dict[str, float]) -> _Batch:
+        """Make a batch of records, and of those held back before, without those of unfinished transactions."""
+        after = self._feed.positions()
+        if not self._buffer.is_needed(records):
+            return _Batch(records, self._positions, after, seconds)
+        with _timed(seconds, "decode"):
+            changes, skipped, _ = self._decoder.decode_batch(records)
+        self._buffer.add(records, changes, skipped, time.monotonic())
+        taken = self._buffer.take(time.monotonic())
+        after.update(((r.topic, r.partition), r.offset) for r in reversed(self._buffer.held))
+        return _Batch(
+            taken.records, self._positions, after, seconds, transactions=taken.keys, is_whole=taken.is_whole
+        )
+
+    def _lag(self) -> int | None:
+        """Count what the feed has behind what was polled, and what was polled and is held back."""
+        lag = self._feed.lag()
+        return None if lag is None else lag + len(self._buffer.held)
 
     def _collect(self) -> list[RawRecord]:
         limits = self._of._limits
@@ -256,12 +316,22 @@ class _Session:
     def _take(self, batch: _Batch) -> None:
         """Apply a batch; it is cut at a truncate, which is a batch of its own, and at a record that stops the feed."""
         with _timed(batch.seconds, "decode"):
-            changes, skipped, bad = self._decoder.decode_batch(batch.records)
-        stopping = {_place(b.record): b.error for b in bad} if self._of._on_error is ErrorPolicy.STOP else {}
+            decoded, skipped, bad = self._decoder.decode_batch(batch.records)
+        with _timed(batch.seconds, "screen"):
+            screened = self._screen.screen(decoded)
+        if screened.bad:
+            refused = {_place(at): error for at, error in screened.bad.items()}
+            bad += [BadRecord(r, refused[_place(r)]) for r in batch.records if _place(r) in refused]
+        changes = screened.changes
+        stopping: dict[tuple[str, int, int], SubsetdError] = {_place(at): e for at, e in screened.rewound.items()}
+        if self._of._on_error is ErrorPolicy.STOP:
+            stopping |= {_place(b.record): b.error for b in bad}
         truncates = {_place(c.position): c for c in changes if c.operation is Operation.TRUNCATE}
         if not stopping and not truncates:
-            batch.bad.extend(bad)
-            self._apply(batch, changes, len(skipped))
+            batch.bad += bad
+            batch.skipped += skipped + screened.skipped
+            batch.seen = screened.seen
+            self._apply(batch, changes)
             return
         start, end = 0, len(batch.records)
         for cut in [i for i, r in enumerate(batch.records) if _place(r) in truncates or _place(r) in stopping]:
@@ -271,7 +341,9 @@ class _Session:
             if place in stopping:
                 self._settle()
                 raise stopping[place]
-            self._truncate(self._part(batch, cut, cut + 1), truncates[place])
+            alone = self._part(batch, cut, cut + 1)
+            alone.seen = self._screen.screen([truncates[place]]).seen
+            self._truncate(alone, truncates[place])
             start = cut + 1
         if start < end:
             self._take(self._part(batch, start, end))
@@ -282,11 +354,24 @@ class _Session:
         for record in reversed(batch.records[end:]):
             after[record.topic, record.partition] = record.offset
         # The parts are told of one by one: what was spent on the whole goes to the first, once.
-        return _Batch(batch.records[start:end], self._positions, after, {} if start else batch.seconds)
+        part = _Batch(batch.records[start:end], self._positions, after, {} if start else batch.seconds)
+        part.transactions = batch.transactions[start:end]
+        if batch.is_whole is not None:
+            behind = set(batch.transactions[end:]) - {None}
+            part.is_whole = batch.is_whole and behind.isdisjoint(batch.transactions[:end])
+        return part
 
-    def _apply(self, batch: _Batch, changes: list[RowChange], skipped: int) -> None:
+    def _apply(self, batch: _Batch, decoded: list[RowChange]) -> None:
         state, seconds = self._state, batch.seconds
+        images = self._look_up_images(decoded, seconds)
         while True:
+            with _timed(seconds, "complete"):
+                completed = complete(decoded, images, state.version + 1, self._of._retried)
+            changes = completed.changes
+            errors = {_place(at): error for at, error in completed.errors.items()}
+            if errors:
+                decoded = self._leave_out(batch, decoded, errors)
+                continue
             with _timed(seconds, "net"):
                 netted = net(changes, self._of._value_keys)
             with _timed(seconds, "look_up"):
@@ -298,22 +383,45 @@ class _Session:
             except Underflow as underflow:
                 places = sorted(offenders(changes, underflow.cells, netted.texts))
                 errors = {_place(changes[i].position): _never_inserted(changes[i], netted, underflow) for i in places}
-            if self._of._on_error is ErrorPolicy.STOP:
-                first = _first(batch.records, errors)
-                assert first is not None
-                if first:
-                    self._take(self._part(batch, 0, first))
-                self._settle()
-                raise errors[_place(batch.records[first])]
-            batch.bad.extend(BadRecord(r, errors[_place(r)]) for r in batch.records if _place(r) in errors)
-            changes = [c for c in changes if _place(c.position) not in errors]
+            decoded = self._leave_out(batch, decoded, errors)
+        batch.skipped += completed.skipped
         counts = BatchCounts(
-            len(batch.records), netted.inserted, netted.updated, netted.deleted, skipped, len(batch.bad)
+            len(batch.records), netted.inserted, netted.updated, netted.deleted, len(batch.skipped), len(batch.bad)
         )
         unit = self._begin(batch)
+        self._pending_images = completed.images
         self._pending = {w.key: GenRec(w.cluster_id, w.frequencies) if w.attributes else None for w in delta.records}
-        commit = self._commit(batch, changes, counts, delta)
-        self._in_flight = self._pool.submit(self._store, unit, commit, delta, seconds, self._report(commit, seconds))
+        commit = replace(self._commit(batch, changes, counts, delta), images=completed.images)
+        report = self._report(commit, batch)
+        self._in_flight = self._pool.submit(self._store, unit, commit, delta, seconds, report)
+
+    def _leave_out(
+        self, batch: _Batch, changes: list[RowChange], errors: dict[tuple[str, int, int], RecordError]
+    ) -> list[RowChange]:
+        """Set records aside and give the changes of the others; or (STOP) apply what is before the first, and raise."""
+        if self._of._on_error is ErrorPolicy.STOP:
+            first = _first(batch.records, errors)
+            assert first is not None
+            if first:
+                self._take(self._part(batch, 0, first))
+            self._settle()
+            raise errors[_place(batch.records[first])]
+        batch.bad.extend(BadRecord(r, errors[_place(r)]) for r in batch.records if _place(r) in errors)
+        return [c for c in changes if _place(c.position) not in errors]
+
+    def _look_up_images(self, changes: Sequence[RowChange], seconds: dict[str, float]) -> Images:
+        """Find the kept rows of changes: in the batch in flight, and the rest in the store."""
+        with _timed(seconds, "complete"):
+            found: dict[Table, dict[bytes, Image]] = {}
+            missing: dict[Table, list[bytes]] = {}
+            for table, keys in wanted_rows(changes).items():
+                pending = self._pending_images.get(table, {})
+                found[table] = {key: pending[key] for key in keys if key in pending}
+                missing[table] = [key for key in keys if key not in pending]
+            if missing:
+                for table, images in self._writer.read_images(missing).items():
+                    found[table].update(images)
+            return found
 
     def _truncate(self, batch: _Batch, change: RowChange) -> None:
         state = self._state
@@ -322,10 +430,10 @@ class _Session:
         unit = self._begin(batch)
         with _timed(batch.seconds, "store"):
             portions = unit.records_of(cluster_ids, TRUNCATE_PORTION)
-            delta = state.truncate(change.table, portions, unit.write_records)
+            delta = state.truncate(own, portions, unit.write_records)
         counts = BatchCounts(records=len(batch.records), deleted=1)
-        commit = self._commit(batch, [change], counts, delta)
-        report = self._report(commit, batch.seconds)
+        commit = replace(self._commit(batch, [change], counts, delta), emptied=change.table)
+        report = self._report(commit, batch)
         self._in_flight = self._pool.submit(self._store, unit, commit, None, batch.seconds, report)
         self._settle()
 
@@ -369,25 +477,35 @@ class _Session:
             feed=self._feed.name,
             positions={
                 p: (begun.get(p, after), after) for p, after in batch.after.items() if batch.before.get(p) != after
-            },
+            }
+            if self._of._retried is None
+            else {},
             delta=delta,
             counts=counts,
             dead_letters=batch.bad,
             last_position=FeedPosition(last.topic, last.partition, last.offset),
-            source_positions=self._source_positions(batch, changes),
+            source_positions=self._say_where(batch, changes),
             newest_source_ms=max(times, default=None),
+            topic_ids=self._feed.describe().topic_ids,
+            transaction_consistent=None if batch.is_whole is None else batch.is_whole and not batch.bad,
+            retried=None if self._of._retried is None else batch.records,
         )
 
-    def _source_positions(
-        self, batch: _Batch, changes: Sequence[RowChange]
-    ) -> dict[tuple[str, int], dict[str, object]]:
-        """Gather what the state keeps of the batch's end: of each partition its last change, and what the feed says."""
+    def _say_where(self, batch: _Batch, changes: Sequence[RowChange]) -> dict[tuple[str, int], dict[str, object]]:
+        """Gather what the state keeps of the batch's end.
+
+        That is of each partition its last change, what was seen of the sources, and what the feed says.
+        """
         found = {(c.position.topic, c.position.partition): dict(c.source_position) for c in changes}
+        self._screen.advance(batch.seen)
+        for place, seen in batch.seen.items():
+            found[place] = put_seen(found.get(place) or self._source_positions.get(place, {}), seen)
         for place, kept in self._feed.source_positions(batch.after).items():
             found[place] = {**found.get(place, {}), **kept}
+        self._source_positions.update(found)
         return found
 
-    def _report(self, commit: BatchCommit, seconds: dict[str, float]) -> BatchReport:
+    def _report(self, commit: BatchCommit, batch: _Batch) -> BatchReport:
         state, totals = self._state, self._of.totals
         accesses, cache = state.accesses, state.cache
         state.accesses = type(accesses)()
@@ -404,12 +522,13 @@ class _Session:
             values=accesses.values,
             read=accesses.read,
             written=accesses.written,
-            seconds=seconds,
-            lag=self._feed.lag(),
+            seconds=batch.seconds,
+            lag=self._lag(),
             newest_source_ms=commit.newest_source_ms,
             cache_hits=hits,
             cache_misses=misses,
             cache_entries=len(cache),
+            skipped=count_reasons(batch.skipped),
         )
 
     def _store(
@@ -425,6 +544,8 @@ class _Session:
             with _timed(seconds, "store"):
                 if delta is not None:
                     unit.write_records(delta.records)
+                if commit.dead_letters and self._of._dead_letter_sink is not None and self._of._retried is None:
+                    self._of._dead_letter_sink.send(commit.dead_letters)  # twice rather than never
                 unit.commit(commit)
         except BaseException:
             with suppress(StateError):
@@ -445,7 +566,7 @@ class _Session:
         if self._in_flight is not None:
             future, self._in_flight = self._in_flight, None
             future.result()
-            self._pending = {}
+            self._pending, self._pending_images = {}, {}
             self._feed.committed(self._positions)
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from service.core.clustering import NO_CLUSTER, Applied, AttributeIds, Clusters, GenRec, Move, apply_deltas
-from service.core.model import Attribute, AttributeCounters, BadRecord, FeedPosition, Table, Transition
+from service.core.model import Attribute, AttributeCounters, BadRecord, FeedPosition, RawRecord, Table, Transition
 from service.core.overlap import make_overlap
 from service.core.val_cache import ValCache
 from service.usecases.netting import Netted
+from service.usecases.row_images import Images
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,12 @@ class StoredState:
     counters: Mapping[int, AttributeCounters]
     clusters: tuple[tuple[int, AttributeIds, int], ...]
     stale: tuple[Attribute, ...] = ()
+    snapshots: Mapping[str, str] = field(default_factory=dict)
+    """What was visible to the bootstraps of Postgres sources, by source."""
+    late: frozenset[int] = frozenset()
+    """Attributes that a schema change made: a cell of an older row may hold a default that was never sent."""
+    begun: Mapping[int, int] = field(default_factory=dict)
+    """Version that bootstrapped or emptied a table last, by table_id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +67,7 @@ class BatchCommit:
 
     version: int
     generation: int
-    feed: str
+    feed: str | None
     positions: Mapping[tuple[str, int], tuple[int, int]]
     """(topic, partition) to (next offset before the batch, next offset after it)."""
     delta: StateDelta
@@ -70,6 +77,16 @@ class BatchCommit:
     source_positions: Mapping[tuple[str, int], Mapping[str, object]] = field(default_factory=dict)
     """(topic, partition) to what the batch's last change of it says of its source; none where nothing changed."""
     newest_source_ms: int | None = None
+    dropped_attributes: Sequence[int] = ()
+    """Attributes that are followed no longer: their values are gone with this version, which is no batch of a feed."""
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    transaction_consistent: bool | None = None
+    """Whether the state behind it has every transaction of the source whole or not at all; None: not known."""
+    images: Images = field(default_factory=dict)
+    """Kept rows as they are after the batch."""
+    emptied: Table | None = None
+    retried: Sequence[RawRecord] | None = None
+    """The batch's records where they had been set aside before: those that are not again are no dead letters now."""
 
 
 @dataclass(slots=True)
@@ -101,6 +118,7 @@ class LiveState:
         self.version = stored.version
         self.generation = stored.generation
         self.tables = stored.tables
+        self.late = stored.late
         self.clusters = Clusters(stored.clusters)
         self.counters = {attribute_id: replace(counters) for attribute_id, counters in stored.counters.items()}
         self.cache = ValCache(cache_bytes)
@@ -124,16 +142,16 @@ class LiveState:
 
     def truncate(
         self,
-        table: Table,
+        attribute_ids: Collection[int],
         portions: Iterable[Mapping[bytes, tuple[str, GenRec]]],
         write: Callable[[list[RecordWrite]], None],
     ) -> StateDelta:
-        """Extract every attribute of a table, given portions of (text, record) of the values that it holds.
+        """Extract whole attributes, given portions of (text, record) of the values that they hold.
 
         `write` stores the records of each portion before the next is asked for; the delta that is returned has no
         records. Its transitions are those of the whole: what turned and turned back on the way is none.
         """
-        own = {attribute.attribute_id for attribute in table.attributes}
+        own = set(attribute_ids)
         moves: dict[tuple[AttributeIds, AttributeIds], Move] = {}
         texts: dict[bytes, str] = {}
         distinct: Counter[int] = Counter()

@@ -19,7 +19,7 @@ DELETED_BEFORE = "deletes a row that is not there"
 
 
 class Image(NamedTuple):
-    """Hold one kept row: None where it is gone; `version` and `offset` say which change it is of, 0 for a bootstrap."""
+    """Hold one kept row (None: it is gone), and the version and offset of the change that it is of (0: a bootstrap)."""
 
     cells: Row | None
     version: int = 0
@@ -49,7 +49,12 @@ def wanted_rows(changes: Iterable[RowChange]) -> dict[Table, set[bytes]]:
     return wanted
 
 
-def complete(changes: Sequence[RowChange], images: Images, version: int = 0) -> Completed:
+def complete(
+    changes: Sequence[RowChange],
+    images: Images,
+    version: int,
+    set_aside: Mapping[FeedPosition, int] | None = None,
+) -> Completed:
     """Complete changes in the order of the feed; `images` has the kept rows of `wanted_rows`, `version` will be stored.
 
     A change of a row that is kept becomes an update (or delete) from that row, one of a row that is not an insert.
@@ -57,8 +62,14 @@ def complete(changes: Sequence[RowChange], images: Images, version: int = 0) -> 
     the same position. A delete of a row that is not kept is skipped: in a compacted topic its insert may be gone.
     Cells that were not sent are taken from the kept row; where there is none the change is an error and has no effect.
     Changes of other tables stay as they are; truncates must not be among them.
+
+    With `set_aside` the changes are those of records that had been, at the version that it says of each: they take
+    their place in the order of versions, and one of a row that was changed since is an error.
     """
     done = Completed()
+    if not any(table.row_images for table in {change.table for change in changes}):
+        done.changes = list(changes)
+        return done
     for change in changes:
         table = change.table
         if not table.row_images:
@@ -68,7 +79,11 @@ def complete(changes: Sequence[RowChange], images: Images, version: int = 0) -> 
         old, new = _keys(change)
         assert old is not None or new is not None, "a change without a row"
         old = new if old is None else old
-        gone = Image(None, version, change.position.offset)
+        at = version if set_aside is None else set_aside[change.position], change.position.offset
+        if set_aside is not None and any(key and _order(kept, found, key) > at for key in (old, new)):
+            done.errors[change.position] = _overtaken(change)
+            continue
+        gone = Image(None, *at)
         before = _cells(kept, found, old)
         if change.after is None:
             kept[old] = gone  # type: ignore[index]
@@ -89,7 +104,7 @@ def complete(changes: Sequence[RowChange], images: Images, version: int = 0) -> 
                 done.changes.append(replace(change, operation=Operation.DELETE, before=displaced, after=None, key=None))
             else:
                 before = before or displaced
-        kept[new] = Image(after, version, change.position.offset)  # type: ignore[index]
+        kept[new] = Image(after, *at)  # type: ignore[index]
         operation = change.operation if before is None else Operation.UPDATE
         if before is None and operation is Operation.UPDATE:
             operation = Operation.CREATE
@@ -100,6 +115,11 @@ def complete(changes: Sequence[RowChange], images: Images, version: int = 0) -> 
 def _cells(kept: Mapping[bytes, Image], found: Mapping[bytes, Image], key: bytes | None) -> Row | None:
     image = kept.get(key) or found.get(key)  # type: ignore[arg-type]
     return None if image is None else image.cells
+
+
+def _order(kept: Mapping[bytes, Image], found: Mapping[bytes, Image], key: bytes) -> tuple[int, int]:
+    image = kept.get(key) or found.get(key)
+    return (0, 0) if image is None else (image.version, image.offset)
 
 
 def _keys(change: RowChange) -> tuple[bytes | None, bytes | None]:
@@ -117,6 +137,14 @@ def _keys(change: RowChange) -> tuple[bytes | None, bytes | None]:
         if tuple(cells) == tuple(told):
             return old, old
     return old, row_key(cells)
+
+
+def _overtaken(change: RowChange) -> RecordError:
+    at = change.position
+    return RecordError(
+        f"topic {at.topic}, partition {at.partition}, offset {at.offset}: was overtaken: a later change of the same "
+        f"row of {change.table} is applied already; drop it with `subsetd dead-letters drop`"
+    )
 
 
 def _filled(change: RowChange, before: Row | None) -> Row:

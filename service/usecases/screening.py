@@ -75,17 +75,25 @@ class Screen:
         done = Screened()
         newest = dict(self._newest)
         for change in changes:
+            table, told = change.table, change.source_position
             partition = change.position.topic, change.position.partition
-            if self._is_before(change, partition):
+            source = table.source
+            if partition in self._catch_up and self._is_caught_up(change, partition):
                 done.skipped.append(Skipped(change.position, CAUGHT_UP))
                 continue
-            source = change.table.source
+            is_read = change.operation is Operation.READ
+            if is_read and not table.row_images:
+                done.bad[change.position] = _second_snapshot(change)
+                continue
+            if is_read or ("mark" not in told and source not in self._snapshots):
+                done.changes.append(change)
+                continue
             of_partition = done.seen.get(partition)
             if of_partition is None:
                 of_partition = done.seen[partition] = dict(self._seen.get(partition, {}))
             seen = of_partition.get(source, Seen())
-            now, is_known = _read(change, newest.get(source, 0))
-            if is_known and now.mark <= seen.mark:
+            now = _read(told, newest.get(source, 0))
+            if now.mark and now.mark <= seen.mark:
                 if now.ts_ms > seen.ts_ms > 0:
                     done.rewound[change.position] = _rewound(change, now, seen)
                 else:
@@ -95,14 +103,11 @@ class Screen:
                 max(seen.mark, now.mark), max(seen.ts_ms, now.ts_ms), max(seen.transaction, now.transaction)
             )
             snapshot = self._snapshots.get(source)
-            if snapshot is not None and now.transaction and change.operation is not Operation.READ:
+            if snapshot is not None and now.transaction:
                 newest[source] = max(newest[source], now.transaction)
                 if snapshot.is_visible(now.transaction):
                     done.skipped.append(Skipped(change.position, IN_BOOTSTRAP))
                     continue
-            if change.operation is Operation.READ and not change.table.row_images:
-                done.bad[change.position] = _second_snapshot(change)
-                continue
             done.changes.append(change)
         return done
 
@@ -118,9 +123,8 @@ class Screen:
                 if source in self._newest:
                     self._newest[source] = max(self._newest[source], one.transaction)
 
-    def _is_before(self, change: RowChange, partition: Partition) -> bool:
-        until = self._catch_up.get(partition)
-        return until is not None and change.position.offset < until.get(change.table.source, 0)
+    def _is_caught_up(self, change: RowChange, partition: Partition) -> bool:
+        return change.position.offset < self._catch_up[partition].get(change.table.source, 0)
 
 
 class RetryScreen:
@@ -179,17 +183,13 @@ def count_reasons(skipped: Iterable[Skipped]) -> dict[str, int]:
     return counts
 
 
-def _read(change: RowChange, near: int) -> tuple[Seen, bool]:
-    """Read mark, time and transaction of a change, and whether it has a mark."""
-    position = change.source_position
-    mark, ts_ms, transaction = position.get("mark"), position.get("ts_ms"), position.get("txId")
-    return (
-        Seen(
-            tuple(mark) if isinstance(mark, list | tuple) else (),
-            ts_ms if isinstance(ts_ms, int) else 0,
-            widen(transaction, near) if isinstance(transaction, int) and transaction > 0 else 0,
-        ),
-        bool(mark),
+def _read(source_position: Mapping[str, object], near: int) -> Seen:
+    """Read mark, time and transaction of a change, the last one near a known one."""
+    mark, ts_ms, transaction = map(source_position.get, ("mark", "ts_ms", "txId"))
+    return Seen(
+        tuple(mark) if isinstance(mark, list | tuple) else (),
+        ts_ms if isinstance(ts_ms, int) else 0,
+        widen(transaction, near) if isinstance(transaction, int) and transaction > 0 else 0,
     )
 
 

@@ -1,0 +1,114 @@
+"""Own the records that were set aside: written with the batch that did it, read whole for another try, dropped."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from psycopg2.extras import execute_values
+
+from service.core.model import BadRecord, RawRecord
+from service.store.row_images import FORGET_GONE
+from service.usecases.live_state import BatchCommit
+from service.usecases.retry_dead_letters import DeadLetter
+
+WRITE = """
+insert into dead_letter (feed, topic, partition, record_offset, error_class, message, record, version, record_key,
+    record_value, headers, timestamp_ms, table_name) values %s
+on conflict (feed, topic, partition, record_offset) do update
+set error_class = excluded.error_class, message = excluded.message, table_name = excluded.table_name
+"""
+
+DELETE = """
+delete from dead_letter using (values %s) as applied (feed, topic, partition, record_offset)
+where dead_letter.feed = applied.feed and dead_letter.topic = applied.topic
+and dead_letter.partition = applied.partition and dead_letter.record_offset = applied.record_offset
+"""
+
+READ = """
+select dead_letter_id, feed, topic, partition, record_offset, record_key,
+       coalesce(record_value, convert_to(record, 'UTF8')), headers, timestamp_ms, version
+from dead_letter where {where} order by dead_letter_id
+"""
+
+
+def write(cursor: Any, commit: BatchCommit) -> None:
+    """Write the records that a batch sets aside; those that it has tried again and applied are no dead letters now."""
+    if commit.retried is not None:
+        dead = {_place(bad.record) for bad in commit.dead_letters}
+        applied = [(commit.feed, *_place(record)) for record in commit.retried if _place(record) not in dead]
+        if applied:
+            execute_values(cursor, DELETE, applied)
+    if commit.dead_letters:
+        # A record that failed once more keeps the version at which it was set aside: it is its place among the others.
+        also = ", version = excluded.version" if commit.retried is None else ""
+        execute_values(cursor, WRITE + also, [_row(commit, bad) for bad in commit.dead_letters])
+
+
+def _place(record: RawRecord) -> tuple[str, int, int]:
+    return record.topic, record.partition, record.offset
+
+
+def _row(commit: BatchCommit, bad: BadRecord) -> tuple[Any, ...]:
+    record = bad.record
+    return (
+        commit.feed,
+        record.topic,
+        record.partition,
+        record.offset,
+        type(bad.error).__name__,
+        str(bad.error).replace("\0", "\\x00"),
+        (record.value or b"").decode("utf-8", "backslashreplace").replace("\0", "\\x00"),
+        commit.version,
+        record.key,
+        record.value,
+        json.dumps([[name, base64.b64encode(value).decode()] for name, value in record.headers]),
+        record.timestamp_ms,
+        _table_name(record),
+    )
+
+
+def _table_name(record: RawRecord) -> str | None:
+    """Give the table that a record names, if it can be read so far."""
+    try:
+        document = json.loads(record.value or b"")
+        envelope = document.get("payload", document)
+        source = envelope["source"]
+        name = f"{source.get('schema') or source['db']}.{source['table']}"
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+    return None if "\0" in name else name
+
+
+def read(cursor: Any, ids: Sequence[int] | None, feed: str | None) -> list[DeadLetter]:
+    """Read dead letters, all or those of these ids, in the order in which they were set aside."""
+    where = ["true"] + (["dead_letter_id = any (%(ids)s)"] if ids is not None else [])
+    where += ["feed = %(feed)s"] if feed is not None else []
+    cursor.execute(READ.format(where=" and ".join(where)), {"ids": None if ids is None else list(ids), "feed": feed})
+    return [
+        DeadLetter(
+            letter_id,
+            of_feed,
+            RawRecord(topic, partition, offset, _bytes(key), _bytes(value), timestamp or 0, _headers(headers)),
+            version,
+        )
+        for letter_id, of_feed, topic, partition, offset, key, value, headers, timestamp, version in cursor
+    ]
+
+
+def drop(cursor: Any, ids: Iterable[int]) -> list[int]:
+    """Delete dead letters and give the ids of those that were there; the caller commits."""
+    cursor.execute("delete from dead_letter where dead_letter_id = any (%s) returning dead_letter_id", (list(ids),))
+    dropped = [letter_id for (letter_id,) in cursor]
+    cursor.execute(FORGET_GONE)
+    return dropped
+
+
+def _bytes(stored: Any) -> bytes | None:
+    return None if stored is None else bytes(stored)
+
+
+def _headers(stored: list[list[str]] | None) -> list[tuple[str, bytes]]:
+    return [(name, base64.b64decode(value)) for name, value in stored or ()]

@@ -1,0 +1,76 @@
+"""Own another try of records that were set aside: a feed of them, to be followed by the very same consumer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from service.core.model import FeedDescription, FeedPosition, RawRecord, StoredPosition
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """Hold a record that was set aside, with the version of the batch in which it was."""
+
+    dead_letter_id: int
+    feed: str
+    record: RawRecord
+    version: int
+
+    @property
+    def position(self) -> FeedPosition:
+        """Give its place in its feed."""
+        return FeedPosition(self.record.topic, self.record.partition, self.record.offset)
+
+
+class DeadLetterFeed:
+    """Implement ports.Feed over dead letters of one feed, in the order in which they were set aside.
+
+    It has that feed's name and no positions: that a letter is applied is known from its being none any more, which
+    is written in the transaction that applies it.
+    """
+
+    def __init__(self, name: str, letters: Sequence[DeadLetter]) -> None:
+        self.name = name
+        self._records = [letter.record for letter in letters]
+        self._next = 0
+
+    def describe(self) -> FeedDescription:
+        """Say nothing new of the feed."""
+        return FeedDescription("")
+
+    def start(self, positions: Mapping[tuple[str, int], StoredPosition]) -> None:
+        """Begin with the first letter."""
+        self._next = 0
+
+    def poll(self, max_records: int, max_bytes: int, timeout: float) -> Sequence[RawRecord]:
+        """Give the next letters."""
+        start, self._next = self._next, min(self._next + max_records, len(self._records))
+        return self._records[start : self._next]
+
+    def positions(self) -> dict[tuple[str, int], int]:
+        """Have none."""
+        return {}
+
+    def source_positions(
+        self, positions: Mapping[tuple[str, int], int]
+    ) -> Mapping[tuple[str, int], Mapping[str, object]]:
+        """Keep nothing."""
+        return {}
+
+    def at_end(self) -> bool:
+        """Tell whether all letters were given."""
+        return self._next == len(self._records)
+
+    def lag(self) -> int | None:
+        """Count the letters that were not given yet."""
+        return len(self._records) - self._next
+
+    def rest(self) -> None:
+        """Have no connection."""
+
+    def committed(self, positions: Mapping[tuple[str, int], int]) -> None:
+        """Have no tools to tell."""
+
+    def close(self) -> None:
+        """Have nothing open."""
