@@ -1,0 +1,60 @@
+"""Own what the state keeps of feeds beside their positions: where they are, what they are known by, their pause."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sqlalchemy import Engine, text
+
+from service.core.errors import NotFoundError, StateError
+from service.core.model import FeedDescription
+
+# A feed that was followed under this address, when the one that is there now never was.
+FEED_BEFORE = """
+select old.feed from feed old where address = %(address)s and feed <> %(feed)s
+and exists (select from feed_position p where p.feed = old.feed)
+and not exists (select from feed_position where feed = %(feed)s)
+"""
+
+PUT_FEED = """
+insert into feed (feed, address, identity) values (%s, %s, %s)
+on conflict (feed) do update set address = excluded.address, identity = excluded.identity
+"""
+
+
+def put_feed(cursor: Any, feed: str, description: FeedDescription) -> None:
+    """Remember a feed that is going to be followed; raise StateError when its address was another feed's."""
+    cursor.execute(FEED_BEFORE, {"feed": feed, "address": description.address})
+    before = cursor.fetchone()
+    if before:
+        raise StateError(
+            f"{description.address} is another feed than the one that was followed there: it was {before[0]} and is "
+            f"{feed} now. Give the address of the old one, or bootstrap again with --replace and with the positions at "
+            f"which the data was read (--feed-position)."
+        )
+    cursor.execute(PUT_FEED, (feed, description.address, json.dumps(dict(description.identity))))
+
+
+def is_paused(cursor: Any, feed: str) -> bool:
+    """Tell whether a feed is not to be followed for now."""
+    cursor.execute("select paused_at is not null from feed where feed = %s", (feed,))
+    found = cursor.fetchone()
+    return bool(found and found[0])
+
+
+def set_paused(engine: Engine, feed: str | None, paused: bool) -> list[str]:
+    """Pause or resume a feed, by its name or its address, or (None) all; give the names of those that it concerns.
+
+    A consumer that runs looks once a second. Raises NotFoundError when there is no such feed.
+    """
+    statement = (
+        f"update feed set paused_at = {'coalesce(paused_at, now())' if paused else 'null'} "
+        "where cast(:feed as text) is null or feed = :feed or address = :feed returning feed"
+    )
+    with engine.begin() as connection:
+        found = sorted(connection.execute(text(statement), {"feed": feed}).scalars())
+    if not found:
+        named = "was followed yet" if feed is None else f"of the name or address {feed!r} was followed"
+        raise NotFoundError(f"No feed {named}; `subsetd status` lists those that were.")
+    return found
