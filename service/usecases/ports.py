@@ -159,11 +159,20 @@ class StateWriter(Protocol):
     def positions(self, feed: str) -> dict[tuple[str, int], StoredPosition]:
         """Read where a feed goes on in each (topic, partition)."""
 
-    def change_schema(self, drift: feed: str) -> None:
+    def catch_up(self, feed: str) -> dict[tuple[str, int], dict[str, int]]:
+        """Read, by (topic, partition) of a feed, before which offset a source's data holds all records, by source."""
+
+    def change_schema(self, drift: SchemaDrift, feed: str) -> None:
         """Store what a change of a table's columns means; raise RecordError when it says nothing new."""
 
     def make_stale(self, attribute_ids: Sequence[int], feed: str) -> None:
         """Store that attributes are no longer kept current; they keep their values."""
+
+    def register(self, feed: str, description: FeedDescription) -> None:
+        """Remember a feed that is going to be followed; raise `StateError` when its address was another feed's."""
+
+    def is_paused(self, feed: str) -> bool:
+        """Tell whether a feed is not to be followed for now."""
 
     def lookup(self, keys: Sequence[bytes]) -> dict[bytes, GenRec]:
         """Read the committed records of those keys that have one."""
