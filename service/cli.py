@@ -194,6 +194,27 @@ def run(
             serve_until(service, settings.host, settings.port, failed, _say_address(settings))
 
 
+FeedOption = Annotated[str | None, typer.Option("--feed", help="Name or address of the feed; default: all.")]
+
+
+@app.command()
+def pause(feed: FeedOption = None) -> None:
+    """Let the running consumer end its batch and wait, with its place as the state's writer, until it is resumed."""
+    _set_paused(feed, True)
+
+
+@app.command()
+def resume(feed: FeedOption = None) -> None:
+    """Let a paused feed be followed again."""
+    _set_paused(feed, False)
+
+
+def _set_paused(feed: str | None, paused: bool) -> None:
+    with wiring.state_database(_settings()) as url:
+        for name in wiring.set_paused(url, feed, paused):
+            out.print(Text(f"{name}: {'paused' if paused else 'resumed'}"))
+
+
 @app.command()
 def status(format_: Annotated[Format, typer.Option("--format", help="table or json")] = Format.TABLE) -> None:
     """Tell what the state holds, its version, and where its feeds stand."""
@@ -381,6 +402,8 @@ def _spark_bootstrap(url: str, settings: Settings, arguments: Sequence[str]) -> 
 
 def _position_parts(text: str) -> list[str]:
     parts = text.rsplit(",", 3)
+    if parts[0].startswith("kafka://"):
+        parts[0] = wiring.feed_name(parts[0], _settings())
     if len(parts) != 4 or not parts[2].isdecimal() or not parts[3].isdecimal():
         raise FeedError(
             f"--feed-position {text!r} is not FEED,TOPIC,PARTITION,OFFSET (as `subsetd status` shows them)."

@@ -53,6 +53,12 @@ class Settings(BaseSettings):
     database_retry_seconds: float = Field(
         60, ge=0, description="how long a failing database is tried again in mid-feed"
     )
+    transaction_records: int = Field(
+        100_000, ge=1, description="most records that wait for the rest of their transaction at the source"
+    )
+    transaction_wait_seconds: float = Field(
+        5, ge=0, description="how long a transaction of which nothing more comes holds its records back"
+    )
     feed_start_seconds: float = Field(10, gt=0, description="how long a broker may be away when the feed is opened")
     ready_lag_seconds: float = Field(
         60, gt=0, description="/readyz says no while the consumer's newest batch is older than this and records wait"

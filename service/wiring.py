@@ -20,6 +20,7 @@ from service.config import ConfigError, Settings, is_loopback
 from service.core.canonical import value_keys
 from service.core.errors import StateError
 from service.observe import ConsumerObserver
+from service.store import feeds
 from service.store.checks import PostgresVerifier
 from service.store.database import make_engine
 from service.store.embedded import EmbeddedPostgres
@@ -29,6 +30,7 @@ from service.store.writer import PostgresWriter
 from service.stream.addresses import open_feed
 from service.stream.envelope import Decoder
 from service.usecases.follow_feed import BatchLimits, Consumer, ErrorPolicy
+from service.usecases.transactions import WaitLimits
 
 
 @contextmanager
@@ -104,7 +106,23 @@ def make_consumer(url: str, feed: str, settings: Settings, observer: ConsumerObs
         on_error=ErrorPolicy(settings.on_error),
         cache_bytes=settings.cache_bytes,
         retry_seconds=settings.database_retry_seconds,
+        wait_limits=WaitLimits(settings.transaction_records, settings.transaction_wait_seconds),
     )
+
+
+def feed_name(address: str, settings: Settings) -> str:
+    """Give the name under which the state knows the feed of an address; of Kafka a broker is asked for it."""
+    feed = open_feed(address, start_timeout=settings.feed_start_seconds)
+    try:
+        return feed.name
+    finally:
+        feed.close()
+
+
+def set_paused(url: str, feed: str | None, paused: bool) -> list[str]:
+    """Pause or resume a feed, or all; give the names of those that it concerns."""
+    with reading_engine(url) as engine:
+        return feeds.set_paused(engine, feed, paused)
 
 
 def make_service(

@@ -51,6 +51,7 @@ BROKE = {
 
 STATE = {
     "version": 3,
+    "transaction_consistent": True,
     "generation": 1,
     "first_version": 1,
     "kind": "batch",
@@ -80,15 +81,17 @@ STATE = {
         }
     ],
 }
-ATTRIBUTES = {"version": 3, "next_cursor": None, "items": [ORDERS_SIDE]}
+ATTRIBUTES = {"version": 3, "transaction_consistent": True, "next_cursor": None, "items": [ORDERS_SIDE]}
 CLUSTERS = {
     "version": 3,
+    "transaction_consistent": True,
     "next_cursor": None,
     "items": [{"cluster_id": 2, "attribute_ids": [0, 4], "value_count": 89}],
     "attributes": [ID, CUSTOMER_ID],
 }
 UINDS = {
     "version": 3,
+    "transaction_consistent": True,
     "next_cursor": None,
     "as_of": 2,
     "items": [
@@ -103,6 +106,7 @@ UINDS = {
 }
 PAIR = {
     "version": 3,
+    "transaction_consistent": True,
     "dependent": ORDERS_SIDE,
     "referenced": CUSTOMERS_SIDE,
     "holds": False,
@@ -116,9 +120,16 @@ PAIR = {
     "since_reason": "broke",
     "transitions": [BROKE],
 }
-MISSING_PAGE = {"version": 3, "next_cursor": None, "missing_count": 1, "items": [MISSING]}
+MISSING_PAGE = {
+    "version": 3,
+    "transaction_consistent": True,
+    "next_cursor": None,
+    "missing_count": 1,
+    "items": [MISSING],
+}
 COEFFICIENTS = {
     "version": 3,
+    "transaction_consistent": True,
     "next_cursor": None,
     "items": [
         {
@@ -131,9 +142,10 @@ COEFFICIENTS = {
         }
     ],
 }
-CHANGES = {"version": 3, "next_cursor": None, "since": 2, "items": [BROKE]}
+CHANGES = {"version": 3, "transaction_consistent": True, "next_cursor": None, "since": 2, "items": [BROKE]}
 DEAD_LETTERS = {
     "version": 3,
+    "transaction_consistent": True,
     "next_cursor": None,
     "items": [
         {

@@ -24,6 +24,7 @@ def get_state(asked: Asked, _: Annotated[schemas.Question, Query()]) -> schemas.
     head = found.head
     return schemas.State(
         version=head.version,
+        transaction_consistent=head.transaction_consistent,
         generation=head.generation,
         first_version=head.first_version,
         kind=head.kind,
@@ -49,6 +50,7 @@ def list_attributes(asked: Asked, question: Annotated[schemas.AttributesQuestion
         page = queries.attributes(snapshot, chosen, after, question.limit)
     return schemas.AttributesPage(
         version=snapshot.head.version,
+        transaction_consistent=snapshot.head.transaction_consistent,
         next_cursor=cursors.encode("attributes", page.next_key),
         items=[schemas.Attribute.of(one) for one in page.items],
     )
@@ -67,6 +69,7 @@ def list_clusters(asked: Asked, question: Annotated[schemas.ClustersQuestion, Qu
         page, names = queries.clusters(snapshot, one, after, question.limit)
     return schemas.ClustersPage(
         version=snapshot.head.version,
+        transaction_consistent=snapshot.head.transaction_consistent,
         next_cursor=cursors.encode("clusters", page.next_key),
         items=[schemas.Cluster.model_validate(one) for one in page.items],
         attributes=[schemas.AttributeRef.of(names[one]) for one in sorted(names)],
@@ -87,6 +90,7 @@ def list_dead_letters(
         page = queries.dead_letters(snapshot, question.feed, after, question.limit)
     return schemas.DeadLettersPage(
         version=snapshot.head.version,
+        transaction_consistent=snapshot.head.transaction_consistent,
         next_cursor=cursors.encode("dead_letters", page.next_key),
         items=[schemas.DeadLetter.model_validate(one) for one in page.items],
     )

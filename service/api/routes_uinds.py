@@ -29,6 +29,7 @@ def list_uinds(asked: Asked, question: Annotated[schemas.UindsQuestion, Query()]
         page = queries.uinds(snapshot, dependent, referenced, as_of=question.as_of, after=after, limit=question.limit)
     return schemas.UindsPage(
         version=snapshot.head.version,
+        transaction_consistent=snapshot.head.transaction_consistent,
         next_cursor=cursors.encode("uinds", page.next_key),
         as_of=snapshot.head.version if question.as_of is None else question.as_of,
         items=[schemas.Uind.of(one) for one in page.items],
@@ -47,7 +48,7 @@ def explain(
         pair = from_path(snapshot, dependent), from_path(snapshot, referenced)
         queries.refuse_trivial(*pair)
         asked.stop_if_known()
-        return schemas.Pair.of(snapshot.head.version, queries.explain(snapshot, *pair))
+        return schemas.Pair.of(snapshot.head, queries.explain(snapshot, *pair))
 
 
 @router.get(
@@ -70,6 +71,7 @@ def list_missing(
         page = queries.missing_values(snapshot, *pair, after, question.limit)
     return schemas.MissingPage(
         version=snapshot.head.version,
+        transaction_consistent=snapshot.head.transaction_consistent,
         next_cursor=cursors.encode("missing", page.next_key),
         missing_count=share.distinct_count - share.overlap,
         items=[schemas.MissingValue.model_validate(one) for one in page.items],
@@ -102,6 +104,7 @@ def list_coefficients(
             found, next_key = page.items, page.next_key
     return schemas.CoefficientsPage(
         version=snapshot.head.version,
+        transaction_consistent=snapshot.head.transaction_consistent,
         next_cursor=cursors.encode("coefficients", next_key),
         items=[schemas.Coefficient.of(one) for one in found],
     )
@@ -125,6 +128,7 @@ def list_changes(asked: Asked, question: Annotated[schemas.ChangesQuestion, Quer
         page = queries.transitions(snapshot, chosen, after, question.limit)
     return schemas.ChangesPage(
         version=snapshot.head.version,
+        transaction_consistent=snapshot.head.transaction_consistent,
         next_cursor=cursors.encode("changes", page.next_key),
         since=question.since,
         items=[schemas.Transition.of(one) for one in page.items],

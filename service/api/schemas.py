@@ -117,6 +117,9 @@ class Attribute(AttributeRef):
 
 class Versioned(Answer):
     version: int = Field(description="the one state version that this answer was computed from")
+    transaction_consistent: bool | None = Field(
+        description="whether this version holds each of the source's transactions whole or not at all; null: not known"
+    )
 
 
 class Paged(Versioned):
@@ -277,10 +280,11 @@ class Pair(Versioned):
     transitions: list[Transition] = Field(description="of this pair, newest first, 100 at most; /changes lists all")
 
     @classmethod
-    def of(cls, version: int, one: answers.PairAnswer) -> Pair:
+    def of(cls, head: answers.StateHead, one: answers.PairAnswer) -> Pair:
         share = Coefficient.of(one.coefficient)
         return cls(
-            version=version,
+            version=head.version,
+            transaction_consistent=head.transaction_consistent,
             dependent=Attribute.of(one.dependent),
             referenced=Attribute.of(one.referenced),
             holds=one.holds,

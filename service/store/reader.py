@@ -37,7 +37,7 @@ RECORD_LIMIT = 4096
 """Characters of a dead letter's record (and message) that a list shows; a record may hold a cell of 10 MB."""
 
 HEAD = """
-select version, generation, kind, committed_at, newest_source_ms,
+select version, generation, kind, committed_at, newest_source_ms, transaction_consistent,
        (select min(version) from state_version) as first_version
 from state_version order by version desc limit 1
 """
@@ -183,7 +183,7 @@ class PostgresStateReader:
             connection.close()
             raise
         if row is None:
-            return connection, StateHead(0, 0, 0, None, None, None)
+            return connection, StateHead(0, 0, 0, None, None, None, None)
         return connection, StateHead(**row._mapping)
 
 

@@ -31,6 +31,7 @@ class StateHead:
     kind: str | None
     committed_at: datetime | None
     newest_source_ms: int | None
+    transaction_consistent: bool | None
 
 
 @dataclass(frozen=True, slots=True)
