@@ -133,9 +133,8 @@ def _decoder(name: str, wire: WireSettings) -> CellDecoder:
 _UNSIGNED_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "integer": 32, "bigint": 64}
 _DECIMALS = ("numeric", "decimal", "decimal32", "decimal64", "decimal128", "decimal256", "number")
 _MOMENTS = {"timestamp": 6, "time": 6, "datetime": 3, "datetime2": 7, "smalldatetime": 0, "datetimeoffset": 7}
-_BINARIES = frozenset(
-    "bytea binary large_binary binary_view varbinary raw blob tinyblob mediumblob longblob image rowversion".split()
-)
+_BINARIES = {"bytea", "binary", "large_binary", "binary_view", "varbinary", "raw", "rowversion", "image"}
+_BINARIES |= {"blob", "tinyblob", "mediumblob", "longblob"}
 
 
 def _unit_of(base: str, args: list[int], mode: TimePrecision) -> str:

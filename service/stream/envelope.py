@@ -1,13 +1,13 @@
-"""Own the decoding of Debezium-shaped JSON records into row changes; pure: no connection, no clock, no log."""
+"""Own the decoding of Debezium-shaped records into row changes; pure but for the schemas that it asks for."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
 
 import orjson
 
+from service.core.cell_decoding import WireSettings
 from service.core.errors import RecordError
 from service.core.model import (
     BadRecord,
@@ -16,42 +16,64 @@ from service.core.model import (
     RawRecord,
     Row,
     RowChange,
+    SchemaDrift,
     Skipped,
     Table,
     TransactionMark,
 )
-from service.stream.row_images import TableDecoder, replica_identity
+from service.stream import source_order
+from service.stream.avro import MAGIC, AvroReader, SchemaRegistry
+from service.stream.flattened import WAY_OUT, is_flattened, row_of, unflatten
+from service.stream.row_images import CAREFUL, DEFAULT_SETTINGS, TableDecoder, replica_identity
 from service.stream.wire_schema import WireSchema
 
 SOURCE_FIELDS = ("ts_ms", "lsn", "txId", "sequence", "snapshot", "file", "pos", "row", "gtid", "commit_lsn", "scn")
 """What is kept of a record's `source` block, as far as it is there."""
 
 LONGEST_MESSAGE = 2000
+NOT_FOLLOWED = "table not followed"
 
-# Placeholders of unchanged TOAST, plain and as bytes are sent (base64, hex); and NUL as JSON writes it.
-_CAREFUL = re.compile(rb"__debezium_unavailable_value|X19kZWJleml1bV91bmF2|5f5f64656265|\\u0000")
 _OPERATIONS = {operation.value: operation for operation in Operation}
 _SCALARS = frozenset({int, str, bool, type(None)})
+
+Parsed = tuple[Any, WireSchema | None, bool]
+"""A record's payload, its schema, and whether its cells must be looked at with care (placeholders, NUL characters)."""
 
 
 class Decoder:
     """Turn records into row changes of the tracked tables, in canonical texts.
 
-    A record is a change envelope (`before, after, op, source, transaction`), with or without `{schema, payload}`
-    around it. With a schema, its semantic names decide how cells are read; without one, the attributes' data types.
-    A record that changes no row is Skipped, with the reason; every other record raises RecordError, whose message
-    names topic, partition, offset, the fault and the way out. Nothing else is ever raised, whatever the bytes are.
+    A record is a change envelope (`before, after, op, source, transaction`) in JSON, with or without
+    `{schema, payload}` around it, or in Avro with a schema registry; or what the transform ExtractNewRecordState leaves
+    of one. With a schema, its semantic names decide how cells are read; without one, the attributes' data types
+    and `settings`. A record that changes no row is Skipped, with the reason; every other record raises RecordError,
+    whose message names topic, partition, offset, the fault and the way out; SchemaDrift where the columns are not
+    those of the table. Nothing else is ever raised, whatever the bytes are, but what `registry` raises when it is away.
 
-    `complete_before` names tables (`schema.table`) known to have REPLICA IDENTITY FULL. Of others, a Postgres delete
-    whose only values are those of its key is refused until the feed has shown a whole before-image: it may be the
-    key alone, with NULL for all that was not sent.
+    A change of a table with row images has no `before` but the row's `key` before the change, and cells of `after`
+    that were not sent are UNAVAILABLE. Of other tables, a Postgres delete whose only values are those of its key is
+    refused until the table is known to send whole rows (`has_full_identity`, or a whole before-image was seen): it may
+    be the key alone, with NULL for all that was not sent.
+
+    A table is found by what changes call it (`Table.wire`); where two have the name, records are refused. Records of
+    unknown tables are refused, or skipped with `unknown_tables="ignore"`.
     """
 
-    def __init__(self, tables: Iterable[Table], complete_before: Collection[str] = ()) -> None:
-        self._tables = {
-            (table.schema, table.name): TableDecoder(table, str(table) in complete_before) for table in tables
-        }
-        self._schemas: dict[str, WireSchema] = {}
+    def __init__(
+        self,
+        tables: Iterable[Table],
+        settings: WireSettings = DEFAULT_SETTINGS,
+        registry: SchemaRegistry | None = None,
+        unknown_tables: Literal["ignore", "refuse"] = "refuse",
+    ) -> None:
+        self._tables: dict[tuple[str, str], list[TableDecoder]] = {}
+        for table in tables:
+            _, schema, name = table.wire or (None, table.schema, table.name)
+            self._tables.setdefault((schema, name), []).append(TableDecoder(table, settings))
+        self._found: dict[tuple[object, str, str], TableDecoder] = {}
+        self._schemas: dict[tuple[str, bool], WireSchema] = {}
+        self._avro = None if registry is None else AvroReader(registry)
+        self._ignores_unknown_tables = unknown_tables == "ignore"
 
     def decode(self, record: RawRecord) -> RowChange | Skipped:
         """Decode one record; raise RecordError for one that cannot be applied."""
@@ -61,9 +83,12 @@ class Decoder:
             message = str(error).replace("\0", "\\0")
             if len(message) > LONGEST_MESSAGE:
                 message = message[:LONGEST_MESSAGE] + "..."
-            raise RecordError(
-                f"topic {record.topic}, partition {record.partition}, offset {record.offset}: {message}"
-            ) from error.__cause__
+            message = f"topic {record.topic}, partition {record.partition}, offset {record.offset}: {message}"
+            if isinstance(error, SchemaDrift):
+                raise SchemaDrift(
+                    message, error.table, error.added, error.missing, error.source_position
+                ) from error.__cause__
+            raise RecordError(message) from error.__cause__
 
     def decode_batch(self, records: Iterable[RawRecord]) -> tuple[list[RowChange], list[Skipped], list[BadRecord]]:
         """Decode many records: changes, skipped and bad ones, each in the order of the feed."""
@@ -84,14 +109,19 @@ class Decoder:
 
     def _decode(self, record: RawRecord) -> RowChange | Skipped:
         value = record.value
-        if value is None:
-            return _skip(record, "tombstone")
-        envelope, schema = self._parse(record.topic, value)
+        if not value:
+            if value is None:
+                return _skip(record, "tombstone")
+            raise RecordError("is not JSON: it is empty")
+        envelope, schema, careful = self._parse(record.topic, value)
         if envelope is None:
             return _skip(record, "tombstone")
         if type(envelope) is not dict:
             raise RecordError(f"is no change envelope but {shown(envelope)}; expected an object with op, before, after")
-        if "op" not in envelope:
+        flattened = "op" not in envelope and is_flattened(envelope)
+        if flattened:
+            envelope = unflatten(envelope)
+        elif "op" not in envelope:
             return _without_op(record, envelope)
         letter = envelope["op"]
         if letter == "m":
@@ -105,67 +135,181 @@ class Decoder:
         elif type(source) is not dict:
             raise RecordError(f"its source is no object but {shown(source)}")
         tracked = self._find_table(record, source)
-        careful = _CAREFUL.search(value) is not None
-        before, after = _rows(
-            tracked, operation, envelope, source=source, key=record.key, schema=schema, careful=careful
-        )
-        return RowChange(
-            tracked.table,
-            operation,
-            before,
-            after,
-            FeedPosition(record.topic, record.partition, record.offset),
-            _source_position(source, envelope.get("transaction")),
-        )
+        if tracked is None:
+            return _skip(record, NOT_FOLLOWED)
+        position = _source_position(source, envelope.get("transaction"), letter)
+        before, after = _images(tracked, letter, envelope)
+        if flattened:
+            before, after = row_of(before, tracked), row_of(after, tracked)
+        try:
+            if letter == "t":
+                rows: tuple[Row | None, Row | None, Row | None] = None, None, None
+            elif tracked.has_row_images:
+                rows = self._rows_by_key(record, tracked, letter, before, after, schema, careful)
+            else:
+                rows = self._whole_rows(record, tracked, letter, before, after, schema, careful, source)
+        except SchemaDrift as drift:
+            drift.source_position = position
+            raise
+        at = FeedPosition(record.topic, record.partition, record.offset)
+        return RowChange(tracked.table, operation, rows[0], rows[1], at, position, rows[2])
 
-    def _parse(self, topic: str, value: bytes) -> tuple[Any, WireSchema | None]:
-        """Parse a record and take the payload out of `{schema, payload}`.
+    def _parse(self, topic: str, value: bytes, is_key: bool = False) -> Parsed:
+        """Parse a record's value or key and take the payload out of `{schema, payload}`.
 
         All records of a topic usually begin with the same bytes: the schema, often longer than the payload. A
         beginning that was once seen to be a whole `{"schema": ..., "payload":` is not parsed again.
         """
-        known = self._schemas.get(topic)
+        if value[0] == MAGIC:
+            if self._avro is None:
+                raise RecordError(
+                    "is no JSON but looks like Avro (it begins with a zero byte): name the registry of its schemas by "
+                    "SUBSETD_SCHEMA_REGISTRY=http://host:port"
+                )
+            return *self._avro.read(value), True
+        known = self._schemas.get((topic, is_key))
         try:
             if known is not None and known.is_prefix_of(value):
                 try:
-                    return orjson.loads(memoryview(value)[len(known.prefix) : -1]), known
+                    payload = orjson.loads(memoryview(value)[len(known.prefix) : -1])
+                    return payload, known, CAREFUL.search(value, len(known.prefix)) is not None
                 except orjson.JSONDecodeError:
                     pass  # not what the prefix promised: parse all of it
             document = orjson.loads(value)
         except orjson.JSONDecodeError as error:
-            raise RecordError(f"is not JSON: {error}; only JSON records are read (key and value converter)") from error
+            raise RecordError(f"is not JSON: {error}; JSON is read, and Avro with a schema registry") from error
+        careful = CAREFUL.search(value) is not None
         if type(document) is not dict or "payload" not in document or "schema" not in document:
-            return document, None
+            return document, None, careful
         if document["schema"] is None:
-            return document["payload"], None
+            return document["payload"], None, careful
         schema = WireSchema(document["schema"], value)
         if schema.prefix:
-            self._schemas[topic] = schema
-        return document["payload"], schema
+            self._schemas[topic, is_key] = schema
+        return document["payload"], schema, careful
 
-    def _find_table(self, record: RawRecord, source: Mapping[str, object]) -> TableDecoder:
-        schema = source.get("schema") or source.get("db")
-        name = source.get("table")
+    def _find_table(self, record: RawRecord, source: Mapping[str, object]) -> TableDecoder | None:
+        database, schema, name = source.get("db"), source.get("schema") or source.get("db"), source.get("table")
         if not schema or not name:
             parts = record.topic.split(".") if not record.topic.startswith("/") else []
             if len(parts) < 2:
                 raise RecordError("does not name its table: source.schema (or source.db) and source.table are missing")
             schema, name = schema or parts[-2], name or parts[-1]
-        if type(schema) is not str or type(name) is not str:
+        if type(schema) is not str or type(name) is not str or not (database is None or type(database) is str):
             raise RecordError(f"names its table by {shown(schema)} and {shown(name)}, which are no texts")
-        tracked = self._tables.get((schema, name))
-        if tracked is None:
+        found = self._found.get((database, schema, name))
+        if found is not None:
+            return found
+        tables = [
+            tracked
+            for tracked in self._tables.get((schema, name), ())
+            if not database or (tracked.table.wire or (None,))[0] in (None, database)
+        ]
+        if not tables:
+            if self._ignores_unknown_tables:
+                return None
             raise RecordError(
                 f"changes table {schema + '.' + name!r}, which is not tracked; bootstrap it, or leave its topic out of "
                 f"the feed"
             )
-        return tracked
+        if len(tables) > 1:
+            sources = ", ".join(sorted({tracked.table.source for tracked in tables}))
+            raise RecordError(
+                f"changes table {schema + '.' + name!r}, which several sources have ({sources}); say which of them "
+                f"this feed is of by --source NAME"
+            )
+        self._found[database, schema, name] = tables[0]
+        return tables[0]
+
+    def _rows_by_key(
+        self,
+        record: RawRecord,
+        tracked: TableDecoder,
+        letter: str,
+        before: dict[str, Any] | None,
+        after: dict[str, Any] | None,
+        schema: WireSchema | None,
+        careful: bool,
+    ) -> tuple[None, Row | None, Row]:
+        """Decode a change of a table with row images: the row after it, and the row's key before it."""
+        decoders = tracked.decoders if schema is None else schema.decoders(tracked)
+        row, key = None, None
+        if after is not None:
+            row = tracked.row(after, decoders, "after", careful=careful, data_type=_data_type_of(schema))
+        if letter in "ud":
+            key = tracked.key(before, decoders, "before-image")
+            if key is None and record.key:
+                payload, key_schema, _ = self._parse(record.topic, record.key, is_key=True)
+                if type(payload) is dict:
+                    key_decoders = tracked.decoders if key_schema is None else key_schema.decoders(tracked)
+                    key = tracked.key(payload, key_decoders, "record key")
+        if key is None:
+            key = tracked.key(after, decoders, "after-image")
+        if key is None:
+            raise RecordError(
+                f"has op {letter} and does not say which row of {tracked.table} it changes: neither its images nor its "
+                f"record key have {', '.join(tracked.key_columns)}; {replica_identity(tracked.table)}"
+            )
+        return None, row, key
+
+    def _whole_rows(
+        self,
+        record: RawRecord,
+        tracked: TableDecoder,
+        letter: str,
+        before: dict[str, Any] | None,
+        after: dict[str, Any] | None,
+        schema: WireSchema | None,
+        careful: bool,
+        source: Mapping[str, object],
+    ) -> tuple[Row | None, Row | None, None]:
+        """Decode the whole rows that a table without row images needs; raise RecordError where one is missing."""
+        decoders = tracked.decoders if schema is None else schema.decoders(tracked)
+        data_type = _data_type_of(schema)
+        row_before, row_after = None, None
+        if after is not None:
+            row_after = tracked.row(after, decoders, "after", careful=careful, data_type=data_type)
+        if letter in "ud":
+            if before is None or not tracked.names.issubset(before):
+                if before is not None and letter == "d" and self._shows_drift(record, tracked, before, source):
+                    raise tracked.drift(before, "before", data_type)
+                missing = "" if before is None else f" (it lacks {', '.join(sorted(tracked.names - before.keys()))})"
+                raise RecordError(f"has op {letter} without the row before{missing}; {replica_identity(tracked.table)}")
+            if source.get("connector") == "postgresql" and tracked.may_send_keys_alone:
+                tracked.refuse_key_alone(before, letter, self._key_columns(record))
+        if before is not None:
+            like = None if after is None or row_after is None else (after, row_after)
+            row_before = tracked.row(before, decoders, "before", careful=careful, like=like, data_type=data_type)
+        if careful:
+            row_before, row_after = tracked.fill_unavailable(row_before, row_after)
+        return row_before, row_after, None
+
+    def _shows_drift(
+        self, record: RawRecord, tracked: TableDecoder, before: Mapping[str, Any], source: Mapping[str, object]
+    ) -> bool:
+        """Tell whether a deleted row that lacks columns is more than its key: then its table has them no longer."""
+        keys = self._key_columns(record) or frozenset(tracked.key_columns)
+        return not before.keys() <= keys if keys else source.get("connector") is not None
+
+    def _key_columns(self, record: RawRecord) -> frozenset[str]:
+        """Name the columns of a record's key; none if it is no object."""
+        if not record.key:
+            return frozenset()
+        try:
+            payload, _, _ = self._parse(record.topic, record.key, is_key=True)
+        except RecordError:
+            return frozenset()
+        return frozenset(payload) if type(payload) is dict else frozenset()
 
 
 def shown(value: object) -> str:
     """Show a value in a message: escaped, and cut when long."""
     text = repr(value)
     return text if len(text) <= 100 else text[:100] + "..."
+
+
+def _data_type_of(schema: WireSchema | None) -> Callable[[str], str] | None:
+    return None if schema is None else schema.data_type
 
 
 def _skip(record: RawRecord, reason: str) -> Skipped:
@@ -183,9 +327,7 @@ def _without_op(record: RawRecord, envelope: dict[str, Any]) -> Skipped:
         return TransactionMark(at, f"transaction {status}", str(envelope["id"]), counts)
     if "ddl" in envelope or "tableChanges" in envelope:
         return _skip(record, "schema change")
-    raise RecordError(
-        "has no op, so it is no change envelope; send Debezium's whole envelope (no ExtractNewRecordState transform)"
-    )
+    raise RecordError(f"has no op, so it is no change envelope; if it is a flattened one, {WAY_OUT}")
 
 
 def _event_counts(collections: object) -> dict[str, int] | None:
@@ -200,19 +342,12 @@ def _event_counts(collections: object) -> dict[str, int] | None:
     return counts
 
 
-def _rows(
-    tracked: TableDecoder,
-    operation: Operation,
-    envelope: Mapping[str, Any],
-    *,
-    source: Mapping[str, object],
-    key: bytes | None,
-    schema: WireSchema | None,
-    careful: bool,
-) -> tuple[Row | None, Row | None]:
-    """Decode the images that `operation` must have; raise RecordError for missing and superfluous ones."""
+def _images(
+    tracked: TableDecoder, letter: str, envelope: Mapping[str, Any]
+) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """Give the images of a change; raise RecordError for those missing after it and for superfluous ones."""
     before, after = envelope.get("before"), envelope.get("after")
-    table, letter = tracked.table, operation.value
+    table = tracked.table
     if letter in "udt" and table.insert_only:
         raise RecordError(
             f"has op {letter}, but the source of {table} was declared insert-only; bootstrap it again without "
@@ -221,26 +356,12 @@ def _rows(
     for name, image, wanted in (("before", before, letter in "ud"), ("after", after, letter in "cru")):
         if image is not None and (not wanted or type(image) is not dict):
             raise RecordError(f"has op {letter} with {name}: {shown(image)}; expected {'a row' if wanted else 'null'}")
-    if letter == "t":
-        return None, None
     if letter in "cru" and after is None:
         raise RecordError(f"has op {letter} without an after-image; nothing can be read of the row of {table}")
-    if letter in "ud":
-        if before is None or not tracked.names.issubset(before):
-            missing = "" if before is None else f" (it lacks {', '.join(sorted(tracked.names - before.keys()))})"
-            raise RecordError(f"has op {letter} without the row before{missing}; {replica_identity(table)}")
-        if source.get("connector") == "postgresql":
-            tracked.refuse_key_alone(before, letter, key)
-    if careful:
-        before, after = tracked.fill_unavailable(before, after)
-    decoders = tracked.decoders if schema is None else schema.decoders(tracked)
-    return (
-        None if before is None else tracked.row(before, decoders, "before", careful),
-        None if after is None else tracked.row(after, decoders, "after", careful),
-    )
+    return before, after
 
 
-def _source_position(source: Mapping[str, Any], transaction: object) -> dict[str, object]:
+def _source_position(source: Mapping[str, Any], transaction: object, letter: str) -> dict[str, object]:
     """Keep what the record says of its place in the source; raise RecordError for what the state cannot hold."""
     position: dict[str, object] = {name: source[name] for name in SOURCE_FIELDS if source.get(name) is not None}
     if transaction is not None:
@@ -254,4 +375,7 @@ def _source_position(source: Mapping[str, Any], transaction: object) -> dict[str
     ts_ms = position.get("ts_ms", 0)
     if type(ts_ms) is not int or not 0 <= ts_ms < 2**63:
         raise RecordError(f"its source says ts_ms: {shown(ts_ms)}; expected milliseconds since 1970")
+    mark = source_order.mark(source, transaction, letter)
+    if mark is not None:
+        position["mark"] = list(mark)
     return position

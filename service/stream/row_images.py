@@ -4,77 +4,140 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import md5
 from operator import itemgetter
 from typing import Any
+from uuid import UUID
 
-import orjson
-
-from service.core.canonical import cell_decoder
+from service.core.cell_decoding import WireSettings
 from service.core.errors import RecordError
-from service.core.model import Row, Table
+from service.core.model import UNAVAILABLE, Row, SchemaDrift, Table
 
 CellDecoder = Callable[[object], str | None]
+Image = Mapping[str, Any]
+
+DEFAULT_SETTINGS = WireSettings()
 
 _UNAVAILABLE = "__debezium_unavailable_value"
-_UNAVAILABLE_FORMS = frozenset(
+_UNAVAILABLE_UUID = str(UUID(bytes=md5(_UNAVAILABLE.encode(), usedforsecurity=False).digest(), version=3))
+_UNAVAILABLE_TEXTS = frozenset(
     {
         _UNAVAILABLE,
         "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==",  # as bytes, base64
         "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ",  # as bytes, base64 without padding
         _UNAVAILABLE.encode().hex(),
+        f'{{"{_UNAVAILABLE}":"{_UNAVAILABLE}"}}',  # of hstore, as JSON
     }
 )
+_UNAVAILABLE_BYTES = list(_UNAVAILABLE.encode())  # of an array of numbers
+CAREFUL = re.compile(
+    rb"__debezium_unavailable_value|X19kZWJleml1bV91bmF2|5f5f64656265|95,95,100,101,98|\\u0000|"
+    + _UNAVAILABLE_UUID.encode()
+)
+"""What a JSON record has somewhere that holds a placeholder of Debezium's or a NUL character."""
+
 _TEXT_OR_NULL = frozenset({str, type(None)})
+_MEMORABLE = frozenset({str, int, float})
 _DECODING_FAULTS = (RecordError, ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RecursionError)
 
 
 class TableDecoder:
     """Decode the row images of one table."""
 
-    def __init__(self, table: Table, complete_before: bool = False) -> None:
+    def __init__(self, table: Table, settings: WireSettings = DEFAULT_SETTINGS) -> None:
         self.table = table
         self.columns = tuple(attribute.name.column for attribute in table.attributes)
         self.names = frozenset(self.columns)
-        self.decoders: tuple[CellDecoder, ...] = tuple(
-            cell_decoder(attribute.data_type) for attribute in table.attributes
-        )
-        self.complete_before = complete_before
+        self.decoders: tuple[CellDecoder, ...] = tuple(settings.decoder(a.data_type) for a in table.attributes)
+        self.has_row_images = table.row_images and bool(table.key)
+        self.key_columns = tuple(self.columns[place] for place in table.key)
+        self._sends_whole_rows = table.has_full_identity
         self._cells = _getter(self.columns)
         self._only_texts = all(attribute.data_type == "string" for attribute in table.attributes)
 
-    def row(self, image: Mapping[str, Any], decoders: Sequence[CellDecoder], which: str, careful: bool) -> Row:
+    def row(
+        self,
+        image: Image,
+        decoders: Sequence[CellDecoder],
+        which: str,
+        *,
+        careful: bool,
+        like: tuple[Image, Row] | None = None,
+        data_type: Callable[[str], str] | None = None,
+    ) -> Row:
         """Give the canonical texts of an image's cells, in the order of the table's attributes.
 
-        `careful` looks for NUL characters as well; the caller knows whether the record can hold any.
+        `careful` looks for cells that were not sent (UNAVAILABLE in the row) and for NUL characters as well; the
+        caller knows whether the record can hold any. `like` is another image of the same record and its row, whose
+        texts serve again. Raises SchemaDrift where the image has other columns than the table; `data_type` tells
+        the types of new ones.
         """
         try:
             cells = self._cells(image)
         except KeyError:
-            raise RecordError(
-                f"its {which}-image of {self.table} is incomplete: it lacks {_listed(self.names - image.keys())}; send "
-                f"all columns, or bootstrap again with --replace if a column was dropped or renamed"
-            ) from None
-        if len(image) != len(cells):
-            raise RecordError(
-                f"its {which}-image of {self.table} has the unknown column {_listed(image.keys() - self.names)}; "
-                f"bootstrap again with --replace if it was added"
-            )
-        row: Row
-        if self._only_texts and decoders is self.decoders and _TEXT_OR_NULL.issuperset(map(type, cells)):
-            row = cells
-        else:
-            try:
-                row = tuple([None if c is None else decode(c) for decode, c in zip(decoders, cells, strict=True)])
-            except _DECODING_FAULTS:
-                row = self._row_naming_the_fault(cells, decoders, which)
+            cells = ()
+        if len(image) != len(cells) or not cells:
+            raise self.drift(image, which, data_type)
         if careful:
-            for column, text in zip(self.columns, row, strict=True):
-                if text is not None and "\0" in text:
-                    raise RecordError(
-                        f"its {which}-image of {self.table} has a NUL character in column {column!r}, which the state "
-                        f"cannot hold; clean it at the source"
-                    )
-        return row
+            return self._careful_row(cells, decoders, which)
+        if self._only_texts and decoders is self.decoders and _TEXT_OR_NULL.issuperset(map(type, cells)):
+            return cells
+        try:
+            if like is None:
+                return tuple([None if c is None else decode(c) for decode, c in zip(decoders, cells, strict=True)])
+            return tuple(
+                [
+                    text
+                    if c == other and c.__class__ is other.__class__ and c.__class__ in _MEMORABLE
+                    else (None if c is None else decode(c))
+                    for decode, c, other, text in zip(decoders, cells, self._cells(like[0]), like[1], strict=True)
+                ]
+            )
+        except _DECODING_FAULTS:
+            return self._row_naming_the_fault(cells, decoders, which)
+
+    def _careful_row(self, cells: Sequence[object], decoders: Sequence[CellDecoder], which: str) -> Row:
+        unavailable = [is_unavailable(cell) for cell in cells]
+        sent = [None if missing else cell for cell, missing in zip(cells, unavailable, strict=True)]
+        row = self._row_naming_the_fault(sent, decoders, which)
+        for column, text in zip(self.columns, row, strict=True):
+            if text is not None and "\0" in text:
+                raise RecordError(
+                    f"its {which}-image of {self.table} has a NUL character in column {column!r}, which the state "
+                    f"cannot hold; clean it at the source"
+                )
+        return tuple([UNAVAILABLE if missing else text for text, missing in zip(row, unavailable, strict=True)])
+
+    def drift(self, image: Image, which: str, data_type: Callable[[str], str] | None) -> SchemaDrift:
+        """Say how an image's columns differ from the table's."""
+        added, missing = sorted(image.keys() - self.names), sorted(self.names - image.keys())
+        faults = []
+        if missing:
+            faults.append(f"lacks {_listed(missing)} (send all columns)")
+        if added:
+            faults.append(f"has the unknown column {_listed(added)}")
+        return SchemaDrift(
+            f"its {which}-image of {self.table} {' and '.join(faults)}; if columns were added, dropped or renamed, "
+            f"bootstrap again with --replace",
+            self.table,
+            tuple((column, data_type(column) if data_type else "string") for column in added),
+            tuple(missing),
+        )
+
+    def key(self, image: Image | None, decoders: Sequence[CellDecoder], which: str) -> Row | None:
+        """Give the canonical texts of the key's cells; None where the image does not have them all."""
+        if image is None:
+            return None
+        try:
+            cells = [image[column] for column in self.key_columns]
+        except KeyError:
+            return None
+        if any(is_unavailable(cell) for cell in cells) or all(cell is None for cell in cells):
+            return None
+        try:
+            return tuple([None if c is None else decoders[at](c) for at, c in zip(self.table.key, cells, strict=True)])
+        except _DECODING_FAULTS as error:
+            raise RecordError(f"the key in its {which} cannot be read as the key of {self.table}: {error}") from error
 
     def _row_naming_the_fault(self, cells: Sequence[object], decoders: Sequence[CellDecoder], which: str) -> Row:
         """Decode cell by cell, to name the column whose cell cannot be decoded."""
@@ -89,46 +152,47 @@ class TableDecoder:
                 ) from error
         return tuple(texts)
 
-    def fill_unavailable(
-        self, before: dict[str, Any] | None, after: dict[str, Any] | None
-    ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-        """Put the cell before in the place of one that was not sent because it did not change (TOAST).
+    def fill_unavailable(self, before: Row | None, after: Row | None) -> tuple[Row | None, Row | None]:
+        """Put the text before in the place of one that was not sent because it did not change (TOAST).
 
-        If neither image has it, it becomes NULL in both: no difference, so nothing is applied. Raises RecordError
-        where the cell is needed.
+        If neither row has it, it becomes NULL in both: no difference, so nothing is applied. Raises RecordError
+        where the text is needed.
         """
-        unknown_before = _unavailable_columns(before)
-        unknown_after = _unavailable_columns(after)
+        unknown_before, unknown_after = _unavailable_places(before), _unavailable_places(after)
         if not unknown_before and not unknown_after:
             return before, after
-        needed = unknown_before ^ unknown_after if before is None or after is None else unknown_before - unknown_after
+        is_update = before is not None and after is not None
+        needed = unknown_before - unknown_after if is_update else unknown_before | unknown_after
         if needed:
             raise RecordError(
-                f"does not hold the value of {_listed(needed)} (a large value that did not change); "
-                f"{replica_identity(self.table)}"
+                f"does not hold the value of {_listed(self.columns[place] for place in needed)} (a large value that "
+                f"did not change); {replica_identity(self.table)}"
             )
         assert before is not None
         assert after is not None
-        before = {**before, **dict.fromkeys(unknown_before)}
-        return before, {**after, **{column: before.get(column) for column in unknown_after}}
+        before = tuple([None if text == UNAVAILABLE else text for text in before])
+        return before, tuple([b if a == UNAVAILABLE else a for b, a in zip(before, after, strict=True)])
 
-    def refuse_key_alone(self, before: Mapping[str, Any], letter: str, key: bytes | None) -> None:
-        """Raise RecordError if the before-image may be the key with NULL for all other columns.
+    def refuse_key_alone(self, before: Image, letter: str, keys: frozenset[str]) -> None:
+        """Raise RecordError if the before-image may be the key (`keys`, where known) with NULL for all other columns.
 
         Replica identity DEFAULT sends deletes so. Any value outside of the key, in any record, shows that whole rows
         are sent.
         """
-        if self.complete_before or key is None:
+        if not keys or self._sends_whole_rows or keys.issuperset(self.names):
             return
-        keys = _key_columns(key)
-        if keys and not keys.issuperset(self.names):
-            if any(before[column] is not None for column in self.names - keys):
-                self.complete_before = True
-            elif letter == "d":
-                raise RecordError(
-                    f"deletes a row of {self.table} of which only the key is known ({', '.join(sorted(keys))}), or all "
-                    f"else was NULL; {replica_identity(self.table)}"
-                )
+        if any(before[column] is not None for column in self.names - keys):
+            self._sends_whole_rows = True
+        elif letter == "d":
+            raise RecordError(
+                f"deletes a row of {self.table} of which only the key is known ({', '.join(sorted(keys))}), or all "
+                f"else was NULL; {replica_identity(self.table)}"
+            )
+
+    @property
+    def may_send_keys_alone(self) -> bool:
+        """Tell whether it is not known yet that before-images are whole."""
+        return not self._sends_whole_rows
 
 
 def replica_identity(table: Table) -> str:
@@ -153,22 +217,17 @@ def _getter(columns: Sequence[str]) -> Callable[[Mapping[str, Any]], tuple[Any, 
     return lambda image: tuple([image[column] for column in columns])
 
 
-def _unavailable_columns(image: Mapping[str, Any] | None) -> set[str]:
-    return {column for column, cell in (image or {}).items() if _is_unavailable(cell)}
+def _unavailable_places(row: Row | None) -> set[int]:
+    return {place for place, text in enumerate(row or ()) if text == UNAVAILABLE}
 
 
-def _is_unavailable(cell: object) -> bool:
+def is_unavailable(cell: object) -> bool:
+    """Tell whether a cell is Debezium's placeholder of a value that did not change, in any of its forms."""
     if type(cell) is str:
-        return cell in _UNAVAILABLE_FORMS
-    return cell in ([_UNAVAILABLE], {_UNAVAILABLE: _UNAVAILABLE})
-
-
-def _key_columns(key: bytes) -> frozenset[str]:
-    """Name the columns of a record's key; none if it is no JSON object."""
-    try:
-        document = orjson.loads(key)
-    except orjson.JSONDecodeError:
-        return frozenset()
-    if type(document) is dict and document.keys() == {"schema", "payload"}:
-        document = document["payload"]
-    return frozenset(document) if type(document) is dict else frozenset()
+        return cell in _UNAVAILABLE_TEXTS
+    if type(cell) is list and cell:
+        first = cell[0]
+        if type(first) is str:
+            return len(cell) == 1 and (first in _UNAVAILABLE_TEXTS or first == _UNAVAILABLE_UUID)
+        return cell == _UNAVAILABLE_BYTES
+    return cell == {_UNAVAILABLE: _UNAVAILABLE}

@@ -47,8 +47,6 @@ _PLAIN_TYPES = {
     "int16": "smallint",
     "int32": "integer",
     "int64": "bigint",
-    "float32": "real",
-    "float": "real",
     "float64": "double precision",
     "double": "double precision",
     "boolean": "boolean",
@@ -92,9 +90,11 @@ class WireSchema:
         return {column: data_type_of(field) for column, field in self._fields.items()}
 
     def _decoder(self, column: str, data_type: str) -> CellDecoder:
-        semantic = _semantic_type(self._fields.get(column, {}))
-        # A schema says for sure that a string is the base64 of a decimal, or that a number is in a moment's unit.
-        return cell_decoder(data_type) if semantic is None else cell_decoder(semantic, decimal_handling="precise")
+        field = self._fields.get(column, {})
+        semantic = _semantic_type(field)
+        if semantic is not None:
+            return cell_decoder(semantic, decimal_handling="precise")
+        return cell_decoder(data_type, decimal_handling="string" if field.get("type") == "string" else "auto")
 
 
 def data_type_of(field: Mapping[str, Any]) -> str:
@@ -118,6 +118,8 @@ def _semantic_type(field: Mapping[str, Any]) -> str | None:
         return _SEMANTIC_TYPES[name]
     if kind == "bytes":
         return "bytea"
+    if kind in ("float", "float32"):
+        return "real"
     if kind == "array":
         inner = _semantic_type(_inner(field))
         return None if inner is None else inner + "[]"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import orjson
 import pytest
 
@@ -192,12 +194,13 @@ def test_images_must_be_rows() -> None:
 
 def test_an_unknown_column_is_refused() -> None:
     assert refusal(envelope("c", "shop", "texts", after={"a": "1", "b": "2", "c": "3"})) == (
-        "its after-image of shop.texts has the unknown column 'c'; bootstrap again with --replace if it was added"
+        "its after-image of shop.texts has the unknown column 'c'; if columns were added, dropped or renamed, "
+        "bootstrap again with --replace"
     )
 
 
 def test_a_missing_column_is_refused() -> None:
-    assert "its after-image of shop.texts is incomplete: it lacks 'b'" in refusal(
+    assert "its after-image of shop.texts lacks 'b' (send all columns)" in refusal(
         envelope("c", "shop", "texts", after={"a": "1"})
     )
 
@@ -261,7 +264,7 @@ def test_a_postgres_delete_of_nothing_but_its_key_is_refused() -> None:
 
 
 def test_such_a_delete_is_whole_where_the_table_is_known_to_send_whole_rows() -> None:
-    whole = Decoder([ORDERS], complete_before={"shop.orders"})
+    whole = Decoder([replace(ORDERS, has_full_identity=True)])
     assert isinstance(whole.decode(record(KEY_ALONE, key=KEY)), RowChange)
 
 

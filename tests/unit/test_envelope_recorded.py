@@ -150,6 +150,7 @@ def test_the_source_position_tells_transaction_and_place(connector: str) -> None
         "snapshot": "false",
         "transaction_id": "761:24399368",
         "total_order": 1,
+        "mark": [24399368, 24399368, 1],
     }
 
 
