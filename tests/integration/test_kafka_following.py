@@ -1,0 +1,300 @@
+"""A consumer on the real broker: what a feed is known by, its headers, its pause, its lag, its transactions."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from uuid import uuid4
+
+import orjson
+import pytest
+from prometheus_client import CollectorRegistry
+
+from service.core.canonical import value_keys
+from service.core.errors import FeedError, NotFoundError, StateError
+from service.observe import ConsumerObserver
+from service.store.database import make_engine
+from service.store.feeds import set_paused
+from service.store.writer import PostgresWriter
+from service.stream.addresses import open_feed
+from service.stream.envelope import Decoder
+from service.stream.kafka_feed import KafkaFeed
+from service.usecases.follow_feed import BatchLimits, Consumer, Totals
+from service.usecases.transactions import WaitLimits
+from tests import states
+from tests.events import envelope
+from tests.following import COLUMNS, Watch
+from tests.integration.test_kafka_feed import Cluster, cluster, follow, to_the_end
+from tests.states import Row, Tables
+from tests.waiting import BOUND_SECONDS, wait_for
+
+__all__ = ["cluster", "follow"]
+
+
+class Shop:
+    """Keep tables in step with topics of their changes, one topic a table, as a connector writes them."""
+
+    def __init__(self, url: str, cluster: Cluster) -> None:
+        self.url = url
+        self.cluster = cluster
+        self.tables = Tables(COLUMNS)
+        self.tables.add("customers", ["1", "Ada"], ["2", "Bob"]).add("orders", ["10", "1", None])
+        states.store(url, self.tables)
+        self.prefix = f"app{uuid4().hex}"
+        for table in COLUMNS:
+            cluster.topic(name=f"{self.prefix}.s.{table}")
+        self.feed = f"kafka://{cluster.servers}/?prefix={self.prefix}."
+        self.orders: dict[str, int] = {}
+
+    def insert(self, table: str, row: Row, transaction: str | None = None) -> None:
+        self.tables.add(table, row)
+        value = orjson.loads(envelope("c", "s", table, None, dict(zip(COLUMNS[table], row, strict=True))))
+        if transaction is not None:
+            order = self.orders[transaction] = self.orders.get(transaction, 0) + 1
+            value["transaction"] = {
+                "id": f"{transaction}:{order}",
+                "total_order": order,
+                "data_collection_order": order,
+            }
+        self.cluster.send(f"{self.prefix}.s.{table}", [orjson.dumps(value)])
+
+    def end(self, transaction: str, **counts: int) -> None:
+        collections = [{"data_collection": f"s.{table}", "event_count": count} for table, count in counts.items()]
+        mark = {"status": "END", "id": f"{transaction}:99", "data_collections": collections}
+        self.cluster.send(f"{self.prefix}.transaction", [orjson.dumps(mark)])
+
+    def consumer(self, address: str | None = None, **options: object) -> Consumer:
+        return Consumer(
+            PostgresWriter(self.url),
+            lambda: open_feed(address or self.feed, group_id=None),
+            Decoder,
+            value_keys,
+            **{"observer": Watch(), **options},  # type: ignore[arg-type]
+        )
+
+    def consume(self, address: str | None = None, **options: object) -> Totals:
+        return self.consumer(address, **options).run(threading.Event(), until_end=True)
+
+    def one(self, statement: str) -> object:
+        return states.query(self.url, statement)[0][0]
+
+    def check(self) -> None:
+        assert states.read(self.url) == states.expected(self.tables)
+
+
+@pytest.fixture
+def shop(database_url: str, cluster: Cluster) -> Shop:
+    return Shop(database_url, cluster)
+
+
+@contextmanager
+def running(consumer: Consumer) -> Iterator[Callable[[], bool]]:
+    """Run a consumer on a thread; give a function that tells whether it still runs; raise its error in the end."""
+    stop, errors = threading.Event(), []
+
+    def body() -> None:
+        try:
+            consumer.run(stop)
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    try:
+        yield thread.is_alive
+    finally:
+        stop.set()
+        thread.join(BOUND_SECONDS)
+    if errors:
+        raise errors[0]
+
+
+# What a feed is known by
+
+
+def test_the_same_brokers_under_another_address_are_the_same_feed(shop: Shop) -> None:
+    shop.insert("customers", ["3", "Cleo"])
+    shop.consume()
+    shop.insert("customers", ["4", "Dora"])
+    shop.consume(shop.feed.replace("127.0.0.1", "localhost"))
+    shop.check()
+    ((name, address, identity),) = states.query(shop.url, "select feed, address, identity from feed")
+    assert name == f"kafka:{identity['cluster_id']}"
+    assert "localhost" in address, "where it was reached last"
+
+
+def test_other_brokers_under_the_same_address_are_refused(shop: Shop) -> None:
+    shop.insert("customers", ["3", "Cleo"])
+    shop.consume()
+    states.execute(shop.url, "update feed set feed = 'kafka:other'")
+    states.execute(shop.url, "update feed_position set feed = 'kafka:other'")
+    with pytest.raises(StateError, match=r"it was kafka:other and is kafka:.* now.*--feed-position"):
+        shop.consume()
+    shop.check()
+
+
+def test_topics_are_known_by_their_ids_and_one_made_anew_is_refused_at_the_start(shop: Shop) -> None:
+    shop.insert("customers", ["3", "Cleo"])
+    shop.consume()
+    topic = f"{shop.prefix}.s.customers"
+    before = shop.one(f"select topic_id from feed_position where topic = '{topic}'")
+    (described,) = shop.cluster.admin.describe_topics([topic])
+    assert before == str(described["topic_id"])
+    remake(shop.cluster, topic)
+    shop.cluster.send(topic, [b"{}"] * 5)
+    with pytest.raises(FeedError, match=rf"'{topic}': it was deleted and made anew.*{before}.*--replace"):
+        shop.consume()
+    shop.check()
+
+
+def test_a_topic_made_anew_while_it_is_followed_stops_the_feed(shop: Shop) -> None:
+    shop.insert("customers", ["3", "Cleo"])
+
+    def remake_under_the_consumer() -> None:
+        watch = Watch()
+        with running(shop.consumer(observer=watch)) as is_running:
+            wait_for(lambda: watch.reports)
+            topic = f"{shop.prefix}.s.customers"
+            remake(shop.cluster, topic)
+            shop.cluster.send(topic, [b"{}"] * 5)
+            wait_for(lambda: not is_running())
+
+    with pytest.raises(FeedError, match="it was deleted and made anew"):
+        remake_under_the_consumer()
+    shop.check()
+
+
+def remake(cluster: Cluster, topic: str) -> None:
+    """Delete a topic and make one of the same name."""
+    cluster.admin.delete_topics([topic])
+    wait_for(lambda: topic not in cluster.admin.list_topics())
+    cluster.topic(name=topic)
+
+
+def test_headers_come_with_their_records(cluster: Cluster, follow: Callable[..., KafkaFeed]) -> None:
+    topic = cluster.topic()
+    headers = [("__debezium.newkey", b'{"id":2}'), ("empty", b"")]
+    cluster.producer.send(topic, b"x", partition=0, headers=headers).get(timeout=BOUND_SECONDS)
+    (record,) = to_the_end(follow(topic))
+    assert list(record.headers) == headers
+
+
+# Pause and lag
+
+
+def test_a_paused_consumer_ends_its_batch_keeps_its_lock_and_shows_a_growing_lag(shop: Shop) -> None:
+    group = f"group-{uuid4().hex}"
+    observer = ConsumerObserver(registry := CollectorRegistry())
+    rested = threading.Event()
+
+    class Watched(KafkaFeed):
+        def rest(self) -> None:
+            super().rest()
+            rested.set()
+
+    consumer = shop.consumer(observer=observer)
+    consumer._open_feed = lambda: Watched([shop.cluster.servers], [], prefix=shop.prefix, group_id=group)
+
+    def metric(name: str) -> float:
+        found = registry.get_sample_value(f"subsetd_consumer_lag_{name}")
+        assert found is not None
+        return found
+
+    def lag_of_the_broker() -> int:
+        """Sum up, as lag tools do, the end of each partition less the group's offset."""
+        committed = shop.cluster.admin.list_group_offsets([group])[group]
+        partitions = list(committed)
+        ends = shop.cluster.admin.list_partition_offsets(dict.fromkeys(partitions, -1))
+        return sum(ends[p].offset - committed[p].offset for p in partitions)
+
+    engine = make_engine(shop.url, "test")
+    try:
+        with pytest.raises(NotFoundError, match="No feed was followed yet"):
+            set_paused(engine, None, True)
+        with running(consumer):
+            for table in COLUMNS:
+                shop.insert(table, ["3", "x", None][: len(COLUMNS[table])])
+            wait_for(lambda: shop.one("select sum(records) from state_version") == 2)
+            wait_for(lambda: metric("records") == 0)
+            (name,) = set_paused(engine, None, True)
+            assert rested.wait(BOUND_SECONDS)
+            version = shop.one("select max(version) from state_version")
+            shop.insert("customers", ["4", "Dora"])
+            shop.insert("customers", ["5", "Emil"])
+            shop.insert("orders", ["11", "5", None])
+            wait_for(lambda: metric("records") == 3)
+            assert lag_of_the_broker() == 3
+            assert metric("seconds") > 0
+            assert shop.one("select max(version) from state_version") == version
+            with pytest.raises(StateError, match="another writer: subsetd consumer"):
+                shop.consume()
+            assert set_paused(engine, name, False) == [name]
+            wait_for(lambda: metric("records") == 0)
+            wait_for(lambda: lag_of_the_broker() == 0)
+        shop.check()
+    finally:
+        engine.dispose()
+
+
+# Transactions of the source
+
+
+def whole(shop: Shop) -> list[tuple[int, int, bool | None]]:
+    """Give of each batch its version, how many rows it inserted, and whether transactions are whole behind it."""
+    return states.query(
+        shop.url,
+        "select version, inserted, transaction_consistent from state_version where kind = 'batch' order by version",
+    )  # type: ignore[return-value]
+
+
+def test_without_a_transaction_topic_nothing_is_said_of_transactions(shop: Shop) -> None:
+    shop.insert("customers", ["3", "Cleo"])
+    shop.consume()
+    assert whole(shop) == [(2, 1, None)]
+
+
+def test_a_transaction_is_applied_whole_or_not_at_all(shop: Shop) -> None:
+    shop.cluster.topic(name=f"{shop.prefix}.transaction")
+    with running(shop.consumer()):
+        shop.insert("customers", ["3", "Cleo"], "7")
+        shop.insert("orders", ["11", "3", None], "7")
+        shop.insert("orders", ["12", "1", None], "8")
+        shop.end("7", customers=1, orders=1, elsewhere=4)
+        wait_for(lambda: shop.one("select sum(inserted) from state_version") == 2)
+        assert shop.one("select bool_and(transaction_consistent) from state_version where kind = 'batch'")
+        assert shop.one(f"select next_offset from feed_position where topic = '{shop.prefix}.s.orders'") == 1
+        shop.end("8", orders=1)
+        wait_for(lambda: shop.one("select sum(inserted) from state_version") == 3)
+    shop.check()
+    assert all(consistent for *_, consistent in whole(shop))
+
+
+def test_a_transaction_that_is_too_large_is_cut_and_the_answer_says_so(shop: Shop) -> None:
+    shop.cluster.topic(name=f"{shop.prefix}.transaction")
+    for number in range(30):
+        shop.insert("customers", [str(number + 3), None], "7")
+    watch = Watch()
+    options = {"observer": watch, "limits": BatchLimits(records=10), "wait_limits": WaitLimits(records=12)}
+    with running(shop.consumer(**options)):
+        wait_for(lambda: shop.one("select sum(inserted) from state_version") >= 20)
+        assert {consistent for *_, consistent in whole(shop)} == {False}
+        shop.end("7", customers=30)
+        wait_for(lambda: shop.one("select transaction_consistent from state_version order by version desc limit 1"))
+    shop.check()
+
+
+def test_a_truncate_inside_a_transaction_is_a_version_of_its_own_that_is_not_whole(shop: Shop) -> None:
+    shop.cluster.topic(name=f"{shop.prefix}.transaction")
+    shop.insert("customers", ["3", "Cleo"], "7")
+    truncate = orjson.loads(envelope("t", "s", "orders"))
+    truncate["transaction"] = {"id": "7:2", "total_order": 2, "data_collection_order": 1}
+    shop.cluster.send(f"{shop.prefix}.s.orders", [orjson.dumps(truncate)])
+    shop.tables.rows["orders"].clear()
+    shop.end("7", customers=1, orders=1)
+    shop.consume()
+    shop.check()
+    consistent = [consistent for *_, consistent in whole(shop)]
+    assert consistent[-1] is True
+    assert consistent[:-1] == [False] * (len(consistent) - 1)
+    assert len(consistent) > 1
