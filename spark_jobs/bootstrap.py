@@ -46,8 +46,10 @@ from service.store.generation import (
 )
 from service.store.migrate import require_current
 from service.store.recomputation import differences
+from service.store.row_images import clear_row_images, count_row_images, new_table_ids
 from service.store.writer_lock import is_led_by_consumer, release_locks, take_bootstrap_lock, take_writer_lock
 from spark_jobs.progress import Display, Quiet, make_display, watching
+from spark_jobs.row_images import MODES, ImageWriter, choose_row_images, told_choice
 from spark_jobs.session import session
 from spark_jobs.sources import Options, Source, SourceTable, Split, group_splits, open_source
 from spark_jobs.tasks import (
@@ -84,6 +86,7 @@ class Summary:
     pairs: NDArray[np.int32] = field(default_factory=lambda: np.zeros((0, 2), np.int32), repr=False)
     differences: list[str] = field(default_factory=list)
     warnings: Sequence[str] = ()
+    images: Sequence[str] = ()
 
 
 def run_bootstrap(
@@ -110,6 +113,7 @@ class _Bootstrap:
         self.crash = CrashPoint(options.fail_at, os.getpid())
         self.connection: Any = None
         self.has_state = False
+        self.images_ids: dict[int, int] = {}
         self.served = ServedState(0, 0, 0)
 
     def run(self, spark: SparkSession | Callable[[], SparkSession]) -> Summary:
@@ -117,10 +121,11 @@ class _Bootstrap:
         with self._timed("plan"):
             stood = self._feeds_stand()
             source = self._open()
-            self.summary.warnings = source.warnings
-            tables = source.tables()
+            tables, doubts = choose_row_images(source.tables(), self.options)
+            self.summary.warnings = [*source.warnings, *doubts]
             names = [AttributeName(t.schema, t.name, column) for t in tables for column, _ in t.columns]
             ids, dropped = self._prepare(names)
+            self._take_table_ids(tables)
             self.crash.reach("planning")
         with self._timed("start Spark"):
             running = spark if isinstance(spark, SparkSession) else spark()
@@ -173,6 +178,37 @@ class _Bootstrap:
         self.served = read_served(self.connection)
         return assign_attribute_ids(self.connection, self.options.name, names)
 
+    def _take_table_ids(self, tables: Sequence[SourceTable]) -> None:
+        """Take the ids under which rows are kept, of the tables whose rows are."""
+        keeping = [place for place, table in enumerate(tables) if table.row_images]
+        if keeping and not (self.options.clusters_only or self.options.check):
+            self.images_ids = dict(zip(keeping, new_table_ids(self.connection, len(keeping)), strict=True))
+            self.summary.images = told_choice(tables)
+
+    def _image_writer(self, tables: Sequence[SourceTable]) -> ImageWriter | None:
+        if not self.images_ids:
+            return None
+        assert self.options.database_url is not None
+        keyed = {}
+        for place, table_id in self.images_ids.items():
+            names = [name for name, _ in tables[place].columns]
+            keyed[place] = table_id, tuple(names.index(column) for column in tables[place].key_columns)
+        return ImageWriter(self.options.database_url, keyed, self.options.null_tokens)
+
+    def _require_keys(self, tables: Sequence[SourceTable], row_counts: NDArray[np.int64]) -> None:
+        """Raise SourceError for a table of which two rows have one key."""
+        if not self.images_ids:
+            return
+        kept = count_row_images(self.connection, list(self.images_ids.values()))
+        for place, table_id in self.images_ids.items():
+            if kept[table_id] != row_counts[place]:
+                clear_row_images(self.connection)
+                raise SourceError(
+                    f"{tables[place]}: its key {', '.join(tables[place].key_columns)} does not tell its rows apart: "
+                    f"{row_counts[place]:,} rows have {kept[table_id]:,} keys. Give other columns with --key, or "
+                    f"--row-images never."
+                )
+
     def _take_state(self, names: Sequence[AttributeName]) -> tuple[list[int], list[int]]:
         """Become the state's writer, behind a consumer that hands it over; return the ids as they are from now on."""
         take_writer_lock(self.connection, None if self.options.check else self.display.begin)
@@ -215,7 +251,7 @@ class _Bootstrap:
             by_table = [list(ids[end - len(table.columns) : end]) for end, table in zip(ends, tables, strict=True)]
             task = CountTask(
                 source.reader(), source.kind == "postgres", tasks, tables, by_table, self.options.null_tokens, bits,
-                rows, self.crash,
+                rows, self.crash, self._image_writer(tables),
             )  # fmt: skip
             # Plain RDDs: rows are payloads of megabytes, and SQL's planning takes longer than a small bootstrap.
             payloads = spark.sparkContext.parallelize(range(len(tasks)), len(tasks)).mapPartitions(task)
@@ -300,6 +336,7 @@ class _Bootstrap:
     ) -> None:
         self.display.begin("putting it in place")
         row_counts = np.sum([result.row_counts for result in results], axis=0)
+        self._require_keys(tables, row_counts)
         counters = np.sum([result.counters for result in results], axis=0)
         sizes: dict[Any, int] = {}
         for result in results:
@@ -332,7 +369,15 @@ class _Bootstrap:
             inds=inds,
             record_count=self.summary.rows,
             tables=[
-                NewTable(t.schema, t.name, (None, t.schema, t.name), t.key_columns, t.replica_identity) for t in tables
+                NewTable(
+                    t.schema,
+                    t.name,
+                    (None, t.schema, t.name),
+                    t.key_columns,
+                    t.replica_identity,
+                    self.images_ids.get(place),
+                )
+                for place, t in enumerate(tables)
             ],
             feed_positions=self.options.feed_positions,
             stood=None if source.snapshot is None else stood,
@@ -410,6 +455,11 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         "--feed-position", nargs=4, action="append", default=[], metavar=("FEED", "TOPIC", "PARTITION", "OFFSET"),
         help="where a feed goes on after this bootstrap; repeatable",
     )  # fmt: skip
+    add("--row-images", default="auto", choices=MODES, help="whether to keep rows, for changes without them (auto)")
+    add(
+        "--key", action="append", default=[], metavar="TABLE=COLUMN,...",
+        help="columns that tell a table's rows apart, which are then kept; repeatable",
+    )  # fmt: skip
     add("--clusters-only", action="store_true", help="count clusters and INDs, store nothing")
     add("--check", action="store_true", help="hold the source against the served state, change nothing")
     add("--fail-at", choices=["planning", "map", "reduce", "commit"], help=argparse.SUPPRESS)
@@ -419,6 +469,11 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     if not parsed.clusters_only and not parsed.database_url:
         parser.error("--database-url is needed, unless --clusters-only is given")
     return parsed
+
+
+def _key(text: str) -> tuple[str, tuple[str, ...]]:
+    table, _, columns = text.partition("=")
+    return table, tuple(columns.split(","))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -445,6 +500,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         clusters_only=given.clusters_only,
         check=given.check,
         feed_positions=tuple((f, t, int(p), int(o)) for f, t, p, o in given.feed_position),
+        row_images=given.row_images,
+        keys=tuple(map(_key, given.key)),
         fail_at=given.fail_at,
     )
     # Py4J logs a stack trace of an interrupt to a root logger that nobody has set up; the error itself is told below.
@@ -482,10 +539,11 @@ def describe(summary: Summary) -> str:
     """Tell a summary in a few lines."""
     stored = f"state version {summary.version}" if summary.version else "nothing stored"
     stages = ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in summary.seconds.items() if stage != "total")
+    images = "".join(f"\n{line}" for line in summary.images)
     return (
         f"{summary.tables:,} tables, {summary.attributes:,} attributes, {summary.rows:,} rows\n"
         f"{summary.values:,} values in {summary.clusters:,} clusters: {summary.inds:,} inclusion dependencies\n"
-        f"{stored}; {summary.seconds['total']:.1f} s ({stages})"
+        f"{stored}; {summary.seconds['total']:.1f} s ({stages}){images}"
     )
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark import Accumulator
 
-from service.core.canonical import cell_decoder
+from service.core.canonical import CellDecoder, cell_decoder
 from service.core.canonical_arrow import text_buffers
 from service.core.errors import RecordError, SourceError, StateError, SubsetdError
 from service.store.bulk import KeyRange, RecordArrays, read_range, write_partition
@@ -32,6 +32,7 @@ from spark_jobs.kernels import (
     merge_entries,
     to_payload,
 )
+from spark_jobs.row_images import ImageWriter
 from spark_jobs.sources import Reader, SourceTable, Split
 
 MARK = "subsetd-error "
@@ -86,6 +87,7 @@ class CountTask:
     bits: int
     rows_read: Accumulator[int]
     crash: CrashPoint
+    images: ImageWriter | None = None
 
     def __call__(self, numbers: Iterable[int]) -> Iterator[tuple[int, Payload]]:
         with telling_errors():
@@ -96,23 +98,34 @@ class CountTask:
         self.crash.reach("map")
         parts: list[Entries] = []
         row_counts = np.zeros(len(self.attribute_ids), np.int64)
-        for split in self.tasks[number]:
-            for table in self.reader.read(split):
-                row_counts[split.table] += len(table)
-                self.rows_read.add(len(table))
-                parts += [entries for entries in self._count(split, table) if len(entries)]
+        with self._open_images() as connection:
+            for split in self.tasks[number]:
+                for table in self.reader.read(split):
+                    row_counts[split.table] += len(table)
+                    self.rows_read.add(len(table))
+                    parts += [entries for entries in self._count(split, table) if len(entries)]
+                    if self.images is not None and split.table in self.images.tables:
+                        self.images.write(connection, split.table, table, self._decoders(split.table))
         yield 0, row_counts
         entries = concat_entries(parts)
         parts.clear()
         for partition, piece in cut_by_range(entries, self.bits):
             yield partition, to_payload(piece)
 
+    def _open_images(self) -> AbstractContextManager[Any]:
+        return nullcontext() if self.images is None else connect(self.images.database_url, TASK_NAME)
+
+    def _decoders(self, table: int) -> list[CellDecoder | None]:
+        return [
+            cell_decoder(kind) if self.is_database and needs_document_walk(kind) else None
+            for _, kind in self.tables[table].columns
+        ]
+
     def _count(self, split: Split, table: pa.Table) -> Iterator[Entries]:
         described = self.tables[split.table]
-        for attribute_id, (name, kind), column in zip(
-            self.attribute_ids[split.table], described.columns, table.columns, strict=True
+        for attribute_id, (name, _), column, decode in zip(
+            self.attribute_ids[split.table], described.columns, table.columns, self._decoders(split.table), strict=True
         ):
-            decode = cell_decoder(kind) if self.is_database and needs_document_walk(kind) else None
             try:
                 yield count_column(column, attribute_id, self.null_tokens, decode)
             except (RecordError, SourceError) as error:

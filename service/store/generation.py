@@ -25,6 +25,7 @@ from service.core.model import AttributeName
 from service.store.bulk import KeyRange, partition_name
 from service.store.catch_up import Place, put_positions
 from service.store.database import make_engine, parse_address, state_error
+from service.store.row_images import clear_row_images
 
 DRIVER_NAME = "subsetd bootstrap"
 TASK_NAME = "subsetd bootstrap task"
@@ -143,6 +144,7 @@ def clear_remains(connection: Any) -> None:
         for start in range(0, len(names), 50):  # a lock for each table and index: not thousands in one transaction
             cursor.execute("DROP TABLE IF EXISTS " + ", ".join(names[start : start + 50]))
             connection.commit()
+    clear_row_images(connection)
 
 
 def read_served(connection: Any) -> ServedState:
@@ -298,7 +300,7 @@ def publish(connection: Any, served: ServedState, source: SourceDescription, gen
         _replace_clusters(cursor, generation.clusters)
         source_id = _put_source(cursor, source, version)
         _put_attributes(cursor, source_id, generation.attributes, version)
-        _put_tables(cursor, source_id, generation.tables)
+        _put_tables(cursor, source_id, generation.tables, version)
         cursor.execute(
             "INSERT INTO state_version (version, generation, kind, source_name, records) VALUES (%s, %s, %s, %s, %s)",
             (version, generation.number, "bootstrap", source.name, generation.record_count),
@@ -374,7 +376,7 @@ def _put_attributes(cursor: Any, source_id: int, attributes: Sequence[NewAttribu
     )  # fmt: skip
 
 
-def _put_tables(cursor: Any, source_id: int, tables: Sequence[NewTable]) -> None:
+def _put_tables(cursor: Any, source_id: int, tables: Sequence[NewTable], version: int) -> None:
     """Store the tables of a source in the place of those it had, whose images go with them."""
     cursor.execute(
         "WITH gone AS (DELETE FROM tracked_table WHERE source_id = %s RETURNING table_id) "
@@ -385,11 +387,11 @@ def _put_tables(cursor: Any, source_id: int, tables: Sequence[NewTable]) -> None
         table_id = "DEFAULT" if table.images_id is None else str(table.images_id)
         cursor.execute(
             "INSERT INTO tracked_table (table_id, source_id, schema_name, table_name, source_database, source_schema, "
-            "source_table, key_columns, replica_identity, row_images) OVERRIDING SYSTEM VALUE "
-            f"VALUES ({table_id}, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            "source_table, key_columns, replica_identity, row_images, begun_version) OVERRIDING SYSTEM VALUE "
+            f"VALUES ({table_id}, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
             (
                 source_id, table.schema, table.name, *table.wire, list(table.key_columns), table.replica_identity,
-                table.images_id is not None,
+                table.images_id is not None, version,
             ),
         )  # fmt: skip
 

@@ -1,0 +1,150 @@
+"""Own the row images of a bootstrap: which tables get them, and the writing of rows while their values are counted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from service.core.canonical_arrow import canonical_array, key_array
+from service.core.errors import SourceError
+from service.store.row_images import CELL_ESCAPES, write_row_images
+from spark_jobs.sources import Options, SourceTable
+
+MODES = ("auto", "always", "never")
+
+_OF_JSON = r'["\\\x00-\x1f]'
+_QUOTE, _LEFT, _RIGHT = (pa.scalar(mark, pa.large_string()) for mark in '"[]')
+_OF_ARRAYS = '["\\\\\t\n\r]'
+
+
+def choose_row_images(tables: Sequence[SourceTable], options: Options) -> tuple[list[SourceTable], list[str]]:
+    """Say of each table whether its rows are kept, as `--row-images` and `--key` want it; with what to warn of.
+
+    By itself (`auto`) a table of Postgres gets images unless it has REPLICA IDENTITY FULL, a table of files when its
+    key is given, any other when its source asks for it. Raises SourceError for a key that the table does not have,
+    and for a table without a key where images are wanted.
+    """
+    given = dict(options.keys)
+    chosen, warnings = [], []
+    for found in tables:
+        table = found
+        columns = given.pop(str(table), given.pop(table.name, None))
+        if columns is not None:
+            unknown = [column for column in columns if column not in dict(table.columns)]
+            if unknown:
+                names = ", ".join(name for name, _ in table.columns)
+                raise SourceError(f"--key {table}: the table has no column {unknown[0]!r}. It has: {names}.")
+            table = replace(table, key_columns=columns)
+        is_wanted = table.row_images or columns is not None or table.replica_identity not in (None, "full")
+        if options.row_images != "auto":
+            is_wanted = options.row_images == "always"
+        if is_wanted and options.insert_only:
+            is_wanted = False
+        elif is_wanted and not table.key_columns:
+            if options.row_images == "always" or table.row_images:
+                raise SourceError(
+                    f"{table}: no key of it is known, so its rows cannot be kept: say which columns tell them apart "
+                    f"with --key {table}=COLUMN,..., or give --row-images auto."
+                )
+            warnings.append(
+                f"{table} has neither a primary key nor whole before-images: updates and deletes of it will be "
+                f"refused. Run on the source: ALTER TABLE {table} REPLICA IDENTITY FULL"
+            )
+            is_wanted = False
+        elif not is_wanted and table.replica_identity not in (None, "full") and not options.insert_only:
+            warnings.append(
+                f"{table} sends no whole before-images, and no rows are kept: updates and deletes of it will be "
+                f"refused. Run on the source: ALTER TABLE {table} REPLICA IDENTITY FULL"
+            )
+        chosen.append(replace(table, row_images=is_wanted))
+    if given:
+        raise SourceError(f"--key {next(iter(given))}: the source has no such table.")
+    return chosen, warnings
+
+
+def told_choice(tables: Sequence[SourceTable]) -> list[str]:
+    """Tell in lines which tables' rows are kept and which need not be; nothing where no changes are known to come."""
+    groups = {
+        "row images kept": [f"{t} (by {', '.join(t.key_columns)})" for t in tables if t.row_images],
+        "no row images needed (REPLICA IDENTITY FULL)": [
+            str(t) for t in tables if t.replica_identity == "full" and not t.row_images
+        ],
+    }
+    return [f"{what}: {', '.join(names)}" for what, names in groups.items() if names]
+
+
+@dataclass(frozen=True, slots=True)
+class ImageWriter:
+    """Write the rows of tables on executors; picklable.
+
+    `tables` has, by the table's place in the source's list, the id under which its rows are kept and the places of
+    its key columns.
+    """
+
+    database_url: str
+    tables: Mapping[int, tuple[int, tuple[int, ...]]]
+    null_tokens: Sequence[str]
+
+    def write(
+        self, connection: Any, place: int, rows: pa.Table, decoders: Sequence[Callable[[object], str | None] | None]
+    ) -> None:
+        """Write some rows of a table, and commit; `decoders` make texts of documents, None where arrays do."""
+        table_id, key = self.tables[place]
+        if not len(rows):
+            return
+        columns = [self._texts(column, decode) for column, decode in zip(rows.columns, decoders, strict=True)]
+        keys = row_keys([columns[at] for at in key]).astype(">u8").tobytes().hex()
+        cells = _joined([_element(column) for column in columns], ",").to_pylist()
+        write_row_images(
+            connection, (f"{table_id}\t{keys[32 * i : 32 * i + 32]}\t{{{row}}}\n" for i, row in enumerate(cells))
+        )
+        connection.commit()
+
+    def _texts(self, column: pa.ChunkedArray, decode: Callable[[object], str | None] | None) -> pa.Array:
+        chunks = [canonical_array(chunk).cast(pa.large_string()) for chunk in column.chunks]
+        texts = pa.chunked_array(chunks, pa.large_string()).combine_chunks()
+        if decode is not None:
+            texts = pa.array([None if text is None else decode(text) for text in texts.to_pylist()], pa.large_string())
+        if self.null_tokens:
+            is_null = pc.is_in(texts, value_set=pa.array(self.null_tokens, texts.type))
+            texts = pc.if_else(is_null, pa.scalar(None, texts.type), texts)
+        return texts
+
+
+def row_keys(columns: Sequence[pa.Array]) -> NDArray[np.uint64]:
+    """Give the row keys of columns of canonical texts as uint64[n, 2]; equal to `core.row_key`, row by row."""
+    return key_array(_joined([_LEFT, _joined([_json(column) for column in columns], ","), _RIGHT], ""))
+
+
+def _json(texts: pa.Array) -> pa.Array:
+    texts = texts.cast(pa.large_string())
+    if _any_match(texts, _OF_JSON):
+        return pa.array([json.dumps(text, ensure_ascii=False) for text in texts.to_pylist()], pa.large_string())
+    return _quoted(texts, "null")
+
+
+def _element(texts: pa.Array) -> pa.Array:
+    """Write a column's cells as elements of arrays in COPY's text format."""
+    if _any_match(texts, _OF_ARRAYS):
+        escaped = [None if text is None else text.translate(CELL_ESCAPES) for text in texts.to_pylist()]
+        texts = pa.array(escaped, pa.large_string())
+    return _quoted(texts, "NULL")
+
+
+def _any_match(texts: pa.Array, pattern: str) -> bool:
+    return bool(pc.any(pc.match_substring_regex(texts, pattern)).as_py())
+
+
+def _quoted(texts: pa.Array, null: str) -> pa.Array:
+    return pc.fill_null(_joined([_QUOTE, texts, _QUOTE], ""), null)
+
+
+def _joined(parts: Sequence[pa.Array | pa.Scalar], separator: str) -> pa.Array:
+    return pc.binary_join_element_wise(*parts, pa.scalar(separator, pa.large_string()))
