@@ -59,6 +59,21 @@ class Settings(BaseSettings):
     transaction_wait_seconds: float = Field(
         5, ge=0, description="how long a transaction of which nothing more comes holds its records back"
     )
+    decimal_handling: Literal["auto", "precise", "string"] = Field(
+        "auto", description="how a feed without schemas sends decimals: the connector's decimal.handling.mode"
+    )
+    binary_handling: Literal["base64", "hex"] = Field(
+        "base64", description="how a feed without schemas sends binaries: the connector's binary.handling.mode"
+    )
+    time_precision: Literal[
+        "adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"
+    ] = Field("adaptive", description="how a feed without schemas sends times: the connector's time.precision.mode")
+    schema_registry: str | None = Field(
+        None, description="registry of the schemas of a feed in Avro: http://user:password@host:port"
+    )
+    unknown_tables: Literal["ignore", "refuse"] = Field(
+        "ignore", description="changes of tables that are not followed are skipped (ignore) or bad records (refuse)"
+    )
     feed_start_seconds: float = Field(10, gt=0, description="how long a broker may be away when the feed is opened")
     ready_lag_seconds: float = Field(
         60, gt=0, description="/readyz says no while the consumer's newest batch is older than this and records wait"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import structlog
@@ -18,7 +18,9 @@ from service.api.app import create_app
 from service.api.problems import Check
 from service.config import ConfigError, Settings, is_loopback
 from service.core.canonical import value_keys
+from service.core.cell_decoding import WireSettings
 from service.core.errors import StateError
+from service.core.model import Table
 from service.observe import ConsumerObserver
 from service.store import feeds
 from service.store.checks import PostgresVerifier
@@ -29,6 +31,7 @@ from service.store.reader import PostgresStateReader
 from service.store.writer import PostgresWriter
 from service.stream.addresses import open_feed
 from service.stream.envelope import Decoder
+from service.stream.schema_registry import HttpSchemaRegistry
 from service.usecases.follow_feed import BatchLimits, Consumer, ErrorPolicy
 from service.usecases.transactions import WaitLimits
 
@@ -93,13 +96,21 @@ def tune_process() -> None:
     sys.setswitchinterval(0.001)
 
 
+def decoding(settings: Settings) -> Callable[[Sequence[Table]], Decoder]:
+    """Give what makes the decoder of tables' changes; raise FeedError for a registry that cannot be used."""
+    registry = None if settings.schema_registry is None else HttpSchemaRegistry(settings.schema_registry)
+    wire = WireSettings(settings.decimal_handling, settings.binary_handling, settings.time_precision)
+    Decoder((), wire, registry)  # what is missing for Avro is told before anything else is opened
+    return lambda tables: Decoder(tables, wire, registry, settings.unknown_tables)
+
+
 def make_consumer(url: str, feed: str, settings: Settings, observer: ConsumerObserver) -> Consumer:
     """Make the consumer of a feed's address; raise FeedError for an address that is none."""
     open_feed(feed).close()  # a wrong address is told before anything else is opened
     return Consumer(
         PostgresWriter(url),
         lambda: open_feed(feed, start_timeout=settings.feed_start_seconds),
-        Decoder,
+        decoding(settings),
         value_keys,
         observer,
         limits=BatchLimits(settings.batch_records, settings.batch_bytes, settings.batch_wait_ms / 1000),

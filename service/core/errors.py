@@ -21,6 +21,10 @@ class FeedError(SubsetdError):
     """A feed cannot be reached or followed."""
 
 
+class FeedAwayError(FeedError):
+    """What a feed needs is away for now: the same may do in a moment."""
+
+
 class StateError(SubsetdError):
     """The state's database is away, of another version, full, or held by another process."""
 

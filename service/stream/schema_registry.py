@@ -1,0 +1,77 @@
+"""Own the asking of a schema registry (Confluent's HTTP interface) for schemas by their ids."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+import urllib.error
+import urllib.request
+from http.client import HTTPException
+from urllib.parse import urlsplit, urlunsplit
+
+from service.core.errors import FeedAwayError, FeedError, RecordError
+
+TIMEOUT_SECONDS = 5.0
+FORGET_UNKNOWN_SECONDS = 10.0
+"""How long a schema id that the registry did not know is not asked for again."""
+
+
+class HttpSchemaRegistry:
+    """Implement avro.SchemaRegistry over HTTP; nothing is asked before the first schema.
+
+    A user and a password in the address are sent as Basic authentication, and are in no message.
+    """
+
+    def __init__(self, address: str) -> None:
+        parts = urlsplit(address)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise FeedError("The schema registry's address is none: give SUBSETD_SCHEMA_REGISTRY=http://host:port")
+        host = parts.netloc.rpartition("@")[2]
+        self._base = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
+        self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+        if parts.username is not None:
+            login = f"{parts.username}:{parts.password or ''}".encode()
+            self._headers["Authorization"] = "Basic " + base64.b64encode(login).decode()
+        self._unknown: dict[int, float] = {}
+
+    def schema(self, schema_id: int) -> str:
+        """Give the text of an Avro schema.
+
+        Raises RecordError for an id that the registry does not know or that is of another kind of schema,
+        FeedAwayError when the registry does not answer, and FeedError when it refuses to.
+        """
+        if time.monotonic() - self._unknown.get(schema_id, float("-inf")) < FORGET_UNKNOWN_SECONDS:
+            raise self._not_known(schema_id)
+        request = urllib.request.Request(f"{self._base}/schemas/ids/{schema_id}", headers=self._headers)
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
+                document = json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                if error.code == 404:
+                    self._unknown[schema_id] = time.monotonic()
+                    raise self._not_known(schema_id) from None
+                if error.code in (401, 403):
+                    raise FeedError(
+                        f"The schema registry {self._base} refuses to answer ({error.code}): put a user and a password "
+                        f"that may read into SUBSETD_SCHEMA_REGISTRY (http://user:password@host:port)."
+                    ) from None
+                raise self._away(f"it answers {error.code} {error.reason}") from None
+        except (OSError, HTTPException, ValueError) as error:
+            raise self._away(str(getattr(error, "reason", error)) or type(error).__name__) from error
+        kind = document.get("schemaType", "AVRO") if isinstance(document, dict) else None
+        if kind is not None and kind != "AVRO":
+            raise RecordError(f"has schema {schema_id}, of the kind {kind}; only Avro and JSON are read")
+        if kind is None or not isinstance(document.get("schema"), str):
+            raise self._away("its answer is none of a schema registry")
+        return str(document["schema"])
+
+    def _not_known(self, schema_id: int) -> RecordError:
+        return RecordError(
+            f"has schema id {schema_id}, which the registry {self._base} does not know; is SUBSETD_SCHEMA_REGISTRY the "
+            f"registry that the connector writes to?"
+        )
+
+    def _away(self, why: str) -> FeedAwayError:
+        return FeedAwayError(f"The schema registry {self._base} cannot be asked: {why}. Is it running?")
