@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from service.core.errors import SubsetdError
+from service.core.model import Table
 from service.usecases.follow_feed import BatchReport, Positions
 from service.usecases.live_state import LiveState
 
@@ -83,6 +85,11 @@ class ConsumerObserver:
         self.lag = lag
         if lag == 0:
             self._current_at = time.time()
+
+    def schema_changed(self, table: Table, added: Sequence[tuple[str, str]], left: Sequence[str]) -> None:
+        log.warning(
+            "columns changed", table=str(table), added=[column for column, _ in added], no_longer_current=list(left)
+        )
 
     def retrying(self, error: SubsetdError) -> None:
         self.last_error = str(error)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from service.core.canonical import value_keys
 from service.core.errors import SubsetdError
+from service.core.model import Table
 from service.store.writer import PostgresWriter
 from service.stream.envelope import Decoder
 from service.stream.file_feed import FileFeed
@@ -28,6 +29,7 @@ class Watch:
         self.reports: list[BatchReport] = []
         self.errors: list[SubsetdError] = []
         self.followed: list[Positions] = []
+        self.schema: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = []
 
     def following(self, state: LiveState, positions: Positions) -> None:
         self.followed.append(positions)
@@ -37,6 +39,9 @@ class Watch:
 
     def waiting(self, lag: int | None) -> None:
         pass
+
+    def schema_changed(self, table: Table, added: Sequence[tuple[str, str]], left: Sequence[str]) -> None:
+        self.schema.append((str(table), tuple(column for column, _ in added), tuple(left)))
 
     def retrying(self, error: SubsetdError) -> None:
         self.errors.append(error)

@@ -57,7 +57,8 @@ class Table:
     `wire` is what changes call it: database (None: any), schema, table. `key` are the places of the columns that
     tell its rows apart, none where that is not known; with `row_images` the state keeps its rows, by that key, so
     that changes without a whole before-image can be applied. `has_full_identity` says that its source sends whole
-    before-images for sure (REPLICA IDENTITY FULL).
+    before-images for sure (REPLICA IDENTITY FULL). `stale` names columns that are no longer kept current: an image may
+    have them or not, and nobody looks at what it says of them.
     """
 
     schema: str
@@ -70,6 +71,7 @@ class Table:
     key: tuple[int, ...] = ()
     row_images: bool = False
     has_full_identity: bool = False
+    stale: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.schema}.{self.name}"

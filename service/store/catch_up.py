@@ -6,7 +6,7 @@ the one that stands first, and of a source that stands further on the records be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from psycopg2.extras import execute_values
@@ -55,7 +55,7 @@ def put_positions(
     present = {Place(*place): offset for *place, offset in cursor}
     cursor.execute("select feed, topic, partition, source_id, until_offset from feed_catch_up")
     until = {(Place(*place), of_source): offset for *place, of_source, offset in cursor}
-    named = {Place(*place): offset for *place, offset in given}
+    named = {Place(feed, topic, partition): offset for feed, topic, partition, offset in given}
     moved: list[tuple[Any, ...]] = [
         (*place, offset, version) for place, offset in named.items() if place not in present
     ]
@@ -90,7 +90,7 @@ def put_positions(
 
 
 def read_catch_up(cursor: Any, feed: str) -> dict[tuple[str, int], dict[str, int]]:
-    """Read, by (topic, partition) of a feed, before which offset the data of a source holds all of its records."""
+    """Read, by (topic, partition) of a feed, before which offset the data of a source holds all records."""
     cursor.execute(
         "select topic, partition, name, until_offset from feed_catch_up join source using (source_id) where feed = %s",
         (feed,),
@@ -101,14 +101,12 @@ def read_catch_up(cursor: Any, feed: str) -> dict[tuple[str, int], dict[str, int
     return found
 
 
-def forget_passed(cursor: Any, feed: str, positions: Iterable[tuple[str, int, int]]) -> None:
-    """Delete what these (topic, partition, next offset) have passed."""
-    execute_values(
-        cursor,
-        f"delete from feed_catch_up c using (values %s) as now (topic, partition, next_offset) where feed = "
-        f"{cursor.mogrify('%s', (feed,)).decode()} and c.topic = now.topic and c.partition = now.partition "
-        "and until_offset <= now.next_offset",
-        list(positions),
+def forget_passed(cursor: Any, feed: str) -> None:
+    """Delete what the positions of a feed have passed."""
+    cursor.execute(
+        "delete from feed_catch_up c using feed_position p where c.feed = %s and p.feed = c.feed and p.topic = c.topic "
+        "and p.partition = c.partition and c.until_offset <= p.next_offset",
+        (feed,),
     )
 
 

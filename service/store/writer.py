@@ -9,6 +9,7 @@ import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -18,25 +19,27 @@ from psycopg2.extras import execute_values
 
 from service.core.canonical import stored_value
 from service.core.clustering import AttributeIds, GenRec
-from service.core.errors import DamagedStateError, StateError
+from service.core.errors import DamagedStateError, RecordError, StateError
 from service.core.model import (
     Attribute,
     AttributeCounters,
     AttributeName,
     FeedDescription,
+    SchemaDrift,
     StoredPosition,
     Table,
     TransitionKind,
 )
-from service.store import dead_letters, row_images
+from service.store import dead_letters, row_images, schema_changes
+from service.store.catch_up import forget_passed, read_catch_up
 from service.store.database import make_engine, parse_address, state_error
 from service.store.feeds import is_paused, put_feed
 from service.store.migrate import require_current
-from service.store.writer_lock import CONSUMER_NAME, is_wanted, release_locks, take_back_writer_lock, take_writer_lock
 from service.store.tables import NOTIFY_CHANNEL
+from service.store.writer_lock import CONSUMER_NAME, is_wanted, release_locks, take_back_writer_lock, take_writer_lock
 from service.usecases.live_state import BatchCommit, RecordWrite, StoredState
 from service.usecases.row_images import Images
-
+from service.usecases.schema_changes import KnownColumn
 
 STAGING = """
 create temporary table if not exists staged_gen_rec (
@@ -83,7 +86,7 @@ from gen_rec where cluster_id = any (%s)
 
 ATTRIBUTES = """
 select schema_name, table_name, attribute_id, column_name, ordinal, data_type, insert_only,
-       row_count, null_count, distinct_count, repeated_count, stale_version is not null
+       row_count, null_count, distinct_count, repeated_count, stale_version is not null, added_version is not null
 from attribute join source using (source_id) where dropped_version is null
 order by schema_name, table_name, ordinal, attribute_id
 """
@@ -109,6 +112,7 @@ class PostgresWriter:
         """Write as the process of this name; with `asking`, which hears of it, a consumer is made to hand over."""
         self._address = parse_address(url)
         self._asking = asking
+        self._is_catching_up = False
         self._engine = make_engine(url, name, pool_size=2, max_overflow=0)
         self._writing: Any = None
         self._reading: Any = None
@@ -149,15 +153,35 @@ class PostgresWriter:
             attributes: dict[tuple[str, str], list[Attribute]] = {}
             counters = {}
             stale: list[Attribute] = []
-            for schema, table, attribute_id, column, ordinal, data_type, insert_only, *counts, is_stale in cursor:
+            late = set()
+            for (
+                schema,
+                table,
+                attribute_id,
+                column,
+                ordinal,
+                data_type,
+                insert_only,
+                *counts,
+                is_stale,
+                is_late,
+            ) in cursor:
                 name = AttributeName(schema, table, column)
                 attribute = Attribute(attribute_id, name, ordinal, data_type, insert_only)
                 of_table = attributes.setdefault(name[:2], [])
                 (stale if is_stale else of_table).append(attribute)
                 counters[attribute_id] = AttributeCounters(*counts)
+                if is_late:
+                    late.add(attribute_id)
             cursor.execute(TABLES)
             told = {(schema, table): described for schema, table, *described in cursor}
-            tables = tuple(_table(named, own, told.get(named)) for named, own in attributes.items())
+            left: dict[tuple[str, str], list[str]] = {}
+            for attribute in stale:
+                left.setdefault(attribute.name[:2], []).append(attribute.name.column)
+            tables = tuple(
+                replace(_table(named, own, told.get(named)), stale=tuple(left.get(named, ())))
+                for named, own in attributes.items()
+            )
             cursor.execute(PARTITIONS)
             self._partitions = sorted(((lowest or "").replace("-", ""), partition) for partition, lowest in cursor)
             cursor.execute("select cluster_id, attribute_ids, value_count from cluster")
@@ -167,7 +191,9 @@ class PostgresWriter:
             cursor.execute(BEGUN)
             begun = dict(cursor)
             self._reading.commit()
-        return StoredState(version, generation, tables, counters, clusters, tuple(stale), snapshots, begun)
+        return StoredState(
+            version, generation, tables, counters, clusters, tuple(stale), snapshots, frozenset(late), begun
+        )
 
     def positions(self, feed: str) -> dict[tuple[str, int], StoredPosition]:
         with self._translated(), self._reading.cursor() as cursor:
@@ -176,6 +202,44 @@ class PostgresWriter:
                 (feed,),
             )
             found = {(topic, partition): StoredPosition(*stored) for topic, partition, *stored in cursor}
+            self._reading.commit()
+        return found
+
+    def catch_up(self, feed: str) -> dict[tuple[str, int], dict[str, int]]:
+        with self._translated(), self._reading.cursor() as cursor:
+            found = read_catch_up(cursor, feed)
+            self._reading.commit()
+        self._is_catching_up = bool(found)
+        return found
+
+    def change_schema(self, drift: SchemaDrift, feed: str) -> None:
+        with self._translated(), self._writing.cursor() as cursor:
+            try:
+                schema_changes.write_drift(cursor, drift, feed)
+            except RecordError:
+                self._writing.rollback()
+                raise
+            self._writing.commit()
+
+    def make_stale(self, attribute_ids: Sequence[int], feed: str) -> None:
+        with self._translated(), self._writing.cursor() as cursor:
+            schema_changes.write_stale(cursor, attribute_ids, feed)
+            self._writing.commit()
+
+    def known_columns(self) -> Sequence[KnownColumn]:
+        with self._translated(), self._reading.cursor() as cursor:
+            found = schema_changes.read_known(cursor)
+            self._reading.commit()
+        return found
+
+    def register(self, feed: str, description: FeedDescription) -> None:
+        with self._translated(), self._writing.cursor() as cursor:
+            put_feed(cursor, feed, description)
+            self._writing.commit()
+
+    def is_paused(self, feed: str) -> bool:
+        with self._translated(), self._reading.cursor() as cursor:
+            found = is_paused(cursor, feed)
             self._reading.commit()
         return found
 
@@ -292,6 +356,10 @@ class PostgresUnitOfWork:
             _write_positions(cursor, commit)
             dead_letters.write(cursor, commit)
             row_images.write_images(cursor, commit.images)
+            if self._writer._is_catching_up:
+                forget_passed(cursor, str(commit.feed))
+            if commit.dropped_attributes:
+                schema_changes.write_dropped(cursor, commit.dropped_attributes, commit.version)
             if commit.emptied is not None:
                 row_images.empty_table(cursor, commit.version, commit.emptied)
             if commit.retried is not None:
@@ -308,10 +376,11 @@ def _write_version(cursor: Any, commit: BatchCommit) -> None:
     counts = commit.counts
     cursor.execute(
         "insert into state_version (version, generation, kind, feed, records, inserted, updated, deleted, skipped, "
-        "dead, newest_source_ms, transaction_consistent) values (%s, %s, 'batch', %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+        "dead, newest_source_ms, transaction_consistent) values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
         (
             commit.version,
             commit.generation,
+            "schema" if commit.dropped_attributes else "batch",
             commit.feed,
             counts.records,
             counts.inserted,

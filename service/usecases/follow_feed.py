@@ -16,13 +16,13 @@ from enum import StrEnum
 from typing import Protocol
 
 from service.core.clustering import GenRec, Underflow
-from service.core.errors import DamagedStateError, FeedError, RecordError, StateError, SubsetdError
-from service.core.model import BadRecord, FeedPosition, Operation, RawRecord, RowChange, Skipped, Table
+from service.core.errors import DamagedStateError, FeedAwayError, FeedError, RecordError, StateError, SubsetdError
+from service.core.model import BadRecord, FeedPosition, Operation, RawRecord, RowChange, SchemaDrift, Skipped, Table
 from service.usecases.live_state import BatchCommit, BatchCounts, LiveState, StateDelta
 from service.usecases.netting import Netted, net, offenders
 from service.usecases.ports import DeadLetterSink, Decoder, Feed, StateWriter, UnitOfWork
 from service.usecases.row_images import Image, Images, complete, wanted_rows
-from service.usecases.screening import RetryScreen, Screen, Seen, count_reasons, put_seen
+from service.usecases.screening import RetryScreen, Screen, Screened, Seen, count_reasons, put_seen
 from service.usecases.transactions import TransactionBuffer, TransactionKey, WaitLimits
 
 TRUNCATE_PORTION = 20_000
@@ -94,6 +94,9 @@ class Observer(Protocol):
 
     def waiting(self, lag: int | None) -> None:
         """Hear that the feed gave nothing and all before is committed, and how far behind its end it stands."""
+
+    def schema_changed(self, table: Table, added: Sequence[tuple[str, str]], left: Sequence[str]) -> None:
+        """Hear that columns (with their types) came to a table, and that others are no longer kept current."""
 
     def retrying(self, error: SubsetdError) -> None:
         """Hear that the database (or then the feed) failed and the state will be loaded anew."""
@@ -177,7 +180,7 @@ class Consumer:
                 now = time.monotonic()
                 if not has_followed:
                     raise
-                if session is not None and isinstance(error, FeedError):
+                if session is not None and isinstance(error, FeedError) and not isinstance(error, FeedAwayError):
                     raise
                 if failing_since is None or self.totals.version > stood_at:
                     failing_since, stood_at = now, self.totals.version
@@ -219,6 +222,8 @@ class _Session:
             self._screen = Screen(loaded.snapshots, self._source_positions, catch_up)
         else:
             self._screen = RetryScreen(loaded.snapshots, consumer._retried, loaded.begun)
+        self._refused: dict[tuple[str, tuple[tuple[str, str], ...], tuple[str, ...]], str] = {}
+        """What was said against changes of columns, behind the error's own text."""
         self._looks_at = time.monotonic() + LOOK_SECONDS
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="subsetd-store")
         try:
@@ -319,6 +324,9 @@ class _Session:
             decoded, skipped, bad = self._decoder.decode_batch(batch.records)
         with _timed(batch.seconds, "screen"):
             screened = self._screen.screen(decoded)
+            drifts = {_place(b.record): b.error for b in bad if isinstance(b.error, SchemaDrift)}
+            if drifts and self._of._retried is None:
+                bad = self._screen_drifts(bad, drifts, screened)
         if screened.bad:
             refused = {_place(at): error for at, error in screened.bad.items()}
             bad += [BadRecord(r, refused[_place(r)]) for r in batch.records if _place(r) in refused]
@@ -327,26 +335,79 @@ class _Session:
         if self._of._on_error is ErrorPolicy.STOP:
             stopping |= {_place(b.record): b.error for b in bad}
         truncates = {_place(c.position): c for c in changes if c.operation is Operation.TRUNCATE}
-        if not stopping and not truncates:
+        if not stopping and not truncates and not drifts:
             batch.bad += bad
             batch.skipped += skipped + screened.skipped
             batch.seen = screened.seen
             self._apply(batch, changes)
             return
         start, end = 0, len(batch.records)
-        for cut in [i for i, r in enumerate(batch.records) if _place(r) in truncates or _place(r) in stopping]:
+        cutting = truncates.keys() | stopping.keys() | drifts.keys()
+        for cut in [i for i, r in enumerate(batch.records) if _place(r) in cutting]:
             place = _place(batch.records[cut])
             if start < cut:
                 self._take(self._part(batch, start, cut))
             if place in stopping:
                 self._settle()
                 raise stopping[place]
+            if place in drifts:
+                if cut == 0:
+                    self._change_schema(drifts[place])
+                # What was before it is applied now: it may be seen to repeat that, or be refused.
+                self._take(self._part(batch, cut, end))
+                return
             alone = self._part(batch, cut, cut + 1)
             alone.seen = self._screen.screen([truncates[place]]).seen
             self._truncate(alone, truncates[place])
             start = cut + 1
         if start < end:
             self._take(self._part(batch, start, end))
+
+    def _screen_drifts(
+        self, bad: list[BadRecord], drifts: dict[tuple[str, int, int], SchemaDrift], screened: Screened
+    ) -> list[BadRecord]:
+        """Take out of `drifts` those that are applied already or were refused, and give the bad records that are left.
+
+        What is applied already goes to what was `screened`, as if it could have been decoded.
+        """
+        as_changes = [
+            RowChange(d.table, Operation.UPDATE, None, None, FeedPosition(*place), d.source_position)
+            for place, d in drifts.items()
+        ]
+        told = self._screen.screen(as_changes)
+        screened.skipped += told.skipped
+        screened.rewound |= told.rewound
+        for at in [*(skipped.position for skipped in told.skipped), *told.rewound]:
+            del drifts[_place(at)]
+        left = [b for b in bad if not isinstance(b.error, SchemaDrift)]
+        for record, error in bad:
+            if isinstance(error, SchemaDrift) and _place(record) in drifts:
+                refusal = self._refused.get((str(error.table), error.added, error.missing))
+                if refusal is not None:
+                    del drifts[_place(record)]
+                    left.append(BadRecord(record, RecordError(f"{error}{refusal}")))
+        return left
+
+    def _change_schema(self, drift: SchemaDrift) -> None:
+        """Store what changed of a table's columns, and begin anew with it; remember what was refused."""
+        self._settle()
+        try:
+            self._writer.change_schema(drift, self._feed.name)
+        except RecordError as error:
+            self._refused[str(drift.table), drift.added, drift.missing] = str(error).removeprefix(str(drift))
+        else:
+            self._of._observer.schema_changed(drift.table, drift.added, drift.missing)
+            raise _BeginAnew
+
+    def _leave_stale(self, attributes: set[int]) -> None:
+        """Stop keeping attributes current whose older cells were never sent, and begin anew without them."""
+        self._settle()
+        self._writer.make_stale(sorted(attributes), self._feed.name)
+        for table in self._state.tables:
+            columns = [a.name.column for a in table.attributes if a.attribute_id in attributes]
+            if columns:
+                self._of._observer.schema_changed(table, (), columns)
+        raise _BeginAnew
 
     def _part(self, batch: _Batch, start: int, end: int) -> _Batch:
         """Cut some records out of a batch, of which those before are applied; its positions end before the rest."""
@@ -381,8 +442,12 @@ class _Session:
                     delta = state.apply(netted, found)
                 break
             except Underflow as underflow:
-                places = sorted(offenders(changes, underflow.cells, netted.texts))
-                errors = {_place(changes[i].position): _never_inserted(changes[i], netted, underflow) for i in places}
+                # A column that was added with a default has cells that no change ever brought: nobody is to blame.
+                cells = [cell for cell in underflow.cells if cell[1] not in state.late]
+                if not cells:
+                    self._leave_stale({attribute_id for _, attribute_id, _ in underflow.cells})
+                places = sorted(offenders(changes, cells, netted.texts))
+                errors = {_place(changes[i].position): _never_inserted(changes[i], netted, cells) for i in places}
             decoded = self._leave_out(batch, decoded, errors)
         batch.skipped += completed.skipped
         counts = BatchCounts(
@@ -501,7 +566,7 @@ class _Session:
         for place, seen in batch.seen.items():
             found[place] = put_seen(found.get(place) or self._source_positions.get(place, {}), seen)
         for place, kept in self._feed.source_positions(batch.after).items():
-            found[place] = {**found.get(place, {}), **kept}
+            found[place] = {**(found.get(place) or self._source_positions.get(place, {})), **kept}
         self._source_positions.update(found)
         return found
 
@@ -570,8 +635,8 @@ class _Session:
             self._feed.committed(self._positions)
 
 
-def _never_inserted(change: RowChange, netted: Netted, underflow: Underflow) -> RecordError:
-    missing = {(attribute_id, netted.texts.get(key)) for key, attribute_id, _ in underflow.cells}
+def _never_inserted(change: RowChange, netted: Netted, cells: Iterable[tuple[bytes, int, int]]) -> RecordError:
+    missing = {(attribute_id, netted.texts.get(key)) for key, attribute_id, _ in cells}
     assert change.before is not None
     for i, attribute in enumerate(change.table.attributes):
         text = change.before[i]

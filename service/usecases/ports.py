@@ -13,6 +13,7 @@ from service.core.model import (
     FeedDescription,
     RawRecord,
     RowChange,
+    SchemaDrift,
     Skipped,
     StoredPosition,
     Table,

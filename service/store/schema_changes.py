@@ -1,0 +1,195 @@
+"""Own how changes of tables' columns are stored: each is a version of kind `schema`, in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from service.core.errors import NotFoundError, StateError
+from service.core.model import SchemaDrift
+from service.store.generation import connect
+from service.store.tables import NOTIFY_CHANNEL
+from service.store.writer_lock import release_locks, take_writer_lock
+from service.usecases.schema_changes import KnownColumn, Named, find_named, plan_change
+
+COMMAND_NAME = "subsetd attribute"
+
+KNOWN = """
+select attribute_id, schema_name, table_name, column_name, data_type, stale_version is not null, renamed_to,
+       coalesce(row_images and column_name = any (key_columns), false)
+from attribute left join tracked_table using (source_id, schema_name, table_name) where dropped_version is null
+"""
+
+
+def read_known(cursor: Any) -> list[KnownColumn]:
+    """Read all attributes that are not dropped, by schema, table and ordinal."""
+    cursor.execute(KNOWN + " order by schema_name, table_name, ordinal")
+    return [KnownColumn(*row) for row in cursor]
+
+
+def write_drift(cursor: Any, drift: SchemaDrift, feed: str) -> int:
+    """Write what the change of a table's columns means, and return the version; commits nothing.
+
+    Raises RecordError when the state knows all of it already.
+    """
+    table = drift.table
+    cursor.execute(KNOWN + " and schema_name = %s and table_name = %s", (table.schema, table.name))
+    known = {row[0]: KnownColumn(*row) for row in cursor}
+    change = plan_change(list(known.values()), drift)
+    version = _write_version(cursor, feed)
+    _make_stale(cursor, change.stale, version)
+    for attribute_id, column in change.renamed.items():
+        _rename(cursor, known[attribute_id], column)
+    for attribute_id, data_type in change.retyped.items():
+        cursor.execute("update attribute set data_type = %s where attribute_id = %s", (data_type, attribute_id))
+    for column, data_type in change.added:
+        # Ids are never given twice, for history speaks of them, nor are places in a table, for kept rows go by them.
+        cursor.execute(
+            "insert into attribute (attribute_id, source_id, schema_name, table_name, column_name, ordinal, data_type, "
+            "row_count, null_count, distinct_count, repeated_count, added_version) "
+            "select (select max(attribute_id) + 1 from attribute), source_id, schema_name, table_name, %s, "
+            "max(ordinal) + 1, %s, max(row_count) filter (where is_live), max(row_count) filter (where is_live), 0, "
+            "case when insert_only then null else 0 end, %s "
+            "from (select *, dropped_version is null and (stale_version is null or stale_version = %s) as is_live "
+            "from attribute) a join source using (source_id) where schema_name = %s and table_name = %s "
+            "group by source_id, schema_name, table_name, insert_only having bool_or(is_live)",
+            (column, data_type, version, version, table.schema, table.name),
+        )
+    return version
+
+
+def write_stale(cursor: Any, attribute_ids: Sequence[int], feed: str) -> int:
+    """Say of attributes that they are no longer kept current, as a version of its own; commits nothing."""
+    version = _write_version(cursor, feed)
+    _make_stale(cursor, attribute_ids, version)
+    return version
+
+
+def write_dropped(cursor: Any, attribute_ids: Sequence[int], version: int) -> None:
+    """Write that attributes, whose values are gone already, are no longer followed; tables without any go with them."""
+    cursor.execute(
+        "update attribute set dropped_version = %s where attribute_id = any (%s)", (version, list(attribute_ids))
+    )
+    cursor.execute(
+        "with gone as (delete from tracked_table t where not exists (select from attribute a "
+        "where a.dropped_version is null and (a.schema_name, a.table_name) = (t.schema_name, t.table_name)) "
+        "returning table_id) delete from row_image where table_id in (select table_id from gone)"
+    )
+
+
+def rename(url: str, old: str, new: str, telling: Any) -> str:
+    """Rename an attribute or a table of the state, and say what was done.
+
+    A column that its source still has under the old name takes the new one when its changes show it. One that is
+    stale takes it now; an attribute that came under the new name vanishes if no change was applied since. A table
+    takes the new name now, and changes must call it so from now on.
+    """
+    with connect(url, COMMAND_NAME) as connection:
+        take_writer_lock(connection, telling)
+        try:
+            with connection.cursor() as cursor:
+                known = read_known(cursor)
+                named = find_named(known, old)
+                said = (
+                    _rename_column(cursor, named.attributes[0], new, known)
+                    if named.table is None
+                    else _rename_table(cursor, named, new, known)
+                )
+                connection.commit()
+            return said
+        finally:
+            release_locks(connection)
+
+
+def _rename_column(cursor: Any, one: KnownColumn, new: str, known: Sequence[KnownColumn]) -> str:
+    prefix = f"{one.schema}.{one.table}."
+    column = new.removeprefix(prefix)
+    if not new.startswith(prefix) or not column:
+        raise NotFoundError(f"{new!r} is no column of {prefix[:-1]}: a column is renamed inside its table.")
+    there = next((k for k in known if (k.schema, k.table, k.column) == (one.schema, one.table, column)), None)
+    if there is None and not one.is_stale:
+        cursor.execute("update attribute set renamed_to = %s where attribute_id = %s", (column, one.attribute_id))
+        return f"{prefix}{one.column} becomes {new} with the first change that calls it so."
+    if there is not None:
+        cursor.execute(
+            "select a.added_version is not null and a.distinct_count = 0 and a.null_count = a.row_count "
+            "and a.row_count = o.row_count and o.stale_version = a.added_version "
+            "and not exists (select from state_version v where v.version > a.added_version and v.kind <> 'schema') "
+            "from attribute a, attribute o where a.attribute_id = %s and o.attribute_id = %s",
+            (there.attribute_id, one.attribute_id),
+        )
+        if not cursor.fetchone()[0]:
+            raise StateError(
+                f"{new} is an attribute of its own, and changes were applied since it came: what it and "
+                f"{prefix}{one.column} hold together cannot be known. Bootstrap the source again with --replace. (A "
+                f"name that is given before the source's ALTER TABLE keeps both one.)"
+            )
+    version = _write_version(cursor, None)
+    if there is not None:
+        cursor.execute(
+            "update attribute set dropped_version = %s, row_count = 0, null_count = 0 where attribute_id = %s "
+            "returning data_type",
+            (version, there.attribute_id),
+        )
+        (data_type,) = cursor.fetchone()
+        cursor.execute(
+            "update attribute set stale_version = null, data_type = %s where attribute_id = %s",
+            (data_type, one.attribute_id),
+        )
+    _rename(cursor, one, column)
+    return f"{prefix}{one.column} is now {new}, since version {version}."
+
+
+def _rename_table(cursor: Any, named: Named, new: str, known: Sequence[KnownColumn]) -> str:
+    assert named.table is not None
+    schema, dot, table = new.rpartition(".")
+    if not (schema and dot and table):
+        raise NotFoundError(f"{new!r} is no name of a table: give schema.table.")
+    if any((one.schema, one.table) == (schema, table) for one in known):
+        raise StateError(f"There is a table {new} already; drop it first: subsetd attribute drop {new}")
+    version = _write_version(cursor, None)
+    cursor.execute(
+        "update attribute set schema_name = %s, table_name = %s where attribute_id = any (%s)",
+        (schema, table, [one.attribute_id for one in named.attributes]),
+    )
+    # What a qualified schema is called in changes is what is behind the source's name.
+    cursor.execute(
+        "update tracked_table set schema_name = %(schema)s, table_name = %(table)s, source_table = %(table)s, "
+        "source_schema = case when schema_name = %(schema)s then source_schema "
+        "when starts_with(%(schema)s, name || '.') then substr(%(schema)s, length(name) + 2) else %(schema)s end "
+        "from source where source.source_id = tracked_table.source_id and schema_name = %(old_schema)s "
+        "and table_name = %(old_table)s",
+        {"schema": schema, "table": table, "old_schema": named.table[0], "old_table": named.table[1]},
+    )
+    return f"{'.'.join(named.table)} is now {new}, since version {version}; changes must call it so."
+
+
+def _make_stale(cursor: Any, attribute_ids: Sequence[int], version: int) -> None:
+    if attribute_ids:
+        cursor.execute(
+            "update attribute set stale_version = %s, renamed_to = null where attribute_id = any (%s)",
+            (version, list(attribute_ids)),
+        )
+
+
+def _rename(cursor: Any, one: KnownColumn, column: str) -> None:
+    cursor.execute(
+        "update attribute set column_name = %s, renamed_to = null where attribute_id = %s", (column, one.attribute_id)
+    )
+    cursor.execute(
+        "update tracked_table set key_columns = array_replace(key_columns, %s, %s) "
+        "where schema_name = %s and table_name = %s",
+        (one.column, column, one.schema, one.table),
+    )
+
+
+def _write_version(cursor: Any, feed: str | None) -> int:
+    cursor.execute(
+        "insert into state_version (version, generation, kind, feed) "
+        "select version + 1, generation, 'schema', %s from state_version order by version desc limit 1 "
+        "returning version",
+        (feed,),
+    )
+    (version,) = cursor.fetchone()
+    cursor.execute("select pg_notify(%s, %s)", (NOTIFY_CHANNEL, str(version)))
+    return int(version)

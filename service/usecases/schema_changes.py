@@ -1,0 +1,159 @@
+"""Own what a change of a table's columns means for its attributes, and the commands by which a person decides.
+
+The feed shows new names and stops showing old ones; it never says why. A new column becomes an empty attribute, one
+that is gone keeps its values and is stale. That both are one column, or that the old values may go, a person says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from service.core.errors import NotFoundError, RecordError, StateError
+from service.core.model import SchemaDrift
+from service.usecases.live_state import BatchCommit, BatchCounts, LiveState
+from service.usecases.ports import StateWriter
+
+DROP_PORTION = 20_000
+
+
+class KnownColumn(NamedTuple):
+    """Describe an attribute as the state knows it.
+
+    `renamed_to` is the name that was announced for it; `is_key` says that the table's kept rows are known by it.
+    """
+
+    attribute_id: int
+    schema: str
+    table: str
+    column: str
+    data_type: str
+    is_stale: bool
+    renamed_to: str | None
+    is_key: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaChange:
+    """Say what becomes of a table's attributes: `added` are (column, data type), the others go by attribute id."""
+
+    added: tuple[tuple[str, str], ...] = ()
+    stale: tuple[int, ...] = ()
+    renamed: dict[int, str] = field(default_factory=dict)
+    retyped: dict[int, str] = field(default_factory=dict)
+
+
+def plan_change(known: Sequence[KnownColumn], drift: SchemaDrift) -> SchemaChange:
+    """Decide what a drift means; raise RecordError when it says nothing that the state does not know already.
+
+    A missing column whose announced new name is among the added ones is renamed. An added column that is known is
+    one of another type.
+    """
+    live = {one.column: one for one in known if not one.is_stale}
+    added = dict(drift.added)
+    renamed, retyped, stale = {}, {}, []
+    for column in drift.missing:
+        one = live.get(column)
+        if one is None:
+            continue
+        if one.renamed_to in added and one.renamed_to not in live:
+            renamed[one.attribute_id] = one.renamed_to
+            data_type = added.pop(one.renamed_to)
+            if data_type != one.data_type:
+                retyped[one.attribute_id] = data_type
+        elif one.is_key:
+            raise RecordError(
+                f"{drift}: it is part of the key by which the rows of {one.schema}.{one.table} are kept; bootstrap the "
+                f"source again with --replace, or say before the source's ALTER TABLE what it becomes: subsetd "
+                f"attribute rename {one.schema}.{one.table}.{column} NEW"
+            )
+        else:
+            stale.append(one.attribute_id)
+    new = []
+    taken = {one.column for one in known}
+    for column, data_type in added.items():
+        if column not in taken:
+            new.append((column, data_type))
+        elif column in live and live[column].data_type != data_type:
+            retyped[live[column].attribute_id] = data_type
+    if not (renamed or retyped or stale or new):
+        raise RecordError(str(drift))
+    return SchemaChange(tuple(new), tuple(stale), renamed, retyped)
+
+
+class Named(NamedTuple):
+    """Hold what a name stands for: attributes, and the table if it is one's."""
+
+    attributes: Sequence[KnownColumn]
+    table: tuple[str, str] | None
+
+
+def find_named(known: Sequence[KnownColumn], name: str) -> Named:
+    """Find the attribute `schema.table.column` or the table `schema.table`; raise NotFoundError, also if it is both."""
+    columns = [one for one in known if f"{one.schema}.{one.table}.{one.column}" == name]
+    of_tables = [one for one in known if f"{one.schema}.{one.table}" == name]
+    tables = {(one.schema, one.table) for one in of_tables}
+    if len(columns) + len(tables) > 1:
+        raise NotFoundError(f"{name!r} names more than one thing, as names in it have dots: rename one at its source.")
+    if columns:
+        return Named(columns, None)
+    if tables:
+        return Named(of_tables, tables.pop())
+    raise NotFoundError(
+        f"There is no attribute or table {name!r}; give schema.table.column or schema.table, as `subsetd attributes` "
+        f"lists them."
+    )
+
+
+class SchemaWriter(StateWriter, Protocol):
+    """Be the state's writer, and read its attributes."""
+
+    def known_columns(self) -> Sequence[KnownColumn]:
+        """Read all attributes that are not dropped."""
+
+
+def drop(writer: SchemaWriter, name: str, *, force: bool = False) -> tuple[int, Sequence[KnownColumn]]:
+    """Take an attribute, or a whole table, out of the state: a version of its own. Return it, and what went.
+
+    Waits for a consumer to hand the state over. Raises StateError for an attribute that is kept current, unless
+    `force`: its source has it, and the next change would bring it back as a new one.
+    """
+    writer.acquire()
+    try:
+        named = find_named(writer.known_columns(), name)
+        current = [one for one in named.attributes if not one.is_stale]
+        if current and not force:
+            raise StateError(
+                f"{name} is followed: as far as changes tell, its source still has it. Drop it there first, or give "
+                f"--force."
+            )
+        if named.table is None and named.attributes[0].is_key:
+            raise StateError(f"{name} is part of the key by which the rows of its table are kept: drop the table.")
+        state = LiveState(writer.load(), 0)
+        return _extract(writer, state, {one.attribute_id for one in named.attributes}), named.attributes
+    finally:
+        writer.close()
+
+
+def _extract(writer: SchemaWriter, state: LiveState, attribute_ids: Collection[int]) -> int:
+    unit = writer.begin()
+    try:
+        clusters = [c for c, attributes, _ in state.clusters if not set(attribute_ids).isdisjoint(attributes)]
+        delta = state.truncate(attribute_ids, unit.records_of(clusters, DROP_PORTION), unit.write_records)
+        state.version += 1
+        unit.commit(
+            BatchCommit(
+                version=state.version,
+                generation=state.generation,
+                feed=None,
+                positions={},
+                delta=delta,
+                counts=BatchCounts(),
+                dropped_attributes=sorted(attribute_ids),
+            )
+        )
+    except BaseException:
+        unit.rollback()
+        raise
+    return state.version
