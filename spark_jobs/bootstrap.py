@@ -27,6 +27,7 @@ from service.core.clustering import derive_inds
 from service.core.errors import SourceError, SubsetdError
 from service.core.model import AttributeName
 from service.store.catch_up import Place, read_positions
+from service.store.feed_start import FeedStart
 from service.store.generation import (
     DRIVER_NAME,
     Generation,
@@ -381,6 +382,7 @@ class _Bootstrap:
             ],
             feed_positions=self.options.feed_positions,
             stood=None if source.snapshot is None else stood,
+            feed_start=self.options.feed_start,
         )
         self.crash.reach("commit")
         description = SourceDescription(
@@ -434,7 +436,11 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         description="Read a source once, by one Spark job, and make its inclusion dependencies the served state.",
     )
     add = parser.add_argument
-    add("source", help="folder or file of CSV or Parquet (a path or URI that all executors reach), or postgresql://...")
+    add(
+        "source",
+        help="folder or file of CSV or Parquet (a path or URI that all executors reach), or postgresql://...; "
+        "- reads it from standard input",
+    )
     add("--name", required=True, help="name of the source; of files, the schema's name as well")
     add("--database-url", help="the state's database; - reads it from standard input, where no process list shows it")
     add("--master", default="local[*]", help="Spark master (default: local[*])")
@@ -460,6 +466,10 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         "--key", action="append", default=[], metavar="TABLE=COLUMN,...",
         help="columns that tell a table's rows apart, which are then kept; repeatable",
     )  # fmt: skip
+    add("--only-table", action="append", default=[], metavar="TABLE", help="of Postgres: read this table; repeatable")
+    add("--published", action="store_true", help="of Postgres: leave out generated columns that no change tells")
+    add("--snapshot", help="of Postgres: read in this exported snapshot")
+    add("--feed-start", type=FeedStart.parse, help="the feed that was made for this bootstrap, as JSON")
     add("--clusters-only", action="store_true", help="count clusters and INDs, store nothing")
     add("--check", action="store_true", help="hold the source against the served state, change nothing")
     add("--fail-at", choices=["planning", "map", "reduce", "commit"], help=argparse.SUPPRESS)
@@ -482,6 +492,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.database_url == "-":
         # Other users of the machine see a command line, but not a pipe.
         given.database_url = sys.stdin.readline().strip()
+    if given.source == "-":
+        given.source = sys.stdin.readline().strip()
     options = Options(
         source=given.source,
         name=given.name,
@@ -502,6 +514,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         feed_positions=tuple((f, t, int(p), int(o)) for f, t, p, o in given.feed_position),
         row_images=given.row_images,
         keys=tuple(map(_key, given.key)),
+        only_tables=tuple(given.only_table),
+        published=given.published,
+        snapshot=given.snapshot,
+        feed_start=given.feed_start,
         fail_at=given.fail_at,
     )
     # Py4J logs a stack trace of an interrupt to a root logger that nobody has set up; the error itself is told below.

@@ -78,10 +78,15 @@ class PostgresSource:
     def __init__(self, options: Options) -> None:
         self.location = without_password(options.source)
         self.settings = options.settings()
-        self._snapshot = SourceSnapshot(options.source)
+        self._snapshot = SourceSnapshot(options.source, options.snapshot)
         self.snapshot: str | None = self._snapshot.visible
         try:
-            found = self._snapshot.tables()
+            found = self._snapshot.tables(published=options.published)
+            if options.only_tables:
+                missing = set(options.only_tables) - {f"{t.schema}.{t.name}" for t in found}
+                if missing:
+                    raise SourceError(f"--only-table {min(missing)}: the source has no such table.")
+                found = [t for t in found if f"{t.schema}.{t.name}" in options.only_tables]
             unknown = [n for n in options.exclude if all(n not in (t.name, f"{t.schema}.{t.name}") for t in found)]
             if unknown:
                 raise SourceError(f"--exclude {unknown[0]}: the source has no such table.")
@@ -91,7 +96,9 @@ class PostgresSource:
         except BaseException:
             self.close()
             raise
-        self._tables = [SourceTable(t.schema, t.name, t.columns) for t in self.stored]
+        self._tables = [
+            SourceTable(t.schema, t.name, t.columns, t.key_columns, t.replica_identity) for t in self.stored
+        ]
         self._reader = PostgresReader(options.source, self._snapshot.exported, self._tables)
 
     def tables(self) -> list[SourceTable]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from service.core.errors import SourceError
+from service.store.feed_start import FeedStart
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -21,7 +22,7 @@ ParallelMap = Callable[[Callable[[Item], Result], Sequence[Item]], list[Result]]
 """Apply a picklable function to items on the executors and give the results in the order of the items."""
 
 
-SETTINGS = ("null_tokens", "delimiter", "header", "quote", "encoding", "exclude", "format")
+SETTINGS = ("null_tokens", "delimiter", "header", "quote", "encoding", "exclude", "format", "only_tables", "published")
 """Options that decide what a source holds; the state keeps them with it."""
 
 
@@ -46,6 +47,10 @@ class Options:
     clusters_only: bool = False
     check: bool = False
     feed_positions: tuple[tuple[str, str, int, int], ...] = ()
+    only_tables: tuple[str, ...] = ()
+    published: bool = False
+    snapshot: str | None = None
+    feed_start: FeedStart | None = None
     row_images: str = "auto"
     keys: tuple[tuple[str, tuple[str, ...]], ...] = ()
     fail_at: str | None = None

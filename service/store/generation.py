@@ -25,6 +25,7 @@ from service.core.model import AttributeName
 from service.store.bulk import KeyRange, partition_name
 from service.store.catch_up import Place, put_positions
 from service.store.database import make_engine, parse_address, state_error
+from service.store.feed_start import FeedStart, put_feed_start
 from service.store.row_images import clear_row_images
 
 DRIVER_NAME = "subsetd bootstrap"
@@ -97,6 +98,8 @@ class Generation:
     feed_positions: Sequence[tuple[str, str, int, int]] = field(default=())
     stood: Mapping[Place, int] | None = None
     """Where feeds stood before the source was read; None when its changes cannot be told from its data."""
+    feed_start: FeedStart | None = None
+    """Where the feed begins that was made for this bootstrap."""
 
 
 @contextmanager
@@ -307,6 +310,8 @@ def publish(connection: Any, served: ServedState, source: SourceDescription, gen
         )
         _put_inds(cursor, generation.inds, version)
         put_positions(cursor, source_id, source.name, version, generation.feed_positions, generation.stood)
+        if generation.feed_start is not None:
+            put_feed_start(cursor, generation.feed_start, version)
         cursor.execute(f"DROP TABLE {_registry(generation.number)}")
     connection.commit()
     with connection.cursor() as cursor:

@@ -29,14 +29,36 @@ ORDER BY n.nspname, c.relname
 # A domain is read as its base type: the type's modifier may stand at any level.
 _COLUMNS = """
 WITH RECURSIVE resolved AS (
-  SELECT a.attrelid, a.attnum, a.attname, a.atttypid AS kind, a.atttypmod AS modifier
+  SELECT a.attrelid, a.attnum, a.attname, a.attgenerated, a.atttypid AS kind, a.atttypmod AS modifier, 0 AS step
   FROM pg_attribute a WHERE a.attnum > 0 AND NOT a.attisdropped AND a.attrelid = ANY (%s)
   UNION ALL
-  SELECT r.attrelid, r.attnum, r.attname, t.typbasetype, CASE WHEN r.modifier = -1 THEN t.typtypmod ELSE r.modifier END
-  FROM resolved r JOIN pg_type t ON t.oid = r.kind WHERE t.typtype = 'd'
+  SELECT r.attrelid, r.attnum, r.attname, r.attgenerated, coalesce(of_array.typarray, t.typbasetype),
+    CASE WHEN r.modifier = -1 THEN coalesce(element.typtypmod, t.typtypmod) ELSE r.modifier END, r.step + 1
+  FROM resolved r JOIN pg_type t ON t.oid = r.kind
+  LEFT JOIN pg_type element ON element.oid = t.typelem AND element.typtype = 'd' AND t.typcategory = 'A'
+  LEFT JOIN pg_type of_array ON of_array.oid = element.typbasetype AND of_array.typarray <> 0
+  WHERE t.typtype = 'd' OR of_array.oid IS NOT NULL
 )
-SELECT r.attrelid, r.attname, format_type(r.kind, r.modifier)
-FROM resolved r JOIN pg_type t ON t.oid = r.kind WHERE t.typtype <> 'd' ORDER BY r.attrelid, r.attnum
+SELECT DISTINCT ON (attrelid, attnum) attrelid, attname, format_type(kind, modifier), attgenerated
+FROM resolved ORDER BY attrelid, attnum, step DESC
+"""
+
+# A partition's own replica identity decides what its changes tell; the weakest is that of the whole table.
+_IDENTITIES = """
+SELECT c.oid,
+  (SELECT CASE
+     WHEN bool_and(p.relreplident = 'f') THEN 'full'
+     WHEN bool_or(p.relreplident = 'n') THEN 'nothing'
+     WHEN bool_or(p.relreplident = 'd') THEN 'default'
+     ELSE 'index' END
+   FROM pg_class p WHERE p.relkind = 'r'
+   AND p.oid IN (SELECT relid FROM pg_partition_tree(c.oid) WHERE isleaf UNION SELECT c.oid)),
+  coalesce((SELECT array_agg(a.attname ORDER BY k.place) FROM pg_index i
+     CROSS JOIN LATERAL unnest(i.indkey::smallint[]) WITH ORDINALITY AS k (attnum, place)
+     JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum
+     WHERE i.indrelid = c.oid AND k.place <= i.indnkeyatts
+     AND CASE c.relreplident WHEN 'i' THEN i.indisreplident ELSE i.indisprimary END), '{}')
+FROM pg_class c WHERE c.oid = ANY (%s)
 """
 
 _LEAVES = """
@@ -59,18 +81,27 @@ class PageRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredTable:
-    """Name a table, its columns with their types, and the tables that store it with (pages or None, bytes)."""
+    """Name a table, its columns with their types, and the tables that store it with (pages or None, bytes).
+
+    `key_columns` are those of its replica identity's index or its primary key; `replica_identity` is full, default,
+    index or nothing, None of a partitioned table without partitions.
+    """
 
     schema: str
     name: str
     columns: tuple[tuple[str, str], ...]
     parts: tuple[tuple[str, str, int | None, int], ...]
+    key_columns: tuple[str, ...] = ()
+    replica_identity: str | None = None
 
 
 class SourceSnapshot:
-    """Hold one snapshot of a source open, for tasks to join by its name, until it is closed."""
+    """Hold one snapshot of a source open, for tasks to join by its name, until it is closed.
 
-    def __init__(self, url: str) -> None:
+    With `exported` it is that of another session (a new replication slot's), which must still be open.
+    """
+
+    def __init__(self, url: str, exported: str | None = None) -> None:
         self.url = url
         self.place = place(parse_address(url))
         self._context = _connected(url)
@@ -78,6 +109,8 @@ class SourceSnapshot:
         try:
             with self._connection.cursor() as cursor:
                 cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                if exported is not None:
+                    cursor.execute("SET TRANSACTION SNAPSHOT %s", (exported,))
                 cursor.execute("SELECT pg_export_snapshot(), pg_current_snapshot()::text")
                 self.exported, self.visible = cursor.fetchone()
         except psycopg2.Error as error:
@@ -86,18 +119,23 @@ class SourceSnapshot:
                 f"The {self.place} gives no snapshot: {_line(error)}. It must be Postgres 13 or later, and no standby."
             ) from error
 
-    def tables(self) -> list[StoredTable]:
+    def tables(self, *, published: bool = False) -> list[StoredTable]:
         """List all ordinary and partitioned tables outside the system's schemas; partitions belong to their root.
 
-        Tables that inherit in the old way are tables of their own.
+        Tables that inherit in the old way are tables of their own. With `published` generated columns are left out
+        that changes do not tell: all of them before Postgres 18, from then on those that are not stored.
         """
         with self._connection.cursor() as cursor:
             cursor.execute(_TABLES)
             found = cursor.fetchall()
             cursor.execute(_COLUMNS, ([row[0] for row in found],))
             columns: dict[int, list[tuple[str, str]]] = {}
-            for oid, name, kind in cursor.fetchall():
-                columns.setdefault(oid, []).append((name, kind))
+            told = ("", "s") if not published or self._connection.server_version >= 180000 else ("",)
+            for oid, name, kind, generated in cursor.fetchall():
+                if not published or generated in told:
+                    columns.setdefault(oid, []).append((name, kind))
+            cursor.execute(_IDENTITIES, ([row[0] for row in found],))
+            identities = {oid: (identity, tuple(key)) for oid, identity, key in cursor.fetchall()}
             tables = []
             for oid, schema, name in found:
                 if oid not in columns:
@@ -105,7 +143,10 @@ class SourceSnapshot:
                 cursor.execute(_LEAVES, {"root": oid})
                 leaves = cursor.fetchall()
                 parts = tuple((row[1], row[2], row[4] if row[3] else None, row[5]) for row in leaves)
-                tables.append(StoredTable(schema, name, tuple(columns[oid]), parts))
+                identity, key = identities[oid]
+                if not {name for name, _ in columns[oid]}.issuperset(key):
+                    key = ()
+                tables.append(StoredTable(schema, name, tuple(columns[oid]), parts, key, identity))
             return tables
 
     def close(self) -> None:

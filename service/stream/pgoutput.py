@@ -3,7 +3,8 @@
 A record of the direct feed holds one message as the server sent it, and in its headers what else tells its meaning:
 `relation` (the message that describes its table), `types` (the columns' types as JSON, domains resolved) and
 `transaction` (what the state keeps of the source's position, as JSON). So a record can be set aside, kept and read
-again without the feed that gave it.
+again without the feed that gave it. Of a truncate, `T` alone is left, one record for each table; `P` and a name
+stand for the truncate of one partition.
 """
 
 from __future__ import annotations
@@ -115,6 +116,12 @@ def parse_relation(message: bytes) -> Relation:
     return Relation(relation_oid(message), schema or "pg_catalog", name, identity, tuple(columns))
 
 
+def renamed_relation(message: bytes, schema: str, name: str) -> bytes:
+    """Give a Relation message with another name of its table."""
+    rest = message.index(b"\0", message.index(b"\0", 5) + 1) + 1
+    return message[:5] + schema.encode() + b"\0" + name.encode() + b"\0" + message[rest:]
+
+
 class PgoutputDecoder:
     """Implement ports.Decoder for the records of a Postgres feed, of the tables of one source.
 
@@ -213,6 +220,12 @@ class _Shape:
                 f"has a {_NAMES.get(letter, 'change')}, but the source of {self.table} was declared insert-only; "
                 f"bootstrap it again without --insert-only, or stop updates and deletes at the source"
             )
+        if letter == b"P":
+            raise RecordError(
+                f"empties the partition {message[1:].decode()} of {self.table}, and which values were in it is not "
+                f"known; read the source anew with `subsetd follow ... --replace`, and use DELETE in the place of "
+                f"TRUNCATE there"
+            )
         if letter == b"T":
             return Operation.TRUNCATE, None, None, None
         if self._added or self._missing:
@@ -292,7 +305,7 @@ class _Shape:
         return f"table {self.table} has {' and '.join(parts)} now"
 
 
-_NAMES = {b"U": "update", b"D": "delete", b"T": "truncate"}
+_NAMES = {b"U": "update", b"D": "delete", b"T": "truncate", b"P": "truncate"}
 
 
 def _tuple(message: bytes, at: int) -> tuple[list[str | None], int]:

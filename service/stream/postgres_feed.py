@@ -1,0 +1,491 @@
+"""Own the feed from Postgres itself: pgoutput through a replication slot, numbered change by change.
+
+A position is a dense number: how many changes the slot has given since it was made. With it the state keeps the
+place of the change's transaction in the log (`txn_lsn`), the number of its first change (`first`), and up to where
+the server may forget (`end_lsn`). The server is told only what the state holds: what it repeats after a break is
+recognised by these, and a slot that somebody else moved, or made anew, by having been told more.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+import psycopg2
+import psycopg2.errors
+import structlog
+
+from service.core.errors import FeedError
+from service.core.model import FeedDescription, RawRecord, StoredPosition
+from service.stream import pgoutput
+from service.stream.postgres_address import PostgresAddress, SourceAway, first_line, lsn_text
+from service.stream.postgres_catalog import (
+    DescribedRelation,
+    SlotState,
+    describe_relation,
+    emit_mark,
+    partitions_left,
+    read_slot,
+    source_identity,
+)
+
+HEARTBEAT_SECONDS = 10.0
+HEARTBEAT_BYTES = 1 << 20
+"""How far the log moves on before a feed without changes lets the server forget it."""
+END_SECONDS = 1.0
+RETRY_PAUSE_SECONDS = 0.5
+
+log = structlog.get_logger(__name__)
+
+
+class PostgresFeed:
+    """Follow the publication and slot of a source that `subsetd follow` made.
+
+    The slot is the topic, the partition 0. While the server is away `poll` returns nothing, and connects again by
+    itself for at most `retry_seconds`; then, and for a slot that is gone, moved, lost or in use, it raises FeedError.
+    """
+
+    def __init__(
+        self,
+        address: PostgresAddress,
+        *,
+        start_timeout: float = 10.0,
+        retry_seconds: float = 60.0,
+        slot_warning_bytes: int = 1 << 30,
+    ) -> None:
+        self.address = address
+        self.slot = address.slot
+        self.name = f"postgres:{address.name}"
+        self.start_timeout = start_timeout
+        self.retry_seconds = retry_seconds
+        self.slot_warning_bytes = slot_warning_bytes
+        self._sql: Any = None
+        self._sender: Any = None
+        self._cursor: Any = None
+        self._identity: dict[str, object] = {}
+        self._system: object = None
+        self._relations: dict[int, DescribedRelation] = {}
+        self._transactions: deque[_Transaction] = deque()
+        self._done = _Transaction(0, 0, 0, 0, 0)
+        self._in_transaction = False
+        self._ignored = False
+        self._number = 0
+        self._next = 0
+        self._handed: deque[RawRecord] = deque()
+        self._told: deque[tuple[int, int]] = deque()
+        self._confirmed = 0
+        self._stored_end = 0
+        self._committed = 0
+        self._end_at_start: int | None = None
+        self._seen_end = 0
+        self._known_end = 0
+        self._next_look = 0.0
+        self._next_end = 0.0
+        self._lost_since: float | None = None
+        self._next_attempt = 0.0
+        self._warned = 0
+
+    def describe(self) -> FeedDescription:
+        """Say where the source is, and name its system, database and slot."""
+        if self._sql is None:
+            self._sql = self.address.connect()
+        if not self._identity:
+            self._identity = {**self._asking(source_identity), "slot": self.slot}
+        return FeedDescription(self.address.shown, self._identity)
+
+    def start(self, positions: Mapping[tuple[str, int], StoredPosition]) -> None:
+        """Take the slot and go on behind the stored change; raise FeedError when it is not the slot it was."""
+        stored = positions.get((self.slot, 0))
+        if stored is None:
+            raise FeedError(
+                f"The state does not know where the feed {self.name} begins: run "
+                f"`subsetd follow {self.address.shown.partition('?')[0]} --name {self.address.name}`, which reads the "
+                f"source and makes its slot"
+            )
+        self._system = stored.source_position.get("system")
+        kept = {key: value for key, value in stored.source_position.items() if isinstance(value, int)}
+        self._next = self._committed = stored.next_offset
+        self._stored_end = kept.get("end_lsn", 0)
+        lsn, first = kept.get("txn_lsn", 0), kept.get("first", stored.next_offset)
+        self._done = _Transaction(lsn, first, stored.next_offset, kept.get("ts_ms", 0), 0, self._stored_end)
+        deadline = time.monotonic() + self.start_timeout
+        while True:
+            try:
+                self._connect()
+                self._end_at_start = self._mark_log()
+                return
+            except (_SlotInUse, SourceAway):
+                self._disconnect()
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+            except psycopg2.Error as error:
+                self._disconnect()
+                raise FeedError(f"Cannot follow the {self.address.place}: {first_line(error)}.") from error
+            except BaseException:
+                self._disconnect()
+                raise
+
+    def poll(self, max_records: int, max_bytes: int, timeout: float) -> Sequence[RawRecord]:
+        """Return the next changes; wait up to `timeout` seconds for the first.
+
+        Ends at `max_records`, or with the record that reaches `max_bytes`.
+        """
+        records: list[RawRecord] = []
+        size = 0
+        deadline = time.monotonic() + timeout
+        try:
+            if self._cursor is None and not self._connect_again(timeout):
+                return records
+            read, take, handed = self._cursor.read_message, self._take, self._handed
+            while len(records) < max_records and size < max_bytes:
+                if handed:
+                    records.append(handed.popleft())
+                    size += len(records[-1].value or b"")
+                    continue
+                message = read()
+                if message is not None:
+                    take(message.payload)
+                    continue
+                if not self._in_transaction:
+                    self._seen_end = max(self._seen_end, self._cursor.wal_end)
+                remaining = deadline - time.monotonic()
+                if records or remaining <= 0:
+                    break
+                select.select([self._cursor], [], [], remaining)
+            if not records:
+                self._look_after_slot()
+                records.extend(handed)
+                handed.clear()
+        except psycopg2.Error as error:
+            self._lose(error)
+        return records
+
+    def positions(self) -> dict[tuple[str, int], int]:
+        """Give the number behind the last change that was handed over."""
+        return {(self.slot, 0): self._handed[0].offset if self._handed else self._next}
+
+    def source_positions(
+        self, positions: Mapping[tuple[str, int], int]
+    ) -> Mapping[tuple[str, int], Mapping[str, object]]:
+        """Say which transaction a position is in, and up to where the server may forget when it is stored."""
+        at = positions.get((self.slot, 0))
+        if at is None:
+            return {}
+        waiting = self._transactions
+        while waiting and waiting[0].end_lsn and waiting[0].end <= at:
+            self._done = waiting.popleft()
+        done = self._done
+        inside = waiting[0] if waiting and waiting[0].first < at else done
+        self._stored_end = max(self._stored_end, done.end_lsn)
+        self._told.append((at, self._stored_end))
+        kept = {
+            "txn_lsn": inside.lsn,
+            "first": inside.first,
+            "end_lsn": self._stored_end,
+            "ts_ms": inside.committed_ms,
+            "system": self._identity.get("system"),
+        }
+        return {(self.slot, 0): kept}
+
+    def at_end(self) -> bool:
+        """Tell whether all that was committed before the start has been polled."""
+        return self._end_at_start is not None and self._seen_end > self._end_at_start and not self._handed
+
+    def lag(self) -> int | None:
+        """Count the bytes of the log behind what was read; None while the server is away."""
+        if self._cursor is None or self._sql is None:
+            return None
+        now = time.monotonic()
+        if now >= self._next_end:
+            self._next_end = now + END_SECONDS
+            try:
+                self._known_end = self._read_slot().current
+            except psycopg2.Error as error:
+                self._lose(error)
+                return None
+        return max(0, self._known_end - self._seen_end)
+
+    def rest(self) -> None:
+        """Look after the slot, reading nothing."""
+        if self._cursor is None:
+            self._connect_again(0)
+            return
+        try:
+            self._warn(self._read_slot())
+        except psycopg2.Error as error:
+            self._lose(error)
+
+    def committed(self, positions: Mapping[tuple[str, int], int]) -> None:
+        """Let the server forget what the state has stored up to these positions."""
+        at = positions.get((self.slot, 0), self._committed)
+        self._committed = max(self._committed, at)
+        end = 0
+        while self._told and self._told[0][0] <= at:
+            end = self._told.popleft()[1]
+        if end > self._confirmed and self._cursor is not None:
+            self._confirm(end)
+
+    def close(self) -> None:
+        """Leave the slot, which stays; a second call does nothing."""
+        self._disconnect()
+
+    def _confirm(self, end: int) -> None:
+        try:
+            # One byte less: psycopg2 would answer the server's next pings with the server's own position if all that
+            # it has received were confirmed, and so confirm what the state does not hold.
+            self._cursor.send_feedback(flush_lsn=end - 1, force=True)
+            self._confirmed = end
+        except psycopg2.Error as error:
+            self._lose(error)
+
+    def _connect(self) -> None:
+        self.describe()
+        if self._system is not None and self._system != self._identity["system"]:
+            raise FeedError(
+                f"The {self.address.place} is not the database that this state has followed: its system identifier is "
+                f"{self._identity['system']}, it was {self._system}. Correct the address. {self._way_out()}"
+            )
+        found = self._asking(lambda cursor: read_slot(cursor, self.slot))
+        self._require_same(found)
+        self._sender = self.address.connect_for_replication()
+        cursor = self._sender.cursor()
+        options = {"proto_version": "1", "publication_names": f'"{self.slot}"'}
+        if self._sender.server_version >= 150000:
+            options["messages"] = "true"  # older servers send transactions without changes anyway
+        try:
+            cursor.start_replication(self.slot, decode=False, options=options)
+        except psycopg2.errors.ObjectInUse as error:
+            raise _SlotInUse(
+                f"The slot {self.slot} of the {self.address.place} is in use by another session ({first_line(error)}): "
+                f"another subsetd follows it; stop that one, or end its session: SELECT pg_terminate_backend(PID)"
+            ) from error
+        except psycopg2.Error as error:
+            raise FeedError(
+                f"The slot {self.slot} of the {self.address.place} cannot be read: {first_line(error)}. "
+                f"{self._way_out()}"
+            ) from error
+        self._cursor = cursor
+        self._in_transaction = self._ignored = False
+        self._relations.clear()
+        self._lost_since = None
+
+    def _require_same(self, found: SlotState | None) -> None:
+        if found is None:
+            raise FeedError(
+                f"The {self.address.place} has no slot {self.slot}: it was dropped, and the changes since are lost. "
+                f"{self._way_out()}"
+            )
+        if found.wal_level != "logical":
+            raise FeedError(
+                f"The {self.address.place} has wal_level {found.wal_level}, and changes can be read with logical "
+                f"alone: ALTER SYSTEM SET wal_level = logical, and restart the server"
+            )
+        if found.wal_status == "lost":
+            raise FeedError(
+                f"The {self.address.place} has removed log that the slot {self.slot} still needed "
+                f"(max_slot_wal_keep_size). {self._way_out()}"
+            )
+        if not found.has_publication:
+            raise FeedError(f"The {self.address.place} has no publication {self.slot} any more. {self._way_out()}")
+        if found.confirmed > self._stored_end:
+            raise FeedError(
+                f"The slot {self.slot} of the {self.address.place} stands at {lsn_text(found.confirmed)}, behind "
+                f"{lsn_text(self._stored_end)} up to where this state has read it: it was moved or made anew, and what "
+                f"is between is lost. {self._way_out()}"
+            )
+
+    def _way_out(self) -> str:
+        shown = self.address.shown.partition("?")[0]
+        return f"Read the source anew: subsetd follow {shown} --name {self.address.name} --replace"
+
+    def _connect_again(self, timeout: float) -> bool:
+        """Try to connect, once in a while; raise FeedError when the server was away for too long."""
+        now = time.monotonic()
+        assert self._lost_since is not None or self._next_attempt == 0.0, "the feed is not started"
+        if now < self._next_attempt:
+            time.sleep(min(timeout, self._next_attempt - now))
+            return False
+        self._next_attempt = now + RETRY_PAUSE_SECONDS
+        lost_since = self._lost_since
+        try:
+            self._connect()
+        except (_SlotInUse, SourceAway, psycopg2.Error) as error:
+            self._disconnect()
+            self._lost_since = lost_since
+            if lost_since is not None and now - lost_since > self.retry_seconds:
+                if isinstance(error, FeedError):
+                    raise
+                raise FeedError(f"Cannot follow the {self.address.place}: {first_line(error)}.") from error
+            return False
+        log.info("feed_connected_again", feed=self.name)
+        return True
+
+    def _lose(self, error: psycopg2.Error) -> None:
+        log.warning("feed_disconnected", feed=self.name, error=first_line(error))
+        self._disconnect()
+        self._lost_since = time.monotonic()
+        self._next_attempt = 0.0
+
+    def _disconnect(self) -> None:
+        for connection in (self._sender, self._sql):
+            if connection is not None:
+                connection.close()
+        self._sender = self._sql = self._cursor = None
+        self._confirmed = 0
+
+    def _take(self, message: bytes) -> None:
+        """Take one message; changes are put into `_handed`."""
+        kind = message[0]
+        if kind in _ROW_CHANGES:
+            if not self._ignored:
+                self._hand(message, self._relations[pgoutput.relation_oid(message)])
+        elif kind == _BEGIN:
+            self._begin(pgoutput.parse_begin(message))
+        elif kind == _COMMIT:
+            self._end(pgoutput.parse_commit(message))
+        elif kind == _RELATION:
+            described = self._asking(lambda cursor: describe_relation(cursor, message))
+            self._relations[pgoutput.relation_oid(message)] = described
+        elif kind == _TRUNCATE and not self._ignored:
+            for value, relation in self._emptied(pgoutput.parse_truncate(message)):
+                self._hand(value, relation)
+
+    def _hand(self, value: bytes, relation: DescribedRelation) -> None:
+        number = self._number
+        self._number = number + 1
+        transaction = self._transactions[-1]
+        if number >= self._next:
+            self._next = transaction.end = number + 1
+            headers = (*relation.headers, ("transaction", transaction.header))
+            self._handed.append(RawRecord(self.slot, 0, number, None, value, transaction.committed_ms, headers))
+
+    def _emptied(self, oids: Sequence[int]) -> list[tuple[bytes, DescribedRelation]]:
+        """Give the tables that a truncate empties; a partitioned one when none of its partitions is left."""
+        found: dict[int, tuple[bytes, DescribedRelation]] = {}
+        for oid in oids:
+            relation = self._relations[oid]
+            root = relation.root_oid
+            if root == oid:
+                found[root] = b"T", relation
+            elif root not in found:
+                is_part = self._asking(lambda cursor, root=root: partitions_left(cursor, root, oids))
+                found[root] = b"P" + relation.name.encode() if is_part else b"T", relation
+        return list(found.values())
+
+    def _begin(self, begin: pgoutput.Begin) -> None:
+        last = self._transactions[-1] if self._transactions else self._done
+        self._in_transaction = True
+        self._ignored = begin.lsn < last.lsn
+        if self._ignored:
+            return
+        if begin.lsn == last.lsn:  # given before, in part or whole
+            self._number = last.first
+            if self._transactions:
+                return
+            again = _Transaction(begin.lsn, last.first, last.end, begin.committed_ms, begin.transaction_id)
+            self._transactions.append(again)
+            return
+        self._number = self._next
+        self._transactions.append(
+            _Transaction(begin.lsn, self._next, self._next, begin.committed_ms, begin.transaction_id)
+        )
+
+    def _end(self, commit: pgoutput.Commit) -> None:
+        self._in_transaction = False
+        self._seen_end = max(self._seen_end, commit.end_lsn)
+        if not self._ignored:
+            self._transactions[-1].end_lsn = commit.end_lsn
+            # Transactions without changes only tell how far the log was read: one of them is enough.
+            while len(self._transactions) > 1 and self._transactions[-2].end == self._transactions[-2].first:
+                del self._transactions[-2]
+
+    def _look_after_slot(self) -> None:
+        """Every few seconds without changes: let the server forget what has none for us, and warn of a full log."""
+        now = time.monotonic()
+        if now < self._next_look or self._in_transaction:
+            return
+        self._next_look = now + HEARTBEAT_SECONDS
+        found = self._read_slot()
+        self._warn(found)
+        if self._committed < self._next:
+            return
+        last = self._transactions[-1] if self._transactions else self._done
+        if last.end_lsn - self._stored_end >= HEARTBEAT_BYTES:
+            # No commit begins at an odd place: whatever comes next lies behind this one.
+            beat = _Transaction(last.end_lsn - 1, self._next, self._next + 1, int(time.time() * 1000), 0, last.end_lsn)
+            self._handed.append(RawRecord(self.slot, 0, self._next, None, None, beat.committed_ms))
+            self._next += 1
+            self._transactions.append(beat)
+        elif found.current - self._stored_end >= HEARTBEAT_BYTES:
+            self._mark_log()
+            self._next_look = now + 1.0
+
+    def _mark_log(self) -> int:
+        """Write a message into the source's log, which comes back through the slot; return its place."""
+        return int(self._asking(emit_mark))
+
+    def _warn(self, found: SlotState | None) -> None:
+        """Warn of log that the slot holds back, once for each doubling."""
+        if found is None:
+            return
+        is_short = found.wal_status in ("extended", "unreserved", "lost")
+        if found.held_back < self.slot_warning_bytes and not is_short:
+            self._warned = 0
+        elif found.held_back >= 2 * self._warned:
+            self._warned = max(found.held_back, 1)
+            log.warning(
+                "slot_holds_back_log",
+                feed=self.name,
+                slot=self.slot,
+                bytes=found.held_back,
+                wal_status=found.wal_status,
+            )
+
+    def _read_slot(self) -> SlotState:
+        found: SlotState | None = self._asking(lambda cursor: read_slot(cursor, self.slot))
+        if found is None:
+            self._require_same(found)
+        assert found is not None
+        return found
+
+    def _asking(self, question: Any) -> Any:
+        with self._sql.cursor() as cursor:
+            return question(cursor)
+
+
+class _Transaction:
+    """Count a transaction's changes: numbers [first, end), its commit in the log from `lsn` to `end_lsn` (0: open)."""
+
+    __slots__ = ("_header", "committed_ms", "end", "end_lsn", "first", "lsn", "transaction_id")
+
+    def __init__(
+        self, lsn: int, first: int, end: int, committed_ms: int, transaction_id: int, end_lsn: int = 0
+    ) -> None:
+        self.lsn = lsn
+        self.first = first
+        self.end = end
+        self.committed_ms = committed_ms
+        self.transaction_id = transaction_id
+        self.end_lsn = end_lsn
+        self._header: bytes | None = None
+
+    @property
+    def header(self) -> bytes:
+        """Give what each change keeps of its transaction."""
+        if self._header is None:
+            told = {"txn_lsn": self.lsn, "first": self.first, "ts_ms": self.committed_ms, "txId": self.transaction_id}
+            self._header = orjson.dumps(told)
+        return self._header
+
+
+class _SlotInUse(FeedError):
+    """Another session reads the slot."""
+
+
+_ROW_CHANGES = frozenset(b"IUD")
+_BEGIN, _COMMIT, _RELATION, _TRUNCATE = b"BCRT"

@@ -1,0 +1,206 @@
+"""Own the beginning and the end of a Postgres feed: its publication, its slot, and the snapshot in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from typing import Any, NamedTuple
+
+import psycopg2
+import psycopg2.errors
+
+from service.core.errors import FeedError
+from service.core.model import StoredPosition
+from service.stream.postgres_address import PostgresAddress, first_line, identifier, lsn_number
+from service.stream.postgres_catalog import read_slot, source_identity
+
+# What stands in the way of publishing a table, by its stored parts: a partition's own replica identity counts.
+_TABLES = """
+SELECT n.nspname, c.relname, pg_get_userbyid(c.relowner), pg_has_role(c.relowner, 'USAGE'), c.relkind = 'p',
+  part.schema, part.name, part.persistence = 'u',
+  part.identity = 'n' OR (part.identity = 'd' AND NOT EXISTS
+    (SELECT FROM pg_index i WHERE i.indrelid = part.oid AND i.indisprimary))
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+CROSS JOIN LATERAL (
+  SELECT p.oid, p.relreplident AS identity, p.relpersistence AS persistence, pn.nspname AS schema, p.relname AS name
+  FROM pg_class p JOIN pg_namespace pn ON pn.oid = p.relnamespace
+  WHERE p.oid IN (SELECT relid FROM pg_partition_tree(c.oid) WHERE isleaf UNION SELECT c.oid) AND p.relkind = 'r'
+  UNION ALL SELECT NULL, NULL, NULL, NULL, NULL WHERE c.relkind = 'p'
+) AS part
+WHERE (n.nspname, c.relname) IN (SELECT * FROM unnest(%s::text[], %s::text[])) AND c.relkind IN ('r', 'p')
+ORDER BY 1, 2, 6, 7
+"""
+
+_PUBLISHED = """
+SELECT n.nspname, c.relname FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
+JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace WHERE p.pubname = %s
+UNION ALL SELECT schemaname, tablename FROM pg_publication_tables t JOIN pg_publication p USING (pubname)
+WHERE p.pubname = %s AND p.puballtables
+"""
+
+TableName = tuple[str, str]
+
+
+class FeedStart(NamedTuple):
+    """Tell where a new feed begins: the snapshot to read the source in, and the position behind it."""
+
+    feed: str
+    topic: str
+    snapshot: str
+    position: StoredPosition
+
+
+@contextmanager
+def new_slot(address: PostgresAddress, tables: Sequence[TableName], *, replace: bool) -> Iterator[FeedStart]:
+    """Make publication and slot, and hold the slot's snapshot open; drop both again when what is inside fails.
+
+    The slot gives every transaction that the snapshot does not show, and no other. With `replace` a slot and a
+    publication that are there already are dropped first. Making a slot waits for all transactions that are running.
+    Raises FeedError that names what is in the way, with the statement that mends it; then nothing was made.
+    """
+    slot = address.slot
+    with closing(address.connect()) as connection, connection.cursor() as cursor:
+        found = read_slot(cursor, slot)
+        if found is not None and not replace:
+            raise FeedError(
+                f"The {address.place} has a slot {slot} already, of which this state knows nothing: another subsetd "
+                f"follows it, or a `follow` was killed. Give another --name, or drop it by --replace."
+            )
+        _require_publishable(cursor, address, tables)
+        drop(address)
+        _publish(cursor, address, tables)
+        try:
+            with closing(address.connect_for_replication()) as sender, sender.cursor() as replication:
+                lsn, snapshot = _create(replication, address)
+                identity = source_identity(cursor)
+                kept = {"txn_lsn": lsn - 1, "first": 0, "end_lsn": lsn, "system": identity["system"]}
+                yield FeedStart(f"postgres:{address.name}", slot, snapshot, StoredPosition(0, kept))
+        except BaseException:
+            with suppress(FeedError):
+                drop(address)
+            raise
+
+
+def drop(address: PostgresAddress) -> bool:
+    """Drop slot and publication of a source; tell whether there was one of them. Raise FeedError when one is in use."""
+    slot = address.slot
+    with closing(address.connect()) as connection, connection.cursor() as cursor:
+        try:
+            cursor.execute(
+                "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s", (slot,)
+            )
+            had_slot = cursor.rowcount > 0
+            cursor.execute("SELECT FROM pg_publication WHERE pubname = %s", (slot,))
+            had_publication = cursor.rowcount > 0
+            cursor.execute(f"DROP PUBLICATION IF EXISTS {identifier(slot)}")
+        except psycopg2.errors.ObjectInUse as error:
+            raise FeedError(
+                f"The slot {slot} of the {address.place} is in use: {first_line(error)}. Stop the subsetd that follows "
+                f"it, or end its session: SELECT pg_terminate_backend(PID)"
+            ) from error
+        except psycopg2.Error as error:
+            raise FeedError(
+                f"The {address.place} does not let its slot be dropped: {first_line(error)}. As a superuser run there: "
+                f"{how_to_drop(address)}"
+            ) from error
+    return had_slot or had_publication
+
+
+def how_to_drop(address: PostgresAddress) -> str:
+    """Give the statements that drop slot and publication."""
+    return f"SELECT pg_drop_replication_slot('{address.slot}'); DROP PUBLICATION IF EXISTS {identifier(address.slot)};"
+
+
+def require_published(address: PostgresAddress, tables: Sequence[TableName]) -> None:
+    """Raise FeedError when the publication lacks one of these tables."""
+    with closing(address.connect()) as connection, connection.cursor() as cursor:
+        cursor.execute(_PUBLISHED, (address.slot, address.slot))
+        missing = sorted(set(tables) - set(cursor.fetchall()))
+    if missing:
+        listed = ", ".join(map(_quoted, missing))
+        raise FeedError(
+            f"The publication {address.slot} of the {address.place} lacks tables that are followed, whose changes "
+            f"since then are lost: {listed}. Read the source anew with `subsetd follow ... --replace`, or put up with "
+            f"it: ALTER PUBLICATION {identifier(address.slot)} ADD TABLE {listed}"
+        )
+
+
+def _require_publishable(cursor: Any, address: PostgresAddress, tables: Sequence[TableName]) -> None:
+    """Raise FeedError for what would make the publication fail, or the source's own updates."""
+    cursor.execute("SELECT current_setting('wal_level'), current_user, current_database(), "
+                   "has_database_privilege(current_database(), 'CREATE')")  # fmt: skip
+    wal_level, user, database, may_create = cursor.fetchone()
+    if wal_level != "logical":
+        raise FeedError(
+            f"The {address.place} has wal_level {wal_level}, and changes can be read with logical alone. As a superuser "
+            f"run there, and restart the server: ALTER SYSTEM SET wal_level = logical"
+        )
+    if not may_create:
+        raise FeedError(
+            f"The user {user!r} may not make a publication in the {address.place}. As its owner run there: "
+            f"GRANT CREATE ON DATABASE {identifier(database)} TO {identifier(user)}"
+        )
+    cursor.execute(_TABLES, ([schema for schema, _ in tables], [name for _, name in tables]))
+    foreign: dict[str, str] = {}
+    unlogged, unknown_rows = [], []
+    for schema, name, owner, is_ours, _, part_schema, part_name, is_unlogged, has_no_identity in cursor.fetchall():
+        if not is_ours:
+            foreign[_quoted((schema, name))] = owner
+        if is_unlogged:
+            unlogged.append(_quoted((part_schema, part_name)))
+        elif has_no_identity:
+            unknown_rows.append(_quoted((part_schema, part_name)))
+    if foreign:
+        table, owner = next(iter(foreign.items()))
+        raise FeedError(
+            f"Only its owner can publish a table, and the user {user!r} is not the owner of {', '.join(foreign)}. As a "
+            f"superuser run there: GRANT {identifier(owner)} TO {identifier(user)}; or leave it out: --exclude {table}"
+        )
+    if unlogged:
+        raise FeedError(
+            f"Changes of unlogged tables are not told by Postgres: {', '.join(unlogged)}. Make them logged: "
+            f"ALTER TABLE {unlogged[0]} SET LOGGED; or leave them out: --exclude {unlogged[0]}"
+        )
+    if unknown_rows:
+        statements = "\n  ".join(f"ALTER TABLE {table} REPLICA IDENTITY FULL;" for table in unknown_rows)
+        raise FeedError(
+            f"Some tables have neither a primary key nor another replica identity; published, Postgres would refuse "
+            f"every update and delete of them. Run there, or leave the tables out with --exclude:\n  {statements}"
+        )
+
+
+def _publish(cursor: Any, address: PostgresAddress, tables: Sequence[TableName]) -> None:
+    cursor.execute(_TABLES, ([schema for schema, _ in tables], [name for _, name in tables]))
+    kinds = {(row[0], row[1]): row[4] for row in cursor.fetchall()}
+    # A table that others inherit from is told alone; they are tables of their own.
+    listed = ", ".join(("" if kinds[table] else "ONLY ") + _quoted(table) for table in tables if table in kinds)
+    generated = " WITH (publish_generated_columns = stored)" if cursor.connection.server_version >= 180000 else ""
+    try:
+        cursor.execute(f"CREATE PUBLICATION {identifier(address.slot)} FOR TABLE {listed}{generated}")
+    except psycopg2.Error as error:
+        raise FeedError(f"The {address.place} refuses a publication: {first_line(error)}.") from error
+
+
+def _create(cursor: Any, address: PostgresAddress) -> tuple[int, str]:
+    """Create the slot; return where it begins, and the name of its snapshot, which lives as long as the connection."""
+    try:
+        cursor.execute(f"CREATE_REPLICATION_SLOT {address.slot} LOGICAL pgoutput EXPORT_SNAPSHOT")
+    except psycopg2.errors.ConfigurationLimitExceeded as error:
+        raise FeedError(
+            f"The {address.place} has no free slot: {first_line(error)}. Drop one that is not used, or raise it and "
+            f"restart the server: ALTER SYSTEM SET max_replication_slots = 20"
+        ) from error
+    except psycopg2.errors.InsufficientPrivilege as error:
+        user = address.parameters.get("user", "the user")
+        raise FeedError(
+            f"The {address.place} refused a replication slot: {first_line(error)}. Grant it as a superuser: "
+            f"ALTER ROLE {identifier(user)} WITH REPLICATION"
+        ) from error
+    except psycopg2.Error as error:
+        raise FeedError(f"The {address.place} refused a replication slot: {first_line(error)}.") from error
+    _, lsn, snapshot, _ = cursor.fetchone()
+    return lsn_number(lsn), snapshot
+
+
+def _quoted(table: TableName) -> str:
+    return ".".join(map(identifier, table))
