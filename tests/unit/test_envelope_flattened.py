@@ -1,0 +1,120 @@
+"""Say which flattened events (ExtractNewRecordState) are followed, and why the others are refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import orjson
+import pytest
+
+from service.core.errors import RecordError
+from service.core.model import Operation, RowChange, Skipped
+from service.stream.envelope import Decoder
+from tests.events import record, tracked_table
+
+KEPT = replace(tracked_table("shop", "orders", {"id": "integer", "note": "string"}), key=(0,), row_images=True)
+PLAIN = tracked_table("shop", "plain", {"id": "integer"})
+EVENTS = tracked_table("shop", "events", {"id": "integer"}, insert_only=True)
+
+
+def decode(event: dict[str, object], topic: str = "server.shop.orders", key: bytes | None = None) -> RowChange:
+    decoded = Decoder([KEPT, PLAIN, EVENTS]).decode(record(orjson.dumps(event), topic=topic, key=key))
+    assert isinstance(decoded, RowChange)
+    return decoded
+
+
+def refusal(event: dict[str, object], topic: str = "server.shop.orders") -> str:
+    with pytest.raises(RecordError) as caught:
+        decode(event, topic)
+    return str(caught.value)
+
+
+def test_rows_of_a_table_with_row_images_are_followed() -> None:
+    inserted = decode({"id": 7, "note": "x", "__op": "c", "__deleted": "false"})
+    assert (inserted.operation, inserted.key, inserted.after) == (Operation.CREATE, ("7",), ("7", "x"))
+    updated = decode({"id": 7, "note": None, "__op": "u", "__deleted": "false"})
+    assert (updated.operation, updated.key, updated.after) == (Operation.UPDATE, ("7",), ("7", None))
+
+
+@pytest.mark.parametrize("deleted", ["true", True])
+def test_a_delete_is_a_row_that_says_so(deleted: object) -> None:
+    change = decode({"id": 7, "note": None, "__op": "d", "__deleted": deleted})
+    assert (change.operation, change.key, change.after) == (Operation.DELETE, ("7",), None)
+
+
+def test_its_fields_say_table_and_place_in_the_source() -> None:
+    change = decode(
+        {
+            "id": 7,
+            "note": "x",
+            "__op": "u",
+            "__deleted": "false",
+            "__db": "any",
+            "__schema": "shop",
+            "__table": "orders",
+            "__source_ts_ms": 5,
+            "__source_connector": "postgresql",
+            "__source_sequence": '["10","20"]',
+            "__lsn": 20,
+            "__source_txId": 3,
+            "__transaction_id": "3:20",
+            "__transaction_total_order": 2,
+        },
+        topic="all",
+    )
+    assert change.table is KEPT
+    assert change.source_position == {
+        "ts_ms": 5,
+        "lsn": 20,
+        "txId": 3,
+        "sequence": '["10","20"]',
+        "transaction_id": "3:20",
+        "total_order": 2,
+        "mark": [10, 20, 2],
+    }
+
+
+def test_inserts_of_an_insert_only_table_need_no_more_than_their_operation() -> None:
+    assert decode({"id": 1, "__op": "c"}, topic="server.shop.events").after == ("1",)
+    assert "was declared insert-only" in refusal({"id": 1, "__op": "u"}, topic="server.shop.events")
+
+
+def test_a_table_without_row_images_cannot_be_followed() -> None:
+    message = refusal({"id": 1, "__op": "c", "__deleted": "false"}, topic="server.shop.plain")
+    assert "keeps no row images of shop.plain" in message
+    assert "--row-images always" in message
+
+
+def test_without_deletes_as_rows_they_would_go_unseen() -> None:
+    message = refusal({"id": 7, "note": "x", "__op": "c"})
+    assert "without __deleted" in message
+    assert "delete.tombstone.handling.mode=rewrite" in message
+
+
+def test_without_the_operation_the_settings_of_the_transform_are_named() -> None:
+    message = refusal({"id": 7, "note": "x"})
+    assert "add.fields=op," in message
+    assert "delete.tombstone.handling.mode=rewrite" in message
+
+
+def test_a_column_may_begin_as_the_fields_do() -> None:
+    table = replace(tracked_table("shop", "odd", {"id": "integer", "__x": "string"}), key=(0,), row_images=True)
+    event = {"id": 1, "__x": "mine", "__op": "c", "__deleted": "false", "__y": "not mine"}
+    change = Decoder([table]).decode(record(orjson.dumps(event), topic="a.shop.odd"))
+    assert isinstance(change, RowChange)
+    assert change.after == ("1", "mine")
+
+
+def test_cells_are_read_by_the_schema_of_a_flat_row() -> None:
+    fields = [
+        {"field": "id", "type": "int32"},
+        {"field": "note", "type": "int32", "name": "io.debezium.time.Date"},
+        {"field": "__op", "type": "string"},
+    ]
+    payload = {"id": 7, "note": 20778, "__op": "u", "__deleted": "false"}
+    change = decode({"schema": {"type": "struct", "fields": fields}, "payload": payload})
+    assert change.after == ("7", "2026-11-21")
+
+
+def test_a_tombstone_is_no_change() -> None:
+    assert isinstance(Decoder([KEPT]).decode(record(None, key=b'{"id":7}')), Skipped)

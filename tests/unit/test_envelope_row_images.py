@@ -1,0 +1,129 @@
+"""Say what the decoder makes of changes of tables whose rows the state keeps: a key, and what was sent of the row."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import orjson
+import pytest
+
+from service.core.errors import RecordError
+from service.core.model import UNAVAILABLE, Operation, RowChange, Skipped
+from service.stream.envelope import Decoder
+from tests.events import envelope, record, tracked_table
+
+ORDERS = replace(
+    tracked_table("shop", "orders", {"id": "integer", "part": "integer", "note": "string"}),
+    key=(0, 1),
+    row_images=True,
+)
+NOT_SENT = "__debezium_unavailable_value"
+ROW = {"id": 7, "part": 1, "note": "paid"}
+
+
+def change(value: bytes | None, key: object = None) -> RowChange:
+    raw = None if key is None else orjson.dumps(key)
+    decoded = Decoder([ORDERS]).decode(record(value, key=raw))
+    assert isinstance(decoded, RowChange)
+    assert decoded.before is None
+    return decoded
+
+
+@pytest.mark.parametrize("op", ["c", "r"])
+def test_an_insert_has_the_key_of_its_row(op: str) -> None:
+    inserted = change(envelope(op, "shop", "orders", after=ROW))
+    assert (inserted.key, inserted.after) == (("7", "1"), ("7", "1", "paid"))
+
+
+def test_an_update_without_the_row_before_has_the_key_of_its_record() -> None:
+    updated = change(envelope("u", "shop", "orders", None, ROW), key={"id": 7, "part": 1})
+    assert (updated.key, updated.after) == (("7", "1"), ("7", "1", "paid"))
+
+
+def test_an_update_that_changes_the_key_has_the_key_before() -> None:
+    updated = change(envelope("u", "shop", "orders", {"id": 6, "part": 1, "note": None}, ROW), key={"id": 7, "part": 1})
+    assert (updated.key, updated.after) == (("6", "1"), ("7", "1", "paid"))
+
+
+def test_without_a_key_the_row_after_is_the_row_before() -> None:
+    assert change(envelope("u", "shop", "orders", None, ROW)).key == ("7", "1")
+    assert change(envelope("u", "shop", "orders", None, ROW), key={"other": 1}).key == ("7", "1")
+
+
+@pytest.mark.parametrize(
+    "before",
+    [ROW, {"id": 7, "part": 1}, {"id": 7, "part": 1, "note": None}, {"id": 7, "part": 1, "note": "x", "gone": 2}],
+)
+def test_a_delete_needs_no_more_than_the_key(before: dict[str, object]) -> None:
+    deleted = change(envelope("d", "shop", "orders", before))
+    assert (deleted.operation, deleted.key, deleted.after) == (Operation.DELETE, ("7", "1"), None)
+
+
+@pytest.mark.parametrize("before", [None, {"note": "x"}, {"id": None, "part": None, "note": None}])
+def test_a_delete_whose_image_has_no_key_has_that_of_its_record(before: dict[str, object] | None) -> None:
+    assert change(envelope("d", "shop", "orders", before), key={"id": 7, "part": 1}).key == ("7", "1")
+    wrapped = {"schema": {"type": "struct", "fields": []}, "payload": {"id": 7, "part": 1}}
+    assert change(envelope("d", "shop", "orders", before), key=wrapped).key == ("7", "1")
+
+
+def test_the_key_of_a_record_is_read_by_its_schema() -> None:
+    table = replace(tracked_table("shop", "days", {"day": "string"}), key=(0,), row_images=True)
+    key = {
+        "schema": {"type": "struct", "fields": [{"field": "day", "type": "int32", "name": "io.debezium.time.Date"}]},
+        "payload": {"day": 20778},
+    }
+    deleted = Decoder([table]).decode(record(envelope("d", "shop", "days"), key=orjson.dumps(key)))
+    assert isinstance(deleted, RowChange)
+    assert deleted.key == ("2026-11-21",)
+
+
+def test_what_says_no_row_at_all_is_refused_with_the_way_out() -> None:
+    with pytest.raises(RecordError, match=r"which row of shop.orders.*id, part.*REPLICA IDENTITY FULL"):
+        change(envelope("d", "shop", "orders", None))
+    with pytest.raises(RecordError, match="the key in its record key cannot be read"):
+        change(envelope("d", "shop", "orders", None), key={"id": "seven", "part": 1})
+
+
+def test_a_truncate_has_neither_row_nor_key() -> None:
+    truncated = change(envelope("t", "shop", "orders"))
+    assert (truncated.after, truncated.key) == (None, None)
+
+
+def test_a_tombstone_alone_is_no_change() -> None:
+    assert isinstance(Decoder([ORDERS]).decode(record(None, key=b'{"id":7,"part":1}')), Skipped)
+
+
+PLACEHOLDERS = [
+    NOT_SENT,
+    "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==",
+    "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ",
+    NOT_SENT.encode().hex(),
+    [NOT_SENT],
+    ["X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="],
+    list(NOT_SENT.encode()),
+    {NOT_SENT: NOT_SENT},
+    orjson.dumps({NOT_SENT: NOT_SENT}).decode(),
+]
+
+
+@pytest.mark.parametrize("placeholder", PLACEHOLDERS)
+def test_a_cell_that_was_not_sent_is_unavailable(placeholder: object) -> None:
+    updated = change(envelope("u", "shop", "orders", None, {**ROW, "note": placeholder}))
+    assert updated.after == ("7", "1", UNAVAILABLE)
+
+
+def test_what_only_looks_like_a_placeholder_is_a_value() -> None:
+    for value in (NOT_SENT + "!", [NOT_SENT, "x"], [], {NOT_SENT: "x"}, [95, 95]):
+        after = change(envelope("u", "shop", "orders", None, {**ROW, "note": value})).after
+        assert after is not None
+        assert UNAVAILABLE not in after
+
+
+def test_a_key_that_was_not_sent_is_that_of_the_record() -> None:
+    table = replace(tracked_table("shop", "texts", {"name": "string"}), key=(0,), row_images=True)
+    value = envelope("u", "shop", "texts", None, {"name": NOT_SENT})
+    decoded = Decoder([table]).decode(record(value, key=b'{"name":"long"}'))
+    assert isinstance(decoded, RowChange)
+    assert decoded.key == ("long",)
+    with pytest.raises(RecordError, match="does not say which row"):
+        Decoder([table]).decode(record(value, key=orjson.dumps({"name": NOT_SENT})))
