@@ -16,7 +16,7 @@ import typer
 from prometheus_client import CollectorRegistry
 from rich.text import Text
 
-from service import __version__, demo, terminal, wiring
+from service import __version__, dead_letter_commands, demo, terminal, wiring
 from service.config import Settings, load_settings
 from service.core.errors import FeedError, NotFoundError, RecordError, SubsetdError
 from service.observe import ConsumerObserver
@@ -35,6 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+app.add_typer(dead_letter_commands.app, name="dead-letters")
 IND_HEADER = [f"{side}_{part}" for side in ("dependent", "referenced") for part in ("schema", "table", "column")]
 
 
@@ -120,6 +121,14 @@ def bootstrap(
         list[str] | None,
         typer.Option("--feed-position", help="FEED,TOPIC,PARTITION,OFFSET at which the data was read; repeatable."),
     ] = None,
+    row_images: Annotated[
+        str | None,
+        typer.Option("--row-images", help="auto, always or never: keep rows, for changes without whole before-images."),
+    ] = None,
+    key: Annotated[
+        list[str] | None,
+        typer.Option("--key", help="TABLE=COLUMN,... that tell a table's rows apart, which are kept; repeatable."),
+    ] = None,
 ) -> None:
     """Read a source once with a Spark job: clusters, generator records, counters, and the INDs."""
     settings = _settings()
@@ -131,9 +140,10 @@ def bootstrap(
         ("--delimiter", delimiter),
         ("--quote", quote),
         ("--encoding", encoding),
+        ("--row-images", row_images),
     ):
         arguments += [] if value is None else [f"{option}={value}"]
-    for option, values in (("--null-token", null_token), ("--exclude", exclude)):
+    for option, values in (("--null-token", null_token), ("--exclude", exclude), ("--key", key)):
         arguments += [f"{option}={value}" for value in values or ()]
     for position in feed_position or ():
         arguments += ["--feed-position", *_position_parts(position)]
@@ -143,7 +153,9 @@ def bootstrap(
 
 @app.command()
 def consume(
-    feed: Annotated[str, typer.Option("--feed", help="kafka://host:port/topic,... or file:PATH")],
+    feed: Annotated[
+        str, typer.Option("--feed", help="kafka://host:port/topic,..., postgresql://...?name=NAME or file:PATH")
+    ],
     until_end: Annotated[bool, typer.Option("--until-end", help="End when all that is there now is applied.")] = False,
     on_error: Annotated[
         ErrorPolicy | None, typer.Option("--on-error", help="none: stop at a bad record; all: set it aside.")
@@ -151,6 +163,10 @@ def consume(
     stats_json: Annotated[Path | None, typer.Option("--stats-json", help="Write the run's figures to a file.")] = None,
 ) -> None:
     """Follow a change feed and keep the state current; SIGTERM ends it behind the batch in hand."""
+    _consume(feed, until_end, on_error, stats_json)
+
+
+def _consume(feed: str, until_end: bool, on_error: ErrorPolicy | None, stats_json: Path | None) -> None:
     settings = _settings()
     if on_error is not None:
         settings = _settings(on_error=on_error.value)
@@ -164,6 +180,48 @@ def consume(
             if stats_json is not None:
                 stats_json.write_text(json.dumps(asdict(consumer.totals), indent=1))
     terminal.show_totals(totals)
+
+
+@app.command()
+def follow(
+    source: Annotated[str, typer.Argument(help="postgresql://user@host:port/database")],
+    name: Annotated[str, typer.Option("--name", help="Name of the source.")],
+    until_end: Annotated[
+        bool, typer.Option("--until-end", help="End when all that was committed at the source before is applied.")
+    ] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Read a source anew that was read before, with a new slot.")
+    ] = False,
+    exclude: Annotated[list[str] | None, typer.Option("--exclude", help="Table to leave out; repeatable.")] = None,
+    master: Annotated[str | None, typer.Option("--master", help="Spark master; default SUBSETD_SPARK_MASTER.")] = None,
+    on_error: Annotated[
+        ErrorPolicy | None, typer.Option("--on-error", help="none: stop at a bad record; all: set it aside.")
+    ] = None,
+    stats_json: Annotated[Path | None, typer.Option("--stats-json", help="Write the run's figures to a file.")] = None,
+) -> None:
+    """Read a Postgres database once, then follow its changes through a replication slot; a second call goes on."""
+    with wiring.state_database(_settings(), migrate=True) as url:
+        if replace or not wiring.is_followed(url, source, name):
+            settings = _settings()
+            err.print("Making a replication slot; it waits for the transactions that are running.")
+            with wiring.new_postgres_feed(source, name, exclude or (), replace) as told:
+                arguments = ["-", "--name", name, *told]
+                arguments += [flag for flag, given in (("--replace", replace), (f"--master={master}", master)) if given]
+                _run_bootstrap(url, settings, arguments, source=wiring.source_url(source, name))
+    _consume(wiring.feed_address(source, name), until_end, on_error, stats_json)
+
+
+@app.command()
+def unfollow(
+    name: Annotated[str, typer.Argument(help="Name of the source.")],
+    source: Annotated[
+        str | None, typer.Option("--source", help="Where it is, with a password if it needs one.")
+    ] = None,
+) -> None:
+    """Drop the replication slot and the publication of a followed source; what was applied stays."""
+    with wiring.state_database(_settings()) as url:
+        was_there = wiring.unfollow(url, name, source)
+    out.print("Slot and publication are dropped." if was_there else "There was neither slot nor publication any more.")
 
 
 @app.command()
@@ -343,34 +401,6 @@ def _named_address(text: str) -> tuple[str, str]:
     return name, address
 
 
-@app.command("dead-letters")
-def dead_letters(
-    feed: Annotated[str | None, typer.Option("--feed", help="Only of this feed.")] = None,
-    format_: FormatOption = Format.TABLE,
-) -> None:
-    """List the records that were set aside."""
-    with _snapshot() as snapshot:
-        found = queries.walk(lambda key: queries.dead_letters(snapshot, feed, key))
-        header = ["id", "feed", "topic", "partition", "offset", "version", "message", "record"]
-        rows: Iterator[list[Any]] = (
-            [
-                one.dead_letter_id,
-                one.feed,
-                one.topic,
-                one.partition,
-                one.record_offset,
-                one.version,
-                one.message,
-                one.record,
-            ]
-            for one in found
-        )
-        if format_ is Format.TABLE:
-            terminal.print_table(header[:-1], (row[:-1] for row in rows))
-        else:
-            terminal.print_rows(header, rows, format_)
-
-
 def _settings(**changed: Any) -> Settings:
     settings = load_settings(**changed)
     wiring.configure_logging(settings.log_level)
@@ -387,16 +417,19 @@ def _snapshot(*, with_values: bool = False) -> Iterator[StateSnapshot]:
         yield snapshot
 
 
-def _run_bootstrap(url: str, settings: Settings, arguments: Sequence[str]) -> None:
-    code = _spark_bootstrap(url, settings, arguments)
+def _run_bootstrap(url: str, settings: Settings, arguments: Sequence[str], source: str | None = None) -> None:
+    code = _spark_bootstrap(url, settings, arguments, source)
     if code:
         raise typer.Exit(code)
 
 
-def _spark_bootstrap(url: str, settings: Settings, arguments: Sequence[str]) -> int:
-    """Run the Spark job as a process of its own: it stands above the service, which does not know it."""
+def _spark_bootstrap(url: str, settings: Settings, arguments: Sequence[str], source: str | None = None) -> int:
+    """Run the Spark job as a process of its own: it stands above the service, which does not know it.
+
+    Addresses with passwords go to its standard input: the state's, and that of a source which the arguments call `-`.
+    """
     command = [sys.executable, "-m", "spark_jobs.bootstrap", "--database-url=-", f"--master={settings.spark_master}"]
-    ended = subprocess.run([*command, *arguments], input=url, text=True, check=False)
+    ended = subprocess.run([*command, *arguments], input=f"{url}\n{source or ''}\n", text=True, check=False)
     return ended.returncode if ended.returncode >= 0 else 128 - ended.returncode
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import gc
 import logging
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import partial
+from urllib.parse import quote
 
 import structlog
 from fastapi import FastAPI
@@ -19,20 +22,27 @@ from service.api.problems import Check
 from service.config import ConfigError, Settings, is_loopback
 from service.core.canonical import value_keys
 from service.core.cell_decoding import WireSettings
-from service.core.errors import StateError
+from service.core.errors import FeedError, NotFoundError, SourceError, StateError
 from service.core.model import Table
 from service.observe import ConsumerObserver
-from service.store import feeds
+from service.store import dead_letters, feeds
 from service.store.checks import PostgresVerifier
 from service.store.database import make_engine
 from service.store.embedded import EmbeddedPostgres
+from service.store.feed_start import FeedStart
 from service.store.migrate import require_current, upgrade
 from service.store.reader import PostgresStateReader
+from service.store.source_reader import SourceSnapshot
 from service.store.writer import PostgresWriter
 from service.stream.addresses import open_feed
 from service.stream.envelope import Decoder
+from service.stream.pgoutput import PgoutputDecoder
+from service.stream.postgres_address import SourceAway, parse_address, source_of
+from service.stream.postgres_slot import drop, how_to_drop, new_slot, require_published
 from service.stream.schema_registry import HttpSchemaRegistry
-from service.usecases.follow_feed import BatchLimits, Consumer, ErrorPolicy
+from service.usecases import ports
+from service.usecases.follow_feed import BatchLimits, Consumer, ErrorPolicy, Totals
+from service.usecases.retry_dead_letters import DeadLetter, DeadLetterFeed
 from service.usecases.transactions import WaitLimits
 
 
@@ -96,8 +106,14 @@ def tune_process() -> None:
     sys.setswitchinterval(0.001)
 
 
-def decoding(settings: Settings) -> Callable[[Sequence[Table]], Decoder]:
-    """Give what makes the decoder of tables' changes; raise FeedError for a registry that cannot be used."""
+def decoding(settings: Settings, feed: str = "") -> Callable[[Sequence[Table]], ports.Decoder]:
+    """Give what makes the decoder of tables' changes in a feed, given by its name or address.
+
+    Raises FeedError for a schema registry that cannot be used.
+    """
+    source = source_of(feed)
+    if source is not None:
+        return lambda tables: PgoutputDecoder(tables, source)
     registry = None if settings.schema_registry is None else HttpSchemaRegistry(settings.schema_registry)
     wire = WireSettings(settings.decimal_handling, settings.binary_handling, settings.time_precision)
     Decoder((), wire, registry)  # what is missing for Avro is told before anything else is opened
@@ -109,8 +125,13 @@ def make_consumer(url: str, feed: str, settings: Settings, observer: ConsumerObs
     open_feed(feed).close()  # a wrong address is told before anything else is opened
     return Consumer(
         PostgresWriter(url),
-        lambda: open_feed(feed, start_timeout=settings.feed_start_seconds),
-        decoding(settings),
+        lambda: open_feed(
+            feed,
+            start_timeout=settings.feed_start_seconds,
+            retry_seconds=settings.database_retry_seconds,
+            slot_warning_bytes=settings.slot_warning_mb << 20,
+        ),
+        decoding(settings, feed),
         value_keys,
         observer,
         limits=BatchLimits(settings.batch_records, settings.batch_bytes, settings.batch_wait_ms / 1000),
@@ -119,6 +140,106 @@ def make_consumer(url: str, feed: str, settings: Settings, observer: ConsumerObs
         retry_seconds=settings.database_retry_seconds,
         wait_limits=WaitLimits(settings.transaction_records, settings.transaction_wait_seconds),
     )
+
+
+def retry_dead_letters(
+    url: str, settings: Settings, ids: Sequence[int] | None, asking: Callable[[str], None]
+) -> list[Totals]:
+    """Try dead letters again, these or all, feed by feed; a running consumer hands the state over meanwhile."""
+    with reading_engine(url) as engine:
+        consumers = [
+            Consumer(
+                PostgresWriter(url, "subsetd dead-letters retry", asking),
+                # Read when the state is this consumer's: nobody else tries them then.
+                partial(_open_dead_letters, engine, ids, feed),
+                decoding(settings),
+                value_keys,
+                ConsumerObserver(CollectorRegistry()),
+                limits=BatchLimits(settings.batch_records, settings.batch_bytes, 0),
+                on_error=ErrorPolicy.SET_ASIDE,
+                cache_bytes=settings.cache_bytes,
+                retry_seconds=settings.database_retry_seconds,
+            )
+            for feed in dict.fromkeys(letter.feed for letter in dead_letters.read(engine, ids))
+        ]
+        return [consumer.run(threading.Event(), until_end=True) for consumer in consumers]
+
+
+def _open_dead_letters(engine: Engine, ids: Sequence[int] | None, feed: str) -> DeadLetterFeed:
+    return DeadLetterFeed(feed, dead_letters.read(engine, ids, feed))
+
+
+def read_dead_letters(engine: Engine, ids: Sequence[int]) -> list[DeadLetter]:
+    """Read dead letters whole."""
+    return dead_letters.read(engine, ids)
+
+
+def drop_dead_letters(engine: Engine, ids: Sequence[int]) -> None:
+    """Delete dead letters."""
+    dead_letters.drop(engine, ids)
+
+
+def is_followed(url: str, source: str, name: str) -> bool:
+    """Tell whether the state follows a Postgres source; raise FeedError when its publication lacks one of its tables."""
+    address = parse_address(source, name)
+    with reading_engine(url) as engine:
+        if not feeds.is_followed(engine, f"postgres:{name}"):
+            return False
+        require_published(address, feeds.tables_of(engine, name))
+        return True
+
+
+def source_url(source: str, name: str) -> str:
+    """Give the address of a Postgres source alone, with its password."""
+    return parse_address(source, name).url
+
+
+def feed_address(source: str, name: str) -> str:
+    """Give the address of a Postgres source's feed, with its password."""
+    address = parse_address(source, name)
+    return f"{address.url}{'&' if '?' in address.url else '?'}name={quote(name, safe='')}"
+
+
+@contextmanager
+def new_postgres_feed(source: str, name: str, exclude: Sequence[str], replace: bool) -> Iterator[list[str]]:
+    """Make a Postgres source's publication and slot, and give what the bootstrap in its snapshot is to be told.
+
+    When what is inside fails, both are dropped again.
+    """
+    address = parse_address(source, name)
+    with closing(SourceSnapshot(address.url)) as snapshot:
+        found = [(t.schema, t.name) for t in snapshot.tables()]
+    excluded = [table for table in exclude if table not in {f"{s}.{t}" for s, t in found} | {t for _, t in found}]
+    if excluded:
+        raise SourceError(f"--exclude {excluded[0]}: the source has no such table.")
+    tables = [(s, t) for s, t in found if not {t, f"{s}.{t}"} & set(exclude)]
+    if not tables:
+        raise SourceError(f"The {address.place} has no table that the user of the address can see.")
+    with new_slot(address, tables, replace=replace) as start:
+        begin = FeedStart(start.feed, start.topic, start.position.source_position)
+        told = [f"--snapshot={start.snapshot}", f"--feed-start={begin}", "--published"]
+        yield [*told, *(f"--only-table={schema}.{table}" for schema, table in tables)]
+
+
+def unfollow(url: str, name: str, source: str | None) -> bool:
+    """Drop slot and publication of a followed source, and forget its feed; tell whether there was one of them.
+
+    Raises FeedError when the source cannot be reached, and says how to drop them there.
+    """
+    feed = f"postgres:{name}"
+    with reading_engine(url) as engine:
+        known = source or feeds.address_of(engine, feed, name)
+        if known is None:
+            raise NotFoundError(f"No source {name!r} is followed; `subsetd status` lists the feeds that are.")
+        address = parse_address(known, name)
+        try:
+            was_there = drop(address)
+        except SourceAway as error:
+            raise FeedError(
+                f"{error} Its slot holds back log until it is dropped there: {how_to_drop(address)}"
+            ) from error
+        feeds.forget(engine, feed)
+    return was_there
 
 
 def feed_name(address: str, settings: Settings) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from psycopg2.extras import execute_values
+from sqlalchemy import Engine, text
 
+from service.core.errors import NotFoundError
 from service.core.model import BadRecord, RawRecord
 from service.store.row_images import FORGET_GONE
 from service.usecases.live_state import BatchCommit
@@ -29,7 +31,7 @@ and dead_letter.partition = applied.partition and dead_letter.record_offset = ap
 
 READ = """
 select dead_letter_id, feed, topic, partition, record_offset, record_key,
-       coalesce(record_value, convert_to(record, 'UTF8')), headers, timestamp_ms, version
+       coalesce(record_value, convert_to(record, 'UTF8')), headers, timestamp_ms, version, message
 from dead_letter where {where} order by dead_letter_id
 """
 
@@ -82,28 +84,44 @@ def _table_name(record: RawRecord) -> str | None:
     return None if "\0" in name else name
 
 
-def read(cursor: Any, ids: Sequence[int] | None, feed: str | None) -> list[DeadLetter]:
-    """Read dead letters, all or those of these ids, in the order in which they were set aside."""
-    where = ["true"] + (["dead_letter_id = any (%(ids)s)"] if ids is not None else [])
-    where += ["feed = %(feed)s"] if feed is not None else []
-    cursor.execute(READ.format(where=" and ".join(where)), {"ids": None if ids is None else list(ids), "feed": feed})
-    return [
-        DeadLetter(
-            letter_id,
-            of_feed,
-            RawRecord(topic, partition, offset, _bytes(key), _bytes(value), timestamp or 0, _headers(headers)),
-            version,
+def read(engine: Engine, ids: Sequence[int] | None = None, feed: str | None = None) -> list[DeadLetter]:
+    """Read dead letters whole, in the order in which they were set aside; raise NotFoundError for an id without one."""
+    where = ["true"] + (["dead_letter_id = any (:ids)"] if ids is not None else [])
+    where += ["feed = :feed"] if feed is not None else []
+    with engine.connect() as connection:
+        rows = connection.execute(
+            text(READ.format(where=" and ".join(where))), {"ids": None if ids is None else list(ids), "feed": feed}
         )
-        for letter_id, of_feed, topic, partition, offset, key, value, headers, timestamp, version in cursor
-    ]
+        letters = [
+            DeadLetter(
+                letter_id,
+                of_feed,
+                RawRecord(topic, partition, offset, _bytes(key), _bytes(value), timestamp or 0, _headers(headers)),
+                version,
+                message,
+            )
+            for letter_id, of_feed, topic, partition, offset, key, value, headers, timestamp, version, message in rows
+        ]
+    if feed is None:
+        _require(ids or (), [letter.dead_letter_id for letter in letters])
+    return letters
 
 
-def drop(cursor: Any, ids: Iterable[int]) -> list[int]:
-    """Delete dead letters and give the ids of those that were there; the caller commits."""
-    cursor.execute("delete from dead_letter where dead_letter_id = any (%s) returning dead_letter_id", (list(ids),))
-    dropped = [letter_id for (letter_id,) in cursor]
-    cursor.execute(FORGET_GONE)
-    return dropped
+def drop(engine: Engine, ids: Sequence[int]) -> None:
+    """Delete dead letters, all or none; raise NotFoundError for an id without one."""
+    with engine.begin() as connection:
+        dropped = connection.scalars(
+            text("delete from dead_letter where dead_letter_id = any (:ids) returning dead_letter_id"),
+            {"ids": list(ids)},
+        )
+        _require(ids, list(dropped))
+        connection.execute(text(FORGET_GONE))
+
+
+def _require(ids: Sequence[int], found: Sequence[int]) -> None:
+    missing = sorted(set(ids) - set(found))
+    if missing:
+        raise NotFoundError(f"There is no dead letter {missing[0]}; `subsetd dead-letters list` shows those there are.")
 
 
 def _bytes(stored: Any) -> bytes | None:

@@ -21,6 +21,7 @@ from service.core.model import BadRecord, FeedPosition, Operation, RawRecord, Ro
 from service.usecases.live_state import BatchCommit, BatchCounts, LiveState, StateDelta
 from service.usecases.netting import Netted, net, offenders
 from service.usecases.ports import DeadLetterSink, Decoder, Feed, StateWriter, UnitOfWork
+from service.usecases.retry_dead_letters import DeadLetterFeed
 from service.usecases.row_images import Image, Images, complete, wanted_rows
 from service.usecases.screening import RetryScreen, Screen, Screened, Seen, count_reasons, put_seen
 from service.usecases.transactions import TransactionBuffer, TransactionKey, WaitLimits
@@ -134,9 +135,7 @@ class Consumer:
         retry_seconds: float = 60.0,
         wait_limits: WaitLimits | None = None,
         dead_letter_sink: DeadLetterSink | None = None,
-        retried: Mapping[FeedPosition, int] | None = None,
     ) -> None:
-        """Follow a feed; with `retried` it is one of records set aside before, at these versions: see dead letters."""
         self.totals = Totals()
         self._writer = writer
         self._open_feed = open_feed
@@ -149,7 +148,6 @@ class Consumer:
         self._retry_seconds = retry_seconds
         self._wait_limits = wait_limits or WaitLimits()
         self._dead_letter_sink = dead_letter_sink
-        self._retried = retried
         self._started: float | None = None
 
     def run(self, stop: threading.Event, until_end: bool = False) -> Totals:
@@ -217,17 +215,18 @@ class _Session:
         self._pending_images: Images = {}
         self._source_positions = {place: position.source_position for place, position in stored.items()}
         self._screen: Screen | RetryScreen
-        if consumer._retried is None:
+        self._retried = self._feed.versions if isinstance(self._feed, DeadLetterFeed) else None
+        if self._retried is None:
             catch_up = self._writer.catch_up(self._feed.name)
             self._screen = Screen(loaded.snapshots, self._source_positions, catch_up)
         else:
-            self._screen = RetryScreen(loaded.snapshots, consumer._retried, loaded.begun)
+            self._screen = RetryScreen(loaded.snapshots, self._retried, loaded.begun)
         self._refused: dict[tuple[str, tuple[tuple[str, str], ...], tuple[str, ...]], str] = {}
         """What was said against changes of columns, behind the error's own text."""
         self._looks_at = time.monotonic() + LOOK_SECONDS
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="subsetd-store")
         try:
-            if consumer._retried is None:
+            if self._retried is None:
                 self._writer.register(self._feed.name, self._feed.describe())
             self._feed.start(stored)
             topics = {topic for topic, _ in self._feed.positions()}
@@ -244,7 +243,7 @@ class _Session:
 
     def follow(self, stop: threading.Event, until_end: bool) -> None:
         while not stop.is_set():
-            if time.monotonic() >= self._looks_at:
+            if time.monotonic() >= self._looks_at and self._retried is None:
                 self._looks_at = time.monotonic() + LOOK_SECONDS
                 self._hand_over_if_wanted()
                 self._rest_while_paused(stop)
@@ -325,7 +324,7 @@ class _Session:
         with _timed(batch.seconds, "screen"):
             screened = self._screen.screen(decoded)
             drifts = {_place(b.record): b.error for b in bad if isinstance(b.error, SchemaDrift)}
-            if drifts and self._of._retried is None:
+            if drifts and self._retried is None:
                 bad = self._screen_drifts(bad, drifts, screened)
         if screened.bad:
             refused = {_place(at): error for at, error in screened.bad.items()}
@@ -427,7 +426,7 @@ class _Session:
         images = self._look_up_images(decoded, seconds)
         while True:
             with _timed(seconds, "complete"):
-                completed = complete(decoded, images, state.version + 1, self._of._retried)
+                completed = complete(decoded, images, state.version + 1, self._retried)
             changes = completed.changes
             errors = {_place(at): error for at, error in completed.errors.items()}
             if errors:
@@ -543,7 +542,7 @@ class _Session:
             positions={
                 p: (begun.get(p, after), after) for p, after in batch.after.items() if batch.before.get(p) != after
             }
-            if self._of._retried is None
+            if self._retried is None
             else {},
             delta=delta,
             counts=counts,
@@ -553,7 +552,7 @@ class _Session:
             newest_source_ms=max(times, default=None),
             topic_ids=self._feed.describe().topic_ids,
             transaction_consistent=None if batch.is_whole is None else batch.is_whole and not batch.bad,
-            retried=None if self._of._retried is None else batch.records,
+            retried=None if self._retried is None else batch.records,
         )
 
     def _say_where(self, batch: _Batch, changes: Sequence[RowChange]) -> dict[tuple[str, int], dict[str, object]]:
@@ -609,7 +608,7 @@ class _Session:
             with _timed(seconds, "store"):
                 if delta is not None:
                     unit.write_records(delta.records)
-                if commit.dead_letters and self._of._dead_letter_sink is not None and self._of._retried is None:
+                if commit.dead_letters and self._of._dead_letter_sink is not None and self._retried is None:
                     self._of._dead_letter_sink.send(commit.dead_letters)  # twice rather than never
                 unit.commit(commit)
         except BaseException:

@@ -16,6 +16,7 @@ class DeadLetter:
     feed: str
     record: RawRecord
     version: int
+    message: str
 
     @property
     def position(self) -> FeedPosition:
@@ -33,6 +34,8 @@ class DeadLetterFeed:
     def __init__(self, name: str, letters: Sequence[DeadLetter]) -> None:
         self.name = name
         self._records = [letter.record for letter in letters]
+        self.versions = {letter.position: letter.version for letter in letters}
+        """At which version each record was set aside."""
         self._next = 0
 
     def describe(self) -> FeedDescription:
