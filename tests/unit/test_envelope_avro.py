@@ -1,0 +1,239 @@
+"""Say how records in Avro are read: by the schema that a registry holds, to the texts that JSON would have given."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.core.errors import FeedAwayError, FeedError, RecordError
+from service.core.model import UNAVAILABLE, RowChange, SchemaDrift
+from service.stream.envelope import Decoder
+from service.stream.schema_registry import HttpSchemaRegistry
+from tests.events import record, tracked_table
+from tests.registry import StubRegistry, avro_record, schema_registry
+
+
+def named(kind: str, name: str, **parameters: object) -> dict[str, Any]:
+    return {"type": kind, "connect.version": 1, "connect.name": name, **parameters}
+
+
+DECIMAL = named(
+    "bytes",
+    "org.apache.kafka.connect.data.Decimal",
+    scale=2,
+    precision=10,
+    logicalType="decimal",
+    **{"connect.parameters": {"scale": "2", "connect.decimal.precision": "10"}},
+)
+VARIABLE = {
+    "type": "record",
+    "name": "VariableScaleDecimal",
+    "namespace": "io.debezium.data",
+    "fields": [{"name": "scale", "type": "int"}, {"name": "value", "type": "bytes"}],
+    "connect.name": "io.debezium.data.VariableScaleDecimal",
+}
+COLUMNS: dict[str, tuple[str, Any, object, str | None]] = {
+    "id": ("integer", "int", 7, "7"),
+    "price": ("numeric(10,2)", DECIMAL, (-1250).to_bytes(2, "big", signed=True), "-12.5"),
+    "any": ("numeric", VARIABLE, {"scale": 3, "value": b"\x04\xd2"}, "1.234"),
+    "same": ("numeric", "io.debezium.data.VariableScaleDecimal", {"scale": 0, "value": b"\x05"}, "5"),
+    "day": ("date", named("int", "io.debezium.time.Date"), 20778, "2026-11-21"),
+    "at": (
+        "timestamp without time zone",
+        named("long", "org.apache.kafka.connect.data.Timestamp", logicalType="timestamp-millis"),
+        1795256430123,
+        "2026-11-21T10:20:30.123000",
+    ),
+    "span": ("interval", named("long", "io.debezium.time.MicroDuration"), 1_500_000, "PT1.5S"),
+    "small": ("real", "float", 0.1, "0.1"),
+    "large": ("double precision", "double", float("nan"), "NaN"),
+    "raw": ("bytea", "bytes", b"\x00\xff", "00ff"),
+    "tags": ("text[]", {"type": "array", "items": ["null", "string"]}, ["a", None], '["a",null]'),
+    "doc": ("jsonb", named("string", "io.debezium.data.Json"), '{"b": 1.0}', '{"b":1}'),
+    "note": ("text", "string", "Grüße", "Grüße"),
+    "none": ("text", "string", None, None),
+}
+TABLE = tracked_table("shop", "orders", {name: column[0] for name, column in COLUMNS.items()})
+KEYED = replace(TABLE, key=(0,), row_images=True)
+ROW = {name: column[2] for name, column in COLUMNS.items()}
+TEXTS = tuple(column[3] for column in COLUMNS.values())
+
+VALUE = {
+    "type": "record",
+    "name": "Value",
+    "fields": [{"name": name, "type": ["null", kind], "default": None} for name, (_, kind, _, _) in COLUMNS.items()],
+}
+SOURCE = {
+    "type": "record",
+    "name": "Source",
+    "namespace": "io.debezium.connector.postgresql",
+    "fields": [{"name": name, "type": "string"} for name in ("connector", "db", "schema", "table")]
+    + [{"name": "ts_ms", "type": "long"}, {"name": "sequence", "type": ["null", "string"]}],
+}
+ENVELOPE = {
+    "type": "record",
+    "name": "Envelope",
+    "namespace": "server.shop.orders",
+    "fields": [
+        {"name": "before", "type": ["null", VALUE], "default": None},
+        {"name": "after", "type": ["null", "Value"], "default": None},
+        {"name": "source", "type": SOURCE},
+        {"name": "op", "type": "string"},
+    ],
+    "connect.name": "server.shop.orders.Envelope",
+}
+KEY = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "int"}]}
+PLACE = {"connector": "postgresql", "db": "d", "schema": "shop", "table": "orders", "ts_ms": 5, "sequence": None}
+
+
+def changed(op: str, before: object = None, after: object = None) -> bytes:
+    return avro_record(1, ENVELOPE, {"before": before, "after": after, "source": PLACE, "op": op})
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[StubRegistry]:
+    with schema_registry() as stub:
+        yield stub
+
+
+@pytest.fixture
+def registry(running: StubRegistry) -> StubRegistry:
+    running.schemas.clear()
+    running.asked.clear()
+    running.logins.clear()
+    running.status, running.body = 200, None
+    running.add(1, ENVELOPE)
+    running.add(2, KEY)
+    return running
+
+
+def decoder(registry: StubRegistry, table: Any = TABLE) -> Decoder:
+    return Decoder([table], registry=HttpSchemaRegistry(registry.address))
+
+
+def decode(registry: StubRegistry, value: bytes, table: Any = TABLE, key: bytes | None = None) -> RowChange:
+    decoded = decoder(registry, table).decode(record(value, key=key))
+    assert isinstance(decoded, RowChange)
+    return decoded
+
+
+def test_every_type_gives_its_canonical_text(registry: StubRegistry) -> None:
+    change = decode(registry, changed("c", after=ROW))
+    assert dict(zip(COLUMNS, change.after or (), strict=True)) == dict(zip(COLUMNS, TEXTS, strict=True))
+    assert change.source_position == {"ts_ms": 5}
+
+
+def test_a_schema_is_asked_for_once(registry: StubRegistry) -> None:
+    reading = decoder(registry)
+    changes, _, bad = reading.decode_batch([record(changed("c", after=ROW), offset) for offset in range(5)])
+    assert (len(changes), bad) == (5, [])
+    assert registry.asked == ["/schemas/ids/1"]
+
+
+def test_a_cell_that_was_not_sent_is_recognised_as_text_and_as_bytes(registry: StubRegistry) -> None:
+    after = {**ROW, "note": "__debezium_unavailable_value", "raw": b"__debezium_unavailable_value"}
+    kept = decode(registry, changed("u", None, after), KEYED)
+    assert [kept.after and kept.after[list(COLUMNS).index(name)] for name in ("note", "raw")] == [UNAVAILABLE] * 2
+    assert decode(registry, changed("u", ROW, after)).after == TEXTS
+
+
+def test_a_key_in_avro_is_read_too(registry: StubRegistry) -> None:
+    assert decode(registry, changed("d"), KEYED, avro_record(2, KEY, {"id": 7})).key == ("7",)
+
+
+def test_a_new_column_comes_with_its_type(registry: StubRegistry) -> None:
+    short = tracked_table(
+        "shop", "orders", {name: COLUMNS[name][0] for name in COLUMNS if name not in ("price", "raw")}
+    )
+    with pytest.raises(SchemaDrift) as caught:
+        decode(registry, changed("c", after=ROW), short)
+    assert caught.value.added == (("price", "numeric(10,2)"), ("raw", "bytea"))
+
+
+def test_a_nul_character_is_refused(registry: StubRegistry) -> None:
+    with pytest.raises(RecordError, match="NUL character in column 'note'"):
+        decode(registry, changed("c", after={**ROW, "note": "a\0b"}))
+
+
+def test_a_record_cut_short_or_too_long_is_refused(registry: StubRegistry) -> None:
+    reading, whole = decoder(registry), changed("c", after=ROW)
+    for end in range(1, len(whole)):
+        with pytest.raises(RecordError, match=r"offset 0: is no Avro record"):
+            reading.decode(record(whole[:end]))
+    with pytest.raises(RecordError, match="2 bytes too many"):
+        reading.decode(record(whole + b"xy"))
+
+
+def test_a_schema_id_that_the_registry_does_not_know_is_a_bad_record_and_asked_for_once(registry: StubRegistry) -> None:
+    reading = decoder(registry)
+    unknown = b"\0" + struct.pack(">I", 99) + b"rest"
+    for _ in range(3):
+        with pytest.raises(RecordError, match=r"schema id 99, which the registry http://127.* does not know"):
+            reading.decode(record(unknown))
+    assert registry.asked == ["/schemas/ids/99"]
+
+
+def test_a_schema_that_is_no_avro_is_a_bad_record(registry: StubRegistry) -> None:
+    registry.add(3, {}, schemaType="PROTOBUF")
+    registry.add(4, {"type": "no such type"})
+    registry.schemas[5] = {"schema": "no JSON"}
+    for schema_id, fault in ((3, "of the kind PROTOBUF"), (4, "is no Avro schema"), (5, "is no Avro schema")):
+        with pytest.raises(RecordError, match=fault):
+            decode(registry, b"\0" + struct.pack(">I", schema_id) + b"x")
+
+
+def test_a_registry_that_is_away_can_be_asked_again(registry: StubRegistry) -> None:
+    reading, value = decoder(registry), record(changed("c", after=ROW))
+    registry.status = 503
+    with pytest.raises(FeedAwayError, match="answers 503"):
+        reading.decode(value)
+    registry.status, registry.body = 200, b"<html>"
+    with pytest.raises(FeedAwayError):
+        reading.decode(value)
+    registry.body = None
+    assert isinstance(reading.decode(value), RowChange)
+    with pytest.raises(FeedAwayError, match=r"http://127\.0\.0\.1:1 cannot be asked: .*refused"):
+        Decoder([TABLE], registry=HttpSchemaRegistry("http://127.0.0.1:1")).decode(value)
+
+
+def test_a_password_is_sent_and_never_told(registry: StubRegistry) -> None:
+    secret = registry.address.replace("http://", "http://me:geheim@")
+    Decoder([TABLE], registry=HttpSchemaRegistry(secret)).decode(record(changed("c", after=ROW)))
+    assert registry.logins == ["Basic " + base64.b64encode(b"me:geheim").decode()]
+    registry.status = 401
+    with pytest.raises(FeedError, match="refuses to answer") as caught:
+        HttpSchemaRegistry(secret).schema(1)
+    assert "geheim" not in str(caught.value)
+    with pytest.raises(FeedError, match="address is none") as caught:
+        HttpSchemaRegistry("me:geheim@host")
+    assert "geheim" not in str(caught.value)
+
+
+def test_without_a_registry_the_setting_is_named() -> None:
+    with pytest.raises(RecordError, match="SUBSETD_SCHEMA_REGISTRY"):
+        Decoder([TABLE]).decode(record(changed("c", after=ROW)))
+
+
+@given(data=st.data())
+def test_nothing_but_a_record_error_comes_of_damaged_avro(data: st.DataObject) -> None:
+    class Known:
+        def schema(self, schema_id: int) -> str:
+            if schema_id != 1:
+                raise RecordError("unknown")
+            return json.dumps(ENVELOPE)
+
+    value = bytearray(changed("u", ROW, ROW))
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(value) - 1))
+        value[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
+    damaged = record(bytes(value))
+    changes, skipped, bad = Decoder([TABLE], registry=Known()).decode_batch([damaged])
+    assert len(changes) + len(skipped) + len(bad) == 1
