@@ -55,7 +55,7 @@ def test_a_bootstrap_and_debezium_together_give_the_sources_state(
     check(database_url, source_url)
     for number in (2, 3):
         workload.run(700)
-        connect.stop()
+        connect.kill()
         connect.start()
         mark(source_url, number)
         wait_for(lambda number=number: has_seen(database_url, number) or process.poll() is not None)

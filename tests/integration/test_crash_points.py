@@ -1,0 +1,135 @@
+"""A crash at any step of a batch, in turn: after the restart the state is that of a run without it."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from service.store.embedded import EmbeddedPostgres
+from service.stream.file_feed import FileFeed
+from tests import states
+from tests.endurance.crash_points import Steps, crash_at_each, follow, found, points_of
+from tests.events import envelope
+from tests.following import COLUMNS, Stream, random_changes
+from tests.postgres import TEMPLATE, fresh_database
+from tests.states import Tables
+
+EVERY = "SUBSETD_TEST_EVERY_POINT" in os.environ
+"""Whether a crash comes before and after each step, as in `make endurance`, or after one of each kind."""
+
+STATEMENTS = {
+    "begin",
+    "commit",
+    "copy gen_rec",
+    "copy staged_cluster",
+    "copy staged_gen_rec",
+    "copy staged_row_image",
+    "create temporary table staged_gen_rec",
+    "delete from cluster",
+    "delete from row_image",
+    "insert into attribute",
+    "insert into batch_position",
+    "insert into cluster",
+    "insert into dead_letter",
+    "insert into feed",
+    "insert into feed_position",
+    "insert into ind_transition",
+    "insert into state_version",
+    "insert into uind",
+    "merge into gen_rec",
+    "merge into row_image",
+    "select alembic_version",
+    "select attribute",
+    "select cluster",
+    "select feed",
+    "select feed_catch_up",
+    "select feed_position",
+    "select gen_rec",
+    "select pg_advisory_lock",
+    "select pg_advisory_unlock_all",
+    "select pg_inherits",
+    "select pg_notify",
+    "select pg_try_advisory_lock",
+    "select row_image",
+    "select source",
+    "select state_version",
+    "select tracked_table",
+    "set",
+    "update attribute",
+    "update tracked_table",
+    "update uind",
+}
+
+
+@pytest.fixture(scope="module")
+def stream(tmp_path_factory: pytest.TempPathFactory) -> Stream:
+    """Give a feed with all that a batch can hold: rows with and without images, a truncate, bad records."""
+    columns = {**COLUMNS, "notes": ["id", "body"]}
+    stream = Stream(tmp_path_factory.mktemp("crash") / "feed", Tables(dict(columns)), dict(columns))
+    stream.tables.add("customers", ["1", "Ada"], ["2", "Bob"]).add("orders", ["10", "1", "first"], ["11", "2", None])
+    stream.path.touch()
+    return stream
+
+
+@pytest.fixture(scope="module")
+def template(postgres_server: EmbeddedPostgres, stream: Stream) -> Iterator[str]:
+    """Give a database with the state in front of the feed, to be copied."""
+    with fresh_database(postgres_server, TEMPLATE) as url:
+        states.store(url, stream.tables)
+        states.execute(
+            url,
+            "insert into tracked_table (source_id, schema_name, table_name, source_schema, source_table, key_columns, "
+            "row_images, begun_version) values (1, 's', 'notes', 's', 'notes', '{id}', true, 1)",
+        )
+        write_changes(stream)
+        yield url.partition("?")[0].rpartition("/")[2]
+
+
+def write_changes(stream: Stream) -> None:
+    rng = random.Random(3)
+    random_changes(stream, rng, 10)
+    for key in ("1", "2", "3"):
+        stream.write(envelope("c", "s", "notes", None, {"id": key, "body": f"note {key}"}))
+    stream.write(b"{this is no JSON")
+    random_changes(stream, rng, 10)
+    stream.write(envelope("u", "s", "notes", None, {"id": "2", "body": "Ada"}))
+    stream.write(envelope("d", "s", "notes", {"id": "3", "body": None}))
+    stream.write(envelope("t", "s", "orders"))
+    stream.tables.rows["orders"].clear()
+    random_changes(stream, rng, 8)
+    stream.write(envelope("t", "s", "notes"))
+    stream.write(envelope("c", "s", "notes", None, {"id": "4", "body": "Bob"}))
+    stream.tables.add("notes", ["4", "Bob"])
+    stream.append("customers", ["never", "so"], None)
+    stream.write(envelope("c", "s", "notes", None, {"id": "5", "body": None, "added": "Ada"}))
+    stream.columns["notes"] = stream.tables.columns["notes"] = ["id", "body", "added"]
+    stream.tables.rows["notes"] = Counter([("4", "Bob", None), ("5", None, "Ada")])
+    stream.change("orders", None, ["13", "9", "breaks a dependency"])
+
+
+def test_a_crash_at_any_step_is_as_if_it_had_not_been(
+    postgres_server: EmbeddedPostgres, stream: Stream, template: str
+) -> None:
+    def open_feed(_: Steps) -> FileFeed:
+        return FileFeed(str(stream.path))
+
+    steps = Steps()
+    with fresh_database(postgres_server, template) as url:
+        follow(url, open_feed, steps)
+        wanted = found(url)
+    assert wanted["state"] == states.expected(stream.tables)
+    assert set(steps.counts) == STATEMENTS, "every statement is a point: add the new one's kind to the list"
+    points = points_of(steps.counts, every=EVERY)
+    crashed = 0
+    for point, came_to_it, holds, broken in crash_at_each(
+        points, lambda: fresh_database(postgres_server, template), open_feed
+    ):
+        assert came_to_it, point
+        assert (holds, broken) == (wanted, []), point
+        crashed += 1
+    print(f"{crashed} points of {sum(steps.counts.values())} steps of {len(steps.counts)} kinds")
+    assert crashed >= len(STATEMENTS)
