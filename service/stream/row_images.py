@@ -52,6 +52,7 @@ class TableDecoder:
         self.has_row_images = table.row_images and bool(table.key)
         self.key_columns = tuple(self.columns[place] for place in table.key)
         self._sends_whole_rows = table.has_full_identity
+        self._stale = frozenset(table.stale)
         self._cells = _getter(self.columns)
         self._only_texts = all(attribute.data_type == "string" for attribute in table.attributes)
 
@@ -72,6 +73,8 @@ class TableDecoder:
         texts serve again. Raises SchemaDrift where the image has other columns than the table; `data_type` tells
         the types of new ones.
         """
+        if self._stale and not self._stale.isdisjoint(image):
+            image = {column: cell for column, cell in image.items() if column not in self._stale}
         try:
             cells = self._cells(image)
         except KeyError:

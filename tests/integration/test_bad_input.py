@@ -81,15 +81,6 @@ def consuming(url: str, stream: Stream, watch: Watch, **options: int) -> Iterato
 UNKNOWN = {
     "table": (envelope("c", "s", "refunds", None, {"id": "1"}), r"changes table 's.refunds', which is not tracked"),
     "schema": (envelope("c", "z", "orders", None, {"id": "1"}), r"changes table 'z.orders', which is not tracked"),
-    "column": (
-        envelope("c", "s", "customers", None, {"id": "4", "name": "Dora", "age": "7"}),
-        r"its after-image of s.customers has the unknown column 'age'",
-    ),
-    "column before": (
-        envelope("d", "s", "customers", {"id": "1", "name": "Ada", "age": "7"}),
-        r"its before-image of s.customers has the unknown column 'age'",
-    ),
-    "column missing": (envelope("c", "s", "customers", None, {"id": "4"}), r"incomplete: it lacks 'name'"),
     "no op": (b'{"after": {"id": "4", "name": "Dora"}}', r"has no op"),
 }
 

@@ -1,0 +1,250 @@
+"""A change of a table's columns is a version of its own: what is before it is applied, and the feed goes on behind."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from service.core.errors import NotFoundError, RecordError, StateError
+from service.core.model import SchemaDrift
+from service.store.schema_changes import rename
+from service.store.writer import PostgresWriter
+from service.usecases.follow_feed import ErrorPolicy
+from service.usecases.schema_changes import KnownColumn, SchemaChange, drop, plan_change
+from tests import states
+from tests.events import envelope, tracked_table
+from tests.following import Stream, Watch, consume
+from tests.states import Tables
+
+COLUMNS = {"orders": ["id", "customer"], "customers": ["id", "name"]}
+
+
+@pytest.fixture
+def stream(tmp_path: Path, database_url: str) -> Stream:
+    tables = Tables(dict(COLUMNS))
+    tables.add("customers", ["1", "Ada"], ["2", "Bob"])
+    tables.add("orders", ["10", "1"], ["11", "2"], ["12", None])
+    states.store(database_url, tables)
+    states.execute(
+        database_url,
+        "insert into tracked_table (source_id, schema_name, table_name, source_schema, source_table) "
+        "select distinct source_id, schema_name, table_name, schema_name, table_name from attribute",
+    )
+    path = tmp_path / "feed.jsonl"
+    path.touch()
+    return Stream(path, tables, dict(COLUMNS))
+
+
+def alter(stream: Stream, table: str, columns: list[str], row: Callable[[tuple], tuple]) -> None:
+    """Change the columns of a table: nothing of it is told to the feed."""
+    stream.columns[table] = columns
+    stream.tables.columns[table] = columns
+    stream.tables.rows[table] = Counter({row(old): n for old, n in stream.tables.rows[table].items()})
+
+
+def kinds(url: str) -> list[str]:
+    return [kind for (kind,) in states.query(url, "select kind from state_version order by version")]
+
+
+def stale(url: str) -> list[str]:
+    query = "select column_name from attribute where stale_version is not null and dropped_version is null order by 1"
+    return [column for (column,) in states.query(url, query)]
+
+
+def never(_: str) -> None:
+    raise AssertionError("nobody has the state, so nobody is waited for")
+
+
+def test_a_new_column_becomes_an_attribute_that_is_null_in_all_rows_there_are(
+    database_url: str, stream: Stream
+) -> None:
+    stream.change("orders", None, ["13", "1"])
+    alter(stream, "orders", ["id", "customer", "note"], lambda row: (*row, None))
+    stream.change("orders", None, ["14", "2", "Ada"])
+    stream.change("orders", ["10", "1", None], ["10", "1", "Bob"])
+    watch = Watch()
+    consume(database_url, stream, watch=watch)
+    assert states.read(database_url) == states.expected(stream.tables)
+    assert kinds(database_url) == ["bootstrap", "batch", "schema", "batch"]
+    assert watch.schema == [("s.orders", ("note",), ())]
+    assert states.query(database_url, "select ordinal from attribute where column_name = 'note'") == [(2,)]
+
+
+def test_a_column_that_is_gone_keeps_its_values_and_is_stale_until_it_is_dropped(
+    database_url: str, stream: Stream
+) -> None:
+    before = states.read(database_url)
+    alter(stream, "orders", ["id"], lambda row: row[:1])
+    stream.change("orders", None, ["14"])
+    stream.change("orders", ["10"], None)
+    stream.change("customers", None, ["3", "Cleo"])
+    consume(database_url, stream)
+    assert stale(database_url) == ["customer"]
+    assert states.read(database_url).counters["s.orders.customer"] == before.counters["s.orders.customer"]
+    assert ("s.orders.customer", "s.customers.id") in states.read(database_url).inds
+
+    version, gone = drop(PostgresWriter(database_url), "s.orders.customer")
+    assert [one.column for one in gone] == ["customer"]
+    broken = f"select kind, dependent_id from ind_transition where version = {version}"
+    assert states.query(database_url, broken) == [("broke", 2)]
+    assert kinds(database_url)[-1] == "schema"
+    found, wanted = states.read(database_url), states.expected(stream.tables)
+    assert (found.records, found.clusters, found.inds) == (wanted.records, wanted.clusters, wanted.inds)
+
+    stream.change("orders", None, ["15"])
+    consume(database_url, stream)
+    assert states.read(database_url).records == states.expected(stream.tables).records
+
+
+def test_what_is_followed_is_dropped_by_force_alone_and_comes_back_with_the_next_change(
+    database_url: str, stream: Stream
+) -> None:
+    with pytest.raises(StateError, match=r"is followed.*--force"):
+        drop(PostgresWriter(database_url), "s.customers.name")
+    with pytest.raises(NotFoundError, match=r"no attribute or table 's\.nothing'"):
+        drop(PostgresWriter(database_url), "s.nothing")
+    drop(PostgresWriter(database_url), "s.customers.name", force=True)
+    stream.change("customers", None, ["3", "Cleo"])
+    consume(database_url, stream)
+    found = states.query(
+        database_url,
+        "select attribute_id, row_count, null_count, distinct_count from attribute where column_name = 'name' "
+        "order by 1",
+    )
+    assert found == [(4, 0, 0, 0), (5, 3, 2, 1)]
+
+
+def test_a_table_is_dropped_with_all_of_its_columns(database_url: str, stream: Stream) -> None:
+    drop(PostgresWriter(database_url), "s.orders", force=True)
+    found = states.read(database_url)
+    assert {name for _, members in found.records.values() for name in members} == {"s.customers.id", "s.customers.name"}
+    assert states.query(database_url, "select table_name from tracked_table") == [("customers",)]
+    stream.append("orders", None, ["13", "1"])
+    with pytest.raises(RecordError, match=r"s\.orders.*not tracked"):
+        consume(database_url, stream)
+
+
+def test_a_default_that_was_never_sent_poisons_nothing(database_url: str, stream: Stream) -> None:
+    """Postgres gives old rows of a new column its default, and tells nobody before they are changed."""
+    alter(stream, "orders", ["id", "customer", "state"], lambda row: (*row, "new"))
+    stream.change("orders", None, ["13", "1", "paid"])
+    stream.change("orders", ["10", "1", "new"], ["10", "1", "paid"])
+    stream.change("orders", ["11", "2", "new"], None)
+    watch = Watch()
+    consume(database_url, stream, watch=watch)
+    assert watch.schema == [("s.orders", ("state",), ()), ("s.orders", (), ("state",))]
+    assert stale(database_url) == ["state"], "what it holds is not known, and that is said"
+    found, wanted = states.read(database_url), states.expected(stream.tables)
+    for name in ("s.orders.id", "s.orders.customer", "s.customers.id"):
+        assert found.counters[name] == wanted.counters[name]
+
+
+def test_a_record_that_is_wrong_is_blamed_although_a_default_is_there_too(database_url: str, stream: Stream) -> None:
+    alter(stream, "orders", ["id", "customer", "state"], lambda row: (*row, "new"))
+    stream.change("orders", None, ["13", "1", "paid"])
+    stream.change("orders", ["10", "1", "new"], ["10", "1", "paid"])
+    ghost = stream.path.stat().st_size
+    stream.append("orders", ["99", "7", "new"], None)
+    stream.change("orders", ["11", "2", "new"], None)
+    with pytest.raises(RecordError, match=rf"offset {ghost}: .*never inserted"):
+        consume(database_url, stream)
+    totals = consume(database_url, stream, on_error=ErrorPolicy.SET_ASIDE)
+    assert totals.dead == 1
+    assert states.read(database_url).counters["s.orders.id"] == states.expected(stream.tables).counters["s.orders.id"]
+
+
+def test_a_rename_that_was_announced_keeps_the_attribute_and_its_values(database_url: str, stream: Stream) -> None:
+    said = rename(database_url, "s.orders.customer", "s.orders.buyer", never)
+    assert said == "s.orders.customer becomes s.orders.buyer with the first change that calls it so."
+    stream.change("orders", None, ["13", "1"])
+    alter(stream, "orders", ["id", "buyer"], lambda row: row)
+    stream.change("orders", ["13", "1"], ["13", "2"])
+    consume(database_url, stream)
+    assert states.read(database_url) == states.expected(stream.tables)
+    assert ("s.orders.buyer", "s.customers.id") in states.read(database_url).inds
+    assert states.query(database_url, "select kind from ind_transition") == []
+
+
+def test_a_rename_that_was_not_announced_can_be_told_before_anything_was_applied(
+    database_url: str, stream: Stream
+) -> None:
+    drift = SchemaDrift("drift", tracked_table("s", "orders", {}), [("buyer", "text")], ["customer"])
+    writer = PostgresWriter(database_url)
+    writer.acquire()
+    writer.change_schema(drift, "test")
+    writer.close()
+    assert stale(database_url) == ["customer"]
+    said = rename(database_url, "s.orders.customer", "s.orders.buyer", never)
+    assert said == "s.orders.customer is now s.orders.buyer, since version 3."
+    alter(stream, "orders", ["id", "buyer"], lambda row: row)
+    stream.change("orders", ["10", "1"], ["10", "2"])
+    consume(database_url, stream)
+    dropped = states.read(database_url).counters
+    assert states.read(database_url).inds == states.expected(stream.tables).inds
+    assert dropped["s.orders.buyer"] in [(3, 1, 1, 1), (0, 0, 0, 0)]
+
+
+def test_a_rename_that_comes_too_late_is_refused(database_url: str, stream: Stream) -> None:
+    alter(stream, "orders", ["id", "buyer"], lambda row: row)
+    stream.change("orders", None, ["13", "1"])
+    consume(database_url, stream)
+    with pytest.raises(StateError, match=r"changes were applied since.*--replace"):
+        rename(database_url, "s.orders.customer", "s.orders.buyer", never)
+
+
+def test_a_renamed_table_is_followed_under_its_new_name(database_url: str, stream: Stream) -> None:
+    assert "is now s.sales" in rename(database_url, "s.orders", "s.sales", never)
+    for of in (stream.columns, stream.tables.columns, stream.tables.rows):
+        of["sales"] = of.pop("orders")  # type: ignore[attr-defined]
+    stream.change("sales", None, ["13", "1"])
+    consume(database_url, stream)
+    assert states.read(database_url) == states.expected(stream.tables)
+    assert states.query(
+        database_url, "select source_schema, source_table from tracked_table where table_name = 'sales'"
+    ) == [("s", "sales")]
+
+
+def known(**more: object) -> list[KnownColumn]:
+    one = KnownColumn(1, "s", "t", "a", "integer", False, None)
+    return [one._replace(**more), KnownColumn(2, "s", "t", "b", "text", False, None)]  # type: ignore[arg-type]
+
+
+def drifting(added: list[tuple[str, str]], missing: list[str]) -> SchemaDrift:
+    return SchemaDrift("topic t, partition 0, offset 7: drift", tracked_table("s", "t", {}), added, missing)
+
+
+def test_a_known_column_of_another_type_is_the_same_attribute() -> None:
+    assert plan_change(known(), drifting([("a", "bigint")], [])) == SchemaChange(retyped={1: "bigint"})
+
+
+def test_a_drift_that_says_nothing_new_is_a_bad_record() -> None:
+    with pytest.raises(RecordError, match="offset 7"):
+        plan_change(known(), drifting([("a", "integer")], []))
+
+
+def test_an_announced_name_is_taken_when_the_old_one_is_gone() -> None:
+    plan = plan_change(known(renamed_to="c"), drifting([("c", "bigint"), ("d", "text")], ["a"]))
+    assert plan == SchemaChange(added=(("d", "text"),), renamed={1: "c"}, retyped={1: "bigint"})
+
+
+def test_a_column_of_the_key_of_kept_rows_cannot_be_left_stale() -> None:
+    with pytest.raises(RecordError, match=r"part of the key.*attribute rename s\.t\.a NEW"):
+        plan_change(known(is_key=True), drifting([], ["a"]))
+
+
+def test_dead_letters_of_a_refused_change_name_their_own_places(database_url: str, stream: Stream) -> None:
+    states.execute(
+        database_url,
+        "update tracked_table set key_columns = '{id}', row_images = true where table_name = 'customers'",
+    )
+    offsets = [
+        stream.write(envelope("c", "s", "customers", None, {"number": number, "name": "x"})) for number in ("7", "8")
+    ]
+    totals = consume(database_url, stream, on_error=ErrorPolicy.SET_ASIDE)
+    assert totals.dead == 2
+    letters = states.query(database_url, "select record_offset, message from dead_letter order by 1")
+    assert [offset for offset, _ in letters] == offsets
+    assert all(f"offset {offset}: " in message for offset, message in letters)
