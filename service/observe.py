@@ -29,6 +29,9 @@ class ConsumerObserver:
         self._current_at = time.time()
         records = Counter("subsetd_consumer_records", "Records by what became of them.", ["outcome"], registry=registry)
         self._records = {name: records.labels(name) for name in ("inserted", "updated", "deleted", "skipped", "dead")}
+        self._skipped = Counter(
+            "subsetd_skipped_records", "Records that change nothing, by the reason.", ["reason"], registry=registry
+        )
         self._batches = Histogram(
             "subsetd_consumer_batch_records", "Records of a batch.", buckets=SIZES, registry=registry
         )
@@ -69,6 +72,8 @@ class ConsumerObserver:
         self.lag = report.lag
         for outcome, counter in self._records.items():
             counter.inc(getattr(report.counts, outcome))
+        for reason, count in report.skipped.items():
+            self._skipped.labels(reason).inc(count)
         self._batches.observe(report.counts.records)
         for step, seconds in report.seconds.items():
             self._steps.labels(step).observe(seconds)
