@@ -16,7 +16,7 @@ import typer
 from prometheus_client import CollectorRegistry
 from rich.text import Text
 
-from service import __version__, dead_letter_commands, demo, terminal, wiring
+from service import __version__, attribute_commands, dead_letter_commands, demo, terminal, wiring
 from service.config import Settings, load_settings
 from service.core.errors import FeedError, NotFoundError, RecordError, SubsetdError
 from service.observe import ConsumerObserver
@@ -35,6 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+app.add_typer(attribute_commands.app, name="attribute")
 app.add_typer(dead_letter_commands.app, name="dead-letters")
 IND_HEADER = [f"{side}_{part}" for side in ("dependent", "referenced") for part in ("schema", "table", "column")]
 
@@ -327,7 +328,7 @@ def attributes(schema: SchemaOption = None, table: TableOption = None, format_: 
     with _snapshot() as snapshot:
         chosen = AttributeFilter(schema=schema, table=table)
         found = queries.walk(lambda key: queries.attributes(snapshot, chosen, key))
-        header = ["schema", "table", "column", "type", "rows", "nulls", "distinct", "repeated", "unique"]
+        header = ["schema", "table", "column", "type", "rows", "nulls", "distinct", "repeated", "unique", "stale"]
         rows: Iterator[list[Any]] = (
             [
                 *one.name,
@@ -337,6 +338,7 @@ def attributes(schema: SchemaOption = None, table: TableOption = None, format_: 
                 one.distinct_count,
                 one.repeated_count,
                 one.is_unique,
+                one.stale_since,
             ]
             for one in found
         )

@@ -40,7 +40,8 @@ class Settings(BaseSettings):
         None, min_length=1, description="key that clients send as `Authorization: Bearer KEY`"
     )
     feed: str | None = Field(
-        None, description="feed that `subsetd run` follows: kafka://host:port/topic,... or file:PATH"
+        None,
+        description="feed that `subsetd run` follows: kafka://host:port/topic,..., postgresql://...?name= or file:PATH",
     )
     on_error: Literal["none", "all"] = Field(
         "none",
@@ -52,6 +53,9 @@ class Settings(BaseSettings):
     cache_bytes: int = Field(256 * 1024 * 1024, ge=0, description="memory of ValCache, in bytes")
     database_retry_seconds: float = Field(
         60, ge=0, description="how long a failing database is tried again in mid-feed"
+    )
+    slot_warning_mb: int = Field(
+        1024, ge=1, description="log that a Postgres source's slot may hold back before it is warned of, in MB"
     )
     transaction_records: int = Field(
         100_000, ge=1, description="most records that wait for the rest of their transaction at the source"

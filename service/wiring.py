@@ -32,6 +32,7 @@ from service.store.embedded import EmbeddedPostgres
 from service.store.feed_start import FeedStart
 from service.store.migrate import require_current, upgrade
 from service.store.reader import PostgresStateReader
+from service.store.schema_changes import COMMAND_NAME, rename
 from service.store.source_reader import SourceSnapshot
 from service.store.writer import PostgresWriter
 from service.stream.addresses import open_feed
@@ -40,7 +41,7 @@ from service.stream.pgoutput import PgoutputDecoder
 from service.stream.postgres_address import SourceAway, parse_address, source_of
 from service.stream.postgres_slot import drop, how_to_drop, new_slot, require_published
 from service.stream.schema_registry import HttpSchemaRegistry
-from service.usecases import ports
+from service.usecases import ports, schema_changes
 from service.usecases.follow_feed import BatchLimits, Consumer, ErrorPolicy, Totals
 from service.usecases.retry_dead_letters import DeadLetter, DeadLetterFeed
 from service.usecases.transactions import WaitLimits
@@ -152,7 +153,7 @@ def retry_dead_letters(
                 PostgresWriter(url, "subsetd dead-letters retry", asking),
                 # Read when the state is this consumer's: nobody else tries them then.
                 partial(_open_dead_letters, engine, ids, feed),
-                decoding(settings),
+                decoding(settings, feed),
                 value_keys,
                 ConsumerObserver(CollectorRegistry()),
                 limits=BatchLimits(settings.batch_records, settings.batch_bytes, 0),
@@ -180,7 +181,7 @@ def drop_dead_letters(engine: Engine, ids: Sequence[int]) -> None:
 
 
 def is_followed(url: str, source: str, name: str) -> bool:
-    """Tell whether the state follows a Postgres source; raise FeedError when its publication lacks one of its tables."""
+    """Tell whether the state follows a Postgres source; raise FeedError when its publication lacks a table of it."""
     address = parse_address(source, name)
     with reading_engine(url) as engine:
         if not feeds.is_followed(engine, f"postgres:{name}"):
@@ -255,6 +256,18 @@ def set_paused(url: str, feed: str | None, paused: bool) -> list[str]:
     """Pause or resume a feed, or all; give the names of those that it concerns."""
     with reading_engine(url) as engine:
         return feeds.set_paused(engine, feed, paused)
+
+
+def drop_attributes(
+    url: str, name: str, force: bool, telling: Callable[[str], None]
+) -> tuple[int, Sequence[schema_changes.KnownColumn]]:
+    """Take an attribute or a table out of the state; `telling` hears when a consumer is waited for."""
+    return schema_changes.drop(PostgresWriter(url, COMMAND_NAME, telling), name, force=force)
+
+
+def rename_attribute(url: str, old: str, new: str, telling: Callable[[str], None]) -> str:
+    """Rename an attribute or a table of the state, and say what was done."""
+    return rename(url, old, new, telling)
 
 
 def make_service(

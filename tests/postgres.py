@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import psycopg2
@@ -62,3 +62,33 @@ def empty_database_url(postgres_server: EmbeddedPostgres) -> Iterator[str]:
     """Give a fresh database of this test alone, without any table."""
     with fresh_database(postgres_server, "template0") as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def logical_server() -> Iterator[EmbeddedPostgres]:
+    """Run one real Postgres whose changes can be followed, for the whole session; nothing of it is kept."""
+    folder = Path(tempfile.mkdtemp(prefix="subsetd-logical-"))
+    settings = {"wal_level": "logical", "max_wal_senders": "20", "max_replication_slots": "40"}
+    with EmbeddedPostgres(folder, throw_away=True, extra_settings=settings) as server:
+        yield server
+
+
+@pytest.fixture
+def followed_url(logical_server: EmbeddedPostgres) -> Iterator[str]:
+    """Give a fresh database that can be followed, without any table; its slots are dropped in the end."""
+    with fresh_database(logical_server, "template0") as url:
+        try:
+            yield url
+        finally:
+            drop_slots(url)
+
+
+def drop_slots(url: str) -> None:
+    """Drop the slots of a database, whoever reads them: it could not be dropped itself."""
+    with closing(psycopg2.connect(url)) as connection, connection.cursor() as cursor:
+        connection.autocommit = True
+        cursor.execute("select slot_name, active_pid from pg_replication_slots where database = current_database()")
+        for slot, pid in cursor.fetchall():
+            if pid is not None:
+                cursor.execute("select pg_terminate_backend(%s, 10000)", (pid,))
+            cursor.execute("select pg_drop_replication_slot(%s)", (slot,))

@@ -43,6 +43,41 @@ def is_paused(cursor: Any, feed: str) -> bool:
     return bool(found and found[0])
 
 
+def is_followed(engine: Engine, feed: str) -> bool:
+    """Tell whether the state knows where a feed stands."""
+    with engine.connect() as connection:
+        found = connection.execute(text("select exists (select from feed_position where feed = :feed)"), {"feed": feed})
+        return bool(found.scalar())
+
+
+def tables_of(engine: Engine, source: str) -> list[tuple[str, str]]:
+    """List (schema, table) of a source's tables, as its changes name them."""
+    statement = (
+        "select source_schema, source_table from tracked_table join source using (source_id) "
+        "where name = :source order by 1, 2"
+    )
+    with engine.connect() as connection:
+        return [(schema, table) for schema, table in connection.execute(text(statement), {"source": source})]
+
+
+def address_of(engine: Engine, feed: str, source: str) -> str | None:
+    """Give where a feed was followed, or else where its source was read; None when neither is known."""
+    statement = (
+        "select coalesce((select address from feed where feed = :feed), "
+        "(select location from source where name = :source and kind = 'postgres'))"
+    )
+    with engine.connect() as connection:
+        found: str | None = connection.execute(text(statement), {"feed": feed, "source": source}).scalar()
+    return found
+
+
+def forget(engine: Engine, feed: str) -> None:
+    """Delete what the state knows of a feed; what it has applied stays."""
+    with engine.begin() as connection:
+        for table in ("feed_catch_up", "feed_position", "feed"):
+            connection.execute(text(f"delete from {table} where feed = :feed"), {"feed": feed})
+
+
 def set_paused(engine: Engine, feed: str | None, paused: bool) -> list[str]:
     """Pause or resume a feed, by its name or its address, or (None) all; give the names of those that it concerns.
 

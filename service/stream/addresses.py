@@ -1,4 +1,4 @@
-"""Own the addresses of feeds: `kafka://host:port/topic1,topic2` and `file:PATH` become feeds."""
+"""Own the addresses of feeds: `kafka://host:port/topic1,topic2`, `postgresql://...?name=NAME`, `file:PATH`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from urllib.parse import parse_qsl, unquote
 from service.core.errors import FeedError
 from service.stream.file_feed import FileFeed
 from service.stream.kafka_feed import KafkaFeed
+from service.stream.postgres_address import parse_address, source_of
+from service.stream.postgres_feed import PostgresFeed
 
-WAY_OUT = "give kafka://host:port/topic1,topic2 or kafka://host:port/?prefix=topics. or file:PATH"
+WAY_OUT = "give kafka://host:port/topic1,topic2 or kafka://host:port/?prefix=topics., postgresql://...?name=, file:PATH"
 
 _SERVER = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::(\d{1,5}))?")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -23,12 +25,16 @@ def open_feed(
     start_timeout: float = 10.0,
     group_id: str | None = "subsetd",
     client_options: Mapping[str, object] | None = None,
-) -> KafkaFeed | FileFeed:
+    retry_seconds: float = 60.0,
+    slot_warning_bytes: int = 1 << 30,
+) -> KafkaFeed | FileFeed | PostgresFeed:
     """Make the feed that an address names; nothing is connected or opened before its `start`.
 
     `start_timeout` bounds, in seconds, how long a broker may be away at the start. `group_id` is the group
     under which positions are shown to lag tools (None: nowhere). `client_options` go to kafka-python as
-    they are (`security_protocol`, `sasl_mechanism`, ...). An address of another shape raises FeedError.
+    they are (`security_protocol`, `sasl_mechanism`, ...). A Postgres source that goes away is tried again for
+    `retry_seconds`; when its slot holds back more log than `slot_warning_bytes` the feed warns. An address of another
+    shape raises FeedError.
     """
     if address.startswith("kafka://"):
         servers, topics, prefix = _parse_kafka(address)
@@ -42,7 +48,16 @@ def open_feed(
         )
     if address.startswith("file:"):
         return FileFeed(_parse_file(address))
-    raise FeedError(f"feed address {_without_password(address)!r} is neither kafka:// nor file:; {WAY_OUT}")
+    if source_of(address) is not None:
+        return PostgresFeed(
+            parse_address(address),
+            start_timeout=start_timeout,
+            retry_seconds=retry_seconds,
+            slot_warning_bytes=slot_warning_bytes,
+        )
+    raise FeedError(
+        f"feed address {_without_password(address)!r} is neither kafka:// nor postgresql:// nor file:; {WAY_OUT}"
+    )
 
 
 def _parse_kafka(address: str) -> tuple[list[str], list[str], str | None]:

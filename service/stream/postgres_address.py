@@ -57,16 +57,25 @@ class PostgresAddress:
     @property
     def shown(self) -> str:
         """Give the address as it may be shown and kept, as one that is understood again."""
-        kept = {key: value for key, value in self.parameters.items() if key not in _SECRET}
-        query = {key: kept[key] for key in sorted(kept) if key not in ("user", "host", "port", "dbname")}
+        return self._written({key: value for key, value in self.parameters.items() if key not in _SECRET}, named=True)
+
+    @property
+    def url(self) -> str:
+        """Give the database's own address, with its password: not to be shown."""
+        return self._written(dict(self.parameters), named=False)
+
+    def _written(self, kept: dict[str, str], named: bool) -> str:
+        query = {key: kept[key] for key in sorted(kept) if key not in ("user", "password", "host", "port", "dbname")}
         host, user = kept.get("host", ""), quote(kept.get("user", ""), safe="")
+        user += f":{quote(kept['password'], safe='')}" if "password" in kept else ""
         if host.startswith("/") or "," in host:
             query |= {key: kept[key] for key in ("host", "port") if key in kept}
             host = ""
         elif "port" in kept:
             host = f"{host}:{kept['port']}"
-        text = urlencode({**query, "name": self.name}, safe="/,")
-        return f"postgresql://{user + '@' if user else ''}{host}/{quote(kept.get('dbname', ''), safe='')}?{text}"
+        text = urlencode({**query, "name": self.name} if named else query, safe="/,")
+        place = f"postgresql://{user + '@' if user else ''}{host}/{quote(kept.get('dbname', ''), safe='')}"
+        return f"{place}?{text}" if text else place
 
     def connect(self) -> Any:
         """Open a connection that commits each statement; raise FeedError when there is none to be had."""
@@ -85,7 +94,8 @@ class PostgresAddress:
         connection = None
         try:
             connection = psycopg2.connect(connection_factory=factory, **parameters)
-            connection.autocommit = True
+            if factory is None:
+                connection.autocommit = True  # a replication connection always does
             settings = (
                 POSTGRES_SESSION_SETTINGS if factory is None else {**POSTGRES_SESSION_SETTINGS, **_SENDER_SETTINGS}
             )
@@ -135,6 +145,13 @@ def parse_address(address: str, name: str | None = None) -> PostgresAddress:
     if not (name or named):
         raise FeedError(f"The feed's address does not name its source; {WAY_OUT}.")
     return PostgresAddress(name or named or "", parameters)
+
+
+def source_of(feed: str) -> str | None:
+    """Give the source's name of a Postgres feed, by the feed's name or its address; None for another feed."""
+    if feed.startswith("postgres:"):
+        return feed.removeprefix("postgres:")
+    return parse_address(feed).name if re.match(r"postgres(ql)?(\+\w+)?://", feed) else None
 
 
 def identifier(name: str) -> str:

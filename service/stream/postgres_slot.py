@@ -103,7 +103,7 @@ def drop(address: PostgresAddress) -> bool:
                 f"The {address.place} does not let its slot be dropped: {first_line(error)}. As a superuser run there: "
                 f"{how_to_drop(address)}"
             ) from error
-    return had_slot or had_publication
+    return bool(had_slot or had_publication)
 
 
 def how_to_drop(address: PostgresAddress) -> str:
@@ -132,8 +132,8 @@ def _require_publishable(cursor: Any, address: PostgresAddress, tables: Sequence
     wal_level, user, database, may_create = cursor.fetchone()
     if wal_level != "logical":
         raise FeedError(
-            f"The {address.place} has wal_level {wal_level}, and changes can be read with logical alone. As a superuser "
-            f"run there, and restart the server: ALTER SYSTEM SET wal_level = logical"
+            f"The {address.place} has wal_level {wal_level}, and changes can be read with logical alone. As a "
+            f"superuser run there, and restart the server: ALTER SYSTEM SET wal_level = logical"
         )
     if not may_create:
         raise FeedError(
