@@ -155,8 +155,9 @@ class CountedFeed(KafkaFeed):
 
 def follow(url: str, open_feed: Callable[[Steps], Feed], steps: Steps, records: int = 12) -> None:
     """Follow a feed to its end, or until the run crashes."""
+    writer = CountedWriter(url, steps)
     consumer = Consumer(
-        CountedWriter(url, steps),
+        writer,
         lambda: open_feed(steps),
         Decoder,
         value_keys,
@@ -166,7 +167,10 @@ def follow(url: str, open_feed: Callable[[Steps], Feed], steps: Steps, records: 
         cache_bytes=0,
         retry_seconds=0.0,
     )
-    consumer.run(threading.Event(), until_end=True)
+    try:
+        consumer.run(threading.Event(), until_end=True)
+    finally:
+        writer.close()  # whatever step the run ended at, the sessions of a process that is gone are gone
 
 
 def found(url: str) -> dict[str, object]:

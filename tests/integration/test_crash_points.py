@@ -12,9 +12,11 @@ import pytest
 from service.store.embedded import EmbeddedPostgres
 from service.stream.file_feed import FileFeed
 from tests import states
-from tests.endurance.crash_points import Steps, crash_at_each, follow, found, points_of
+from tests.broker import KafkaBroker
+from tests.endurance.crash_points import CountedFeed, Point, Steps, crash_at_each, follow, found, points_of
 from tests.events import envelope
 from tests.following import COLUMNS, Stream, random_changes
+from tests.integration.test_kafka_feed import Cluster
 from tests.postgres import TEMPLATE, fresh_database
 from tests.states import Tables
 
@@ -133,3 +135,47 @@ def test_a_crash_at_any_step_is_as_if_it_had_not_been(
         crashed += 1
     print(f"{crashed} points of {sum(steps.counts.values())} steps of {len(steps.counts)} kinds")
     assert crashed >= len(STATEMENTS)
+
+
+CALLS = {
+    "admin.alter_group_offsets",
+    "admin.close",
+    "admin.describe_cluster",
+    "admin.describe_topics",
+    "consumer.assign",
+    "consumer.assignment",
+    "consumer.beginning_offsets",
+    "consumer.close",
+    "consumer.end_offsets",
+    "consumer.highwater",
+    "consumer.poll",
+    "consumer.position",
+    "consumer.seek",
+}
+
+
+def test_a_crash_at_any_call_of_the_broker_is_as_if_it_had_not_been(
+    postgres_server: EmbeddedPostgres, stream: Stream, template: str, broker: KafkaBroker, topic: str
+) -> None:
+    cluster = Cluster(broker.bootstrap_servers)
+    for line in stream.path.read_bytes().splitlines():
+        cluster.producer.send(topic, line, partition=0)
+    cluster.close()
+
+    def open_feed(steps: Steps) -> CountedFeed:
+        return CountedFeed(steps, [broker.bootstrap_servers], [topic])
+
+    steps = Steps()
+    with fresh_database(postgres_server, template) as url:
+        follow(url, open_feed, steps)
+        wanted = found(url)
+    assert wanted["state"] == states.expected(stream.tables)
+    calls = {kind for kind in steps.counts if "." in kind}
+    assert calls == CALLS, "every call is a point: add the new one's kind to the list"
+    points = [Point(kind, 1, is_after) for kind in sorted(calls) for is_after in (False, True)]
+    runs = crash_at_each(
+        points if EVERY else points[1::6], lambda: fresh_database(postgres_server, template), open_feed
+    )
+    for point, came_to_it, holds, broken in runs:
+        assert came_to_it, point
+        assert (holds, broken) == (wanted, []), point
