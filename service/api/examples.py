@@ -11,6 +11,7 @@ COUNTED = {
     "data_type": "integer",
     "insert_only": False,
     "null_count": 0,
+    "stale_since": None,
 }
 ORDERS_SIDE = {
     **CUSTOMER_ID,

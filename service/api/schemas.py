@@ -106,6 +106,9 @@ class Attribute(AttributeRef):
     distinct_count: int
     repeated_count: int | None = Field(description="values that occur more than once; null: frequencies are not kept")
     is_unique: bool | None = Field(description="no value repeats and none is NULL; null: not known")
+    stale_since: int | None = Field(
+        description="version since which it is not kept current, as its source has it no longer; null: it is current"
+    )
 
     @classmethod
     def of(cls, one: answers.AttributeRef) -> Attribute:

@@ -66,7 +66,8 @@ from (select count(*) as clusters, coalesce(sum(value_count), 0)::bigint as valu
 
 ATTRIBUTES = """
 select a.attribute_id, a.schema_name, a.table_name, a.column_name, s.name as source, a.ordinal, a.data_type,
-       s.insert_only, a.row_count, a.null_count, a.distinct_count, a.repeated_count, s.bootstrapped_version
+       s.insert_only, a.row_count, a.null_count, a.distinct_count, a.repeated_count, s.bootstrapped_version,
+       a.stale_version as stale_since
 from attribute a join source s using (source_id)
 where a.dropped_version is null and {where}
 order by a.schema_name collate "C", a.table_name collate "C", a.ordinal, a.attribute_id limit :limit

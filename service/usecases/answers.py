@@ -92,7 +92,10 @@ class AttributeRef:
 
 @dataclass(frozen=True, slots=True)
 class AttributeInfo(AttributeRef):
-    """Describe an attribute with its counters; `repeated_count` is None when frequencies are not kept."""
+    """Describe an attribute with its counters; `repeated_count` is None when frequencies are not kept.
+
+    From version `stale_since` on it is not kept current: its source has it no longer, or never sent all of it.
+    """
 
     source: str
     ordinal: int
@@ -103,6 +106,7 @@ class AttributeInfo(AttributeRef):
     distinct_count: int
     repeated_count: int | None
     bootstrapped_version: int
+    stale_since: int | None = None
 
     @property
     def is_unique(self) -> bool | None:
