@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -199,15 +200,19 @@ def _decode_double(value: object) -> str:
 
 
 def _decode_single(value: object) -> str:
-    return forms.number_text(_shortest(np.float32(_as_float(value))))
+    return forms.number_text(_shortest(_as_float(value), np.float32))
 
 
 def _decode_half(value: object) -> str:
-    return forms.number_text(_shortest(np.float16(_as_float(value))))
+    return forms.number_text(_shortest(_as_float(value), np.float16))
 
 
-def _shortest(value: np.floating) -> str:
-    return np.format_float_positional(value, unique=True, trim="-")
+def _shortest(value: float, width: type[np.floating]) -> str:
+    with np.errstate(over="ignore"):
+        narrow = width(value)
+    if np.isinf(narrow) and not math.isinf(value):
+        raise ValueError("it is too large")
+    return np.format_float_positional(narrow, unique=True, trim="-")
 
 
 def _as_float(value: object) -> float:

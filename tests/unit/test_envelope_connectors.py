@@ -253,3 +253,10 @@ def test_a_decimal_whose_scale_is_not_known_names_the_setting() -> None:
     table = replace(tracked_table("shop", "cells", {"a": "numeric"}), wire=(None, "shop", "cells"))
     with pytest.raises(RecordError, match=r"decimal\.handling\.mode=string"):
         decode([table], event(MYSQL, {"a": "/0Oesg=="}))
+
+
+def test_a_number_too_large_for_its_type_is_refused() -> None:
+    table = replace(tracked_table("shop", "cells", {"a": "real"}), wire=(None, "shop", "cells"))
+    assert decode([table], event(MYSQL, {"a": "Infinity"})).after == ("Infinity",)
+    with pytest.raises(RecordError, match="too large"):
+        decode([table], event(MYSQL, {"a": 1e308}))

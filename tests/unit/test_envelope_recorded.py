@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -13,37 +11,7 @@ from hypothesis import strategies as st
 
 from service.core.model import BadRecord, RawRecord, RowChange, Skipped
 from service.stream.envelope import Decoder
-from tests.events import tracked_table
-
-EVENTS = Path(__file__).parent.parent / "data" / "debezium_events"
-CONNECTORS = ("src", "srs", "strm")
-
-ALLT = tracked_table(
-    "public",
-    "allt",
-    {
-        "id": "integer",
-        "n": "numeric(12,3)",
-        "nn": "numeric",
-        "tstz": "timestamp with time zone",
-        "ts": "timestamp without time zone",
-        "d": "date",
-        "t": "time without time zone",
-        "b": "bytea",
-        "u": "uuid",
-        "j": "jsonb",
-        "bo": "boolean",
-        "f8": "double precision",
-        "f4": "real",
-        "arr": "text[]",
-        "i8": "bigint",
-        "i2": "smallint",
-        "txt": "text",
-        "vc": "character varying(10)",
-        "iv": "interval",
-    },
-)
-PLAIN = tracked_table("public", "plain", {"id": "integer", "small": "text", "big": "text"})
+from tests.recorded_events import ALLT, CONNECTORS, PLAIN, recorded
 
 FULL = {
     "id": "1",
@@ -71,17 +39,6 @@ CHANGED = {**FULL, "n": "-12345.678", "j": "{}", "bo": "false"}
 
 def row(**cells: str | None) -> tuple[str | None, ...]:
     return tuple(cells.get(attribute.name.column) for attribute in ALLT.attributes)
-
-
-def recorded(connector: str) -> list[RawRecord]:
-    with open(EVENTS / f"{connector}.jsonl", encoding="utf-8") as lines:
-        return [_raw(json.loads(line)) for line in lines]
-
-
-def _raw(event: dict[str, Any]) -> RawRecord:
-    key = None if event["key"] is None else orjson.dumps(event["key"])
-    value = None if event["value"] is None else event["value"].encode()
-    return RawRecord(event["topic"], event["partition"], event["offset"], key, value, 0)
 
 
 def decoded(connector: str) -> tuple[list[RowChange], list[Skipped], list[BadRecord]]:
