@@ -324,7 +324,9 @@ class _Session:
         with _timed(batch.seconds, "screen"):
             screened = self._screen.screen(decoded)
             drifts = {_place(b.record): b.error for b in bad if isinstance(b.error, SchemaDrift)}
-            if drifts and self._retried is None:
+            if self._retried is not None:
+                drifts = {}  # columns follow the feed, not a record from long ago
+            elif drifts:
                 bad = self._screen_drifts(bad, drifts, screened)
         if screened.bad:
             refused = {_place(at): error for at, error in screened.bad.items()}
