@@ -1,0 +1,235 @@
+"""Records that were set aside: kept whole, shown, tried again in order and once, dropped."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from service.cli import app
+from service.core.canonical import value_keys
+from service.core.errors import SubsetdError
+from service.store.writer import PostgresWriter
+from service.stream.envelope import Decoder
+from service.stream.file_feed import FileFeed
+from service.usecases.follow_feed import Consumer, ErrorPolicy
+from tests import kept_rows, states
+from tests.events import envelope
+from tests.following import COLUMNS, Stream, Watch, consume
+from tests.states import Tables
+from tests.waiting import wait_for
+
+
+@pytest.fixture
+def stream(tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch) -> Stream:
+    tables = Tables(COLUMNS)
+    tables.add("customers", ["1", "Ada"], ["2", "Bob"])
+    tables.add("orders", ["10", "1", "first"])
+    states.store(database_url, tables)
+    monkeypatch.setenv("SUBSETD_DATABASE_URL", database_url)
+    monkeypatch.setenv("SUBSETD_LOG_LEVEL", "error")
+    path = tmp_path / "feed.jsonl"
+    path.touch()
+    return Stream(path, tables)
+
+
+def subsetd(*arguments: object, code: int = 0) -> str:
+    """Run `subsetd dead-letters ...` and give what it prints."""
+    ended = CliRunner().invoke(app, ["dead-letters", *map(str, arguments)])
+    if ended.exception is not None and not isinstance(ended.exception, SystemExit):
+        raise ended.exception
+    assert ended.exit_code == code, ended.output
+    return ended.stdout
+
+
+def letters(url: str) -> list[tuple[int, str]]:
+    return [
+        (i, message) for i, message in states.query(url, "select dead_letter_id, message from dead_letter order by 1")
+    ]
+
+
+def set_aside(url: str, stream: Stream) -> None:
+    consume(url, stream, on_error=ErrorPolicy.SET_ASIDE)
+
+
+def test_a_letter_keeps_its_record_byte_for_byte(database_url: str, stream: Stream) -> None:
+    stream.write(b'{"op": "c", "source": {"schema": "s", "table": "orders"}, "after": {"id": "\xff\\u0000"}}')
+    set_aside(database_url, stream)
+    ((value, table, text, key),) = states.query(
+        database_url, "select record_value, table_name, record, record_key from dead_letter"
+    )
+    assert bytes(value) == stream.path.read_bytes().rstrip(b"\n")
+    assert (table, key) == (None, None), "what is no UTF-8 names no table"
+    assert r"\xff" in text
+
+
+def test_a_letter_names_its_table_where_the_record_says_it(database_url: str, stream: Stream) -> None:
+    stream.append("orders", ["99", None, None], None)
+    set_aside(database_url, stream)
+    assert states.query(database_url, "select table_name from dead_letter") == [("s.orders",)]
+
+
+def test_letters_are_listed_shown_and_dropped(database_url: str, stream: Stream) -> None:
+    stream.write(b'{"op": "c", "note": "first\\u0007"}')
+    stream.write(b"[2]")
+    set_aside(database_url, stream)
+    first, second = [i for i, _ in letters(database_url)]
+    assert subsetd() == subsetd("list")
+    assert len(json.loads(subsetd("list", "--format", "json"))) == 2
+    shown = subsetd("show", first)
+    assert 'value: {"op": "c", "note": "first\\u0007"}' in shown
+    assert "offset: 0" in shown
+    subsetd("drop", first)
+    assert [i for i, _ in letters(database_url)] == [second]
+    with pytest.raises(SubsetdError, match=f"There is no dead letter {first}"):
+        subsetd("drop", second, first)
+    assert [i for i, _ in letters(database_url)] == [second], "all or none"
+
+
+def test_what_has_become_right_is_applied_once_and_is_no_letter_any_more(database_url: str, stream: Stream) -> None:
+    # The delete comes before its insert, as from a source with two partitions.
+    stream.append("orders", ["11", "2", None], None)
+    stream.append("orders", None, ["11", "2", None])
+    consume(database_url, stream, records=1, on_error=ErrorPolicy.SET_ASIDE)
+    assert len(letters(database_url)) == 1
+    assert "1 records tried again: 1 applied" in subsetd("retry", "--all")
+    assert letters(database_url) == []
+    assert states.read(database_url) == states.expected(stream.tables)
+    assert "No record is set aside" in subsetd("retry", "--all")
+    assert states.read(database_url) == states.expected(stream.tables)
+
+
+def test_what_still_fails_stays_with_its_new_message(database_url: str, stream: Stream) -> None:
+    stream.append("orders", ["11", "2", None], None)
+    stream.append("customers", ["9", None], None)
+    set_aside(database_url, stream)
+    states.execute(database_url, "update dead_letter set message = 'old'")
+    stream.append("orders", None, ["11", "2", None])
+    consume(database_url, stream)
+    assert "2 records tried again: 1 applied, 0 skipped, 1 still set aside" in subsetd("retry", "--all", code=1)
+    ((_, message),) = letters(database_url)
+    assert "s.customers.id" in message
+    assert states.read(database_url) == states.expected(stream.tables)
+
+
+def test_letters_are_tried_in_their_order(database_url: str, stream: Stream) -> None:
+    stream.append("orders", ["11", "2", None], ["11", "3", None])
+    stream.append("orders", ["11", "3", None], ["11", "4", None])
+    set_aside(database_url, stream)
+    stream.append("orders", None, ["11", "2", None])
+    consume(database_url, stream)
+    stream.tables.add("orders", ["11", "4", None])
+    first, second = [i for i, _ in letters(database_url)]
+    subsetd("retry", second, first)
+    assert letters(database_url) == []
+    assert states.read(database_url) == states.expected(stream.tables)
+
+
+def test_a_retry_leaves_the_positions_of_the_feed_alone(database_url: str, stream: Stream) -> None:
+    stream.append("orders", ["11", "2", None], None)
+    stream.append("orders", None, ["11", "2", None])
+    consume(database_url, stream, records=1, on_error=ErrorPolicy.SET_ASIDE)
+    before = states.query(database_url, "select * from feed_position")
+    subsetd("retry", "--all")
+    assert states.query(database_url, "select * from feed_position") == before
+    stream.change("orders", None, ["12", "2", None])
+    assert consume(database_url, stream).records == 1
+    ended = CliRunner().invoke(app, ["verify", "--sql-only"])
+    assert (ended.exit_code, ended.stdout.count("holds")) == (0, 6)
+
+
+def test_a_letter_from_before_its_table_was_emptied_is_refused(database_url: str, stream: Stream) -> None:
+    kept_rows.keep(database_url, stream.tables, {})
+    stream.append("orders", ["10", "1", "first"], ["10", "9", "first"])
+    stream.append("orders", ["11", None, None], None)
+    stream.write(envelope("t", "s", "orders"))
+    stream.append("orders", None, ["11", None, None])
+    stream.tables.rows["orders"].clear()
+    stream.tables.add("orders", ["11", None, None])
+    set_aside(database_url, stream)
+    subsetd("retry", "--all", code=1)
+    ((_, message),) = letters(database_url)
+    assert "bootstrapped or emptied at version" in message
+    assert states.read(database_url) == states.expected(stream.tables)
+
+
+@pytest.fixture
+def keyed(database_url: str, stream: Stream) -> Stream:
+    """Keep the rows of orders, and set one update of the order 10 aside: it comes without a whole row."""
+    kept_rows.keep(database_url, stream.tables, {"orders": ["id"]})
+    return stream
+
+
+def send(stream: Stream, op: str, row: dict[str, str | None]) -> None:
+    stream.write(envelope(op, "s", "orders", row if op == "d" else None, None if op == "d" else row))
+
+
+LACKING: dict[str, str | None] = {"id": "20", "customer": "2", "note": "__debezium_unavailable_value"}
+
+
+@pytest.mark.parametrize("later", ["update", "delete"])
+def test_a_letter_is_refused_where_its_row_was_changed_since(database_url: str, keyed: Stream, later: str) -> None:
+    send(keyed, "u", LACKING)
+    send(keyed, "c", {"id": "20", "customer": "1", "note": "whole"})
+    if later == "delete":
+        send(keyed, "d", {"id": "20"})
+    else:
+        keyed.tables.add("orders", ["20", "1", "whole"])
+    set_aside(database_url, keyed)
+    assert len(letters(database_url)) == 1
+    subsetd("retry", "--all", code=1)
+    ((letter_id, message),) = letters(database_url)
+    assert "was overtaken" in message
+    assert states.read(database_url) == states.expected(keyed.tables)
+    subsetd("drop", letter_id)
+    assert kept_rows.read(database_url, "orders") == kept_rows.expected(keyed.tables, "orders", ["id"])
+    assert states.query(database_url, "select count(*) from row_image where cells is null") == [(0,)]
+
+
+def test_a_letter_is_applied_where_its_row_was_not_changed_since(database_url: str, keyed: Stream) -> None:
+    send(keyed, "u", {"id": "10", "customer": "2", "note": "with a \\ud800"})
+    at = keyed.path.stat().st_size
+    keyed.path.write_bytes(keyed.path.read_bytes().replace(rb"\\ud800", rb"\ud800"))
+    assert keyed.path.stat().st_size < at
+    keyed.change("customers", None, ["3", "Cy"])
+    set_aside(database_url, keyed)
+    assert len(letters(database_url)) == 1
+    states.execute(  # mended by hand, as a newer decoder would read it
+        database_url, r"update dead_letter set record_value = convert_to(replace(record, '\ud800', 'half'), 'UTF8')"
+    )
+    subsetd("retry", "--all")
+    keyed.tables.remove("orders", ["10", "1", "first"])
+    keyed.tables.add("orders", ["10", "2", "with a half"])
+    assert letters(database_url) == []
+    assert states.read(database_url) == states.expected(keyed.tables)
+    assert kept_rows.read(database_url, "orders") == kept_rows.expected(keyed.tables, "orders", ["id"])
+
+
+def test_a_running_consumer_hands_the_state_over_to_a_retry(database_url: str, stream: Stream) -> None:
+    stream.append("orders", ["11", "2", None], None)
+    stream.append("orders", None, ["11", "2", None])
+    consume(database_url, stream, records=1, on_error=ErrorPolicy.SET_ASIDE)
+    stop = threading.Event()
+    watch = Watch()
+    consumer = Consumer(
+        PostgresWriter(database_url),
+        lambda: FileFeed(str(stream.path)),
+        Decoder,
+        value_keys,
+        watch,
+        cache_bytes=1 << 20,
+    )
+    thread = threading.Thread(target=consumer.run, args=(stop,))
+    thread.start()
+    try:
+        wait_for(lambda: watch.followed)
+        assert "1 applied" in subsetd("retry", "--all")
+        stream.change("orders", None, ["12", "2", None])
+        wait_for(lambda: states.read(database_url) == states.expected(stream.tables))
+    finally:
+        stop.set()
+        thread.join()
+    assert letters(database_url) == []
