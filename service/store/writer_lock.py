@@ -78,10 +78,10 @@ def take_bootstrap_lock(connection: Any) -> None:
 
 
 def is_wanted(connection: Any) -> bool:
-    """Tell whether somebody waits for the writer's lock."""
+    """Tell whether somebody waits for the writer's lock; a consumer that waits for its turn asks nobody to make room."""
     with connection.cursor() as cursor:
         cursor.execute(LOCKS, (False, WRITER_LOCK))
-        found = cursor.fetchone() is not None
+        found = any(name != CONSUMER_NAME for _, name in cursor)
     connection.commit()
     return found
 
