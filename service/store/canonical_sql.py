@@ -9,6 +9,11 @@ from service.core.canonical import POSTGRES_SESSION_SETTINGS
 SESSION_SETTINGS = POSTGRES_SESSION_SETTINGS
 
 _DOCUMENTS = {"json", "jsonb", "hstore", "vector", "halfvec"}
+_BARE_ELEMENTS = {
+    *("smallint", "integer", "bigint", "numeric", "real", "double precision", "boolean", "date"),
+    *(f"{name} {zone} time zone" for name in ("time", "timestamp") for zone in ("with", "without")),
+}
+"""Types of elements that an array's JSON has as numbers, truth values, or in ISO 8601."""
 _FLOATS = {
     # The casts differ from Python and Arrow only where a shorter decimal lies exactly between two floats, which
     # Postgres does not use for either: whole numbers from 2^54 (2^25) to 10^40 (10^20).
@@ -37,10 +42,9 @@ def canonical_expression(data_type: str, column_sql: str) -> str:
     effects: it is repeated. Made for a connection with SESSION_SETTINGS. A type that is not known is its own text.
     """
     x, base = f"({column_sql})", _base(data_type)
-    if base in ("json[]", "jsonb[]"):
-        return f"array_to_json({x}::text[])::text"
     if base.endswith("[]"):
-        return f"array_to_json({x})::text"
+        # Of documents and of types that are not known (composite ones) the elements are texts.
+        return f"array_to_json({x}{'' if base[:-2] in _BARE_ELEMENTS else '::text[]'})::text"
     if base in ("numeric", "money"):
         return f"trim_scale({x}::numeric)::text"
     if base in _FLOATS:

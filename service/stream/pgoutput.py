@@ -173,7 +173,7 @@ class PgoutputDecoder:
             raise SchemaDrift(_cut(place + str(drift)), drift.table, drift.added, drift.missing, position) from None
         except RecordError as error:
             raise RecordError(_cut(place + str(error))) from None
-        except (struct.error, KeyError, IndexError, UnicodeDecodeError, orjson.JSONDecodeError) as error:
+        except (struct.error, KeyError, IndexError, TypeError, ValueError) as error:
             raise RecordError(
                 f"{place}is no message of pgoutput's protocol 1: {error!r}; is this record of another feed?"
             ) from error
@@ -256,6 +256,8 @@ class _Shape:
         return Operation.UPDATE, None, after, self._old_key(old) if old is not None else self._key_of(after)
 
     def _row(self, cells: list[str | None]) -> Row:
+        if len(cells) != len(self._relation.columns):
+            raise IndexError(f"a row of {len(cells)} cells for {len(self._relation.columns)} columns")
         if not self._in_order:
             cells = [cells[place] for place in self._places]
         for i, decode in self._work:

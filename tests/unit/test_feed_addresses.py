@@ -49,8 +49,10 @@ def test_a_file_address_names_an_absolute_path() -> None:
 @pytest.mark.parametrize(
     ("address", "fault"),
     [
-        ("", "neither kafka:// nor file:"),
-        ("postgres://u:secret@h/db", "neither kafka:// nor file:"),
+        ("", "neither kafka:// nor postgresql:// nor file:"),
+        ("mysql://u:secret@h/db", "neither kafka:// nor postgresql:// nor file:"),
+        ("postgres://u:secret@h/db", "does not name its source"),
+        ("postgresql://u:secret@[h/db?name=shop", "cannot be read as one of Postgres"),
         ("kafka://", "'' is not host:port"),
         ("kafka://a:1", "names no topic"),
         ("kafka://a:1/", "names no topic"),

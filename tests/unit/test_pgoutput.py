@@ -1,0 +1,254 @@
+"""pgoutput's messages become row changes, whatever the bytes are; the real server's are in the integration tests."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from contextlib import suppress
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.core.errors import RecordError
+from service.core.model import (
+    UNAVAILABLE,
+    Attribute,
+    AttributeName,
+    FeedPosition,
+    Operation,
+    RawRecord,
+    RowChange,
+    SchemaDrift,
+    Skipped,
+    Table,
+)
+from service.stream.pgoutput import PgoutputDecoder, parse_relation, renamed_relation
+from service.stream.pgoutput_cells import parse_array, text_decoder
+from tests.canonical_cases import texts
+
+UNSENT = object()
+
+
+def relation(*columns: str, key: Sequence[str] = ("id",), identity: str = "f", name: str = "orders") -> bytes:
+    body = b"".join(bytes([c in key]) + c.encode() + b"\0" + struct.pack(">Ii", 25, -1) for c in columns)
+    head = b"R" + struct.pack(">I", 7) + b"public\0" + name.encode() + b"\0" + identity.encode()
+    return head + struct.pack(">H", len(columns)) + body
+
+
+def row(*cells: object) -> bytes:
+    written = b""
+    for cell in cells:
+        if cell is None:
+            written += b"n"
+        elif cell is UNSENT:
+            written += b"u"
+        else:
+            text = str(cell).encode()
+            written += b"t" + struct.pack(">I", len(text)) + text
+    return struct.pack(">H", len(cells)) + written
+
+
+def message(letter: str, *tuples: tuple[str, bytes]) -> bytes:
+    return letter.encode() + struct.pack(">I", 7) + b"".join(mark.encode() + cells for mark, cells in tuples)
+
+
+def record(value: bytes | None, described: bytes, types: Sequence[str] = ("text", "text")) -> RawRecord:
+    transaction = orjson.dumps({"txn_lsn": 99, "first": 5, "ts_ms": 1000, "txId": 42})
+    headers = (("relation", described), ("types", orjson.dumps(types)), ("transaction", transaction))
+    return RawRecord("slot", 0, 5, None, value, 1000, headers)
+
+
+def table(row_images: bool = False, insert_only: bool = False, columns: Sequence[str] = ("id", "note")) -> Table:
+    attributes = [
+        Attribute(i, AttributeName("shop", "orders", column), i, "text", insert_only)
+        for i, column in enumerate(columns)
+    ]
+    wire = (None, "public", "orders")
+    key = (0,) if row_images else ()
+    return Table("shop", "orders", tuple(attributes), insert_only, 1, "shop", wire, key, row_images)
+
+
+def decode(value: bytes, *, described: bytes | None = None, of: Table | None = None) -> RowChange | Skipped:
+    return PgoutputDecoder([of or table()], "shop").decode(record(value, described or relation("id", "note")))
+
+
+def test_an_insert_has_its_row_and_its_place() -> None:
+    change = decode(message("I", ("N", row("1", None))))
+    assert isinstance(change, RowChange)
+    assert (change.operation, change.before, change.after) == (Operation.CREATE, None, ("1", None))
+    assert change.position == FeedPosition("slot", 0, 5)
+    assert change.source_position == {"txn_lsn": 99, "first": 5, "ts_ms": 1000, "txId": 42}
+
+
+def test_an_update_with_the_whole_old_row_takes_from_it_what_was_not_sent() -> None:
+    change = decode(message("U", ("O", row("1", "long")), ("N", row("2", UNSENT))))
+    assert isinstance(change, RowChange)
+    assert (change.before, change.after) == (("1", "long"), ("2", "long"))
+
+
+def test_a_delete_with_the_whole_old_row() -> None:
+    change = decode(message("D", ("O", row("1", "x"))))
+    assert isinstance(change, RowChange)
+    assert (change.operation, change.before, change.after) == (Operation.DELETE, ("1", "x"), None)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        message("U", ("N", row("1", "x"))),
+        message("U", ("K", row("1", None)), ("N", row("2", "x"))),
+        message("D", ("K", row("1", None))),
+    ],
+    ids=["update", "key change", "delete"],
+)
+def test_without_the_old_row_the_statement_is_told_that_mends_it(value: bytes) -> None:
+    with pytest.raises(RecordError, match=r"topic slot, partition 0, offset 5: .*REPLICA IDENTITY FULL"):
+        decode(value, described=relation("id", "note", identity="d"))
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (message("I", ("N", row("1", "x"))), (Operation.CREATE, None, ("1", "x"), ("1",))),
+        (message("U", ("N", row("1", UNSENT))), (Operation.UPDATE, None, ("1", UNAVAILABLE), ("1",))),
+        (message("U", ("K", row("1", None)), ("N", row("2", "x"))), (Operation.UPDATE, None, ("2", "x"), ("1",))),
+        (message("D", ("K", row("1", None))), (Operation.DELETE, None, None, ("1",))),
+        (b"T", (Operation.TRUNCATE, None, None, None)),
+    ],
+    ids=["insert", "unchanged TOAST", "key change", "delete", "truncate"],
+)
+def test_a_table_whose_rows_are_kept_needs_the_key_alone(value: bytes, expected: object) -> None:
+    change = decode(value, described=relation("id", "note", identity="d"), of=table(row_images=True))
+    assert isinstance(change, RowChange)
+    assert (change.operation, change.before, change.after, change.key) == expected
+
+
+def test_rows_that_are_kept_by_another_key_than_the_source_tells_are_refused() -> None:
+    with pytest.raises(RecordError, match=r"tells the old row of shop\.orders by note, but its rows are kept by id"):
+        decode(
+            message("D", ("K", row(None, "x"))),
+            described=relation("id", "note", key=["note"], identity="i"),
+            of=table(row_images=True),
+        )
+
+
+def test_columns_are_found_by_name_in_any_order() -> None:
+    change = decode(message("I", ("N", row("x", "1"))), described=relation("note", "id"))
+    assert isinstance(change, RowChange)
+    assert change.after == ("1", "x")
+
+
+def test_a_change_of_columns_is_told_as_such() -> None:
+    with pytest.raises(SchemaDrift, match="has the new column 'extra' and no column 'note' now") as told:
+        decode(message("I", ("N", row("1", "x"))), described=relation("id", "extra"))
+    assert told.value.added == (("extra", "text"),)
+    assert told.value.missing == ("note",)
+    assert told.value.source_position["txId"] == 42
+
+
+def test_what_is_no_change_is_skipped() -> None:
+    beat = PgoutputDecoder([table()]).decode(RawRecord("slot", 0, 5, None, None, 0))
+    assert beat == Skipped(FeedPosition("slot", 0, 5), "heartbeat")
+    other = decode(message("I", ("N", row("1"))), described=relation("id", name="others"))
+    assert isinstance(other, Skipped)
+    assert other.reason == "table is not followed"
+
+
+def test_tables_of_other_sources_are_not_this_feeds() -> None:
+    decoder = PgoutputDecoder([table()], "another")
+    assert isinstance(decoder.decode(record(message("I", ("N", row("1", "x"))), relation("id", "note"))), Skipped)
+
+
+def test_an_insert_only_table_takes_inserts_alone() -> None:
+    of = table(insert_only=True)
+    assert isinstance(decode(message("I", ("N", row("1", "x"))), of=of), RowChange)
+    for value in (message("D", ("O", row("1", "x"))), b"T"):
+        with pytest.raises(RecordError, match="declared insert-only"):
+            decode(value, of=of)
+
+
+def test_the_truncate_of_one_partition_is_refused() -> None:
+    with pytest.raises(RecordError, match=r"empties the partition public\.orders_1 of shop\.orders"):
+        decode(b"Ppublic.orders_1")
+
+
+def test_a_cell_that_is_none_of_its_type_is_told_with_its_column() -> None:
+    decoder = PgoutputDecoder([table()])
+    with pytest.raises(RecordError, match=r"column shop\.orders\.note: .*'wide'"):
+        decoder.decode(
+            record(message("I", ("N", row("1", "wide"))), relation("id", "note"), ["text", "double precision"])
+        )
+
+
+@given(st.binary(max_size=80), st.sampled_from([b"I", b"U", b"D", b"T", b"P", b""]))
+def test_no_bytes_make_it_fail_in_another_way(noise: bytes, letter: bytes) -> None:
+    for described in (relation("id", "note"), noise):
+        with suppress(RecordError):
+            PgoutputDecoder([table()]).decode(record(letter + noise, described))
+
+
+@given(st.data())
+def test_a_message_that_was_cut_or_changed_is_a_record_error_or_a_change(data: st.DataObject) -> None:
+    whole = message("U", ("O", row("1", "long")), ("N", row("2", UNSENT)))
+    cut = data.draw(st.integers(0, len(whole) - 1))
+    changed = bytearray(whole[: data.draw(st.sampled_from([cut, len(whole)]))])
+    if changed:
+        changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
+    given_record = record(bytes(changed), relation("id", "note"))
+    changes, skipped, bad = PgoutputDecoder([table()]).decode_batch([given_record])
+    assert len(changes) + len(skipped) + len(bad) == 1
+    assert all(change.after is None or len(change.after) == 2 for change in changes)
+    assert all("offset 5" in str(one.error) for one in bad)
+
+
+def test_a_relation_goes_by_another_name() -> None:
+    described = parse_relation(renamed_relation(relation("id", "note", name="orders_2026"), "sales", "ord-ers"))
+    assert (described.schema, described.name) == ("sales", "ord-ers")
+    assert [(c.name, c.is_key) for c in described.columns] == [("id", True), ("note", False)]
+
+
+elements = st.none() | texts
+nested = st.recursive(
+    st.lists(elements, min_size=1, max_size=3), lambda inner: st.lists(inner, min_size=1, max_size=3), max_leaves=9
+)
+
+
+def array_text(value: object) -> str:
+    if isinstance(value, list):
+        return "{" + ",".join(map(array_text, value)) + "}"
+    return "NULL" if value is None else '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+@given(nested)
+def test_arrays_of_any_texts_are_read_as_they_were_written(value: list[object]) -> None:
+    assert parse_array(array_text(value)) == value
+    assert parse_array("[0:5]=" + array_text(value)) == value
+
+
+@pytest.mark.parametrize("text", ["", "{", "{1", "1}", "{1}}", '{"a}', "{1}x", '{a"b"}{'])
+def test_what_is_no_array_is_told(text: str) -> None:
+    with pytest.raises(RecordError, match="no array"):
+        parse_array(text)
+
+
+@pytest.mark.parametrize(
+    ("data_type", "text", "canonical"),
+    [
+        ("numeric", "1.500", "1.5"),
+        ("numeric(10,2)", "-0.00", "0"),
+        ("numeric", "100", "100"),
+        ("numeric", "0.00", "0"),
+        ("numeric", "NaN", "NaN"),
+        ("boolean", "t", "true"),
+        ("date", "0044-03-15 BC", "-0043-03-15"),
+        ("date", "10000-01-01", "+10000-01-01"),
+        ("character(3)", "a  ", "a"),
+        ("box[]", "{(1,1),(0,0);(2,2),(1,1)}", '["(1,1),(0,0)","(2,2),(1,1)"]'),
+    ],
+)
+def test_texts_of_types_that_are_more_than_their_text(data_type: str, text: str, canonical: str) -> None:
+    decode_text = text_decoder(data_type)
+    assert decode_text is not None
+    assert decode_text(text) == canonical
