@@ -10,6 +10,7 @@ import json
 import re
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from functools import lru_cache
 from json.encoder import encode_basestring as quoted
 from uuid import UUID
 
@@ -109,6 +110,7 @@ def civil_from_days(days: int) -> tuple[int, int, int]:
     return era * 400 + year_of_era + (month <= 2), month, day_of_year - (153 * shifted + 2) // 5 + 1
 
 
+@lru_cache(maxsize=16_384)
 def days_text(days: int) -> str:
     """Give ISO 8601's text of a day counted from 1970-01-01.
 

@@ -66,8 +66,7 @@ def cell_decoder(
 
     The decoder raises RecordError for a value that is none of the type; whoever calls it adds the place.
     """
-    name = data_type.strip().lower()
-    decode = _decoder(name, WireSettings(decimal_handling, binary_handling, time_precision))
+    decode = bare_cell_decoder(data_type, WireSettings(decimal_handling, binary_handling, time_precision))
     if decode is _decode_string:
         return decode
 
@@ -83,6 +82,14 @@ def cell_decoder(
             ) from None
 
     return checked
+
+
+def bare_cell_decoder(data_type: str, settings: WireSettings) -> CellDecoder:
+    """Choose the decoder of `cell_decoder` without its way of telling faults: for values that are not None.
+
+    It raises whatever the value leads to; decode again with `cell_decoder` then, which says what is wrong.
+    """
+    return _decoder(data_type.strip().lower(), settings)
 
 
 def _short(value: object) -> str:
@@ -168,9 +175,12 @@ def _decode_padded(value: object) -> str | None:
 # Numbers
 
 
+_LARGE = 2**64
+
+
 def _decode_integer(value: object) -> str:
     if value.__class__ is int:
-        return forms.scalar_text(value)
+        return str(value) if -_LARGE < value < _LARGE else forms.scalar_text(value)  # type: ignore[operator]
     if isinstance(value, bool):
         raise ValueError("it is a boolean")
     return forms.number_text(str(value)) if isinstance(value, str | Decimal) else forms.scalar_text(value)

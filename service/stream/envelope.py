@@ -24,7 +24,7 @@ from service.core.model import (
 from service.stream import source_order
 from service.stream.avro import MAGIC, AvroReader, SchemaRegistry
 from service.stream.flattened import WAY_OUT, is_flattened, row_of, unflatten
-from service.stream.row_images import CAREFUL, DEFAULT_SETTINGS, TableDecoder, replica_identity
+from service.stream.row_images import DEFAULT_SETTINGS, TableDecoder, needs_care, replica_identity
 from service.stream.wire_schema import WireSchema
 
 SOURCE_FIELDS = ("ts_ms", "lsn", "txId", "sequence", "snapshot", "file", "pos", "row", "gtid", "commit_lsn", "scn")
@@ -172,13 +172,13 @@ class Decoder:
             if known is not None and known.is_prefix_of(value):
                 try:
                     payload = orjson.loads(memoryview(value)[len(known.prefix) : -1])
-                    return payload, known, CAREFUL.search(value, len(known.prefix)) is not None
+                    return payload, known, needs_care(value)
                 except orjson.JSONDecodeError:
                     pass  # not what the prefix promised: parse all of it
             document = orjson.loads(value)
         except orjson.JSONDecodeError as error:
             raise RecordError(f"is not JSON: {error}; JSON is read, and Avro with a schema registry") from error
-        careful = CAREFUL.search(value) is not None
+        careful = needs_care(value)
         if type(document) is not dict or "payload" not in document or "schema" not in document:
             return document, None, careful
         if document["schema"] is None:

@@ -9,11 +9,10 @@ from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
-from service.core.cell_decoding import WireSettings
+from service.core.cell_decoding import WireSettings, bare_cell_decoder
 from service.core.errors import RecordError
 from service.core.model import UNAVAILABLE, Row, SchemaDrift, Table
 
-CellDecoder = Callable[[object], str | None]
 Image = Mapping[str, Any]
 
 DEFAULT_SETTINGS = WireSettings()
@@ -30,15 +29,20 @@ _UNAVAILABLE_TEXTS = frozenset(
     }
 )
 _UNAVAILABLE_BYTES = list(_UNAVAILABLE.encode())  # of an array of numbers
-CAREFUL = re.compile(
-    rb"__debezium_unavailable_value|X19kZWJleml1bV91bmF2|5f5f64656265|95,95,100,101,98|\\u0000|"
-    + _UNAVAILABLE_UUID.encode()
-)
-"""What a JSON record has somewhere that holds a placeholder of Debezium's or a NUL character."""
-
+_SIGNS: tuple[bytes, ...] = (_UNAVAILABLE.encode(), b"X19kZWJleml1bV91bmF2", b"5f5f64656265", b"95,95,100,101,98")
+_SIGNS += (_UNAVAILABLE_UUID.encode(), b"\\u0000")
 _TEXT_OR_NULL = frozenset({str, type(None)})
 _MEMORABLE = frozenset({str, int, float})
 _DECODING_FAULTS = (RecordError, ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RecursionError)
+
+
+class Decoders:
+    """Hold the decoders of a table's cells, twice: quick ones, and those that tell what is wrong with a cell."""
+
+    def __init__(self, types: Iterable[tuple[str, WireSettings]]) -> None:
+        types = tuple(types)
+        self.bare = tuple(bare_cell_decoder(data_type, settings) for data_type, settings in types)
+        self.telling = tuple(settings.decoder(data_type) for data_type, settings in types)
 
 
 class TableDecoder:
@@ -48,7 +52,7 @@ class TableDecoder:
         self.table = table
         self.columns = tuple(attribute.name.column for attribute in table.attributes)
         self.names = frozenset(self.columns)
-        self.decoders: tuple[CellDecoder, ...] = tuple(settings.decoder(a.data_type) for a in table.attributes)
+        self.decoders = Decoders((a.data_type, settings) for a in table.attributes)
         self.has_row_images = table.row_images and bool(table.key)
         self.key_columns = tuple(self.columns[place] for place in table.key)
         self._sends_whole_rows = table.has_full_identity
@@ -59,7 +63,7 @@ class TableDecoder:
     def row(
         self,
         image: Image,
-        decoders: Sequence[CellDecoder],
+        decoders: Decoders,
         which: str,
         *,
         careful: bool,
@@ -87,19 +91,19 @@ class TableDecoder:
             return cells
         try:
             if like is None:
-                return tuple([None if c is None else decode(c) for decode, c in zip(decoders, cells, strict=True)])
+                return tuple([None if c is None else decode(c) for decode, c in zip(decoders.bare, cells, strict=True)])
             return tuple(
                 [
                     text
                     if c == other and c.__class__ is other.__class__ and c.__class__ in _MEMORABLE
                     else (None if c is None else decode(c))
-                    for decode, c, other, text in zip(decoders, cells, self._cells(like[0]), like[1], strict=True)
+                    for decode, c, other, text in zip(decoders.bare, cells, self._cells(like[0]), like[1], strict=True)
                 ]
             )
         except _DECODING_FAULTS:
             return self._row_naming_the_fault(cells, decoders, which)
 
-    def _careful_row(self, cells: Sequence[object], decoders: Sequence[CellDecoder], which: str) -> Row:
+    def _careful_row(self, cells: Sequence[object], decoders: Decoders, which: str) -> Row:
         unavailable = [is_unavailable(cell) for cell in cells]
         sent = [None if missing else cell for cell, missing in zip(cells, unavailable, strict=True)]
         row = self._row_naming_the_fault(sent, decoders, which)
@@ -127,7 +131,7 @@ class TableDecoder:
             tuple(missing),
         )
 
-    def key(self, image: Image | None, decoders: Sequence[CellDecoder], which: str) -> Row | None:
+    def key(self, image: Image | None, decoders: Decoders, which: str) -> Row | None:
         """Give the canonical texts of the key's cells; None where the image does not have them all."""
         if image is None:
             return None
@@ -138,14 +142,16 @@ class TableDecoder:
         if any(is_unavailable(cell) for cell in cells) or all(cell is None for cell in cells):
             return None
         try:
-            return tuple([None if c is None else decoders[at](c) for at, c in zip(self.table.key, cells, strict=True)])
+            return tuple(
+                [None if c is None else decoders.telling[at](c) for at, c in zip(self.table.key, cells, strict=True)]
+            )
         except _DECODING_FAULTS as error:
             raise RecordError(f"the key in its {which} cannot be read as the key of {self.table}: {error}") from error
 
-    def _row_naming_the_fault(self, cells: Sequence[object], decoders: Sequence[CellDecoder], which: str) -> Row:
+    def _row_naming_the_fault(self, cells: Sequence[object], decoders: Decoders, which: str) -> Row:
         """Decode cell by cell, to name the column whose cell cannot be decoded."""
         texts: list[str | None] = []
-        for attribute, cell, decode in zip(self.table.attributes, cells, decoders, strict=True):
+        for attribute, cell, decode in zip(self.table.attributes, cells, decoders.telling, strict=True):
             try:
                 texts.append(None if cell is None else decode(cell))
             except _DECODING_FAULTS as error:
@@ -222,6 +228,11 @@ def _getter(columns: Sequence[str]) -> Callable[[Mapping[str, Any]], tuple[Any, 
 
 def _unavailable_places(row: Row | None) -> set[int]:
     return {place for place, text in enumerate(row or ()) if text == UNAVAILABLE}
+
+
+def needs_care(value: bytes) -> bool:
+    """Tell whether a JSON record may hold a placeholder of Debezium's, or a NUL character."""
+    return any(sign in value for sign in _SIGNS)
 
 
 def is_unavailable(cell: object) -> bool:

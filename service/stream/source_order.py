@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-import orjson
-
 Mark = tuple[int, ...]
 
 _LAST_NUMBER = re.compile(r"\.([0-9]{1,18})$")
+_SEQUENCE = re.compile(r"\[(?:null|\"([0-9]{1,19})\"),")
 _LSN_PART = re.compile(r"[0-9a-fA-F]{1,8}")
 _STREAMED = (None, False, "false")
 
@@ -70,11 +69,10 @@ def _last_commit(sequence: object) -> int | None:
     """Read `["last commit","lsn"]`; the first transactions after a connector's start have null, which is before all."""
     if type(sequence) is not str:
         return None
-    try:
-        last_commit = orjson.loads(sequence)[0]
-        return 0 if last_commit is None else _number(int(last_commit))
-    except (ValueError, TypeError, LookupError):
+    match = _SEQUENCE.match(sequence)
+    if match is None:
         return None
+    return 0 if match[1] is None else _number(int(match[1]))
 
 
 def _file_number(name: object) -> int | None:

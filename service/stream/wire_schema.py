@@ -7,9 +7,9 @@ from typing import Any
 
 import orjson
 
-from service.core.canonical import cell_decoder
+from service.core.cell_decoding import WireSettings
 from service.core.errors import RecordError
-from service.stream.row_images import CellDecoder, TableDecoder
+from service.stream.row_images import Decoders, TableDecoder
 
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
 
@@ -65,19 +65,19 @@ class WireSchema:
 
     def __init__(self, schema: object, value: bytes = b"") -> None:
         self._fields = _row_fields(schema)
-        self._decoders: dict[TableDecoder, tuple[CellDecoder, ...]] = {}
+        self._decoders: dict[TableDecoder, Decoders] = {}
         self.prefix = _proven_prefix(schema, value) if value else b""
 
     def is_prefix_of(self, value: bytes) -> bool:
         """Tell whether a record has this schema, so that only its payload need be parsed."""
         return value.startswith(self.prefix) and value.endswith(b"}")
 
-    def decoders(self, tracked: TableDecoder) -> tuple[CellDecoder, ...]:
+    def decoders(self, tracked: TableDecoder) -> Decoders:
         """Give the decoders of a table's cells: by semantic name where the schema has one, else by data type."""
         found = self._decoders.get(tracked)
         if found is None:
-            found = self._decoders[tracked] = tuple(
-                self._decoder(attribute.name.column, attribute.data_type) for attribute in tracked.table.attributes
+            found = self._decoders[tracked] = Decoders(
+                self._encoding(attribute.name.column, attribute.data_type) for attribute in tracked.table.attributes
             )
         return found
 
@@ -89,12 +89,12 @@ class WireSchema:
         """Name the types of all columns of a row."""
         return {column: data_type_of(field) for column, field in self._fields.items()}
 
-    def _decoder(self, column: str, data_type: str) -> CellDecoder:
+    def _encoding(self, column: str, data_type: str) -> tuple[str, WireSettings]:
         field = self._fields.get(column, {})
         semantic = _semantic_type(field)
         if semantic is not None:
-            return cell_decoder(semantic, decimal_handling="precise")
-        return cell_decoder(data_type, decimal_handling="string" if field.get("type") == "string" else "auto")
+            return semantic, WireSettings("precise")
+        return data_type, WireSettings("string") if field.get("type") == "string" else WireSettings()
 
 
 def data_type_of(field: Mapping[str, Any]) -> str:
