@@ -50,7 +50,10 @@ class Settings(BaseSettings):
     batch_records: int = Field(10_000, ge=1, le=1_000_000, description="most records of a batch")
     batch_bytes: int = Field(32 * 1024 * 1024, ge=1024, description="bytes of records after which a batch ends")
     batch_wait_ms: int = Field(20, ge=0, le=60_000, description="longest wait for more records once a batch has one")
-    cache_bytes: int = Field(256 * 1024 * 1024, ge=0, description="memory of ValCache, in bytes")
+    cache_bytes: int = Field(512 * 1024 * 1024, ge=0, description="memory of ValCache, in bytes")
+    warm_up: Literal["beside", "before", "off"] = Field(
+        "beside", description="when ValCache is filled from the state: beside the feed, before it is followed, or never"
+    )
     database_retry_seconds: float = Field(
         60, ge=0, description="how long a failing database is tried again in mid-feed"
     )
@@ -77,6 +80,9 @@ class Settings(BaseSettings):
     )
     unknown_tables: Literal["ignore", "refuse"] = Field(
         "ignore", description="changes of tables that are not followed are skipped (ignore) or bad records (refuse)"
+    )
+    dead_letter_topic: str | None = Field(
+        None, description="topic to which records that are set aside are sent as well: kafka://host:port/topic"
     )
     feed_start_seconds: float = Field(10, gt=0, description="how long a broker may be away when the feed is opened")
     ready_lag_seconds: float = Field(

@@ -37,6 +37,7 @@ from service.store.source_reader import SourceSnapshot
 from service.store.writer import PostgresWriter
 from service.stream.addresses import open_feed
 from service.stream.envelope import Decoder
+from service.stream.kafka_dead_letters import DeadLetterTopic
 from service.stream.pgoutput import PgoutputDecoder
 from service.stream.postgres_address import SourceAway, parse_address, source_of
 from service.stream.postgres_slot import drop, how_to_drop, new_slot, require_published
@@ -139,6 +140,7 @@ def make_consumer(url: str, feed: str, settings: Settings, observer: ConsumerObs
         on_error=ErrorPolicy(settings.on_error),
         cache_bytes=settings.cache_bytes,
         retry_seconds=settings.database_retry_seconds,
+        dead_letter_sink=None if settings.dead_letter_topic is None else DeadLetterTopic(settings.dead_letter_topic),
         wait_limits=WaitLimits(settings.transaction_records, settings.transaction_wait_seconds),
     )
 

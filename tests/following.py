@@ -16,6 +16,7 @@ from service.stream.envelope import Decoder
 from service.stream.file_feed import FileFeed
 from service.usecases.follow_feed import BatchLimits, BatchReport, Consumer, ErrorPolicy, Observer, Positions, Totals
 from service.usecases.live_state import LiveState
+from service.usecases.ports import DeadLetterSink
 from tests.events import envelope
 from tests.states import Tables
 
@@ -101,6 +102,7 @@ def consume(
     watch: Observer | None = None,
     cache_bytes: int = 1 << 20,
     retry_seconds: float = 0.0,
+    sink: DeadLetterSink | None = None,
 ) -> Totals:
     """Follow the file to its end."""
     consumer = Consumer(
@@ -113,5 +115,6 @@ def consume(
         on_error=on_error,
         cache_bytes=cache_bytes,
         retry_seconds=retry_seconds,
+        dead_letter_sink=sink,
     )
     return consumer.run(threading.Event(), until_end=True)

@@ -60,6 +60,17 @@ def open_feed(
     )
 
 
+def parse_topic(address: str) -> tuple[list[str], str]:
+    """Split the address of one topic into its servers and its name; raise FeedError for any other address."""
+    way_out = "give kafka://host:port/topic"
+    if not address.startswith("kafka://"):
+        raise FeedError(f"address {_without_password(address)!r} is no topic of Kafka; {way_out}")
+    servers, topics, prefix = _parse_kafka(address)
+    if prefix is not None or len(topics) != 1:
+        raise FeedError(f"address {_without_password(address)!r} does not name one topic; {way_out}")
+    return servers, topics[0]
+
+
 def _parse_kafka(address: str) -> tuple[list[str], list[str], str | None]:
     """Split a Kafka address into its servers (`host:port`), topics and the prefix of topics."""
     place, _, query = address.removeprefix("kafka://").partition("?")
