@@ -118,6 +118,9 @@ def bootstrap(
     header: Annotated[bool, typer.Option("--header/--no-header", help="Whether CSV files begin with a header.")] = True,
     encoding: Annotated[str | None, typer.Option("--encoding", help="Encoding of CSV files; default utf-8.")] = None,
     exclude: Annotated[list[str] | None, typer.Option("--exclude", help="Table to leave out; repeatable.")] = None,
+    qualify: Annotated[
+        bool, typer.Option("--qualify", help="Put the source's name before its schemas', which another source has too.")
+    ] = False,
     feed_position: Annotated[
         list[str] | None,
         typer.Option("--feed-position", help="FEED,TOPIC,PARTITION,OFFSET at which the data was read; repeatable."),
@@ -134,7 +137,11 @@ def bootstrap(
     """Read a source once with a Spark job: clusters, generator records, counters, and the INDs."""
     settings = _settings()
     arguments = [source, "--name", name]
-    arguments += [flag for flag, given in (("--replace", replace), ("--insert-only", insert_only)) if given]
+    arguments += [
+        flag
+        for flag, given in (("--replace", replace), ("--insert-only", insert_only), ("--qualify", qualify))
+        if given
+    ]
     arguments += [] if header else ["--no-header"]
     for option, value in (
         ("--master", master),

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from service.core.clustering import derive_inds
 from service.core.errors import SourceError, SubsetdError
 from service.core.model import AttributeName
 from service.store.catch_up import Place, read_positions
+from service.store.database import parse_address
 from service.store.feed_start import FeedStart
 from service.store.generation import (
     DRIVER_NAME,
@@ -52,7 +53,7 @@ from service.store.writer_lock import is_led_by_consumer, release_locks, take_bo
 from spark_jobs.progress import Display, Quiet, make_display, watching
 from spark_jobs.row_images import MODES, ImageWriter, choose_row_images, told_choice
 from spark_jobs.session import session
-from spark_jobs.sources import Options, Source, SourceTable, Split, group_splits, open_source
+from spark_jobs.sources import FoldedSource, Options, Source, SourceTable, Split, group_splits, open_source
 from spark_jobs.tasks import (
     CountTask,
     CrashPoint,
@@ -122,14 +123,18 @@ class _Bootstrap:
         with self._timed("plan"):
             stood = self._feeds_stand()
             source = self._open()
+            running = spark if isinstance(spark, SparkSession) else None
+            if isinstance(source, FoldedSource):
+                running = self._discover(source, spark)
             tables, doubts = choose_row_images(source.tables(), self.options)
             self.summary.warnings = [*source.warnings, *doubts]
-            names = [AttributeName(t.schema, t.name, column) for t in tables for column, _ in t.columns]
+            names = [AttributeName(self._schema(t), t.name, column) for t in tables for column, _ in t.columns]
             ids, dropped = self._prepare(names)
             self._take_table_ids(tables)
             self.crash.reach("planning")
         with self._timed("start Spark"):
-            running = spark if isinstance(spark, SparkSession) else spark()
+            if running is None:
+                running = self._started(spark)
         with self._timed("split"):
             splits = source.splits(self.options.task_bytes or TASK_BYTES, self._parallel(running))
             if not splits:
@@ -140,6 +145,23 @@ class _Bootstrap:
             self._finish(source, tables, names, ids, bits, results, stood)
         self.summary.seconds["total"] = time.monotonic() - start
         return self.summary
+
+    @staticmethod
+    def _started(spark: SparkSession | Callable[[], SparkSession]) -> SparkSession:
+        return spark if isinstance(spark, SparkSession) else spark()
+
+    def _discover(self, source: FoldedSource, spark: SparkSession | Callable[[], SparkSession]) -> SparkSession:
+        """Let a log be looked through for its tables, and its feed go on where that ended."""
+        running = self._started(spark)
+        self.display.begin("looking for tables")
+        source.discover(self._parallel(running))
+        positions = (*source.feed_positions, *self.options.feed_positions)
+        self.options = replace(self.options, feed_positions=positions)
+        return running
+
+    def _schema(self, table: SourceTable) -> str:
+        """Give the schema of a table's attributes: with `qualify` the source's name stands before it."""
+        return f"{self.options.name}.{table.schema}" if self.options.qualify else table.schema
 
     def _feeds_stand(self) -> dict[Place, int]:
         """Read where feeds stand before the source is opened, and so read."""
@@ -255,10 +277,14 @@ class _Bootstrap:
                 rows, self.crash, self._image_writer(tables),
             )  # fmt: skip
             # Plain RDDs: rows are payloads of megabytes, and SQL's planning takes longer than a small bootstrap.
-            payloads = spark.sparkContext.parallelize(range(len(tasks)), len(tasks)).mapPartitions(task)
+            if isinstance(source, FoldedSource):
+                payloads = source.rows(spark, tables).mapPartitions(task.count_chunks)
+            else:
+                payloads = spark.sparkContext.parallelize(range(len(tasks)), len(tasks)).mapPartitions(task)
             return payloads.partitionBy(1 << bits, partitionFunc=int)
 
-        shuffled = count(ids)
+        with self._telling(spark, source, splits):  # rows of a log are brought together here already
+            shuffled = count(ids)
         stages = [("counting values", len(tasks))]
         if not (self.has_state or self.options.clusters_only):
             with self._telling(spark, source, splits), self._watching(spark, stages, rows):
@@ -356,12 +382,14 @@ class _Bootstrap:
         self.summary.clusters, self.summary.inds, self.summary.pairs = len(clusters), len(inds), inds
         if self.options.clusters_only:
             return
-        attributes = _attributes(tables, ids, row_counts, counters, self.options.insert_only)
+        attributes = _attributes(tables, names, ids, row_counts, counters, self.options.insert_only)
         if self.options.check:
             number = self.served.generation + 1
             self.summary.differences = differences(self.connection, self.options.name, number, bits, attributes, inds)
             clear_remains(self.connection)
             return
+        address = parse_address(self.options.source) if source.kind == "postgres" else None
+        database = None if address is None else address.database or address.username
         generation = Generation(
             number=self.served.generation + 1,
             bits=bits,
@@ -371,9 +399,9 @@ class _Bootstrap:
             record_count=self.summary.rows,
             tables=[
                 NewTable(
-                    t.schema,
+                    self._schema(t),
                     t.name,
-                    (None, t.schema, t.name),
+                    (database, t.schema, t.name),
                     t.key_columns,
                     t.replica_identity,
                     self.images_ids.get(place),
@@ -403,6 +431,7 @@ def _leave(_: Any) -> None:
 
 def _attributes(
     tables: Sequence[SourceTable],
+    names: Sequence[AttributeName],
     ids: Sequence[int],
     row_counts: NDArray[np.int64],
     counters: NDArray[np.int64],
@@ -411,13 +440,13 @@ def _attributes(
     attributes: list[NewAttribute] = []
     for number, table in enumerate(tables):
         rows = int(row_counts[number])
-        for ordinal, (column, data_type) in enumerate(table.columns):
+        for ordinal, (_, data_type) in enumerate(table.columns):
             attribute_id = ids[len(attributes)]
             distinct, repeated, occurrences = (int(c) for c in counters[:, attribute_id])
             attributes.append(
                 NewAttribute(
                     attribute_id,
-                    AttributeName(table.schema, table.name, column),
+                    names[len(attributes)],
                     ordinal,
                     data_type,
                     rows,
@@ -447,6 +476,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     add("--driver-memory", default="2g", help="heap of the driver (default: 2g)")
     add("--spark-log", default="off", choices=["off", "error", "warn", "info"], help="level of Spark's own log")
     add("--replace", action="store_true", help="read a source anew that was bootstrapped before")
+    add("--qualify", action="store_true", help="put the source's name before its schemas' names")
     add("--insert-only", action="store_true", help="keep no frequencies; deletes will be refused")
     add("--format", choices=["csv", "parquet"], help="what to read of a folder that holds both")
     add("--null-token", action="append", default=[], help="a text that is NULL, compared after unquoting; repeatable")
@@ -501,6 +531,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         format=given.format,
         replace=given.replace,
         insert_only=given.insert_only,
+        qualify=given.qualify,
         null_tokens=tuple(given.null_token),
         delimiter=given.delimiter,
         header=not given.no_header,

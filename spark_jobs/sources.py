@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -16,13 +16,20 @@ import pyarrow.fs as pafs
 from service.core.errors import SourceError
 from service.store.feed_start import FeedStart
 
+if TYPE_CHECKING:
+    from pyspark import RDD
+    from pyspark.sql import SparkSession
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 ParallelMap = Callable[[Callable[[Item], Result], Sequence[Item]], list[Result]]
 """Apply a picklable function to items on the executors and give the results in the order of the items."""
 
 
-SETTINGS = ("null_tokens", "delimiter", "header", "quote", "encoding", "exclude", "format", "only_tables", "published")
+SETTINGS = (
+    "qualify", "null_tokens", "delimiter", "header", "quote", "encoding", "exclude", "format", "only_tables",
+    "published",
+)  # fmt: skip
 """Options that decide what a source holds; the state keeps them with it."""
 
 
@@ -36,6 +43,7 @@ class Options:
     format: str | None = None
     replace: bool = False
     insert_only: bool = False
+    qualify: bool = False
     null_tokens: tuple[str, ...] = ()
     delimiter: str | None = None
     header: bool = True
@@ -153,12 +161,34 @@ class Source(Protocol):
     def close(self) -> None: ...
 
 
+@runtime_checkable
+class FoldedSource(Source, Protocol):
+    """Be a source whose rows are made of a log: its tables are known after `discover`, its rows come all at once."""
+
+    @property
+    def feed_positions(self) -> tuple[tuple[str, str, int, int], ...]:
+        """Give where a feed of the log goes on behind these rows."""
+        ...
+
+    def discover(self, parallel: ParallelMap[Any, Any]) -> None:
+        """Learn the tables, on the executors."""
+        ...
+
+    def rows(self, spark: SparkSession, tables: Sequence[SourceTable]) -> RDD[tuple[int, pa.Table]]:
+        """Give the present rows in chunks, each with its table's place."""
+        ...
+
+
 def open_source(options: Options) -> Source:
     """Open the source that the options name: a `postgresql://` address, or a folder or file of CSV or Parquet."""
     if re.match(r"postgres(ql)?(\+\w+)?://", options.source):
         from spark_jobs.postgres_source import PostgresSource
 
         return PostgresSource(options)
+    if options.source.startswith("kafka://"):
+        from spark_jobs.kafka_source import KafkaSource
+
+        return KafkaSource(options)
     from spark_jobs.csv_source import ENDINGS as CSV_ENDINGS
     from spark_jobs.csv_source import CsvSource
     from spark_jobs.parquet_source import ENDINGS as PARQUET_ENDINGS

@@ -215,7 +215,7 @@ def assign_attribute_ids(
         if owner != source_name:
             raise StateError(
                 f"The column {name} is already followed in the source {owner!r}. "
-                "Two sources may not have one column: give another --name, or --exclude its table."
+                f"Give --qualify to call this one {source_name}.{name}, or --exclude its table."
             )
         if attribute_id is None:
             last += 1

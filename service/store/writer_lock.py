@@ -78,7 +78,7 @@ def take_bootstrap_lock(connection: Any) -> None:
 
 
 def is_wanted(connection: Any) -> bool:
-    """Tell whether somebody waits for the writer's lock; a consumer that waits for its turn asks nobody to make room."""
+    """Tell whether somebody waits for the writer's lock; a consumer that waits for its turn hurries nobody."""
     with connection.cursor() as cursor:
         cursor.execute(LOCKS, (False, WRITER_LOCK))
         found = any(name != CONSUMER_NAME for _, name in cursor)

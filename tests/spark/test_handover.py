@@ -1,0 +1,236 @@
+"""A second source joins a running state: its bootstrap stops neither the writers nor, for long, the consumer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import psycopg2
+import pytest
+from pyspark.sql import SparkSession
+from sqlalchemy import make_url
+
+from service.core.canonical import value_keys
+from service.core.errors import StateError
+from service.store.checks import PostgresVerifier
+from service.store.database import make_engine
+from service.store.writer import PostgresWriter
+from service.stream.envelope import Decoder
+from service.stream.file_feed import FileFeed
+from service.usecases.follow_feed import BatchLimits, Consumer
+from service.usecases.screening import CAUGHT_UP, IN_BOOTSTRAP
+from service.usecases.verify import verify
+from spark_jobs.bootstrap import run_bootstrap
+from spark_jobs.sources import Options
+from tests import states
+from tests.events import envelope
+from tests.following import Stream, Watch
+from tests.postgres import fresh_database
+from tests.spark.oracle import query, write_csv
+from tests.states import Tables
+from tests.waiting import BOUND_SECONDS, wait_for
+
+SHOP = {"customers": ["id", "name"]}
+
+
+@pytest.fixture
+def source_url(postgres_server) -> Iterator[str]:
+    """Give a source with one table, beside the state's database."""
+    with fresh_database(postgres_server, "template0") as url:
+        query(url, "create table items (id integer primary key, customer integer)")
+        query(url, "insert into items select i, i % 7 from generate_series(1, 500) i")
+        yield url
+
+
+class Writers:
+    """Change two sources without a pause, and tell one feed of both, each change after its commit."""
+
+    def __init__(self, stream: Stream, source_url: str) -> None:
+        self.stream = stream
+        self.number = 0
+        self._stop = threading.Event()
+        self._errors: list[BaseException] = []
+        self._database = psycopg2.connect(source_url)
+        self._name = self._database.info.dbname
+        self._thread = threading.Thread(target=self._body)
+
+    def __enter__(self) -> Writers:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(BOUND_SECONDS)
+        self._database.close()
+        assert not self._thread.is_alive()
+        assert self._errors == []
+
+    def _body(self) -> None:
+        try:
+            while not self._stop.is_set():
+                self._change()
+                self._stop.wait(0.002)  # the feed is to be longer than what a consumer does in the time
+        except BaseException as error:
+            self._errors.append(error)
+
+    def _change(self) -> None:
+        self.number += 1
+        number = self.number
+        self.stream.change("customers", None, [str(number + 100), "x"])
+        with self._database.cursor() as cursor:
+            cursor.execute(
+                "update items set customer = customer + 1000 where id = %s returning customer", (number % 400,)
+            )
+            changed = cursor.fetchone()
+            cursor.execute("insert into items values (%s, %s)", (number + 1000, number))
+            cursor.execute("select txid_current()")
+            (transaction,) = cursor.fetchone()
+        self._database.commit()
+        tell = partial(
+            envelope,
+            schema="public",
+            table="items",
+            db=self._name,
+            connector="postgresql",
+            txId=transaction % (1 << 32),
+        )
+        if changed is not None:
+            at = {"id": number % 400, "customer": changed[0]}
+            self.stream.write(tell("u", before={**at, "customer": changed[0] - 1000}, after=at))
+        self.stream.write(tell("c", after={"id": number + 1000, "customer": number}))
+
+
+@pytest.fixture
+def stream(tmp_path: Path, database_url: str) -> Stream:
+    tables = Tables(dict(SHOP))
+    tables.add("customers", *[[str(i), "x"] for i in range(5)])
+    states.store(database_url, tables)
+    states.execute(
+        database_url,
+        "insert into tracked_table (source_id, schema_name, table_name, source_schema, source_table) "
+        "select source_id, 's', 'customers', 's', 'customers' from source",
+    )
+    path = tmp_path / "feed.jsonl"
+    path.touch()
+    return Stream(path, tables, dict(SHOP))
+
+
+def make_consumer(url: str, stream: Stream, watch: Watch) -> Consumer:
+    return Consumer(
+        PostgresWriter(url),
+        lambda: FileFeed(str(stream.path)),
+        partial(Decoder, unknown_tables="ignore"),
+        value_keys,
+        watch,
+        limits=BatchLimits(records=200),
+    )
+
+
+def position(url: str) -> int:
+    ((offset,),) = states.query(url, "select coalesce(max(next_offset), 0) from feed_position") or [(0,)]
+    return int(offset)
+
+
+def check(spark: SparkSession, url: str, source_url: str, stream: Stream) -> None:
+    """Hold the state against a recomputation of each source, and its invariants."""
+    options = Options(source_url, "db", url, check=True)
+    assert run_bootstrap(spark, options).differences == []
+    found, wanted = states.read(url).counters, states.expected(stream.tables).counters
+    assert {name: found[name] for name in wanted} == wanted
+    engine = make_engine(url, "test")
+    with PostgresVerifier(engine).checks() as checks:
+        assert [finding for finding in verify(checks) if not finding.holds] == []
+    engine.dispose()
+
+
+def test_a_database_joins_while_its_writers_and_the_consumer_go_on(
+    spark: SparkSession, database_url: str, source_url: str, stream: Stream
+) -> None:
+    watch, stop, errors = Watch(), threading.Event(), []
+
+    def body() -> None:
+        try:
+            make_consumer(database_url, stream, watch).run(stop)
+        except BaseException as error:
+            errors.append(error)
+
+    consumer = threading.Thread(target=body)
+    consumer.start()
+    try:
+        with Writers(stream, source_url) as writers:
+            wait_for(lambda: position(database_url) > 0 or errors)
+            begun = writers.number
+            assert run_bootstrap(spark, Options(source_url, "db", database_url)).version
+            joined = writers.number
+            wait_for(lambda: writers.number > joined + 50)
+        wait_for(lambda: position(database_url) == stream.path.stat().st_size or errors)
+    finally:
+        stop.set()
+        consumer.join(BOUND_SECONDS)
+    assert errors == []
+    assert joined > begun, "nobody stood still for the bootstrap"
+    assert len(watch.followed) == 2, "the consumer handed over once"
+    reasons = {reason for report in watch.reports for reason in report.skipped}
+    assert {CAUGHT_UP, IN_BOOTSTRAP} <= reasons, "the feed went back, and each source took what it had not"
+    assert states.query(database_url, "select count(*) from feed_catch_up") == [(0,)]
+    check(spark, database_url, source_url, stream)
+
+
+def test_files_that_were_read_at_an_earlier_position_catch_up(
+    spark: SparkSession, database_url: str, stream: Stream, tmp_path: Path
+) -> None:
+    stream.columns["parts"] = stream.tables.columns["parts"] = ["id"]
+    stream.change("customers", None, ["6", "x"])
+    at = stream.path.stat().st_size
+    stream.change("parts", None, ["2"])
+    stream.change("customers", ["6", "x"], ["7", "x"])
+    make_consumer(database_url, stream, Watch()).run(threading.Event(), until_end=True)
+    end = stream.path.stat().st_size
+    write_csv(tmp_path / "data" / "parts.csv", ["id"], [["1"]])
+    stream.tables.add("parts", ["1"])
+    feed, topic = f"file:{stream.path}", str(stream.path)
+    run_bootstrap(spark, Options(str(tmp_path / "data"), "s2", database_url, feed_positions=((feed, topic, 0, at),)))
+    assert position(database_url) == at
+    assert states.query(database_url, "select name, until_offset from feed_catch_up join source using (source_id)") == [
+        ("s", end)
+    ]
+    states.execute(database_url, "update tracked_table set source_schema = 's' where schema_name = 's2'")
+    make_consumer(database_url, stream, Watch()).run(threading.Event(), until_end=True)
+    assert states.query(database_url, "select count(*) from feed_catch_up") == [(0,)]
+    counters = states.read(database_url).counters
+    assert counters["s2.parts.id"] == (2, 0, 2, 0)
+    assert counters["s.customers.id"] == states.expected(stream.tables).counters["s.customers.id"]
+
+
+def test_two_databases_of_equal_tables_are_told_apart_by_their_sources_names(
+    spark: SparkSession, database_url: str, postgres_server, tmp_path: Path
+) -> None:
+    feed = tmp_path / "feed.jsonl"
+    feed.touch()
+    with fresh_database(postgres_server, "template0") as north, fresh_database(postgres_server, "template0") as south:
+        for number, url in enumerate((north, south)):
+            query(url, "create table items (id integer)")
+            query(url, f"insert into items values ({number}), (7)")
+        run_bootstrap(spark, Options(north, "north", database_url))
+        with pytest.raises(StateError, match=r"public\.items\.id is already followed in the source 'north'.*--qualify"):
+            run_bootstrap(spark, Options(south, "south", database_url))
+        run_bootstrap(spark, Options(south, "south", database_url, qualify=True))
+        names = [make_url(url).database for url in (north, south)]
+        with feed.open("ab") as file:
+            for number, name in enumerate(names):
+                after = {"id": 100 + number}
+                file.write(envelope("c", "public", "items", None, after, db=name) + b"\n")
+                query((north, south)[number], f"insert into items values (10{number})")
+        stream = Stream(feed, Tables({}))
+        make_consumer(database_url, stream, Watch()).run(threading.Event(), until_end=True)
+        found = {
+            name: sorted(value for value, members in states.read(database_url).records.values() if name in members)
+            for name in ("public.items.id", "south.public.items.id")
+        }
+        assert found == {"public.items.id": ["0", "100", "7"], "south.public.items.id": ["1", "101", "7"]}
+        for name, url in (("north", north), ("south", south)):
+            assert run_bootstrap(spark, Options(url, name, database_url, check=True)).differences == []
+        again = Options(south, "south", database_url, replace=True, qualify=True)
+        assert run_bootstrap(spark, again).version == 4
