@@ -14,6 +14,7 @@ ROWS = {
     "freshness": "freshness",
     "consumer-memory": "consumer_memory",
     "wide-schema": "wide_schema",
+    "decode": "decode",
 }
 
 
