@@ -2,9 +2,10 @@
 #
 #   make demo       see it work on real data, and serve the answers     make test      all checks and all tests
 #   make bench      all benchmarks, or ONLY=row                         make lint      the checks alone
-#   make evaluate   DATA=folder of data sets                            make format    let ruff lay out the code
+#   make endurance  the long proofs, or ONLY=word of their names        make format    let ruff lay out the code
+#   make evaluate   DATA=folder of data sets
 
-.PHONY: env test lint format demo bench evaluate clean
+.PHONY: env test lint format demo bench endurance evaluate clean
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 
@@ -17,7 +18,7 @@ PIP := $(BIN)/python $(wildcard tools/pip-*.whl)/pip install --quiet --disable-p
 PYTHONS := python3 python3.13 python3.12 python3.11
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,5p'
+	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,6p'
 
 env: $(READY)
 
@@ -57,6 +58,9 @@ demo: env
 
 bench: env
 	$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY))
+
+endurance: env
+	SUBSETD_ENDURANCE=1 $(BIN)/python -m pytest tests/endurance -ra $(if $(ONLY),-k $(ONLY))
 
 evaluate: env
 	@test -n "$(DATA)" || { echo "say where the data sets are: make evaluate DATA=folder" >&2; exit 2; }

@@ -85,7 +85,7 @@ def kind_of(statement: Any) -> str:
         return EVERY_SECOND
     verb = re.match(r"insert into|delete from|merge into|create \w+ table|[a-z]+", text)
     assert verb is not None, f"a statement of no known form: {text[:80]}"
-    if verb[0] == "select":
+    if verb[0] == "select" or text.startswith("copy ("):
         found = re.search(r"\bfrom (\w+)", text) or re.search(r"select (\w+)", text)
     elif verb[0] == "set":
         return "set"

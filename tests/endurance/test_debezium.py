@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.broker import KafkaBroker
 from tests.commands import Commands
-from tests.connect import Connect, connecting, running_source, source_url
+from tests.connect import Connect, connecting
 from tests.endurance.following import check, has_seen, mark
 from tests.endurance.workload import TABLES, Workload
 from tests.waiting import wait_for
-
-__all__ = ["running_source", "source_url"]
-
-
-@pytest.fixture
-def subsetd(database_url: str, tmp_path: Path) -> Iterator[Commands]:
-    commands = Commands(database_url, tmp_path)
-    yield commands
-    commands.close()
 
 
 @pytest.fixture

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -19,9 +18,6 @@ from tests.following import COLUMNS, Stream, random_changes
 from tests.integration.test_kafka_feed import Cluster
 from tests.postgres import TEMPLATE, fresh_database
 from tests.states import Tables
-
-EVERY = "SUBSETD_TEST_EVERY_POINT" in os.environ
-"""Whether a crash comes before and after each step, as in `make endurance`, or after one of each kind."""
 
 STATEMENTS = {
     "begin",
@@ -114,7 +110,7 @@ def write_changes(stream: Stream) -> None:
 
 
 def test_a_crash_at_any_step_is_as_if_it_had_not_been(
-    postgres_server: EmbeddedPostgres, stream: Stream, template: str
+    postgres_server: EmbeddedPostgres, stream: Stream, template: str, whole: bool, tell: Callable[..., None]
 ) -> None:
     def open_feed(_: Steps) -> FileFeed:
         return FileFeed(str(stream.path))
@@ -125,7 +121,7 @@ def test_a_crash_at_any_step_is_as_if_it_had_not_been(
         wanted = found(url)
     assert wanted["state"] == states.expected(stream.tables)
     assert set(steps.counts) == STATEMENTS, "every statement is a point: add the new one's kind to the list"
-    points = points_of(steps.counts, every=EVERY)
+    points = points_of(steps.counts, every=whole)
     crashed = 0
     for point, came_to_it, holds, broken in crash_at_each(
         points, lambda: fresh_database(postgres_server, template), open_feed
@@ -133,7 +129,7 @@ def test_a_crash_at_any_step_is_as_if_it_had_not_been(
         assert came_to_it, point
         assert (holds, broken) == (wanted, []), point
         crashed += 1
-    print(f"{crashed} points of {sum(steps.counts.values())} steps of {len(steps.counts)} kinds")
+    tell(kinds_of_statements=len(STATEMENTS), statements=sum(steps.counts.values()), crashes=crashed)
     assert crashed >= len(STATEMENTS)
 
 
@@ -155,7 +151,7 @@ CALLS = {
 
 
 def test_a_crash_at_any_call_of_the_broker_is_as_if_it_had_not_been(
-    postgres_server: EmbeddedPostgres, stream: Stream, template: str, broker: KafkaBroker, topic: str
+    postgres_server: EmbeddedPostgres, stream: Stream, template: str, broker: KafkaBroker, topic: str, whole: bool
 ) -> None:
     cluster = Cluster(broker.bootstrap_servers)
     for line in stream.path.read_bytes().splitlines():
@@ -174,7 +170,7 @@ def test_a_crash_at_any_call_of_the_broker_is_as_if_it_had_not_been(
     assert calls == CALLS, "every call is a point: add the new one's kind to the list"
     points = [Point(kind, 1, is_after) for kind in sorted(calls) for is_after in (False, True)]
     runs = crash_at_each(
-        points if EVERY else points[1::6], lambda: fresh_database(postgres_server, template), open_feed
+        points if whole else points[1::6], lambda: fresh_database(postgres_server, template), open_feed
     )
     for point, came_to_it, holds, broken in runs:
         assert came_to_it, point

@@ -1,0 +1,49 @@
+"""Own how long the proofs run: short in `make test`, whole in `make endurance`, which ends with a table of figures."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.commands import Commands
+from tests.connect import running_source, source_url
+
+__all__ = ["running_source", "source_url"]
+
+IS_WHOLE = "SUBSETD_ENDURANCE" in os.environ
+
+_figures: dict[str, dict[str, object]] = {}
+
+
+@pytest.fixture
+def whole() -> bool:
+    """Tell whether the proof is to run in full."""
+    return IS_WHOLE
+
+
+@pytest.fixture
+def tell(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Give what puts figures of this test into the table."""
+    of_test = _figures.setdefault(request.node.name.removeprefix("test_").replace("_", " "), {})
+    return lambda **figures: of_test.update(figures)
+
+
+@pytest.fixture
+def subsetd(database_url: str, tmp_path: Path) -> Iterator[Commands]:
+    """Give the command on the test's state; what still runs at the end is killed."""
+    commands = Commands(database_url, tmp_path)
+    yield commands
+    commands.close()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if IS_WHOLE and _figures:
+        terminalreporter.section("endurance")
+        for name, figures in _figures.items():
+            terminalreporter.write_line(name)
+            for figure, number in figures.items():
+                shown = f"{number:,.1f}" if isinstance(number, float) else f"{number:,}"
+                terminalreporter.write_line(f"    {figure.replace('_', ' '):<40} {shown:>12}")
