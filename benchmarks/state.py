@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -161,6 +161,8 @@ class Consumed:
     values: int
     accesses: int
     without_caches: int
+    warmed: int
+    warm_up_seconds: float
     measured: Measured
 
     @property
@@ -168,14 +170,17 @@ class Consumed:
         return self.tuples / self.seconds
 
 
-def consume(context: Context, postgres: Server, database: str, feed: Path, options: Sequence[str] = ()) -> Consumed:
-    """Apply a file feed to a state by the command that users type; its start-up is not in `seconds`."""
+def consume(context: Context, postgres: Server, database: str, feed: Path, warm_up: str = "before") -> Consumed:
+    """Apply a file feed to a state by the command that users type; its start-up is not in `seconds`.
+
+    A consumer runs for days, so it is measured with a full ValCache unless `warm_up` says otherwise.
+    """
     stats_file = context.work / "stats.json"
     stats_file.unlink(missing_ok=True)
     measured = run(
-        [subsetd(), "consume", "--feed", f"file:{feed}", "--until-end", "--stats-json", stats_file, *options],
+        [subsetd(), "consume", "--feed", f"file:{feed}", "--until-end", "--stats-json", stats_file],
         log=context.logs / f"consume-{feed.stem}.log",
-        environment=environment(postgres.url(database)),
+        environment={**environment(postgres.url(database)), "SUBSETD_WARM_UP": warm_up},
         beside={"postgres": postgres.pid},
     )
     stats = json.loads(stats_file.read_text())
@@ -187,5 +192,7 @@ def consume(context: Context, postgres: Server, database: str, feed: Path, optio
         values=stats["values"],
         accesses=stats["read"] + stats["written"],
         without_caches=stats["without_caches"],
+        warmed=stats["warmed"],
+        warm_up_seconds=stats["warm_up_seconds"],
         measured=measured,
     )

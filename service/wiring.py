@@ -46,6 +46,7 @@ from service.usecases import ports, schema_changes
 from service.usecases.follow_feed import BatchLimits, Consumer, ErrorPolicy, Totals
 from service.usecases.retry_dead_letters import DeadLetter, DeadLetterFeed
 from service.usecases.transactions import WaitLimits
+from service.usecases.warm_up import WarmUpPolicy
 
 
 @contextmanager
@@ -139,6 +140,7 @@ def make_consumer(url: str, feed: str, settings: Settings, observer: ConsumerObs
         limits=BatchLimits(settings.batch_records, settings.batch_bytes, settings.batch_wait_ms / 1000),
         on_error=ErrorPolicy(settings.on_error),
         cache_bytes=settings.cache_bytes,
+        warm_up=WarmUpPolicy(settings.warm_up),
         retry_seconds=settings.database_retry_seconds,
         dead_letter_sink=None if settings.dead_letter_topic is None else DeadLetterTopic(settings.dead_letter_topic),
         wait_limits=WaitLimits(settings.transaction_records, settings.transaction_wait_seconds),

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+import numpy as np
 from hypothesis import strategies as st
 
-from service.core.clustering import Applied, Clusters, GenRec, apply_deltas, derive_inds, extract, merge, occurrences
+from service.core.clustering import Applied, Clusters, apply_deltas, derive_inds, extract, merge, occurrences
+from service.core.records import NO_CLUSTER, Deltas, Records
 
 A, B, C, D = 1, 2, 3, 4
 TABLE_1 = ["aafa", "bbea", "bcfc", "ddfc"]
@@ -21,24 +23,38 @@ class State:
 
     def __init__(self) -> None:
         self.clusters = Clusters()
-        self.records: dict[bytes, GenRec] = {}
+        self.records: dict[bytes, tuple[int, tuple[int, ...]]] = {}
+
+    def present(self, cells: Mapping[bytes, object]) -> Records:
+        """Give the records of these values."""
+        return Records.of([self.records.get(key, (NO_CLUSTER, ())) for key in sorted(cells)])
 
     def take(self, applied: Applied) -> Applied:
-        for key, record in applied.records.items():
-            if record is None:
+        new = applied.records
+        for place in range(len(new.cluster_id)):
+            key = new.keys.key(place)
+            assert new.is_new[place] == (key not in self.records)
+            if new.cluster_id[place] == NO_CLUSTER:
                 del self.records[key]
             else:
-                self.records[key] = record
+                self.records[key] = new.records.record(place)
         return applied
 
     def insert(self, row: str) -> Applied:
-        return self.take(merge(self.clusters, self.records, cells_of(row)))
+        return self.merge(cells_of(row))
 
     def delete(self, row: str) -> Applied:
-        return self.take(extract(self.clusters, self.records, cells_of(row)))
+        return self.extract(cells_of(row))
+
+    def merge(self, cells: Mapping[bytes, Mapping[int, int]]) -> Applied:
+        return self.take(merge(self.clusters, Deltas.of(cells), self.present(cells)))
+
+    def extract(self, cells: Mapping[bytes, Mapping[int, int]]) -> Applied:
+        return self.take(extract(self.clusters, Deltas.of(cells), self.present(cells)))
 
     def apply(self, deltas: Mapping[bytes, Mapping[int, int]], uncounted: Iterable[int] = ()) -> Applied:
-        return self.take(apply_deltas(self.clusters, self.records, deltas, frozenset(uncounted)))
+        flags = np.isin(np.arange(8), list(uncounted))
+        return self.take(apply_deltas(self.clusters, Deltas.of(deltas), self.present(deltas), flags))
 
     def clustering(self) -> set[frozenset[int]]:
         return {frozenset(attributes) for _, attributes, _ in self.clusters}
@@ -48,8 +64,8 @@ class State:
 
     def frequencies(self) -> dict[bytes, dict[int, int]]:
         return {
-            key: dict(zip(self.clusters.attributes(record.cluster_id), record.frequencies, strict=True))
-            for key, record in self.records.items()
+            key: dict(zip(self.clusters.attributes(cluster_id), frequencies, strict=True))
+            for key, (cluster_id, frequencies) in self.records.items()
         }
 
 
@@ -59,7 +75,12 @@ def pairs(inds: Iterable[Iterable[int]]) -> set[tuple[int, int]]:
 
 def cells_of(row: str) -> dict[bytes, dict[int, int]]:
     """Give the attribute clustering of a tuple; a dot is no cell."""
-    return occurrences((attribute, value.encode()) for attribute, value in enumerate(row, A) if value != ".")
+    return occurrences((attribute, key_of(value)) for attribute, value in enumerate(row, A) if value != ".")
+
+
+def key_of(value: str) -> bytes:
+    """Give a short value a key from which it can be read."""
+    return value.encode().rjust(16, b".")
 
 
 def table_1() -> State:
@@ -69,7 +90,7 @@ def table_1() -> State:
     return state
 
 
-cell = st.tuples(st.integers(1, 6), st.sampled_from([b"p", b"q", b"r", b"s", b"t"]))
+cell = st.tuples(st.integers(1, 6), st.sampled_from(list(map(key_of, "pqrst"))))
 tuples = st.lists(cell, max_size=8)
 
 

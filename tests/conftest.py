@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hypothesis import settings
+
 from tests.broker import broker, running_broker, topic
 from tests.postgres import database_url, empty_database_url, followed_url, logical_server, postgres_server
 
@@ -15,3 +17,7 @@ __all__ = [
     "running_broker",
     "topic",
 ]
+
+# No test asserts a time, and the first call of a compiled function takes long.
+settings.register_profile("subsetd", deadline=None)
+settings.load_profile("subsetd")

@@ -10,7 +10,7 @@ from benchmarks.state import consume, server, tpch_state
 
 SEED = 3
 TUPLES = 200_000
-"""Of each kind: about 3 million distinct values, more than the default ValCache holds."""
+"""Of each kind: about 3 million distinct values."""
 
 
 def run(context: Context) -> list[Result]:

@@ -6,16 +6,21 @@ The text forms are in `canonical_forms`, the reading of change events in `cell_d
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from hashlib import sha256
 from typing import Final, NoReturn
 from uuid import UUID
 
+import numpy as np
+import pyarrow as pa
+
 from service.core import canonical_forms as forms
+from service.core.canonical_arrow import key_array
 from service.core.cell_decoding import BinaryHandling, CellDecoder, DecimalHandling, cell_decoder
-from service.core.errors import RecordError
+from service.core.errors import RecordError, SourceError
+from service.core.records import Keys
 
 __all__ = [
     "POSTGRES_KEY_EXPRESSION",
@@ -107,9 +112,15 @@ def value_key(text: str) -> bytes:
     return sha256(data).digest()[:16]
 
 
-def value_keys(texts: Iterable[str]) -> list[bytes]:
+def value_keys(texts: Sequence[str]) -> Keys:
     """Give the keys of many values, in their order; raises as `value_key` does."""
-    return [value_key(text) for text in texts]
+    try:
+        halves = key_array(pa.array(texts, pa.large_string()))
+    except (SourceError, UnicodeEncodeError):
+        for text in texts:
+            value_key(text)
+        raise
+    return Keys(np.ascontiguousarray(halves[:, 0]), np.ascontiguousarray(halves[:, 1]))
 
 
 def refuse_nul(text: str) -> str:

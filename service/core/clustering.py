@@ -9,101 +9,171 @@ counts of the clusters are complete, so that no count is ever asked of the gener
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from service.core import clustering_kernels as kernels
+from service.core.records import NO_CLUSTER, Deltas, Flags, Int64s, Keys, NewRecords, Records, starts_of, take_lists
+
 AttributeIds = tuple[int, ...]
 """An attribute set in canonical form: ascending ids, no repetition."""
 
-NO_CLUSTER = 0
-"""The id that stands for "no record": cluster ids begin at 1."""
-
-
-class GenRec(NamedTuple):
-    """Hold what is known of one value: its cluster, and its frequencies beside the cluster's attributes.
-
-    A frequency of 0 belongs to an attribute of an insert-only source: the value is in it, uncounted.
-    """
-
-    cluster_id: int
-    frequencies: tuple[int, ...]
-
 
 class Clusters:
-    """Keep ACRecs and CountCache: clusters by id, ids by cluster, and how many values each has (section 5.1)."""
+    """Keep ACRecs and CountCache: clusters by id, ids by cluster, and how many values each has (section 5.1).
 
-    __slots__ = ("_attributes", "_counts", "_ids", "_next_id")
+    Arrays are indexed by cluster id, of which a cluster that is gone gives its own back; sets lie end to end in
+    `_ids`, and `_table` finds a set by its hash.
+    """
+
+    __slots__ = ("_counts", "_free", "_free_count", "_ids", "_next_id", "_sizes", "_starts", "_table", "_used")
 
     def __init__(self, records: Iterable[tuple[int, Sequence[int], int]] = ()) -> None:
         """Take `(cluster_id, ascending attribute ids, value count)` for each cluster that has values."""
-        self._attributes: dict[int, AttributeIds] = {}
-        self._ids: dict[AttributeIds, int] = {}
-        self._counts: dict[int, int] = {}
-        for cluster_id, attribute_ids, count in records:
-            attributes = tuple(attribute_ids)
-            self._attributes[cluster_id] = attributes
-            self._ids[attributes] = cluster_id
-            self._counts[cluster_id] = count
-        self._next_id = max(self._attributes, default=NO_CLUSTER) + 1
+        known = list(records)
+        ids = np.array([cluster_id for cluster_id, _, _ in known], np.int64)
+        lengths = np.array([len(attributes) for _, attributes, _ in known], np.int64)
+        self._next_id = int(ids.max(initial=NO_CLUSTER)) + 1
+        self._used = int(lengths.sum())
+        self._starts, self._sizes, self._counts = np.zeros((3, max(2 * self._next_id, 64)), np.int64)
+        self._ids = np.zeros(max(2 * self._used, 64), np.int64)
+        self._ids[: self._used] = np.fromiter(chain.from_iterable(a for _, a, _ in known), np.int64, self._used)
+        self._starts[ids] = starts_of(lengths)[:-1]
+        self._sizes[ids] = lengths
+        self._counts[ids] = [count for _, _, count in known]
+        gaps = np.flatnonzero(self._sizes[: self._next_id] == 0)[:0:-1]
+        self._free = np.zeros(len(self._sizes), np.int64)
+        self._free[: len(gaps)] = gaps
+        self._free_count = len(gaps)
+        self._table = np.zeros(0, np.int64)
+        self._index(len(known))
 
     def __len__(self) -> int:
-        return len(self._attributes)
+        return int(np.count_nonzero(self._sizes[: self._next_id]))
 
     def __iter__(self) -> Iterator[tuple[int, AttributeIds, int]]:
         """Give `(cluster_id, attributes, value count)` of every cluster."""
-        for cluster_id, attributes in self._attributes.items():
-            yield cluster_id, attributes, self._counts[cluster_id]
+        for cluster_id in np.flatnonzero(self._sizes[: self._next_id]).tolist():
+            yield cluster_id, self.attributes(cluster_id), self.count(cluster_id)
 
     def attributes(self, cluster_id: int) -> AttributeIds:
-        """Return the attributes of a cluster; the empty set for NO_CLUSTER. Raise KeyError for an unknown id."""
-        return () if cluster_id == NO_CLUSTER else self._attributes[cluster_id]
+        """Return the attributes of a cluster; the empty set for NO_CLUSTER and for an id that no cluster has."""
+        start = self._starts[cluster_id]
+        return tuple(self._ids[start : start + self._sizes[cluster_id]].tolist())
 
     def count(self, cluster_id: int) -> int:
         """Return how many values the cluster has, 0 for one that is not (or no longer) there."""
-        return self._counts.get(cluster_id, 0)
+        return int(self._counts[cluster_id])
 
-    def cluster_id(self, attributes: AttributeIds) -> int:
-        """Return the id of a cluster, giving a new one to a set not seen before; NO_CLUSTER for the empty set."""
-        if not attributes:
-            return NO_CLUSTER
-        found = self._ids.get(attributes)
-        if found is None:
-            found = self._next_id
-            self._next_id += 1
-            self._ids[attributes] = found
-            self._attributes[found] = attributes
-            self._counts[found] = 0
+    def counts(self, cluster_ids: Int64s) -> Int64s:
+        """Return how many values each of the clusters has."""
+        return self._counts[cluster_ids]
+
+    def has(self, cluster_ids: Int64s) -> Flags:
+        """Tell of each id whether a cluster has it."""
+        return self._sizes[cluster_ids] > 0
+
+    def sets(self, cluster_ids: Int64s) -> tuple[Int64s, Int64s]:
+        """Give the attributes of clusters end to end as (attribute ids, starts)."""
+        starts = starts_of(self._sizes[cluster_ids])
+        return kernels.copy_sets(cluster_ids, self._starts, self._sizes, self._ids, starts), starts
+
+    def merge(self, deltas: Deltas, records: Records, uncounted: Flags) -> kernels.Merged:
+        """Find what becomes of each value: its attributes with their frequencies. Nothing is changed."""
+        most = int(self._sizes[records.cluster_id].sum()) + len(deltas.attribute_ids)
+        return kernels.merge(
+            deltas.starts, deltas.attribute_ids, deltas.differences, records.cluster_id, records.starts,
+            records.frequencies, self._starts, self._sizes, self._ids, uncounted, most,
+        )  # fmt: skip
+
+    def assign(self, starts: Int64s, attribute_ids: Int64s) -> Int64s:
+        """Return the id of each attribute set, a new one for a set not seen before; NO_CLUSTER for the empty set."""
+        wanted = len(starts) - 1
+        self._make_room(wanted, len(attribute_ids))
+        ids, self._next_id, self._used, self._free_count = kernels.assign(
+            starts, attribute_ids, self._starts, self._sizes, self._ids, self._table, self._free,
+            self._next_id, self._used, self._free_count,
+        )  # fmt: skip
+        found: Int64s = ids
         return found
 
-    def move(self, old_id: int, new_id: int, values: int = 1) -> None:
-        """Count `values` out of one cluster and into another; NO_CLUSTER on a side is nowhere."""
-        if old_id != NO_CLUSTER:
-            self._counts[old_id] -= values
-        if new_id != NO_CLUSTER:
-            self._counts[new_id] += values
+    def move(self, old_ids: Int64s, new_ids: Int64s, values: Int64s) -> tuple[Int64s, Int64s]:
+        """Count values out of clusters and into others; NO_CLUSTER on a side is nowhere.
 
-    def drop_empty(self, cluster_ids: Iterable[int]) -> list[int]:
-        """Remove those of the clusters that no value has (Algorithm 5), and return their ids."""
-        dropped = []
-        for cluster_id in cluster_ids:
-            if self._counts.get(cluster_id) == 0:
-                del self._ids[self._attributes.pop(cluster_id)], self._counts[cluster_id]
-                dropped.append(cluster_id)
-        return dropped
+        Clusters that no value is in any more are removed (Algorithm 5); their ids may serve again. Returns the ids of
+        the other clusters whose counts changed, and those of the removed ones.
+        """
+        np.subtract.at(self._counts, old_ids, values)
+        np.add.at(self._counts, new_ids, values)
+        self._counts[NO_CLUSTER] = 0
+        is_touched = np.zeros(self._next_id, np.bool_)
+        is_touched[old_ids] = is_touched[new_ids] = True
+        is_touched[NO_CLUSTER] = False
+        touched = np.flatnonzero(is_touched)
+        is_empty = self._counts[touched] == 0
+        dropped = touched[is_empty]
+        kernels.forget(dropped, self._starts, self._sizes, self._ids, self._table)
+        self._free[self._free_count : self._free_count + len(dropped)] = dropped
+        self._free_count += len(dropped)
+        return touched[~is_empty], dropped
+
+    def _make_room(self, clusters: int, attributes: int) -> None:
+        """Let arrays have room for so many more clusters and attributes in them."""
+        if self._next_id + clusters > len(self._sizes):
+            more = 2 * (self._next_id + clusters)
+            for name in ("_starts", "_sizes", "_counts", "_free"):
+                known = getattr(self, name)
+                setattr(self, name, np.concatenate([known, np.zeros(more - len(known), np.int64)]))
+        if self._used + attributes > len(self._ids):
+            # Sets that are gone leave their room behind: what is kept moves together first.
+            live = np.flatnonzero(self._sizes[: self._next_id])
+            kept, starts = self.sets(live)
+            self._starts[live] = starts[:-1]
+            self._used = len(kept)
+            self._ids = np.zeros(2 * (self._used + attributes), np.int64)
+            self._ids[: self._used] = kept
+        self._index(clusters)
+
+    def _index(self, clusters: int) -> None:
+        """Build the table anew when so many more clusters could fill more than half of it."""
+        if 2 * (np.count_nonzero(self._table) + clusters) >= len(self._table):
+            live = np.flatnonzero(self._sizes[: self._next_id])
+            size = 1 << int(4 * (len(live) + clusters) + 64).bit_length()
+            self._table = kernels.index(live, self._starts, self._sizes, self._ids, size)
 
 
-class Move(NamedTuple):
-    """Say that `values` values went from one attribute set to another in a batch; `witness` is the key of one."""
+class Moves(NamedTuple):
+    """Say how many values went from one attribute set to another in a batch, each with the key of one as witness.
 
-    old: AttributeIds
-    new: AttributeIds
-    values: int
-    witness: bytes
+    The sets of both sides lie end to end.
+    """
+
+    old: Int64s
+    old_starts: Int64s
+    new: Int64s
+    new_starts: Int64s
+    values: Int64s
+    witnesses: Keys
+
+    @staticmethod
+    def joined(parts: Sequence[Moves]) -> Moves:
+        """Put moves behind each other."""
+        return Moves(
+            np.concatenate([p.old for p in parts] or [np.zeros(0, np.int64)]),
+            starts_of(np.concatenate([np.diff(p.old_starts) for p in parts] or [np.zeros(0, np.int64)])),
+            np.concatenate([p.new for p in parts] or [np.zeros(0, np.int64)]),
+            starts_of(np.concatenate([np.diff(p.new_starts) for p in parts] or [np.zeros(0, np.int64)])),
+            np.concatenate([p.values for p in parts] or [np.zeros(0, np.int64)]),
+            Keys(
+                np.concatenate([p.witnesses.high for p in parts] or [np.zeros(0, np.uint64)]),
+                np.concatenate([p.witnesses.low for p in parts] or [np.zeros(0, np.uint64)]),
+            ),
+        )
 
 
 NULL_KEY = b""
@@ -118,105 +188,69 @@ class Underflow(Exception):
         self.cells = cells
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Applied:
     """Hold what a batch does to the state, for the store to write.
 
-    `records` has the new record of every value that changed, None where the value is gone; `inserted` the
-    keys among them that had no record. `distinct` and `repeated` are differences for each attribute.
-    `clusters` are the ids whose count changed or is new, `dropped` the ids that are gone.
+    `records` has the new record of every value that changed. `distinct` and `repeated` are differences for each
+    attribute. `clusters` are the ids whose count changed or is new, `dropped` the ids that are gone.
     """
 
-    records: dict[bytes, GenRec | None] = field(default_factory=dict)
-    inserted: set[bytes] = field(default_factory=set)
-    moves: list[Move] = field(default_factory=list)
-    distinct: dict[int, int] = field(default_factory=dict)
-    repeated: dict[int, int] = field(default_factory=dict)
-    clusters: list[int] = field(default_factory=list)
-    dropped: list[int] = field(default_factory=list)
+    records: NewRecords
+    moves: Moves
+    distinct: dict[int, int]
+    repeated: dict[int, int]
+    clusters: Int64s
+    dropped: Int64s
 
 
 def apply_deltas(
     clusters: Clusters,
-    records: Mapping[bytes, GenRec],
-    deltas: Mapping[bytes, Mapping[int, int]],
-    uncounted: Collection[int] = (),
+    deltas: Deltas,
+    records: Records,
+    uncounted: Flags,
     missing_nulls: Mapping[int, int] | None = None,
 ) -> Applied:
     """Apply merge and extract for the netted deltas of a batch, and return what changes.
 
-    `records` holds the present record of every key of `deltas` that has one; `deltas` the non-zero difference
-    of the frequency for each attribute. `uncounted` are the attributes of insert-only sources: a positive delta
-    makes the value a member, nothing is counted. `missing_nulls` says of which attributes the batch takes away more
-    NULLs than there are, and how many more. `clusters` is changed in place.
+    `records` are the present records of the values of `deltas`. `uncounted` marks, for every attribute id, those of
+    insert-only sources: a positive delta makes the value a member, nothing is counted. `missing_nulls` says of which
+    attributes the batch takes away more NULLs than there are, and how many more. `clusters` is changed in place.
 
     Raises Underflow, with nothing changed, when a frequency or a number of NULLs would fall below 0: the feed deletes
     what was never inserted (the paper's Algorithm 6 clamps there in silence).
     """
-    applied = Applied()
-    outcomes: list[tuple[bytes, GenRec | None, AttributeIds, AttributeIds, tuple[int, ...]]] = []
+    merged = clusters.merge(deltas, records, uncounted)
     missing = [(NULL_KEY, attribute_id, count) for attribute_id, count in (missing_nulls or {}).items()]
-    distinct, repeated = applied.distinct, applied.repeated
-    for key, delta in deltas.items():
-        record = records.get(key)
-        old: AttributeIds
-        counted: tuple[int, ...]
-        if record is None:
-            old = counted = ()
-        else:
-            old, counted = clusters.attributes(record.cluster_id), record.frequencies
-        new = old
-        for attribute_id, difference in delta.items():
-            at = bisect_left(new, attribute_id)
-            is_member = at < len(new) and new[at] == attribute_id
-            if uncounted and attribute_id in uncounted:
-                had = now = 0
-                stays = True
-            else:
-                had = counted[at] if is_member else 0
-                now = had + difference
-                stays = now > 0
-                if now < 0:
-                    missing.append((key, attribute_id, -now))
-                    continue
-                if (had > 1) != (now > 1):
-                    repeated[attribute_id] = repeated.get(attribute_id, 0) + (1 if now > 1 else -1)
-            if is_member and stays:
-                counted = (*counted[:at], now, *counted[at + 1 :])
-            elif stays:
-                new = (*new[:at], attribute_id, *new[at:])
-                counted = (*counted[:at], now, *counted[at:])
-                distinct[attribute_id] = distinct.get(attribute_id, 0) + 1
-            elif is_member:
-                new = new[:at] + new[at + 1 :]
-                counted = counted[:at] + counted[at + 1 :]
-                distinct[attribute_id] = distinct.get(attribute_id, 0) - 1
-        if new != old or record is None or counted != record.frequencies:
-            outcomes.append((key, record, old, new, counted))
+    missing += [(deltas.keys.key(place), a, count) for place, a, count in merged.missing.tolist()]
     if missing:
         raise Underflow(missing)
 
-    moved: dict[tuple[int, int], Move] = {}
-    for key, record, old, new, counted in outcomes:
-        old_id = NO_CLUSTER if record is None else record.cluster_id
-        new_id = old_id if new == old else clusters.cluster_id(new)
-        applied.records[key] = GenRec(new_id, counted) if new else None
-        if record is None:
-            applied.inserted.add(key)
-        if new_id != old_id:
-            pair = (old_id, new_id)
-            known = moved.get(pair)
-            moved[pair] = Move(old, new, 1, key) if known is None else known._replace(values=known.values + 1)
-    touched: dict[int, None] = {}
-    for (old_id, new_id), move in moved.items():
-        clusters.move(old_id, new_id, move.values)
-        touched[old_id] = touched[new_id] = None
-    touched.pop(NO_CLUSTER, None)
-    applied.moves = list(moved.values())
-    applied.dropped = clusters.drop_empty(touched)
-    gone = set(applied.dropped)
-    applied.clusters = [cluster_id for cluster_id in touched if cluster_id not in gone]
-    return applied
+    changed = np.flatnonzero(merged.changes)
+    lengths = np.diff(merged.starts)[changed]
+    starts = starts_of(lengths)
+    attribute_ids = take_lists(changed, merged.starts, merged.attribute_ids, starts)
+    frequencies = take_lists(changed, merged.starts, merged.frequencies, starts)
+    old_ids = records.cluster_id[changed]
+    has_moved = merged.changes[changed] == kernels.MOVED
+    new_ids = old_ids.copy()
+    moved = np.flatnonzero(has_moved)
+    moved_starts = starts_of(lengths[moved])
+    new_ids[moved] = clusters.assign(moved_starts, take_lists(moved, starts, attribute_ids, moved_starts))
+    keys = deltas.keys.take(changed)
+    new = NewRecords(keys, old_ids == NO_CLUSTER, new_ids, starts, attribute_ids, frequencies)
+
+    pairs = old_ids[moved] << 32 | new_ids[moved]
+    found, first, values = np.unique(pairs, return_index=True, return_counts=True)
+    from_ids, to_ids = found >> 32, found & 0xFFFFFFFF
+    moves = Moves(*clusters.sets(from_ids), *clusters.sets(to_ids), values, keys.take(moved[first]))
+    kept, dropped = clusters.move(from_ids, to_ids, values)
+    return Applied(new, moves, _non_zero(merged.distinct), _non_zero(merged.repeated), kept, dropped)
+
+
+def _non_zero(differences: Int64s) -> dict[int, int]:
+    places = np.flatnonzero(differences)
+    return dict(zip(places.tolist(), differences[places].tolist(), strict=True))
 
 
 def occurrences(row: Iterable[tuple[int, bytes]]) -> dict[bytes, dict[int, int]]:
@@ -228,14 +262,15 @@ def occurrences(row: Iterable[tuple[int, bytes]]) -> dict[bytes, dict[int, int]]
     return found
 
 
-def merge(clusters: Clusters, records: Mapping[bytes, GenRec], inserted: Mapping[bytes, Mapping[int, int]]) -> Applied:
-    """Merge the attribute clustering of an inserted tuple (Definition 4.4): `apply_deltas` with what it adds."""
-    return apply_deltas(clusters, records, inserted)
+def merge(clusters: Clusters, inserted: Deltas, records: Records) -> Applied:
+    """Merge the attribute clustering of inserted tuples (Definition 4.4): `apply_deltas` with what they add."""
+    uncounted = np.zeros(int(inserted.attribute_ids.max(initial=0)) + 1, np.bool_)
+    return apply_deltas(clusters, inserted, records, uncounted)
 
 
-def extract(clusters: Clusters, records: Mapping[bytes, GenRec], deleted: Mapping[bytes, Mapping[int, int]]) -> Applied:
-    """Extract the attribute clustering of a deleted tuple (Definition 4.8): `apply_deltas` with what it takes away."""
-    return apply_deltas(clusters, records, {key: {a: -n for a, n in delta.items()} for key, delta in deleted.items()})
+def extract(clusters: Clusters, deleted: Deltas, records: Records) -> Applied:
+    """Extract the attribute clustering of deleted tuples (Definition 4.8): `apply_deltas` with what they take away."""
+    return merge(clusters, deleted._replace(differences=-deleted.differences), records)
 
 
 def derive_inds(clusters: Iterable[tuple[Sequence[int], int]]) -> NDArray[np.int32]:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from service.core.clustering import Move
+from service.core.clustering import Moves
 from service.core.model import Transition, TransitionKind
 
 DENSE_LIMIT = 3000
@@ -39,7 +39,7 @@ class Overlap(Protocol):
         """Return all INDs as int32[n, 2], rows (dependent, referenced), ascending."""
         ...
 
-    def apply(self, moves: Sequence[Move]) -> list[Transition]:
+    def apply(self, moves: Moves) -> list[Transition]:
         """Apply the moves of a batch and return the INDs that appeared or broke by it, with their causes."""
         ...
 
@@ -72,25 +72,17 @@ def _add_clusters(matrix: IntArray, ids: IntArray, starts: IntArray, counts: Int
                 matrix[ids[i], ids[j]] += counts[cluster]
 
 
-class _FlatMoves(NamedTuple):
-    """Hold moves as arrays: the sets of both sides end to end, and how many values each move has."""
-
-    old: IntArray
-    old_starts: IntArray
-    new: IntArray
-    new_starts: IntArray
-    values: IntArray
-
-
-def _flat_moves(moves: Sequence[Move]) -> _FlatMoves:
-    values = np.array([move.values for move in moves], dtype=np.int64)
-    return _FlatMoves(*_flat([move.old for move in moves]), *_flat([move.new for move in moves]), values)
-
-
 @njit(cache=True)
-def _find_changes(flat: _FlatMoves, most_cells: IntArray, changed: NDArray[np.bool_]) -> None:
+def _find_changes(
+    old: IntArray,
+    old_starts: IntArray,
+    new: IntArray,
+    new_starts: IntArray,
+    values: IntArray,
+    most_cells: IntArray,
+    changed: NDArray[np.bool_],
+) -> None:
     """Bound how many cells each move changes, and mark the attributes that a value enters or leaves."""
-    old, old_starts, new, new_starts, values = flat
     for m in range(len(values)):
         i, i_end, j, j_end = old_starts[m], old_starts[m + 1], new_starts[m], new_starts[m + 1]
         n_old, n_new = i_end - i, j_end - j
@@ -109,13 +101,21 @@ def _find_changes(flat: _FlatMoves, most_cells: IntArray, changed: NDArray[np.bo
 
 
 @njit(cache=True)
-def _list_cells(flat: _FlatMoves, first: int, last: int, cells: IntArray) -> int:
+def _list_cells(
+    old: IntArray,
+    old_starts: IntArray,
+    new: IntArray,
+    new_starts: IntArray,
+    values: IntArray,
+    first: int,
+    last: int,
+    cells: IntArray,
+) -> int:
     """List the cells that moves `first` to `last` change, as rows (row, column, difference); return their number.
 
     A value that leaves (enters) an attribute changes its cells with all attributes of the old (new) set. Cells of
     two such attributes come once, by their row.
     """
-    old, old_starts, new, new_starts, values = flat
     n = 0
     for m in range(first, last):
         olds, news = old[old_starts[m] : old_starts[m + 1]], new[new_starts[m] : new_starts[m + 1]]
@@ -146,20 +146,20 @@ def _add_cells(matrix: IntArray, cells: IntArray) -> None:
         matrix[cells[n, 0], cells[n, 1]] += cells[n, 2]
 
 
-def _portions(flat: _FlatMoves, size: int) -> tuple[IntArray, Iterator[IntArray]]:
+def _portions(moves: Moves, size: int) -> tuple[IntArray, Iterator[IntArray]]:
     """Return the attributes that values entered or left, ascending, and the changed cells in portions.
 
     A portion has about PORTION_CELLS cells at most: one value that is in thousands of columns changes many.
     """
-    most_cells = np.zeros(len(flat.values), dtype=np.int64)
+    most_cells = np.zeros(len(moves.values), dtype=np.int64)
     changed = np.zeros(size, dtype=np.bool_)
-    _find_changes(flat, most_cells, changed)
+    _find_changes(*moves[:5], most_cells, changed)
 
     def portions() -> Iterator[IntArray]:
         portion = np.cumsum(most_cells) // PORTION_CELLS
         for first, last in _runs(portion):
             cells = np.empty((int(most_cells[first:last].sum()), 3), dtype=np.int64)
-            yield cells[: _list_cells(flat, first, last, cells)]
+            yield cells[: _list_cells(*moves[:5], first, last, cells)]
 
     return np.flatnonzero(changed), portions()
 
@@ -198,11 +198,10 @@ class DenseOverlap:
     def inds(self) -> NDArray[np.int32]:
         return np.argwhere(self._holds).astype(np.int32)
 
-    def apply(self, moves: Sequence[Move]) -> list[Transition]:
-        if not moves:
+    def apply(self, moves: Moves) -> list[Transition]:
+        if not len(moves.values):
             return []
-        flat = _flat_moves(moves)
-        changed, portions = _portions(flat, len(self._counts))
+        changed, portions = _portions(moves, len(self._counts))
         for cells in portions:
             _add_cells(self._counts, cells)
         distinct = self._counts.diagonal()
@@ -216,7 +215,7 @@ class DenseOverlap:
         turned = {(int(changed[i]), int(b)) for i, b in in_rows} | {(int(a), int(changed[j])) for a, j in in_columns}
         self._holds[changed] = rows
         self._holds[:, changed] = columns
-        return _with_causes(turned, lambda a, b: bool(self._holds[a, b]), moves, flat)
+        return _with_causes(turned, lambda a, b: bool(self._holds[a, b]), moves)
 
 
 class SparseOverlap:
@@ -262,12 +261,11 @@ class SparseOverlap:
         rows = np.repeat(np.arange(self._size, dtype=np.int32), [len(held) for held in self._holds])
         return np.stack([rows, np.concatenate([*self._holds, np.empty(0, dtype=np.int32)])], axis=1)
 
-    def apply(self, moves: Sequence[Move]) -> list[Transition]:
-        if not moves:
+    def apply(self, moves: Moves) -> list[Transition]:
+        if not len(moves.values):
             return []
         touched: set[int] = set()
-        flat = _flat_moves(moves)
-        _, portions = _portions(flat, self._size)
+        _, portions = _portions(moves, self._size)
         for cells in portions:
             places, inverse = np.unique(cells[:, 0] * self._size + cells[:, 1], return_inverse=True)
             differences = np.zeros(len(places), dtype=np.int64)
@@ -281,7 +279,7 @@ class SparseOverlap:
             holds = self._examine(a)
             turned |= {(a, int(b)) for b in np.setxor1d(holds, self._holds[a], assume_unique=True)}
             self._holds[a] = holds
-        return _with_causes(turned, self._does_hold, moves, flat)
+        return _with_causes(turned, self._does_hold, moves)
 
     def _add(self, a: int, columns: NDArray[np.int32], differences: IntArray) -> None:
         """Add differences to row `a`; its columns stay ascending, and a count of 0 is not kept."""
@@ -300,17 +298,16 @@ class SparseOverlap:
 class _Causes:
     """Find the values of a batch that made a pair turn: which moves they are, by attribute, computed once."""
 
-    def __init__(self, moves: Sequence[Move], flat: _FlatMoves) -> None:
+    def __init__(self, moves: Moves) -> None:
         self._moves = moves
-        self._values = flat.values
-        self._sides = [_by_attribute(flat.old, flat.old_starts), _by_attribute(flat.new, flat.new_starts)]
+        self._sides = [_by_attribute(moves.old, moves.old_starts), _by_attribute(moves.new, moves.new_starts)]
         self._membership: dict[int, tuple[NDArray[np.bool_], NDArray[np.bool_]]] = {}
 
     def _of(self, attribute_id: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Return for each move whether its old, its new set has the attribute."""
         found = self._membership.get(attribute_id)
         if found is None:
-            old, new = np.zeros((2, len(self._moves)), dtype=np.bool_)
+            old, new = np.zeros((2, len(self._moves.values)), dtype=np.bool_)
             for members, (ids, owners) in zip((old, new), self._sides, strict=True):
                 start, end = np.searchsorted(ids, [attribute_id, attribute_id + 1])
                 members[owners[start:end]] = True
@@ -331,8 +328,8 @@ class _Causes:
             if not cause.any():  # the dependent has no values any more: what it lost ends the IND
                 cause = dependent_old & ~dependent_new
         kind = TransitionKind.APPEARED if holds else TransitionKind.BROKE
-        witness = self._moves[int(np.argmax(cause))].witness
-        return Transition(kind, dependent, referenced, witness, int(self._values[cause].sum()))
+        witness = self._moves.witnesses.key(int(np.argmax(cause)))
+        return Transition(kind, dependent, referenced, witness, int(self._moves.values[cause].sum()))
 
 
 def _by_attribute(ids: IntArray, starts: IntArray) -> tuple[IntArray, IntArray]:
@@ -341,10 +338,8 @@ def _by_attribute(ids: IntArray, starts: IntArray) -> tuple[IntArray, IntArray]:
     return ids[order], np.repeat(np.arange(len(starts) - 1), np.diff(starts))[order]
 
 
-def _with_causes(
-    turned: Collection[Pair], does_hold: Callable[[int, int], bool], moves: Sequence[Move], flat: _FlatMoves
-) -> list[Transition]:
+def _with_causes(turned: Collection[Pair], does_hold: Callable[[int, int], bool], moves: Moves) -> list[Transition]:
     if not turned:
         return []
-    causes = _Causes(moves, flat)
+    causes = _Causes(moves)
     return [causes.of(a, b, does_hold(a, b)) for a, b in sorted(turned)]

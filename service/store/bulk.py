@@ -7,13 +7,17 @@ connection, because COPY goes through it; the caller commits.
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numba import njit  # type: ignore[import-untyped]
 from numpy.typing import NDArray
+
+from service.core.canonical_arrow import stored_array, text_buffers
+from service.core.records import Keys, NewRecords, Records, starts_of, take_lists
 
 BLOCK_RECORDS = 65_536
 """Records that are turned into one block of the COPY stream: a few MB."""
@@ -130,6 +134,43 @@ def read_range(connection: Any, key_range: KeyRange, without_attributes: Sequenc
     kept = _decode(stream, header, dropped, high, low, value_starts, value_data, starts, ids, frequencies)
     no_ids = np.zeros(records, np.int64)
     return RecordArrays(high, low, value_starts, value_data, no_ids, starts, ids[:kept], frequencies[:kept])
+
+
+def new_records(records: NewRecords, texts: Sequence[str]) -> RecordArrays:
+    """Give a batch's records for COPY; `texts` are all of theirs, or none where those are known already."""
+    offsets, data = text_buffers(stored_array(pa.array(texts, pa.large_string())))
+    return RecordArrays(
+        records.keys.high,
+        records.keys.low,
+        offsets if len(texts) else np.zeros(len(records.cluster_id) + 1, np.int64),
+        data,
+        records.cluster_id,
+        records.starts,
+        records.attribute_ids.astype(np.int32),
+        records.frequencies,
+    )
+
+
+def copy_records(cursor: Any, table: str, records: RecordArrays) -> None:
+    """Write records by binary COPY; those without cells have cluster id 0 and no frequencies."""
+    cursor.copy_expert(f"COPY {table} FROM STDIN (FORMAT binary)", _CopyStream(records), 1 << 20)
+
+
+def read_records(cursor: Any, queries: Iterable[str]) -> tuple[Keys, Records]:
+    """Read (value_key, cluster_id, frequencies) by binary COPY, and give them by ascending key."""
+    found = []
+    for query in queries:
+        sink = io.BytesIO()
+        cursor.copy_expert(f"COPY ({query}) TO STDOUT (FORMAT binary)", sink)
+        stream = np.frombuffer(sink.getbuffer(), np.uint8)
+        header = len(_HEADER) + int.from_bytes(stream[len(_HEADER) - 4 : len(_HEADER)].tobytes(), "big")
+        found.append(_decode_records(stream, header))
+    found.append(_decode_records(np.full(1, 0xFF, np.uint8), 0))
+    high, low, cluster_id, lengths, frequencies = (np.concatenate(part) for part in zip(*found, strict=True))
+    keys, starts = Keys(high, low), starts_of(lengths)
+    order = keys.order()
+    ordered = starts_of(lengths[order])
+    return keys.take(order), Records(cluster_id[order], ordered, take_lists(order, starts, frequencies, ordered))
 
 
 class _CopyStream:
@@ -319,3 +360,26 @@ def _decode(
         starts[record + 1] = kept
         at += 4 + max(length, 0)
     return kept
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _decode_records(stream: Bytes, at: int) -> tuple[UInt64s, UInt64s, Int64s, Int64s, Int64s]:
+    """Read keys, cluster ids, numbers of frequencies, and the frequencies end to end."""
+    start, records, cells = at, 0, 0
+    while stream[at] != 0xFF:
+        cells += _get4(stream, at + 50)
+        at += 34 + 4 + _get4(stream, at + 34)
+        records += 1
+    high, low = np.empty(records, np.uint64), np.empty(records, np.uint64)
+    cluster_id, lengths = np.empty(records, np.int64), np.empty(records, np.int64)
+    frequencies = np.empty(cells, np.int64)
+    at, done = start, 0
+    for record in range(records):
+        high[record], low[record] = _get8(stream, at + 6), _get8(stream, at + 14)
+        cluster_id[record] = np.int64(_get8(stream, at + 26))
+        width = lengths[record] = _get4(stream, at + 50)
+        for i in range(width):
+            frequencies[done] = np.int64(_get8(stream, at + 58 + 12 * i + 4))
+            done += 1
+        at += 34 + 4 + _get4(stream, at + 34)
+    return high, low, cluster_id, lengths, frequencies

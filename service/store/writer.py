@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import io
 import json
-import re
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import psycopg2
 import psycopg2.errors
 from psycopg2.extras import execute_values
 
 from service.core.canonical import stored_value
-from service.core.clustering import AttributeIds, GenRec
 from service.core.errors import DamagedStateError, RecordError, StateError
 from service.core.model import (
     Attribute,
@@ -30,14 +28,16 @@ from service.core.model import (
     Table,
     TransitionKind,
 )
+from service.core.records import Keys, NewRecords, Records, find_keys, gather
 from service.store import dead_letters, row_images, schema_changes
+from service.store.bulk import KeyRange, copy_records, new_records, read_records
 from service.store.catch_up import forget_passed, read_catch_up
 from service.store.database import make_engine, parse_address, state_error
 from service.store.feeds import is_paused, put_feed
 from service.store.migrate import require_current
 from service.store.tables import NOTIFY_CHANNEL
 from service.store.writer_lock import CONSUMER_NAME, is_wanted, release_locks, take_back_writer_lock, take_writer_lock
-from service.usecases.live_state import BatchCommit, RecordWrite, StoredState
+from service.usecases.live_state import BatchCommit, ClusterCounts, StoredState
 from service.usecases.row_images import Images
 from service.usecases.schema_changes import KnownColumn
 
@@ -56,7 +56,7 @@ BY_INDEX = "set enable_hashjoin = off; set enable_mergejoin = off; set enable_se
 
 MERGE = """
 merge into gen_rec as stored using staged_gen_rec as staged on stored.value_key = staged.value_key
-when matched and staged.cluster_id is null then delete
+when matched and staged.cluster_id = 0 then delete
 when matched then update set
     cluster_id = staged.cluster_id, attribute_ids = staged.attribute_ids, frequencies = staged.frequencies
 """
@@ -73,10 +73,9 @@ BY_BITMAP = (
     "set effective_io_concurrency = 64"
 )
 
-LOOKUP = """
-select value_key::text, cluster_id, coalesce(frequencies, array_fill(0::bigint, array[cardinality(attribute_ids)]))
-from {partition} where value_key = any (%s::uuid[])
-"""
+RECORD = "value_key, cluster_id, coalesce(frequencies, array_fill(0::bigint, array[cardinality(attribute_ids)]))"
+LOOKUP = "select " + RECORD + " from {partition} where value_key = any ('{{{keys}}}'::uuid[])"
+RANGE = "select " + RECORD + " from gen_rec where {condition}"
 
 RECORDS_OF = """
 select value_key::text, value, cluster_id,
@@ -101,9 +100,6 @@ select schema_name, table_name, table_id, name, source_database, source_schema, 
 from tracked_table join source using (source_id)
 """
 
-_ESCAPED = re.compile(r"[\\\t\n\r]")
-_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
-
 
 class PostgresWriter:
     """Implement ports.StateWriter: one connection holds the lock and writes, another reads committed records."""
@@ -113,9 +109,10 @@ class PostgresWriter:
         self._address = parse_address(url)
         self._asking = asking
         self._is_catching_up = False
-        self._engine = make_engine(url, name, pool_size=2, max_overflow=0)
+        self._engine = make_engine(url, name, pool_size=3, max_overflow=0)
         self._writing: Any = None
         self._reading: Any = None
+        self._warming: Any = None
         self._partitions: list[tuple[str, str]] = []
 
     def acquire(self, behind_others: threading.Event | None = None) -> bool:
@@ -243,19 +240,29 @@ class PostgresWriter:
             self._reading.commit()
         return found
 
-    def lookup(self, keys: Sequence[bytes]) -> dict[bytes, GenRec]:
-        wanted = sorted(key.hex() for key in keys)
+    def lookup(self, keys: Keys) -> Records:
+        joined = np.stack([keys.high, keys.low], axis=1).astype(">u8").tobytes().hex()
+        wanted = [joined[i : i + 32] for i in range(0, len(joined), 32)]
         ends = [bisect_left(wanted, lowest) for lowest, _ in self._partitions[1:]] + [len(wanted)]
-        found: dict[bytes, GenRec] = {}
-        start = 0
+        parts = zip(self._partitions, [0, *ends], ends, strict=False)
+        queries = (
+            LOOKUP.format(partition=partition, keys=",".join(wanted[start:end]))
+            for (_, partition), start, end in parts
+            if start < end
+        )
         with self._translated(), self._reading.cursor() as cursor:
-            for (_, partition), end in zip(self._partitions, ends, strict=True):
-                if start < end:
-                    cursor.execute(LOOKUP.format(partition=partition), ("{" + ",".join(wanted[start:end]) + "}",))
-                    found.update((_key(key), GenRec(cluster_id, tuple(counted))) for key, cluster_id, counted in cursor)
-                start = end
+            found, records = read_records(cursor, queries)
             self._reading.commit()
-        return found
+        return gather(len(wanted), [(np.flatnonzero(find_keys(found, keys) >= 0), records)])
+
+    def read_range(self, number: int, bits: int) -> tuple[Keys, Records]:
+        with self._translated():
+            if self._warming is None:
+                self._warming = self._engine.raw_connection()
+            with self._warming.cursor() as cursor:
+                read = read_records(cursor, [RANGE.format(condition=KeyRange(number, bits).condition())])
+            self._warming.commit()
+        return read
 
     def read_images(self, wanted: Mapping[Table, Iterable[bytes]]) -> Images:
         with self._translated(), self._reading.cursor() as cursor:
@@ -269,10 +276,10 @@ class PostgresWriter:
     def close(self) -> None:
         if self._writing is not None:
             release_locks(self._writing)
-        for connection in (self._writing, self._reading):
+        for connection in (self._writing, self._reading, self._warming):
             if connection is not None:
                 connection.invalidate()  # not back to the pool: the staging tables are the session's
-        self._writing = self._reading = None
+        self._writing = self._reading = self._warming = None
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -291,15 +298,13 @@ class PostgresUnitOfWork:
         self._connection = writer._writing
         self._has_staged = False
 
-    def write_records(self, records: Sequence[RecordWrite]) -> None:
+    def write_records(self, records: NewRecords, texts: Sequence[str]) -> None:
         """Write new records by COPY, changed and gone ones by COPY into staging and one merge, all in key order."""
-        ordered = sorted(records, key=lambda record: record.key)
-        new = "".join(_record_line(record) for record in ordered if record.text is not None)
-        changed = [record for record in ordered if record.text is None]
+        changed = int(np.count_nonzero(~records.is_new))
         with self._writer._translated(), self._connection.cursor() as cursor:
-            if new:
+            if changed < len(records.is_new):
                 try:
-                    cursor.copy_expert("copy gen_rec from stdin", io.StringIO(new))
+                    copy_records(cursor, "gen_rec", new_records(records.take(records.is_new), texts))
                 except psycopg2.errors.UniqueViolation as error:
                     raise DamagedStateError(
                         "The state was changed by another hand: a generator record that was to be new is there already "
@@ -310,31 +315,36 @@ class PostgresUnitOfWork:
             if self._has_staged:
                 cursor.execute("truncate staged_gen_rec")
             self._has_staged = True
-            cursor.copy_expert("copy staged_gen_rec from stdin", io.StringIO("".join(map(_record_line, changed))))
+            copy_records(cursor, "staged_gen_rec", new_records(records.take(~records.is_new), ()))
             cursor.execute(MERGE)
-            if cursor.rowcount != len(changed):
+            if cursor.rowcount != changed:
                 raise DamagedStateError(
-                    f"The state was changed by another hand: {len(changed)} generator records were to be changed, "
+                    f"The state was changed by another hand: {changed} generator records were to be changed, "
                     f"{cursor.rowcount} were. Nothing of this batch was stored; run `subsetd verify`."
                 )
 
-    def records_of(self, cluster_ids: Sequence[int], portion: int) -> Iterator[dict[bytes, tuple[str, GenRec]]]:
+    def records_of(self, cluster_ids: Sequence[int], portion: int) -> Iterator[tuple[Keys, Records, list[str]]]:
         with self._writer._translated(), self._connection.cursor("records_of") as cursor:
             cursor.itersize = portion
             cursor.execute(RECORDS_OF, (list(cluster_ids),))
             while rows := cursor.fetchmany(portion):
-                yield {_key(key): (value, GenRec(cluster, tuple(counted))) for key, value, cluster, counted in rows}
+                rows.sort()
+                keys = Keys.of(bytes.fromhex(key.replace("-", "")) for key, *_ in rows)
+                yield (
+                    keys,
+                    Records.of([(cluster_id, counted) for *_, cluster_id, counted in rows]),
+                    [r[1] for r in rows],
+                )
 
     def commit(self, commit: BatchCommit) -> None:
         delta = commit.delta
         with self._writer._translated(), self._connection.cursor() as cursor:
             _write_version(cursor, commit)
-            if delta.clusters:
-                lines = "".join(f"{c}\t{_array(ids)}\t{count}\n" for c, ids, count in delta.clusters)
-                cursor.copy_expert("copy staged_cluster from stdin", io.StringIO(lines))
+            if len(delta.clusters.cluster_id):
+                cursor.copy_expert("copy staged_cluster from stdin", io.StringIO(_cluster_lines(delta.clusters)))
                 cursor.execute(
-                    "insert into cluster select * from staged_cluster order by cluster_id "
-                    "on conflict (cluster_id) do update set value_count = excluded.value_count"
+                    "insert into cluster select * from staged_cluster order by cluster_id on conflict (cluster_id) "
+                    "do update set attribute_ids = excluded.attribute_ids, value_count = excluded.value_count"
                 )
             if delta.dropped:
                 cursor.execute("delete from cluster where cluster_id = any (%s)", (delta.dropped,))
@@ -469,25 +479,11 @@ def _write_positions(cursor: Any, commit: BatchCommit) -> None:
     )
 
 
-def _record_line(record: RecordWrite) -> str:
-    """Write one line of COPY's text format; a record without attributes asks for its deletion."""
-    if not record.attributes:
-        return f"{record.key.hex()}\t\\N\t\\N\t\\N\t\\N\n"
-    text = record.text
-    if text is None:
-        text = "\\N"
-    else:
-        if len(text) > 64:
-            text = stored_value(text)
-        if _ESCAPED.search(text):
-            text = text.translate(_ESCAPES)
-    frequencies = _array(record.frequencies) if any(record.frequencies) else "\\N"
-    return f"{record.key.hex()}\t{text}\t{record.cluster_id}\t{_array(record.attributes)}\t{frequencies}\n"
-
-
-@lru_cache(maxsize=65536)
-def _array(numbers: AttributeIds) -> str:
-    return "{" + ",".join(map(str, numbers)) + "}"
+def _cluster_lines(clusters: ClusterCounts) -> str:
+    """Write COPY's text format."""
+    ids, starts = list(map(str, clusters.attribute_ids.tolist())), clusters.starts.tolist()
+    rows = zip(clusters.cluster_id.tolist(), starts, starts[1:], clusters.values.tolist(), strict=False)
+    return "".join(f"{cluster}\t{{{','.join(ids[start:end])}}}\t{count}\n" for cluster, start, end, count in rows)
 
 
 def _table(name: tuple[str, str], attributes: list[Attribute], described: Sequence[Any] | None) -> Table:
@@ -499,7 +495,3 @@ def _table(name: tuple[str, str], attributes: list[Attribute], described: Sequen
     key = tuple(places[column] for column in key_columns) if places.keys() >= set(key_columns) else ()
     wire, keeps_rows = (database, schema, table), keeps_rows and bool(key)
     return Table(*name, tuple(attributes), insert_only, table_id, source, wire, key, keeps_rows, bool(is_full))
-
-
-def _key(uuid: str) -> bytes:
-    return bytes.fromhex(uuid.replace("-", ""))

@@ -15,16 +15,20 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
-from service.core.clustering import GenRec, Underflow
+import numpy as np
+
+from service.core.clustering import NULL_KEY, Underflow
 from service.core.errors import DamagedStateError, FeedAwayError, FeedError, RecordError, StateError, SubsetdError
 from service.core.model import BadRecord, FeedPosition, Operation, RawRecord, RowChange, SchemaDrift, Skipped, Table
+from service.core.records import Keys, NewRecords, Records, find_keys, gather
 from service.usecases.live_state import BatchCommit, BatchCounts, LiveState, StateDelta
-from service.usecases.netting import Netted, net, offenders
+from service.usecases.netting import net, offenders
 from service.usecases.ports import DeadLetterSink, Decoder, Feed, StateWriter, UnitOfWork
 from service.usecases.retry_dead_letters import DeadLetterFeed
 from service.usecases.row_images import Image, Images, complete, wanted_rows
 from service.usecases.screening import RetryScreen, Screen, Screened, Seen, count_reasons, put_seen
 from service.usecases.transactions import TransactionBuffer, TransactionKey, WaitLimits
+from service.usecases.warm_up import WarmUp, WarmUpPolicy
 
 TRUNCATE_PORTION = 20_000
 LOOK_SECONDS = 1.0
@@ -70,7 +74,10 @@ class BatchReport:
 
 @dataclass(slots=True)
 class Totals(BatchCounts):
-    """Sum up a run's batches; `seconds` are of the steps, `elapsed` from the first record to the last commit."""
+    """Sum up a run's batches; `seconds` are of the steps, `elapsed` from the first record to the last commit.
+
+    `warmed` records were read in bulk to fill ValCache, beside those that were `read` for a batch.
+    """
 
     batches: int = 0
     values: int = 0
@@ -79,6 +86,8 @@ class Totals(BatchCounts):
     without_caches: int = 0
     cache_hits: int = 0
     cache_misses: int = 0
+    warmed: int = 0
+    warm_up_seconds: float = 0.0
     elapsed: float = 0.0
     version: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
@@ -126,12 +135,13 @@ class Consumer:
         writer: StateWriter,
         open_feed: Callable[[], Feed],
         make_decoder: Callable[[Sequence[Table]], Decoder],
-        value_keys: Callable[[Sequence[str]], list[bytes]],
+        value_keys: Callable[[Sequence[str]], Keys],
         observer: Observer,
         *,
         limits: BatchLimits = BatchLimits(),
         on_error: ErrorPolicy = ErrorPolicy.STOP,
-        cache_bytes: int = 256 * 1024 * 1024,
+        cache_bytes: int = 512 * 1024 * 1024,
+        warm_up: WarmUpPolicy = WarmUpPolicy.BESIDE,
         retry_seconds: float = 60.0,
         wait_limits: WaitLimits | None = None,
         dead_letter_sink: DeadLetterSink | None = None,
@@ -145,6 +155,7 @@ class Consumer:
         self._limits = limits
         self._on_error = on_error
         self._cache_bytes = cache_bytes
+        self._warm_up = warm_up
         self._retry_seconds = retry_seconds
         self._wait_limits = wait_limits or WaitLimits()
         self._dead_letter_sink = dead_letter_sink
@@ -211,7 +222,7 @@ class _Session:
         stored = self._writer.positions(self._feed.name)
         self._positions = {place: position.next_offset for place, position in stored.items()}
         self._in_flight: Future[None] | None = None
-        self._pending: dict[bytes, GenRec | None] = {}
+        self._pending = NewRecords.none()
         self._pending_images: Images = {}
         self._source_positions = {place: position.source_position for place, position in stored.items()}
         self._screen: Screen | RetryScreen
@@ -225,6 +236,8 @@ class _Session:
         """What was said against changes of columns, behind the error's own text."""
         self._looks_at = time.monotonic() + LOOK_SECONDS
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="subsetd-store")
+        values = sum(count for _, _, count in self._state.clusters)
+        self._warm_up = WarmUp(self._state.cache, values, self._writer.read_range, consumer._warm_up)
         try:
             if self._retried is None:
                 self._writer.register(self._feed.name, self._feed.describe())
@@ -238,6 +251,7 @@ class _Session:
 
     def close(self) -> None:
         """Let go of the feed; a batch in flight ends first, its failure has been told or will be met on reloading."""
+        self._warm_up.close()
         self._pool.shutdown(wait=True)
         self._feed.close()
 
@@ -247,6 +261,8 @@ class _Session:
                 self._looks_at = time.monotonic() + LOOK_SECONDS
                 self._hand_over_if_wanted()
                 self._rest_while_paused(stop)
+            self._warm_up.take()
+            self._of.totals.warmed, self._of.totals.warm_up_seconds = self._warm_up.records, self._warm_up.seconds
             seconds: dict[str, float] = {}
             with _timed(seconds, "collect"):
                 records = self._collect()
@@ -287,9 +303,7 @@ class _Session:
         self._buffer.add(records, changes, skipped, time.monotonic())
         taken = self._buffer.take(time.monotonic())
         after.update(((r.topic, r.partition), r.offset) for r in reversed(self._buffer.held))
-        return _Batch(
-            taken.records, self._positions, after, seconds, transactions=taken.keys, is_whole=taken.is_whole
-        )
+        return _Batch(taken.records, self._positions, after, seconds, transactions=taken.keys, is_whole=taken.is_whole)
 
     def _lag(self) -> int | None:
         """Count what the feed has behind what was polled, and what was polled and is held back."""
@@ -437,7 +451,7 @@ class _Session:
             with _timed(seconds, "net"):
                 netted = net(changes, self._of._value_keys)
             with _timed(seconds, "look_up"):
-                found = self._look_up(netted.deltas)
+                found = self._look_up(netted.deltas.keys)
             try:
                 with _timed(seconds, "apply"):
                     delta = state.apply(netted, found)
@@ -447,8 +461,10 @@ class _Session:
                 cells = [cell for cell in underflow.cells if cell[1] not in state.late]
                 if not cells:
                     self._leave_stale({attribute_id for _, attribute_id, _ in underflow.cells})
-                places = sorted(offenders(changes, cells, netted.texts))
-                errors = {_place(changes[i].position): _never_inserted(changes[i], netted, cells) for i in places}
+                keys = sorted({key for key, _, _ in cells if key != NULL_KEY})
+                texts = dict(zip(keys, netted.texts_of(Keys.of(keys)), strict=True))
+                places = sorted(offenders(changes, cells, texts))
+                errors = {_place(changes[i].position): _never_inserted(changes[i], texts, cells) for i in places}
             decoded = self._leave_out(batch, decoded, errors)
         batch.skipped += completed.skipped
         counts = BatchCounts(
@@ -456,7 +472,7 @@ class _Session:
         )
         unit = self._begin(batch)
         self._pending_images = completed.images
-        self._pending = {w.key: GenRec(w.cluster_id, w.frequencies) if w.attributes else None for w in delta.records}
+        self._pending = delta.records
         commit = replace(self._commit(batch, changes, counts, delta), images=completed.images)
         report = self._report(commit, batch)
         self._in_flight = self._pool.submit(self._store, unit, commit, delta, seconds, report)
@@ -503,25 +519,22 @@ class _Session:
         self._in_flight = self._pool.submit(self._store, unit, commit, None, batch.seconds, report)
         self._settle()
 
-    def _look_up(self, keys: Iterable[bytes]) -> dict[bytes, GenRec]:
-        """Find the records of keys: in the cache, in the batch in flight, and the rest in the store."""
-        cached, pending = self._state.cache.get, self._pending
-        found: dict[bytes, GenRec] = {}
-        misses = []
-        for key in keys:
-            record = cached(key)
-            if record is not None:
-                found[key] = record
-            elif key not in pending:
-                misses.append(key)
-            else:
-                written = pending[key]
-                if written is not None:
-                    found[key] = written
-        if misses:
-            found.update(self._writer.lookup(misses))
+    def _look_up(self, keys: Keys) -> Records:
+        """Find the records of ascending keys: in the batch in flight, in the cache, and the rest in the store."""
+        in_flight = find_keys(self._pending.keys, keys)
+        pending = np.flatnonzero(in_flight >= 0)
+        others = np.flatnonzero(in_flight < 0)
+        is_cached, cached = self._state.cache.find(keys.take(others))
+        misses = others[~is_cached]
+        parts = [(others[is_cached], cached)]
+        if len(pending):
+            chosen = np.zeros(len(self._pending.cluster_id), np.bool_)
+            chosen[in_flight[pending]] = True
+            parts.append((pending, self._pending.take(chosen).records))
+        if len(misses):
+            parts.append((misses, self._writer.lookup(keys.take(misses))))
             self._state.accesses.read += len(misses)
-        return found
+        return gather(len(keys.high), parts)
 
     def _begin(self, batch: _Batch) -> UnitOfWork:
         with _timed(batch.seconds, "wait"):
@@ -609,7 +622,7 @@ class _Session:
         try:
             with _timed(seconds, "store"):
                 if delta is not None:
-                    unit.write_records(delta.records)
+                    unit.write_records(delta.records, delta.texts)
                 if commit.dead_letters and self._of._dead_letter_sink is not None and self._retried is None:
                     self._of._dead_letter_sink.send(commit.dead_letters)  # twice rather than never
                 unit.commit(commit)
@@ -632,12 +645,14 @@ class _Session:
         if self._in_flight is not None:
             future, self._in_flight = self._in_flight, None
             future.result()
-            self._pending, self._pending_images = {}, {}
+            self._pending, self._pending_images = NewRecords.none(), {}
             self._feed.committed(self._positions)
 
 
-def _never_inserted(change: RowChange, netted: Netted, cells: Iterable[tuple[bytes, int, int]]) -> RecordError:
-    missing = {(attribute_id, netted.texts.get(key)) for key, attribute_id, _ in cells}
+def _never_inserted(
+    change: RowChange, texts: Mapping[bytes, str], cells: Iterable[tuple[bytes, int, int]]
+) -> RecordError:
+    missing = {(attribute_id, texts.get(key)) for key, attribute_id, _ in cells}
     assert change.before is not None
     for i, attribute in enumerate(change.table.attributes):
         text = change.before[i]

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from service.core.clustering import NO_CLUSTER, Applied, AttributeIds, Clusters, GenRec, Move, apply_deltas
+import numpy as np
+
+from service.core.clustering import Applied, AttributeIds, Clusters, Moves, apply_deltas
 from service.core.model import Attribute, AttributeCounters, BadRecord, FeedPosition, RawRecord, Table, Transition
 from service.core.overlap import make_overlap
+from service.core.records import Deltas, Int64s, Keys, NewRecords, Records, find_keys, starts_of
 from service.core.val_cache import ValCache
 from service.usecases.netting import Netted
 from service.usecases.row_images import Images
@@ -35,26 +39,25 @@ class StoredState:
     """Version that bootstrapped or emptied a table last, by table_id."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecordWrite:
-    """Say how one generator record changes: `attributes` is empty when the value is gone.
+class ClusterCounts(NamedTuple):
+    """Hold clusters with their attributes, which lie end to end, and how many values each has."""
 
-    `text` is None where the record is known to exist and keeps its text.
-    """
-
-    key: bytes
-    text: str | None
-    cluster_id: int
-    attributes: AttributeIds
-    frequencies: tuple[int, ...]
+    cluster_id: Int64s
+    attribute_ids: Int64s
+    starts: Int64s
+    values: Int64s
 
 
 @dataclass(frozen=True, slots=True)
 class StateDelta:
-    """Hold everything that a batch changes in the state beside positions: absolute values, ready to be stored."""
+    """Hold everything that a batch changes in the state beside positions: absolute values, ready to be stored.
 
-    records: list[RecordWrite]
-    clusters: list[tuple[int, AttributeIds, int]]
+    `texts` are those of the records that are new, in their order.
+    """
+
+    records: NewRecords
+    texts: list[str]
+    clusters: ClusterCounts
     dropped: list[int]
     counters: dict[int, AttributeCounters]
     transitions: list[Transition]
@@ -121,94 +124,85 @@ class LiveState:
         self.late = stored.late
         self.clusters = Clusters(stored.clusters)
         self.counters = {attribute_id: replace(counters) for attribute_id, counters in stored.counters.items()}
-        self.cache = ValCache(cache_bytes)
+        self.cache = ValCache(cache_bytes, sum(count for _, _, count in stored.clusters))
         self.accesses = Accesses()
         attributes = [*stored.stale, *(attribute for table in stored.tables for attribute in table.attributes)]
-        self._uncounted = frozenset(a.attribute_id for a in attributes if a.insert_only)
         size = max((a.attribute_id for a in attributes), default=0) + 1
+        self._uncounted = np.zeros(size, np.bool_)
+        self._uncounted[[a.attribute_id for a in attributes if a.insert_only]] = True
         self.overlap = make_overlap(size, [(attributes, count) for _, attributes, count in stored.clusters])
 
-    def apply(self, netted: Netted, records: Mapping[bytes, GenRec]) -> StateDelta:
-        """Apply a netted batch; `records` are the present records of its keys.
+    def apply(self, netted: Netted, records: Records) -> StateDelta:
+        """Apply a netted batch; `records` are the present records of its values.
 
         Raises clustering.Underflow, with nothing changed, when the batch takes away what was never there.
         """
         nulls = {a: -(self.counters[a].null_count + difference) for a, difference in netted.nulls.items()}
         missing_nulls = {a: count for a, count in nulls.items() if count > 0}
-        applied = apply_deltas(self.clusters, records, netted.deltas, self._uncounted, missing_nulls)
+        applied = apply_deltas(self.clusters, netted.deltas, records, self._uncounted, missing_nulls)
         self._count_accesses(netted.deltas, applied)
-        writes = self._remember(applied, netted.texts)
-        return self._conclude(applied, netted.rows, netted.nulls, netted.texts, writes)
+        new = applied.records
+        self.cache.put(new.keys, new.records)
+        texts = netted.texts_of(new.keys.take(new.is_new))
+        return self._conclude(applied, netted.rows, netted.nulls, netted.texts_of, texts)
 
     def truncate(
         self,
         attribute_ids: Collection[int],
-        portions: Iterable[Mapping[bytes, tuple[str, GenRec]]],
-        write: Callable[[list[RecordWrite]], None],
+        portions: Iterable[tuple[Keys, Records, list[str]]],
+        write: Callable[[NewRecords, Sequence[str]], None],
     ) -> StateDelta:
-        """Extract whole attributes, given portions of (text, record) of the values that they hold.
+        """Extract whole attributes, given portions of the values that they hold: keys, records and texts.
 
         `write` stores the records of each portion before the next is asked for; the delta that is returned has no
         records. Its transitions are those of the whole: what turned and turned back on the way is none.
         """
         own = set(attribute_ids)
-        moves: dict[tuple[AttributeIds, AttributeIds], Move] = {}
+        moves: list[Moves] = []
         texts: dict[bytes, str] = {}
         distinct: Counter[int] = Counter()
         repeated: Counter[int] = Counter()
-        touched: dict[int, None] = {}
-        dropped: list[int] = []
-        for portion in portions:
-            records = {key: record for key, (_, record) in portion.items()}
-            deltas = {}
-            for key, record in records.items():
-                members = zip(self.clusters.attributes(record.cluster_id), record.frequencies, strict=True)
-                deltas[key] = {attribute_id: -n for attribute_id, n in members if attribute_id in own}
-            applied = apply_deltas(self.clusters, records, deltas, self._uncounted)
+        touched: list[Int64s] = []
+        for keys, records, values in portions:
+            deltas = self._extraction(keys, records, own)
+            applied = apply_deltas(self.clusters, deltas, records, self._uncounted)
             self._count_accesses(deltas, applied)
-            write(self._remember(applied, {}))
-            for move in applied.moves:
-                known = moves.get((move.old, move.new))
-                if known is None:
-                    texts[move.witness] = portion[move.witness][0]
-                moves[move.old, move.new] = move if known is None else known._replace(values=known.values + move.values)
+            self.cache.put(applied.records.keys, applied.records.records)
+            write(applied.records, ())
+            witnesses = applied.moves.witnesses
+            places = find_keys(keys, witnesses.take(witnesses.order()))
+            texts.update((keys.key(place), values[place]) for place in places.tolist())
+            moves.append(applied.moves)
             distinct.update(applied.distinct)
             repeated.update(applied.repeated)
-            touched.update(dict.fromkeys(applied.clusters))
-            dropped += applied.dropped
-        gone = set(dropped)
+            touched += [applied.clusters, applied.dropped]
+        # A cluster's id that was given back may serve another already: what counts is how it stands at the end.
+        clusters = np.unique(np.concatenate(touched)) if touched else np.zeros(0, np.int64)
+        is_live = self.clusters.has(clusters)
         whole = Applied(
-            moves=list(moves.values()),
-            distinct=distinct,
-            repeated=repeated,
-            clusters=[cluster_id for cluster_id in touched if cluster_id not in gone],
-            dropped=dropped,
+            NewRecords.none(), Moves.joined(moves), distinct, repeated, clusters[is_live], clusters[~is_live]
         )
         rows = {a: -self.counters[a].row_count for a in own}
         nulls = {a: -self.counters[a].null_count for a in own}
-        return self._conclude(whole, rows, nulls, texts, [])
+        return self._conclude(
+            whole, rows, nulls, lambda keys: [texts[keys.key(place)] for place in range(len(keys.high))], []
+        )
 
-    def _remember(self, applied: Applied, texts: Mapping[bytes, str]) -> list[RecordWrite]:
-        """Put the new records into ValCache, and say how they are written."""
-        writes = []
-        for key, record in applied.records.items():
-            if record is None:
-                self.cache.forget(key)
-                writes.append(RecordWrite(key, None, NO_CLUSTER, (), ()))
-            else:
-                self.cache.put(key, record)
-                text = texts[key] if key in applied.inserted else None
-                attributes = self.clusters.attributes(record.cluster_id)
-                writes.append(RecordWrite(key, text, record.cluster_id, attributes, record.frequencies))
-        return writes
+    def _extraction(self, keys: Keys, records: Records, own: Collection[int]) -> Deltas:
+        """Give the deltas that take away all that some attributes have of values, each of which is in one of them."""
+        attribute_ids, starts = self.clusters.sets(records.cluster_id)
+        goes = np.isin(attribute_ids, list(own))
+        value = np.repeat(np.arange(len(records.cluster_id)), np.diff(starts))[goes]
+        lengths = np.bincount(value, minlength=len(records.cluster_id))
+        return Deltas(keys, starts_of(lengths), attribute_ids[goes], -records.frequencies[goes])
 
     def _conclude(
         self,
         applied: Applied,
         rows: Mapping[int, int],
         nulls: Mapping[int, int],
-        texts: Mapping[bytes, str],
-        writes: list[RecordWrite],
+        texts_of: Callable[[Keys], list[str]],
+        texts: list[str],
     ) -> StateDelta:
         """Let counters and overlaps follow, and gather all that is to be stored."""
         counters = self.counters
@@ -223,24 +217,27 @@ class LiveState:
             of_attribute.repeated_count = (of_attribute.repeated_count or 0) + difference
         changed = rows.keys() | nulls.keys() | applied.distinct.keys() | applied.repeated.keys()
         transitions = self.overlap.apply(applied.moves)
+        witnesses = sorted({t.witness for t in transitions if t.witness is not None})
+        clusters = applied.clusters
         return StateDelta(
-            records=writes,
-            clusters=[(c, self.clusters.attributes(c), self.clusters.count(c)) for c in applied.clusters],
-            dropped=applied.dropped,
+            records=applied.records,
+            texts=texts,
+            clusters=ClusterCounts(clusters, *self.clusters.sets(clusters), self.clusters.counts(clusters)),
+            dropped=applied.dropped.tolist(),
             counters={attribute_id: replace(counters[attribute_id]) for attribute_id in changed},
             transitions=transitions,
-            witnesses={t.witness: texts[t.witness] for t in transitions if t.witness is not None},
+            witnesses=dict(zip(witnesses, texts_of(Keys.of(witnesses)), strict=True)),
         )
 
-    def _count_accesses(self, deltas: Mapping[bytes, Mapping[int, int]], applied: Applied) -> None:
+    def _count_accesses(self, deltas: Deltas, applied: Applied) -> None:
         """Count what the paper would have done for the same values without its caches (section 5.4).
 
         Each value is looked up and written; one that is taken away somewhere has its frequencies read; one
         that leaves a cluster has the values of that cluster counted.
         """
-        accesses = self.accesses
-        accesses.values += len(deltas)
-        accesses.written += len(applied.records)
-        taken = sum(1 for delta in deltas.values() if min(delta.values()) < 0)
-        left = sum(move.values for move in applied.moves if move.old)
-        accesses.without_caches += len(deltas) + len(applied.records) + taken + left
+        accesses, moves, written = self.accesses, applied.moves, len(applied.records.cluster_id)
+        accesses.values += deltas.size
+        accesses.written += written
+        taken = np.count_nonzero(np.minimum.reduceat(deltas.differences, deltas.starts[:-1]) < 0) if deltas.size else 0
+        left = moves.values[np.diff(moves.old_starts) > 0].sum()
+        accesses.without_caches += deltas.size + written + int(taken + left)

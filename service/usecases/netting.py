@@ -7,10 +7,14 @@ An insert counts +1 for each cell, a delete -1; an update is both, so that cells
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import compress
+
+import numpy as np
 
 from service.core.model import Operation, Row, RowChange, Table
+from service.core.records import Deltas, Int64s, Keys, find_keys
 
 _NOTHING = object()
 """What stands in the cells of a row that is deleted; NULL would be a cell like others."""
@@ -18,20 +22,26 @@ _NOTHING = object()
 
 @dataclass(slots=True)
 class Netted:
-    """Hold the netted deltas of a batch: by value key and attribute, and the texts of the keys."""
+    """Hold the netted deltas of a batch, and of each of their values in `texts` its text, at `places`."""
 
-    deltas: dict[bytes, dict[int, int]] = field(default_factory=dict)
-    texts: dict[bytes, str] = field(default_factory=dict)
-    rows: dict[int, int] = field(default_factory=dict)
-    nulls: dict[int, int] = field(default_factory=dict)
-    inserted: int = 0
-    updated: int = 0
-    deleted: int = 0
+    deltas: Deltas
+    texts: list[str]
+    places: Int64s
+    rows: dict[int, int]
+    nulls: dict[int, int]
+    inserted: int
+    updated: int
+    deleted: int
+
+    def texts_of(self, keys: Keys) -> list[str]:
+        """Give the texts of ascending keys of the batch."""
+        found = self.places[find_keys(self.deltas.keys, keys)]
+        return [self.texts[place] for place in found.tolist()]
 
 
-def net(changes: Iterable[RowChange], value_keys: Callable[[Sequence[str]], list[bytes]]) -> Netted:
+def net(changes: Iterable[RowChange], value_keys: Callable[[Sequence[str]], Keys]) -> Netted:
     """Net the changes of a batch; `value_keys` gives the key of each text. Truncates must not be among them."""
-    netted = Netted()
+    inserted = updated = deleted = 0
     came: dict[Table, list[Row]] = {}
     went: dict[Table, list[Row]] = {}
     for change in changes:
@@ -41,12 +51,17 @@ def net(changes: Iterable[RowChange], value_keys: Callable[[Sequence[str]], list
             went.setdefault(change.table, []).append(change.before)
         match change.operation:
             case Operation.UPDATE:
-                netted.updated += 1
+                updated += 1
             case Operation.DELETE:
-                netted.deleted += 1
+                deleted += 1
             case _:
-                netted.inserted += 1
-    by_text: dict[str, dict[int, int]] = {}
+                inserted += 1
+    rows: dict[int, int] = {}
+    nulls: dict[int, int] = {}
+    texts: list[str] = []
+    counted: list[int] = []
+    attribute_ids: list[int] = []
+    lengths: list[int] = []
     for table in came.keys() | went.keys():
         new, old = came.get(table, ()), went.get(table, ())
         new_columns = list(zip(*new, strict=True)) if new else [()] * len(table.attributes)
@@ -57,26 +72,37 @@ def net(changes: Iterable[RowChange], value_keys: Callable[[Sequence[str]], list
             if old_cells:
                 cells.subtract(Counter(old_cells))
             if len(new) != len(old):
-                netted.rows[attribute_id] = len(new) - len(old)
-            nulls = cells.pop(None, 0)
-            if nulls:
-                netted.nulls[attribute_id] = nulls
-            for text, difference in cells.items():
-                if difference:
-                    known = by_text.get(text)  # type: ignore[arg-type]
-                    if known is None:
-                        by_text[text] = {attribute_id: difference}  # type: ignore[index]
-                    else:
-                        known[attribute_id] = difference
-    texts = list(by_text)
-    keys = value_keys(texts)
-    netted.texts = dict(zip(keys, texts, strict=True))
-    netted.deltas = dict(zip(keys, by_text.values(), strict=True))
-    return netted
+                rows[attribute_id] = len(new) - len(old)
+            null_count = cells.pop(None, 0)
+            if null_count:
+                nulls[attribute_id] = null_count
+            texts.extend(cells)  # type: ignore[arg-type]
+            counted.extend(cells.values())
+            attribute_ids.append(attribute_id)
+            lengths.append(len(cells))
+    differences = np.array(counted, np.int64)
+    ids = np.repeat(np.array(attribute_ids, np.int64), lengths)
+    differs = differences != 0
+    if not differs.all():
+        texts = list(compress(texts, differs.tolist()))
+        differences, ids = differences[differs], ids[differs]
+    deltas, places = _by_key(value_keys(texts), ids, differences)
+    return Netted(deltas, texts, places, rows, nulls, inserted, updated, deleted)
+
+
+def _by_key(keys: Keys, attribute_ids: Int64s, differences: Int64s) -> tuple[Deltas, Int64s]:
+    """Bring the cells of each key together; gives the deltas, and the place of a cell of each value."""
+    order = np.lexsort((attribute_ids, keys.low, keys.high))
+    keys = keys.take(order)
+    is_first = np.ones(len(order), np.bool_)
+    is_first[1:] = (keys.high[1:] != keys.high[:-1]) | (keys.low[1:] != keys.low[:-1])
+    firsts = np.flatnonzero(is_first)
+    starts = np.append(firsts, len(order))
+    return Deltas(keys.take(firsts), starts, attribute_ids[order], differences[order]), order[firsts]
 
 
 def offenders(
-    changes: Sequence[RowChange], cells: Iterable[tuple[bytes, int, int]], texts: dict[bytes, str]
+    changes: Sequence[RowChange], cells: Iterable[tuple[bytes, int, int]], texts: Mapping[bytes, str]
 ) -> set[int]:
     """Find the changes that take away what was never there, as places in `changes`.
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from service.core.clustering import GenRec
 from service.core.model import (
     BadRecord,
     FeedDescription,
@@ -19,6 +18,7 @@ from service.core.model import (
     Table,
     TransitionKind,
 )
+from service.core.records import Keys, NewRecords, Records
 from service.usecases.answers import (
     AttributeFilter,
     AttributeInfo,
@@ -36,7 +36,7 @@ from service.usecases.answers import (
     UindInfo,
     VersionPoint,
 )
-from service.usecases.live_state import BatchCommit, RecordWrite, StoredState
+from service.usecases.live_state import BatchCommit, StoredState
 from service.usecases.row_images import Images
 
 
@@ -129,11 +129,14 @@ class StateReader(Protocol):
 class UnitOfWork(Protocol):
     """Write one batch in one transaction: records may be written in several portions, `commit` ends it."""
 
-    def write_records(self, records: Sequence[RecordWrite]) -> None:
-        """Write generator records: insert, update and delete in one merge."""
+    def write_records(self, records: NewRecords, texts: Sequence[str]) -> None:
+        """Write generator records: insert, update and delete; `texts` are those of the new ones, in their order."""
 
-    def records_of(self, cluster_ids: Sequence[int], portion: int) -> Iterator[dict[bytes, tuple[str, GenRec]]]:
-        """Read the records of clusters as they were at the first call, in portions, with their stored texts."""
+    def records_of(self, cluster_ids: Sequence[int], portion: int) -> Iterator[tuple[Keys, Records, list[str]]]:
+        """Read the records of clusters as they were at the first call, in portions, with their stored texts.
+
+        Keys are in ascending order within a portion.
+        """
 
     def commit(self, commit: BatchCommit) -> None:
         """Write everything else of the batch and commit it; nothing is stored when this raises."""
@@ -175,8 +178,14 @@ class StateWriter(Protocol):
     def is_paused(self, feed: str) -> bool:
         """Tell whether a feed is not to be followed for now."""
 
-    def lookup(self, keys: Sequence[bytes]) -> dict[bytes, GenRec]:
-        """Read the committed records of those keys that have one."""
+    def lookup(self, keys: Keys) -> Records:
+        """Read the committed records of ascending keys; NO_CLUSTER for a key that has none."""
+
+    def read_range(self, number: int, bits: int) -> tuple[Keys, Records]:
+        """Read all committed records of the keys whose first `bits` bits are `number`, by ascending key.
+
+        On a connection of its own: another thread than the consumer's may ask.
+        """
 
     def read_images(self, wanted: Mapping[Table, Iterable[bytes]]) -> Images:
         """Read the committed images of rows, by table and row key, those that have one."""

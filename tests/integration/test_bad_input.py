@@ -18,7 +18,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from service.config import load_settings
-from service.core.canonical import value_keys
+from service.core.canonical import value_key, value_keys
 from service.core.errors import RecordError, StateError
 from service.core.model import FeedPosition, Operation, RowChange
 from service.store.database import LostConnectionError
@@ -121,10 +121,11 @@ def test_a_row_that_was_there_is_not_blamed_for_rows_that_never_were() -> None:
     rows = [("ghost 1", "a", "b"), ("ghost 2", "a", "c"), ("1", "a", "b")]
     changes = [RowChange(table, Operation.DELETE, row, None, FeedPosition("t", 0, i)) for i, row in enumerate(rows)]
     netted = net(changes, value_keys)
-    keys = {text: key for key, text in netted.texts.items()}
+    texts = {value_key(text): text for text in netted.texts}
+    keys = {text: key for key, text in texts.items()}
     once = [("ghost 1", 1, 1), ("ghost 2", 1, 1), ("a", 2, 2), ("b", 3, 1)]  # beside the one row with 1, a, b and a c
     missing = [(keys[text], attribute_id, count) for text, attribute_id, count in once]
-    assert offenders(changes, missing, netted.texts) == {0, 1}
+    assert offenders(changes, missing, texts) == {0, 1}
 
 
 # Any history with bad records in it

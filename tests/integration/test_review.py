@@ -7,12 +7,14 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
 from service.core.canonical import value_keys
 from service.core.errors import DamagedStateError, RecordError, StateError
 from service.core.model import RawRecord, StoredPosition
+from service.core.records import Keys, NewRecords
 from service.observe import ConsumerObserver
 from service.store.database import make_engine
 from service.store.reader import PostgresStateReader
@@ -20,7 +22,6 @@ from service.store.writer import PostgresUnitOfWork, PostgresWriter
 from service.stream.envelope import Decoder
 from service.usecases import follow_feed, queries
 from service.usecases.follow_feed import Consumer, ErrorPolicy
-from service.usecases.live_state import RecordWrite
 from tests import states
 from tests.events import envelope
 from tests.following import COLUMNS, Stream, Watch, consume
@@ -174,9 +175,10 @@ def test_a_new_record_that_another_hand_wrote_first_is_told_as_such(database_url
     writer = PostgresWriter(database_url)
     writer.acquire()
     unit = writer.begin()
-    there_already = RecordWrite(states.key_of("Ada"), "Ada", 1, (1,), (1,))
+    one = np.ones(1, np.int64)
+    there_already = NewRecords(Keys.of([states.key_of("Ada")]), one > 0, one, np.arange(2), one, one)
     with pytest.raises(StateError, match=r"changed by another hand: .*to be new is there already .*`subsetd verify`"):
-        unit.write_records([there_already])
+        unit.write_records(there_already, ["Ada"])
     unit.rollback()
     writer.close()
     assert states.read(database_url) == before
@@ -216,9 +218,9 @@ def test_what_a_bootstrap_broke_is_so_since_the_bootstrap(database_url: str, str
 class RobbedUnit(PostgresUnitOfWork):
     """Lose a record to another hand between look-up and merge."""
 
-    def write_records(self, records) -> None:  # type: ignore[no-untyped-def]
+    def write_records(self, records, texts) -> None:  # type: ignore[no-untyped-def]
         states.execute(self._writer._address.render_as_string(hide_password=False).replace("+psycopg2", ""), ROBBERY)
-        super().write_records(records)
+        super().write_records(records, texts)
 
 
 def robbed(writer: PostgresWriter) -> RobbedUnit:

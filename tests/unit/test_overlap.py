@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from service.core.model import Transition, TransitionKind
 from service.core.overlap import DenseOverlap, Overlap, SparseOverlap, coefficient, make_overlap
-from tests.clusterings import A, B, C, D, State, as_deltas, brute_force, histories, netted, pairs, table_1
+from tests.clusterings import A, B, C, D, State, as_deltas, brute_force, histories, key_of, netted, pairs, table_1
 
 KINDS = pytest.mark.parametrize("dense_limit", [3000, 0], ids=["dense", "sparse"])
 
@@ -34,13 +34,13 @@ def test_coefficients_of_table_1(dense_limit: int) -> None:
 def test_example_1_1_as_transitions_with_the_values_that_caused_them(dense_limit: int) -> None:
     state = table_1()
     matrix = matrix_of(state, dense_limit)
-    assert matrix.apply(state.delete("bbea").moves) == [Transition(TransitionKind.BROKE, A, B, b"b", 1)]
+    assert matrix.apply(state.delete("bbea").moves) == [Transition(TransitionKind.BROKE, A, B, key_of("b"), 1)]
     state.insert("bbea")
     state = table_1()
     matrix = matrix_of(state, dense_limit)
     assert matrix.apply(state.insert("ccee").moves) == [
-        Transition(TransitionKind.APPEARED, B, A, b"c", 1),
-        Transition(TransitionKind.BROKE, D, B, b"e", 1),
+        Transition(TransitionKind.APPEARED, B, A, key_of("c"), 1),
+        Transition(TransitionKind.BROKE, D, B, key_of("e"), 1),
     ]
 
 
@@ -50,14 +50,14 @@ def test_an_attribute_that_gets_its_first_or_loses_its_last_value(dense_limit: i
     state.insert(".a..")
     matrix = matrix_of(state, dense_limit)
     assert matrix.apply(state.insert("a...").moves) == [
-        Transition(TransitionKind.APPEARED, A, B, b"a", 1),
-        Transition(TransitionKind.APPEARED, B, A, b"a", 1),
+        Transition(TransitionKind.APPEARED, A, B, key_of("a"), 1),
+        Transition(TransitionKind.APPEARED, B, A, key_of("a"), 1),
     ]
     assert matrix.apply(state.delete("a...").moves) == [
-        Transition(TransitionKind.BROKE, A, B, b"a", 1),
-        Transition(TransitionKind.BROKE, B, A, b"a", 1),
+        Transition(TransitionKind.BROKE, A, B, key_of("a"), 1),
+        Transition(TransitionKind.BROKE, B, A, key_of("a"), 1),
     ]
-    assert matrix.apply([]) == []
+    assert matrix.apply(state.apply({}).moves) == []
 
 
 @KINDS

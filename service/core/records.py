@@ -1,0 +1,189 @@
+"""Own the shapes of a batch: value keys, records and deltas as arrays, for a batch has a hundred thousand of each.
+
+A value key is 128 bits, held as two halves: uint64[n] `high` and `low`. Lists of different lengths lie end to end:
+those of value i are at [starts[i]:starts[i + 1]].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Int64s = NDArray[np.int64]
+UInt64s = NDArray[np.uint64]
+Flags = NDArray[np.bool_]
+
+NO_CLUSTER = 0
+"""The id that stands for "no record": cluster ids begin at 1."""
+
+
+class Keys(NamedTuple):
+    """Hold n value keys."""
+
+    high: UInt64s
+    low: UInt64s
+
+    @staticmethod
+    def of(keys: Iterable[bytes]) -> Keys:
+        """Take keys of 16 bytes each."""
+        halves = np.frombuffer(b"".join(keys), ">u8").astype(np.uint64)
+        return Keys(halves[::2].copy(), halves[1::2].copy())
+
+    def key(self, place: int) -> bytes:
+        """Give one key as bytes."""
+        return int(self.high[place]).to_bytes(8, "big") + int(self.low[place]).to_bytes(8, "big")
+
+    def take(self, places: Int64s | Flags | slice) -> Keys:
+        """Give some of the keys."""
+        return Keys(self.high[places], self.low[places])
+
+    def order(self) -> Int64s:
+        """Give the places of the keys in ascending order."""
+        return np.lexsort((self.low, self.high))
+
+
+class Records(NamedTuple):
+    """Hold the records of n values: their clusters, and their frequencies beside the clusters' attributes.
+
+    A value without a record has NO_CLUSTER and no frequencies. A frequency of 0 belongs to an attribute of an
+    insert-only source: the value is in it, uncounted.
+    """
+
+    cluster_id: Int64s
+    starts: Int64s
+    frequencies: Int64s
+
+    @staticmethod
+    def of(records: Sequence[tuple[int, Sequence[int]]]) -> Records:
+        """Take (cluster id, frequencies) of each value."""
+        counts = [n for _, counted in records for n in counted]
+        return Records(
+            np.array([cluster_id for cluster_id, _ in records], np.int64),
+            starts_of(np.array([len(counted) for _, counted in records], np.int64)),
+            np.array(counts, np.int64),
+        )
+
+    def record(self, place: int) -> tuple[int, tuple[int, ...]]:
+        """Give one record as (cluster id, frequencies)."""
+        counted = self.frequencies[self.starts[place] : self.starts[place + 1]]
+        return int(self.cluster_id[place]), tuple(counted.tolist())
+
+
+class Deltas(NamedTuple):
+    """Hold the netted differences of n values, by ascending key: non-zero, by ascending attribute id."""
+
+    keys: Keys
+    starts: Int64s
+    attribute_ids: Int64s
+    differences: Int64s
+
+    @property
+    def size(self) -> int:
+        """Tell how many values there are."""
+        return len(self.starts) - 1
+
+    @staticmethod
+    def of(deltas: Mapping[bytes, Mapping[int, int]]) -> Deltas:
+        """Take the difference of each attribute of each value key."""
+        cells = [(key, a, n) for key in sorted(deltas) for a, n in sorted(deltas[key].items())]
+        return Deltas(
+            Keys.of(sorted(deltas)),
+            starts_of(np.array([len(deltas[key]) for key in sorted(deltas)], np.int64)),
+            np.array([a for _, a, _ in cells], np.int64),
+            np.array([n for _, _, n in cells], np.int64),
+        )
+
+
+class NewRecords(NamedTuple):
+    """Hold the records of n values as a batch leaves them, by ascending key; a value that is gone has NO_CLUSTER.
+
+    `attribute_ids` and `frequencies` lie beside each other. `is_new` marks values that had no record.
+    """
+
+    keys: Keys
+    is_new: Flags
+    cluster_id: Int64s
+    starts: Int64s
+    attribute_ids: Int64s
+    frequencies: Int64s
+
+    @staticmethod
+    def none() -> NewRecords:
+        """Give the records of no value."""
+        none = np.zeros(0, np.int64)
+        return NewRecords(Keys.of(()), np.zeros(0, np.bool_), none, starts_of(none), none, none)
+
+    def take(self, chosen: Flags) -> NewRecords:
+        """Give some of the records."""
+        places = np.flatnonzero(chosen)
+        starts = starts_of(np.diff(self.starts)[places])
+        cells = (take_lists(places, self.starts, cell, starts) for cell in (self.attribute_ids, self.frequencies))
+        return NewRecords(self.keys.take(places), self.is_new[places], self.cluster_id[places], starts, *cells)
+
+    @property
+    def records(self) -> Records:
+        """Give what is known of the values beside their attributes."""
+        return Records(self.cluster_id, self.starts, self.frequencies)
+
+
+def starts_of(lengths: Int64s) -> Int64s:
+    """Give the starts of lists that lie end to end: int64[n + 1]."""
+    starts = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=starts[1:])
+    return starts
+
+
+def gather(count: int, parts: Sequence[tuple[Int64s, Records]]) -> Records:
+    """Put the records of `count` values together from parts, each with its values' places; the rest has none."""
+    cluster_id, lengths = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    for places, records in parts:
+        cluster_id[places] = records.cluster_id
+        lengths[places] = np.diff(records.starts)
+    starts = starts_of(lengths)
+    frequencies = np.empty(starts[-1], np.int64)
+    for places, records in parts:
+        _scatter(places, records.starts, records.frequencies, starts, frequencies)
+    return Records(cluster_id, starts, frequencies)
+
+
+def find_keys(among: Keys, wanted: Keys) -> Int64s:
+    """Give for each wanted key its place among ascending keys, -1 for one that is not there. Both are ascending."""
+    return _find_keys(among.high, among.low, wanted.high, wanted.low)
+
+
+@njit(cache=True, nogil=True)
+def take_lists(places: Int64s, starts: Int64s, values: Int64s, out_starts: Int64s) -> Int64s:
+    """Copy the lists at `places` end to end."""
+    out = np.empty(out_starts[-1], np.int64)
+    for n in range(len(places)):
+        at = out_starts[n]
+        for i in range(starts[places[n]], starts[places[n] + 1]):
+            out[at] = values[i]
+            at += 1
+    return out
+
+
+@njit(cache=True, nogil=True)
+def _scatter(places: Int64s, starts: Int64s, values: Int64s, out_starts: Int64s, out: Int64s) -> None:
+    for i in range(len(places)):
+        at = out_starts[places[i]]
+        for j in range(starts[i], starts[i + 1]):
+            out[at] = values[j]
+            at += 1
+
+
+@njit(cache=True, nogil=True)
+def _find_keys(high: UInt64s, low: UInt64s, wanted_high: UInt64s, wanted_low: UInt64s) -> Int64s:
+    found = np.full(len(wanted_high), -1, np.int64)
+    at = 0
+    for i in range(len(wanted_high)):
+        h, l = wanted_high[i], wanted_low[i]  # noqa: E741
+        while at < len(high) and (high[at] < h or (high[at] == h and low[at] < l)):
+            at += 1
+        if at < len(high) and high[at] == h and low[at] == l:
+            found[i] = at
+    return found
