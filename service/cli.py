@@ -168,16 +168,25 @@ def consume(
     on_error: Annotated[
         ErrorPolicy | None, typer.Option("--on-error", help="none: stop at a bad record; all: set it aside.")
     ] = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Option("--source", help="Source that the feed is of, where several could be; repeatable."),
+    ] = None,
     stats_json: Annotated[Path | None, typer.Option("--stats-json", help="Write the run's figures to a file.")] = None,
 ) -> None:
     """Follow a change feed and keep the state current; SIGTERM ends it behind the batch in hand."""
-    _consume(feed, until_end, on_error, stats_json)
+    _consume(feed, until_end, on_error, stats_json, source)
 
 
-def _consume(feed: str, until_end: bool, on_error: ErrorPolicy | None, stats_json: Path | None) -> None:
-    settings = _settings()
-    if on_error is not None:
-        settings = _settings(on_error=on_error.value)
+def _consume(
+    feed: str,
+    until_end: bool,
+    on_error: ErrorPolicy | None,
+    stats_json: Path | None,
+    sources: Sequence[str] | None = None,
+) -> None:
+    given = {} if on_error is None else {"on_error": on_error.value}
+    settings = _settings(**given, **({"feed_sources": ",".join(sources)} if sources else {}))
     stop = threading.Event()
     with wiring.state_database(settings) as url, ending_on_signals(stop.set):
         consumer = wiring.make_consumer(url, feed, settings, ConsumerObserver(CollectorRegistry()))

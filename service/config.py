@@ -43,6 +43,9 @@ class Settings(BaseSettings):
         None,
         description="feed that `subsetd run` follows: kafka://host:port/topic,..., postgresql://...?name= or file:PATH",
     )
+    feed_sources: str | None = Field(
+        None, description="sources that the feed is of, with commas between; unset: every source has its changes in it"
+    )
     on_error: Literal["none", "all"] = Field(
         "none",
         description="a record that cannot be applied stops the feed (none) or is set aside as a dead letter (all)",

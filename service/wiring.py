@@ -120,7 +120,19 @@ def decoding(settings: Settings, feed: str = "") -> Callable[[Sequence[Table]], 
     registry = None if settings.schema_registry is None else HttpSchemaRegistry(settings.schema_registry)
     wire = WireSettings(settings.decimal_handling, settings.binary_handling, settings.time_precision)
     Decoder((), wire, registry)  # what is missing for Avro is told before anything else is opened
-    return lambda tables: Decoder(tables, wire, registry, settings.unknown_tables)
+    return lambda tables: Decoder(_of_sources(tables, settings), wire, registry, settings.unknown_tables)
+
+
+def _of_sources(tables: Sequence[Table], settings: Settings) -> Sequence[Table]:
+    """Keep the tables of the sources that the feed is of; raise FeedError for a source that has none."""
+    wanted = [] if settings.feed_sources is None else [name.strip() for name in settings.feed_sources.split(",")]
+    for name in wanted:
+        if all(table.source != name for table in tables):
+            known = ", ".join(sorted({table.source for table in tables}))
+            raise FeedError(
+                f"The state has no table of a source {name!r} (--source, SUBSETD_FEED_SOURCES); it has {known}."
+            )
+    return [table for table in tables if not wanted or table.source in wanted]
 
 
 def make_consumer(url: str, feed: str, settings: Settings, observer: ConsumerObserver) -> Consumer:
