@@ -15,6 +15,7 @@ from benchmarks import tpch
 from benchmarks.context import Context, subsetd
 from benchmarks.processes import Measured, run
 from service.store.embedded import EmbeddedPostgres
+from service.store.tables import SCHEMA_REVISION
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +106,15 @@ def tpch_state(context: Context, postgres: Server) -> str:
 
 
 def finished(postgres: Server, database: str) -> bool:
-    """Tell whether a database holds a bootstrapped state; a run that was killed leaves one that does not."""
+    """Tell whether a database holds a bootstrapped state of this schema; a run that was killed leaves none."""
     if not postgres.has(database):
         return False
     with postgres.connection(database) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT to_regclass('state_version') IS NOT NULL")
         if not one(cursor):
+            return False
+        cursor.execute("SELECT version_num FROM alembic_version")
+        if one(cursor) != SCHEMA_REVISION:
             return False
         cursor.execute("SELECT count(*) FROM state_version")
         return bool(one(cursor))
