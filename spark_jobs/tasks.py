@@ -95,17 +95,26 @@ class CountTask:
                 yield from self._run(number)
 
     def _run(self, number: int) -> Iterator[tuple[int, Payload]]:
+        yield from self._count_tables(
+            (split, table) for split in self.tasks[number] for table in self.reader.read(split)
+        )
+
+    def count_chunks(self, chunks: Iterable[tuple[int, pa.Table]]) -> Iterator[tuple[int, Payload]]:
+        """Count rows that come from elsewhere, each chunk with its table's place."""
+        with telling_errors():
+            yield from self._count_tables((Split(place, 0, None), table) for place, table in chunks)
+
+    def _count_tables(self, tables: Iterable[tuple[Split, pa.Table]]) -> Iterator[tuple[int, Payload]]:
         self.crash.reach("map")
         parts: list[Entries] = []
         row_counts = np.zeros(len(self.attribute_ids), np.int64)
         with self._open_images() as connection:
-            for split in self.tasks[number]:
-                for table in self.reader.read(split):
-                    row_counts[split.table] += len(table)
-                    self.rows_read.add(len(table))
-                    parts += [entries for entries in self._count(split, table) if len(entries)]
-                    if self.images is not None and split.table in self.images.tables:
-                        self.images.write(connection, split.table, table, self._decoders(split.table))
+            for split, table in tables:
+                row_counts[split.table] += len(table)
+                self.rows_read.add(len(table))
+                parts += [entries for entries in self._count(split, table) if len(entries)]
+                if self.images is not None and split.table in self.images.tables:
+                    self.images.write(connection, split.table, table, self._decoders(split.table))
         yield 0, row_counts
         entries = concat_entries(parts)
         parts.clear()

@@ -7,10 +7,11 @@ import logging
 import socket
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import structlog
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaError, OffsetOutOfRangeError
 from kafka.structs import OffsetAndMetadata
 
@@ -156,6 +157,20 @@ class KafkaFeed:
     ) -> Mapping[tuple[str, int], Mapping[str, object]]:
         """Say nothing: offsets are all there is to know."""
         return {}
+
+    def extent(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """Give where each partition began and ended at the start, for a feed that was started without positions."""
+        return {place: (self._positions[place], end) for place, end in self._end_at_start.items()}
+
+    def compacted(self, topics: Collection[str]) -> set[str]:
+        """Name those of the topics of which the broker keeps the last record of each key."""
+        assert self._admin is not None
+        resources = [ConfigResource(ConfigResourceType.TOPIC, topic) for topic in sorted(topics)]
+        try:
+            described = self._admin.describe_configs(resources, config_filter="all")["topic"]
+        except KafkaError as error:
+            raise FeedError(f"feed {self.address} does not tell its topics' settings: {error!r}") from error
+        return {topic for topic, settings in described.items() if "compact" in settings["cleanup.policy"]["value"]}
 
     def at_end(self) -> bool:
         """Tell whether all committed records that were there at the start have been polled."""

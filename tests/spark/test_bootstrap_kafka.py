@@ -1,0 +1,283 @@
+"""Bootstraps from topics: events folded by key are the present rows, and the consumer goes on without a gap."""
+
+from __future__ import annotations
+
+import random
+import threading
+import zlib
+from collections.abc import Iterator, Mapping
+from uuid import uuid4
+
+import orjson
+import pytest
+from pyspark.sql import SparkSession
+
+from service.core.canonical import value_keys
+from service.core.errors import SourceError
+from service.store.writer import PostgresWriter
+from service.stream.addresses import open_feed
+from service.stream.envelope import Decoder
+from service.usecases.follow_feed import Consumer, Totals
+from spark_jobs import kafka_source
+from spark_jobs.bootstrap import Summary, run_bootstrap
+from spark_jobs.sources import Options
+from tests import states
+from tests.broker import KafkaBroker
+from tests.following import Watch
+from tests.integration.test_kafka_feed import Cluster, cluster
+from tests.spark.oracle import Expected, count_cells, query, read_state
+from tests.waiting import BOUND_SECONDS, wait_for
+
+__all__ = ["cluster"]
+
+UNAVAILABLE = "__debezium_unavailable_value"
+CELLS = ["1", "2", "3", "10", "Ada", "x\ty\\z\n", "é" * 100, "", None, '"', "{}"]
+
+RowOf = dict[str, object]
+
+
+class Database:
+    """Keep tables in step with topics of their changes, as a connector without whole before-images writes them."""
+
+    def __init__(self, cluster: Cluster, partitions: Mapping[str, int]) -> None:
+        self.cluster = cluster
+        self.prefix = f"db{uuid4().hex}"
+        self.partitions = partitions
+        self.rows: dict[str, dict[object, RowOf]] = {table: {} for table in partitions}
+        for table, count in partitions.items():
+            cluster.topic(count, name=self.topic(table))
+        self.address = f"kafka://{cluster.servers}/{','.join(map(self.topic, partitions))}"
+
+    def topic(self, table: str) -> str:
+        return f"{self.prefix}.shop.{table}"
+
+    def put(self, table: str, row: RowOf, op: str | None = None, **sent: object) -> None:
+        """Insert or update a row, by its `id`; `sent` are cells that are sent in another form than they are."""
+        op = op or ("u" if row["id"] in self.rows[table] else "c")
+        self.rows[table][row["id"]] = row
+        self.send(table, {"id": row["id"]}, {"op": op, "before": None, "after": {**row, **sent}})
+
+    def delete(self, table: str, key: object) -> None:
+        del self.rows[table][key]
+        self.send(table, {"id": key}, {"op": "d", "before": {"id": key}, "after": None})
+        self.send(table, {"id": key}, None)
+
+    def truncate(self, table: str) -> None:
+        self.rows[table].clear()
+        self.send(table, None, {"op": "t", "before": None, "after": None})
+
+    def send(self, table: str, key: RowOf | None, event: RowOf | None) -> None:
+        value = None
+        if event is not None:
+            value = orjson.dumps({**event, "source": {"db": "mine", "schema": "shop", "table": table, "ts_ms": 1}})
+        keyed = None if key is None else orjson.dumps(key)
+        partition = zlib.crc32(keyed or b"") % self.partitions[table]
+        self.cluster.producer.send(self.topic(table), value, key=keyed, partition=partition)
+
+    def change(self, rng: random.Random) -> None:
+        table = rng.choice(list(self.rows))
+        key = rng.randrange(60)
+        if key in self.rows[table] and rng.random() < 0.3:
+            self.delete(table, key)
+        else:
+            self.put(table, {"id": key, "name": rng.choice(CELLS), "other": rng.randrange(20)})
+
+    def flush(self) -> None:
+        self.cluster.producer.flush(timeout=BOUND_SECONDS)
+
+    def expected(self) -> Expected:
+        columns: dict[str, list[str | None]] = {}
+        for table, rows in self.rows.items():
+            for column in next(iter(rows.values())):
+                cells = [row[column] for row in rows.values()]
+                columns[f"shop.{table}.{column}"] = [None if cell is None else str(cell) for cell in cells]
+        return count_cells(columns)
+
+
+def bootstrap(spark: SparkSession, url: str, source: str, **options: object) -> Summary:
+    return run_bootstrap(spark, Options(source, "shop", url, **options))  # type: ignore[arg-type]
+
+
+def consume(url: str, feed: str) -> Totals:
+    consumer = Consumer(PostgresWriter(url), lambda: open_feed(feed, group_id=None), Decoder, value_keys, Watch())
+    return consumer.run(threading.Event(), until_end=True)
+
+
+@pytest.fixture
+def database(cluster: Cluster) -> Database:
+    return Database(cluster, {"orders": 3, "customers": 1})
+
+
+@pytest.fixture(params=[40, 200_000], ids=["many ranges", "one range"])
+def ranges(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Read topics in ranges of so many records."""
+    monkeypatch.setattr(kafka_source, "RANGE_RECORDS", request.param)
+    return
+
+
+@pytest.mark.usefixtures("ranges")
+def test_the_newest_row_of_each_key_counts_and_deleted_ones_do_not(
+    spark: SparkSession, database_url: str, database: Database
+) -> None:
+    rng = random.Random(1)
+    for _ in range(300):
+        database.change(rng)
+    database.truncate("customers")
+    for _ in range(40):
+        database.change(rng)
+    database.flush()
+    summary = bootstrap(spark, database_url, database.address)
+    assert read_state(database_url) == database.expected()
+    assert (summary.tables, summary.rows) == (2, sum(len(rows) for rows in database.rows.values()))
+    assert query(database_url, "select table_name, key_columns, row_images from tracked_table order by 1") == [
+        ("customers", ["id"], True),
+        ("orders", ["id"], True),
+    ]
+    images = query(database_url, "select count(*) from row_image")
+    assert images == [(summary.rows,)]
+
+
+def test_the_consumer_goes_on_where_the_bootstrap_ended_while_writers_never_pause(
+    spark: SparkSession, database_url: str, database: Database
+) -> None:
+    rng = random.Random(2)
+    for _ in range(200):
+        database.change(rng)
+    database.flush()
+    stop, changed = threading.Event(), [0]
+
+    def write() -> None:
+        while not stop.is_set():
+            database.change(rng)
+            database.flush()
+            changed[0] += 1
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        bootstrap(spark, database_url, database.address)
+        seen = changed[0]
+        assert seen > 0, "it wrote meanwhile"
+        consume(database_url, database.address)
+        wait_for(lambda: changed[0] > seen)
+    finally:
+        stop.set()
+        writer.join()
+    consume(database_url, database.address)
+    state, expected = states.read(database_url), database.expected()
+    assert dict(state.records.values()) == expected.records
+    assert (state.clusters, state.counters, state.inds) == (expected.clusters, expected.counters, expected.inds)
+    chain = query(database_url, "select count(*) from batch_position where first_offset > next_offset")
+    assert chain == [(0,)]
+
+
+def with_schema(fields: Mapping[str, Mapping[str, object]], event: RowOf) -> bytes:
+    """Wrap an event as Connect does, with a schema of the row's fields."""
+    row = {"type": "struct", "fields": [{"field": name, **field} for name, field in fields.items()]}
+    schema = {"type": "struct", "fields": [{**row, "field": "before"}, {**row, "field": "after"}]}
+    source = {"db": "mine", "table": "items", "ts_ms": 1}
+    return orjson.dumps({"schema": schema, "payload": {**event, "source": source}})
+
+
+def test_types_come_from_the_newest_schema_and_columns_that_are_gone_are_left_out(
+    spark: SparkSession, database_url: str, cluster: Cluster
+) -> None:
+    topic = cluster.topic()
+    old = {"id": {"type": "int32"}, "gone": {"type": "string"}}
+    day = {"type": "int32", "name": "io.debezium.time.Date"}
+    new = {"id": {"type": "int32"}, "day": day}
+    events = [
+        (1, with_schema(old, {"op": "c", "before": None, "after": {"id": 1, "gone": "x"}})),
+        (2, with_schema(old, {"op": "c", "before": None, "after": {"id": 2, "gone": "y"}})),
+        (2, with_schema(new, {"op": "u", "before": None, "after": {"id": 2, "day": 365}})),
+    ]
+    for key, event in events:
+        cluster.producer.send(topic, event, key=orjson.dumps({"id": key}), partition=0)
+    cluster.producer.flush()
+    bootstrap(spark, database_url, f"kafka://{cluster.servers}/{topic}")
+    assert query(database_url, "select column_name, data_type from attribute order by ordinal") == [
+        ("id", "integer"),
+        ("day", "date"),
+    ]
+    expected = count_cells({"mine.items.id": ["1", "2"], "mine.items.day": [None, "1971-01-01"]})
+    assert read_state(database_url) == expected
+
+
+@pytest.mark.usefixtures("ranges")
+def test_a_cell_that_was_not_sent_is_that_of_the_record_before(
+    spark: SparkSession, database_url: str, database: Database
+) -> None:
+    for table in database.rows:
+        for number in range(10):
+            database.put(table, {"id": number, "name": f"large {number}"})
+        for number in range(5):
+            database.put(table, {"id": number, "name": f"large {number}"}, name=UNAVAILABLE)
+    database.flush()
+    bootstrap(spark, database_url, database.address)
+    assert read_state(database_url) == database.expected()
+
+
+@pytest.mark.usefixtures("ranges")
+def test_a_cell_that_was_never_sent_is_told(spark: SparkSession, database_url: str, database: Database) -> None:
+    database.put("customers", {"id": 1, "name": "old"})
+    for number in range(10):
+        database.put("customers", {"id": number + 2, "name": "more"})
+    database.delete("customers", 1)
+    database.put("customers", {"id": 1, "name": "new"}, name=UNAVAILABLE)
+    database.flush()
+    with pytest.raises(SourceError, match=r"shop.customers: the value of 'name' of a row was never sent.*IDENTITY"):
+        bootstrap(spark, database_url, database.address, exclude=())
+
+
+def test_what_retention_removed_is_warned_of_unless_the_topic_is_compacted(
+    spark: SparkSession, database_url: str, cluster: Cluster
+) -> None:
+    from kafka import TopicPartition
+
+    topics = [cluster.topic(), cluster.topic(**{"cleanup.policy": "compact,delete"})]
+    for topic in topics:
+        source = {"schema": "shop", "table": f"of_{topics.index(topic)}"}
+        for number in range(4):
+            event = {"op": "c", "before": None, "after": {"id": number}, "source": source}
+            cluster.producer.send(topic, orjson.dumps(event), key=orjson.dumps({"id": number}), partition=0)
+        cluster.producer.flush()
+        cluster.admin.delete_records({TopicPartition(topic, 0): 2})
+    summary = bootstrap(spark, database_url, f"kafka://{cluster.servers}/{','.join(topics)}")
+    assert [warning.split("'")[1] for warning in summary.warnings] == [topics[0]]
+    assert summary.rows == 4
+
+
+def test_keys_that_changed_their_partition_are_refused(
+    spark: SparkSession, database_url: str, cluster: Cluster
+) -> None:
+    topic = cluster.topic(2)
+    for partition in (0, 1):
+        event = {"op": "c", "before": None, "after": {"id": 1}, "source": {"schema": "shop", "table": "t"}}
+        cluster.producer.send(topic, orjson.dumps(event), key=b'{"id":1}', partition=partition)
+    cluster.producer.flush()
+    with pytest.raises(SourceError, match=r"shop.t: changes of one row are in .*partition 0 and .*partition 1"):
+        bootstrap(spark, database_url, f"kafka://{cluster.servers}/{topic}")
+    assert query(database_url, "select count(*) from state_version") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    ("value", "key", "told"),
+    [
+        (b"{", b'{"id":1}', r"offset 0: is not JSON"),
+        (b'{"op":"c","after":{"id":1},"source":{"schema":"shop","table":"t"}}', None, r"shop\.t: .*--key shop\.t="),
+        (b'{"status":"BEGIN","id":"1"}', None, r"there is no change event in these topics"),
+    ],
+)
+def test_what_cannot_be_folded_is_told(
+    spark: SparkSession, database_url: str, cluster: Cluster, value: bytes, key: bytes | None, told: str
+) -> None:
+    topic = cluster.topic()
+    cluster.producer.send(topic, value, key=key, partition=0)
+    cluster.producer.flush()
+    with pytest.raises(SourceError, match=told):
+        bootstrap(spark, database_url, f"kafka://{cluster.servers}/{topic}")
+
+
+def test_topics_that_are_not_there_are_told(spark: SparkSession, database_url: str, broker: KafkaBroker) -> None:
+    with pytest.raises(SourceError, match="has no topic 'nothing'"):
+        bootstrap(spark, database_url, f"kafka://{broker.bootstrap_servers}/nothing")
