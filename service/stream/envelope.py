@@ -31,6 +31,9 @@ SOURCE_FIELDS = ("ts_ms", "lsn", "txId", "sequence", "snapshot", "file", "pos", 
 """What is kept of a record's `source` block, as far as it is there."""
 
 LONGEST_MESSAGE = 2000
+MOST_NAMES = 100_000
+"""How many names of tables are remembered; a feed may say any database."""
+
 NOT_FOLLOWED = "table not followed"
 
 _OPERATIONS = {operation.value: operation for operation in Operation}
@@ -218,7 +221,8 @@ class Decoder:
                 f"changes table {schema + '.' + name!r}, which several sources have ({sources}); say which of them "
                 f"this feed is of by --source NAME"
             )
-        self._found[database, schema, name] = tables[0]
+        if len(self._found) < MOST_NAMES:
+            self._found[database, schema, name] = tables[0]
         return tables[0]
 
     def _rows_by_key(
@@ -239,7 +243,9 @@ class Decoder:
         if letter in "ud":
             key = tracked.key(before, decoders, "before-image")
             if key is None and record.key:
-                payload, key_schema, _ = self._parse(record.topic, record.key, is_key=True)
+                payload, key_schema = self._parse_key(record)
+                if type(payload) is not dict and len(tracked.key_columns) == 1:
+                    payload = {tracked.key_columns[0]: payload}  # a key of one column, taken out of its row
                 if type(payload) is dict:
                     key_decoders = tracked.decoders if key_schema is None else key_schema.decoders(tracked)
                     key = tracked.key(payload, key_decoders, "record key")
@@ -293,13 +299,18 @@ class Decoder:
 
     def _key_columns(self, record: RawRecord) -> frozenset[str]:
         """Name the columns of a record's key; none if it is no object."""
-        if not record.key:
-            return frozenset()
-        try:
-            payload, _, _ = self._parse(record.topic, record.key, is_key=True)
-        except RecordError:
-            return frozenset()
+        payload, _ = self._parse_key(record)
         return frozenset(payload) if type(payload) is dict else frozenset()
+
+    def _parse_key(self, record: RawRecord) -> tuple[Any, WireSchema | None]:
+        """Parse a record's key; None for one that is neither JSON nor Avro: topics may have keys of any kind."""
+        if not record.key:
+            return None, None
+        try:
+            payload, schema, _ = self._parse(record.topic, record.key, is_key=True)
+        except RecordError:
+            return None, None
+        return payload, schema
 
 
 def shown(value: object) -> str:

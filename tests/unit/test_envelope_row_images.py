@@ -77,6 +77,20 @@ def test_the_key_of_a_record_is_read_by_its_schema() -> None:
     assert deleted.key == ("2026-11-21",)
 
 
+def test_a_key_of_one_column_may_be_its_cell_alone() -> None:
+    table = replace(tracked_table("shop", "codes", {"code": "string"}), key=(0,), row_images=True)
+    deleted = Decoder([table]).decode(record(envelope("d", "shop", "codes"), key=b'"x"'))
+    assert isinstance(deleted, RowChange)
+    assert deleted.key == ("x",)
+
+
+def test_a_key_of_another_kind_says_nothing() -> None:
+    for key in (b"no JSON", b"\0\0\0\0\1Avro", b"null", b"[]"):
+        updated = Decoder([ORDERS]).decode(record(envelope("u", "shop", "orders", None, ROW), key=key))
+        assert isinstance(updated, RowChange)
+        assert updated.key == ("7", "1")
+
+
 def test_what_says_no_row_at_all_is_refused_with_the_way_out() -> None:
     with pytest.raises(RecordError, match=r"which row of shop.orders.*id, part.*REPLICA IDENTITY FULL"):
         change(envelope("d", "shop", "orders", None))
