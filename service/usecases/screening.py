@@ -18,6 +18,9 @@ REPEATED = "repeated by the connector"
 IN_BOOTSTRAP = "part of the bootstrap"
 CAUGHT_UP = "applied before"
 
+CLOCKS_DIFFER_MS = 60_000
+"""By how much the times of two transactions may contradict their order."""
+
 SEEN = "seen"
 """Key of what was seen of each source, in the source position that the state keeps of a partition."""
 
@@ -106,6 +109,10 @@ class Screen:
             if snapshot is not None and now.transaction:
                 newest[source] = max(newest[source], now.transaction)
                 if snapshot.is_visible(now.transaction):
+                    if seen.transaction >= snapshot.xmax and now.ts_ms > seen.ts_ms + CLOCKS_DIFFER_MS:
+                        # What began after the snapshot was committed before what the snapshot shows: not this server.
+                        done.rewound[change.position] = _rewound(change, now, seen)
+                        continue
                     done.skipped.append(Skipped(change.position, IN_BOOTSTRAP))
                     continue
             done.changes.append(change)
@@ -132,7 +139,7 @@ class RetryScreen:
 
     `set_aside` is the version at which each record was, `begun` the version since which a table's rows are what they
     are (its bootstrap, a truncate), by the table's id. A change from before that is refused, unless the bootstrap's
-    snapshot says that it is part of it.
+    snapshot says that it is part of it; so is a truncate, which would empty more than it did at its place.
     """
 
     def __init__(
@@ -151,7 +158,9 @@ class RetryScreen:
             done.skipped += one.skipped
             done.bad |= one.bad
             version, begun = self._set_aside[change.position], self._begun.get(change.table.table_id, 0)
-            if one.changes and version < begun:
+            if one.changes and change.operation is Operation.TRUNCATE:
+                done.bad[change.position] = _late_truncate(change)
+            elif one.changes and version < begun:
                 done.bad[change.position] = _outlived(change, version, begun)
             else:
                 done.changes += one.changes
@@ -195,12 +204,20 @@ def _read(source_position: Mapping[str, object], near: int) -> Seen:
 
 def _rewound(change: RowChange, now: Seen, seen: Seen) -> FeedError:
     at = change.position
+    order = f"place {list(now.mark)}, before: {list(seen.mark)}" if now.mark else f"transaction {now.transaction}"
     return FeedError(
         f"topic {at.topic}, partition {at.partition}, offset {at.offset}: the source {change.table.source!r} was set "
         f"back: a change made later (ts_ms {now.ts_ms}, before: {seen.ts_ms}) stands earlier in the source's own order "
-        f"({list(now.mark)}) than what is applied already ({list(seen.mark)}). It was restored from a backup, or "
-        f"another server took over. Its data may differ from the state: bootstrap it again with --replace, and let the "
-        f"feed go on behind that"
+        f"({order}) than what is applied already. It was restored from a backup, or another server took over. Its data "
+        f"may differ from the state: bootstrap it again with --replace, and let the feed go on behind that"
+    )
+
+
+def _late_truncate(change: RowChange) -> RecordError:
+    at, table = change.position, change.table
+    return RecordError(
+        f"topic {at.topic}, partition {at.partition}, offset {at.offset}: empties {table}, but at a place in the feed "
+        f"that is passed: bootstrap its source again with --replace, or drop it with `subsetd dead-letters drop`"
     )
 
 

@@ -156,6 +156,28 @@ def test_a_letter_from_before_its_table_was_emptied_is_refused(database_url: str
     assert states.read(database_url) == states.expected(stream.tables)
 
 
+def test_a_truncate_is_not_applied_late(database_url: str, stream: Stream) -> None:
+    states.execute(database_url, "update source set insert_only = true")
+    stream.write(envelope("t", "s", "orders"))
+    set_aside(database_url, stream)
+    states.execute(database_url, "update source set insert_only = false")
+    subsetd("retry", "--all", code=1)
+    ((_, message),) = letters(database_url)
+    assert "at a place in the feed that is passed" in message
+    assert states.read(database_url) == states.expected(stream.tables)
+
+
+def test_a_letter_that_a_later_bootstrap_holds_is_skipped(database_url: str, stream: Stream) -> None:
+    kept_rows.keep(database_url, stream.tables, {})
+    row = dict(zip(COLUMNS["orders"], ["10", "1", "first"], strict=True))
+    stream.write(envelope("d", "s", "customers", {"id": "9", "name": "nobody"}, txId=6))
+    stream.write(envelope("d", "s", "orders", row | {"id": "99"}, txId=7))
+    set_aside(database_url, stream)
+    states.execute(database_url, "update source set kind = 'postgres', snapshot = '7:7:'")
+    assert "1 skipped, 1 still set aside" in subsetd("retry", "--all", code=1)
+    assert states.read(database_url) == states.expected(stream.tables)
+
+
 @pytest.fixture
 def keyed(database_url: str, stream: Stream) -> Stream:
     """Keep the rows of orders, and set one update of the order 10 aside: it comes without a whole row."""

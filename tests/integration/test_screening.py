@@ -18,6 +18,8 @@ from tests.events import envelope
 from tests.following import COLUMNS, Stream, Watch, consume
 from tests.states import Tables
 
+ORDER = {"id": "11", "customer": "1", "note": None}
+
 
 @pytest.fixture
 def stream(tmp_path: Path, database_url: str) -> Stream:
@@ -154,6 +156,19 @@ def test_a_source_that_was_set_back_stops_the_feed(database_url: str, connector:
         with pytest.raises(FeedError, match=r"the source 's' was set back.*--replace"):
             consume(database_url, connector.stream, on_error=ErrorPolicy.SET_ASIDE)
         assert states.read(database_url) == states.expected(connector.stream.tables), "all before it is applied"
+
+
+def test_another_server_whose_transactions_begin_anew_stops_the_feed(database_url: str, stream: Stream) -> None:
+    states.execute(database_url, "update source set kind = 'postgres', snapshot = '7000:7000:'")
+    now = 1_700_000_000_000
+    stream.write(envelope("c", "s", "orders", None, ORDER, txId=7001, ts_ms=now))
+    stream.tables.add("orders", list(ORDER.values()))
+    stream.write(envelope("c", "s", "orders", None, ORDER, txId=6990, ts_ms=now - 5))
+    assert consume(database_url, stream).skipped == 1
+    stream.write(envelope("c", "s", "orders", None, ORDER, txId=12, ts_ms=now + 3_600_000))
+    with pytest.raises(FeedError, match=r"was set back.*transaction 12\)"):
+        consume(database_url, stream)
+    assert states.read(database_url) == states.expected(stream.tables)
 
 
 def test_changes_are_skipped_exactly_when_their_transaction_is_visible_to_the_bootstrap(
