@@ -63,6 +63,9 @@ class Settings(BaseSettings):
     slot_warning_mb: int = Field(
         1024, ge=1, description="log that a Postgres source's slot may hold back before it is warned of, in MB"
     )
+    transitions_topic: str | None = Field(
+        None, description="topic to which the consumer sends transitions: kafka://host:port/topic"
+    )
     transaction_records: int = Field(
         100_000, ge=1, description="most records that wait for the rest of their transaction at the source"
     )

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Mapping, Sequence
 
-from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
 from service.core.errors import FeedAwayError
 from service.core.model import BadRecord
-from service.stream.addresses import parse_topic
-from service.stream.kafka_sockets import CLOSING
-
-LARGEST_RECORD = 256 * 1024 * 1024
+from service.stream.kafka_producer import Outgoing, TopicProducer
 
 
 class DeadLetterTopic:
@@ -26,56 +21,22 @@ class DeadLetterTopic:
         self, address: str, *, timeout: float = 30.0, client_options: Mapping[str, object] | None = None
     ) -> None:
         """Take a `kafka://host:port/topic` address; raise FeedError for any other."""
-        self._servers, self._topic = parse_topic(address)
-        self._timeout = timeout
-        self._options = dict(client_options or {})
-        self._producer: KafkaProducer | None = None
+        self._producer = TopicProducer(address, timeout=timeout, client_options=client_options)
 
     def send(self, letters: Sequence[BadRecord]) -> None:
         """Send letters and wait until the broker has them; raise FeedAwayError when it has not in time."""
         try:
-            producer = self._producer or self._connect()
-            sent = [
-                producer.send(self._topic, letter.record.value, key=letter.record.key, headers=headers(letter))
-                for letter in letters
-            ]
-            for future in sent:
-                future.get(timeout=self._timeout)
+            self._producer.send(Outgoing(one.record.key, one.record.value, headers(one)) for one in letters)
         except (KafkaError, OSError) as error:
             self.close()
             raise FeedAwayError(
-                f"The topic of dead letters, kafka://{','.join(self._servers)}/{self._topic}, does not take them: "
-                f"{error!r}. Nothing of their batch is stored: make the topic, let its broker run, or unset "
-                f"SUBSETD_DEAD_LETTER_TOPIC."
+                f"The topic of dead letters, {self._producer.address}, does not take them: {error!r}. Nothing of their "
+                f"batch is stored: make the topic, let its broker run, or unset SUBSETD_DEAD_LETTER_TOPIC."
             ) from error
-
-    def _connect(self) -> KafkaProducer:
-        """Make the producer; a socket of our own asks first, because a client that fails leaves its thread behind."""
-        for last, server in enumerate(self._servers, 1 - len(self._servers)):
-            host, _, port = server.rpartition(":")
-            try:
-                socket.create_connection((host.strip("[]"), int(port)), self._timeout).close()
-                break
-            except OSError:
-                if last == 0:
-                    raise
-        self._producer = KafkaProducer(
-            bootstrap_servers=self._servers,
-            acks="all",
-            enable_idempotence=True,
-            max_request_size=LARGEST_RECORD,
-            max_block_ms=int(self._timeout * 1000),
-            bootstrap_timeout_ms=int(self._timeout * 1000),
-            proxy_url=CLOSING,
-            **self._options,
-        )
-        return self._producer
 
     def close(self) -> None:
         """Release the connection; the next letter opens another."""
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            producer.close(timeout=1)
+        self._producer.close()
 
 
 def headers(letter: BadRecord) -> list[tuple[str, bytes]]:

@@ -240,6 +240,30 @@ class Feed(Protocol):
         """Release connections."""
 
 
+class Outbox(Protocol):
+    """Remember which transitions were sent, by sink. Every method may raise `StateError`."""
+
+    def sent(self, sink: str) -> int:
+        """Give the newest version whose transitions were all sent; 0 for a sink that is new."""
+
+    def advance(self, sink: str, version: int) -> None:
+        """Remember that all transitions up to a version were sent; never goes back."""
+
+    def wait(self, seconds: float) -> None:
+        """Wait for a commit of the state, at most so long; commits since the last call count."""
+
+
+class TransitionSink(Protocol):
+    """Take transitions to the outside."""
+
+    @property
+    def name(self) -> str:
+        """Identify the sink in the state."""
+
+    def send(self, messages: Sequence[tuple[str, Mapping[str, object]]]) -> None:
+        """Send messages with their keys and wait until they are safe; raise `FeedAwayError` when they are not."""
+
+
 class Decoder(Protocol):
     """Turn records into row changes of the tracked tables."""
 

@@ -1,0 +1,183 @@
+"""Transitions go out: every one at least once, in order, to a real topic; what failed is sent later."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import orjson
+import pytest
+from kafka import KafkaConsumer, TopicPartition
+from sqlalchemy import Engine
+
+from service.core.errors import FeedAwayError, FeedError
+from service.store.database import make_engine
+from service.store.outbox import PostgresOutbox
+from service.store.reader import PostgresStateReader
+from service.stream.kafka_transitions import TransitionTopic
+from service.usecases import send_transitions
+from service.usecases.answers import TransitionFilter
+from service.usecases.send_transitions import TransitionSender, as_message
+from tests import states
+from tests.broker import KafkaBroker
+from tests.following import COLUMNS, Stream, consume
+from tests.states import Tables
+from tests.waiting import BOUND_SECONDS, wait_for
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    made = make_engine(database_url, "test")
+    yield made
+    made.dispose()
+
+
+@pytest.fixture
+def stream(tmp_path, database_url: str) -> Stream:  # type: ignore[no-untyped-def]
+    tables = Tables(COLUMNS)
+    tables.add("customers", ["1", "Ada"], ["2", "Bob"]).add("orders", ["10", "1", None])
+    states.store(database_url, tables)
+    (tmp_path / "feed.jsonl").touch()
+    return Stream(tmp_path / "feed.jsonl", tables)
+
+
+class Sending:
+    """Send the transitions of a state to a topic, and read what is in it."""
+
+    def __init__(self, engine: Engine, broker: KafkaBroker) -> None:
+        self.broker, self.reader = broker, PostgresStateReader(engine)
+        self.topic = broker.create_topic()
+        self.address = f"kafka://{broker.bootstrap_servers}/{self.topic}"
+        self.outbox = PostgresOutbox(engine)
+        self.sink = TransitionTopic(self.address, timeout=2)
+        self.faults: list[str] = []
+        self.sender = TransitionSender(self.reader, self.outbox, self.sink, self.faults.append)
+
+    def received(self) -> list[tuple[str, dict[str, object]]]:
+        """Read the topic from its beginning to its end."""
+        consumer = KafkaConsumer(bootstrap_servers=self.broker.bootstrap_servers, auto_offset_reset="earliest")
+        try:
+            partition = TopicPartition(self.topic, 0)
+            consumer.assign([partition])
+            end = consumer.end_offsets([partition], timeout_ms=10_000)[partition]
+            records = []
+            while len(records) < end:
+                records += consumer.poll(timeout_ms=500).get(partition, [])
+            return [(record.key.decode(), orjson.loads(record.value)) for record in records]
+        finally:
+            consumer.close()
+
+    def expected(self) -> list[dict[str, object]]:
+        with self.reader.snapshot() as snapshot:
+            found = snapshot.transitions(TransitionFilter(), None, 10_000)
+        return [orjson.loads(orjson.dumps(as_message(one))) for one in found]
+
+    def close(self) -> None:
+        self.sink.close()
+        self.outbox.close()
+
+
+@pytest.fixture
+def sending(engine: Engine, broker: KafkaBroker) -> Iterator[Sending]:
+    made = Sending(engine, broker)
+    yield made
+    made.close()
+
+
+def break_and_mend(url: str, stream: Stream, times: int) -> None:
+    """Let a dependency break and appear again, a version each time."""
+    for _ in range(times):
+        stream.change("orders", None, ["11", "9", None])
+        consume(url, stream)
+        stream.change("orders", ["11", "9", None], None)
+        consume(url, stream)
+
+
+@pytest.mark.parametrize("page", [1, 1000])
+def test_every_transition_is_sent_once_in_order_as_the_api_gives_it(
+    database_url: str, stream: Stream, sending: Sending, page: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(send_transitions, "PAGE", page)
+    break_and_mend(database_url, stream, 2)
+    assert sending.sender.send_new() == len(sending.expected()) > 3
+    break_and_mend(database_url, stream, 1)
+    assert sending.sender.send_new() > 0
+    assert sending.sender.send_new() == 0
+    received = sending.received()
+    assert [message for _, message in received] == sending.expected()
+    key, message = next((k, m) for k, m in received if m["kind"] == "broke")
+    assert key == "s.orders.customer|s.customers.id"
+    assert (message["dependent"], message["witness_value"]) == (
+        {"attribute_id": 2, "name": "s.orders.customer", "parts": ["s", "orders", "customer"]},
+        "9",
+    )
+
+
+def test_a_crash_between_sending_and_remembering_sends_twice_and_the_version_tells(
+    database_url: str, stream: Stream, sending: Sending, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_and_mend(database_url, stream, 1)
+
+    def crash(sink: str, version: int) -> None:
+        raise RuntimeError("the plug was pulled")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sending.outbox, "advance", crash)
+        with pytest.raises(RuntimeError):
+            sending.sender.send_new()
+    sending.sender.send_new()
+    messages = [message for _, message in sending.received()]
+    assert messages == sending.expected() * 2
+    assert len({(m["version"], m["dependent"]["name"], m["referenced"]["name"]) for m in messages}) * 2 == len(messages)  # type: ignore[index]
+
+
+def test_a_commit_is_heard_of_and_its_transitions_are_sent_until_the_end(
+    database_url: str, stream: Stream, sending: Sending, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(send_transitions, "LOOK_SECONDS", BOUND_SECONDS)  # only LISTEN can be in time
+    stop = threading.Event()
+    thread = threading.Thread(target=sending.sender.run, args=(stop,))
+    thread.start()
+    try:
+        for times in (1, 2):
+            wait_for(lambda: sending.outbox._listening is not None)
+            break_and_mend(database_url, stream, 1)
+            wait_for(lambda times=times: sending.outbox.sent(sending.sink.name) == 1 + 2 * times)
+    finally:
+        stop.set()
+        stream.change("orders", None, ["11", "9", None])
+        consume(database_url, stream)  # wakes the sender, which then ends
+        thread.join(BOUND_SECONDS)
+    assert not thread.is_alive()
+    assert sending.sender.send_new() == 0, "what was left was sent at the end"
+    assert [message for _, message in sending.received()] == sending.expected()
+
+
+def test_a_broker_that_is_away_stops_nothing_and_gets_all_when_it_is_back(
+    database_url: str, stream: Stream, sending: Sending, broker: KafkaBroker
+) -> None:
+    broker.kill()
+    stop = threading.Event()
+    thread = threading.Thread(target=sending.sender.run, args=(stop,))
+    thread.start()
+    try:
+        break_and_mend(database_url, stream, 2)
+        wait_for(lambda: sending.faults)
+        assert sending.outbox.sent(sending.sink.name) == 1
+        broker.start()
+        wait_for(lambda: sending.outbox.sent(sending.sink.name) == 5)
+    finally:
+        stop.set()
+        thread.join(BOUND_SECONDS)
+    assert "does not take them" in sending.faults[0]
+    assert "They are kept and sent later" in sending.faults[0]
+    assert [message for _, message in sending.received()] == sending.expected()
+
+
+def test_a_topic_that_is_not_there_and_an_address_of_none_are_told(sending: Sending, stream: Stream) -> None:
+    missing = TransitionTopic(sending.address + "-missing", timeout=0.5)
+    with pytest.raises(FeedAwayError, match=r"-missing, does not take them.*make the topic"):
+        missing.send([("a|b", {})])
+    missing.close()
+    with pytest.raises(FeedError):
+        TransitionTopic("file:x")
