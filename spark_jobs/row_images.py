@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from service.core.canonical_arrow import canonical_array, key_array
 from service.core.errors import SourceError
+from service.core.sql_names import sql_name
 from service.store.row_images import CELL_ESCAPES, write_row_images
 from spark_jobs.sources import Options, SourceTable
 
@@ -55,13 +56,13 @@ def choose_row_images(tables: Sequence[SourceTable], options: Options) -> tuple[
                 )
             warnings.append(
                 f"{table} has neither a primary key nor whole before-images: updates and deletes of it will be "
-                f"refused. Run on the source: ALTER TABLE {table} REPLICA IDENTITY FULL"
+                f"refused. Run on the source: ALTER TABLE {sql_name(table.schema, table.name)} REPLICA IDENTITY FULL"
             )
             is_wanted = False
         elif not is_wanted and table.replica_identity not in (None, "full") and not options.insert_only:
             warnings.append(
                 f"{table} sends no whole before-images, and no rows are kept: updates and deletes of it will be "
-                f"refused. Run on the source: ALTER TABLE {table} REPLICA IDENTITY FULL"
+                f"refused. Run on the source: ALTER TABLE {sql_name(table.schema, table.name)} REPLICA IDENTITY FULL"
             )
         chosen.append(replace(table, row_images=is_wanted))
     if given:

@@ -468,7 +468,12 @@ class _Session:
             decoded = self._leave_out(batch, decoded, errors)
         batch.skipped += completed.skipped
         counts = BatchCounts(
-            len(batch.records), netted.inserted, netted.updated, netted.deleted, len(batch.skipped), len(batch.bad)
+            len(batch.records),
+            netted.inserted,
+            netted.updated,
+            netted.deleted - completed.displaced,
+            len(batch.skipped),
+            len(batch.bad),
         )
         unit = self._begin(batch)
         self._pending_images = completed.images

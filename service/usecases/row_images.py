@@ -14,6 +14,7 @@ from typing import NamedTuple
 from service.core.errors import RecordError
 from service.core.model import UNAVAILABLE, FeedPosition, Operation, Row, RowChange, Skipped, Table
 from service.core.row_key import row_key
+from service.core.sql_names import sql_name
 
 DELETED_BEFORE = "deletes a row that is not there"
 
@@ -35,6 +36,8 @@ class Completed:
 
     changes: list[RowChange] = field(default_factory=list)
     images: dict[Table, dict[bytes, Image]] = field(default_factory=dict)
+    displaced: int = 0
+    """How many of the changes are no record's own, but delete a row that another took the place of."""
     skipped: list[Skipped] = field(default_factory=list)
     errors: dict[FeedPosition, RecordError] = field(default_factory=dict)
 
@@ -102,6 +105,7 @@ def complete(
             displaced = _cells(kept, found, new)
             if displaced is not None and before is not None:
                 done.changes.append(replace(change, operation=Operation.DELETE, before=displaced, after=None, key=None))
+                done.displaced += 1
             else:
                 before = before or displaced
         kept[new] = Image(after, *at)  # type: ignore[index]
@@ -155,10 +159,11 @@ def _filled(change: RowChange, before: Row | None) -> Row:
         return after
     if before is None or any(a == UNAVAILABLE == b for a, b in zip(after, before, strict=True)):
         at, table = change.position, change.table
+        in_sql = sql_name(*(table.wire or (None, table.schema, table.name))[1:])
         columns = [a.name.column for a, cell in zip(table.attributes, after, strict=True) if cell == UNAVAILABLE]
         raise RecordError(
             f"topic {at.topic}, partition {at.partition}, offset {at.offset}: changes a row of {table} without its "
             f"unchanged {', '.join(columns)}, and the state does not keep that row: bootstrap the source again with "
-            f"--replace, or send whole rows by `ALTER TABLE {table} REPLICA IDENTITY FULL`"
+            f"--replace, or send whole rows by `ALTER TABLE {in_sql} REPLICA IDENTITY FULL`"
         )
     return tuple([b if a == UNAVAILABLE else a for a, b in zip(after, before, strict=True)])

@@ -164,7 +164,8 @@ def test_whatever_comes_the_last_row_of_each_key_stands(database_url: str, strea
     rng = random.Random(seed)
     for _ in range(3):
         random_orders(stream, rng, rng.randint(1, 40))
-        consume(database_url, stream, records=rng.choice([1, 3, 50]))
+        totals = consume(database_url, stream, records=rng.choice([1, 3, 50]))
+        assert totals.inserted + totals.updated + totals.deleted + totals.skipped == totals.records
         assert is_as_expected(database_url, stream)
 
 

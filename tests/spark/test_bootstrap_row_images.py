@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,9 +13,11 @@ from pyspark.sql import SparkSession
 
 from service.core.errors import SourceError
 from service.core.row_key import row_key
+from service.store.embedded import EmbeddedPostgres
 from spark_jobs.bootstrap import run_bootstrap
 from spark_jobs.row_images import choose_row_images, told_choice
 from spark_jobs.sources import Options, SourceTable
+from tests.postgres import fresh_database
 from tests.spark.oracle import query, write_csv
 from tests.spark.test_bootstrap import shop, write_tables
 
@@ -90,12 +95,12 @@ def table(name: str, identity: str | None, key: tuple[str, ...] = ("id",)) -> So
 
 
 def test_by_itself_a_table_of_postgres_without_full_identity_keeps_its_rows() -> None:
-    tables = [table("a", "default"), table("b", "full"), table("c", "nothing", ()), table("d", None)]
+    tables = [table("a", "default"), table("b", "full"), table('c "x"', "nothing", ()), table("d", None)]
     chosen, warnings = choose_row_images(tables, Options("postgresql://x", "s"))
     assert [one.row_images for one in chosen] == [True, False, False, False]
     (warning,) = warnings
-    assert "public.c" in warning
-    assert "ALTER TABLE public.c REPLICA IDENTITY FULL" in warning
+    assert 'public.c "x" has neither' in warning
+    assert 'ALTER TABLE public."c ""x""" REPLICA IDENTITY FULL' in warning
     assert told_choice(chosen) == [
         "row images kept: public.a (by id)",
         "no row images needed (REPLICA IDENTITY FULL): public.b",
@@ -122,3 +127,47 @@ def test_the_choice_can_be_made_by_hand() -> None:
 def test_a_choice_that_cannot_be_is_refused(options: Options, message: str) -> None:
     with pytest.raises(SourceError, match=message):
         choose_row_images([table("t", "default", ())], options)
+
+
+@pytest.fixture
+def source_url(postgres_server: EmbeddedPostgres) -> Iterator[str]:
+    """Give an empty database beside the state's."""
+    with fresh_database(postgres_server, "template0") as url:
+        yield url
+
+
+def test_the_kept_rows_of_a_database_hold_what_was_counted(
+    spark: SparkSession, database_url: str, source_url: str
+) -> None:
+    query(
+        source_url,
+        """
+        CREATE TABLE kept (b integer, a text, cost numeric(10, 2), at timestamptz, tags text[], doc jsonb, raw bytea,
+            PRIMARY KEY (a, b));
+        INSERT INTO kept SELECT i, chr(64 + i % 7) || E'"\\\\\\t\\n', i / 4.0, '2026-01-02 03:04:05+01',
+            ARRAY['x', NULL, i::text], jsonb_build_object('b', 1.50, 'a', ARRAY[i]), '\\x00ff' FROM generate_series(1, 400) AS i;
+        INSERT INTO kept (a, b) VALUES ('', 0), (E'\\u0001', 0);
+        CREATE TABLE whole (id integer PRIMARY KEY);
+        ALTER TABLE whole REPLICA IDENTITY FULL;
+        """,
+    )
+    summary = run_bootstrap(spark, Options(source_url, "db", database_url, task_bytes=8192))
+    assert summary.images == [
+        "row images kept: public.kept (by a, b)",
+        "no row images needed (REPLICA IDENTITY FULL): public.whole",
+    ]
+    cells = Counter(
+        (ordinal, hashlib.sha256(cell.encode()).hexdigest()[:32])
+        for row in stored(database_url).values()
+        for ordinal, cell in enumerate(row)
+        if cell is not None
+    )
+    counted = query(
+        database_url,
+        "select ordinal, replace(value_key::text, '-', ''), frequency from gen_rec, "
+        "unnest(attribute_ids, frequencies) as of (attribute_id, frequency) join attribute using (attribute_id)",
+    )
+    assert cells == {(ordinal, key): frequency for ordinal, key, frequency in counted}
+    assert {key for _, key in stored(database_url)} == {
+        row_key([row[1], row[0]]).hex() for row in stored(database_url).values()
+    }

@@ -97,6 +97,7 @@ def test_a_row_that_moves_onto_another_takes_its_place() -> None:
         (Operation.DELETE, ("2", "b", "t"), None),
         (Operation.UPDATE, ("1", "a", "t"), ("2", "a", "t")),
     ]
+    assert done.displaced == 1, "two changes of one record"
 
 
 def test_the_kept_row_counts_also_where_a_change_brings_a_whole_row_before() -> None:
