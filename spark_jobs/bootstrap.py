@@ -362,6 +362,7 @@ class _Bootstrap:
         stood: Mapping[Place, int],
     ) -> None:
         self.display.begin("putting it in place")
+        source.confirm()
         row_counts = np.sum([result.row_counts for result in results], axis=0)
         self._require_keys(tables, row_counts)
         counters = np.sum([result.counters for result in results], axis=0)

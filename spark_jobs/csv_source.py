@@ -310,6 +310,9 @@ class CsvSource:
     def reader(self) -> CsvReader:
         return self._reader
 
+    def confirm(self) -> None:
+        """Take what was read as it is."""
+
     def close(self) -> None:
         """Hold nothing open."""
 

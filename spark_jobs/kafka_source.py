@@ -143,6 +143,9 @@ class KafkaSource:
     def reader(self) -> KafkaReader:
         return KafkaReader()
 
+    def confirm(self) -> None:
+        """Take what was read as it is."""
+
     def close(self) -> None:
         """Hold nothing open."""
 

@@ -107,6 +107,9 @@ class ParquetSource:
     def reader(self) -> ParquetReader:
         return self._reader
 
+    def confirm(self) -> None:
+        """Take what was read as it is."""
+
     def close(self) -> None:
         """Hold nothing open."""
 

@@ -107,6 +107,10 @@ class PostgresSource:
     def reader(self) -> PostgresReader:
         return self._reader
 
+    def confirm(self) -> None:
+        """Raise SourceError when a table was emptied or rewritten since the snapshot, which then does not show it."""
+        self._snapshot.require_unbroken(self.stored)
+
     def close(self) -> None:
         """Let the snapshot go."""
         self._snapshot.close()

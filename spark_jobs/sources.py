@@ -158,6 +158,10 @@ class Source(Protocol):
 
     def reader(self) -> Reader: ...
 
+    def confirm(self) -> None:
+        """Raise SourceError when what was read is not what the source held at one moment; called when all is read."""
+        ...
+
     def close(self) -> None: ...
 
 

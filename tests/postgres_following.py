@@ -36,7 +36,10 @@ def run(url: str, *statements: str) -> None:
 
 
 def read_tables(url: str, snapshot: str | None = None) -> states.Tables:
-    """Read all tables of the schema as a bootstrap does: canonical texts, in the snapshot if one is given."""
+    """Read all tables of the schema as a bootstrap does: canonical texts, in the snapshot if one is given.
+
+    Raises SourceError when a table was emptied meanwhile, as a bootstrap does.
+    """
     tables = states.Tables({})
     with closing(SourceSnapshot(url, snapshot)) as source, source._connection.cursor() as cursor:
         for table in _followed(source):
@@ -47,6 +50,7 @@ def read_tables(url: str, snapshot: str | None = None) -> states.Tables:
             for cells in cursor.fetchall():
                 row = [walk(cell) if walk else cell for walk, cell in zip(walks, cells, strict=True)]
                 tables.add(table.name, row)
+        source.require_unbroken(_followed(source))
     return tables
 
 
@@ -82,6 +86,7 @@ def consumer(
     records: int = 5000,
     on_error: ErrorPolicy = ErrorPolicy.STOP,
     watch: Observer | None = None,
+    database_retry: float = 0.0,
     **options: Any,
 ) -> Consumer:
     return Consumer(
@@ -93,7 +98,7 @@ def consumer(
         limits=BatchLimits(records=records),
         on_error=on_error,
         cache_bytes=1 << 20,
-        retry_seconds=0.0,
+        retry_seconds=database_retry,
     )
 
 

@@ -70,6 +70,12 @@ WHERE c.relkind <> 'p' ORDER BY 1
 """
 
 
+_FILES = """
+SELECT n.nspname || '.' || c.relname, c.relfilenode FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE (n.nspname, c.relname) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
+"""
+
+
 class PageRange(NamedTuple):
     """Name the pages [first, end) of a stored table; `end` None: to its end; `first` None: a table without pages."""
 
@@ -148,6 +154,27 @@ class SourceSnapshot:
                     key = ()
                 tables.append(StoredTable(schema, name, tuple(columns[oid]), parts, key, identity))
             return tables
+
+    def require_unbroken(self, tables: Sequence[StoredTable]) -> None:
+        """Raise SourceError when one of the tables was truncated or rewritten since the snapshot.
+
+        Both give a table new files, of which a snapshot taken before sees nothing; what was read of it is then too
+        little, and not even an error.
+        """
+        parts = sorted({(schema, name) for table in tables for schema, name, *_ in table.parts})
+        wanted = ([schema for schema, _ in parts], [name for _, name in parts])
+        with self._connection.cursor() as cursor:
+            cursor.execute(_FILES, wanted)
+            before = dict(cursor.fetchall())
+        with _connected(self.url) as connection, connection.cursor() as cursor:
+            cursor.execute(_FILES, wanted)
+            after = dict(cursor.fetchall())
+        broken = sorted(name for name, file in before.items() if after.get(name) != file)
+        if broken:
+            raise SourceError(
+                f"{', '.join(broken)}: truncated, rewritten or dropped while the {self.place} was read, so its "
+                "snapshot no longer shows what was in it. Nothing was stored: run the same command again."
+            )
 
     def close(self) -> None:
         """Let the snapshot go."""

@@ -204,7 +204,8 @@ class _Shape:
         self._relation = relation
         sent = {column.name: place for place, column in enumerate(relation.columns)}
         names = [attribute.name.column for attribute in table.attributes]
-        self._added = [(c.name, types[i]) for i, c in enumerate(relation.columns) if c.name not in {*names, *table.stale}]
+        known = {*names, *table.stale}
+        self._added = [(c.name, types[i]) for i, c in enumerate(relation.columns) if c.name not in known]
         self._missing = [name for name in names if name not in sent]
         self._places = [sent[name] for name in names if name in sent]
         self._in_order = self._places == list(range(len(relation.columns)))

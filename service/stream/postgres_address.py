@@ -110,7 +110,7 @@ class PostgresAddress:
 
     def _unreachable(self, error: psycopg2.Error) -> FeedError:
         text, user = first_line(error), self.parameters.get("user", "the user")
-        if "replication" in text and ("permission denied" in text or "must be superuser" in text):
+        if "permission denied to start WAL sender" in text or "replication role" in text:
             return FeedError(
                 f"The {self.place} refused replication: {text}. Grant it as a superuser: "
                 f"ALTER ROLE {identifier(user)} WITH REPLICATION"

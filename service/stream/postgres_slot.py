@@ -16,7 +16,8 @@ from service.stream.postgres_catalog import read_slot, source_identity
 
 # What stands in the way of publishing a table, by its stored parts: a partition's own replica identity counts.
 _TABLES = """
-SELECT n.nspname, c.relname, pg_get_userbyid(c.relowner), pg_has_role(c.relowner, 'USAGE'), c.relkind = 'p',
+SELECT n.nspname, c.relname, has_schema_privilege(n.oid, 'USAGE'),
+  pg_get_userbyid(c.relowner), pg_has_role(c.relowner, 'USAGE'), c.relkind = 'p',
   part.schema, part.name, part.persistence = 'u',
   part.identity = 'n' OR (part.identity = 'd' AND NOT EXISTS
     (SELECT FROM pg_index i WHERE i.indrelid = part.oid AND i.indisprimary))
@@ -28,7 +29,7 @@ CROSS JOIN LATERAL (
   UNION ALL SELECT NULL, NULL, NULL, NULL, NULL WHERE c.relkind = 'p'
 ) AS part
 WHERE (n.nspname, c.relname) IN (SELECT * FROM unnest(%s::text[], %s::text[])) AND c.relkind IN ('r', 'p')
-ORDER BY 1, 2, 6, 7
+ORDER BY 1, 2, 7, 8
 """
 
 _PUBLISHED = """
@@ -143,7 +144,13 @@ def _require_publishable(cursor: Any, address: PostgresAddress, tables: Sequence
     cursor.execute(_TABLES, ([schema for schema, _ in tables], [name for _, name in tables]))
     foreign: dict[str, str] = {}
     unlogged, unknown_rows = [], []
-    for schema, name, owner, is_ours, _, part_schema, part_name, is_unlogged, has_no_identity in cursor.fetchall():
+    for schema, name, may_use, owner, is_ours, _, *part in cursor.fetchall():
+        part_schema, part_name, is_unlogged, has_no_identity = part
+        if not may_use:
+            raise FeedError(
+                f"The user {user!r} may not look into the schema {schema} of the {address.place}. As its owner run "
+                f"there: GRANT USAGE ON SCHEMA {identifier(schema)} TO {identifier(user)}"
+            )
         if not is_ours:
             foreign[_quoted((schema, name))] = owner
         if is_unlogged:
@@ -171,7 +178,7 @@ def _require_publishable(cursor: Any, address: PostgresAddress, tables: Sequence
 
 def _publish(cursor: Any, address: PostgresAddress, tables: Sequence[TableName]) -> None:
     cursor.execute(_TABLES, ([schema for schema, _ in tables], [name for _, name in tables]))
-    kinds = {(row[0], row[1]): row[4] for row in cursor.fetchall()}
+    kinds = {(row[0], row[1]): row[5] for row in cursor.fetchall()}
     # A table that others inherit from is told alone; they are tables of their own.
     listed = ", ".join(("" if kinds[table] else "ONLY ") + _quoted(table) for table in tables if table in kinds)
     generated = " WITH (publish_generated_columns = stored)" if cursor.connection.server_version >= 180000 else ""

@@ -1,0 +1,475 @@
+"""A followed Postgres: every committed change is applied once, whatever ends in between; what is lost is told."""
+
+from __future__ import annotations
+
+import random
+import threading
+from contextlib import closing
+from typing import Any
+
+import psycopg2
+import pytest
+
+from service.core.errors import FeedError, RecordError, SourceError, StateError
+from service.core.model import StoredPosition
+from service.store.source_reader import SourceSnapshot
+from service.store.writer import PostgresUnitOfWork, PostgresWriter
+from service.stream.postgres_address import parse_address
+from service.stream.postgres_feed import PostgresFeed
+from service.stream.postgres_slot import drop, new_slot
+from service.usecases.follow_feed import ErrorPolicy
+from tests import postgres_following as source
+from tests import states
+from tests.following import Watch
+from tests.postgres_following import begin, follow, require_equal, run
+from tests.waiting import wait_for
+
+SHOP = """
+CREATE SCHEMA s;
+CREATE TABLE s.customers (id integer PRIMARY KEY, name text);
+CREATE TABLE s.orders (id bigint PRIMARY KEY, customer integer, note text);
+ALTER TABLE s.customers REPLICA IDENTITY FULL;
+ALTER TABLE s.orders REPLICA IDENTITY FULL;
+INSERT INTO s.customers SELECT i, 'customer ' || i FROM generate_series(1, 20) AS i;
+INSERT INTO s.orders SELECT i, 1 + i % 20, NULL FROM generate_series(1, 30) AS i;
+"""
+
+
+@pytest.fixture
+def shop(followed_url: str, database_url: str) -> str:
+    """Give a source with two tables that the state of `database_url` is about to follow."""
+    run(followed_url, SHOP)
+    begin(database_url, followed_url)
+    return followed_url
+
+
+def change_at_random(url: str, rng: random.Random, transactions: int) -> None:
+    """Make transactions of any size on both tables, some rolled back; keys change, tables are emptied now and then."""
+    with closing(psycopg2.connect(url)) as connection, connection.cursor() as cursor:
+        for _ in range(transactions):
+            for _ in range(rng.choice([1, 1, 2, 5, 40])):
+                table, other = rng.choice([("orders", "customer"), ("customers", "name")])
+                key, cell = rng.randint(1, 60), rng.choice(["1", "2", "7", "999", None])
+                match rng.choice(["insert", "insert", "update", "delete", "rekey", "truncate"]):
+                    case "insert":
+                        cursor.execute(
+                            f"INSERT INTO s.{table} (id, {other}) VALUES (%s, %s) ON CONFLICT DO NOTHING", (key, cell)
+                        )
+                    case "update":
+                        cursor.execute(f"UPDATE s.{table} SET {other} = %s WHERE id %% 7 = %s", (cell, key % 7))
+                    case "delete":
+                        cursor.execute(f"DELETE FROM s.{table} WHERE id = %s", (key,))
+                    case "rekey":
+                        cursor.execute(
+                            f"UPDATE s.{table} SET id = %s WHERE id = %s AND NOT EXISTS "
+                            f"(SELECT FROM s.{table} WHERE id = %s)",
+                            (key, rng.randint(1, 60), key),
+                        )
+                    case "truncate" if rng.random() < 0.1:
+                        cursor.execute(f"TRUNCATE {rng.choice(['s.orders', 's.orders, s.customers'])}")
+            if rng.random() < 0.1:
+                connection.rollback()
+            connection.commit()
+
+
+def stored(url: str) -> tuple[int, dict[str, Any]]:
+    ((offset, position),) = states.query(url, "select next_offset, source_position from feed_position")
+    return offset, position
+
+
+def slot(url: str, column: str = "confirmed_flush_lsn - '0/0'::pg_lsn") -> Any:
+    statement = f"select {column} from pg_replication_slots where slot_name = 'subsetd_s'"
+    return states.query(url, statement)[0][0]
+
+
+def test_every_change_is_applied_and_a_second_run_goes_on(shop: str, database_url: str) -> None:
+    rng = random.Random(1)
+    for _ in range(3):
+        change_at_random(shop, rng, 20)
+        follow(database_url, shop, records=rng.choice([1000, 17]))
+        require_equal(database_url, shop)
+    before = states.query(database_url, "select max(version) from state_version")
+    assert follow(database_url, shop).records == 0
+    assert states.query(database_url, "select max(version) from state_version") == before
+
+
+@pytest.mark.parametrize(("records", "transactions"), [(1, 4), (3, 10), (7, 20)])
+def test_wherever_a_batch_ends_a_new_feed_goes_on_behind_it(
+    shop: str, database_url: str, records: int, transactions: int
+) -> None:
+    """Batches end in the middle of transactions; the server then repeats the whole transaction."""
+    change_at_random(shop, random.Random(3), transactions)
+    states_seen = []
+    while True:
+        consumer = source.consumer(database_url, shop, records=records)
+        stop = threading.Event()
+        consumer._observer.committed = lambda report, stop=stop: stop.set()  # type: ignore[method-assign]
+        offset, _ = stored(database_url)
+        consumer.run(stop, until_end=True)
+        states_seen.append(stored(database_url)[0])
+        if states_seen[-1] == offset:
+            break
+    assert len(states_seen) > 2
+    require_equal(database_url, shop)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_feed_goes_on_when_its_connection_is_cut_in_mid_transaction(
+    shop: str, database_url: str, seed: int
+) -> None:
+    """What the server repeats behind a break is recognised, change by change."""
+    rng = random.Random(seed)
+    change_at_random(shop, rng, 25)
+    feed = source.open_feed(shop)
+    with closing(feed):
+        feed.start(_positions(database_url))
+        told: list[tuple[int, bytes | None]] = []
+        while not feed.at_end():
+            told += [(record.offset, record.value) for record in feed.poll(rng.randint(1, 9), 1 << 20, 0.2)]
+            if feed._cursor is not None and rng.random() < 0.2:
+                run(shop, "select pg_terminate_backend(active_pid) from pg_replication_slots where active_pid > 0")
+    whole = source.open_feed(shop)
+    with closing(whole):
+        whole.start(_positions(database_url))
+        expected: list[tuple[int, bytes | None]] = []
+        while not whole.at_end():
+            expected += [(record.offset, record.value) for record in whole.poll(1000, 1 << 30, 0.2)]
+    assert [number for number, _ in told] == list(range(len(told)))
+    assert told == expected
+
+
+def test_the_server_is_told_what_the_state_holds_and_no_more(shop: str, database_url: str) -> None:
+    run(shop, "INSERT INTO s.orders VALUES (100, 1, 'first')")
+    begun = slot(shop)
+    feed = source.open_feed(shop)
+    with closing(feed):
+        feed.start(_positions(database_url))
+        records = wait_for(lambda: feed.poll(10, 1 << 20, 0.1))
+        assert len(records) == 1
+        at = feed.positions()
+        kept = feed.source_positions(at)[feed.slot, 0]
+        assert slot(shop) == begun
+        feed.committed(at)
+        wait_for(lambda: slot(shop) > begun)
+        assert slot(shop) < kept["end_lsn"]
+
+
+def test_a_batch_that_failed_is_read_again(shop: str, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    change_at_random(shop, random.Random(5), 10)
+    commit, failures = PostgresUnitOfWork.commit, iter([False, True, False, True])
+
+    def failing(unit: PostgresUnitOfWork, of: Any) -> None:
+        if next(failures, False):
+            raise StateError("the disk is full")
+        commit(unit, of)
+
+    monkeypatch.setattr(PostgresUnitOfWork, "commit", failing)
+    watch = Watch()
+    follow(database_url, shop, records=20, watch=watch, database_retry=30)
+    assert [str(error) for error in watch.errors] == ["the disk is full"] * 2
+    require_equal(database_url, shop)
+
+
+def test_tables_without_full_identity_are_followed_by_their_kept_rows(followed_url: str, database_url: str) -> None:
+    run(
+        followed_url,
+        "CREATE SCHEMA s",
+        "CREATE TABLE s.orders (id bigint PRIMARY KEY, customer integer, note text)",
+        "CREATE TABLE s.customers (id integer NOT NULL UNIQUE, name text)",
+        "ALTER TABLE s.customers REPLICA IDENTITY USING INDEX customers_id_key",
+    )
+    begin(database_url, followed_url)
+    long = "md5(random()::text) || repeat(md5(random()::text), 300)"
+    run(
+        followed_url,
+        "ALTER TABLE s.orders ALTER COLUMN note SET STORAGE EXTERNAL",
+        f"INSERT INTO s.orders SELECT i, i, {long} FROM generate_series(1, 9) AS i",
+        "INSERT INTO s.customers SELECT i, 'a' FROM generate_series(1, 9) AS i",
+        "UPDATE s.orders SET customer = 3 WHERE id < 4",
+        "UPDATE s.orders SET id = 100 WHERE id = 1",
+        "UPDATE s.customers SET id = 50, name = NULL WHERE id = 2",
+        "DELETE FROM s.orders WHERE id = 5",
+        "DELETE FROM s.customers WHERE id < 2",
+    )
+    change_at_random(followed_url, random.Random(3), 20)
+    follow(database_url, followed_url, records=30)
+    require_equal(database_url, followed_url)
+
+
+def test_a_partitioned_table_is_followed_as_one(followed_url: str, database_url: str) -> None:
+    run(
+        followed_url,
+        "CREATE SCHEMA s",
+        "CREATE TABLE s.measured (day date, value integer) PARTITION BY RANGE (day)",
+        "CREATE TABLE s.m1 PARTITION OF s.measured FOR VALUES FROM ('2026-01-01') TO ('2026-02-01')",
+        "CREATE TABLE s.m2 (value integer, gone text, day date)",
+        "ALTER TABLE s.m2 DROP COLUMN gone",
+        "ALTER TABLE s.measured ATTACH PARTITION s.m2 FOR VALUES FROM ('2026-02-01') TO ('2026-03-01')",
+        "ALTER TABLE s.m1 REPLICA IDENTITY FULL",
+        "ALTER TABLE s.m2 REPLICA IDENTITY FULL",
+        "INSERT INTO s.measured SELECT '2026-01-01'::date + i, i FROM generate_series(0, 50) AS i",
+    )
+    begin(database_url, followed_url)
+    run(
+        followed_url,
+        "UPDATE s.measured SET day = day + 31 WHERE day < '2026-01-15'",
+        "DELETE FROM s.m2 WHERE value % 2 = 0",
+        "CREATE TABLE s.m3 PARTITION OF s.measured FOR VALUES FROM ('2026-03-01') TO ('2026-04-01')",
+        "INSERT INTO s.measured VALUES ('2026-03-05', 7)",
+    )
+    follow(database_url, followed_url)
+    require_equal(database_url, followed_url)
+    run(followed_url, "TRUNCATE s.measured", "INSERT INTO s.measured VALUES ('2026-01-05', 7)")
+    follow(database_url, followed_url)
+    require_equal(database_url, followed_url)
+    run(followed_url, "INSERT INTO s.measured VALUES ('2026-01-06', 8)", "TRUNCATE s.m1")
+    with pytest.raises(RecordError, match=r"empties the partition s\.m1 of s\.measured"):
+        follow(database_url, followed_url)
+
+
+def test_an_idle_feed_lets_the_server_forget_the_log_of_others(shop: str, database_url: str) -> None:
+    run(shop, "CREATE TABLE public.noise (x text)")
+    begun, feed = slot(shop), source.open_feed(shop)
+    with closing(feed):
+        feed.start(_positions(database_url))
+        for _ in range(3):
+            run(shop, "INSERT INTO public.noise SELECT repeat(md5(i::text), 20) FROM generate_series(1, 2000) AS i")
+        feed._next_look = 0.0
+
+        def beat() -> list[Any]:
+            feed._next_look = 0.0
+            return list(feed.poll(10, 1 << 20, 0.05))
+
+        (record,) = wait_for(beat)
+        assert (record.value, record.offset) == (None, 0)
+        at = feed.positions()
+        kept = feed.source_positions(at)[feed.slot, 0]
+        assert slot(shop) == begun, "it is stored first"
+        feed.committed(at)
+        wait_for(lambda: slot(shop) - begun > 1 << 20)
+        run(shop, "INSERT INTO s.orders VALUES (100, 1, 'next')")
+        (change,) = wait_for(lambda: feed.poll(10, 1 << 20, 0.1))
+        assert change.offset == 1
+    again = source.open_feed(shop)
+    with closing(again):
+        again.start({(feed.slot, 0): StoredPosition(1, kept)})
+        (repeated,) = wait_for(lambda: again.poll(10, 1 << 20, 0.1))
+        assert repeated[:5] == change[:5]
+
+
+def test_a_slot_that_holds_back_the_log_is_warned_of(
+    shop: str, database_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    feed = source.open_feed(shop, slot_warning_bytes=1)
+    with closing(feed):
+        feed.start(_positions(database_url))
+        feed.rest()
+        feed.rest()
+    assert capsys.readouterr().out.count("slot_holds_back_log") == 1
+
+
+def test_the_lag_is_nothing_once_all_is_read(shop: str, database_url: str) -> None:
+    feed = source.open_feed(shop)
+    with closing(feed):
+        assert feed.lag() is None
+        feed.start(_positions(database_url))
+        change_at_random(shop, random.Random(1), 20)
+        assert feed.lag()
+        wait_for(lambda: not feed.poll(1000, 1 << 30, 0.05) and feed.lag() == 0)
+
+
+def test_bad_changes_are_set_aside_with_the_statement_that_mends_them(shop: str, database_url: str) -> None:
+    run(
+        shop,
+        "ALTER TABLE s.orders REPLICA IDENTITY DEFAULT",
+        "UPDATE s.orders SET customer = 5 WHERE id = 1",
+        "ALTER TABLE s.orders REPLICA IDENTITY FULL",
+        "INSERT INTO s.customers VALUES (100, 'new')",
+    )
+    with pytest.raises(RecordError, match=r"ALTER TABLE s\.orders REPLICA IDENTITY FULL"):
+        follow(database_url, shop)
+    totals = follow(database_url, shop, on_error=ErrorPolicy.SET_ASIDE)
+    assert (totals.dead, totals.inserted) == (1, 1)
+    assert follow(database_url, shop).records == 0
+
+
+@pytest.mark.parametrize(
+    ("done", "said"),
+    [
+        ("select pg_drop_replication_slot('subsetd_s')", "has no slot subsetd_s: it was dropped"),
+        (
+            "insert into s.orders values (77); select pg_replication_slot_advance('subsetd_s', pg_current_wal_lsn())",
+            "it was moved or made anew",
+        ),
+        (
+            "select pg_drop_replication_slot('subsetd_s');"
+            "select pg_create_logical_replication_slot('subsetd_s', 'pgoutput')",
+            "it was moved or made anew",
+        ),
+        ("drop publication subsetd_s", "has no publication subsetd_s"),
+    ],
+    ids=["dropped", "moved", "made anew", "no publication"],
+)
+def test_a_slot_that_is_not_what_it_was_stops_the_feed(shop: str, database_url: str, done: str, said: str) -> None:
+    follow(database_url, shop)
+    run(shop, *done.split(";"))
+    with pytest.raises(FeedError, match=said) as told:
+        follow(database_url, shop)
+    assert "--name s --replace" in str(told.value)
+
+
+def test_a_slot_in_use_names_the_session(shop: str, database_url: str) -> None:
+    feed = source.open_feed(shop)
+    with closing(feed):
+        feed.start(_positions(database_url))
+        pid = slot(shop, "active_pid")
+        with closing(source.open_feed(shop, start_timeout=0.2)) as second, pytest.raises(FeedError, match=f"PID {pid}"):
+            second.start(_positions(database_url))
+
+
+def test_a_source_that_is_away_is_told_without_its_password() -> None:
+    feed = PostgresFeed(parse_address("postgresql://me:secret@127.0.0.1:1/shop", "s"), start_timeout=0.1)
+    with pytest.raises(FeedError, match=r"Cannot reach the source database 'shop' at 127\.0\.0\.1:1") as told:
+        feed.start({("subsetd_s", 0): StoredPosition(0)})
+    assert "secret" not in str(told.value)
+    assert "secret" not in repr(feed.address)
+    assert feed.address.shown == "postgresql://me@127.0.0.1:1/shop?name=s"
+    assert parse_address(feed.address.shown).parameters == {
+        "user": "me",
+        "host": "127.0.0.1",
+        "port": "1",
+        "dbname": "shop",
+    }
+
+
+def test_a_source_that_nobody_began_to_follow_is_told_how(shop: str) -> None:
+    with closing(source.open_feed(shop)) as feed, pytest.raises(FeedError, match=r"subsetd follow .* --name s"):
+        feed.start({})
+
+
+TWO_TABLES = [("s", "customers"), ("s", "orders")]
+
+
+@pytest.mark.parametrize(
+    ("prepared", "said"),
+    [
+        (
+            "alter table s.orders drop constraint orders_pkey; alter table s.orders replica identity default",
+            "ALTER TABLE s.orders REPLICA IDENTITY FULL;",
+        ),
+        ("alter table s.orders replica identity nothing", "ALTER TABLE s.orders REPLICA IDENTITY FULL;"),
+        ("alter table s.orders set unlogged", "ALTER TABLE s.orders SET LOGGED"),
+    ],
+    ids=["no key", "nothing", "unlogged"],
+)
+def test_a_table_that_cannot_be_followed_is_told_before_anything_is_made(
+    followed_url: str, prepared: str, said: str
+) -> None:
+    run(followed_url, SHOP, *prepared.split(";"))
+    with pytest.raises(FeedError) as told, new_slot(parse_address(followed_url, "s"), TWO_TABLES, replace=False):
+        pass
+    assert said in str(told.value)
+    assert states.query(followed_url, "select count(*) from pg_publication") == [(0,)]
+
+
+def test_each_missing_privilege_is_named_with_its_grant(followed_url: str) -> None:
+    run(followed_url, SHOP, "drop role if exists plain", "create role plain login")
+    try:
+        database = states.query(followed_url, "select current_database()")[0][0]
+        address = parse_address(followed_url.replace("postgres@", "plain@"), "s")
+        for missing, granted in [
+            (f"GRANT CREATE ON DATABASE {database} TO plain", f"grant create on database {database} to plain"),
+            ("GRANT USAGE ON SCHEMA s TO plain", "grant usage on schema s to plain"),
+            ("GRANT postgres TO plain", "alter table s.orders owner to plain; alter table s.customers owner to plain"),
+            ("ALTER ROLE plain WITH REPLICATION", "alter role plain with replication"),
+        ]:
+            with pytest.raises(FeedError) as told, new_slot(address, TWO_TABLES, replace=False):
+                pass
+            assert missing in str(told.value)
+            run(followed_url, *granted.split(";"))
+        with new_slot(address, TWO_TABLES, replace=False) as start:
+            assert start.snapshot
+        assert drop(address)
+        assert not drop(address)
+    finally:
+        run(followed_url, "drop owned by plain cascade", "drop role plain")
+
+
+def test_a_server_without_logical_decoding_is_told_what_to_set(database_url: str) -> None:
+    run(database_url, SHOP)
+    making = new_slot(parse_address(database_url, "s"), TWO_TABLES, replace=False)
+    with pytest.raises(FeedError, match="ALTER SYSTEM SET wal_level = logical"), making:
+        pass
+
+
+def test_what_was_made_is_dropped_when_the_bootstrap_fails(followed_url: str) -> None:
+    run(followed_url, SHOP)
+    with pytest.raises(ZeroDivisionError), new_slot(parse_address(followed_url, "s"), TWO_TABLES, replace=False):
+        raise ZeroDivisionError
+    for catalog in ("pg_publication", "pg_replication_slots where database = current_database()"):
+        assert states.query(followed_url, f"select count(*) from {catalog}") == [(0,)]
+
+
+def test_a_slot_of_somebody_else_is_not_taken(shop: str) -> None:
+    making = new_slot(parse_address(shop, "s"), TWO_TABLES, replace=False)
+    with pytest.raises(FeedError, match="has a slot subsetd_s already"), making:
+        pass
+
+
+def test_writers_never_pause_while_the_state_is_handed_over(followed_url: str, database_url: str) -> None:
+    """The slot's snapshot shows exactly the transactions that the slot does not give."""
+    run(followed_url, SHOP)
+    stop = threading.Event()
+
+    def write(seed: int) -> None:
+        rng = random.Random(seed)
+        while not stop.is_set():
+            try:
+                change_at_random(followed_url, rng, 5)
+            except (psycopg2.errors.DeadlockDetected, psycopg2.errors.UniqueViolation):
+                continue
+
+    writers = [threading.Thread(target=write, args=(seed,)) for seed in range(3)]
+    for writer in writers:
+        writer.start()
+    try:
+        wait_for(lambda: _has_begun(database_url, followed_url))
+        watch = Watch()
+        consuming = source.consumer(database_url, followed_url, watch=watch)
+        consumer = threading.Thread(target=consuming.run, args=(stop,))
+        consumer.start()
+        wait_for(lambda: sum(report.counts.records for report in watch.reports) > 300)
+    finally:
+        stop.set()
+        for thread in [*writers, consumer]:
+            thread.join()
+    follow(database_url, followed_url)
+    require_equal(database_url, followed_url)
+
+
+def _has_begun(state_url: str, source_url: str) -> bool:
+    """Begin to follow; no when a TRUNCATE came in between, which no snapshot survives."""
+    try:
+        begin(state_url, source_url)
+    except SourceError:
+        return False
+    return True
+
+
+def test_a_table_that_is_emptied_while_it_is_read_is_noticed(followed_url: str) -> None:
+    run(followed_url, SHOP)
+    with closing(SourceSnapshot(followed_url)) as snapshot:
+        tables = snapshot.tables()
+        snapshot.require_unbroken(tables)
+        run(followed_url, "TRUNCATE s.orders")
+        with pytest.raises(SourceError, match=r"s\.orders: truncated"):
+            snapshot.require_unbroken(tables)
+
+
+def _positions(url: str) -> dict[tuple[str, int], StoredPosition]:
+    writer = PostgresWriter(url)
+    try:
+        writer.acquire()
+        return writer.positions("postgres:s")
+    finally:
+        writer.close()
