@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from service.core.canonical import value_keys
 from service.core.errors import DamagedStateError, RecordError, StateError
-from service.core.model import RawRecord, StoredPosition
+from service.core.model import FeedDescription, RawRecord, StoredPosition
 from service.core.records import Keys, NewRecords
 from service.observe import ConsumerObserver
 from service.store.database import make_engine
@@ -114,6 +114,12 @@ class TwoPartitions:
     def __init__(self, *records: RawRecord) -> None:
         self._records = list(records)
         self._positions: dict[tuple[str, int], int] = {}
+
+    def describe(self) -> FeedDescription:
+        return FeedDescription("nowhere")
+
+    def rest(self) -> None:
+        pass
 
     def start(self, positions: Mapping[tuple[str, int], StoredPosition]) -> None:
         stored = {place: position.next_offset for place, position in positions.items()}
