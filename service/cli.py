@@ -20,6 +20,7 @@ from service import __version__, attribute_commands, dead_letter_commands, demo,
 from service.config import Settings, load_settings
 from service.core.errors import FeedError, NotFoundError, RecordError, SubsetdError
 from service.observe import ConsumerObserver
+from service.preflight_command import preflight
 from service.server import ending_on_signals, serve_until
 from service.terminal import Format, err, out
 from service.usecases import queries
@@ -35,6 +36,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+app.command()(preflight)
 app.add_typer(attribute_commands.app, name="attribute")
 app.add_typer(dead_letter_commands.app, name="dead-letters")
 IND_HEADER = [f"{side}_{part}" for side in ("dependent", "referenced") for part in ("schema", "table", "column")]
@@ -192,7 +194,8 @@ def _consume(
         consumer = wiring.make_consumer(url, feed, settings, ConsumerObserver(CollectorRegistry()))
         wiring.tune_process()
         try:
-            totals = consumer.run(stop, until_end)
+            with wiring.sending_transitions(url, settings):
+                totals = consumer.run(stop, until_end)
         finally:
             if stats_json is not None:
                 stats_json.write_text(json.dumps(asdict(consumer.totals), indent=1))
@@ -265,7 +268,7 @@ def run(
         consumer = wiring.make_consumer(url, address, settings, observer)
         service = wiring.make_service(engine, settings, registry, observer)
         wiring.tune_process()
-        with _running(consumer.run) as failed:
+        with wiring.sending_transitions(url, settings), _running(consumer.run) as failed:
             serve_until(service, settings.host, settings.port, failed, _say_address(settings))
 
 

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from urllib.parse import quote
 
@@ -31,22 +32,32 @@ from service.store.database import make_engine
 from service.store.embedded import EmbeddedPostgres
 from service.store.feed_start import FeedStart
 from service.store.migrate import require_current, upgrade
+from service.store.outbox import PostgresOutbox
+from service.store.preflight_facts import read_source_facts, read_state_facts
 from service.store.reader import PostgresStateReader
 from service.store.schema_changes import COMMAND_NAME, rename
 from service.store.source_reader import SourceSnapshot
 from service.store.writer import PostgresWriter
 from service.stream.addresses import open_feed
+from service.stream.connect_rest import read_connectors
 from service.stream.envelope import Decoder
 from service.stream.kafka_dead_letters import DeadLetterTopic
+from service.stream.kafka_transitions import TransitionTopic
 from service.stream.pgoutput import PgoutputDecoder
 from service.stream.postgres_address import SourceAway, parse_address, source_of
 from service.stream.postgres_slot import drop, how_to_drop, new_slot, require_published
 from service.stream.schema_registry import HttpSchemaRegistry
+from service.stream.topic_facts import read_topics
 from service.usecases import ports, schema_changes
 from service.usecases.follow_feed import BatchLimits, Consumer, ErrorPolicy, Totals
+from service.usecases.preflight import check
+from service.usecases.preflight_facts import Facts, Finding, Level
 from service.usecases.retry_dead_letters import DeadLetter, DeadLetterFeed
+from service.usecases.send_transitions import TransitionSender
 from service.usecases.transactions import WaitLimits
 from service.usecases.warm_up import WarmUpPolicy
+
+log = structlog.get_logger("subsetd")
 
 
 @contextmanager
@@ -157,6 +168,33 @@ def make_consumer(url: str, feed: str, settings: Settings, observer: ConsumerObs
         dead_letter_sink=None if settings.dead_letter_topic is None else DeadLetterTopic(settings.dead_letter_topic),
         wait_limits=WaitLimits(settings.transaction_records, settings.transaction_wait_seconds),
     )
+
+
+@contextmanager
+def sending_transitions(url: str, settings: Settings) -> Iterator[None]:
+    """Send transitions to the topic of the settings, if there is one, on a thread beside the consumer.
+
+    At the end what is left is sent, once. Raises FeedError for an address that names no topic.
+    """
+    if settings.transitions_topic is None:
+        yield
+        return
+    with (
+        closing(TransitionTopic(settings.transitions_topic)) as sink,
+        reading_engine(url) as engine,
+        closing(PostgresOutbox(engine)) as outbox,
+    ):
+        stop = threading.Event()
+        sender = TransitionSender(
+            make_reader(engine), outbox, sink, lambda fault: log.warning("transitions not sent", error=fault)
+        )
+        thread = threading.Thread(target=sender.run, args=(stop,), name="subsetd-transitions")
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
 
 
 def retry_dead_letters(
@@ -272,6 +310,36 @@ def set_paused(url: str, feed: str | None, paused: bool) -> list[str]:
     """Pause or resume a feed, or all; give the names of those that it concerns."""
     with reading_engine(url) as engine:
         return feeds.set_paused(engine, feed, paused)
+
+
+def preflight(settings: Settings, source: str | None, feed: str | None, connect: str | None) -> list[Finding]:
+    """Look at the state, and at what is named beside it; what cannot be looked at is a finding as well."""
+    found: list[Finding] = []
+    facts = Facts(feed=feed, has_registry=settings.schema_registry is not None)
+    try:
+        with state_database(settings) as url, reading_engine(url) as engine:
+            facts = replace(facts, state=read_state_facts(engine))
+    except StateError as error:
+        found.append(Finding(Level.FAIL, "state", str(error)))
+    try:
+        if source is not None:
+            facts = replace(facts, source=read_source_facts(source))
+    except SourceError as error:
+        found.append(Finding(Level.FAIL, "source", str(error)))
+    try:
+        if connect is not None:
+            facts = replace(facts, connectors=read_connectors(connect))
+    except FeedError as error:
+        found.append(Finding(Level.FAIL, "Kafka Connect", str(error)))
+    try:
+        if feed is not None and feed.startswith("kafka://"):
+            name, topics = read_topics(feed, settings.feed_start_seconds)
+            facts = replace(facts, feed=name, topics=topics)
+        elif feed is not None:
+            open_feed(feed).close()
+    except FeedError as error:
+        found.append(Finding(Level.FAIL, "feed", str(error)))
+    return found + check(facts)
 
 
 def drop_attributes(

@@ -1,0 +1,203 @@
+"""Own what a Debezium connector leaves out of its events, or changes in them, by its configuration."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from service.usecases.preflight_facts import ConnectorFacts, Facts, Finding, Level, SourceFacts, quoted
+from service.usecases.preflight_source import check_publication
+
+_Get = Callable[..., str]
+"""Read a setting of a connector: its name, and what Debezium takes where it is not set."""
+
+
+def check_connector(connector: ConnectorFacts, facts: Facts) -> Iterator[Finding]:
+    """Find what a connector's configuration leaves out of its events, or changes in them."""
+    about, config = f"connector {connector.name}", connector.config
+
+    def get(name: str, default: str = "") -> str:
+        return config.get(name, default).strip()
+
+    bad = [one for one in connector.states if one != "RUNNING"]
+    if bad or not connector.states:
+        yield Finding(
+            Level.FAIL,
+            about,
+            f"is {bad[0] if bad else 'without a task'}",
+            f"POST /connectors/{connector.name}/restart?includeTasks=true&onlyFailed=true",
+        )
+    skipped = get("skipped.operations", "t")
+    if skipped != "none":
+        yield Finding(Level.FAIL, about, f"leaves out operations ({skipped})", "skipped.operations=none")
+    yield from _encodings(about, get, facts)
+    if get("provide.transaction.metadata", "false") != "true":
+        yield Finding(
+            Level.WARN,
+            about,
+            "tells no transactions, so that none is kept whole",
+            "provide.transaction.metadata=true, with the transaction topic in the feed",
+        )
+    yield from _transforms(about, get)
+    mode = get("snapshot.mode", "initial")
+    if mode not in ("no_data", "never", "schema_only"):
+        yield Finding(
+            Level.WARN,
+            about,
+            f"begins with a snapshot (snapshot.mode={mode}) of rows that the bootstrap has read as well",
+            "snapshot.mode=no_data, with the slot made before the bootstrap; or keep row images",
+        )
+    for name in config:
+        if re.fullmatch(r"column\.(include|exclude)\.list", name):
+            yield Finding(Level.FAIL, about, f"leaves out columns ({name})", f"remove {name}")
+        elif re.match(r"column\.(mask|truncate)\.", name):
+            yield Finding(Level.FAIL, about, f"changes values ({name})", f"remove {name}")
+    if get("message.key.columns"):
+        yield Finding(
+            Level.WARN, about, "gives records other keys than the primary key's", "remove message.key.columns"
+        )
+    if get("plugin.name", "decoderbufs") not in ("pgoutput", "decoderbufs") and "postgres" in get("connector.class"):
+        yield Finding(
+            Level.FAIL, about, f"plugin.name={get('plugin.name')} is no plugin of Debezium's", "plugin.name=pgoutput"
+        )
+    yield from _chosen_tables(about, get, facts)
+    yield from _publication(about, get, facts.source)
+
+
+def _encodings(about: str, get: _Get, facts: Facts) -> Iterator[Finding]:
+    types = {kind for table in (facts.source.tables if facts.source else ()) for kind in table.types}
+    has_schema = get("value.converter.schemas.enable", "true") == "true"
+    converter = get("value.converter")
+    if not converter:
+        yield Finding(
+            Level.WARN,
+            about,
+            "has the worker's converters, which cannot be seen here",
+            "value.converter=org.apache.kafka.connect.json.JsonConverter, and key.converter likewise",
+        )
+    elif "Avro" in converter:
+        if not facts.has_registry:
+            yield Finding(
+                Level.FAIL,
+                about,
+                "sends Avro, and no schema registry is known here",
+                "SUBSETD_SCHEMA_REGISTRY=http://...",
+            )
+        has_schema = True
+    elif not converter.endswith("JsonConverter"):
+        yield Finding(
+            Level.FAIL,
+            about,
+            f"sends records that are not read ({converter})",
+            "value.converter=org.apache.kafka.connect.json.JsonConverter",
+        )
+    decimals = get("decimal.handling.mode", "precise")
+    if decimals == "double":
+        yield Finding(
+            Level.FAIL, about, "rounds decimals (decimal.handling.mode=double)", "decimal.handling.mode=string"
+        )
+    elif decimals == "precise" and not has_schema:
+        yield Finding(
+            Level.WARN,
+            about,
+            "sends decimals whose scale is in no schema; it is taken from the column's type where that says it",
+            "decimal.handling.mode=string",
+        )
+    times = get("time.precision.mode", "adaptive")
+    if times == "connect":
+        yield Finding(
+            Level.FAIL,
+            about,
+            "cuts times to milliseconds (time.precision.mode=connect)",
+            "time.precision.mode=adaptive",
+        )
+    if "interval" in types and get("interval.handling.mode", "numeric") == "numeric":
+        yield Finding(
+            Level.FAIL,
+            about,
+            "sends intervals in microseconds, in which a month is no month",
+            "interval.handling.mode=string",
+        )
+    placeholder = get("unavailable.value.placeholder", "__debezium_unavailable_value")
+    if placeholder != "__debezium_unavailable_value":
+        yield Finding(
+            Level.FAIL, about, "marks values that were not sent in its own way", "remove unavailable.value.placeholder"
+        )
+    if get("field.name.adjustment.mode", "none") != "none":
+        yield Finding(Level.FAIL, about, "changes the names of columns", "field.name.adjustment.mode=none")
+
+
+def _transforms(about: str, get: _Get) -> Iterator[Finding]:
+    for name in filter(None, (part.strip() for part in get("transforms").split(","))):
+        kind = get(f"transforms.{name}.type").rsplit(".", 1)[-1]
+        prefix = f"transforms.{name}."
+        if kind == "ExtractNewRecordState":
+            wanted = {"op", "table", "source.ts_ms"}
+            given = {part.strip() for part in get(prefix + "add.fields").split(",")}
+            if not given >= {"op", "table"}:
+                yield Finding(
+                    Level.FAIL,
+                    about,
+                    "flattens events without saying what they are",
+                    f"{prefix}add.fields={','.join(sorted(wanted | given - {''}))}",
+                )
+            if get(prefix + "delete.tombstone.handling.mode", "tombstone") not in ("rewrite", "rewrite-with-tombstone"):
+                yield Finding(
+                    Level.FAIL, about, "flattens deletes to nothing", f"{prefix}delete.tombstone.handling.mode=rewrite"
+                )
+            yield Finding(
+                Level.WARN,
+                about,
+                "flattens events: rows before are not sent, so the state has to keep rows",
+                f"remove the transform {name}, or bootstrap with --row-images always",
+            )
+        elif kind in ("Filter", "DropHeaders", "ReplaceField", "ReplaceField$Value", "MaskField", "MaskField$Value"):
+            yield Finding(
+                Level.FAIL if kind != "DropHeaders" else Level.WARN,
+                about,
+                f"its transform {name} ({kind}) takes something out of events",
+                f"remove {name} from transforms",
+            )
+
+
+def _chosen_tables(about: str, get: _Get, facts: Facts) -> Iterator[Finding]:
+    """Hold the connector's lists of tables against those that are followed."""
+    if facts.state is None:
+        return
+    included, excluded = get("table.include.list"), get("table.exclude.list")
+    schemas, database = get("schema.include.list"), get("database.dbname")
+    for table in facts.state.tables:
+        if table.database is None or (database and table.database != database):
+            continue
+        name = f"{table.schema}.{table.name}"
+        if (
+            (included and not _listed(included, name))
+            or (excluded and _listed(excluded, name))
+            or (schemas and not _listed(schemas, table.schema))
+        ):
+            yield Finding(
+                Level.FAIL, about, f"leaves out {name}, which is followed", f"add {name} to table.include.list"
+            )
+
+
+def _listed(patterns: str, name: str) -> bool:
+    """Tell whether one of Debezium's expressions (anchored, letters of any case) fits a name."""
+    return any(re.fullmatch(one.strip(), name, re.IGNORECASE) for one in patterns.split(","))
+
+
+def _publication(about: str, get: _Get, source: SourceFacts | None) -> Iterator[Finding]:
+    """Hold a connector's publication against the source's tables."""
+    if source is None or "postgres" not in get("connector.class") or get("plugin.name") != "pgoutput":
+        return
+    name = get("publication.name", "dbz_publication")
+    publication = next((one for one in source.publications if one.name == name), None)
+    if publication is None:
+        if get("publication.autocreate.mode", "all_tables") == "disabled":
+            yield Finding(
+                Level.FAIL,
+                about,
+                f"there is no publication {name}",
+                f"CREATE PUBLICATION {quoted(name)} FOR ALL TABLES",
+            )
+        return
+    yield from check_publication(publication, source)

@@ -1,0 +1,363 @@
+"""Preflight says what would go wrong, with the statement or setting that mends it, before anything does."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+from typer.testing import CliRunner
+
+from service.cli import app
+from service.core.errors import FeedError, SourceError
+from service.store.database import make_engine
+from service.store.preflight_facts import read_source_facts, read_state_facts
+from service.stream.connect_rest import read_connectors
+from service.stream.topic_facts import read_topics
+from service.usecases.preflight import check
+from service.usecases.preflight_facts import (
+    ConnectorFacts,
+    Facts,
+    Finding,
+    FollowedTable,
+    Level,
+    PublicationFacts,
+    SlotFacts,
+    SourceFacts,
+    StateFacts,
+    TableFacts,
+    TopicFacts,
+)
+from tests import states
+from tests.broker import KafkaBroker
+from tests.integration.test_kafka_feed import Cluster, cluster
+from tests.postgres import fresh_database
+from tests.states import Tables
+
+__all__ = ["cluster"]
+
+TABLE = TableFacts("public", "items", "app", "full", True)
+SOURCE = SourceFacts(
+    "database 'shop' at db:5432", "postgresql://app@db/shop", "app", 170000, False, "logical", True, (0, 10), (0, 10),
+    False, [TABLE],
+)  # fmt: skip
+FOLLOWED = FollowedTable("shop", "shop", "public", "items", False, "full")
+STATE = StateFacts(
+    3, [("shop", "postgresql://app@db/shop", "10:20:")], [FOLLOWED], {("kafka:c", "t.public.items", 0): 5}
+)
+CONFIG = {
+    "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+    "plugin.name": "pgoutput",
+    "skipped.operations": "none",
+    "provide.transaction.metadata": "true",
+    "snapshot.mode": "no_data",
+    "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+}
+TOPIC = TopicFacts("t.public.items", 1, "delete", 7 * 86_400_000, {0: 0}, True)
+
+
+def wrong(facts: Facts) -> list[Finding]:
+    return [finding for finding in check(facts) if finding.level is not Level.OK]
+
+
+def connector(**changed: str | None) -> Facts:
+    config = {**CONFIG, **{name.replace("__", "."): value for name, value in changed.items()}}
+    return Facts(
+        state=STATE,
+        source=SOURCE,
+        connectors=[ConnectorFacts("c", {k: v for k, v in config.items() if v is not None}, ["RUNNING", "RUNNING"])],
+    )
+
+
+def test_nothing_is_said_against_what_is_well() -> None:
+    facts = replace(connector(), feed="kafka:c", topics=[TOPIC])
+    assert wrong(facts) == []
+    assert {finding.level for finding in check(facts)} == {Level.OK}
+
+
+@pytest.mark.parametrize(
+    ("changed", "level", "way_out"),
+    [
+        ({"version": 120000}, "fail", "upgrade it to 13"),
+        ({"is_standby": True}, "fail", "primary"),
+        ({"wal_level": "replica"}, "fail", "ALTER SYSTEM SET wal_level = logical; then restart the server"),
+        ({"may_replicate": False}, "fail", "ALTER ROLE app REPLICATION"),
+        ({"senders": (10, 10)}, "fail", "ALTER SYSTEM SET max_wal_senders = 15"),
+        ({"slots_used": (4, 4)}, "fail", "ALTER SYSTEM SET max_replication_slots = 9"),
+        ({"keeps_any_wal": True}, "warn", "ALTER SYSTEM SET max_slot_wal_keep_size"),
+    ],
+)
+def test_settings_of_a_source(changed: Mapping[str, object], level: str, way_out: str) -> None:
+    (finding,) = wrong(Facts(source=replace(SOURCE, **changed)))  # type: ignore[arg-type]
+    assert (finding.level, way_out in finding.way_out) == (level, True)
+
+
+@pytest.mark.parametrize(
+    ("changed", "level", "way_out"),
+    [
+        ({"identity": "default"}, "warn", 'ALTER TABLE public."Items" REPLICA IDENTITY FULL'),
+        ({"identity": "default", "has_key": False}, "fail", 'ALTER TABLE public."Items" REPLICA IDENTITY FULL'),
+        ({"identity": "nothing"}, "fail", 'ALTER TABLE public."Items" REPLICA IDENTITY FULL'),
+        ({"is_unlogged": True}, "fail", 'ALTER TABLE public."Items" SET LOGGED'),
+        ({"hides_rows": True}, "fail", "ALTER ROLE app BYPASSRLS"),
+        ({"may_read": False}, "fail", 'GRANT USAGE ON SCHEMA public TO app; GRANT SELECT ON public."Items" TO app'),
+    ],
+)
+def test_tables_of_a_source(changed: Mapping[str, object], level: str, way_out: str) -> None:
+    table = replace(TABLE, name="Items", **changed)  # type: ignore[arg-type]
+    (finding,) = wrong(Facts(source=replace(SOURCE, tables=[table])))
+    assert (finding.level, finding.about, way_out) == (level, 'public."Items"', finding.way_out.split(", if")[0])
+
+
+def test_a_followed_table_is_held_against_what_the_state_knows_of_it() -> None:
+    weak = replace(SOURCE, tables=[replace(TABLE, identity="default")])
+    (lost,) = wrong(Facts(state=STATE, source=weak))
+    assert "had replica identity full when it was read" in lost.found
+    kept = replace(STATE, tables=[replace(FOLLOWED, row_images=True, identity="default")])
+    assert wrong(Facts(state=kept, source=weak)) == []
+    (gone,) = wrong(Facts(state=STATE, source=replace(SOURCE, tables=[])))
+    assert "subsetd attribute rename public.items NEW" in gone.way_out
+
+
+@pytest.mark.parametrize(
+    ("slot", "level", "words"),
+    [
+        (SlotFacts("s", "pgoutput", "shop", True, "lost", None, 15), "fail", "pg_drop_replication_slot('s')"),
+        (SlotFacts("s", "pgoutput", "shop", True, "unreserved", 1, 15), "warn", "catch up"),
+        (SlotFacts("s", "pgoutput", "shop", False, "reserved", 7 << 20, 15), "warn", "start its reader"),
+    ],
+)
+def test_slots_of_a_source(slot: SlotFacts, level: str, words: str) -> None:
+    (finding,) = wrong(Facts(source=replace(SOURCE, slots=[slot])))
+    assert (finding.level, words in finding.way_out) == (level, True)
+
+
+def test_a_slot_that_is_younger_than_the_bootstrap_may_have_left_a_gap() -> None:
+    slot = SlotFacts("s", "pgoutput", "shop", True, "reserved", 0, 25)
+    fresh = replace(STATE, positions={})
+    (finding,) = wrong(Facts(state=fresh, source=replace(SOURCE, slots=[slot])))
+    assert "made after the bootstrap" in finding.found
+    assert wrong(Facts(state=fresh, source=replace(SOURCE, slots=[replace(slot, catalog_xmin=15)]))) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "level", "way_out"),
+    [
+        ({"skipped__operations": None}, "fail", "skipped.operations=none"),
+        ({"provide__transaction__metadata": None}, "warn", "provide.transaction.metadata=true"),
+        ({"snapshot__mode": "initial"}, "warn", "snapshot.mode=no_data"),
+        ({"decimal__handling__mode": "double"}, "fail", "decimal.handling.mode=string"),
+        ({"value__converter__schemas__enable": "false"}, "warn", "decimal.handling.mode=string"),
+        ({"time__precision__mode": "connect"}, "fail", "time.precision.mode=adaptive"),
+        ({"value__converter": None}, "warn", "value.converter=org.apache.kafka.connect.json.JsonConverter"),
+        ({"value__converter": "io.confluent.connect.avro.AvroConverter"}, "fail", "SUBSETD_SCHEMA_REGISTRY"),
+        ({"value__converter": "x.ProtobufConverter"}, "fail", "JsonConverter"),
+        ({"unavailable__value__placeholder": "?"}, "fail", "remove unavailable.value.placeholder"),
+        ({"field__name__adjustment__mode": "avro"}, "fail", "field.name.adjustment.mode=none"),
+        ({"column__exclude__list": "public.items.secret"}, "fail", "remove column.exclude.list"),
+        ({"column__mask__hash__v2__SHA-256__with__salt__x": "a"}, "fail", "remove column.mask.hash"),
+        ({"message__key__columns": "a:b"}, "warn", "remove message.key.columns"),
+        ({"plugin__name": "wal2json"}, "fail", "plugin.name=pgoutput"),
+        ({"table__include__list": "public.orders,other.*"}, "fail", "add public.items to table.include.list"),
+        ({"schema__include__list": "other"}, "fail", "add public.items"),
+    ],
+)
+def test_settings_of_a_connector(changed: Mapping[str, str | None], level: str, way_out: str) -> None:
+    (finding,) = wrong(connector(**changed))
+    assert (finding.level, way_out in finding.way_out) == (level, True)
+
+
+def test_a_connector_that_flattens_has_to_say_what_its_events_are() -> None:
+    kind = {"transforms": "flat", "transforms__flat__type": "io.debezium.transforms.ExtractNewRecordState"}
+    found = {finding.way_out for finding in wrong(connector(**kind))}
+    assert "transforms.flat.add.fields=op,source.ts_ms,table" in found
+    assert "transforms.flat.delete.tombstone.handling.mode=rewrite" in found
+    kind["transforms__flat__type"] = "io.debezium.transforms.Filter"
+    (finding,) = wrong(connector(**kind))
+    assert finding.level == "fail"
+
+
+def test_intervals_of_a_source_need_their_own_setting() -> None:
+    facts = connector()
+    with_interval = replace(SOURCE, tables=[replace(TABLE, types=frozenset({"interval"}))])
+    (finding,) = wrong(replace(facts, source=with_interval))
+    assert finding.way_out == "interval.handling.mode=string"
+
+
+def test_a_connector_that_does_not_run_is_told_with_the_way_to_start_it() -> None:
+    (finding,) = wrong(Facts(connectors=[ConnectorFacts("c", CONFIG, ["RUNNING", "FAILED"])]))
+    assert "is FAILED" in finding.found
+    assert "restart?includeTasks=true" in finding.way_out
+    (none,) = wrong(Facts(connectors=[]))
+    assert none.level == "fail"
+
+
+def test_a_publication_is_held_against_the_tables() -> None:
+    cut = PublicationFacts(
+        "dbz_publication", frozenset({"insert"}), frozenset({("public", "items")}), frozenset({("public", "items")})
+    )
+    facts = replace(connector(), source=replace(SOURCE, publications=[cut]))
+    assert [finding.way_out for finding in wrong(facts)] == [
+        "ALTER PUBLICATION dbz_publication SET (publish = 'insert, update, delete, truncate')",
+        "ALTER PUBLICATION dbz_publication DROP TABLE public.items; "
+        "ALTER PUBLICATION dbz_publication ADD TABLE public.items",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "level", "words"),
+    [
+        ({"partitions": 0}, "fail", "create it"),
+        ({"cleanup": "compact"}, "fail", "cleanup.policy=delete"),
+        ({"retention_ms": 3_600_000}, "warn", "retention.ms=604800000"),
+        ({"begins": {0: 9}}, "fail", "--replace"),
+        ({"partitions": 3}, "warn", "one partition"),
+    ],
+)
+def test_topics(changed: Mapping[str, object], level: str, words: str) -> None:
+    (finding,) = wrong(Facts(state=STATE, feed="kafka:c", topics=[replace(TOPIC, **changed)]))  # type: ignore[arg-type]
+    assert (finding.level, words in finding.way_out) == (level, True)
+
+
+def test_what_a_state_needs_of_a_person() -> None:
+    (empty,) = wrong(Facts(state=StateFacts(0, [], [], {})))
+    assert "subsetd bootstrap" in empty.way_out
+    letters, stale = wrong(Facts(state=replace(STATE, dead_letters=2, stale=["s.t.c"])))
+    assert "subsetd dead-letters" in letters.way_out
+    assert "subsetd attribute drop s.t.c" in stale.way_out
+
+
+# Facts, gathered from real parts
+
+
+def test_facts_of_a_real_postgres(postgres_server) -> None:
+    with fresh_database(postgres_server, "template0") as url:
+        states.execute(
+            url,
+            """
+            create table whole (id integer primary key, lasted interval); alter table whole replica identity full;
+            create table keyed (id integer primary key); create table bare (id integer);
+            create unlogged table gone (id integer primary key);
+            create table parts (id integer primary key) partition by range (id);
+            create table parts_1 partition of parts for values from (0) to (10);
+            alter table parts replica identity full;
+            create publication told for table whole (id), keyed with (publish = 'insert, update');
+            """,
+        )
+        facts = read_source_facts(url)
+    tables = {table.name: table for table in facts.tables}
+    assert {name: (t.identity, t.has_key, t.is_unlogged) for name, t in tables.items()} == {
+        "whole": ("full", True, False),
+        "keyed": ("default", True, False),
+        "bare": ("default", False, False),
+        "gone": ("default", True, True),
+        "parts": ("default", True, False),
+    }, "a partition has a replica identity of its own"
+    assert tables["whole"].types == {"integer", "interval"}
+    assert (facts.may_replicate, facts.is_standby, facts.keeps_any_wal) == (True, False, True)
+    (publication,) = facts.publications
+    assert publication == PublicationFacts(
+        "told",
+        frozenset({"insert", "update"}),
+        frozenset({("public", "whole"), ("public", "keyed")}),
+        frozenset({("public", "whole")}),
+    )
+
+
+def test_a_source_that_is_away_is_told() -> None:
+    with pytest.raises(SourceError, match=r"127\.0\.0\.1:1.*--source"):
+        read_source_facts("postgresql://app@127.0.0.1:1/shop")
+
+
+def test_facts_of_a_real_state(database_url: str) -> None:
+    states.store(database_url, Tables({"items": ["id"]}).add("items", ["1"]))
+    states.execute(
+        database_url,
+        "insert into tracked_table (source_id, schema_name, table_name, source_schema, source_table, replica_identity) "
+        "select source_id, 's', 'items', 'public', 'items', 'full' from source; "
+        "update attribute set stale_version = 1",
+    )
+    engine = make_engine(database_url, "test")
+    facts = read_state_facts(engine)
+    engine.dispose()
+    assert facts == StateFacts(
+        1, [("s", "-", None)], [FollowedTable("s", None, "public", "items", False, "full")], {}, 0, ["s.items.id"]
+    )
+
+
+def test_facts_of_real_topics(cluster: Cluster, broker: KafkaBroker) -> None:
+    keyed = cluster.topic(partitions=2, **{"cleanup.policy": "compact"})
+    cluster.send(keyed, [b"{}"])
+    bare = cluster.topic(**{"retention.ms": "60000"})
+    cluster.producer.send(bare, b"{}").get(timeout=30)
+    empty = cluster.topic()
+    name, facts = read_topics(f"kafka://{broker.bootstrap_servers}/{keyed},{bare},{empty},missing")
+    assert name.startswith("kafka:")
+    found = {topic.name: topic for topic in facts}
+    assert (found[keyed].partitions, found[keyed].cleanup, found[keyed].is_keyed) == (2, "compact", True)
+    assert (found[bare].retention_ms, found[bare].is_keyed, found[bare].begins) == (60_000, False, {0: 0})
+    assert (found[empty].is_keyed, found["missing"].partitions) == (None, 0)
+
+
+@contextmanager
+def connect_stub(answer: bytes) -> Iterator[str]:
+    """Answer every request as a Kafka Connect would, on loopback."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def answer(**connectors: Mapping[str, str]) -> bytes:
+    status = {"connector": {"state": "RUNNING"}, "tasks": [{"state": "RUNNING"}]}
+    return json.dumps(
+        {name: {"info": {"config": config}, "status": status} for name, config in connectors.items()}
+    ).encode()
+
+
+def test_debezium_s_connectors_are_read_over_rest() -> None:
+    with connect_stub(answer(shop=CONFIG, sink={"connector.class": "io.example.Sink"})) as url:
+        assert read_connectors(url) == [ConnectorFacts("shop", CONFIG, ["RUNNING", "RUNNING"])]
+    with pytest.raises(FeedError, match=r"does not answer: .*--connect"):
+        read_connectors(url)
+    with connect_stub(b"<html>") as url, pytest.raises(FeedError, match="does not answer as Kafka Connect does"):
+        read_connectors(url)
+    with pytest.raises(FeedError, match="no address of Kafka Connect"):
+        read_connectors("file:///etc/passwd")
+
+
+def test_the_command_prints_findings_and_ends_with_1_when_something_would_fail(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUBSETD_DATABASE_URL", database_url)
+    states.store(database_url, Tables({"items": ["id"]}).add("items", ["1"]))
+    with connect_stub(answer(shop={**CONFIG, "skipped.operations": "t"})) as url:
+        told = CliRunner().invoke(app, ["preflight", "--connect", url, "--format", "json"])
+        assert told.exit_code == 1
+        assert {"level": "fail", "about": "connector shop", "found": "leaves out operations (t)",
+                "way_out": "skipped.operations=none"} in json.loads(told.stdout)  # fmt: skip
+        shown = CliRunner().invoke(app, ["preflight", "--connect", url])
+        assert "connector shop: leaves out operations (t)" in shown.stdout
+    with connect_stub(answer(shop=CONFIG)) as url:
+        assert CliRunner().invoke(app, ["preflight", "--connect", url]).exit_code == 0
+    away = CliRunner().invoke(app, ["preflight", "--source", "postgresql://app@127.0.0.1:1/shop"])
+    assert (away.exit_code, "Cannot reach" in away.stdout) == (1, True)
