@@ -142,7 +142,8 @@ class RowChange:
     `before` is None for an insert, `after` for a delete, both for a truncate. `position` names the
     record in the feed, `source_position` what the record says of its source (LSN, transaction). Of a table with row
     images `before` is None as well, `key` has the row's key before the change, and cells of `after` may be
-    UNAVAILABLE, until the images have filled them in.
+    UNAVAILABLE, until the images have filled them in. `moves` marks the halves of a change of the key itself, which
+    comes as a delete and then a create; the create then has the old key as its `key`.
     """
 
     table: Table
@@ -152,6 +153,7 @@ class RowChange:
     position: FeedPosition
     source_position: dict[str, object] = field(default_factory=dict)
     key: Row | None = None
+    moves: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,9 @@ MOST_NAMES = 100_000
 
 NOT_FOLLOWED = "table not followed"
 
+OLD_KEY, NEW_KEY = "__debezium.oldkey", "__debezium.newkey"
+"""Headers of the create and the delete that a change of a row's key is sent as: the key of the other half."""
+
 _OPERATIONS = {operation.value: operation for operation in Operation}
 _SCALARS = frozenset({int, str, bool, type(None)})
 
@@ -144,18 +147,22 @@ class Decoder:
         before, after = _images(tracked, letter, envelope)
         if flattened:
             before, after = row_of(before, tracked), row_of(after, tracked)
+        moves = False
         try:
             if letter == "t":
                 rows: tuple[Row | None, Row | None, Row | None] = None, None, None
             elif tracked.has_row_images:
                 rows = self._rows_by_key(record, tracked, letter, before, after, schema, careful)
+                moved_from = self._moved_key(record, tracked, letter) if record.headers else None
+                if moved_from is not None:
+                    rows, moves = (None, rows[1], moved_from), True
             else:
                 rows = self._whole_rows(record, tracked, letter, before, after, schema, careful, source)
         except SchemaDrift as drift:
             drift.source_position = position
             raise
         at = FeedPosition(record.topic, record.partition, record.offset)
-        return RowChange(tracked.table, operation, rows[0], rows[1], at, position, rows[2])
+        return RowChange(tracked.table, operation, rows[0], rows[1], at, position, rows[2], moves)
 
     def _parse(self, topic: str, value: bytes, is_key: bool = False) -> Parsed:
         """Parse a record's value or key and take the payload out of `{schema, payload}`.
@@ -257,6 +264,21 @@ class Decoder:
                 f"record key have {', '.join(tracked.key_columns)}; {replica_identity(tracked.table)}"
             )
         return None, row, key
+
+    def _moved_key(self, record: RawRecord, tracked: TableDecoder, letter: str) -> Row | None:
+        """Give the key that the row had, where the record is one half of a change of the key; else None."""
+        headers = dict(record.headers)
+        if letter == "d" and NEW_KEY in headers:
+            told = record.key
+        elif letter == "c":
+            told = headers.get(OLD_KEY)
+        else:
+            return None
+        payload, key_schema = self._parse_key(record._replace(key=told))
+        if type(payload) is not dict:
+            return None
+        decoders = tracked.decoders if key_schema is None else key_schema.decoders(tracked)
+        return tracked.key(payload, decoders, "record key")
 
     def _whole_rows(
         self,

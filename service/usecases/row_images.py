@@ -18,6 +18,9 @@ from service.core.sql_names import sql_name
 
 DELETED_BEFORE = "deletes a row that is not there"
 
+LENT = "lent"
+"""Behind a row's key: the key under which a moved row is kept between the delete and the create that move it."""
+
 
 class Image(NamedTuple):
     """Hold one kept row (None: it is gone), and the version and offset of the change that it is of (0: a bootstrap)."""
@@ -47,8 +50,8 @@ def wanted_rows(changes: Iterable[RowChange]) -> dict[Table, set[bytes]]:
     wanted: dict[Table, set[bytes]] = {}
     for change in changes:
         if change.table.row_images:
-            old, new = _keys(change)
-            wanted.setdefault(change.table, set()).update(key for key in (old, new) if key is not None)
+            keys = (*_keys(change), _lent(change))
+            wanted.setdefault(change.table, set()).update(key for key in keys if key is not None)
     return wanted
 
 
@@ -64,6 +67,7 @@ def complete(
     Where the key itself changes, the row moves; one that was kept under the new key is deleted by another change of
     the same position. A delete of a row that is not kept is skipped: in a compacted topic its insert may be gone.
     Cells that were not sent are taken from the kept row; where there is none the change is an error and has no effect.
+    A key that is changed by a delete and a create (`moves`) leaves its row for the create, which need not send all.
     Changes of other tables stay as they are; truncates must not be among them.
 
     With `set_aside` the changes are those of records that had been, at the version that it says of each: they take
@@ -88,15 +92,22 @@ def complete(
             continue
         gone = Image(None, *at)
         before = _cells(kept, found, old)
+        lent, lender = _lent(change), None
         if change.after is None:
             kept[old] = gone  # type: ignore[index]
+            if lent is not None:
+                kept[lent] = Image(before, *at)
             if before is None:
                 done.skipped.append(Skipped(change.position, DELETED_BEFORE))
             else:
                 done.changes.append(replace(change, before=before, key=None))
             continue
+        if lent is not None:
+            lender = _cells(kept, found, lent) or before
+            kept[lent] = gone
+            old, before = new, _cells(kept, found, new)
         try:
-            after = _filled(change, before or change.before)
+            after = _filled(change, lender or before or change.before)
         except RecordError as error:
             done.errors[change.position] = error
             continue
@@ -114,6 +125,10 @@ def complete(
             operation = Operation.CREATE
         done.changes.append(replace(change, operation=operation, before=before, after=after, key=None))
     return done
+
+
+def _lent(change: RowChange) -> bytes | None:
+    return row_key((*change.key, LENT)) if change.moves and change.key is not None else None
 
 
 def _cells(kept: Mapping[bytes, Image], found: Mapping[bytes, Image], key: bytes | None) -> Row | None:
