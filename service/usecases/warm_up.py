@@ -16,6 +16,10 @@ WAITING = 2
 """Segments that are read and not yet put in, at most: each is some MB."""
 
 
+RESTS = 3
+"""Beside the feed, reading rests so many times as long as it took: the feed keeps most of the machine."""
+
+
 class WarmUpPolicy(StrEnum):
     """Say when ValCache is filled: while the feed is followed, before it is, or only by what the feed brings."""
 
@@ -49,6 +53,7 @@ class WarmUp:
         self.records = 0
         self.seconds = 0.0
         self._started = time.perf_counter()
+        self._rest = RESTS if policy is WarmUpPolicy.BESIDE else 0
         self._is_over = policy is WarmUpPolicy.OFF or not 0 < values * LOADED_BYTES <= cache.max_bytes
         if not self._is_over:
             self._thread.start()
@@ -80,6 +85,7 @@ class WarmUp:
 
     def _run(self) -> None:
         for number in self._cache.segments():
+            started = time.perf_counter()
             forgotten = self._cache.forgotten(number)
             try:
                 found: _Read | BaseException = _Read(number, *self._read_range(number, SEGMENT_BITS), forgotten)
@@ -87,6 +93,7 @@ class WarmUp:
                 found = error
             if not self._put(found) or isinstance(found, BaseException):
                 return
+            self._stop.wait(self._rest * (time.perf_counter() - started))
         self._put(None)
 
     def _put(self, read: _Read | BaseException | None) -> bool:
