@@ -62,11 +62,29 @@ TABLES: dict[str, tuple[str, Cells]] = {
             "data": lambda rng: Json({"b": rng.randrange(10), "a": [1.5, None, "é"]}),
         },
     ),
+    "accounts": (
+        "id integer primary key, owner text, letter text",
+        {"owner": _word, "letter": lambda rng: rng.choice(LARGE)},
+    ),
     "visits": (
         "id integer, customer integer, at timestamp",
         {"customer": _number, "at": lambda rng: f"2026-03-01 00:00:{rng.randrange(60)}"},
     ),
 }
+
+WITHOUT_WHOLE_ROWS = ("accounts",)
+"""Tables whose replica identity is DEFAULT: a change brings the key of the row before, and nothing else of it."""
+
+# Statement, table, new columns, columns that are gone.
+Alteration = tuple[str, str, Cells, tuple[str, ...]]
+
+ALTERATIONS: tuple[Alteration, ...] = (
+    ("alter table s.orders add coupon text", "orders", {"coupon": _word}, ()),
+    ("alter table s.customers alter name type varchar(500)", "customers", {}, ()),
+    ("alter table s.documents drop title", "documents", {}, ("title",)),
+    ("alter table s.orders alter customer type bigint", "orders", {}, ()),
+    ("alter table s.accounts add score integer", "accounts", {"score": _number}, ()),
+)
 
 
 @dataclass
@@ -85,15 +103,17 @@ class Workload:
     """Change the tables of a database by several writers at once; the same seed makes the same changes.
 
     Each writer has rows of its own, so that none waits for another; TRUNCATE and ALTER TABLE wait until the others
-    have committed. Every tenth transaction is rolled back. `changes` counts the rows changed by committed ones.
+    have committed, and come only while `is_rebuilding`: no snapshot holds out against them. Every tenth transaction
+    is rolled back. `changes` counts the rows changed by committed ones.
     """
 
-    def __init__(self, url: str, seed: object, writers: int = 3, alterations: tuple[str, ...] = ()) -> None:
+    def __init__(self, url: str, seed: object, writers: int = 3, alterations: tuple[Alteration, ...] = ()) -> None:
         self.url = url
         self.rng = random.Random(str(seed))
         self.counts: Counter[str] = Counter()
         self._cells = {table: dict(cells) for table, (_, cells) in TABLES.items()}
         self._alterations = list(alterations)
+        self.is_rebuilding = False
         self._next_id = 0
         self._writers = [
             Writer(psycopg2.connect(url), number, {table: [] for table in TABLES}) for number in range(writers)
@@ -109,8 +129,10 @@ class Workload:
             cursor.execute(f"create schema {SCHEMA}")
             for table, (columns, _) in TABLES.items():
                 cursor.execute(f"create table {SCHEMA}.{table} ({columns})")
-                cursor.execute(f"alter table {SCHEMA}.{table} replica identity full")
+                if table not in WITHOUT_WHOLE_ROWS:
+                    cursor.execute(f"alter table {SCHEMA}.{table} replica identity full")
             cursor.execute(f"alter table {SCHEMA}.documents alter body set storage external")
+            cursor.execute(f"alter table {SCHEMA}.accounts alter letter set storage external")
         for writer in self._writers:
             for table in TABLES:
                 for _ in range(rows // len(self._writers)):
@@ -153,10 +175,12 @@ class Workload:
         else:
             self._commit(writer)
         chance = self.rng.random()
-        if chance < 0.002:
+        if not self.is_rebuilding:
+            return
+        if chance < 0.005:
             self._truncate(self.rng.choice(list(TABLES)))
-        elif chance < 0.005 and self._alterations:
-            self._alter(self._alterations.pop(0))
+        elif chance < 0.02 and self._alterations:
+            self._alter(*self._alterations.pop(0))
 
     def _commit(self, writer: Writer) -> None:
         writer.connection.commit()
@@ -176,12 +200,15 @@ class Workload:
         self._commit(writer)
         self.counts["truncates"] += 1
 
-    def _alter(self, statement: str) -> None:
+    def _alter(self, statement: str, table: str, added: Cells, gone: tuple[str, ...]) -> None:
         self.rest()
         connection = self._writers[0].connection
         with connection.cursor() as cursor:
             cursor.execute(statement)
         connection.commit()
+        self._cells[table] |= added
+        for column in gone:
+            del self._cells[table][column]
         self.counts["alterations"] += 1
 
     def _change(self, writer: Writer) -> None:
