@@ -16,12 +16,14 @@ _STREAMED = (None, False, "false")
 def mark(source: Mapping[str, object], transaction: object, letter: str) -> Mark | None:
     """Give the place of an event in the order in which its connector reads the source; None where none can be told.
 
-    Of the events that one connector sends into one topic partition, each has a greater mark than those before it,
-    unless it is one of those sent again: a connector that restarts begins anew at a place it had passed, and sends
-    equal marks in the same order. So an event whose mark is not above the greatest seen in its topic partition was
-    seen. (Restored from a backup, failed over to another server, or read by a connector without its offsets, a source
-    gives low marks to new events: they tell themselves apart by their time.) Marks of two connectors, or of two topic
-    partitions, do not compare.
+    All numbers but the last name a group of events, the last one rises inside of it. Of what one connector sends into
+    one topic partition between two starts, each event has a greater mark than those before it. A connector that
+    starts again begins at a group that it had begun already, or behind it: it sends groups again, in the same order,
+    with the same events in the same order from the first one on. But the last number may then differ: so what tells a
+    repeated event is its group and how manieth of the group it is (usecases/screening.py counts). An event whose
+    place is not above the greatest seen in its topic partition was seen. (Restored from a backup, failed over to
+    another server, or read by a connector without its offsets, a source gives low marks to new events: their time
+    tells them.) Marks of two connectors, or of two topic partitions, do not compare.
 
     What rises and what does not, by connector:
 
@@ -29,12 +31,15 @@ def mark(source: Mapping[str, object], transaction: object, letter: str) -> Mark
       `sequence` holds the LSN of the last commit that was seen before (null before the first), which rises from each
       transaction to the next, and stands still inside of one, where `lsn` does not fall. Both halves of a key change,
       the tables of one TRUNCATE and the rows of one COPY share an LSN: `transaction.total_order` tells them apart. So
-      (last commit, lsn, total_order), and no mark without `provide.transaction.metadata=true`.
+      (last commit, lsn; total_order), and no mark without `provide.transaction.metadata=true`. A connector that is
+      killed goes on behind the LSN whose event was stored last, with the count of that event: where the LSN had more
+      events, total_order is lower from there to the transaction's end (seen: by 2 and by 10).
     * mysql, mariadb: the number of the binlog's file, the position in it, the row in the event; the two halves of a key
       change share them, the delete first. Not with `binlog_transaction_compression`, whose events have no positions
       of their own.
-    * sqlserver: the commit's LSN, then `total_order`: inside a transaction `change_lsn` falls, where the connector
-      reads by command. No mark without `provide.transaction.metadata=true`.
+    * sqlserver: the commit's LSN, then `total_order`, each a group of its own (the connector goes on at the event):
+      inside a transaction `change_lsn` falls, where it reads by command. No mark without
+      `provide.transaction.metadata=true`.
     * oracle and all others: none. Transactions may share a `commit_scn`, and then nothing in their events tells which
       came first.
 
@@ -50,7 +55,7 @@ def mark(source: Mapping[str, object], transaction: object, letter: str) -> Mark
         found = (_file_number(source.get("file")), _number(source.get("pos")), _number(source.get("row")))
         found = (*found, 0 if letter == "d" else 1)
     elif connector == "sqlserver":
-        found = (*_lsn_parts(source.get("commit_lsn")), _total_order(transaction))
+        found = (*_lsn_parts(source.get("commit_lsn")), _total_order(transaction), 0)
     else:
         return None
     numbers = tuple([number for number in found if number is not None])

@@ -26,11 +26,16 @@ SEEN = "seen"
 
 
 class Seen(NamedTuple):
-    """Hold how far a source was followed in a partition: highest mark, newest ts_ms, newest transaction (64 bits)."""
+    """Hold how far a source was followed in a partition: highest place, newest ts_ms, newest transaction (64 bits).
+
+    `mark` is a change's mark with its number in its group as the last one (see `_placed`); `last` is the mark of the
+    last change that came, repeated or not, and behind it its number.
+    """
 
     mark: tuple[int, ...] = ()
     ts_ms: int = 0
     transaction: int = 0
+    last: tuple[int, ...] = ()
 
 
 Partition = tuple[str, int]
@@ -53,7 +58,7 @@ class Screen:
 
     `snapshots` are what was visible to the bootstraps, by source: a change belongs to a bootstrap exactly when its
     transaction is visible. `stored` are the positions' source positions. A change of a source that is marked
-    (`source_position["mark"]`: its order in the source, rising within a partition) is repeated when its mark is not
+    (`source_position["mark"]`: its order in the source, rising within a partition) is repeated when its place is not
     above the highest one seen there; when it is also newer (`ts_ms`) than everything seen, a source that was set
     back sends it (restored from a backup, failed over), and the feed must stop. Marks of different sources in one
     topic are kept apart, and records without one (a snapshot's) are neither.
@@ -83,6 +88,10 @@ class Screen:
             source = table.source
             if partition in self._catch_up and self._is_caught_up(change, partition):
                 done.skipped.append(Skipped(change.position, CAUGHT_UP))
+                if "mark" in told:  # it was seen, and may come again
+                    of_partition = self._of_partition(done, partition)
+                    seen = of_partition.get(source, Seen())
+                    of_partition[source] = _later(seen, _read(told, newest.get(source, 0), seen.last))
                 continue
             is_read = change.operation is Operation.READ
             if is_read and not table.row_images:
@@ -91,20 +100,17 @@ class Screen:
             if is_read or ("mark" not in told and source not in self._snapshots):
                 done.changes.append(change)
                 continue
-            of_partition = done.seen.get(partition)
-            if of_partition is None:
-                of_partition = done.seen[partition] = dict(self._seen.get(partition, {}))
+            of_partition = self._of_partition(done, partition)
             seen = of_partition.get(source, Seen())
-            now = _read(told, newest.get(source, 0))
+            now = _read(told, newest.get(source, 0), seen.last)
             if now.mark and now.mark <= seen.mark:
                 if now.ts_ms > seen.ts_ms > 0:
                     done.rewound[change.position] = _rewound(change, now, seen)
                 else:
                     done.skipped.append(Skipped(change.position, REPEATED))
+                    of_partition[source] = seen._replace(last=now.last)
                 continue
-            of_partition[source] = Seen(
-                max(seen.mark, now.mark), max(seen.ts_ms, now.ts_ms), max(seen.transaction, now.transaction)
-            )
+            of_partition[source] = _later(seen, now)
             snapshot = self._snapshots.get(source)
             if snapshot is not None and now.transaction:
                 newest[source] = max(newest[source], now.transaction)
@@ -117,6 +123,12 @@ class Screen:
                     continue
             done.changes.append(change)
         return done
+
+    def _of_partition(self, done: Screened, partition: Partition) -> dict[str, Seen]:
+        found = done.seen.get(partition)
+        if found is None:
+            found = done.seen[partition] = dict(self._seen.get(partition, {}))
+        return found
 
     def advance(self, seen: SeenByPartition) -> None:
         """Remember what was seen: it is part of the state now."""
@@ -175,7 +187,10 @@ def read_seen(source_position: Mapping[str, object]) -> dict[str, Seen]:
     stored = source_position.get(SEEN)
     if not isinstance(stored, Mapping):
         return {}
-    return {source: Seen(tuple(mark), ts_ms, transaction) for source, (mark, ts_ms, transaction) in stored.items()}
+    return {
+        source: Seen(tuple(mark), ts_ms, transaction, tuple(last))
+        for source, (mark, ts_ms, transaction, last) in stored.items()
+    }
 
 
 def put_seen(source_position: Mapping[str, object], seen: Mapping[str, Seen]) -> dict[str, object]:
@@ -192,14 +207,33 @@ def count_reasons(skipped: Iterable[Skipped]) -> dict[str, int]:
     return counts
 
 
-def _read(source_position: Mapping[str, object], near: int) -> Seen:
-    """Read mark, time and transaction of a change, the last one near a known one."""
+def _read(source_position: Mapping[str, object], near: int, last: tuple[int, ...]) -> Seen:
+    """Read place, time and transaction of a change: the place behind the last one, the transaction near a known one."""
     mark, ts_ms, transaction = map(source_position.get, ("mark", "ts_ms", "txId"))
+    place: tuple[int, ...] = ()
+    if isinstance(mark, list):
+        number = _number(mark, last)
+        place, last = (*mark[:-1], number), (*mark, number)
     return Seen(
-        tuple(mark) if isinstance(mark, list | tuple) else (),
+        place,
         ts_ms if isinstance(ts_ms, int) else 0,
         widen(transaction, near) if isinstance(transaction, int) and transaction > 0 else 0,
+        last,
     )
+
+
+def _number(mark: list[int], last: tuple[int, ...]) -> int:
+    """Count how manieth of its group a change is: of those whose marks differ in the last number alone.
+
+    The last number cannot be compared itself: a connector that restarts inside of a transaction may count its
+    changes from elsewhere. But it sends a group from its first change on, and rising numbers.
+    """
+    follows = len(last) == len(mark) + 1 and last[:-2] == tuple(mark[:-1]) and mark[-1] > last[-2]
+    return last[-1] + 1 if follows else 1
+
+
+def _later(seen: Seen, now: Seen) -> Seen:
+    return Seen(max(seen.mark, now.mark), max(seen.ts_ms, now.ts_ms), max(seen.transaction, now.transaction), now.last)
 
 
 def _rewound(change: RowChange, now: Seen, seen: Seen) -> FeedError:

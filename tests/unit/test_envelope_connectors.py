@@ -124,7 +124,7 @@ def test_a_table_that_is_not_followed_is_refused_or_skipped_as_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "mark"), [(MYSQL, [3, 1234, 2, 1]), (SQL_SERVER, [0x27, 0x758, 5, 1]), (ORACLE, None)]
+    ("source", "mark"), [(MYSQL, [3, 1234, 2, 1]), (SQL_SERVER, [0x27, 0x758, 5, 1, 0]), (ORACLE, None)]
 )
 def test_the_place_in_the_source_is_kept(source: dict[str, Any], mark: list[int] | None) -> None:
     table = of_wire((None, source.get("schema", source["db"]), source["table"]))
