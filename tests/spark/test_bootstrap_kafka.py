@@ -6,6 +6,7 @@ import random
 import threading
 import zlib
 from collections.abc import Iterator, Mapping
+from functools import partial
 from uuid import uuid4
 
 import orjson
@@ -135,6 +136,7 @@ def test_the_newest_row_of_each_key_counts_and_deleted_ones_do_not(
     ]
     images = query(database_url, "select count(*) from row_image")
     assert images == [(summary.rows,)]
+    assert bootstrap(spark, database_url, database.address, check=True).differences == []
 
 
 def test_the_consumer_goes_on_where_the_bootstrap_ended_while_writers_never_pause(
@@ -169,6 +171,56 @@ def test_the_consumer_goes_on_where_the_bootstrap_ended_while_writers_never_paus
     assert (state.clusters, state.counters, state.inds) == (expected.clusters, expected.counters, expected.inds)
     chain = query(database_url, "select count(*) from batch_position where first_offset > next_offset")
     assert chain == [(0,)]
+
+
+def test_a_second_source_joins_from_topics_that_a_running_consumer_already_follows(
+    spark: SparkSession, database_url: str, cluster: Cluster
+) -> None:
+    database = Database(cluster, {"orders": 2, "customers": 1})
+    rng = random.Random(3)
+    for _ in range(100):
+        database.change(rng)
+    database.flush()
+    of_orders, of_customers = (f"kafka://{cluster.servers}/{database.topic(t)}" for t in ("orders", "customers"))
+    bootstrap(spark, database_url, of_orders)
+    stop, errors = threading.Event(), []
+    watch = Watch()
+    consumer = Consumer(
+        PostgresWriter(database_url),
+        lambda: open_feed(database.address, group_id=None),
+        partial(Decoder, unknown_tables="ignore"),
+        value_keys,
+        watch,
+    )
+
+    def follow() -> None:
+        try:
+            consumer.run(stop)
+        except BaseException as error:
+            errors.append(error)
+
+    def write() -> None:
+        while not stop.is_set():
+            database.change(rng)
+            database.flush()
+
+    threads = [threading.Thread(target=target) for target in (follow, write)]
+    for thread in threads:
+        thread.start()
+    try:
+        wait_for(lambda: watch.reports or errors)
+        run_bootstrap(spark, Options(of_customers, "second", database_url))
+        seen = len(watch.reports)
+        wait_for(lambda: len(watch.reports) > seen + 5 or errors)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(BOUND_SECONDS)
+    assert errors == []
+    consume(database_url, database.address)
+    state, expected = states.read(database_url), database.expected()
+    assert dict(state.records.values()) == expected.records
+    assert (state.clusters, state.counters, state.inds) == (expected.clusters, expected.counters, expected.inds)
 
 
 def with_schema(fields: Mapping[str, Mapping[str, object]], event: RowOf) -> bytes:
