@@ -31,6 +31,7 @@ from service.store.database import parse_address
 from service.store.feed_start import FeedStart
 from service.store.generation import (
     DRIVER_NAME,
+    NOT_READ,
     Generation,
     NewAttribute,
     NewTable,
@@ -199,7 +200,7 @@ class _Bootstrap:
         if self.options.check or not is_led_by_consumer(self.connection):
             return self._take_state(names)
         self.served = read_served(self.connection)
-        return assign_attribute_ids(self.connection, self.options.name, names)
+        return assign_attribute_ids(self.connection, self.options.name, names, leaves_stale=self.options.check)
 
     def _take_table_ids(self, tables: Sequence[SourceTable]) -> None:
         """Take the ids under which rows are kept, of the tables whose rows are."""
@@ -237,7 +238,7 @@ class _Bootstrap:
         take_writer_lock(self.connection, None if self.options.check else self.display.begin)
         self.has_state = True
         self.served = read_served(self.connection)
-        found = assign_attribute_ids(self.connection, self.options.name, names)
+        found = assign_attribute_ids(self.connection, self.options.name, names, leaves_stale=self.options.check)
         create_registry(self.connection, self.served.generation + 1)
         return found
 
@@ -297,7 +298,7 @@ class _Bootstrap:
         uncounted = np.zeros(max(ids, default=-1) + 1, np.bool_)
         if self.served.record_count:
             uncounted = np.zeros(max(max(ids, default=-1), self._last_id()) + 1, np.bool_)
-        uncounted[list(ids)] = self.options.insert_only
+        uncounted[[attribute_id for attribute_id in ids if attribute_id != NOT_READ]] = self.options.insert_only
         merge = MergeTask(
             None if self.options.clusters_only else self.options.database_url, self.served.generation + 1, bits,
             len(tables), self.served.record_count > 0, dropped, uncounted, self.crash,
@@ -439,15 +440,18 @@ def _attributes(
     insert_only: bool,
 ) -> list[NewAttribute]:
     attributes: list[NewAttribute] = []
+    of_names = iter(zip(names, ids, strict=True))
     for number, table in enumerate(tables):
         rows = int(row_counts[number])
         for ordinal, (_, data_type) in enumerate(table.columns):
-            attribute_id = ids[len(attributes)]
+            name, attribute_id = next(of_names)
+            if attribute_id == NOT_READ:
+                continue
             distinct, repeated, occurrences = (int(c) for c in counters[:, attribute_id])
             attributes.append(
                 NewAttribute(
                     attribute_id,
-                    names[len(attributes)],
+                    name,
                     ordinal,
                     data_type,
                     rows,

@@ -20,7 +20,7 @@ from service.core.canonical_arrow import text_buffers
 from service.core.errors import RecordError, SourceError, StateError, SubsetdError
 from service.store.bulk import KeyRange, RecordArrays, read_range, write_partition
 from service.store.canonical_sql import needs_document_walk
-from service.store.generation import TASK_NAME, connect, register_clusters
+from service.store.generation import NOT_READ, TASK_NAME, connect, register_clusters
 from spark_jobs.kernels import (
     Entries,
     Records,
@@ -135,6 +135,8 @@ class CountTask:
         for attribute_id, (name, _), column, decode in zip(
             self.attribute_ids[split.table], described.columns, table.columns, self._decoders(split.table), strict=True
         ):
+            if attribute_id == NOT_READ:
+                continue
             try:
                 yield count_column(column, attribute_id, self.null_tokens, decode)
             except (RecordError, SourceError) as error:

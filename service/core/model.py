@@ -176,7 +176,9 @@ class SchemaDrift(RecordError):
     """A record shows columns that its table is not known to have, or lacks columns that it is known to have.
 
     `added` are pairs of a column and its data type, `missing` the known columns that are not sent any more,
-    `source_position` is what the record says of its source. The consumer acts upon it: see design note 3.
+    `source_position` is what the record says of its source. `filled` names those of the added columns of which rows
+    that were there may hold a value (a default, of which no change tells); None where nothing says. The consumer acts
+    upon it: see design note 3.
     """
 
     def __init__(
@@ -186,12 +188,14 @@ class SchemaDrift(RecordError):
         added: Sequence[tuple[str, str]] = (),
         missing: Sequence[str] = (),
         source_position: dict[str, object] | None = None,
+        filled: frozenset[str] | None = None,
     ) -> None:
         super().__init__(message)
         self.table = table
         self.added = tuple(added)
         self.missing = tuple(missing)
         self.source_position = source_position or {}
+        self.filled = filled
 
 
 class BadRecord(NamedTuple):

@@ -30,6 +30,8 @@ from service.store.row_images import clear_row_images
 
 DRIVER_NAME = "subsetd bootstrap"
 TASK_NAME = "subsetd bootstrap task"
+NOT_READ = -1
+"""Stands for the id of an attribute whose column is not to be read."""
 LOCK_TIMEOUT = "60s"
 """How long the switch waits for readers that hold gen_rec open."""
 
@@ -187,22 +189,24 @@ def require_replaceable(connection: Any, name: str, replace: bool) -> None:
 
 
 def assign_attribute_ids(
-    connection: Any, source_name: str, names: Sequence[AttributeName]
+    connection: Any, source_name: str, names: Sequence[AttributeName], *, leaves_stale: bool = False
 ) -> tuple[list[int], list[int]]:
-    """Return (the ids for `names`, the ids that the source has in the served state).
+    """Return (the ids for `names`, the ids of the source in the served state that are to be replaced).
 
-    A name that the source has, or had once, keeps its id; others get new ids, never one that history speaks of.
+    A name that the source has, or had once, keeps its id; others get new ids, never one that history speaks of. With
+    `leaves_stale` attributes that are not kept current stay as they are: NOT_READ stands for their names.
     Raises StateError for a name that another source has.
     """
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT a.schema_name, a.table_name, a.column_name, a.attribute_id, s.name, a.dropped_version IS NULL "
+            "SELECT a.schema_name, a.table_name, a.column_name, a.attribute_id, s.name, a.dropped_version IS NULL, "
+            "%s AND a.stale_version IS NOT NULL AND a.dropped_version IS NULL "
             "FROM attribute a JOIN source s USING (source_id) "
             "WHERE a.dropped_version IS NULL OR s.name = %s ORDER BY a.dropped_version IS NULL, a.attribute_id",
-            (source_name,),
+            (leaves_stale, source_name),
         )
         found = cursor.fetchall()
-        known = {AttributeName(*row[:3]): (row[3], row[4]) for row in found}
+        known = {AttributeName(*row[:3]): (NOT_READ if row[6] else row[3], row[4]) for row in found}
         cursor.execute(
             "SELECT greatest((SELECT max(attribute_id) FROM attribute), (SELECT max(dependent_id) FROM uind), "
             "(SELECT max(referenced_id) FROM uind), -1)"
@@ -221,7 +225,12 @@ def assign_attribute_ids(
             last += 1
             attribute_id = last
         ids.append(attribute_id)
-    return ids, [attribute_id for *_, attribute_id, owner, is_live in found if is_live and owner == source_name]
+    replaced = [
+        attribute_id
+        for *_, attribute_id, owner, is_live, is_left in found
+        if is_live and not is_left and owner == source_name
+    ]
+    return ids, replaced
 
 
 def create_registry(connection: Any, generation: int) -> None:

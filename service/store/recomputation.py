@@ -25,7 +25,8 @@ LIMIT {examples}
 ATTRIBUTES = """
 SELECT attribute_id, schema_name || '.' || table_name || '.' || column_name,
     row_count, null_count, distinct_count, repeated_count
-FROM attribute JOIN source USING (source_id) WHERE source.name = %s AND dropped_version IS NULL
+FROM attribute JOIN source USING (source_id)
+WHERE source.name = %s AND dropped_version IS NULL AND stale_version IS NULL
 """
 
 
@@ -40,7 +41,8 @@ def differences(
     """Say where the served state differs from a recomputed generation, whose partitions are stored and not attached.
 
     Compares generator records (all but their cluster ids, which each generation numbers anew), the counters of the
-    source's attributes, and the INDs. Returns one line a kind of difference, with examples; none when all is equal.
+    source's attributes, and the INDs; attributes that are stale are in both as they are served. Returns one line a
+    kind of difference, with examples; none when all is equal.
     """
     with connection.cursor() as cursor:
         found = [

@@ -92,7 +92,7 @@ class Decoder:
             message = f"topic {record.topic}, partition {record.partition}, offset {record.offset}: {message}"
             if isinstance(error, SchemaDrift):
                 raise SchemaDrift(
-                    message, error.table, error.added, error.missing, error.source_position
+                    message, error.table, error.added, error.missing, error.source_position, error.filled
                 ) from error.__cause__
             raise RecordError(message) from error.__cause__
 
@@ -160,6 +160,8 @@ class Decoder:
                 rows = self._whole_rows(record, tracked, letter, before, after, schema, careful, source)
         except SchemaDrift as drift:
             drift.source_position = position
+            if schema is not None:
+                drift.filled = schema.filled(column for column, _ in drift.added)
             raise
         at = FeedPosition(record.topic, record.partition, record.offset)
         return RowChange(tracked.table, operation, rows[0], rows[1], at, position, rows[2], moves)

@@ -170,7 +170,10 @@ class PgoutputDecoder:
                 return Skipped(at, "table is not followed")
             operation, before, after, key = shape.read(record.value)
         except SchemaDrift as drift:
-            raise SchemaDrift(_cut(place + str(drift)), drift.table, drift.added, drift.missing, position) from None
+            filled = frozenset(orjson.loads(headers["filled"])) if "filled" in headers else None
+            raise SchemaDrift(
+                _cut(place + str(drift)), drift.table, drift.added, drift.missing, position, filled
+            ) from None
         except RecordError as error:
             raise RecordError(_cut(place + str(error))) from None
         except (struct.error, KeyError, IndexError, TypeError, ValueError) as error:

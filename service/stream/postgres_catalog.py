@@ -25,6 +25,12 @@ SELECT DISTINCT ON (place) format_type(kind, modifier)
 FROM (SELECT *, row_number() OVER () AS step FROM resolved) AS steps ORDER BY place, step DESC
 """
 
+# A generated column is filled from the others, one that may not be NULL by something, and an old default by itself.
+_FILLED = """
+SELECT attname FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped
+AND (atthasdef OR atthasmissing OR attnotnull OR attidentity <> '')
+"""
+
 _ROOT = """
 SELECT c.oid, n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid = pg_partition_root(%s)
@@ -73,14 +79,23 @@ def source_identity(cursor: Any) -> dict[str, object]:
 
 
 def describe_relation(cursor: Any, message: bytes) -> DescribedRelation:
-    """Add to a Relation message the names of the columns' types; a partition goes by the name of its root."""
+    """Add to a Relation message what the catalog knows of its columns; a partition goes by the name of its root.
+
+    That is the names of their types, and which of them may have a value in rows that were there before them.
+    """
     relation = parse_relation(message)
     columns = relation.columns
     cursor.execute(_TYPES, ([column.type_oid for column in columns], [column.modifier for column in columns]))
     types = [name for (name,) in cursor.fetchall()]
+    cursor.execute(_FILLED, (relation.oid,))
+    filled = [name for (name,) in cursor.fetchall()]
     cursor.execute(_ROOT, (relation.oid,))
     root_oid, schema, name = cursor.fetchone() or (relation.oid, relation.schema, relation.name)
-    headers = (("relation", renamed_relation(message, schema, name)), ("types", orjson.dumps(types)))
+    headers = (
+        ("relation", renamed_relation(message, schema, name)),
+        ("types", orjson.dumps(types)),
+        ("filled", orjson.dumps(filled)),
+    )
     return DescribedRelation(headers, f"{relation.schema}.{relation.name}", root_oid)
 
 

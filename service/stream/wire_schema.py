@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import orjson
@@ -84,6 +84,11 @@ class WireSchema:
     def data_type(self, column: str) -> str:
         """Name the type of a column as the state would know it."""
         return data_type_of(self._fields.get(column, {}))
+
+    def filled(self, columns: Iterable[str]) -> frozenset[str]:
+        """Name those of new columns of which older rows may hold a value: they have a default, or may not be NULL."""
+        fields = {column: self._fields.get(column, {}) for column in columns}
+        return frozenset(c for c, f in fields.items() if f.get("default") is not None or f.get("optional") is not True)
 
     def data_types(self) -> dict[str, str]:
         """Name the types of all columns of a row."""

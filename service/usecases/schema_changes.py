@@ -36,9 +36,13 @@ class KnownColumn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """Say what becomes of a table's attributes: `added` are (column, data type), the others go by attribute id."""
+    """Say what becomes of a table's attributes: `added` are (column, data type), others go by attribute id.
+
+    Of the added ones `unknown` are not known of the rows that are there, as they may hold a default.
+    """
 
     added: tuple[tuple[str, str], ...] = ()
+    unknown: frozenset[str] = frozenset()
     stale: tuple[int, ...] = ()
     renamed: dict[int, str] = field(default_factory=dict)
     retyped: dict[int, str] = field(default_factory=dict)
@@ -79,7 +83,10 @@ def plan_change(known: Sequence[KnownColumn], drift: SchemaDrift) -> SchemaChang
             retyped[live[column].attribute_id] = data_type
     if not (renamed or retyped or stale or new):
         raise RecordError(str(drift))
-    return SchemaChange(tuple(new), tuple(stale), renamed, retyped)
+    columns = {column for column, _ in new}
+    # A whole row before would show a value that was never sent; a kept row shows what the state believes.
+    filled = drift.filled if drift.filled is not None else columns if drift.table.row_images else set()
+    return SchemaChange(tuple(new), frozenset(columns & filled), tuple(stale), renamed, retyped)
 
 
 class Named(NamedTuple):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import orjson
 import pytest
 
 from service.core.errors import NotFoundError, RecordError, StateError
@@ -228,6 +230,47 @@ def test_a_drift_that_says_nothing_new_is_a_bad_record() -> None:
 def test_an_announced_name_is_taken_when_the_old_one_is_gone() -> None:
     plan = plan_change(known(renamed_to="c"), drifting([("c", "bigint"), ("d", "text")], ["a"]))
     assert plan == SchemaChange(added=(("d", "text"),), renamed={1: "c"}, retyped={1: "bigint"})
+
+
+@pytest.mark.parametrize(
+    ("filled", "row_images", "unknown"),
+    [
+        (None, False, set()),
+        (None, True, {"c", "d"}),
+        (frozenset({"d"}), True, {"d"}),
+        (frozenset({"d"}), False, {"d"}),
+        (frozenset(), True, set()),
+    ],
+)
+def test_what_older_rows_hold_of_a_new_column_is_known_or_not(
+    filled: frozenset[str] | None, row_images: bool, unknown: set[str]
+) -> None:
+    """A schema or catalog says it; else whole rows before will, and kept rows never would."""
+    drift = drifting([("c", "text"), ("d", "text")], [])
+    drift.table = replace(drift.table, row_images=row_images)
+    drift.filled = filled
+    assert plan_change(known(), drift).unknown == unknown
+
+
+def test_a_new_column_with_a_default_is_stale_from_the_start_where_the_schema_tells_of_it(
+    database_url: str, stream: Stream
+) -> None:
+    def fields(*told: dict[str, object]) -> dict[str, object]:
+        rows = [{"field": which, "type": "struct", "optional": True, "fields": told} for which in ("before", "after")]
+        return {"type": "struct", "fields": [*rows, {"field": "op", "type": "string"}]}
+
+    text = {"type": "string", "optional": True}
+    schema = fields(
+        {"field": "id", **text}, {"field": "name", **text}, {"field": "note", **text},
+        {"field": "state", **text, "default": "new"},
+    )  # fmt: skip
+    after = {"id": "3", "name": "Cleo", "note": "x", "state": "new"}
+    payload = orjson.loads(envelope("c", "s", "customers", None, after))
+    stream.write(orjson.dumps({"schema": schema, "payload": payload}))
+    consume(database_url, stream)
+    assert stale(database_url) == ["state"]
+    query = "select row_count, null_count, distinct_count from attribute where column_name = 'note'"
+    assert states.query(database_url, query) == [(3, 2, 1)]
 
 
 def test_a_column_of_the_key_of_kept_rows_cannot_be_left_stale() -> None:

@@ -234,3 +234,25 @@ def test_two_databases_of_equal_tables_are_told_apart_by_their_sources_names(
             assert run_bootstrap(spark, Options(url, name, database_url, check=True)).differences == []
         again = Options(south, "south", database_url, replace=True, qualify=True)
         assert run_bootstrap(spark, again).version == 4
+
+
+def test_a_source_whose_columns_changed_is_verified_without_those_that_are_stale(
+    spark: SparkSession, database_url: str, source_url: str, tmp_path: Path
+) -> None:
+    run_bootstrap(spark, Options(source_url, "db", database_url))
+    query(
+        source_url,
+        "alter table items drop column customer, add column state text default 'new', add column note text; "
+        "update items set state = 'paid', note = 'x' where id = 1",
+    )
+    stream = Stream(tmp_path / "items.jsonl", Tables({}))
+    after = {"id": 1, "state": "paid", "note": "x"}
+    stream.write(envelope("u", "public", "items", {**after, "state": "new", "note": None}, after))
+    watch = Watch()
+    make_consumer(database_url, stream, watch).run(threading.Event(), until_end=True)
+    assert watch.schema == [("public.items", ("note", "state"), ("customer",))]
+    stale = "select column_name from attribute where stale_version is not null order by 1"
+    assert query(database_url, stale) == [("customer",), ("note",), ("state",)], "older rows may hold a default"
+    assert run_bootstrap(spark, Options(source_url, "db", database_url, check=True)).differences == []
+    query(source_url, "update items set id = 9999 where id = 2")
+    assert run_bootstrap(spark, Options(source_url, "db", database_url, check=True)).differences != []
