@@ -179,12 +179,18 @@ def _require_publishable(cursor: Any, address: PostgresAddress, tables: Sequence
 def _publish(cursor: Any, address: PostgresAddress, tables: Sequence[TableName]) -> None:
     cursor.execute(_TABLES, ([schema for schema, _ in tables], [name for _, name in tables]))
     kinds = {(row[0], row[1]): row[5] for row in cursor.fetchall()}
-    # A table that others inherit from is told alone; they are tables of their own.
-    listed = ", ".join(("" if kinds[table] else "ONLY ") + _quoted(table) for table in tables if table in kinds)
     generated = " WITH (publish_generated_columns = stored)" if cursor.connection.server_version >= 180000 else ""
+    name = identifier(address.slot)
     try:
-        cursor.execute(f"CREATE PUBLICATION {identifier(address.slot)} FOR TABLE {listed}{generated}")
+        cursor.execute(f"CREATE PUBLICATION {name}{generated}")
+        for table in tables:
+            # One at a time, so that no two locks are held: somebody may be emptying them in another order. A table
+            # that others inherit from is told alone; they are tables of their own.
+            only = "" if kinds.get(table) else "ONLY "
+            cursor.execute(f"ALTER PUBLICATION {name} ADD TABLE {only}{_quoted(table)}")
     except psycopg2.Error as error:
+        with suppress(psycopg2.Error):
+            cursor.execute(f"DROP PUBLICATION IF EXISTS {name}")
         raise FeedError(f"The {address.place} refuses a publication: {first_line(error)}.") from error
 
 

@@ -448,10 +448,10 @@ def test_writers_never_pause_while_the_state_is_handed_over(followed_url: str, d
 
 
 def _has_begun(state_url: str, source_url: str) -> bool:
-    """Begin to follow; no when a TRUNCATE came in between, which no snapshot survives."""
+    """Begin to follow; no when a TRUNCATE came in between: no snapshot survives it."""
     try:
         begin(state_url, source_url)
-    except SourceError:
+    except (SourceError, psycopg2.errors.DeadlockDetected):
         return False
     return True
 
