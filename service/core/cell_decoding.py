@@ -405,6 +405,13 @@ def _decode_point(value: object) -> str:
     return forms.document_text(value) if isinstance(value, dict) else str(value)
 
 
+def _decode_geometry(value: object) -> str:
+    # io.debezium.data.geometry.Geometry: of PostGIS, whose text is its EWKB in capitals.
+    if isinstance(value, dict) and isinstance(value.get("wkb"), str):
+        return binascii.a2b_base64(value["wkb"], strict_mode=True).hex().upper()
+    return str(value)
+
+
 _SIMPLE: dict[str, CellDecoder] = {
     "string": _decode_string,
     "large_string": _decode_string,
@@ -417,6 +424,7 @@ _SIMPLE: dict[str, CellDecoder] = {
     "binary_double": _decode_double,
     "binary_float": _decode_single,
     "point": _decode_point,
+    **dict.fromkeys(("geometry", "geography"), _decode_geometry),
     **dict.fromkeys((f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), _decode_integer),
     "double": _decode_double,
     "double precision": _decode_double,

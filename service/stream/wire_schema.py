@@ -97,7 +97,7 @@ class WireSchema:
     def _encoding(self, column: str, data_type: str) -> tuple[str, WireSettings]:
         field = self._fields.get(column, {})
         semantic = _semantic_type(field)
-        if semantic is not None:
+        if semantic is not None and not data_type.startswith("bit varying"):  # Bits have lost its length
             return semantic, WireSettings("precise")
         return data_type, WireSettings("string") if field.get("type") == "string" else WireSettings()
 

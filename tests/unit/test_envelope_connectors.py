@@ -169,8 +169,9 @@ POINT = {"x": 1.0, "y": 2.5, "wkb": "AQEAAAA=", "srid": None}
          "2026-11-21T10:20:30.000000Z"),
         ("datetime", semantic("int64", "io.debezium.time.Timestamp"), 1795256430123, "2026-11-21T10:20:30.123000"),
         ("time(6)", semantic("int64", "io.debezium.time.MicroTime"), 37230500000, "10:20:30.500000"),
-        ("geometry", semantic("struct", "io.debezium.data.geometry.Geometry"), {"wkb": "AQE=", "srid": 4326},
+        ("json", semantic("struct", "io.debezium.data.geometry.Geometry"), {"wkb": "AQE=", "srid": 4326},
          '{"srid":4326,"wkb":"AQE="}'),
+        ("geometry(Point,4326)", semantic("struct", "io.debezium.data.geometry.Geometry"), {"wkb": "Af8="}, "01FF"),
         ("point", semantic("struct", "io.debezium.data.geometry.Point"), POINT, "(1,2.5)"),
         ("float", {"type": "float"}, 0.1, "0.1"),
         ("varbinary(3)", {"type": "bytes"}, "AP8Q", "00ff10"),
@@ -253,6 +254,13 @@ def test_a_decimal_whose_scale_is_not_known_names_the_setting() -> None:
     table = replace(tracked_table("shop", "cells", {"a": "numeric"}), wire=(None, "shop", "cells"))
     with pytest.raises(RecordError, match=r"decimal\.handling\.mode=string"):
         decode([table], event(MYSQL, {"a": "/0Oesg=="}))
+
+
+def test_bits_of_no_fixed_length_are_refused_also_with_a_schema() -> None:
+    table = replace(tracked_table("shop", "cells", {"a": "bit varying(8)"}), wire=(None, "shop", "cells"))
+    field = {"field": "a", **semantic("bytes", "io.debezium.data.Bits", length="8")}
+    with pytest.raises(RecordError, match="bit varying has lost its length"):
+        decode([table], event(MYSQL, {"a": "BQ=="}, [field]))
 
 
 def test_a_number_too_large_for_its_type_is_refused() -> None:
