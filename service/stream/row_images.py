@@ -116,8 +116,13 @@ class TableDecoder:
         return tuple([UNAVAILABLE if missing else text for text, missing in zip(row, unavailable, strict=True)])
 
     def drift(self, image: Image, which: str, data_type: Callable[[str], str] | None) -> SchemaDrift:
-        """Say how an image's columns differ from the table's."""
+        """Say how an image's columns differ from the table's; raise RecordError for a name that no column can have."""
         added, missing = sorted(image.keys() - self.names), sorted(self.names - image.keys())
+        if any("\0" in column for column in added):
+            raise RecordError(
+                f"its {which}-image of {self.table} has a NUL character in the name of a column ({_listed(added)}); no "
+                f"database has such a column: mend what sends these records"
+            )
         faults = []
         if missing:
             faults.append(f"lacks {_listed(missing)} (send all columns)")

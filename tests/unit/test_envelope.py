@@ -324,3 +324,10 @@ def test_a_batch_is_sorted_into_changes_skipped_and_bad_records() -> None:
     assert [c.position.offset for c in changes] == [0, 3]
     assert [s.position.offset for s in skipped] == [1]
     assert [(b.record, "offset 2" in str(b.error)) for b in refused] == [(bad, True)]
+
+
+def test_a_name_that_no_column_can_have_is_no_new_column() -> None:
+    value = envelope("c", "shop", "orders", None, {"id": 1, "customer": "", "note": "", "a\0b": 1})
+    (bad,) = decoder().decode_batch([record(value)])[2]
+    assert type(bad.error) is RecordError
+    assert "NUL character in the name of a column ('a\\x00b')" in str(bad.error)
