@@ -116,6 +116,7 @@ class _Bootstrap:
         self.crash = CrashPoint(options.fail_at, os.getpid())
         self.connection: Any = None
         self.has_state = False
+        self.is_followed = False
         self.images_ids: dict[int, int] = {}
         self.served = ServedState(0, 0, 0)
 
@@ -199,6 +200,7 @@ class _Bootstrap:
         clear_remains(self.connection)
         if self.options.check or not is_led_by_consumer(self.connection):
             return self._take_state(names)
+        self.is_followed = True
         self.served = read_served(self.connection)
         return assign_attribute_ids(self.connection, self.options.name, names, leaves_stale=self.options.check)
 
@@ -411,7 +413,9 @@ class _Bootstrap:
                 for place, t in enumerate(tables)
             ],
             feed_positions=self.options.feed_positions,
-            stood=None if source.snapshot is None else stood,
+            # A snapshot of a slot is older than these positions, and its feed begins where it ends.
+            stood=None if source.snapshot is None or self.options.snapshot is not None else stood,
+            is_followed=self.is_followed,
             feed_start=self.options.feed_start,
         )
         self.crash.reach("commit")

@@ -39,17 +39,19 @@ def put_positions(
     version: int,
     given: Given,
     stood: Mapping[Place, int] | None,
+    *,
+    is_followed: bool = False,
 ) -> None:
     """Store where feeds go on after the bootstrap of a source, in the bootstrap's transaction.
 
     `given` says at which offsets the data was read. For feeds that it does not name, `stood` are the positions
     before the data was read, where changes say by themselves whether the data holds them (a snapshot's fence); None
     where they do not: then the feed keeps its position. The positions of the only source, which speak of data that
-    is no more, are dropped.
+    is no more, are dropped, unless a consumer followed it meanwhile (`is_followed`) and `stood` says where to.
     """
     cursor.execute("select source_id from source where source_id <> %s", (source_id,))
     others = [other for (other,) in cursor]
-    if not others:
+    if not others and (stood is None or given or not is_followed):
         cursor.execute("delete from feed_position; delete from feed_catch_up")
     cursor.execute("select feed, topic, partition, next_offset from feed_position")
     present = {Place(*place): offset for *place, offset in cursor}

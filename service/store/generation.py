@@ -100,6 +100,8 @@ class Generation:
     feed_positions: Sequence[tuple[str, str, int, int]] = field(default=())
     stood: Mapping[Place, int] | None = None
     """Where feeds stood before the source was read; None when its changes cannot be told from its data."""
+    is_followed: bool = False
+    """Whether a consumer followed a feed while the source was read."""
     feed_start: FeedStart | None = None
     """Where the feed begins that was made for this bootstrap."""
 
@@ -318,14 +320,23 @@ def publish(connection: Any, served: ServedState, source: SourceDescription, gen
             (version, generation.number, "bootstrap", source.name, generation.record_count),
         )
         _put_inds(cursor, generation.inds, version)
-        put_positions(cursor, source_id, source.name, version, generation.feed_positions, generation.stood)
+        put_positions(
+            cursor,
+            source_id,
+            source.name,
+            version,
+            generation.feed_positions,
+            generation.stood,
+            is_followed=generation.is_followed,
+        )
         if generation.feed_start is not None:
             put_feed_start(cursor, generation.feed_start, version)
         cursor.execute(f"DROP TABLE {_registry(generation.number)}")
     connection.commit()
     with connection.cursor() as cursor:
-        cursor.execute("ANALYZE cluster; ANALYZE uind; ANALYZE attribute")
+        cursor.execute("ANALYZE cluster; ANALYZE uind; ANALYZE attribute; ANALYZE row_image")
     connection.commit()
+    clear_row_images(connection)
     return version
 
 
@@ -391,12 +402,8 @@ def _put_attributes(cursor: Any, source_id: int, attributes: Sequence[NewAttribu
 
 
 def _put_tables(cursor: Any, source_id: int, tables: Sequence[NewTable], version: int) -> None:
-    """Store the tables of a source in the place of those it had, whose images go with them."""
-    cursor.execute(
-        "WITH gone AS (DELETE FROM tracked_table WHERE source_id = %s RETURNING table_id) "
-        "DELETE FROM row_image WHERE table_id IN (SELECT table_id FROM gone)",
-        (source_id,),
-    )
+    """Store the tables of a source in the place of those it had, whose images are cleared afterwards."""
+    cursor.execute("DELETE FROM tracked_table WHERE source_id = %s", (source_id,))
     for table in tables:
         table_id = "DEFAULT" if table.images_id is None else str(table.images_id)
         cursor.execute(

@@ -256,3 +256,31 @@ def test_a_source_whose_columns_changed_is_verified_without_those_that_are_stale
     assert run_bootstrap(spark, Options(source_url, "db", database_url, check=True)).differences == []
     query(source_url, "update items set id = 9999 where id = 2")
     assert run_bootstrap(spark, Options(source_url, "db", database_url, check=True)).differences != []
+
+
+def test_a_source_that_is_read_anew_under_a_running_consumer_goes_on_where_it_was(
+    spark: SparkSession, database_url: str, source_url: str, tmp_path: Path
+) -> None:
+    """Its position is kept although it is the only source: the consumer was following it, and its snapshot tells."""
+    run_bootstrap(spark, Options(source_url, "db", database_url))
+    stream, watch, stop = (
+        Stream(tmp_path / "feed.jsonl", Tables({"customers": ["id", "name"]})),
+        Watch(),
+        threading.Event(),
+    )
+    stream.path.touch()
+    consumer = threading.Thread(target=make_consumer(database_url, stream, watch).run, args=(stop,))
+    consumer.start()
+    try:
+        with Writers(stream, source_url) as writers:
+            wait_for(lambda: position(database_url) > 0)
+            run_bootstrap(spark, Options(source_url, "db", database_url, replace=True))
+            joined = writers.number
+            wait_for(lambda: writers.number > joined + 50)
+        wait_for(lambda: position(database_url) == stream.path.stat().st_size)
+    finally:
+        stop.set()
+        consumer.join(BOUND_SECONDS)
+    assert len(watch.followed) == 2
+    assert next(iter(watch.followed[1].values())) > 0
+    assert run_bootstrap(spark, Options(source_url, "db", database_url, check=True)).differences == []
