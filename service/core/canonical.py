@@ -18,8 +18,9 @@ import pyarrow as pa
 
 from service.core import canonical_forms as forms
 from service.core.canonical_arrow import key_array
-from service.core.cell_decoding import BinaryHandling, CellDecoder, DecimalHandling, cell_decoder
+from service.core.cell_decoding import BinaryHandling, cell_decoder
 from service.core.errors import RecordError, SourceError
+from service.core.number_decoding import CellDecoder, DecimalHandling
 from service.core.records import Keys
 
 __all__ = [

@@ -9,27 +9,21 @@ from __future__ import annotations
 
 import base64
 import binascii
-import math
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Literal
 from uuid import UUID
 
-import numpy as np
-
 from service.core import canonical_forms as forms
 from service.core import moment_decoding as moments
+from service.core import number_decoding as numbers
 from service.core.errors import RecordError
+from service.core.number_decoding import CellDecoder, DecimalHandling
 
-CellDecoder = Callable[[object], str | None]
-DecimalHandling = Literal["auto", "precise", "string"]
 BinaryHandling = Literal["base64", "hex"]
 TimePrecision = Literal["adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"]
 
 _TYPE = re.compile(r"(?P<base>[^(\[]+)(?:\((?P<args>[^)]*)\))?.*")
-_DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +113,11 @@ def _decoder(name: str, wire: WireSettings) -> CellDecoder:
     base = match["base"].removesuffix("with time zone").removesuffix("without time zone").strip()
     args = [int(arg) for arg in re.findall("-?[0-9]+", match["args"] or "")]
     if " unsigned" in name and base.split()[0] in _UNSIGNED_BITS:
-        return _unsigned(_UNSIGNED_BITS[base.split()[0]], wire.decimal_handling)
+        return numbers.unsigned(_UNSIGNED_BITS[base.split()[0]], wire.decimal_handling)
     if base in _DECIMALS:
-        return _numeric(args[0] if args else None, args[1] if len(args) > 1 else 0, wire.decimal_handling)
+        return numbers.numeric(args[0] if args else None, args[1] if len(args) > 1 else 0, wire.decimal_handling)
     if base in ("money", "smallmoney"):
-        return _numeric(19, 2 if base == "money" else 4, wire.decimal_handling, money=True)
+        return numbers.numeric(19, 2 if base == "money" else 4, wire.decimal_handling, money=True)
     if base in _MOMENTS:
         unit = moments.UNIT[_unit_of(base, args, wire.time_precision)]
         return moments.clock(unit, zoned) if base == "time" else moments.timestamp(unit, zoned)
@@ -170,125 +164,6 @@ def _decode_padded(value: object) -> str | None:
     # Postgres' own cast of character(n) to text drops its padding; COPY and Debezium send it.
     text = _decode_string(value)
     return text and text.rstrip(" ")
-
-
-# Numbers
-
-
-_LARGE = 2**64
-
-
-def _decode_integer(value: object) -> str:
-    if value.__class__ is int:
-        return str(value) if -_LARGE < value < _LARGE else forms.scalar_text(value)  # type: ignore[operator]
-    if isinstance(value, bool):
-        raise ValueError("it is a boolean")
-    return forms.number_text(str(value)) if isinstance(value, str | Decimal) else forms.scalar_text(value)
-
-
-def _unsigned(bits: int, handling: DecimalHandling) -> CellDecoder:
-    """Read MySQL's unsigned integers: as Debezium sends them by default, those of the upper half are negative."""
-    decode_text = _numeric(20, 0, handling)
-
-    def decode(value: object) -> str | None:
-        if isinstance(value, str):
-            return decode_text(value)
-        if isinstance(value, int) and value < 0:
-            value += 2**bits
-        return _decode_integer(value)
-
-    return decode
-
-
-def _decode_tiny(value: object) -> str:
-    # A converter of Debezium's makes MySQL's tinyint(1) a boolean.
-    return _decode_integer(int(value) if isinstance(value, bool) else value)
-
-
-def _decode_double(value: object) -> str:
-    return forms.float_text(_as_float(value))
-
-
-def _decode_single(value: object) -> str:
-    return forms.number_text(_shortest(_as_float(value), np.float32))
-
-
-def _decode_half(value: object) -> str:
-    return forms.number_text(_shortest(_as_float(value), np.float16))
-
-
-def _shortest(value: float, width: type[np.floating]) -> str:
-    with np.errstate(over="ignore"):
-        narrow = width(value)
-    if np.isinf(narrow) and not math.isinf(value):
-        raise ValueError("it is too large")
-    return np.format_float_positional(narrow, unique=True, trim="-")
-
-
-def _as_float(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
-        raise ValueError("it is no number")
-    return float(forms.number_text(value)) if isinstance(value, str) else float(value)
-
-
-def _numeric(precision: int | None, scale: int, handling: DecimalHandling, money: bool = False) -> CellDecoder:
-    def decode(value: object) -> str:
-        if isinstance(value, dict):  # io.debezium.data.VariableScaleDecimal
-            return _decimal(_unscaled(value["value"]), int(value["scale"]))
-        if not isinstance(value, str) or isinstance(value, forms.ExactNumber):
-            return _decode_integer(value)
-        if money and "$" in value:
-            return forms.number_text(value.replace("$", "").replace(",", ""))
-        if precision is None or handling == "string":
-            return _decimal_string(value)
-        if handling == "precise":
-            return _decimal(_unscaled(value), scale)
-        try:
-            unscaled = _unscaled(value)
-        except ValueError:
-            return _decimal_string(value)
-        if not value or abs(unscaled) >= 10**precision:
-            return _decimal_string(value)
-        if scale <= 0 and _DECIMAL.fullmatch(value) is not None:
-            raise ValueError(
-                "it may be a number or Debezium's base64 of one; tell which by the setting decimal_handling, "
-                "precise or string"
-            )
-        return _decimal(unscaled, scale)
-
-    return decode
-
-
-def _decimal_string(value: str) -> str:
-    try:
-        return forms.number_text(value)
-    except ValueError:
-        if _is_base64(value):
-            raise ValueError(
-                "it looks like the base64 of a number whose scale is not known; set decimal.handling.mode=string in "
-                "the connector, or tell the column's type as numeric(precision,scale)"
-            ) from None
-        raise
-
-
-def _is_base64(value: str) -> bool:
-    try:
-        return len(binascii.a2b_base64(value, strict_mode=True)) > 0
-    except ValueError:
-        return False
-
-
-def _unscaled(value: str) -> int:
-    return int.from_bytes(binascii.a2b_base64(value, strict_mode=True), "big", signed=True)
-
-
-def _decimal(unscaled: int, scale: int) -> str:
-    if 0 < scale <= 30 and -(10**30) < unscaled < 10**30:
-        digits = str(abs(unscaled)).rjust(scale + 1, "0")
-        fraction = digits[-scale:].rstrip("0")
-        text = f"{digits[:-scale]}.{fraction}" if fraction else digits[:-scale]
-        return "-" + text if unscaled < 0 else text
-    return forms.plain_decimal(f"{forms.scalar_text(unscaled)}e{-scale}")
 
 
 def _decode_boolean(value: object) -> str:
@@ -401,7 +276,7 @@ def _arrow_list(name: str, wire: WireSettings) -> CellDecoder:
 def _decode_point(value: object) -> str:
     # io.debezium.data.geometry.Point, which is Postgres' own text of it but for its nesting.
     if isinstance(value, dict) and "x" in value and "y" in value:
-        return f"({_decode_double(value['x'])},{_decode_double(value['y'])})"
+        return f"({numbers.decode_double(value['x'])},{numbers.decode_double(value['y'])})"
     return forms.document_text(value) if isinstance(value, dict) else str(value)
 
 
@@ -418,19 +293,19 @@ _SIMPLE: dict[str, CellDecoder] = {
     "string_view": _decode_string,
     "text": _decode_string,
     '"char"': _decode_string,
-    **dict.fromkeys(("smallint", "integer", "bigint", "oid", "xid", "xid8", "cid"), _decode_integer),
-    **dict.fromkeys(("mediumint", "int", "year"), _decode_integer),
-    "tinyint": _decode_tiny,
-    "binary_double": _decode_double,
-    "binary_float": _decode_single,
+    **dict.fromkeys(("smallint", "integer", "bigint", "oid", "xid", "xid8", "cid"), numbers.decode_integer),
+    **dict.fromkeys(("mediumint", "int", "year"), numbers.decode_integer),
+    "tinyint": numbers.decode_tiny,
+    "binary_double": numbers.decode_double,
+    "binary_float": numbers.decode_single,
     "point": _decode_point,
     **dict.fromkeys(("geometry", "geography"), _decode_geometry),
-    **dict.fromkeys((f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), _decode_integer),
-    "double": _decode_double,
-    "double precision": _decode_double,
-    "real": _decode_single,
-    "float": _decode_single,
-    "halffloat": _decode_half,
+    **dict.fromkeys((f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), numbers.decode_integer),
+    "double": numbers.decode_double,
+    "double precision": numbers.decode_double,
+    "real": numbers.decode_single,
+    "float": numbers.decode_single,
+    "halffloat": numbers.decode_half,
     "boolean": _decode_boolean,
     "bool": _decode_boolean,
     "date": moments.decode_date,
@@ -441,4 +316,12 @@ _SIMPLE: dict[str, CellDecoder] = {
     "inet": _decode_inet,
     **dict.fromkeys(("json", "jsonb", "hstore", "vector", "halfvec"), _decode_json),
 }
-_BARE = {_decode_integer, _decode_double, _decode_single, _decode_half, _decode_boolean, _decode_json, _decode_document}
+_BARE = {
+    numbers.decode_integer,
+    numbers.decode_double,
+    numbers.decode_single,
+    numbers.decode_half,
+    _decode_boolean,
+    _decode_json,
+    _decode_document,
+}
