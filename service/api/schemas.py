@@ -161,7 +161,7 @@ class Counts(Answer):
 class State(Versioned):
     generation: int = Field(description="one more for each bootstrap; 0 before the first")
     first_version: int
-    kind: str | None = Field(description="bootstrap or batch")
+    kind: str | None = Field(description="bootstrap, batch or schema")
     committed_at: datetime | None
     newest_source_ms: int | None = Field(description="newest ts_ms of the last batch's records")
     counts: Counts

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import orjson
 import pytest
+from typer.testing import CliRunner
 
+from service.cli import app
 from service.core.errors import NotFoundError, RecordError, StateError
 from service.core.model import SchemaDrift
 from service.store.schema_changes import rename
@@ -207,6 +209,22 @@ def test_a_renamed_table_is_followed_under_its_new_name(database_url: str, strea
     assert states.query(
         database_url, "select source_schema, source_table from tracked_table where table_name = 'sales'"
     ) == [("s", "sales")]
+
+
+def test_the_commands_say_what_they_did(database_url: str, stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUBSETD_DATABASE_URL", database_url)
+
+    def said(*arguments: str) -> str:
+        return " ".join(CliRunner().invoke(app, arguments).stdout.split())
+
+    alter(stream, "orders", ["id"], lambda row: row[:1])
+    stream.change("orders", None, ["13"])
+    consume(database_url, stream)
+    assert "s,orders,customer,string,3,1,2,0,False,2" in said("attributes", "--format", "csv")
+    assert said("attribute", "rename", "s.orders.customer", "s.orders.buyer").startswith("s.orders.customer is now")
+    assert said("attribute", "drop", "s.orders.buyer") == "s.orders.buyer is gone since version 5."
+    refused = CliRunner().invoke(app, ["attribute", "drop", "s.orders.id"])
+    assert "--force" in str(refused.exception)
 
 
 def known(**more: object) -> list[KnownColumn]:

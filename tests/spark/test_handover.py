@@ -16,7 +16,9 @@ from service.core.canonical import value_keys
 from service.core.errors import StateError
 from service.store.checks import PostgresVerifier
 from service.store.database import make_engine
+from service.store.generation import connect
 from service.store.writer import PostgresWriter
+from service.store.writer_lock import CONSUMER_NAME, is_wanted, release_locks, take_writer_lock
 from service.stream.envelope import Decoder
 from service.stream.file_feed import FileFeed
 from service.usecases.follow_feed import BatchLimits, Consumer
@@ -284,3 +286,33 @@ def test_a_source_that_is_read_anew_under_a_running_consumer_goes_on_where_it_wa
     assert len(watch.followed) == 2
     assert next(iter(watch.followed[1].values())) > 0
     assert run_bootstrap(spark, Options(source_url, "db", database_url, check=True)).differences == []
+
+
+def test_values_are_counted_again_when_the_consumer_found_a_new_column_meanwhile(
+    spark: SparkSession, database_url: str, stream: Stream, tmp_path: Path
+) -> None:
+    """The ids that the values were counted for are another attribute's by then."""
+    write_csv(tmp_path / "data" / "parts.csv", ["id"], [["1"], ["7"]])
+    took_one = (
+        "insert into attribute (attribute_id, source_id, schema_name, table_name, column_name, ordinal, row_count, "
+        "null_count, distinct_count, repeated_count) "
+        "select 3, source_id, 's', 'customers', 'new', 2, 5, 5, 0, 0 from source"
+    )
+    with connect(database_url, CONSUMER_NAME) as connection:
+        take_writer_lock(connection)
+
+        def hand_over() -> None:
+            wait_for(lambda: is_wanted(connection))
+            states.execute(database_url, took_one)
+            release_locks(connection)
+
+        consumer = threading.Thread(target=hand_over)
+        consumer.start()
+        summary = run_bootstrap(spark, Options(str(tmp_path / "data"), "s2", database_url))
+        consumer.join(BOUND_SECONDS)
+    assert summary.version == 2
+    named = "select column_name from attribute where attribute_id in (3, 4) order by attribute_id"
+    assert query(database_url, named) == [("new",), ("id",)]
+    found = states.read(database_url)
+    assert found.counters["s2.parts.id"] == (2, 0, 2, 0)
+    assert found.records[states.key_of("7").hex()] == ("7", {"s2.parts.id": 1})
