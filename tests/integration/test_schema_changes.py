@@ -211,6 +211,39 @@ def test_a_renamed_table_is_followed_under_its_new_name(database_url: str, strea
     ) == [("s", "sales")]
 
 
+def test_an_old_record_that_is_applied_already_changes_no_columns(database_url: str, stream: Stream) -> None:
+    """A slot that is older than the bootstrap sends rows as they were before the last ALTER TABLE."""
+    states.execute(database_url, "update source set snapshot = '100:100:'")
+    old = [
+        envelope("c", "s", "orders", None, {"id": str(number)}, txId=number, connector="postgresql")
+        for number in range(50, 53)
+    ]
+    for line in old:
+        stream.write(line)
+    new = {"id": "13", "customer": "1"}
+    stream.write(envelope("c", "s", "orders", None, new, txId=200, connector="postgresql"))
+    stream.tables.add("orders", ["13", "1"])
+    watch = Watch()
+    totals = consume(database_url, stream, watch=watch)
+    assert (totals.skipped, totals.inserted, watch.schema) == (3, 1, [])
+    assert states.read(database_url) == states.expected(stream.tables)
+    assert kinds(database_url) == ["bootstrap", "batch"]
+
+
+def test_a_record_that_another_source_catches_up_to_changes_no_columns(database_url: str, stream: Stream) -> None:
+    stream.write(envelope("c", "s", "orders", None, {"id": "9"}))
+    states.execute(
+        database_url,
+        f"insert into feed_catch_up select 'file:{stream.path}', '{stream.path}', 0, source_id, "
+        f"{stream.path.stat().st_size} from source",
+    )
+    stream.change("orders", None, ["13", "1"])
+    totals = consume(database_url, stream)
+    assert (totals.skipped, totals.inserted) == (1, 1)
+    assert states.read(database_url) == states.expected(stream.tables)
+    assert states.query(database_url, "select count(*) from feed_catch_up") == [(0,)]
+
+
 def test_the_commands_say_what_they_did(database_url: str, stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUBSETD_DATABASE_URL", database_url)
 
