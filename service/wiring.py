@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from urllib.parse import quote
 
 import structlog
@@ -29,6 +30,7 @@ from service.observe import ConsumerObserver
 from service.store import dead_letters, feeds
 from service.store.checks import PostgresVerifier
 from service.store.database import make_engine
+from service.store.demo_source import DemoSource, demo_source
 from service.store.embedded import EmbeddedPostgres
 from service.store.feed_start import FeedStart
 from service.store.migrate import require_current, upgrade
@@ -213,6 +215,7 @@ def retry_dead_letters(
                 limits=BatchLimits(settings.batch_records, settings.batch_bytes, 0),
                 on_error=ErrorPolicy.SET_ASIDE,
                 cache_bytes=settings.cache_bytes,
+                warm_up=WarmUpPolicy.OFF,
                 retry_seconds=settings.database_retry_seconds,
             )
             for feed in dict.fromkeys(letter.feed for letter in dead_letters.read(engine, ids))
@@ -295,6 +298,13 @@ def unfollow(url: str, name: str, source: str | None) -> bool:
             ) from error
         feeds.forget(engine, feed)
     return was_there
+
+
+@contextmanager
+def demonstration(settings: Settings, schema: str, folder: Path) -> Iterator[DemoSource]:
+    """Run the database that the demonstration follows, with the tables of a folder of CSV files."""
+    with demo_source(settings.data_dir, schema, folder) as source:
+        yield source
 
 
 def feed_name(address: str, settings: Settings) -> str:

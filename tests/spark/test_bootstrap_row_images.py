@@ -145,7 +145,8 @@ def test_the_kept_rows_of_a_database_hold_what_was_counted(
         CREATE TABLE kept (b integer, a text, cost numeric(10, 2), at timestamptz, tags text[], doc jsonb, raw bytea,
             PRIMARY KEY (a, b));
         INSERT INTO kept SELECT i, chr(64 + i % 7) || E'"\\\\\\t\\n', i / 4.0, '2026-01-02 03:04:05+01',
-            ARRAY['x', NULL, i::text], jsonb_build_object('b', 1.50, 'a', ARRAY[i]), '\\x00ff' FROM generate_series(1, 400) AS i;
+            ARRAY['x', NULL, i::text], jsonb_build_object('b', 1.50, 'a', ARRAY[i]), '\\x00ff'
+            FROM generate_series(1, 400) AS i;
         INSERT INTO kept (a, b) VALUES ('', 0), (E'\\u0001', 0);
         CREATE TABLE whole (id integer PRIMARY KEY);
         ALTER TABLE whole REPLICA IDENTITY FULL;
