@@ -511,6 +511,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     add("--feed-start", type=FeedStart.parse, help="the feed that was made for this bootstrap, as JSON")
     add("--clusters-only", action="store_true", help="count clusters and INDs, store nothing")
     add("--check", action="store_true", help="hold the source against the served state, change nothing")
+    add("--schema-registry", help="http://host:port of the schemas of Avro topics; - reads it from standard input")
     add("--fail-at", choices=["planning", "map", "reduce", "commit"], help=argparse.SUPPRESS)
     parsed = parser.parse_args(arguments)
     if parsed.database_url == "-":
@@ -533,6 +534,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given.database_url = sys.stdin.readline().strip()
     if given.source == "-":
         given.source = sys.stdin.readline().strip()
+    if given.schema_registry == "-":
+        given.schema_registry = sys.stdin.readline().strip()
     options = Options(
         source=given.source,
         name=given.name,
@@ -551,6 +554,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         task_bytes=given.task_bytes,
         clusters_only=given.clusters_only,
         check=given.check,
+        schema_registry=given.schema_registry,
         feed_positions=tuple((f, t, int(p), int(o)) for f, t, p, o in given.feed_position),
         row_images=given.row_images,
         keys=tuple(map(_key, given.key)),

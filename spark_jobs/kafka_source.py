@@ -22,6 +22,7 @@ from service.core.model import UNAVAILABLE, Attribute, AttributeName, Operation,
 from service.core.row_key import row_key
 from service.stream.discovery import Discovery, RowReader, SeenTable, WireName, key_of
 from service.stream.kafka_topics import TopicPlan, TopicRange, plan_topics, read_range
+from service.stream.schema_registry import HttpSchemaRegistry
 from spark_jobs.session import map_in_arrow
 from spark_jobs.sources import Fault, Options, ParallelMap, SourceTable, Split
 from spark_jobs.tasks import telling_errors
@@ -96,7 +97,7 @@ class KafkaSource:
 
     def discover(self, parallel: ParallelMap[Any, Any]) -> None:
         """Learn on the executors which tables there are; raise SourceError where they cannot be made of the events."""
-        for seen in parallel(_Look(self.plan.servers), self._ranges()):
+        for seen in parallel(_Look(self.plan.servers, self.options.schema_registry), self._ranges()):
             for wire, table in seen.items():
                 if wire in self._seen:
                     self._seen[wire].join(table)
@@ -170,6 +171,7 @@ class KafkaSource:
         found = (
             spark.read.format(FORMAT)
             .option("plan", json.dumps([self.plan.servers, self._ranges(), [asdict(table) for table in folded]]))
+            .option("registry", self.options.schema_registry or "")
             .load()
         )
         together = found.groupBy("table", "key").agg(
@@ -211,14 +213,15 @@ class TopicsDataSource(DataSource):
         return FOUND_DDL
 
     def reader(self, schema: Any) -> TopicsReader:
-        return TopicsReader(self.options["plan"])
+        return TopicsReader(self.options["plan"], self.options["registry"])
 
 
 class TopicsReader(DataSourceReader):
     """Read ranges on executors, in Arrow batches."""
 
-    def __init__(self, plan: str) -> None:
+    def __init__(self, plan: str, registry: str) -> None:
         self.plan = plan
+        self.registry = registry
 
     def partitions(self) -> Sequence[InputPartition]:
         return [InputPartition(number) for number in range(len(json.loads(self.plan)[1]))]
@@ -229,7 +232,8 @@ class TopicsReader(DataSourceReader):
             tables = [FoldedTable(**{**one, "wire": tuple(one["wire"])}) for one in described]
             part = TopicRange(*ranges[partition.value])
             places = sorted({(topic, number) for topic, number, *_ in ranges})
-            yield from _latest(tuple(servers), part, tables, places.index((part.topic, part.partition)))
+            origin = places.index((part.topic, part.partition))
+            yield from _latest(tuple(servers), part, tables, origin, _registry(self.registry))
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,16 +241,27 @@ class _Look:
     """Learn from a range which tables it speaks of; picklable."""
 
     servers: tuple[str, ...]
+    registry: str | None
 
     def __call__(self, part: TopicRange) -> dict[WireName, SeenTable]:
         try:
-            return Discovery().look(read_range(self.servers, part))
+            return Discovery(_registry(self.registry)).look(read_range(self.servers, part))
+        except FeedError as error:
+            raise SourceError(str(error)) from error
         except RecordError as error:
             raise SourceError(f"{error}. Leave its topic out, or mend what writes it.") from error
 
 
+def _registry(address: str | None) -> HttpSchemaRegistry | None:
+    return HttpSchemaRegistry(address) if address else None
+
+
 def _latest(
-    servers: tuple[str, ...], part: TopicRange, described: Sequence[FoldedTable], origin: int
+    servers: tuple[str, ...],
+    part: TopicRange,
+    described: Sequence[FoldedTable],
+    origin: int,
+    registry: HttpSchemaRegistry | None,
 ) -> Iterator[pa.RecordBatch]:
     """Read a range and give, now and then, what it said last of each key: its cells, or None when the row is gone.
 
@@ -261,7 +276,7 @@ def _latest(
     }
     known: dict[tuple[int, bytes], tuple[int, Row | None]] = {}
     try:
-        for change in RowReader(tables, unknown_tables="ignore").read(read_range(servers, part)):
+        for change in RowReader(tables, registry=registry, unknown_tables="ignore").read(read_range(servers, part)):
             number, offset = numbers[change.table], change.position.offset
             is_gone = offset <= emptied.get((number, part.topic, part.partition), -1)
             if is_gone or change.operation is Operation.TRUNCATE:
@@ -277,6 +292,8 @@ def _latest(
             if len(known) >= CHUNK_KEYS:
                 yield _batch(known, origin)
                 known.clear()
+    except FeedError as error:
+        raise SourceError(str(error)) from error
     except RecordError as error:
         raise SourceError(f"{error}. Mend it at the source, or leave the table out with --exclude.") from error
     if known:

@@ -55,6 +55,7 @@ class Options:
     clusters_only: bool = False
     check: bool = False
     feed_positions: tuple[tuple[str, str, int, int], ...] = ()
+    schema_registry: str | None = None
     only_tables: tuple[str, ...] = ()
     published: bool = False
     snapshot: str | None = None

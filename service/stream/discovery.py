@@ -8,6 +8,7 @@ from typing import Any
 
 from service.core.errors import RecordError
 from service.core.model import RawRecord, Row, RowChange, Skipped, Table
+from service.stream.avro import SchemaRegistry
 from service.stream.envelope import Decoder
 from service.stream.flattened import is_flattened, unflatten
 from service.stream.row_images import TableDecoder
@@ -47,8 +48,8 @@ class SeenTable:
 class Discovery(Decoder):
     """Learn from records which tables they change. Records that are no changes are passed over."""
 
-    def __init__(self) -> None:
-        super().__init__(())
+    def __init__(self, registry: SchemaRegistry | None = None) -> None:
+        super().__init__((), registry=registry)
         self.tables: dict[WireName, SeenTable] = {}
 
     def look(self, records: Iterable[RawRecord]) -> dict[WireName, SeenTable]:

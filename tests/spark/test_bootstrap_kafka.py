@@ -26,6 +26,7 @@ from tests import states
 from tests.broker import KafkaBroker
 from tests.following import Watch
 from tests.integration.test_kafka_feed import Cluster, cluster
+from tests.registry import avro_record, schema_registry
 from tests.spark.oracle import Expected, count_cells, query, read_state
 from tests.waiting import BOUND_SECONDS, wait_for
 
@@ -252,6 +253,38 @@ def test_types_come_from_the_newest_schema_and_columns_that_are_gone_are_left_ou
         ("day", "date"),
     ]
     expected = count_cells({"mine.items.id": ["1", "2"], "mine.items.day": [None, "1971-01-01"]})
+    assert read_state(database_url) == expected
+
+
+def test_avro_is_read_with_its_registry(spark: SparkSession, database_url: str, cluster: Cluster) -> None:
+    row = {"type": "record", "name": "Row", "fields": [{"name": "id", "type": "int"}, {"name": "n", "type": "string"}]}
+    place = {"type": "record", "name": "Source", "fields": [{"name": f, "type": "string"} for f in ("schema", "table")]}
+    envelope = {
+        "type": "record",
+        "name": "Envelope",
+        "fields": [
+            {"name": "before", "type": ["null", row]},
+            {"name": "after", "type": ["null", "Row"]},
+            {"name": "source", "type": place},
+            {"name": "op", "type": "string"},
+        ],
+    }
+    key = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "int"}]}
+    topic = cluster.topic()
+    with schema_registry() as registry:
+        registry.add(1, envelope)
+        registry.add(2, key)
+        for number, name in ((1, "old"), (2, "other"), (1, "new")):
+            source = {"schema": "shop", "table": "items"}
+            event = {"before": None, "after": {"id": number, "n": name}, "source": source, "op": "u"}
+            keyed = avro_record(2, key, {"id": number})
+            cluster.producer.send(topic, avro_record(1, envelope, event), key=keyed, partition=0)
+        cluster.producer.flush()
+        address = f"kafka://{cluster.servers}/{topic}"
+        with pytest.raises(SourceError, match=r"looks like Avro.*SUBSETD_SCHEMA_REGISTRY"):
+            bootstrap(spark, database_url, address)
+        bootstrap(spark, database_url, address, schema_registry=registry.address)
+    expected = count_cells({"shop.items.id": ["1", "2"], "shop.items.n": ["new", "other"]})
     assert read_state(database_url) == expected
 
 
