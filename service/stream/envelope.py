@@ -261,6 +261,9 @@ class Decoder:
         if key is None:
             key = tracked.key(after, decoders, "after-image")
         if key is None:
+            image = before if after is None else after
+            if image is not None and tracked.names - set(tracked.key_columns) <= image.keys() != tracked.names:
+                raise tracked.drift(image, "before", _data_type_of(schema))  # a column of the key has another name
             raise RecordError(
                 f"has op {letter} and does not say which row of {tracked.table} it changes: neither its images nor its "
                 f"record key have {', '.join(tracked.key_columns)}; {replica_identity(tracked.table)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -301,6 +301,37 @@ def test_what_older_rows_hold_of_a_new_column_is_known_or_not(
     drift.table = replace(drift.table, row_images=row_images)
     drift.filled = filled
     assert plan_change(known(), drift).unknown == unknown
+
+
+def with_schema(columns: Sequence[str], op: str, before: object, after: object) -> bytes:
+    """Make a change of customers with a schema of nullable texts."""
+    told = [{"field": column, "type": "string", "optional": True} for column in columns]
+    rows = [{"field": which, "type": "struct", "optional": True, "fields": told} for which in ("before", "after")]
+    payload = orjson.loads(envelope(op, "s", "customers", before, after))  # type: ignore[arg-type]
+    return orjson.dumps({"schema": {"type": "struct", "fields": rows}, "payload": payload})
+
+
+def test_kept_rows_outlive_a_change_of_columns(database_url: str, stream: Stream) -> None:
+    states.execute(
+        database_url,
+        "update tracked_table set key_columns = '{id}', row_images = true where table_name = 'customers'",
+    )
+    stream.write(with_schema(["id", "name"], "c", None, {"id": "3", "name": "Cleo"}))
+    stream.write(with_schema(["id", "note"], "u", None, {"id": "3", "note": "x"}))
+    stream.write(with_schema(["id", "note"], "u", None, {"id": "3", "note": "y"}))
+    watch = Watch()
+    consume(database_url, stream, watch=watch)
+    assert watch.schema == [("s.customers", ("note",), ("name",))]
+    counters = states.read(database_url).counters
+    assert counters["s.customers.note"] == (3, 2, 1, 0)
+    assert counters["s.customers.id"] == (3, 0, 3, 0)
+    assert states.query(database_url, "select cells from row_image") == [(["3", None, "y"],)]
+    stream.write(with_schema(["ident", "note"], "d", {"ident": "3", "note": None}, None))
+    assert "becomes" in rename(database_url, "s.customers.id", "s.customers.ident", never)
+    consume(database_url, stream)
+    assert states.read(database_url).counters["s.customers.ident"] == (2, 0, 2, 0)
+    assert states.query(database_url, "select key_columns from tracked_table where row_images") == [(["ident"],)]
+    assert states.query(database_url, "select count(*) from row_image") == [(0,)]
 
 
 def test_a_new_column_with_a_default_is_stale_from_the_start_where_the_schema_tells_of_it(
