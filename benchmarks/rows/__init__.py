@@ -15,6 +15,8 @@ ROWS = {
     "consumer-memory": "consumer_memory",
     "wide-schema": "wide_schema",
     "decode": "decode",
+    "feed-debezium": "feed_debezium",
+    "recovery": "recovery",
 }
 
 

@@ -44,7 +44,7 @@ def run(context: Context) -> list[Result]:
         _broker() as address,
         postgres.clone(tpch_state(context, postgres), "freshness") as url,
         serving(["run", "--feed", f"kafka://{address}/{TOPIC}"], environment(url), log) as client,
-        _watching(client, count) as seen,
+        watching(client, TOPIC, count) as seen,
     ):
         appended = _offer(address, records)
     delays = delays_of(appended, seen)[WARM_UP * RATE :]
@@ -69,7 +69,7 @@ def delays_of(appended: Sequence[float], seen: Sequence[tuple[float, int]]) -> l
 
 
 @contextmanager
-def _watching(client: httpx.Client, until: int) -> Iterator[list[tuple[float, int]]]:
+def watching(client: httpx.Client, topic: str, until: int) -> Iterator[list[tuple[float, int]]]:
     """Ask the API for its position again and again while the block runs, and then until it has reached `until`."""
     seen: list[tuple[float, int]] = []
     giving_up = threading.Event()
@@ -77,7 +77,7 @@ def _watching(client: httpx.Client, until: int) -> Iterator[list[tuple[float, in
     def watch() -> None:
         while not giving_up.is_set() and (not seen or seen[-1][1] < until):
             positions = client.get("/api/v1/state").raise_for_status().json()["positions"]
-            reached = sum(one["next_offset"] for one in positions if one["topic"] == TOPIC)
+            reached = sum(one["next_offset"] for one in positions if one["topic"] == topic)
             seen.append((time.time(), reached))
             time.sleep(0.005)
 
