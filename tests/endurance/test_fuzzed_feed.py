@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import islice
 
+import orjson
+
 from service.core.canonical import value_keys
 from service.core.model import RawRecord
 from service.store.embedded import EmbeddedPostgres
@@ -48,6 +50,21 @@ def make_state(url: str) -> None:
         )
 
 
+def without_order(record: RawRecord) -> RawRecord:
+    """Take the place in its source's order from a record: samples come again and again, here as new ones each time.
+
+    That a feed stops where its source was set back, and repeats are skipped, is for other tests.
+    """
+    try:
+        document = orjson.loads(record.value or b"")
+        source = document.get("payload", document)["source"]
+        for name in ("sequence", "lsn", "txId"):
+            source.pop(name, None)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return record
+    return record._replace(value=orjson.dumps(document))
+
+
 def send(cluster: Cluster, records: Sequence[RawRecord], prefix: str) -> list[str]:
     """Send the records to topics of their own, and name these."""
     topics: dict[str, str] = {}
@@ -78,7 +95,7 @@ def test_damaged_events_neither_stop_the_consumer_nor_change_half_a_state(
     records, found = mutations(count, seed=5), Counter[str]()
     cluster = Cluster(broker.bootstrap_servers)
     for portion in range(count // PORTION):
-        topics = send(cluster, list(islice(records, PORTION)), f"fuzz{portion}")
+        topics = send(cluster, list(map(without_order, islice(records, PORTION))), f"fuzz{portion}")
         with fresh_database(postgres_server, TEMPLATE) as url:
             make_state(url)
             consumer = Consumer(
