@@ -78,21 +78,34 @@ def demo_command(
 ) -> None:
     """Show it all on real data: bootstrap, follow changes that make and break dependencies, serve the answers."""
     settings = demo.settings_of(_settings(log_level="warning"))
-    with wiring.state_database(settings) as url, wiring.reading_engine(url) as engine:
+    with (
+        wiring.state_database(settings) as url,
+        wiring.reading_engine(url) as engine,
+        wiring.demonstration(settings, demo.NAME, demo.TABLES) as source,
+    ):
         reader = wiring.make_reader(engine)
         with reader.snapshot() as snapshot:
             is_new = snapshot.head.version == 0
-        if is_new:
-            out.print("[bold]1.[/] Reading the Chinook music store's eleven tables with one Spark job.")
-            _run_bootstrap(url, settings, [str(demo.TABLES), "--name", demo.NAME])
+        if not wiring.is_followed(url, source.url, demo.NAME):
+            out.print("[bold]1.[/] Reading the Chinook music store's database of eleven tables with one Spark job.")
+            with wiring.new_postgres_feed(source.url, demo.NAME, ["demo.progress"], replace=True) as told:
+                arguments = ["-", "--name", demo.NAME, *([] if is_new else ["--replace"]), *told]
+                _run_bootstrap(url, settings, arguments, source=source.url)
         else:
-            out.print("[bold]1.[/] The tables were read in an earlier run; the state goes on where it stands.")
+            out.print("[bold]1.[/] The database was read in an earlier run; the state goes on where it stands.")
         demo.show_declared(reader, out)
-        feed = demo.feed_file(settings)
-        consumer = wiring.make_consumer(url, f"file:{feed}", settings, ConsumerObserver(CollectorRegistry()))
-        out.print(f"\n[bold]2.[/] Following {feed}, while the store sells music.")
+        feed = wiring.feed_address(source.url, demo.NAME)
+        observer = ConsumerObserver(CollectorRegistry())
+        consumer = wiring.make_consumer(url, feed, settings, observer)
+        out.print("\n[bold]2.[/] Following the database, without a broker, while the store sells music.")
+
+        def applied() -> int | None:
+            if observer.following_since is None:
+                return None
+            return consumer.totals.inserted + consumer.totals.updated + consumer.totals.deleted
+
         with _running(consumer.run) as failed:
-            demo.play(feed, reader, out, failed)
+            demo.play(source, applied, reader, out, failed)
             if once:
                 out.print("\nThe round is over. `subsetd demo` without --once also serves the answers.")
                 return
@@ -447,10 +460,13 @@ def _run_bootstrap(url: str, settings: Settings, arguments: Sequence[str], sourc
 def _spark_bootstrap(url: str, settings: Settings, arguments: Sequence[str], source: str | None = None) -> int:
     """Run the Spark job as a process of its own: it stands above the service, which does not know it.
 
-    Addresses with passwords go to its standard input: the state's, and that of a source which the arguments call `-`.
+    Addresses with passwords go to its standard input: the state's, that of a source which the arguments call `-`, and
+    that of the schema registry.
     """
     command = [sys.executable, "-m", "spark_jobs.bootstrap", "--database-url=-", f"--master={settings.spark_master}"]
-    ended = subprocess.run([*command, *arguments], input=f"{url}\n{source or ''}\n", text=True, check=False)
+    command += [] if settings.schema_registry is None else ["--schema-registry=-"]
+    secrets = [secret for secret in (url, source, settings.schema_registry) if secret is not None]
+    ended = subprocess.run([*command, *arguments], input="\n".join([*secrets, ""]), text=True, check=False)
     return ended.returncode if ended.returncode >= 0 else 128 - ended.returncode
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from rich.console import Console
 
@@ -19,6 +20,21 @@ NAME = "chinook"
 TABLES = Path(__file__).parent / NAME
 CHANGES = Path(__file__).parent / "changes.jsonl"
 PAUSE_SECONDS = 0.15
+
+Row = Mapping[str, str | None]
+Change = tuple[str, Row | None, Row | None]
+"""A table, and a row of it before and after."""
+
+
+class Source(Protocol):
+    """Be the database that the demonstration changes."""
+
+    def changes_made(self) -> int:
+        """Count the changes of all rounds."""
+
+    def change(self, table: str, before: Row | None, after: Row | None) -> None:
+        """Make one change, as a transaction."""
+
 
 FOREIGN_KEYS = (
     ("Album.ArtistId", "Artist.ArtistId"),
@@ -41,13 +57,6 @@ def settings_of(settings: Settings) -> Settings:
     return settings.model_copy(update={"database_url": None, "data_dir": settings.data_dir / "demo"})
 
 
-def feed_file(settings: Settings) -> Path:
-    """Return the file that the demonstration's changes are appended to, made if it is not there."""
-    path = settings.data_dir.absolute() / "changes.jsonl"
-    path.touch()
-    return path
-
-
 def show_declared(reader: StateReader, out: Console) -> None:
     """Show what was found, and that the declared foreign keys are among it."""
     with reader.snapshot() as snapshot:
@@ -65,21 +74,27 @@ def show_declared(reader: StateReader, out: Console) -> None:
         out.print(f"     {dependent} ⊆ {referenced}")
 
 
-def play(feed: Path, reader: StateReader, out: Console, failed: threading.Event) -> None:
-    """Append a round of changes to the feed, slowly, and show every foreign key that breaks or comes to hold."""
+def play(
+    source: Source, applied: Callable[[], int | None], reader: StateReader, out: Console, failed: threading.Event
+) -> None:
+    """Make a round of changes in the database, slowly, and show every foreign key that breaks or comes to hold.
+
+    `applied` counts the changes that the consumer has applied, None while it has not begun.
+    """
+    while applied() is None and not failed.wait(0.05):
+        pass
     seen = _version(reader)
-    others = 0
-    for line in rest_of_round(feed):
-        with feed.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+    others = made = 0
+    for change in rest_of_round(source.changes_made()):
+        source.change(*change)
+        made += 1
         time.sleep(PAUSE_SECONDS)
         if failed.is_set():
             return
         seen, more = _show_transitions(reader, seen, out)
         others += more
-    size = feed.stat().st_size
     deadline = time.monotonic() + 30
-    while _applied(reader) < size and not failed.is_set() and time.monotonic() < deadline:
+    while (applied() or 0) < made and not failed.is_set() and time.monotonic() < deadline:
         time.sleep(0.05)
     seen, more = _show_transitions(reader, seen, out)
     out.print(f"   ... and {others + more} dependencies that are no foreign key turned on the way (version {seen}).")
@@ -99,35 +114,23 @@ def show_next(host: str, port: int, out: Console) -> None:
     )
 
 
-def rest_of_round(feed: Path) -> list[str]:
-    """Give the changes that the feed's present round lacks: all of a new one, or what an interrupted one left out.
+def rest_of_round(made: int) -> list[Change]:
+    """Give the changes that the present round lacks: all of a new one, or what an interrupted one left out.
 
     A first round sells and an even one takes everything back, so that a later run begins where this one ends.
     """
-    rounds, done = divmod(feed.read_bytes().count(b"\n"), CHANGES.read_bytes().count(b"\n"))
-    return list(_changes(backwards=rounds % 2 == 1))[done:]
-
-
-def _changes(backwards: bool) -> Iterator[str]:
-    lines = CHANGES.read_text(encoding="utf-8").splitlines()
-    if not backwards:
-        yield from lines
-        return
-    for line in reversed(lines):
-        change = json.loads(line)
-        before, after = change["after"], change["before"]
-        op = "u" if before and after else "c" if after else "d"
-        yield json.dumps({**change, "before": before, "after": after, "op": op}, ensure_ascii=False)
+    forth = [
+        (line["source"]["table"], line["before"], line["after"])
+        for line in map(json.loads, CHANGES.read_bytes().splitlines())
+    ]
+    back = [(table, after, before) for table, before, after in reversed(forth)]
+    rounds, done = divmod(made, len(forth))
+    return (back if rounds % 2 else forth)[done:]
 
 
 def _version(reader: StateReader) -> int:
     with reader.snapshot() as snapshot:
         return snapshot.head.version
-
-
-def _applied(reader: StateReader) -> int:
-    with reader.snapshot() as snapshot:
-        return max((position.next_offset for position in snapshot.positions()), default=0)
 
 
 def _show_transitions(reader: StateReader, seen: int, out: Console) -> tuple[int, int]:

@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from service import demo
 
 
-def append(feed: Path, lines: list[str]) -> list[str]:
-    with feed.open("a", encoding="utf-8") as file:
-        file.writelines(line + "\n" for line in lines)
-    return lines
-
-
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99])
-def test_a_round_that_was_interrupted_is_ended_by_the_next_run(tmp_path: Path, share: float) -> None:
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    whole.touch()
-    broken.touch()
+def test_a_round_that_was_interrupted_is_ended_by_the_next_run(share: float) -> None:
+    whole: list[demo.Change] = []
+    broken: list[demo.Change] = []
     for _ in range(3):
-        round_ = append(whole, demo.rest_of_round(whole))
-        append(broken, demo.rest_of_round(broken)[: int(len(round_) * share)])
-        append(broken, demo.rest_of_round(broken))
-        assert broken.read_bytes() == whole.read_bytes()
+        round_ = demo.rest_of_round(len(whole))
+        whole += round_
+        broken += demo.rest_of_round(len(broken))[: int(len(round_) * share)]
+        broken += demo.rest_of_round(len(broken))
+        assert broken == whole
 
 
-def test_the_second_round_takes_the_first_one_back(tmp_path: Path) -> None:
-    feed = tmp_path / "feed"
-    feed.touch()
-    there = append(feed, demo.rest_of_round(feed))
-    back = append(feed, demo.rest_of_round(feed))
-    assert there != back
-    assert demo.rest_of_round(feed) == there
+def test_the_second_round_takes_the_first_one_back() -> None:
+    there = demo.rest_of_round(0)
+    back = demo.rest_of_round(len(there))
+    assert back == [(table, after, before) for table, before, after in reversed(there)]
+    assert demo.rest_of_round(2 * len(there)) == there
