@@ -43,6 +43,9 @@ IND_HEADER = [f"{side}_{part}" for side in ("dependent", "referenced") for part 
 
 
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print the list.")]
+QualifyOption = Annotated[
+    bool, typer.Option("--qualify", help="Put the source's name before its schemas', which another source has too.")
+]
 SchemaOption = Annotated[str | None, typer.Option("--schema", help="Only attributes of this schema.")]
 TableOption = Annotated[str | None, typer.Option("--table", help="Only attributes of this table.")]
 
@@ -133,9 +136,7 @@ def bootstrap(
     header: Annotated[bool, typer.Option("--header/--no-header", help="Whether CSV files begin with a header.")] = True,
     encoding: Annotated[str | None, typer.Option("--encoding", help="Encoding of CSV files; default utf-8.")] = None,
     exclude: Annotated[list[str] | None, typer.Option("--exclude", help="Table to leave out; repeatable.")] = None,
-    qualify: Annotated[
-        bool, typer.Option("--qualify", help="Put the source's name before its schemas', which another source has too.")
-    ] = False,
+    qualify: QualifyOption = False,
     feed_position: Annotated[
         list[str] | None,
         typer.Option("--feed-position", help="FEED,TOPIC,PARTITION,OFFSET at which the data was read; repeatable."),
@@ -226,6 +227,7 @@ def follow(
         bool, typer.Option("--replace", help="Read a source anew that was read before, with a new slot.")
     ] = False,
     exclude: Annotated[list[str] | None, typer.Option("--exclude", help="Table to leave out; repeatable.")] = None,
+    qualify: QualifyOption = False,
     master: Annotated[str | None, typer.Option("--master", help="Spark master; default SUBSETD_SPARK_MASTER.")] = None,
     on_error: Annotated[
         ErrorPolicy | None, typer.Option("--on-error", help="none: stop at a bad record; all: set it aside.")
@@ -239,7 +241,8 @@ def follow(
             err.print("Making a replication slot; it waits for the transactions that are running.")
             with wiring.new_postgres_feed(source, name, exclude or (), replace) as told:
                 arguments = ["-", "--name", name, *told]
-                arguments += [flag for flag, given in (("--replace", replace), (f"--master={master}", master)) if given]
+                arguments += [flag for flag, given in (("--replace", replace), ("--qualify", qualify)) if given]
+                arguments += [] if master is None else [f"--master={master}"]
                 _run_bootstrap(url, settings, arguments, source=wiring.source_url(source, name))
     _consume(wiring.feed_address(source, name), until_end, on_error, stats_json)
 

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from service.core.errors import NotFoundError, StateError
 from service.store.database import make_engine
 from service.store.generation import connect
-from service.store.writer_lock import release_locks, take_writer_lock
 from service.store.reader import PostgresStateReader
+from service.store.writer_lock import release_locks, take_writer_lock
 from service.usecases import queries
 from service.usecases.answers import TransitionFilter
 from spark_jobs.bootstrap import run_bootstrap
