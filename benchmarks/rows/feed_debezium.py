@@ -73,22 +73,20 @@ def _write(
             if rate is not None:
                 time.sleep(max(0.0, started + len(committed) / rate - time.perf_counter()))
             with connection, connection.cursor() as cursor:
-                for number, change in portion:
-                    _make(cursor, columns, number, change)
+                cursor.execute(b";".join(_statement(cursor, columns, *numbered) for numbered in portion))
             committed += [time.time()] * len(portion)
     return committed, [(at, offset - before) for at, offset in seen]
 
 
-def _make(cursor: psycopg2.extensions.cursor, columns: Sequence[str], number: int, change: Change) -> None:
-    """Make one change; the row that it changes has its number."""
+def _statement(cursor: psycopg2.extensions.cursor, columns: Sequence[str], number: int, change: Change) -> bytes:
+    """Write one change as a statement; the row that it changes has its number."""
     if change.before is None:
         places = ", ".join(["%s"] * (len(columns) + 1))
-        cursor.execute(f"insert into tpch.lineitem values ({places})", (number, *(change.after or ())))
-    elif change.after is None:
-        cursor.execute("delete from tpch.lineitem where number = %s", (number,))
-    else:
-        settings = ", ".join(f"{column} = %s" for column in columns)
-        cursor.execute(f"update tpch.lineitem set {settings} where number = %s", (*change.after, number))
+        return cursor.mogrify(f"insert into tpch.lineitem values ({places})", (number, *(change.after or ())))
+    if change.after is None:
+        return cursor.mogrify("delete from tpch.lineitem where number = %s", (number,))
+    settings = ", ".join(f"{column} = %s" for column in columns)
+    return cursor.mogrify(f"update tpch.lineitem set {settings} where number = %s", (*change.after, number))
 
 
 @contextmanager
