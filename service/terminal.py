@@ -56,8 +56,11 @@ def show_state(answer: StateAnswer) -> None:
     )
     if answer.positions:
         print_table(
-            ["feed", "topic", "partition", "next offset", "version"],
-            [[p.feed, p.topic, p.partition, p.next_offset, p.version] for p in answer.positions],
+            ["feed", "topic", "partition", "next offset", "version", ""],
+            [
+                [p.feed, p.topic, p.partition, p.next_offset, p.version, "paused" if p.paused_at else ""]
+                for p in answer.positions
+            ],
         )
 
 

@@ -73,12 +73,13 @@ STATE = {
     ],
     "positions": [
         {
-            "feed": "kafka://broker:9092",
+            "feed": "kafka:ZDhiNTQ4ZjEtMDdkYi00MQ",
             "topic": "demo.orders",
             "partition": 0,
             "next_offset": 1042,
             "source_position": {},
             "version": 3,
+            "paused_at": None,
         }
     ],
 }
@@ -151,7 +152,7 @@ DEAD_LETTERS = {
     "items": [
         {
             "dead_letter_id": 1,
-            "feed": "kafka://broker:9092",
+            "feed": "kafka:ZDhiNTQ4ZjEtMDdkYi00MQ",
             "topic": "demo.orders",
             "partition": 0,
             "record_offset": 1017,

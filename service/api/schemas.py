@@ -77,7 +77,7 @@ class CoefficientsQuestion(PageQuestion):
 
 
 class DeadLettersQuestion(PageQuestion):
-    feed: Text | None = Field(None, examples=["kafka://broker:9092"])
+    feed: Text | None = Field(None, examples=["kafka:ZDhiNTQ4ZjEtMDdkYi00MQ"])
 
 
 class Answer(BaseModel):
@@ -147,6 +147,7 @@ class Position(Answer):
     next_offset: int
     source_position: dict[str, Any]
     version: int
+    paused_at: datetime | None = Field(description="when the feed was paused; null while it is followed")
 
 
 class Counts(Answer):

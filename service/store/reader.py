@@ -51,8 +51,8 @@ group by s.source_id order by s.name collate "C"
 """
 
 POSITIONS = """
-select feed, topic, partition, next_offset, source_position, version
-from feed_position order by feed collate "C", topic collate "C", partition
+select feed, topic, partition, next_offset, source_position, version, paused_at
+from feed_position left join feed using (feed) order by feed collate "C", topic collate "C", partition
 """
 
 COUNTS = """

@@ -58,6 +58,7 @@ class PositionInfo:
     next_offset: int
     source_position: dict[str, Any]
     version: int
+    paused_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

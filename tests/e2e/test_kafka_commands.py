@@ -56,6 +56,7 @@ def test_a_paused_feed_is_followed_again_when_it_is_resumed_also_by_another_proc
     code, said = subsetd.run("pause", "--feed", shop.feed.rpartition("/")[0])
     assert code == 0, said
     assert ": paused" in said
+    assert "paused" in subsetd.run("status")[1]
     subsetd.end(first)
     second = subsetd.start("consume", "--feed", shop.feed)
     shop.change("customers", None, ["4", "Dora"])
