@@ -87,6 +87,10 @@ def put_positions(
         execute_values(
             cursor, "insert into feed_catch_up (feed, topic, partition, source_id, until_offset) values %s", ahead
         )
+    for place in named:  # the data may have been read behind a topic that was made anew
+        cursor.execute(
+            "update feed_position set topic_id = null where feed = %s and topic = %s and partition = %s", place
+        )
     # What was seen of the source's order is of before it was read anew.
     cursor.execute("update feed_position set source_position = source_position #- %s", (["seen", source_name],))
 

@@ -204,6 +204,8 @@ class KafkaFeed:
             log.info("feed_retries", feed=self.address, error=repr(error))
             return
         self._ends.update({(p.topic, p.partition): end for p, end in ends.items()})
+        if self._hints:
+            self.committed({})
 
     def committed(self, positions: Mapping[tuple[str, int], int]) -> None:
         """Show lag tools what the state has committed, once a second at most; a failure is logged and forgotten."""
