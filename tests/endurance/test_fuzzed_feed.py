@@ -16,7 +16,8 @@ from service.store.embedded import EmbeddedPostgres
 from service.store.writer import PostgresWriter
 from service.stream.envelope import Decoder
 from service.stream.kafka_feed import KafkaFeed
-from service.usecases.follow_feed import BatchLimits, Consumer, ErrorPolicy
+from service.usecases.batches import BatchLimits, ErrorPolicy
+from service.usecases.follow_feed import Consumer
 from tests import states
 from tests.broker import KafkaBroker
 from tests.endurance.following import broken_invariants
