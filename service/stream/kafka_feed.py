@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import logging
-import socket
 import time
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
@@ -17,16 +15,11 @@ from kafka.structs import OffsetAndMetadata
 
 from service.core.errors import FeedError
 from service.core.model import FeedDescription, RawRecord, StoredPosition
-from service.stream.kafka_sockets import CLOSING
+from service.stream.kafka_clients import REQUEST_SECONDS, connect
 
 SILENT_CHECK_SECONDS = 1.0
 BUSY_CHECK_SECONDS = 10.0
 HINT_SECONDS = 1.0
-REQUEST_SECONDS = 10.0
-FETCH_BYTES = 16 * 1024 * 1024
-PARTITION_FETCH_BYTES = 4 * 1024 * 1024
-
-CLIENT_LOGGER = logging.getLogger("kafka")
 
 log = structlog.get_logger(__name__)
 
@@ -228,63 +221,9 @@ class KafkaFeed:
                 log.warning("feed_not_closed", feed=self.address, error=repr(error))
 
     def _connect(self) -> None:
-        """Make both clients unless they are there.
-
-        A socket of our own asks first, because a client that fails leaves its thread behind.
-        """
-        if self._consumer is not None:
-            return
-        deadline = time.monotonic() + self.start_timeout
-        self._wait_for_a_server(deadline)
-        # While a broker is away kafka-python writes ten warnings a second; the feed says it once.
-        if CLIENT_LOGGER.level == logging.NOTSET:
-            CLIENT_LOGGER.setLevel(logging.CRITICAL)
-        options = {
-            "bootstrap_servers": self.servers,
-            "bootstrap_timeout_ms": max(2000, int((deadline - time.monotonic()) * 1000)),
-            "request_timeout_ms": int(REQUEST_SECONDS * 1000),
-            "reconnect_backoff_max_ms": 500,
-            "proxy_url": CLOSING,
-            "client_id": "subsetd",
-        }
-        try:
-            self._admin = KafkaAdminClient(**{**options, **self._client_options})
-            self._consumer = KafkaConsumer(
-                **{
-                    **options,
-                    "group_id": None,
-                    "enable_auto_commit": False,
-                    "auto_offset_reset": "none",
-                    "isolation_level": "read_committed",
-                    "allow_auto_create_topics": False,
-                    "fetch_max_bytes": FETCH_BYTES,
-                    "max_partition_fetch_bytes": PARTITION_FETCH_BYTES,
-                    "metadata_max_age_ms": 30_000,
-                    **self._client_options,
-                }
-            )
-        except KafkaError as error:
-            raise FeedError(
-                f"feed {self.address}: something listens there but does not answer as a Kafka broker ({error!r}); "
-                f"check the address and the security options"
-            ) from error
-
-    def _wait_for_a_server(self, deadline: float) -> None:
-        reason = "no server is named"
-        while True:
-            for server in self.servers:
-                host, _, port = server.rpartition(":")
-                try:
-                    socket.create_connection((host.strip("[]"), int(port)), timeout=1.0).close()
-                    return
-                except OSError as error:
-                    reason = f"{server}: {error.strerror or error}"
-            if time.monotonic() >= deadline:
-                raise FeedError(
-                    f"feed {self.address}: no Kafka broker within {self.start_timeout:g} s ({reason}); start the "
-                    f"broker, or check the address"
-                )
-            time.sleep(0.1)
+        """Make both clients unless they are there."""
+        if self._consumer is None:
+            self._admin, self._consumer = connect(self.servers, self.start_timeout, self._client_options)
 
     def _find_partitions(self) -> set[TopicPartition]:
         """Ask the broker for the topics' partitions; raise FeedError naming a topic that is missing."""
