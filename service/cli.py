@@ -25,7 +25,7 @@ from service.server import ending_on_signals, serve_until
 from service.terminal import Format, err, out
 from service.usecases import queries
 from service.usecases.answers import AttributeFilter
-from service.usecases.follow_feed import ErrorPolicy, Totals
+from service.usecases.batches import ErrorPolicy, Totals
 from service.usecases.ports import StateSnapshot
 from service.usecases.verify import verify as verify_state
 

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from service.core.errors import SubsetdError
 from service.core.model import Table
-from service.usecases.follow_feed import BatchReport, Positions
+from service.usecases.batches import BatchReport, Positions
 from service.usecases.live_state import LiveState
 
 log = structlog.get_logger("subsetd.consumer")

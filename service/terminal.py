@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from service.usecases.answers import PairAnswer, StateAnswer
-from service.usecases.follow_feed import Totals
+from service.usecases.batches import Totals
 
 # A name or a value may be `:key:`, which is no picture.
 out = Console(soft_wrap=True, emoji=False)

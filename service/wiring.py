@@ -51,7 +51,8 @@ from service.stream.postgres_slot import drop, how_to_drop, new_slot, require_pu
 from service.stream.schema_registry import HttpSchemaRegistry
 from service.stream.topic_facts import read_topics
 from service.usecases import ports, schema_changes
-from service.usecases.follow_feed import BatchLimits, Consumer, ErrorPolicy, Totals
+from service.usecases.batches import BatchLimits, ErrorPolicy, Totals
+from service.usecases.follow_feed import Consumer
 from service.usecases.preflight import check
 from service.usecases.preflight_facts import Facts, Finding, Level
 from service.usecases.retry_dead_letters import DeadLetter, DeadLetterFeed

@@ -14,7 +14,8 @@ from service.core.model import Table
 from service.store.writer import PostgresWriter
 from service.stream.envelope import Decoder
 from service.stream.file_feed import FileFeed
-from service.usecases.follow_feed import BatchLimits, BatchReport, Consumer, ErrorPolicy, Observer, Positions, Totals
+from service.usecases.batches import BatchLimits, BatchReport, ErrorPolicy, Observer, Positions, Totals
+from service.usecases.follow_feed import Consumer
 from service.usecases.live_state import LiveState
 from service.usecases.ports import DeadLetterSink
 from tests.events import envelope

@@ -19,7 +19,8 @@ from service.stream.pgoutput import PgoutputDecoder
 from service.stream.postgres_address import parse_address
 from service.stream.postgres_feed import PostgresFeed
 from service.stream.postgres_slot import new_slot
-from service.usecases.follow_feed import BatchLimits, Consumer, ErrorPolicy, Observer, Totals
+from service.usecases.batches import BatchLimits, ErrorPolicy, Observer, Totals
+from service.usecases.follow_feed import Consumer
 from tests import states
 from tests.following import Watch
 

@@ -13,6 +13,7 @@ from itertools import compress
 
 import numpy as np
 
+from service.core.errors import RecordError
 from service.core.model import Operation, Row, RowChange, Table
 from service.core.records import Deltas, Int64s, Keys, find_keys
 
@@ -135,3 +136,23 @@ def offenders(
             for cell in taken:
                 missing[cell] -= 1
     return found
+
+
+def never_inserted(
+    change: RowChange, texts: Mapping[bytes, str], cells: Iterable[tuple[bytes, int, int]]
+) -> RecordError:
+    """Say what a change takes away that is not there; one of the missing `cells` is its own."""
+    missing = {(attribute_id, texts.get(key)) for key, attribute_id, _ in cells}
+    assert change.before is not None
+    for i, attribute in enumerate(change.table.attributes):
+        text = change.before[i]
+        if (attribute.attribute_id, text) in missing and (change.after is None or change.after[i] != text):
+            at = change.position
+            shown = "a NULL" if text is None else f"the value {text if len(text) <= 60 else text[:60] + '...'!r}"
+            return RecordError(
+                f"topic {at.topic}, partition {at.partition}, offset {at.offset}: takes {shown} out of "
+                f"{attribute.name}, where it is not: the feed deletes what was never inserted, or begins before the "
+                f"bootstrap; bootstrap again with --replace and the --feed-position at which the data was read, or "
+                f"set such records aside with --on-error all"
+            )
+    raise AssertionError("an offender without a cell")

@@ -22,7 +22,8 @@ from service.core.errors import FeedError, StateError
 from service.store.writer import PostgresUnitOfWork, PostgresWriter
 from service.stream.addresses import open_feed
 from service.stream.envelope import Decoder
-from service.usecases.follow_feed import BatchLimits, Consumer
+from service.usecases.batches import BatchLimits
+from service.usecases.follow_feed import Consumer
 from tests import states
 from tests.broker import KafkaBroker
 from tests.events import envelope

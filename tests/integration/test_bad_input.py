@@ -25,7 +25,7 @@ from service.store.database import LostConnectionError
 from service.store.embedded import EmbeddedPostgres
 from service.store.migrate import upgrade
 from service.store.writer import PostgresUnitOfWork, PostgresWriter
-from service.usecases.follow_feed import ErrorPolicy
+from service.usecases.batches import ErrorPolicy
 from service.usecases.netting import net, offenders
 from service.wiring import state_database
 from tests import states

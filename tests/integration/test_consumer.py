@@ -11,7 +11,7 @@ import pytest
 
 from service.core.errors import RecordError, StateError
 from service.store.writer import PostgresUnitOfWork, PostgresWriter
-from service.usecases.follow_feed import ErrorPolicy
+from service.usecases.batches import ErrorPolicy
 from tests import states
 from tests.events import envelope
 from tests.following import COLUMNS, Stream, Watch, consume, random_changes

@@ -10,7 +10,7 @@ from kafka import KafkaConsumer
 from service.core.errors import FeedAwayError, FeedError
 from service.core.model import BadRecord, RawRecord, RecordError
 from service.stream.kafka_dead_letters import DeadLetterTopic, headers
-from service.usecases.follow_feed import ErrorPolicy
+from service.usecases.batches import ErrorPolicy
 from tests import states
 from tests.broker import KafkaBroker
 from tests.following import COLUMNS, Stream, consume

@@ -15,7 +15,8 @@ from service.core.errors import SubsetdError
 from service.store.writer import PostgresWriter
 from service.stream.envelope import Decoder
 from service.stream.file_feed import FileFeed
-from service.usecases.follow_feed import Consumer, ErrorPolicy
+from service.usecases.batches import ErrorPolicy
+from service.usecases.follow_feed import Consumer
 from tests import kept_rows, states
 from tests.events import envelope
 from tests.following import COLUMNS, Stream, Watch, consume

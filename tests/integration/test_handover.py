@@ -18,7 +18,8 @@ from service.store.writer import PostgresWriter
 from service.store.writer_lock import release_locks, take_bootstrap_lock, take_writer_lock
 from service.stream.envelope import Decoder
 from service.stream.file_feed import FileFeed
-from service.usecases.follow_feed import BatchLimits, Consumer
+from service.usecases.batches import BatchLimits
+from service.usecases.follow_feed import Consumer
 from service.usecases.schema_changes import drop
 from tests import states
 from tests.following import COLUMNS, Stream, Watch, consume, random_changes

@@ -9,7 +9,8 @@ from service.config import load_settings
 from service.core.canonical import value_keys
 from service.store.writer import PostgresWriter
 from service.stream.addresses import open_feed
-from service.usecases.follow_feed import Consumer, ErrorPolicy
+from service.usecases.batches import ErrorPolicy
+from service.usecases.follow_feed import Consumer
 from service.wiring import decoding
 from tests import states
 from tests.following import COLUMNS, Watch

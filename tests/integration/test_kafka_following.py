@@ -22,7 +22,8 @@ from service.store.writer import PostgresWriter
 from service.stream.addresses import open_feed
 from service.stream.envelope import Decoder
 from service.stream.kafka_feed import KafkaFeed
-from service.usecases.follow_feed import BatchLimits, Consumer, Totals
+from service.usecases.batches import BatchLimits, Totals
+from service.usecases.follow_feed import Consumer
 from service.usecases.transactions import WaitLimits
 from tests import states
 from tests.events import envelope
@@ -217,7 +218,7 @@ def test_a_paused_consumer_ends_its_batch_keeps_its_lock_and_shows_a_growing_lag
             rested.set()
 
     consumer = shop.consumer(observer=observer)
-    consumer._open_feed = lambda: Watched([shop.cluster.servers], [], prefix=shop.prefix, group_id=group)
+    consumer.open_feed = lambda: Watched([shop.cluster.servers], [], prefix=shop.prefix, group_id=group)
 
     def metric(name: str) -> float:
         found = registry.get_sample_value(f"subsetd_consumer_lag_{name}")

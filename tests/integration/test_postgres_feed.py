@@ -17,7 +17,7 @@ from service.store.writer import PostgresUnitOfWork, PostgresWriter
 from service.stream.postgres_address import parse_address
 from service.stream.postgres_feed import PostgresFeed
 from service.stream.postgres_slot import drop, new_slot
-from service.usecases.follow_feed import ErrorPolicy
+from service.usecases.batches import ErrorPolicy
 from tests import postgres_following as source
 from tests import states
 from tests.following import Watch
@@ -103,7 +103,7 @@ def test_wherever_a_batch_ends_a_new_feed_goes_on_behind_it(
     while True:
         consumer = source.consumer(database_url, shop, records=records)
         stop = threading.Event()
-        consumer._observer.committed = lambda report, stop=stop: stop.set()  # type: ignore[method-assign]
+        consumer.observer.committed = lambda report, stop=stop: stop.set()  # type: ignore[method-assign]
         offset, _ = stored(database_url)
         consumer.run(stop, until_end=True)
         states_seen.append(stored(database_url)[0])

@@ -20,8 +20,9 @@ from service.store.database import make_engine
 from service.store.reader import PostgresStateReader
 from service.store.writer import PostgresUnitOfWork, PostgresWriter
 from service.stream.envelope import Decoder
-from service.usecases import follow_feed, queries
-from service.usecases.follow_feed import Consumer, ErrorPolicy
+from service.usecases import feed_session, queries
+from service.usecases.batches import ErrorPolicy
+from service.usecases.follow_feed import Consumer
 from tests import states
 from tests.events import envelope
 from tests.following import COLUMNS, Stream, Watch, consume
@@ -65,7 +66,7 @@ def test_a_truncate_in_portions_tells_of_the_whole_table(
     database_url: str, stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What turned and turned back from portion to portion is no transition, and a cause counts every value."""
-    monkeypatch.setattr(follow_feed, "TRUNCATE_PORTION", 1)
+    monkeypatch.setattr(feed_session, "TRUNCATE_PORTION", 1)
     for number in range(10):
         stream.change("customers", None, [str(100 + number), "x"])
         stream.change("orders", None, [str(200 + number), str(100 + number), "x"])

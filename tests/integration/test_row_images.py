@@ -10,7 +10,7 @@ import pytest
 
 from service.core.errors import RecordError, StateError
 from service.store.writer import PostgresUnitOfWork, PostgresWriter
-from service.usecases.follow_feed import ErrorPolicy
+from service.usecases.batches import ErrorPolicy
 from service.usecases.live_state import BatchCommit
 from tests import kept_rows, states
 from tests.events import envelope

@@ -16,7 +16,7 @@ from service.core.errors import NotFoundError, RecordError, StateError
 from service.core.model import SchemaDrift
 from service.store.schema_changes import rename
 from service.store.writer import PostgresWriter
-from service.usecases.follow_feed import ErrorPolicy
+from service.usecases.batches import ErrorPolicy
 from service.usecases.schema_changes import KnownColumn, SchemaChange, drop, plan_change
 from tests import states
 from tests.events import envelope, tracked_table

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from service.core.errors import FeedError, RecordError
 from service.observe import ConsumerObserver
-from service.usecases.follow_feed import ErrorPolicy
+from service.usecases.batches import ErrorPolicy
 from tests import kept_rows, states
 from tests.events import envelope
 from tests.following import COLUMNS, Stream, Watch, consume

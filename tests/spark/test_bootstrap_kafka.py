@@ -18,7 +18,8 @@ from service.core.errors import SourceError
 from service.store.writer import PostgresWriter
 from service.stream.addresses import open_feed
 from service.stream.envelope import Decoder
-from service.usecases.follow_feed import Consumer, Totals
+from service.usecases.batches import Totals
+from service.usecases.follow_feed import Consumer
 from spark_jobs import kafka_source
 from spark_jobs.bootstrap import Summary, run_bootstrap
 from spark_jobs.sources import Options

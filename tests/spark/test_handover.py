@@ -21,7 +21,8 @@ from service.store.writer import PostgresWriter
 from service.store.writer_lock import CONSUMER_NAME, is_wanted, release_locks, take_writer_lock
 from service.stream.envelope import Decoder
 from service.stream.file_feed import FileFeed
-from service.usecases.follow_feed import BatchLimits, Consumer
+from service.usecases.batches import BatchLimits
+from service.usecases.follow_feed import Consumer
 from service.usecases.screening import CAUGHT_UP, IN_BOOTSTRAP
 from service.usecases.verify import verify
 from spark_jobs.bootstrap import run_bootstrap

@@ -1,0 +1,130 @@
+"""Own what a batch is: its bounds, what it holds between decoding and commit, and what is told of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from service.core.errors import SubsetdError
+from service.core.model import BadRecord, FeedPosition, RawRecord, Skipped, Table
+from service.usecases.live_state import BatchCounts, LiveState
+from service.usecases.screening import Seen
+from service.usecases.transactions import TransactionKey
+
+Positions = dict[tuple[str, int], int]
+
+
+class ErrorPolicy(StrEnum):
+    """Say what becomes of a record that cannot be applied (Kafka Connect's `errors.tolerance`)."""
+
+    STOP = "none"
+    SET_ASIDE = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """Bound a batch by count, bytes and time; the first bound that is met ends it."""
+
+    records: int = 10_000
+    bytes: int = 32 * 1024 * 1024
+    wait_seconds: float = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReport:
+    """Tell of one committed batch: what it held, how long its steps took, how the caches did."""
+
+    version: int
+    counts: BatchCounts
+    values: int
+    read: int
+    written: int
+    seconds: dict[str, float]
+    lag: int | None
+    newest_source_ms: int | None
+    cache_hits: int
+    cache_misses: int
+    cache_entries: int
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    """Records that were skipped, by reason."""
+
+
+@dataclass(slots=True)
+class Totals(BatchCounts):
+    """Sum up a run's batches; `seconds` are of the steps, `elapsed` from the first record to the last commit.
+
+    `warmed` records were read in bulk to fill ValCache, beside those that were `read` for a batch.
+    """
+
+    batches: int = 0
+    values: int = 0
+    read: int = 0
+    written: int = 0
+    without_caches: int = 0
+    cache_hits: int = 0
+    cache_misses: int = 0
+    warmed: int = 0
+    warm_up_seconds: float = 0.0
+    elapsed: float = 0.0
+    version: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+class Observer(Protocol):
+    """Hear what the consumer does; called from its threads, must not raise."""
+
+    def following(self, state: LiveState, positions: Positions) -> None:
+        """Hear that the state is loaded and the feed followed from these positions."""
+
+    def committed(self, report: BatchReport) -> None:
+        """Hear that a batch is durable."""
+
+    def waiting(self, lag: int | None) -> None:
+        """Hear that the feed gave nothing and all before is committed, and how far behind its end it stands."""
+
+    def schema_changed(self, table: Table, added: Sequence[tuple[str, str]], left: Sequence[str]) -> None:
+        """Hear that columns (with their types) came to a table, and that others are no longer kept current."""
+
+    def retrying(self, error: SubsetdError) -> None:
+        """Hear that the database (or then the feed) failed and the state will be loaded anew."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """Hold a batch between decoding and commit."""
+
+    records: Sequence[RawRecord]
+    before: Positions
+    after: Positions
+    seconds: dict[str, float]
+    bad: list[BadRecord] = field(default_factory=list)
+    transactions: Sequence[TransactionKey | None] = ()
+    is_whole: bool | None = None
+    skipped: list[Skipped] = field(default_factory=list)
+    seen: dict[tuple[str, int], dict[str, Seen]] = field(default_factory=dict)
+
+
+@contextmanager
+def timed(seconds: dict[str, float], step: str) -> Iterator[None]:
+    started = time.perf_counter()
+    try:
+        yield
+    finally:
+        seconds[step] = seconds.get(step, 0.0) + time.perf_counter() - started
+
+
+def place_of(at: RawRecord | FeedPosition) -> tuple[str, int, int]:
+    """Give what tells a record of a feed apart."""
+    return at.topic, at.partition, at.offset
+
+
+def first_of(records: Sequence[RawRecord], places: Iterable[tuple[str, int, int]]) -> int | None:
+    """Return where in `records` the first of the places is."""
+    wanted = set(places)
+    if not wanted:
+        return None
+    return next((i for i, record in enumerate(records) if place_of(record) in wanted), None)

@@ -1,0 +1,518 @@
+"""Own a session of following: from the feed's records to the committed state, batch after batch, until something fails.
+
+The next batch is read, decoded, netted and applied in memory while the database writes the present one: the
+core is ahead of the store by one batch at most, and whatever fails throws the memory away.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field, replace
+
+import numpy as np
+
+from service.core.clustering import NULL_KEY, Underflow
+from service.core.errors import RecordError, StateError, SubsetdError
+from service.core.model import BadRecord, FeedPosition, Operation, RawRecord, RowChange, SchemaDrift, Table
+from service.core.records import Keys, NewRecords, Records, find_keys, gather
+from service.usecases.batches import (
+    Batch,
+    BatchLimits,
+    BatchReport,
+    ErrorPolicy,
+    Observer,
+    Totals,
+    first_of,
+    place_of,
+    timed,
+)
+from service.usecases.live_state import BatchCommit, BatchCounts, LiveState, StateDelta
+from service.usecases.netting import net, never_inserted, offenders
+from service.usecases.ports import DeadLetterSink, Decoder, Feed, StateWriter, UnitOfWork
+from service.usecases.retry_dead_letters import DeadLetterFeed
+from service.usecases.row_images import Image, Images, complete, wanted_rows
+from service.usecases.screening import RetryScreen, Screen, Screened, count_reasons, put_seen
+from service.usecases.transactions import TransactionBuffer, WaitLimits
+from service.usecases.warm_up import WarmUp, WarmUpPolicy
+
+TRUNCATE_PORTION = 20_000
+LOOK_SECONDS = 1.0
+"""How often the consumer looks between batches whether it is to hand over, or to pause."""
+
+
+@dataclass(slots=True)
+class Following:
+    """Hold what a feed is followed with, and what came of it: a session's failure leaves this untouched.
+
+    Batches are bounded by `limits`; nothing is tried again after `retry_seconds` without a commit.
+    """
+
+    writer: StateWriter
+    open_feed: Callable[[], Feed]
+    make_decoder: Callable[[Sequence[Table]], Decoder]
+    value_keys: Callable[[Sequence[str]], Keys]
+    observer: Observer
+    _: KW_ONLY
+    limits: BatchLimits = field(default_factory=BatchLimits)
+    on_error: ErrorPolicy = ErrorPolicy.STOP
+    cache_bytes: int = 512 * 1024 * 1024
+    warm_up: WarmUpPolicy = WarmUpPolicy.BESIDE
+    retry_seconds: float = 60.0
+    wait_limits: WaitLimits = field(default_factory=WaitLimits)
+    dead_letter_sink: DeadLetterSink | None = None
+    totals: Totals = field(default_factory=Totals)
+    started: float | None = None
+
+
+class BeginAnew(Exception):
+    """The state is to be let go and loaded anew, all before the present record is committed."""
+
+
+class Session:
+    """Hold everything that a failure of the database makes void: memory, feed, the batch in flight."""
+
+    def __init__(self, following: Following) -> None:
+        self._of = following
+        self._writer = following.writer
+        loaded = self._writer.load()
+        self._state = LiveState(loaded, following.cache_bytes)
+        following.totals.version = self._state.version
+        self._decoder = following.make_decoder(self._state.tables)
+        self._feed = following.open_feed()
+        stored = self._writer.positions(self._feed.name)
+        self._positions = {place: position.next_offset for place, position in stored.items()}
+        self._in_flight: Future[None] | None = None
+        self._pending = NewRecords.none()
+        self._pending_images: Images = {}
+        self._source_positions = {place: position.source_position for place, position in stored.items()}
+        self._screen: Screen | RetryScreen
+        self._retried = self._feed.versions if isinstance(self._feed, DeadLetterFeed) else None
+        if self._retried is None:
+            catch_up = self._writer.catch_up(self._feed.name)
+            self._screen = Screen(loaded.snapshots, self._source_positions, catch_up)
+        else:
+            self._screen = RetryScreen(loaded.snapshots, self._retried, loaded.begun)
+        self._refused: dict[tuple[str, tuple[tuple[str, str], ...], tuple[str, ...]], str] = {}
+        """What was said against changes of columns, behind the error's own text."""
+        self._looks_at = time.monotonic() + LOOK_SECONDS
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="subsetd-store")
+        values = sum(count for _, _, count in self._state.clusters)
+        self._warm_up = WarmUp(self._state.cache, values, self._writer.read_range, following.warm_up)
+        try:
+            if self._retried is None:
+                self._writer.register(self._feed.name, self._feed.describe())
+            self._feed.start(stored)
+            topics = {topic for topic, _ in self._feed.positions()}
+            self._buffer = TransactionBuffer(self._state.tables, topics, following.wait_limits)
+        except BaseException:
+            self.close()
+            raise
+        following.observer.following(self._state, self._positions)
+
+    def close(self) -> None:
+        """Let go of the feed; a batch in flight ends first, its failure has been told or will be met on reloading."""
+        self._warm_up.close()
+        self._pool.shutdown(wait=True)
+        self._feed.close()
+
+    def follow(self, stop: threading.Event, until_end: bool) -> None:
+        while not stop.is_set():
+            if time.monotonic() >= self._looks_at and self._retried is None:
+                self._looks_at = time.monotonic() + LOOK_SECONDS
+                self._hand_over_if_wanted()
+                self._rest_while_paused(stop)
+            self._warm_up.take()
+            self._of.totals.warmed, self._of.totals.warm_up_seconds = self._warm_up.records, self._warm_up.seconds
+            seconds: dict[str, float] = {}
+            with timed(seconds, "collect"):
+                records = self._collect()
+            batch = self._whole(records, seconds)
+            if batch.records:
+                if self._of.started is None:
+                    self._of.started = time.perf_counter() - seconds["collect"]
+                self._take(batch)
+            elif not records:
+                self._settle()
+                self._of.observer.waiting(self._lag())
+                if until_end and self._feed.at_end() and not self._buffer.held:
+                    break
+        self._settle()
+
+    def _hand_over_if_wanted(self) -> None:
+        """Look whether somebody waits to write the state; then end the batch in flight and make room."""
+        if self._writer.is_wanted():
+            self._settle()
+            raise BeginAnew
+
+    def _rest_while_paused(self, stop: threading.Event) -> None:
+        """Look whether the feed is paused; then end the batch in flight and wait, with the lock, for its resumption."""
+        while self._writer.is_paused(self._feed.name) and not stop.is_set():
+            self._settle()
+            self._feed.rest()
+            self._of.observer.waiting(self._lag())
+            stop.wait(LOOK_SECONDS)
+            self._hand_over_if_wanted()
+
+    def _whole(self, records: list[RawRecord], seconds: dict[str, float]) -> Batch:
+        """Make a batch of records, and of those held back before, without those of unfinished transactions."""
+        after = self._feed.positions()
+        if not self._buffer.is_needed(records):
+            return Batch(records, self._positions, after, seconds)
+        with timed(seconds, "decode"):
+            changes, skipped, _ = self._decoder.decode_batch(records)
+        self._buffer.add(records, changes, skipped, time.monotonic())
+        taken = self._buffer.take(time.monotonic())
+        after.update(((r.topic, r.partition), r.offset) for r in reversed(self._buffer.held))
+        return Batch(taken.records, self._positions, after, seconds, transactions=taken.keys, is_whole=taken.is_whole)
+
+    def _lag(self) -> int | None:
+        """Count what the feed has behind what was polled, and what was polled and is held back."""
+        lag = self._feed.lag()
+        return None if lag is None else lag + len(self._buffer.held)
+
+    def _collect(self) -> list[RawRecord]:
+        limits = self._of.limits
+        records: list[RawRecord] = []
+        size = 0
+        deadline = 0.0
+        # An idle poll is short while a batch is in flight: its commit is to be heard of soon.
+        timeout = 0.005 if self._in_flight is not None else 0.2
+        while len(records) < limits.records and size < limits.bytes:
+            got = self._feed.poll(limits.records - len(records), limits.bytes - size, timeout)
+            if not got:
+                break
+            now = time.monotonic()
+            if not records:
+                deadline = now + limits.wait_seconds
+            records.extend(got)
+            size += sum(len(record.value or b"") for record in got)
+            timeout = deadline - now
+            if timeout <= 0:
+                break
+        return records
+
+    def _take(self, batch: Batch) -> None:
+        """Apply a batch; it is cut at a truncate, which is a batch of its own, and at a record that stops the feed."""
+        with timed(batch.seconds, "decode"):
+            decoded, skipped, bad = self._decoder.decode_batch(batch.records)
+        with timed(batch.seconds, "screen"):
+            screened = self._screen.screen(decoded)
+            drifts = {place_of(b.record): b.error for b in bad if isinstance(b.error, SchemaDrift)}
+            if self._retried is not None:
+                drifts = {}  # columns follow the feed, not a record from long ago
+            elif drifts:
+                bad = self._screen_drifts(bad, drifts, screened)
+        if screened.bad:
+            refused = {place_of(at): error for at, error in screened.bad.items()}
+            bad += [BadRecord(r, refused[place_of(r)]) for r in batch.records if place_of(r) in refused]
+        changes = screened.changes
+        stopping: dict[tuple[str, int, int], SubsetdError] = {place_of(at): e for at, e in screened.rewound.items()}
+        if self._of.on_error is ErrorPolicy.STOP:
+            stopping |= {place_of(b.record): b.error for b in bad}
+        truncates = {place_of(c.position): c for c in changes if c.operation is Operation.TRUNCATE}
+        if not stopping and not truncates and not drifts:
+            batch.bad += bad
+            batch.skipped += skipped + screened.skipped
+            batch.seen = screened.seen
+            self._apply(batch, changes)
+            return
+        start, end = 0, len(batch.records)
+        cutting = truncates.keys() | stopping.keys() | drifts.keys()
+        for cut in [i for i, r in enumerate(batch.records) if place_of(r) in cutting]:
+            place = place_of(batch.records[cut])
+            if start < cut:
+                self._take(self._part(batch, start, cut))
+            if place in stopping:
+                self._settle()
+                raise stopping[place]
+            if place in drifts:
+                if cut == 0:
+                    self._change_schema(drifts[place])
+                # What was before it is applied now: it may be seen to repeat that, or be refused.
+                self._take(self._part(batch, cut, end))
+                return
+            alone = self._part(batch, cut, cut + 1)
+            alone.seen = self._screen.screen([truncates[place]]).seen
+            self._truncate(alone, truncates[place])
+            start = cut + 1
+        if start < end:
+            self._take(self._part(batch, start, end))
+
+    def _screen_drifts(
+        self, bad: list[BadRecord], drifts: dict[tuple[str, int, int], SchemaDrift], screened: Screened
+    ) -> list[BadRecord]:
+        """Take out of `drifts` those that are applied already or were refused, and give the bad records that are left.
+
+        What is applied already goes to what was `screened`, as if it could have been decoded.
+        """
+        as_changes = [
+            RowChange(d.table, Operation.UPDATE, None, None, FeedPosition(*place), d.source_position)
+            for place, d in drifts.items()
+        ]
+        told = self._screen.screen(as_changes)
+        screened.skipped += told.skipped
+        screened.rewound |= told.rewound
+        for at in [*(skipped.position for skipped in told.skipped), *told.rewound]:
+            del drifts[place_of(at)]
+        left = [b for b in bad if not isinstance(b.error, SchemaDrift)]
+        for record, error in bad:
+            if isinstance(error, SchemaDrift) and place_of(record) in drifts:
+                refusal = self._refused.get((str(error.table), error.added, error.missing))
+                if refusal is not None:
+                    del drifts[place_of(record)]
+                    left.append(BadRecord(record, RecordError(f"{error}{refusal}")))
+        return left
+
+    def _change_schema(self, drift: SchemaDrift) -> None:
+        """Store what changed of a table's columns, and begin anew with it; remember what was refused."""
+        self._settle()
+        try:
+            self._writer.change_schema(drift, self._feed.name)
+        except RecordError as error:
+            self._refused[str(drift.table), drift.added, drift.missing] = str(error).removeprefix(str(drift))
+        else:
+            self._of.observer.schema_changed(drift.table, drift.added, drift.missing)
+            raise BeginAnew
+
+    def _leave_stale(self, attributes: set[int]) -> None:
+        """Stop keeping attributes current whose older cells were never sent, and begin anew without them."""
+        self._settle()
+        self._writer.make_stale(sorted(attributes), self._feed.name)
+        for table in self._state.tables:
+            columns = [a.name.column for a in table.attributes if a.attribute_id in attributes]
+            if columns:
+                self._of.observer.schema_changed(table, (), columns)
+        raise BeginAnew
+
+    def _part(self, batch: Batch, start: int, end: int) -> Batch:
+        """Cut some records out of a batch, of which those before are applied; its positions end before the rest."""
+        after = dict(batch.after)
+        for record in reversed(batch.records[end:]):
+            after[record.topic, record.partition] = record.offset
+        # The parts are told of one by one: what was spent on the whole goes to the first, once.
+        part = Batch(batch.records[start:end], self._positions, after, {} if start else batch.seconds)
+        part.transactions = batch.transactions[start:end]
+        if batch.is_whole is not None:
+            behind = set(batch.transactions[end:]) - {None}
+            part.is_whole = batch.is_whole and behind.isdisjoint(batch.transactions[:end])
+        return part
+
+    def _apply(self, batch: Batch, decoded: list[RowChange]) -> None:
+        state, seconds = self._state, batch.seconds
+        images = self._look_up_images(decoded, seconds)
+        while True:
+            with timed(seconds, "complete"):
+                completed = complete(decoded, images, state.version + 1, self._retried)
+            changes = completed.changes
+            errors = {place_of(at): error for at, error in completed.errors.items()}
+            if errors:
+                decoded = self._leave_out(batch, decoded, errors)
+                continue
+            with timed(seconds, "net"):
+                netted = net(changes, self._of.value_keys)
+            with timed(seconds, "look_up"):
+                found = self._look_up(netted.deltas.keys)
+            try:
+                with timed(seconds, "apply"):
+                    delta = state.apply(netted, found)
+                break
+            except Underflow as underflow:
+                # A column that was added with a default has cells that no change ever brought: nobody is to blame.
+                cells = [cell for cell in underflow.cells if cell[1] not in state.late]
+                if not cells:
+                    self._leave_stale({attribute_id for _, attribute_id, _ in underflow.cells})
+                keys = sorted({key for key, _, _ in cells if key != NULL_KEY})
+                texts = dict(zip(keys, netted.texts_of(Keys.of(keys)), strict=True))
+                places = sorted(offenders(changes, cells, texts))
+                errors = {place_of(changes[i].position): never_inserted(changes[i], texts, cells) for i in places}
+            decoded = self._leave_out(batch, decoded, errors)
+        batch.skipped += completed.skipped
+        counts = BatchCounts(
+            len(batch.records),
+            netted.inserted,
+            netted.updated,
+            netted.deleted - completed.displaced,
+            len(batch.skipped),
+            len(batch.bad),
+        )
+        unit = self._begin(batch)
+        self._pending_images = completed.images
+        self._pending = delta.records
+        commit = replace(self._commit(batch, changes, counts, delta), images=completed.images)
+        report = self._report(commit, batch)
+        self._in_flight = self._pool.submit(self._store, unit, commit, delta, seconds, report)
+
+    def _leave_out(
+        self, batch: Batch, changes: list[RowChange], errors: dict[tuple[str, int, int], RecordError]
+    ) -> list[RowChange]:
+        """Set records aside and give the changes of the others; or (STOP) apply what is before the first, and raise."""
+        if self._of.on_error is ErrorPolicy.STOP:
+            first = first_of(batch.records, errors)
+            assert first is not None
+            if first:
+                self._take(self._part(batch, 0, first))
+            self._settle()
+            raise errors[place_of(batch.records[first])]
+        batch.bad.extend(BadRecord(r, errors[place_of(r)]) for r in batch.records if place_of(r) in errors)
+        return [c for c in changes if place_of(c.position) not in errors]
+
+    def _look_up_images(self, changes: Sequence[RowChange], seconds: dict[str, float]) -> Images:
+        """Find the kept rows of changes: in the batch in flight, and the rest in the store."""
+        with timed(seconds, "complete"):
+            found: dict[Table, dict[bytes, Image]] = {}
+            missing: dict[Table, list[bytes]] = {}
+            for table, keys in wanted_rows(changes).items():
+                pending = self._pending_images.get(table, {})
+                found[table] = {key: pending[key] for key in keys if key in pending}
+                missing[table] = [key for key in keys if key not in pending]
+            if missing:
+                for table, images in self._writer.read_images(missing).items():
+                    found[table].update(images)
+            return found
+
+    def _truncate(self, batch: Batch, change: RowChange) -> None:
+        state = self._state
+        own = {attribute.attribute_id for attribute in change.table.attributes}
+        cluster_ids = [cluster_id for cluster_id, attributes, _ in state.clusters if not own.isdisjoint(attributes)]
+        unit = self._begin(batch)
+        with timed(batch.seconds, "store"):
+            portions = unit.records_of(cluster_ids, TRUNCATE_PORTION)
+            delta = state.truncate(own, portions, unit.write_records)
+        counts = BatchCounts(records=len(batch.records), deleted=1)
+        commit = replace(self._commit(batch, [change], counts, delta), emptied=change.table)
+        report = self._report(commit, batch)
+        self._in_flight = self._pool.submit(self._store, unit, commit, None, batch.seconds, report)
+        self._settle()
+
+    def _look_up(self, keys: Keys) -> Records:
+        """Find the records of ascending keys: in the batch in flight, in the cache, and the rest in the store."""
+        in_flight = find_keys(self._pending.keys, keys)
+        pending = np.flatnonzero(in_flight >= 0)
+        others = np.flatnonzero(in_flight < 0)
+        is_cached, cached = self._state.cache.find(keys.take(others))
+        misses = others[~is_cached]
+        parts = [(others[is_cached], cached)]
+        if len(pending):
+            chosen = np.zeros(len(self._pending.cluster_id), np.bool_)
+            chosen[in_flight[pending]] = True
+            parts.append((pending, self._pending.take(chosen).records))
+        if len(misses):
+            parts.append((misses, self._writer.lookup(keys.take(misses))))
+            self._state.accesses.read += len(misses)
+        return gather(len(keys.high), parts)
+
+    def _begin(self, batch: Batch) -> UnitOfWork:
+        with timed(batch.seconds, "wait"):
+            self._settle()
+        return self._writer.begin()
+
+    def _commit(
+        self, batch: Batch, changes: Sequence[RowChange], counts: BatchCounts, delta: StateDelta
+    ) -> BatchCommit:
+        self._state.version += 1
+        self._positions = {**batch.before, **batch.after}
+        times = [t for c in changes if isinstance(t := c.source_position.get("ts_ms"), int)]
+        last = batch.records[-1]
+        # A partition that had no position begins where its first record is: what was before it may be gone.
+        begun = {(r.topic, r.partition): r.offset for r in reversed(batch.records)} | batch.before
+        return BatchCommit(
+            version=self._state.version,
+            generation=self._state.generation,
+            feed=self._feed.name,
+            positions={
+                p: (begun.get(p, after), after) for p, after in batch.after.items() if batch.before.get(p) != after
+            }
+            if self._retried is None
+            else {},
+            delta=delta,
+            counts=counts,
+            dead_letters=batch.bad,
+            last_position=FeedPosition(last.topic, last.partition, last.offset),
+            source_positions=self._say_where(batch, changes),
+            newest_source_ms=max(times, default=None),
+            topic_ids=self._feed.describe().topic_ids,
+            transaction_consistent=None if batch.is_whole is None else batch.is_whole and not batch.bad,
+            retried=None if self._retried is None else batch.records,
+        )
+
+    def _say_where(self, batch: Batch, changes: Sequence[RowChange]) -> dict[tuple[str, int], dict[str, object]]:
+        """Gather what the state keeps of the batch's end.
+
+        That is of each partition its last change, what was seen of the sources, and what the feed says.
+        """
+        found = {(c.position.topic, c.position.partition): dict(c.source_position) for c in changes}
+        self._screen.advance(batch.seen)
+        for place, seen in batch.seen.items():
+            found[place] = put_seen(found.get(place) or self._source_positions.get(place, {}), seen)
+        for place, kept in self._feed.source_positions(batch.after).items():
+            found[place] = {**(found.get(place) or self._source_positions.get(place, {})), **kept}
+        self._source_positions.update(found)
+        return found
+
+    def _report(self, commit: BatchCommit, batch: Batch) -> BatchReport:
+        state, totals = self._state, self._of.totals
+        accesses, cache = state.accesses, state.cache
+        state.accesses = type(accesses)()
+        hits, misses, cache.hits, cache.misses = cache.hits, cache.misses, 0, 0
+        totals.values += accesses.values
+        totals.read += accesses.read
+        totals.written += accesses.written
+        totals.without_caches += accesses.without_caches
+        totals.cache_hits += hits
+        totals.cache_misses += misses
+        return BatchReport(
+            version=commit.version,
+            counts=commit.counts,
+            values=accesses.values,
+            read=accesses.read,
+            written=accesses.written,
+            seconds=batch.seconds,
+            lag=self._lag(),
+            newest_source_ms=commit.newest_source_ms,
+            cache_hits=hits,
+            cache_misses=misses,
+            cache_entries=len(cache),
+            skipped=count_reasons(batch.skipped),
+        )
+
+    def _store(
+        self,
+        unit: UnitOfWork,
+        commit: BatchCommit,
+        delta: StateDelta | None,
+        seconds: dict[str, float],
+        report: BatchReport,
+    ) -> None:
+        """Write and commit a batch (on the store's thread)."""
+        try:
+            with timed(seconds, "store"):
+                if delta is not None:
+                    unit.write_records(delta.records, delta.texts)
+                if commit.dead_letters and self._of.dead_letter_sink is not None and self._retried is None:
+                    self._of.dead_letter_sink.send(commit.dead_letters)  # twice rather than never
+                unit.commit(commit)
+        except BaseException:
+            with suppress(StateError):
+                unit.rollback()
+            raise
+        totals, counts = self._of.totals, commit.counts
+        totals.batches += 1
+        totals.version = commit.version
+        for name in ("records", "inserted", "updated", "deleted", "skipped", "dead"):
+            setattr(totals, name, getattr(totals, name) + getattr(counts, name))
+        totals.elapsed = time.perf_counter() - (self._of.started or 0.0)
+        for step, spent in seconds.items():
+            totals.seconds[step] = totals.seconds.get(step, 0.0) + spent
+        self._of.observer.committed(report)
+
+    def _settle(self) -> None:
+        """Wait for the batch in flight, and tell the feed; raises what its commit raised."""
+        if self._in_flight is not None:
+            future, self._in_flight = self._in_flight, None
+            future.result()
+            self._pending, self._pending_images = NewRecords.none(), {}
+            self._feed.committed(self._positions)
