@@ -174,16 +174,18 @@ class Consumed:
         return self.tuples / self.seconds
 
 
-def consume(context: Context, postgres: Server, database: str, feed: Path, warm_up: str = "before") -> Consumed:
-    """Apply a file feed to a state by the command that users type; its start-up is not in `seconds`.
+def consume(context: Context, postgres: Server, database: str, feed: Path | str, warm_up: str = "before") -> Consumed:
+    """Apply a file, or the feed of an address, to a state by the command that users type.
 
-    A consumer runs for days, so it is measured with a full ValCache unless `warm_up` says otherwise.
+    Its start-up is not in `seconds`. A consumer runs for days, so it is measured with a full ValCache unless `warm_up`
+    says otherwise.
     """
+    address, log = (f"file:{feed}", feed.stem) if isinstance(feed, Path) else (feed, database)
     stats_file = context.work / "stats.json"
     stats_file.unlink(missing_ok=True)
     measured = run(
-        [subsetd(), "consume", "--feed", f"file:{feed}", "--until-end", "--stats-json", stats_file],
-        log=context.logs / f"consume-{feed.stem}.log",
+        [subsetd(), "consume", "--feed", address, "--until-end", "--stats-json", stats_file],
+        log=context.logs / f"consume-{log}.log",
         environment={**environment(postgres.url(database)), "SUBSETD_WARM_UP": warm_up},
         beside={"postgres": postgres.pid},
     )

@@ -16,6 +16,7 @@ ROWS = {
     "wide-schema": "wide_schema",
     "decode": "decode",
     "feed-debezium": "feed_debezium",
+    "feed-postgres": "feed_postgres",
     "recovery": "recovery",
 }
 

@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import orjson
 import psycopg2
 import psycopg2.errors
 import structlog
@@ -32,6 +31,7 @@ from service.stream.postgres_catalog import (
     read_slot,
     source_identity,
 )
+from service.stream.postgres_numbering import Numbering
 
 HEARTBEAT_SECONDS = 10.0
 HEARTBEAT_BYTES = 1 << 20
@@ -69,16 +69,10 @@ class PostgresFeed:
         self._identity: dict[str, object] = {}
         self._system: object = None
         self._relations: dict[int, DescribedRelation] = {}
-        self._transactions: deque[_Transaction] = deque()
-        self._done = _Transaction(0, 0, 0, 0, 0)
-        self._in_transaction = False
-        self._ignored = False
-        self._number = 0
-        self._next = 0
+        self._numbers = Numbering(StoredPosition(0))
         self._handed: deque[RawRecord] = deque()
         self._told: deque[tuple[int, int]] = deque()
         self._confirmed = 0
-        self._stored_end = 0
         self._committed = 0
         self._end_at_start: int | None = None
         self._seen_end = 0
@@ -107,11 +101,8 @@ class PostgresFeed:
                 f"source and makes its slot"
             )
         self._system = stored.source_position.get("system")
-        kept = {key: value for key, value in stored.source_position.items() if isinstance(value, int)}
-        self._next = self._committed = stored.next_offset
-        self._stored_end = kept.get("end_lsn", 0)
-        lsn, first = kept.get("txn_lsn", 0), kept.get("first", stored.next_offset)
-        self._done = _Transaction(lsn, first, stored.next_offset, kept.get("ts_ms", 0), 0, self._stored_end)
+        self._numbers = Numbering(stored)
+        self._committed = stored.next_offset
         deadline = time.monotonic() + self.start_timeout
         while True:
             try:
@@ -151,7 +142,7 @@ class PostgresFeed:
                 if message is not None:
                     take(message.payload)
                     continue
-                if not self._in_transaction:
+                if not self._numbers.is_inside:
                     self._seen_end = max(self._seen_end, self._cursor.wal_end)
                 remaining = deadline - time.monotonic()
                 if records or remaining <= 0:
@@ -167,7 +158,7 @@ class PostgresFeed:
 
     def positions(self) -> dict[tuple[str, int], int]:
         """Give the number behind the last change that was handed over."""
-        return {(self.slot, 0): self._handed[0].offset if self._handed else self._next}
+        return {(self.slot, 0): self._handed[0].offset if self._handed else self._numbers.next}
 
     def source_positions(
         self, positions: Mapping[tuple[str, int], int]
@@ -176,21 +167,9 @@ class PostgresFeed:
         at = positions.get((self.slot, 0))
         if at is None:
             return {}
-        waiting = self._transactions
-        while waiting and waiting[0].end_lsn and waiting[0].end <= at:
-            self._done = waiting.popleft()
-        done = self._done
-        inside = waiting[0] if waiting and waiting[0].first < at else done
-        self._stored_end = max(self._stored_end, done.end_lsn)
-        self._told.append((at, self._stored_end))
-        kept = {
-            "txn_lsn": inside.lsn,
-            "first": inside.first,
-            "end_lsn": self._stored_end,
-            "ts_ms": inside.committed_ms,
-            "system": self._identity.get("system"),
-        }
-        return {(self.slot, 0): kept}
+        kept = self._numbers.kept(at)
+        self._told.append((at, self._numbers.stored_end))
+        return {(self.slot, 0): {**kept, "system": self._identity.get("system")}}
 
     def at_end(self) -> bool:
         """Tell whether all that was committed before the start has been polled."""
@@ -270,7 +249,7 @@ class PostgresFeed:
                 f"{self._way_out()}"
             ) from error
         self._cursor = cursor
-        self._in_transaction = self._ignored = False
+        self._numbers.begin_again()
         self._relations.clear()
         self._lost_since = None
 
@@ -292,11 +271,11 @@ class PostgresFeed:
             )
         if not found.has_publication:
             raise FeedError(f"The {self.address.place} has no publication {self.slot} any more. {self._way_out()}")
-        if found.confirmed > self._stored_end:
+        if found.confirmed > self._numbers.stored_end:
             raise FeedError(
                 f"The slot {self.slot} of the {self.address.place} stands at {lsn_text(found.confirmed)}, behind "
-                f"{lsn_text(self._stored_end)} up to where this state has read it: it was moved or made anew, and what "
-                f"is between is lost. {self._way_out()}"
+                f"{lsn_text(self._numbers.stored_end)} up to where this state has read it: it was moved or made anew, "
+                f"and what is between is lost. {self._way_out()}"
             )
 
     def _way_out(self) -> str:
@@ -306,7 +285,8 @@ class PostgresFeed:
     def _connect_again(self, timeout: float) -> bool:
         """Try to connect, once in a while; raise FeedError when the server was away for too long."""
         now = time.monotonic()
-        assert self._lost_since is not None or self._next_attempt == 0.0, "the feed is not started"
+        if self._lost_since is None:
+            raise FeedError(f"feed {self.name} is not started")
         if now < self._next_attempt:
             time.sleep(min(timeout, self._next_attempt - now))
             return False
@@ -317,7 +297,7 @@ class PostgresFeed:
         except (_SlotInUse, SourceAway, psycopg2.Error) as error:
             self._disconnect()
             self._lost_since = lost_since
-            if lost_since is not None and now - lost_since > self.retry_seconds:
+            if now - lost_since > self.retry_seconds:
                 if isinstance(error, FeedError):
                     raise
                 raise FeedError(f"Cannot follow the {self.address.place}: {first_line(error)}.") from error
@@ -342,27 +322,28 @@ class PostgresFeed:
         """Take one message; changes are put into `_handed`."""
         kind = message[0]
         if kind in _ROW_CHANGES:
-            if not self._ignored:
-                self._hand(message, self._relations[pgoutput.relation_oid(message)])
+            number = self._numbers.count()
+            if number is not None:
+                self._hand(number, message, self._relations[pgoutput.relation_oid(message)])
         elif kind == _BEGIN:
-            self._begin(pgoutput.parse_begin(message))
+            self._numbers.begin(pgoutput.parse_begin(message))
         elif kind == _COMMIT:
-            self._end(pgoutput.parse_commit(message))
+            commit = pgoutput.parse_commit(message)
+            self._numbers.end(commit)
+            self._seen_end = max(self._seen_end, commit.end_lsn)
         elif kind == _RELATION:
             described = self._asking(lambda cursor: describe_relation(cursor, message))
             self._relations[pgoutput.relation_oid(message)] = described
-        elif kind == _TRUNCATE and not self._ignored:
+        elif kind == _TRUNCATE:
             for value, relation in self._emptied(pgoutput.parse_truncate(message)):
-                self._hand(value, relation)
+                number = self._numbers.count()
+                if number is not None:
+                    self._hand(number, value, relation)
 
-    def _hand(self, value: bytes, relation: DescribedRelation) -> None:
-        number = self._number
-        self._number = number + 1
-        transaction = self._transactions[-1]
-        if number >= self._next:
-            self._next = transaction.end = number + 1
-            headers = (*relation.headers, ("transaction", transaction.header))
-            self._handed.append(RawRecord(self.slot, 0, number, None, value, transaction.committed_ms, headers))
+    def _hand(self, number: int, value: bytes, relation: DescribedRelation) -> None:
+        transaction = self._numbers.last
+        headers = (*relation.headers, ("transaction", transaction.header))
+        self._handed.append(RawRecord(self.slot, 0, number, None, value, transaction.committed_ms, headers))
 
     def _emptied(self, oids: Sequence[int]) -> list[tuple[bytes, DescribedRelation]]:
         """Give the tables that a truncate empties; a partitioned one when none of its partitions is left."""
@@ -377,51 +358,21 @@ class PostgresFeed:
                 found[root] = b"P" + relation.name.encode() if is_part else b"T", relation
         return list(found.values())
 
-    def _begin(self, begin: pgoutput.Begin) -> None:
-        last = self._transactions[-1] if self._transactions else self._done
-        self._in_transaction = True
-        self._ignored = begin.lsn < last.lsn
-        if self._ignored:
-            return
-        if begin.lsn == last.lsn:  # given before, in part or whole
-            self._number = last.first
-            if self._transactions:
-                return
-            again = _Transaction(begin.lsn, last.first, last.end, begin.committed_ms, begin.transaction_id)
-            self._transactions.append(again)
-            return
-        self._number = self._next
-        self._transactions.append(
-            _Transaction(begin.lsn, self._next, self._next, begin.committed_ms, begin.transaction_id)
-        )
-
-    def _end(self, commit: pgoutput.Commit) -> None:
-        self._in_transaction = False
-        self._seen_end = max(self._seen_end, commit.end_lsn)
-        if not self._ignored:
-            self._transactions[-1].end_lsn = commit.end_lsn
-            # Transactions without changes only tell how far the log was read: one of them is enough.
-            while len(self._transactions) > 1 and self._transactions[-2].end == self._transactions[-2].first:
-                del self._transactions[-2]
-
     def _look_after_slot(self) -> None:
         """Every few seconds without changes: let the server forget what has none for us, and warn of a full log."""
         now = time.monotonic()
-        if now < self._next_look or self._in_transaction:
+        if now < self._next_look or self._numbers.is_inside:
             return
         self._next_look = now + HEARTBEAT_SECONDS
         found = self._read_slot()
         self._warn(found)
-        if self._committed < self._next:
+        numbers = self._numbers
+        if self._committed < numbers.next:
             return
-        last = self._transactions[-1] if self._transactions else self._done
-        if last.end_lsn - self._stored_end >= HEARTBEAT_BYTES:
-            # No commit begins at an odd place: whatever comes next lies behind this one.
-            beat = _Transaction(last.end_lsn - 1, self._next, self._next + 1, int(time.time() * 1000), 0, last.end_lsn)
-            self._handed.append(RawRecord(self.slot, 0, self._next, None, None, beat.committed_ms))
-            self._next += 1
-            self._transactions.append(beat)
-        elif found.current - self._stored_end >= HEARTBEAT_BYTES:
+        if numbers.last.end_lsn - numbers.stored_end >= HEARTBEAT_BYTES:
+            now_ms = int(time.time() * 1000)
+            self._handed.append(RawRecord(self.slot, 0, numbers.beat(now_ms), None, None, now_ms))
+        elif found.current - self._numbers.stored_end >= HEARTBEAT_BYTES:
             self._mark_log()
             self._next_look = now + 1.0
 
@@ -456,31 +407,6 @@ class PostgresFeed:
     def _asking(self, question: Any) -> Any:
         with self._sql.cursor() as cursor:
             return question(cursor)
-
-
-class _Transaction:
-    """Count a transaction's changes: numbers [first, end), its commit in the log from `lsn` to `end_lsn` (0: open)."""
-
-    __slots__ = ("_header", "committed_ms", "end", "end_lsn", "first", "lsn", "transaction_id")
-
-    def __init__(
-        self, lsn: int, first: int, end: int, committed_ms: int, transaction_id: int, end_lsn: int = 0
-    ) -> None:
-        self.lsn = lsn
-        self.first = first
-        self.end = end
-        self.committed_ms = committed_ms
-        self.transaction_id = transaction_id
-        self.end_lsn = end_lsn
-        self._header: bytes | None = None
-
-    @property
-    def header(self) -> bytes:
-        """Give what each change keeps of its transaction."""
-        if self._header is None:
-            told = {"txn_lsn": self.lsn, "first": self.first, "ts_ms": self.committed_ms, "txId": self.transaction_id}
-            self._header = orjson.dumps(told)
-        return self._header
 
 
 class _SlotInUse(FeedError):
