@@ -7,7 +7,8 @@ import random
 from pyspark.sql import SparkSession
 
 from service import wiring
-from spark_jobs.bootstrap import parse_arguments, run_bootstrap
+from spark_jobs.bootstrap import run_bootstrap
+from spark_jobs.command_line import parse_arguments
 from spark_jobs.sources import Options
 from tests import states
 from tests.postgres_following import NAME, follow, run

@@ -1,0 +1,104 @@
+"""Own the command line of the bootstrap job."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from service.store.feed_start import FeedStart
+from spark_jobs.row_images import MODES
+from spark_jobs.sources import Options
+
+
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    """Read the command line; options of a run are fields of `Options`, the others are `master` and `spark_log`."""
+    parser = argparse.ArgumentParser(
+        prog="python -m spark_jobs.bootstrap",
+        description="Read a source once, by one Spark job, and make its inclusion dependencies the served state.",
+    )
+    add = parser.add_argument
+    add(
+        "source",
+        help="folder or file of CSV or Parquet (a path or URI that all executors reach), or postgresql://...; "
+        "- reads it from standard input",
+    )
+    add("--name", required=True, help="name of the source; of files, the schema's name as well")
+    add("--database-url", help="the state's database; - reads it from standard input, where no process list shows it")
+    add("--master", default="local[*]", help="Spark master (default: local[*])")
+    add("--driver-memory", default="2g", help="heap of the driver (default: 2g)")
+    add("--spark-log", default="off", choices=["off", "error", "warn", "info"], help="level of Spark's own log")
+    add("--replace", action="store_true", help="read a source anew that was bootstrapped before")
+    add("--qualify", action="store_true", help="put the source's name before its schemas' names")
+    add("--insert-only", action="store_true", help="keep no frequencies; deletes will be refused")
+    add("--format", choices=["csv", "parquet"], help="what to read of a folder that holds both")
+    add("--null-token", action="append", default=[], help="a text that is NULL, compared after unquoting; repeatable")
+    add("--delimiter", help="of CSV (default: comma; tab when all files end in .tsv)")
+    add("--quote", default='"', help='of CSV (default: "; an empty text: nothing quotes)')
+    add("--encoding", default="utf-8", help="of CSV (default: utf-8)")
+    add("--no-header", action="store_true", help="CSV files have no header; columns become column_1, column_2, ...")
+    add("--exclude", action="append", default=[], metavar="TABLE", help="leave a table out; repeatable")
+    add("--partitions", type=int, help="key ranges, rounded to a power of 2 (default: by size)")
+    add("--task-bytes", type=int, help="source bytes of one task (default: 96 MB)")
+    add(
+        "--feed-position", nargs=4, action="append", default=[], metavar=("FEED", "TOPIC", "PARTITION", "OFFSET"),
+        help="where a feed goes on after this bootstrap; repeatable",
+    )  # fmt: skip
+    add("--row-images", default="auto", choices=MODES, help="whether to keep rows, for changes without them (auto)")
+    add(
+        "--key", action="append", default=[], metavar="TABLE=COLUMN,...",
+        help="columns that tell a table's rows apart, which are then kept; repeatable",
+    )  # fmt: skip
+    add("--only-table", action="append", default=[], metavar="TABLE", help="of Postgres: read this table; repeatable")
+    add("--published", action="store_true", help="of Postgres: leave out generated columns that no change tells")
+    add("--snapshot", help="of Postgres: read in this exported snapshot")
+    add("--feed-start", type=FeedStart.parse, help="the feed that was made for this bootstrap, as JSON")
+    add("--clusters-only", action="store_true", help="count clusters and INDs, store nothing")
+    add("--check", action="store_true", help="hold the source against the served state, change nothing")
+    add("--schema-registry", help="http://host:port of the schemas of Avro topics; - reads it from standard input")
+    add("--fail-at", choices=["planning", "map", "reduce", "commit"], help=argparse.SUPPRESS)
+    parsed = parser.parse_args(arguments)
+    for name in ("database_url", "source", "schema_registry"):  # in this order
+        if getattr(parsed, name) == "-":
+            # Other users of the machine see a command line, but not a pipe.
+            setattr(parsed, name, sys.stdin.readline().strip())
+    if not parsed.clusters_only and not parsed.database_url:
+        parser.error("--database-url is needed, unless --clusters-only is given")
+    return parsed
+
+
+def _key(text: str) -> tuple[str, tuple[str, ...]]:
+    table, _, columns = text.partition("=")
+    return table, tuple(columns.split(","))
+
+
+def options_of(given: argparse.Namespace) -> Options:
+    """Give the options of a run."""
+    return Options(
+        source=given.source,
+        name=given.name,
+        database_url=given.database_url,
+        format=given.format,
+        replace=given.replace,
+        insert_only=given.insert_only,
+        qualify=given.qualify,
+        null_tokens=tuple(given.null_token),
+        delimiter=given.delimiter,
+        header=not given.no_header,
+        quote=given.quote,
+        encoding=given.encoding,
+        exclude=tuple(given.exclude),
+        partitions=given.partitions,
+        task_bytes=given.task_bytes,
+        clusters_only=given.clusters_only,
+        check=given.check,
+        schema_registry=given.schema_registry,
+        feed_positions=tuple((f, t, int(p), int(o)) for f, t, p, o in given.feed_position),
+        row_images=given.row_images,
+        keys=tuple(map(_key, given.key)),
+        only_tables=tuple(given.only_table),
+        published=given.published,
+        snapshot=given.snapshot,
+        feed_start=given.feed_start,
+        fail_at=given.fail_at,
+    )
