@@ -155,7 +155,7 @@ def test_consume_writes_its_figures(stream: Stream, subsetd: Command, tmp_path: 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["consume", "--feed", "ftp://x"], "neither kafka:// nor file:"),
+        (["consume", "--feed", "ftp://x"], "neither kafka:// nor postgresql:// nor file:"),
         (["consume", "--feed", "file:/nowhere/at/all"], "/nowhere/at/all"),
         (["run"], "--feed or SUBSETD_FEED"),
         (["bootstrap", "/nowhere", "--name", "n", "--feed-position", "a,b"], "FEED,TOPIC,PARTITION,OFFSET"),
