@@ -59,6 +59,29 @@ left join (
 ) as of_clusters using (attribute_id)
 """
 
+# Only what is under its own row's key: between the two halves of a key change, a row waits under another one.
+ROW_IMAGES = """
+with followed as (
+    select table_id, array_agg(ordinal order by place) as key_places
+    from tracked_table cross join unnest(key_columns) with ordinality as key (column_name, place)
+    join attribute using (source_id, schema_name, table_name, column_name)
+    where row_images and dropped_version is null group by table_id
+), kept as (
+    select table_id, place - 1 as ordinal, count(*) as rows, count(cell) as cells
+    from followed join row_image using (table_id), unnest(cells) with ordinality as in_order (cell, place)
+    where row_key = {key} group by table_id, place
+)
+select schema_name || '.' || table_name || '.' || column_name, row_count, row_count - null_count,
+    coalesce((select max(rows) from kept where kept.table_id = tracked_table.table_id), 0), coalesce(cells, 0)
+from tracked_table join followed using (table_id) join attribute using (source_id, schema_name, table_name)
+left join kept using (table_id, ordinal)
+where dropped_version is null and stale_version is null order by schema_name, table_name, ordinal
+"""
+ROW_KEY = """('[' || (
+    select string_agg(coalesce(to_json(cells[key_place + 1])::text, 'null'), ',' order by at)
+    from unnest(key_places) with ordinality as key (key_place, at)
+) || ']')"""
+
 COUNTERS_NAMES = "select attribute_id, schema_name || '.' || table_name || '.' || column_name from attribute"
 UNCOUNTED = "select attribute_id from attribute join source using (source_id) where insert_only"
 VERSIONS = "select version, lag(version) over (order by version) from state_version"
@@ -137,6 +160,15 @@ class PostgresChecks:
                     f"{name}: {rows} rows, {nulls} nulls, {distinct} distinct, {repeated} repeated; the records say "
                     f"{members} distinct, {more} repeated, {occurrences} occurrences, the clusters {clustered} distinct"
                 )
+        return Count(len(found), len(wrong), tuple(wrong[:EXAMPLES]))
+
+    def kept_rows_fit_counters(self) -> Count:
+        found = self._rows(ROW_IMAGES.format(key=POSTGRES_KEY_EXPRESSION(ROW_KEY)))
+        wrong = [
+            f"{name}: {rows} rows with {values} values are counted, {kept} with {cells} are kept"
+            for name, rows, values, kept, cells in found
+            if (rows, values) != (kept, cells)
+        ]
         return Count(len(found), len(wrong), tuple(wrong[:EXAMPLES]))
 
     def clusters(self) -> Iterator[tuple[Sequence[int], int]]:

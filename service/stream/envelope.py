@@ -24,7 +24,7 @@ from service.core.model import (
 from service.stream import source_order
 from service.stream.avro import MAGIC, AvroReader, SchemaRegistry
 from service.stream.flattened import WAY_OUT, is_flattened, row_of, unflatten
-from service.stream.row_images import DEFAULT_SETTINGS, TableDecoder, needs_care, replica_identity
+from service.stream.row_images import DEFAULT_SETTINGS, NOT_FOLLOWED, TableDecoder, needs_care, replica_identity
 from service.stream.wire_schema import WireSchema
 
 SOURCE_FIELDS = ("ts_ms", "lsn", "txId", "sequence", "snapshot", "file", "pos", "row", "gtid", "commit_lsn", "scn")
@@ -33,8 +33,6 @@ SOURCE_FIELDS = ("ts_ms", "lsn", "txId", "sequence", "snapshot", "file", "pos", 
 LONGEST_MESSAGE = 2000
 MOST_NAMES = 100_000
 """How many names of tables are remembered; a feed may say any database."""
-
-NOT_FOLLOWED = "table not followed"
 
 OLD_KEY, NEW_KEY = "__debezium.oldkey", "__debezium.newkey"
 """Headers of the create and the delete that a change of a row's key is sent as: the key of the other half."""

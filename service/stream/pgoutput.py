@@ -29,7 +29,7 @@ from service.core.model import (
     Table,
 )
 from service.stream.pgoutput_cells import TextDecoder, text_decoder
-from service.stream.row_images import replica_identity
+from service.stream.row_images import NOT_FOLLOWED, replica_identity
 
 EPOCH_MICROSECONDS = 946_684_800_000_000
 """Postgres counts from 2000-01-01."""
@@ -163,22 +163,21 @@ class PgoutputDecoder:
             return Skipped(at, "heartbeat")
         headers = dict(record.headers)
         position = self._transaction(headers.get("transaction", b"{}"))
-        place = f"topic {record.topic}, partition {record.partition}, offset {record.offset}: "
         try:
             shape = self._shape(headers["relation"], headers["types"])
             if shape is None:
-                return Skipped(at, "table is not followed")
+                return Skipped(at, NOT_FOLLOWED)
             operation, before, after, key = shape.read(record.value)
         except SchemaDrift as drift:
             filled = frozenset(orjson.loads(headers["filled"])) if "filled" in headers else None
             raise SchemaDrift(
-                _cut(place + str(drift)), drift.table, drift.added, drift.missing, position, filled
+                _cut(f"{_place(at)}{drift}"), drift.table, drift.added, drift.missing, position, filled
             ) from None
         except RecordError as error:
-            raise RecordError(_cut(place + str(error))) from None
+            raise RecordError(_cut(f"{_place(at)}{error}")) from None
         except (struct.error, KeyError, IndexError, TypeError, ValueError) as error:
             raise RecordError(
-                f"{place}is no message of pgoutput's protocol 1: {error!r}; is this record of another feed?"
+                f"{_place(at)}is no message of pgoutput's protocol 1: {error!r}; is this record of another feed?"
             ) from error
         return RowChange(shape.table, operation, before, after, at, position, key)
 
@@ -320,6 +319,8 @@ def _tuple(message: bytes, at: int) -> tuple[list[str | None], int]:
     at += 2
     cells: list[str | None] = []
     add, length_of = cells.append, _LENGTH.unpack_from
+    # Cutting one text is faster than making many out of bytes, where a byte is a character.
+    text = message.decode("latin-1") if message[6:].isascii() else None
     for _ in range(number):
         kind = message[at]
         at += 1
@@ -327,9 +328,7 @@ def _tuple(message: bytes, at: int) -> tuple[list[str | None], int]:
             (length,) = length_of(message, at)
             at += 4
             end = at + length
-            if end > len(message):
-                raise IndexError("the message ends inside a cell")
-            add(message[at:end].decode())
+            add(message[at:end].decode() if text is None else text[at:end])
             at = end
         elif kind == 110:  # n
             add(None)
@@ -337,12 +336,18 @@ def _tuple(message: bytes, at: int) -> tuple[list[str | None], int]:
             add(_UNCHANGED)
         else:
             raise IndexError(f"a cell of the unknown kind {kind}")
+    if at > len(message):
+        raise IndexError("the message ends inside a cell")
     return cells, at
 
 
 def _text(message: bytes, at: int) -> tuple[str, int]:
     end = message.index(b"\0", at)
     return message[at:end].decode(), end + 1
+
+
+def _place(at: FeedPosition) -> str:
+    return f"topic {at.topic}, partition {at.partition}, offset {at.offset}: "
 
 
 def _cut(message: str) -> str:

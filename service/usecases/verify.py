@@ -57,6 +57,9 @@ class StateChecks(Protocol):
     def counters_fit_records(self) -> Count:
         """Check each attribute's distinct, repeated, row and null counts against records and clusters."""
 
+    def kept_rows_fit_counters(self) -> Count:
+        """Check each attribute's row and null counts against the kept rows, where its table has them."""
+
     def clusters(self) -> Iterator[tuple[Sequence[int], int]]:
         """Give (attribute ids, value count) of all clusters."""
 
@@ -83,6 +86,7 @@ def verify(checks: StateChecks) -> Iterator[Finding]:
     yield _finding("I1", "every value is stored under its own key", checks.keys_fit_values())
     yield _finding("I2", "every cluster counts its records", checks.counts_fit_records())
     yield _finding("I3", "every attribute's counters follow from records and clusters", checks.counters_fit_records())
+    yield _finding("I3", "the rows that are kept are those that are counted", checks.kept_rows_fit_counters())
     yield _inds(checks)
     yield _finding("I6", "the positions are those of exactly the changes applied", checks.positions_fit_batches())
 

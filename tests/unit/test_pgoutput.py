@@ -153,7 +153,7 @@ def test_what_is_no_change_is_skipped() -> None:
     assert beat == Skipped(FeedPosition("slot", 0, 5), "heartbeat")
     other = decode(message("I", ("N", row("1"))), described=relation("id", name="others"))
     assert isinstance(other, Skipped)
-    assert other.reason == "table is not followed"
+    assert other.reason == "table not followed"
 
 
 def test_tables_of_other_sources_are_not_this_feeds() -> None:
