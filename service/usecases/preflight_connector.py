@@ -31,13 +31,7 @@ def check_connector(connector: ConnectorFacts, facts: Facts) -> Iterator[Finding
     if skipped != "none":
         yield Finding(Level.FAIL, about, f"leaves out operations ({skipped})", "skipped.operations=none")
     yield from _encodings(about, get, facts)
-    if get("provide.transaction.metadata", "false") != "true":
-        yield Finding(
-            Level.WARN,
-            about,
-            "tells no transactions, so that none is kept whole",
-            "provide.transaction.metadata=true, with the transaction topic in the feed",
-        )
+    yield from _transactions(about, get, facts)
     yield from _transforms(about, get)
     mode = get("snapshot.mode", "initial")
     if mode not in ("no_data", "never", "schema_only"):
@@ -62,6 +56,29 @@ def check_connector(connector: ConnectorFacts, facts: Facts) -> Iterator[Finding
         )
     yield from _chosen_tables(about, get, facts)
     yield from _publication(about, get, facts.source)
+
+
+def _transactions(about: str, get: _Get, facts: Facts) -> Iterator[Finding]:
+    """Find where transactions are not kept whole, and where events that are sent again look like new ones."""
+    kind = get("connector.class").lower()
+    needs_metadata = any(one in kind for one in ("postgres", "sqlserver"))
+    repeats = "what it sends again after a restart cannot be recognised"
+    has_kept_rows = facts.state is not None and all(table.row_images for table in facts.state.tables)
+    if get("provide.transaction.metadata", "false") != "true":
+        yield Finding(
+            Level.WARN,
+            about,
+            "tells no transactions, so that none is kept whole"
+            + (f", and {repeats}" if needs_metadata and not has_kept_rows else ""),
+            "provide.transaction.metadata=true, with the transaction topic in the feed",
+        )
+    if not (needs_metadata or has_kept_rows or any(one in kind for one in ("mysql", "mariadb"))):
+        yield Finding(
+            Level.WARN,
+            about,
+            f"does not number its events in the order in which it sends them, so {repeats}",
+            "keep row images: bootstrap from its topics, or with --row-images always",
+        )
 
 
 def _encodings(about: str, get: _Get, facts: Facts) -> Iterator[Finding]:

@@ -171,6 +171,26 @@ def test_settings_of_a_connector(changed: Mapping[str, str | None], level: str, 
     assert (finding.level, way_out in finding.way_out) == (level, True)
 
 
+@pytest.mark.parametrize(
+    ("connector_class", "told", "said"),
+    [
+        ("postgresql.PostgresConnector", "true", []),
+        ("postgresql.PostgresConnector", "false", ["so that none is kept whole, and what it sends again"]),
+        ("sqlserver.SqlServerConnector", "false", ["so that none is kept whole, and what it sends again"]),
+        ("mysql.MySqlConnector", "true", []),
+        ("mysql.MySqlConnector", "false", ["so that none is kept whole"]),
+        ("oracle.OracleConnector", "true", ["so what it sends again after a restart cannot be recognised"]),
+    ],
+)
+def test_connectors_whose_repeats_cannot_be_recognised(connector_class: str, told: str, said: list[str]) -> None:
+    changed = {"connector__class": f"io.debezium.connector.{connector_class}", "provide__transaction__metadata": told}
+    facts = connector(plugin__name=None, **changed)
+    found = wrong(facts)
+    assert [words in one.found for words, one in zip(said, found, strict=True)] == [True] * len(said)
+    images = replace(STATE, tables=[replace(FOLLOWED, row_images=True)])
+    assert not [one for one in wrong(replace(facts, state=images)) if "recognised" in one.found]
+
+
 def test_a_connector_that_flattens_has_to_say_what_its_events_are() -> None:
     kind = {"transforms": "flat", "transforms__flat__type": "io.debezium.transforms.ExtractNewRecordState"}
     found = {finding.way_out for finding in wrong(connector(**kind))}
