@@ -106,14 +106,14 @@ def _statement(cursor: Any, columns: Sequence[str], change: Change) -> bytes:
     """Write one change as a statement; one row is changed, also where others equal it."""
     places = ", ".join(["%s"] * len(columns))
     if change.before is None:
-        return cursor.mogrify(f"insert into tpch.lineitem values ({places})", change.after)
+        return bytes(cursor.mogrify(f"insert into tpch.lineitem values ({places})", change.after))
     row = f"({', '.join(columns)}) = ({places})"
     where = f"ctid = (select ctid from tpch.lineitem where l_orderkey = %s and {row} limit 1)"
     found = (change.before[columns.index("l_orderkey")], *change.before)
     if change.after is None:
-        return cursor.mogrify(f"delete from tpch.lineitem where {where}", found)
+        return bytes(cursor.mogrify(f"delete from tpch.lineitem where {where}", found))
     settings = ", ".join(f"{column} = %s" for column in columns)
-    return cursor.mogrify(f"update tpch.lineitem set {settings} where {where}", (*change.after, *found))
+    return bytes(cursor.mogrify(f"update tpch.lineitem set {settings} where {where}", (*change.after, *found)))
 
 
 @contextmanager
