@@ -31,6 +31,8 @@ from tests.following import Watch
 OF_THE_ENGINE = ("select pg_catalog", "select current_schema", "show transaction", "show standard_conforming_strings")
 """What SQLAlchemy asks each new connection; these are no steps of ours."""
 
+PARTITION = r"gen_rec_g[0-9]+_p[0-9]+"
+
 EVERY_SECOND = "every second"
 """The kind of what is asked about once a second: it comes in some runs and not in others, and changes nothing."""
 
@@ -86,7 +88,11 @@ def kind_of(statement: Any) -> str:
         return EVERY_SECOND
     verb = re.match(r"insert into|delete from|merge into|create \w+ table|[a-z]+", text)
     assert verb is not None, f"a statement of no known form: {text[:80]}"
-    if verb[0] == "select" or text.startswith("copy ("):
+    if text.startswith("copy ("):
+        read = re.search(r"\bfrom (\w+)", text)
+        assert read is not None, f"a statement of no known form: {text[:80]}"
+        return f"copy out of {re.sub(PARTITION, 'gen_rec', read[1])}"
+    if verb[0] == "select":
         found = re.search(r"\bfrom (\w+)", text) or re.search(r"select (\w+)", text)
     elif verb[0] == "set":
         return "set"
@@ -95,7 +101,7 @@ def kind_of(statement: Any) -> str:
     else:
         found = re.match(r"\s*(?:only\s+|if not exists\s+)?(\w+)", text[verb.end() :])
     assert found is not None, f"a statement of no known form: {text[:80]}"
-    return f"{verb[0]} {re.sub(r'gen_rec_g[0-9]+_p[0-9]+', 'gen_rec', found[1])}"
+    return f"{verb[0]} {re.sub(PARTITION, 'gen_rec', found[1])}"
 
 
 class CountedWriter(PostgresWriter):
@@ -191,7 +197,7 @@ def points_of(counts: Counter[str], every: bool) -> list[Point]:
     if every:
         numbered = [(kind, number) for kind, most in sorted(counts.items()) for number in range(1, most + 1)]
         return [Point(*place, is_after) for place in numbered for is_after in (False, True)]
-    writes = sorted(kind for kind in counts if not kind.startswith(("select", "begin", "set", "create")))
+    writes = sorted(kind for kind in counts if not kind.startswith(("select", "copy out", "begin", "set", "create")))
     return [Point(kind, counts[kind]) for kind in writes]
 
 

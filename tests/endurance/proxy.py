@@ -8,9 +8,9 @@ from contextlib import suppress
 
 
 class CuttingProxy:
-    """Pass connections on to a server's unix socket; cut the one that sends the next `phrase`, once it is armed.
+    """Pass connections on to a server's unix socket; once armed, cut the one that sends the next `phrase`.
 
-    The statement goes through whole, of the data behind it a part only.
+    The phrase is in lower case. The statement goes through whole, of the data behind it a part only.
     """
 
     def __init__(self, socket_path: str, phrase: bytes) -> None:
@@ -56,7 +56,7 @@ class CuttingProxy:
         with suppress(OSError):
             while data := source.recv(1 << 16):
                 sink.sendall(data)
-                if self._phrase in data and self._armed.is_set():
+                if self._phrase in data.lower() and self._armed.is_set():
                     self._armed.clear()
                     rest = source.recv(1 << 16)
                     sink.sendall(rest[: len(rest) // 2])

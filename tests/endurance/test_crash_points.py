@@ -23,6 +23,7 @@ STATEMENTS = {
     "begin",
     "commit",
     "copy gen_rec",
+    "copy out of gen_rec",
     "copy staged_cluster",
     "copy staged_gen_rec",
     "copy staged_row_image",
