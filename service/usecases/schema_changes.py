@@ -81,6 +81,11 @@ def plan_change(known: Sequence[KnownColumn], drift: SchemaDrift) -> SchemaChang
             new.append((column, data_type))
         elif column in live and live[column].data_type != data_type:
             retyped[live[column].attribute_id] = data_type
+    if not live:
+        raise RecordError(
+            f"{drift}: all its columns are stale, so that the number of its rows is not known any more; bootstrap the "
+            f"source again with --replace"
+        )
     if not (renamed or retyped or stale or new):
         raise RecordError(str(drift))
     columns = {column for column, _ in new}
