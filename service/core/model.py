@@ -116,7 +116,7 @@ class RawRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     timestamp_ms: int
-    headers: Sequence[tuple[str, bytes]] = ()
+    headers: Sequence[tuple[str, bytes | None]] = ()
 
 
 @dataclass(frozen=True, slots=True)

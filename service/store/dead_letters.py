@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import orjson
 from psycopg2.extras import execute_values
 from sqlalchemy import Engine, text
 
@@ -23,6 +24,14 @@ on conflict (feed, topic, partition, record_offset) do update
 set error_class = excluded.error_class, message = excluded.message, table_name = excluded.table_name
 """
 
+MOVED = ", version = excluded.version"
+
+# While a feed goes back for a source that has joined, records of others come once more, no newer than they were.
+MOVED_WHEN_BEGUN = """, version = case when exists (
+    select from tracked_table where source_schema || '.' || source_table = dead_letter.table_name
+    and begun_version > dead_letter.version) then excluded.version else dead_letter.version end
+"""
+
 DELETE = """
 delete from dead_letter using (values %s) as applied (feed, topic, partition, record_offset)
 where dead_letter.feed = applied.feed and dead_letter.topic = applied.topic
@@ -36,8 +45,11 @@ from dead_letter where {where} order by dead_letter_id
 """
 
 
-def write(cursor: Any, commit: BatchCommit) -> None:
-    """Write the records that a batch sets aside; those that it has tried again and applied are no dead letters now."""
+def write(cursor: Any, commit: BatchCommit, *, goes_back: bool = False) -> None:
+    """Write the records that a batch sets aside; those that it has tried again and applied are no dead letters now.
+
+    `goes_back` says that records of the feed are read again which were before.
+    """
     if commit.retried is not None:
         dead = {_place(bad.record) for bad in commit.dead_letters}
         applied = [(commit.feed, *_place(record)) for record in commit.retried if _place(record) not in dead]
@@ -45,7 +57,7 @@ def write(cursor: Any, commit: BatchCommit) -> None:
             execute_values(cursor, DELETE, applied)
     if commit.dead_letters:
         # A record that failed once more keeps the version at which it was set aside: it is its place among the others.
-        also = ", version = excluded.version" if commit.retried is None else ""
+        also = "" if commit.retried is not None else MOVED_WHEN_BEGUN if goes_back else MOVED
         execute_values(cursor, WRITE + also, [_row(commit, bad) for bad in commit.dead_letters])
 
 
@@ -66,7 +78,7 @@ def _row(commit: BatchCommit, bad: BadRecord) -> tuple[Any, ...]:
         commit.version,
         record.key,
         record.value,
-        json.dumps([[name, base64.b64encode(value).decode()] for name, value in record.headers]),
+        json.dumps([[name.replace("\0", "\\x00"), _text(value)] for name, value in record.headers]),
         record.timestamp_ms,
         _table_name(record),
     )
@@ -75,7 +87,7 @@ def _row(commit: BatchCommit, bad: BadRecord) -> tuple[Any, ...]:
 def _table_name(record: RawRecord) -> str | None:
     """Give the table that a record names, if it can be read so far."""
     try:
-        document = json.loads(record.value or b"")
+        document = orjson.loads(record.value or b"")  # what it reads, the database takes: it knows no half characters
         envelope = document.get("payload", document)
         source = envelope["source"]
         name = f"{source.get('schema') or source['db']}.{source['table']}"
@@ -128,5 +140,9 @@ def _bytes(stored: Any) -> bytes | None:
     return None if stored is None else bytes(stored)
 
 
-def _headers(stored: list[list[str]] | None) -> list[tuple[str, bytes]]:
-    return [(name, base64.b64decode(value)) for name, value in stored or ()]
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else base64.b64encode(value).decode()
+
+
+def _headers(stored: list[tuple[str, str | None]] | None) -> list[tuple[str, bytes | None]]:
+    return [(name, None if value is None else base64.b64decode(value)) for name, value in stored or ()]

@@ -364,7 +364,7 @@ class PostgresUnitOfWork:
                 )
             _write_transitions(cursor, commit)
             _write_positions(cursor, commit)
-            dead_letters.write(cursor, commit)
+            dead_letters.write(cursor, commit, goes_back=self._writer._is_catching_up)
             row_images.write_images(cursor, commit.images)
             if self._writer._is_catching_up:
                 forget_passed(cursor, str(commit.feed))

@@ -40,7 +40,10 @@ class DeadLetterTopic:
 
 
 def headers(letter: BadRecord) -> list[tuple[str, bytes]]:
-    """Give the headers of a letter: the record's own, and Kafka Connect's that say where it was and why it is here."""
+    """Give the headers of a letter: the record's own, and Kafka Connect's that say where it was and why it is here.
+
+    A header without a value gets an empty one: the producer knows no other.
+    """
     record, error = letter
     told = {
         "topic": record.topic,
@@ -50,4 +53,4 @@ def headers(letter: BadRecord) -> list[tuple[str, bytes]]:
         "exception.message": str(error),
     }
     ours = [(f"__connect.errors.{name}", text.encode(errors="backslashreplace")) for name, text in told.items()]
-    return [*record.headers, *ours]
+    return [*((name, value or b"") for name, value in record.headers), *ours]

@@ -161,7 +161,7 @@ class PgoutputDecoder:
         at = FeedPosition(record.topic, record.partition, record.offset)
         if not record.value:
             return Skipped(at, "heartbeat")
-        headers = dict(record.headers)
+        headers: dict[str, bytes] = dict(record.headers)  # type: ignore[arg-type]  # without a value: no message
         position = self._transaction(headers.get("transaction", b"{}"))
         try:
             shape = self._shape(headers["relation"], headers["types"])

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 
 import numpy as np
@@ -35,7 +35,7 @@ from service.usecases.netting import net, never_inserted, offenders
 from service.usecases.ports import DeadLetterSink, Decoder, Feed, StateWriter, UnitOfWork
 from service.usecases.retry_dead_letters import DeadLetterFeed
 from service.usecases.row_images import Image, Images, complete, wanted_rows
-from service.usecases.screening import RetryScreen, Screen, Screened, count_reasons, put_seen
+from service.usecases.screening import RetryScreen, Screen, Screened, count_reasons, put_seen, read_seen
 from service.usecases.transactions import TransactionBuffer, WaitLimits
 from service.usecases.warm_up import WarmUp, WarmUpPolicy
 
@@ -82,44 +82,44 @@ class Session:
         self._state = LiveState(loaded, following.cache_bytes)
         following.totals.version = self._state.version
         self._decoder = following.make_decoder(self._state.tables)
-        self._feed = following.open_feed()
-        stored = self._writer.positions(self._feed.name)
-        self._positions = {place: position.next_offset for place, position in stored.items()}
         self._in_flight: Future[None] | None = None
         self._pending = NewRecords.none()
         self._pending_images: Images = {}
-        self._source_positions = {place: position.source_position for place, position in stored.items()}
         self._screen: Screen | RetryScreen
-        self._retried = self._feed.versions if isinstance(self._feed, DeadLetterFeed) else None
-        if self._retried is None:
-            catch_up = self._writer.catch_up(self._feed.name)
-            self._screen = Screen(loaded.snapshots, self._source_positions, catch_up)
-        else:
-            self._screen = RetryScreen(loaded.snapshots, self._retried, loaded.begun)
         self._refused: dict[tuple[str, tuple[tuple[str, str], ...], tuple[str, ...]], str] = {}
         """What was said against changes of columns, behind the error's own text."""
         self._looks_at = time.monotonic() + LOOK_SECONDS
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="subsetd-store")
-        values = sum(count for _, _, count in self._state.clusters)
-        self._warm_up = WarmUp(self._state.cache, values, self._writer.read_range, following.warm_up)
-        try:
+        with ExitStack() as closing:
+            self._feed = following.open_feed()
+            closing.callback(self._feed.close)
+            stored = self._writer.positions(self._feed.name)
+            self._positions = {place: position.next_offset for place, position in stored.items()}
+            self._source_positions = {place: position.source_position for place, position in stored.items()}
+            self._retried = self._feed.versions if isinstance(self._feed, DeadLetterFeed) else None
             if self._retried is None:
+                catch_up = self._writer.catch_up(self._feed.name)
+                self._screen = Screen(loaded.snapshots, self._source_positions, catch_up)
                 self._writer.register(self._feed.name, self._feed.describe())
+            else:
+                self._screen = RetryScreen(loaded.snapshots, self._retried, loaded.begun)
+            self._pool = ThreadPoolExecutor(1, thread_name_prefix="subsetd-store")
+            closing.callback(self._pool.shutdown, wait=True)
+            values = sum(count for _, _, count in self._state.clusters)
+            self._warm_up = WarmUp(self._state.cache, values, self._writer.read_range, following.warm_up)
+            closing.callback(self._warm_up.close)
             self._feed.start(stored)
             topics = {topic for topic, _ in self._feed.positions()}
             self._buffer = TransactionBuffer(self._state.tables, topics, following.wait_limits)
-        except BaseException:
-            self.close()
-            raise
+            self._closing = closing.pop_all()
         following.observer.following(self._state, self._positions)
 
     def close(self) -> None:
         """Let go of the feed; a batch in flight ends first, its failure has been told or will be met on reloading."""
-        self._warm_up.close()
-        self._pool.shutdown(wait=True)
-        self._feed.close()
+        self._closing.close()
 
     def follow(self, stop: threading.Event, until_end: bool) -> None:
+        if self._retried is None:
+            self._rest_while_paused(stop)
         while not stop.is_set():
             if time.monotonic() >= self._looks_at and self._retried is None:
                 self._looks_at = time.monotonic() + LOOK_SECONDS
@@ -197,6 +197,12 @@ class Session:
 
     def _take(self, batch: Batch) -> None:
         """Apply a batch; it is cut at a truncate, which is a batch of its own, and at a record that stops the feed."""
+        rest: Batch | None = batch
+        while rest is not None:
+            rest = self._take_up_to_drift(rest)
+
+    def _take_up_to_drift(self, batch: Batch) -> Batch | None:
+        """Apply a batch as far as a change of columns, and give what is to be looked at anew behind it."""
         with timed(batch.seconds, "decode"):
             decoded, skipped, bad = self._decoder.decode_batch(batch.records)
         with timed(batch.seconds, "screen"):
@@ -219,7 +225,7 @@ class Session:
             batch.skipped += skipped + screened.skipped
             batch.seen = screened.seen
             self._apply(batch, changes)
-            return
+            return None
         start, end = 0, len(batch.records)
         cutting = truncates.keys() | stopping.keys() | drifts.keys()
         for cut in [i for i, r in enumerate(batch.records) if place_of(r) in cutting]:
@@ -233,14 +239,12 @@ class Session:
                 if cut == 0:
                     self._change_schema(drifts[place])
                 # What was before it is applied now: it may be seen to repeat that, or be refused.
-                self._take(self._part(batch, cut, end))
-                return
+                return self._part(batch, cut, end)
             alone = self._part(batch, cut, cut + 1)
             alone.seen = self._screen.screen([truncates[place]]).seen
             self._truncate(alone, truncates[place])
             start = cut + 1
-        if start < end:
-            self._take(self._part(batch, start, end))
+        return self._part(batch, start, end) if start < end else None
 
     def _screen_drifts(
         self, bad: list[BadRecord], drifts: dict[tuple[str, int, int], SchemaDrift], screened: Screened
@@ -445,6 +449,8 @@ class Session:
         That is of each partition its last change, what was seen of the sources, and what the feed says.
         """
         found = {(c.position.topic, c.position.partition): dict(c.source_position) for c in changes}
+        for place in found.keys() - batch.seen.keys():  # its last change says nothing of what was seen before
+            found[place] = put_seen(found[place], read_seen(self._source_positions.get(place, {})))
         self._screen.advance(batch.seen)
         for place, seen in batch.seen.items():
             found[place] = put_seen(found.get(place) or self._source_positions.get(place, {}), seen)

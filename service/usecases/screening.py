@@ -57,7 +57,8 @@ class Screen:
     """Decide of each change whether it is applied, skipped, or refused.
 
     `snapshots` are what was visible to the bootstraps, by source: a change belongs to a bootstrap exactly when its
-    transaction is visible. `stored` are the positions' source positions. A change of a source that is marked
+    transaction is visible, and a row of a connector's own snapshot when that was begun before. `stored` are the
+    positions' source positions. A change of a source that is marked
     (`source_position["mark"]`: its order in the source, rising within a partition) is repeated when its place is not
     above the highest one seen there; when it is also newer (`ts_ms`) than everything seen, a source that was set
     back sends it (restored from a backup, failed over), and the feed must stop. Marks of different sources in one
@@ -94,6 +95,9 @@ class Screen:
                     of_partition[source] = _later(seen, _read(told, newest.get(source, 0), seen.last))
                 continue
             is_read = change.operation is Operation.READ
+            if is_read and self._is_older(told, source, newest):
+                done.skipped.append(Skipped(change.position, IN_BOOTSTRAP))
+                continue
             if is_read and not table.row_images:
                 done.bad[change.position] = _second_snapshot(change)
                 continue
@@ -141,6 +145,15 @@ class Screen:
             for source, one in of_partition.items():
                 if source in self._newest:
                     self._newest[source] = max(self._newest[source], one.transaction)
+
+    def _is_older(self, told: Mapping[str, object], source: str, newest: Mapping[str, int]) -> bool:
+        """Tell whether a snapshot's row was read before the bootstrap's snapshot was taken.
+
+        The changes that came to it in between are skipped, so it would be set back to what it was. One whose
+        transaction ran meanwhile was read before, too.
+        """
+        snapshot = self._snapshots.get(source)
+        return snapshot is not None and 0 < _read(told, newest[source], ()).transaction < snapshot.xmax
 
     def _is_caught_up(self, change: RowChange, partition: Partition) -> bool:
         return change.position.offset < self._catch_up[partition].get(change.table.source, 0)
