@@ -87,10 +87,8 @@ class PostgresFeed:
 
     def describe(self) -> FeedDescription:
         """Say where the source is, and name its system, database and slot."""
-        if self._sql is None:
-            self._sql = self.address.connect()
         if not self._identity:
-            self._identity = {**self._asking(source_identity), "slot": self.slot}
+            self._identify()
         return FeedDescription(self.address.shown, self._identity)
 
     def start(self, positions: Mapping[tuple[str, int], StoredPosition]) -> None:
@@ -227,8 +225,13 @@ class PostgresFeed:
         except psycopg2.Error as error:
             self._lose(error)
 
+    def _identify(self) -> None:
+        if self._sql is None:
+            self._sql = self.address.connect()
+        self._identity = {**self._asking(source_identity), "slot": self.slot}
+
     def _connect(self) -> None:
-        self.describe()
+        self._identify()  # each time: another server may answer there now
         if self._system is not None and self._system != self._identity["system"]:
             raise FeedError(
                 f"The {self.address.place} is not the database that this state has followed: its system identifier is "
@@ -249,6 +252,8 @@ class PostgresFeed:
                 f"another subsetd follows it; stop that one, or end its session: SELECT pg_terminate_backend(PID)"
             ) from error
         except psycopg2.Error as error:
+            if (error.pgcode or "57")[:2] == "57":  # it went away, or is going
+                raise SourceAway(f"The {self.address.place} went away: {first_line(error)}.") from error
             raise FeedError(
                 f"The slot {self.slot} of the {self.address.place} cannot be read: {first_line(error)}. "
                 f"{self._way_out()}"

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import psycopg2
 import pytest
 
 from service.core.canonical import value_keys
@@ -16,11 +17,14 @@ from service.core.model import RawRecord
 from service.store.writer import PostgresWriter
 from service.stream.envelope import Decoder
 from service.stream.file_feed import FileFeed
+from service.stream.postgres_address import PostgresAddress, SourceAway
+from service.stream.postgres_feed import PostgresFeed
 from service.usecases.batches import BatchLimits, ErrorPolicy
 from service.usecases.follow_feed import Consumer
 from tests import kept_rows, states
 from tests.events import envelope
 from tests.following import COLUMNS, Stream, Watch, consume
+from tests.postgres_following import begin, follow, require_equal, run
 from tests.states import Tables
 
 
@@ -165,3 +169,33 @@ def test_a_feed_is_closed_when_the_state_fails_before_it_is_started(
     with pytest.raises(StateError, match="away"):
         consumer.run(threading.Event())
     assert closed
+
+
+def test_a_source_that_vanishes_in_the_middle_of_a_poll_is_waited_for(
+    database_url: str, followed_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The records that had come are committed while there is no connection."""
+    run(followed_url, "CREATE SCHEMA s", "CREATE TABLE s.items (id integer PRIMARY KEY)")
+    run(followed_url, "ALTER TABLE s.items REPLICA IDENTITY FULL")
+    begin(database_url, followed_url)
+    run(followed_url, "INSERT INTO s.items SELECT generate_series(1, 10)")
+    take, connect = PostgresFeed._take, PostgresAddress.connect
+    taken: list[bytes] = []
+    refused: list[PostgresAddress] = []
+
+    def cut(feed: PostgresFeed, message: bytes) -> None:
+        take(feed, message)
+        taken.append(message[:1])
+        if taken.count(b"I") == 5 and not refused:
+            raise psycopg2.OperationalError("cut")
+
+    def refuse(address: PostgresAddress) -> Any:
+        if taken.count(b"I") == 5 and len(refused) < 3:
+            refused.append(address)
+            raise SourceAway("away")
+        return connect(address)
+
+    monkeypatch.setattr(PostgresFeed, "_take", cut)
+    monkeypatch.setattr(PostgresAddress, "connect", refuse)
+    assert follow(database_url, followed_url).inserted == 10
+    require_equal(database_url, followed_url)
