@@ -92,9 +92,11 @@ class ConsumerObserver:
             self._current_at = time.time()
 
     def schema_changed(self, table: Table, added: Sequence[tuple[str, str]], left: Sequence[str]) -> None:
-        log.warning(
-            "columns changed", table=str(table), added=[column for column, _ in added], no_longer_current=list(left)
-        )
+        told: dict[str, object] = {"table": str(table), "new_or_of_another_type": dict(added)}
+        if left:
+            told["no_longer_current"] = list(left)
+            told["way_out"] = "bootstrap the source again with --replace"
+        log.warning("columns changed", **told)
 
     def retrying(self, error: SubsetdError) -> None:
         self.last_error = str(error)

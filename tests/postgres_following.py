@@ -65,6 +65,10 @@ def begin(state_url: str, source_url: str, *, replace: bool = False) -> None:
         states.store(state_url, tables)
         with closing(psycopg2.connect(state_url)) as connection, connection, connection.cursor() as cursor:
             for table in found:
+                cursor.executemany(
+                    "update attribute set data_type = %s where table_name = %s and column_name = %s",
+                    [(data_type, table.name, column) for column, data_type in table.columns],
+                )
                 keeps = table.replica_identity != "full"
                 assert not keeps or not tables.rows.get(table.name), "images are not written here: begin empty"
                 cursor.execute(

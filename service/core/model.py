@@ -173,12 +173,12 @@ class TransactionMark(Skipped):
 
 
 class SchemaDrift(RecordError):
-    """A record shows columns that its table is not known to have, or lacks columns that it is known to have.
+    """A record shows columns that its table is not known to have, or lacks some that it has, or has others' types.
 
-    `added` are pairs of a column and its data type, `missing` the known columns that are not sent any more,
-    `source_position` is what the record says of its source. `filled` names those of the added columns of which rows
-    that were there may hold a value (a default, of which no change tells); None where nothing says. The consumer acts
-    upon it: see design note 3.
+    `added` are pairs of a column and its data type, `missing` the known columns that are not sent any more, `retyped`
+    known columns with the type that they have now, `source_position` is what the record says of its source. `filled`
+    names those of the added columns of which rows that were there may hold a value (a default, of which no change
+    tells); None where nothing says. The consumer acts upon it: see design note 3.
     """
 
     def __init__(
@@ -189,6 +189,7 @@ class SchemaDrift(RecordError):
         missing: Sequence[str] = (),
         source_position: dict[str, object] | None = None,
         filled: frozenset[str] | None = None,
+        retyped: Sequence[tuple[str, str]] = (),
     ) -> None:
         super().__init__(message)
         self.table = table
@@ -196,6 +197,7 @@ class SchemaDrift(RecordError):
         self.missing = tuple(missing)
         self.source_position = source_position or {}
         self.filled = filled
+        self.retyped = tuple(retyped)
 
 
 class BadRecord(NamedTuple):

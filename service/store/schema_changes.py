@@ -16,7 +16,7 @@ COMMAND_NAME = "subsetd attribute"
 
 KNOWN = """
 select attribute_id, schema_name, table_name, column_name, data_type, stale_version is not null, renamed_to,
-       coalesce(row_images and column_name = any (key_columns), false)
+       coalesce(row_images and column_name = any (key_columns), false), distinct_count = 0
 from attribute left join tracked_table using (source_id, schema_name, table_name) where dropped_version is null
 """
 
@@ -27,8 +27,8 @@ def read_known(cursor: Any) -> list[KnownColumn]:
     return [KnownColumn(*row) for row in cursor]
 
 
-def write_drift(cursor: Any, drift: SchemaDrift, feed: str) -> int:
-    """Write what the change of a table's columns means, and return the version; commits nothing.
+def write_drift(cursor: Any, drift: SchemaDrift, feed: str) -> list[str]:
+    """Write what the change of a table's columns means, and name those that are stale now; commits nothing.
 
     Raises RecordError when the state knows all of it already.
     """
@@ -57,7 +57,7 @@ def write_drift(cursor: Any, drift: SchemaDrift, feed: str) -> int:
             "group by source_id, schema_name, table_name, insert_only having bool_or(is_live)",
             (column, data_type, version, column in change.unknown, version, version, table.schema, table.name),
         )
-    return version
+    return [known[attribute_id].column for attribute_id in change.stale]
 
 
 def write_stale(cursor: Any, attribute_ids: Sequence[int], feed: str) -> int:

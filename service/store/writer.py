@@ -209,14 +209,15 @@ class PostgresWriter:
         self._is_catching_up = bool(found)
         return found
 
-    def change_schema(self, drift: SchemaDrift, feed: str) -> None:
+    def change_schema(self, drift: SchemaDrift, feed: str) -> Sequence[str]:
         with self._translated(), self._writing.cursor() as cursor:
             try:
-                schema_changes.write_drift(cursor, drift, feed)
+                stale = schema_changes.write_drift(cursor, drift, feed)
             except RecordError:
                 self._writing.rollback()
                 raise
             self._writing.commit()
+        return stale
 
     def make_stale(self, attribute_ids: Sequence[int], feed: str) -> None:
         with self._translated(), self._writing.cursor() as cursor:

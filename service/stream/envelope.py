@@ -47,12 +47,13 @@ Parsed = tuple[Any, WireSchema | None, bool]
 class Decoder:
     """Turn records into row changes of the tracked tables, in canonical texts.
 
-    A record is a change envelope (`before, after, op, source, transaction`) in JSON, with or without
-    `{schema, payload}` around it, or in Avro with a schema registry; or what the transform ExtractNewRecordState leaves
-    of one. With a schema, its semantic names decide how cells are read; without one, the attributes' data types
-    and `settings`. A record that changes no row is Skipped, with the reason; every other record raises RecordError,
-    whose message names topic, partition, offset, the fault and the way out; SchemaDrift where the columns are not
-    those of the table. Nothing else is ever raised, whatever the bytes are, but what `registry` raises when it is away.
+    A record is a change envelope (`before, after, op, source, transaction`) in JSON, with or without `{schema,
+    payload}` around it, or in Avro with a schema registry; or what the transform ExtractNewRecordState leaves of one.
+    With a schema, its semantic names decide how cells are read; without one, the attributes' data types and `settings`.
+    A record that changes no row is Skipped, with the reason; every other record raises RecordError, whose message names
+    topic, partition, offset, the fault and the way out; SchemaDrift where the columns are not those of the table, or
+    its schema shows other types. Nothing else is ever raised, whatever the bytes are, but what `registry` raises when
+    it is away.
 
     A change of a table with row images has no `before` but the row's `key` before the change, and cells of `after`
     that were not sent are UNAVAILABLE. Of other tables, a Postgres delete whose only values are those of its key is
@@ -90,7 +91,13 @@ class Decoder:
             message = f"topic {record.topic}, partition {record.partition}, offset {record.offset}: {message}"
             if isinstance(error, SchemaDrift):
                 raise SchemaDrift(
-                    message, error.table, error.added, error.missing, error.source_position, error.filled
+                    message,
+                    error.table,
+                    error.added,
+                    error.missing,
+                    error.source_position,
+                    error.filled,
+                    error.retyped,
                 ) from error.__cause__
             raise RecordError(message) from error.__cause__
 
@@ -147,6 +154,8 @@ class Decoder:
             before, after = row_of(before, tracked), row_of(after, tracked)
         moves = False
         try:
+            if schema is not None and letter != "t":
+                schema.refuse_other_types(tracked)
             if letter == "t":
                 rows: tuple[Row | None, Row | None, Row | None] = None, None, None
             elif tracked.has_row_images:

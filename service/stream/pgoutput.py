@@ -28,6 +28,7 @@ from service.core.model import (
     Skipped,
     Table,
 )
+from service.core.retyping import UNTYPED, is_same_type
 from service.stream.pgoutput_cells import TextDecoder, text_decoder
 from service.stream.row_images import NOT_FOLLOWED, replica_identity
 
@@ -126,8 +127,8 @@ class PgoutputDecoder:
     """Implement ports.Decoder for the records of a Postgres feed, of the tables of one source.
 
     Texts are made by the types that the record tells, which are those of its time. A table that is not followed is
-    Skipped; columns that the state does not know, or that are gone, raise SchemaDrift. Nothing but RecordError is
-    ever raised, whatever the bytes are.
+    Skipped; columns that the state does not know, that are gone or have another type, raise SchemaDrift. Nothing
+    but RecordError is ever raised, whatever the bytes are.
     """
 
     def __init__(self, tables: Iterable[Table], source: str | None = None) -> None:
@@ -171,7 +172,7 @@ class PgoutputDecoder:
         except SchemaDrift as drift:
             filled = frozenset(orjson.loads(headers["filled"])) if "filled" in headers else None
             raise SchemaDrift(
-                _cut(f"{_place(at)}{drift}"), drift.table, drift.added, drift.missing, position, filled
+                _cut(f"{_place(at)}{drift}"), drift.table, drift.added, drift.missing, position, filled, drift.retyped
             ) from None
         except RecordError as error:
             raise RecordError(_cut(f"{_place(at)}{error}")) from None
@@ -209,6 +210,13 @@ class _Shape:
         known = {*names, *table.stale}
         self._added = [(c.name, types[i]) for i, c in enumerate(relation.columns) if c.name not in known]
         self._missing = [name for name in names if name not in sent]
+        self._retyped = [
+            (a.name.column, types[sent[a.name.column]])
+            for a in table.attributes
+            if a.data_type != UNTYPED
+            and a.name.column in sent
+            and not is_same_type(a.data_type, types[sent[a.name.column]])
+        ]
         self._places = [sent[name] for name in names if name in sent]
         self._in_order = self._places == list(range(len(relation.columns)))
         self._decoders: list[TextDecoder | None] = [text_decoder(types[place]) for place in self._places]
@@ -231,8 +239,8 @@ class _Shape:
             )
         if letter == b"T":
             return Operation.TRUNCATE, None, None, None
-        if self._added or self._missing:
-            raise SchemaDrift(self._told_drift(), self.table, self._added, self._missing)
+        if self._added or self._missing or self._retyped:
+            raise SchemaDrift(self._told_drift(), self.table, self._added, self._missing, retyped=self._retyped)
         mark, at = message[5:6], 6
         if letter == b"I":
             after = self._row(_tuple(message, at)[0])
@@ -307,6 +315,8 @@ class _Shape:
             parts.append("the new column " + ", ".join(repr(name) for name, _ in self._added))
         if self._missing:
             parts.append("no column " + ", ".join(map(repr, self._missing)))
+        if self._retyped:
+            parts.append("another type: " + ", ".join(f"{name!r} is {kind}" for name, kind in self._retyped))
         return f"table {self.table} has {' and '.join(parts)} now"
 
 

@@ -9,6 +9,8 @@ import orjson
 
 from service.core.cell_decoding import WireSettings
 from service.core.errors import RecordError
+from service.core.model import SchemaDrift
+from service.core.retyping import shows_other_type
 from service.stream.row_images import Decoders, TableDecoder
 
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
@@ -50,6 +52,7 @@ _PLAIN_TYPES = {
     "float64": "double precision",
     "double": "double precision",
     "boolean": "boolean",
+    "string": "text",
     "struct": "json",
     "map": "json",
 }
@@ -66,6 +69,7 @@ class WireSchema:
     def __init__(self, schema: object, value: bytes = b"") -> None:
         self._fields = _row_fields(schema)
         self._decoders: dict[TableDecoder, Decoders] = {}
+        self._retyped: dict[TableDecoder, tuple[tuple[str, str], ...]] = {}
         self.prefix = _proven_prefix(schema, value) if value else b""
 
     def is_prefix_of(self, value: bytes) -> bool:
@@ -80,6 +84,22 @@ class WireSchema:
                 self._encoding(attribute.name.column, attribute.data_type) for attribute in tracked.table.attributes
             )
         return found
+
+    def refuse_other_types(self, tracked: TableDecoder) -> None:
+        """Raise SchemaDrift where columns have other types than the state knows, as far as encodings tell."""
+        retyped = self._retyped.get(tracked)
+        if retyped is None:
+            retyped = self._retyped[tracked] = tuple(
+                (attribute.name.column, told)
+                for attribute in tracked.table.attributes
+                if self._fields.get(attribute.name.column, {}).get("type")
+                and shows_other_type(attribute.data_type, told := self.data_type(attribute.name.column))
+            )
+        if retyped:
+            told_types = ", ".join(f"{column!r} is {told}" for column, told in retyped)
+            raise SchemaDrift(
+                f"its schema shows another type in {tracked.table}: {told_types}", tracked.table, retyped=retyped
+            )
 
     def data_type(self, column: str) -> str:
         """Name the type of a column as the state would know it."""
@@ -103,7 +123,7 @@ class WireSchema:
 
 
 def data_type_of(field: Mapping[str, Any]) -> str:
-    """Name the data type of a field of Connect's schema, in words that `cell_decoder` reads; `string` for any text."""
+    """Name the data type of a field of Connect's schema, as `cell_decoder` reads it; `string` where it has no type."""
     semantic = _semantic_type(field)
     if semantic is not None:
         return semantic

@@ -87,7 +87,7 @@ class Observer(Protocol):
         """Hear that the feed gave nothing and all before is committed, and how far behind its end it stands."""
 
     def schema_changed(self, table: Table, added: Sequence[tuple[str, str]], left: Sequence[str]) -> None:
-        """Hear that columns (with their types) came to a table, and that others are no longer kept current."""
+        """Hear which columns came to a table or have another type now, and which are no longer kept current."""
 
     def retrying(self, error: SubsetdError) -> None:
         """Hear that the database (or then the feed) failed and the state will be loaded anew."""

@@ -86,7 +86,7 @@ class Session:
         self._pending = NewRecords.none()
         self._pending_images: Images = {}
         self._screen: Screen | RetryScreen
-        self._refused: dict[tuple[str, tuple[tuple[str, str], ...], tuple[str, ...]], str] = {}
+        self._refused: dict[tuple[object, ...], str] = {}
         """What was said against changes of columns, behind the error's own text."""
         self._looks_at = time.monotonic() + LOOK_SECONDS
         with ExitStack() as closing:
@@ -265,7 +265,7 @@ class Session:
         left = [b for b in bad if not isinstance(b.error, SchemaDrift)]
         for record, error in bad:
             if isinstance(error, SchemaDrift) and place_of(record) in drifts:
-                refusal = self._refused.get((str(error.table), error.added, error.missing))
+                refusal = self._refused.get((str(error.table), error.added, error.missing, error.retyped))
                 if refusal is not None:
                     del drifts[place_of(record)]
                     left.append(BadRecord(record, RecordError(f"{error}{refusal}")))
@@ -275,11 +275,13 @@ class Session:
         """Store what changed of a table's columns, and begin anew with it; remember what was refused."""
         self._settle()
         try:
-            self._writer.change_schema(drift, self._feed.name)
+            stale = self._writer.change_schema(drift, self._feed.name)
         except RecordError as error:
-            self._refused[str(drift.table), drift.added, drift.missing] = str(error).removeprefix(str(drift))
+            refused = (str(drift.table), drift.added, drift.missing, drift.retyped)
+            self._refused[refused] = str(error).removeprefix(str(drift))
         else:
-            self._of.observer.schema_changed(drift.table, drift.added, drift.missing)
+            current = [(column, data_type) for column, data_type in drift.retyped if column not in stale]
+            self._of.observer.schema_changed(drift.table, [*drift.added, *current], stale)
             raise BeginAnew
 
     def _leave_stale(self, attributes: set[int]) -> None:

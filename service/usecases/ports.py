@@ -166,8 +166,11 @@ class StateWriter(Protocol):
     def catch_up(self, feed: str) -> dict[tuple[str, int], dict[str, int]]:
         """Read, by (topic, partition) of a feed, before which offset a source's data holds all records, by source."""
 
-    def change_schema(self, drift: SchemaDrift, feed: str) -> None:
-        """Store what a change of a table's columns means; raise RecordError when it says nothing new."""
+    def change_schema(self, drift: SchemaDrift, feed: str) -> Sequence[str]:
+        """Store what a change of a table's columns means, and name those that are no longer kept current.
+
+        Raises RecordError when it says nothing new.
+        """
 
     def make_stale(self, attribute_ids: Sequence[int], feed: str) -> None:
         """Store that attributes are no longer kept current; they keep their values."""

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 from service.core.errors import NotFoundError, RecordError, StateError
 from service.core.model import SchemaDrift
+from service.core.retyping import keeps_texts
 from service.usecases.live_state import BatchCommit, BatchCounts, LiveState
 from service.usecases.ports import StateWriter
 
@@ -21,7 +22,8 @@ DROP_PORTION = 20_000
 class KnownColumn(NamedTuple):
     """Describe an attribute as the state knows it.
 
-    `renamed_to` is the name that was announced for it; `is_key` says that the table's kept rows are known by it.
+    `renamed_to` is the name that was announced for it; `is_key` says that the table's kept rows are known by it,
+    `is_empty` that it has no value.
     """
 
     attribute_id: int
@@ -32,6 +34,7 @@ class KnownColumn(NamedTuple):
     is_stale: bool
     renamed_to: str | None
     is_key: bool = False
+    is_empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +54,8 @@ class SchemaChange:
 def plan_change(known: Sequence[KnownColumn], drift: SchemaDrift) -> SchemaChange:
     """Decide what a drift means; raise RecordError when it says nothing that the state does not know already.
 
-    A missing column whose announced new name is among the added ones is renamed. An added column that is known is
-    one of another type.
+    A missing column whose announced new name is among the added ones is renamed. One of another type is stale, unless
+    the texts of all its values are the same in the new type (core/retyping.py).
     """
     live = {one.column: one for one in known if not one.is_stale}
     added = dict(drift.added)
@@ -63,9 +66,7 @@ def plan_change(known: Sequence[KnownColumn], drift: SchemaDrift) -> SchemaChang
             continue
         if one.renamed_to in added and one.renamed_to not in live:
             renamed[one.attribute_id] = one.renamed_to
-            data_type = added.pop(one.renamed_to)
-            if data_type != one.data_type:
-                retyped[one.attribute_id] = data_type
+            del added[one.renamed_to]  # another type, if it has one, shows under the new name
         elif one.is_key:
             raise RecordError(
                 f"{drift}: it is part of the key by which the rows of {one.schema}.{one.table} are kept; bootstrap the "
@@ -74,13 +75,21 @@ def plan_change(known: Sequence[KnownColumn], drift: SchemaDrift) -> SchemaChang
             )
         else:
             stale.append(one.attribute_id)
-    new = []
+    for column, data_type in drift.retyped:
+        one = live.get(column)
+        if one is None or one.data_type == data_type:
+            continue
+        if one.is_empty or keeps_texts(one.data_type, data_type):
+            retyped[one.attribute_id] = data_type
+        elif one.is_key:
+            raise RecordError(
+                f"{drift}: it is part of the key by which the rows of {one.schema}.{one.table} are kept, and was "
+                f"{one.data_type}, in which its values have other texts; bootstrap the source again with --replace"
+            )
+        else:
+            stale.append(one.attribute_id)
     taken = {one.column for one in known}
-    for column, data_type in added.items():
-        if column not in taken:
-            new.append((column, data_type))
-        elif column in live and live[column].data_type != data_type:
-            retyped[live[column].attribute_id] = data_type
+    new = [(column, data_type) for column, data_type in added.items() if column not in taken]
     if not live:
         raise RecordError(
             f"{drift}: all its columns are stale, so that the number of its rows is not known any more; bootstrap the "

@@ -269,18 +269,32 @@ def drifting(added: list[tuple[str, str]], missing: list[str]) -> SchemaDrift:
     return SchemaDrift("topic t, partition 0, offset 7: drift", tracked_table("s", "t", {}), added, missing)
 
 
-def test_a_known_column_of_another_type_is_the_same_attribute() -> None:
-    assert plan_change(known(), drifting([("a", "bigint")], [])) == SchemaChange(retyped={1: "bigint"})
+def retyping(data_type: str) -> SchemaDrift:
+    drift = drifting([], [])
+    drift.retyped = (("a", data_type),)
+    return drift
+
+
+def test_a_column_of_a_type_in_which_its_values_have_the_same_texts_is_the_same_attribute() -> None:
+    assert plan_change(known(), retyping("bigint")) == SchemaChange(retyped={1: "bigint"})
+
+
+def test_a_column_of_a_type_in_which_its_values_have_other_texts_is_stale_unless_it_has_none() -> None:
+    assert plan_change(known(), retyping("date")) == SchemaChange(stale=(1,))
+    assert plan_change(known(is_empty=True), retyping("date")) == SchemaChange(retyped={1: "date"})
+    assert plan_change(known(is_key=True), retyping("bigint")) == SchemaChange(retyped={1: "bigint"})
+    with pytest.raises(RecordError, match=r"part of the key.*was integer.*--replace"):
+        plan_change(known(is_key=True), retyping("date"))
 
 
 def test_a_drift_that_says_nothing_new_is_a_bad_record() -> None:
     with pytest.raises(RecordError, match="offset 7"):
-        plan_change(known(), drifting([("a", "integer")], []))
+        plan_change(known(), retyping("integer"))
 
 
 def test_an_announced_name_is_taken_when_the_old_one_is_gone() -> None:
     plan = plan_change(known(renamed_to="c"), drifting([("c", "bigint"), ("d", "text")], ["a"]))
-    assert plan == SchemaChange(added=(("d", "text"),), renamed={1: "c"}, retyped={1: "bigint"})
+    assert plan == SchemaChange(added=(("d", "text"),), renamed={1: "c"}), "its type shows under its new name"
 
 
 @pytest.mark.parametrize(

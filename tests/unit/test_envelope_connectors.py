@@ -192,7 +192,7 @@ POINT = {"x": 1.0, "y": 2.5, "wkb": "AQEAAAA=", "srid": None}
         ("number(4,-2)", semantic("bytes", DECIMAL, scale="-2"), packed(12), "1200"),
         ("interval day to second", semantic("int64", "io.debezium.time.MicroDuration"), 93_600_000_000, "PT93600S"),
         ("interval year to month", semantic("string", "io.debezium.time.Interval"), "P1Y2M0DT0H0M0S", "PT36817200S"),
-        ("date", semantic("int64", "io.debezium.time.Timestamp"), 0, "1970-01-01T00:00:00.000000"),
+        ("string", semantic("int64", "io.debezium.time.Timestamp"), 0, "1970-01-01T00:00:00.000000"),
         ("binary_float", {"type": "float"}, 0.1, "0.1"),
         # Arrays, by what the schema says of their elements
         ("string", {"type": "array", "items": semantic("int32", "io.debezium.time.Date")}, [20778], '["2026-11-21"]'),

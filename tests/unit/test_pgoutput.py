@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 import orjson
 import pytest
@@ -148,6 +149,16 @@ def test_a_change_of_columns_is_told_as_such() -> None:
     assert told.value.source_position["txId"] == 42
 
 
+def test_a_column_of_another_type_is_told_as_such_unless_its_type_was_never_known() -> None:
+    value, described = message("I", ("N", row("1", "x"))), relation("id", "note")
+    with pytest.raises(SchemaDrift, match="has another type: 'id' is bigint now") as told:
+        PgoutputDecoder([table()]).decode(record(value, described, ["bigint", "text"]))
+    assert told.value.retyped == (("id", "bigint"),)
+    untyped = replace(table(), attributes=tuple(replace(a, data_type="string") for a in table().attributes))
+    decoded = PgoutputDecoder([untyped]).decode(record(value, described, ["bigint", "s.mood"]))
+    assert isinstance(decoded, RowChange)
+
+
 def test_what_is_no_change_is_skipped() -> None:
     beat = PgoutputDecoder([table()]).decode(RawRecord("slot", 0, 5, None, None, 0))
     assert beat == Skipped(FeedPosition("slot", 0, 5), "heartbeat")
@@ -175,7 +186,9 @@ def test_the_truncate_of_one_partition_is_refused() -> None:
 
 
 def test_a_cell_that_is_none_of_its_type_is_told_with_its_column() -> None:
-    decoder = PgoutputDecoder([table()])
+    of = table()
+    id_column, note = of.attributes
+    decoder = PgoutputDecoder([replace(of, attributes=(id_column, replace(note, data_type="double precision")))])
     with pytest.raises(RecordError, match=r"column shop\.orders\.note: .*'wide'"):
         decoder.decode(
             record(message("I", ("N", row("1", "wide"))), relation("id", "note"), ["text", "double precision"])

@@ -166,7 +166,7 @@ def test_trap_7_a_new_column_has_the_type_that_the_schema_says() -> None:
     )
     _, _, bad = Decoder([without], unknown_tables="ignore").decode_batch(recorded("srs"))
     added = {error.added for _, error in bad if isinstance(error, SchemaDrift)}
-    assert added == {(("arr", "string[]"), ("d", "date"), ("i8", "bigint"), ("n", "numeric(12,3)"))}
+    assert added == {(("arr", "text[]"), ("d", "date"), ("i8", "bigint"), ("n", "numeric(12,3)"))}
 
 
 def test_trap_7_the_key_alone_is_no_sign_of_dropped_columns() -> None:
