@@ -65,6 +65,7 @@ class KafkaFeed:
         self._cluster_id: str | None = None
         self._topic_ids: dict[str, str] = {}
         self._pending: deque[RawRecord] = deque()
+        self._stored: dict[tuple[str, int], int] = {}
         self._positions: dict[tuple[str, int], int] = {}
         self._end_at_start: dict[tuple[str, int], int] = {}
         self._ends: dict[tuple[str, int], int] = {}
@@ -106,7 +107,9 @@ class KafkaFeed:
             partitions = self._find_partitions()
             if not partitions:
                 raise FeedError(f"feed {self.address}: no topic begins with {self.prefix!r}; check the prefix")
-            self._assign(partitions, {place: at.next_offset for place, at in positions.items()})
+            self._stored = {place: at.next_offset for place, at in positions.items()}
+            self._assign(partitions)
+            self._warn_of_missing({partition.topic for partition in partitions})
         except KafkaError as error:
             self.close()
             raise FeedError(f"feed {self.address} cannot be started: {error!r}") from error
@@ -260,7 +263,13 @@ class KafkaFeed:
                     f"bootstrap again with --replace"
                 )
 
-    def _assign(self, partitions: set[TopicPartition], positions: Mapping[tuple[str, int], int]) -> None:
+    def _warn_of_missing(self, found: Collection[str]) -> None:
+        """Warn of topics that were followed by the prefix and are not there: what was not read of them may be lost."""
+        followed = {topic for topic, _ in self._stored if self.prefix and topic.startswith(self.prefix)}
+        if gone := sorted(followed - set(found)):
+            log.warning("feed_topics_missing", feed=self.address, topics=gone)
+
+    def _assign(self, partitions: set[TopicPartition]) -> None:
         """Assign `partitions` and seek those that were not assigned before; raise FeedError for a lost position."""
         assert self._consumer is not None
         first = not self._positions
@@ -270,7 +279,7 @@ class KafkaFeed:
         seeks = {}
         for partition in new:
             begin, end = begins[partition], ends[partition]
-            position = positions.get((partition.topic, partition.partition), begin)
+            position = self._stored.get((partition.topic, partition.partition), begin)
             if not begin <= position <= end:
                 self._raise_lost(partition, position, begin, end)
             seeks[partition] = position
@@ -353,7 +362,7 @@ class KafkaFeed:
         try:
             partitions = self._find_partitions()
             if any((p.topic, p.partition) not in self._positions for p in partitions):
-                self._assign(partitions, {})
+                self._assign(partitions)
                 log.info("feed_partitions_added", feed=self.address, partitions=len(self._positions))
             self._missing_since = None
             self._say_connected()

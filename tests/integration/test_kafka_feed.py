@@ -216,6 +216,20 @@ def test_partitions_and_topics_that_appear_are_picked_up(cluster: Cluster, follo
     assert set(values(poll_until(feed, lambda records: len(records) == 3))) == {b"first", b"second", b"third"}
 
 
+def test_a_topic_that_a_broker_does_not_tell_of_at_first_is_gone_on_from_its_position(
+    cluster: Cluster, follow: Callable[..., KafkaFeed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that has just come back may not know all of them yet."""
+    prefix = f"shop-{uuid4().hex}."
+    topic, other = (cluster.topic(name=prefix + name) for name in "ab")
+    cluster.send(other, numbered(5))
+    find = KafkaFeed._find_partitions
+    monkeypatch.setattr(KafkaFeed, "_find_partitions", lambda feed: {p for p in find(feed) if p.topic == topic})
+    feed = follow(query=f"?prefix={prefix}", at={(topic, 0): 0, (other, 0): 3})
+    monkeypatch.undo()
+    assert values(poll_until(feed, lambda records: len(records) >= 2)) == numbered(2, 3)
+
+
 # Hints for lag tools
 
 
