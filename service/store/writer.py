@@ -387,7 +387,9 @@ def _write_version(cursor: Any, commit: BatchCommit) -> None:
     counts = commit.counts
     cursor.execute(
         "insert into state_version (version, generation, kind, feed, records, inserted, updated, deleted, skipped, "
-        "dead, newest_source_ms, transaction_consistent) values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+        "dead, newest_source_ms, transaction_consistent) values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, "
+        # What was set aside is missing until it is applied or dropped.
+        "%s and not exists (select from dead_letter where feed = %s))",
         (
             commit.version,
             commit.generation,
@@ -401,6 +403,7 @@ def _write_version(cursor: Any, commit: BatchCommit) -> None:
             counts.dead,
             commit.newest_source_ms,
             commit.transaction_consistent,
+            commit.feed if commit.transaction_consistent else None,
         ),
     )
 

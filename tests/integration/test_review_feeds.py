@@ -199,3 +199,24 @@ def test_a_source_that_vanishes_in_the_middle_of_a_poll_is_waited_for(
     monkeypatch.setattr(PostgresAddress, "connect", refuse)
     assert follow(database_url, followed_url).inserted == 10
     require_equal(database_url, followed_url)
+
+
+def test_a_state_without_a_record_that_was_set_aside_is_not_consistent(database_url: str, stream: Stream) -> None:
+    """Its transaction is not whole, also behind the batch that set it aside."""
+    stream.path = stream.path.with_name("shop.transaction")
+
+    def commit(number: int, **change: object) -> None:
+        op = "d" if "before" in change else "c"
+        document = json.loads(envelope(op, "s", "customers", **change))  # type: ignore[arg-type]
+        stream.write(json.dumps({**document, "transaction": {"id": str(number), "total_order": 1}}).encode())
+        counts = [{"data_collection": "s.customers", "event_count": 1}]
+        stream.write(json.dumps({"status": "END", "id": str(number), "data_collections": counts}).encode())
+        consume(database_url, stream, on_error=ErrorPolicy.SET_ASIDE)
+
+    commit(1, after={"id": "3", "name": "Cy"})
+    commit(2, before={"id": "9", "name": "never there"})
+    commit(3, after={"id": "4", "name": "Di"})
+    states.execute(database_url, "delete from dead_letter")
+    commit(4, after={"id": "5", "name": "Ed"})
+    told = states.query(database_url, "select transaction_consistent from state_version order by version")
+    assert [one for (one,) in told] == [None, True, False, False, True]
