@@ -27,10 +27,11 @@ class TransactionKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WaitLimits:
-    """Bound what waits: by records in all, and by seconds since the last event of a transaction that waits."""
+    """Bound what waits: by records and bytes in all, and by seconds since a waiting transaction's last event."""
 
     records: int = 100_000
     seconds: float = 5.0
+    bytes: int = 256 * 1024 * 1024
 
 
 class Taken(NamedTuple):
@@ -71,6 +72,7 @@ class TransactionBuffer:
         self._limits = limits
         self._prefixes: set[str] = set()
         self._held: list[tuple[RawRecord, TransactionKey | None]] = []
+        self._size = 0
         self._known: OrderedDict[TransactionKey, _Transaction] = OrderedDict()
         self._cut: set[TransactionKey] = set()
         self._must_give = False
@@ -99,15 +101,17 @@ class TransactionBuffer:
             found = decoded.get((record.topic, record.partition, record.offset))
             self._must_give |= found is None
             self._held.append((record, self._note(record, found, now)))
+            self._size += _size(record)
 
     def take(self, now: float) -> Taken:
         """Give the records that can be applied at the moment `now` (seconds)."""
         if not self._prefixes:
             records = self.held
             self._held.clear()
+            self._size = 0
             return Taken(list(records), [None] * len(records), None)
         waiting = self._waiting_places(now)
-        if self._must_give or len(self._held) > self._limits.records:
+        if self._must_give or len(self._held) > self._limits.records or self._size > self._limits.bytes:
             self._must_give = False
             waiting = {}
         given: list[tuple[RawRecord, TransactionKey | None]] = []
@@ -116,6 +120,7 @@ class TransactionBuffer:
             first = waiting.get((record.topic, record.partition))
             (given if first is None or record.offset < first else kept).append((record, key))
         self._held = kept
+        self._size = sum(_size(record) for record, _ in kept)
         self._settle({key for _, key in given if key is not None}, now)
         return Taken([record for record, _ in given], [key for _, key in given], not self._cut)
 
@@ -210,6 +215,10 @@ class TransactionBuffer:
         self._cut -= over
         for key in over:
             self._known.pop(key, None)
+
+
+def _size(record: RawRecord) -> int:
+    return len(record.key or b"") + len(record.value or b"")
 
 
 def transaction_of(transaction_id: str) -> str:

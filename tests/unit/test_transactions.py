@@ -109,6 +109,21 @@ def test_a_transaction_larger_than_the_bound_is_cut_and_said_to_be_until_it_is_o
     assert buffer.take(0).is_whole is True
 
 
+def test_a_transaction_of_few_large_records_is_applied_in_parts() -> None:
+    source, buffer = Source(), TransactionBuffer([ORDERS, LINES], TOPICS, WaitLimits(seconds=60, bytes=1_000))
+    source.write("1", [("orders", 0)] * 3, ends=False)
+    partition = source.partitions["app.s.orders", 0]
+    partition[:] = [(record._replace(value=b"x" * 400), change) for record, change in partition]
+    source.poll(buffer, "app.s.orders", count=2)
+    assert buffer.take(0).records == []
+    source.poll(buffer, "app.s.orders", count=1)
+    taken = buffer.take(0)
+    assert (len(taken.records), taken.is_whole) == (3, False)
+    source.write("2", [("orders", 0)], ends=False)
+    source.poll(buffer, "app.s.orders")
+    assert buffer.take(0).records == [], "what was given counts no more"
+
+
 def test_a_transaction_of_which_nothing_more_comes_is_given_up_after_the_bounded_wait() -> None:
     source, buffer = Source(), TransactionBuffer([ORDERS, LINES], TOPICS, WaitLimits(seconds=5))
     source.write("7", [("orders", 0), ("lines", 0)])
