@@ -110,10 +110,6 @@ class WireSchema:
         fields = {column: self._fields.get(column, {}) for column in columns}
         return frozenset(c for c, f in fields.items() if f.get("default") is not None or f.get("optional") is not True)
 
-    def data_types(self) -> dict[str, str]:
-        """Name the types of all columns of a row."""
-        return {column: data_type_of(field) for column, field in self._fields.items()}
-
     def _encoding(self, column: str, data_type: str) -> tuple[str, WireSettings]:
         field = self._fields.get(column, {})
         semantic = _semantic_type(field)
