@@ -43,7 +43,8 @@ def write_drift(cursor: Any, drift: SchemaDrift, feed: str) -> list[str]:
     for attribute_id, data_type in change.retyped.items():
         cursor.execute("update attribute set data_type = %s where attribute_id = %s", (data_type, attribute_id))
     for column, data_type in change.added:
-        # Of what older rows hold unknown to us nothing can be said before the source is read again: it is stale.
+        # Of what older rows hold unknown to us nothing can be said before the source is read again: it is stale. So is
+        # what was dropped here alone and comes back.
         # Ids are never given twice, for history speaks of them, nor are places in a table, for kept rows go by them.
         cursor.execute(
             "insert into attribute (attribute_id, source_id, schema_name, table_name, column_name, ordinal, data_type, "
@@ -51,11 +52,12 @@ def write_drift(cursor: Any, drift: SchemaDrift, feed: str) -> list[str]:
             "select (select max(attribute_id) + 1 from attribute), source_id, schema_name, table_name, %s, "
             "max(ordinal) + 1, %s, max(row_count) filter (where is_live), max(row_count) filter (where is_live), 0, "
             "case when insert_only then null else 0 end, %s, "
-            "case when %s and max(row_count) filter (where is_live) > 0 then %s::bigint end "
+            "case when (%s or bool_or(column_name = %s)) and max(row_count) filter (where is_live) > 0 "
+            "then %s::bigint end "
             "from (select *, dropped_version is null and (stale_version is null or stale_version = %s) as is_live "
             "from attribute) a join source using (source_id) where schema_name = %s and table_name = %s "
             "group by source_id, schema_name, table_name, insert_only having bool_or(is_live)",
-            (column, data_type, version, column in change.unknown, version, version, table.schema, table.name),
+            (column, data_type, version, column in change.unknown, column, version, version, table.schema, table.name),
         )
     return [known[attribute_id].column for attribute_id in change.stale]
 
