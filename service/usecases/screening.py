@@ -164,7 +164,8 @@ class RetryScreen:
 
     `set_aside` is the version at which each record was, `begun` the version since which a table's rows are what they
     are (its bootstrap, a truncate), by the table's id. A change from before that is refused, unless the bootstrap's
-    snapshot says that it is part of it; so is a truncate, which would empty more than it did at its place.
+    snapshot says that it is part of it; so is a truncate, which would empty more than it did at its place. One change
+    in two records, as its connector repeated it, is applied once.
     """
 
     def __init__(
@@ -173,6 +174,7 @@ class RetryScreen:
         self._screen = Screen(snapshots, {})
         self._set_aside = set_aside
         self._begun = begun
+        self._marks: dict[tuple[object, ...], FeedPosition] = {}
 
     def screen(self, changes: Sequence[RowChange]) -> Screened:
         """Screen changes in the order of the feed."""
@@ -180,6 +182,9 @@ class RetryScreen:
         for change in changes:
             # One by one: what is in one record that was set aside says nothing of the order of the others.
             one = self._screen.screen([change])
+            if one.changes and self._is_repeated(change):
+                done.skipped.append(Skipped(change.position, REPEATED))
+                continue
             done.skipped += one.skipped
             done.bad |= one.bad
             version, begun = self._set_aside[change.position], self._begun.get(change.table.table_id, 0)
@@ -193,6 +198,12 @@ class RetryScreen:
 
     def advance(self, seen: SeenByPartition) -> None:
         """Remember nothing."""
+
+    def _is_repeated(self, change: RowChange) -> bool:
+        mark = change.source_position.get("mark")
+        if not isinstance(mark, list):
+            return False
+        return self._marks.setdefault((change.table.source, *mark), change.position) != change.position
 
 
 def read_seen(source_position: Mapping[str, object]) -> dict[str, Seen]:

@@ -13,7 +13,7 @@ import pytest
 
 from service.core.canonical import value_keys
 from service.core.errors import StateError
-from service.core.model import RawRecord
+from service.core.model import RawRecord, RowChange
 from service.store.writer import PostgresWriter
 from service.stream.envelope import Decoder
 from service.stream.file_feed import FileFeed
@@ -21,8 +21,9 @@ from service.stream.postgres_address import PostgresAddress, SourceAway
 from service.stream.postgres_feed import PostgresFeed
 from service.usecases.batches import BatchLimits, ErrorPolicy
 from service.usecases.follow_feed import Consumer
+from service.usecases.screening import REPEATED, RetryScreen
 from tests import kept_rows, states
-from tests.events import envelope
+from tests.events import envelope, record, tracked_table
 from tests.following import COLUMNS, Stream, Watch, consume
 from tests.postgres_following import begin, follow, require_equal, run
 from tests.states import Tables
@@ -111,6 +112,19 @@ def test_a_record_with_any_header_can_be_set_aside(
 
     monkeypatch.setattr(FileFeed, "poll", with_headers)
     assert consume(database_url, stream, on_error=ErrorPolicy.SET_ASIDE).dead == 1
+
+
+def test_a_change_that_was_set_aside_twice_is_applied_once() -> None:
+    """A connector that restarts repeats also what nobody could read, so nothing was seen of it."""
+    table = tracked_table("s", "customers", {"id": "string", "name": "string"})
+    decode = Decoder([table]).decode
+    sent = marked("c", "customers", None, {"id": "3", "name": "Cy"}, 1000)
+    twice = [change for change in map(decode, (record(sent, 1), record(sent, 2))) if isinstance(change, RowChange)]
+    screen = RetryScreen({}, {change.position: 2 for change in twice}, {})
+    for _ in range(2):  # a batch may be looked at again
+        screened = screen.screen(twice)
+        assert [change.position.offset for change in screened.changes] == [1]
+        assert [(skipped.position.offset, skipped.reason) for skipped in screened.skipped] == [(2, REPEATED)]
 
 
 def test_a_paused_feed_is_not_followed_from_its_start_on(database_url: str, stream: Stream) -> None:
