@@ -40,7 +40,9 @@ select n.nspname, c.relname, pg_get_userbyid(c.relowner),
     coalesce(bool_or(p.relpersistence = 'u'), false), row_security_active(c.oid),
     has_schema_privilege(n.oid, 'usage') and has_table_privilege(c.oid, 'select'),
     (select coalesce(array_agg(distinct format_type(a.atttypid, null)), '{}') from pg_attribute a
-        where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped)
+        where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped),
+    array(select attname::text from pg_attribute where attrelid = c.oid and attgenerated = 's' order by attnum),
+    array(select attname::text from pg_attribute where attrelid = c.oid and attgenerated = 'v' order by attnum)
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
 left join lateral (
     select * from pg_class where relkind = 'r' and oid in (
@@ -61,7 +63,8 @@ PUBLICATIONS = """
 select p.pubname, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate, t.schemaname, t.tablename,
     exists (select from pg_publication_rel r where r.prpubid = p.oid
         and r.prrelid = format('%I.%I', t.schemaname, t.tablename)::regclass
-        and (to_jsonb(r) ->> 'prattrs' is not null or to_jsonb(r) ->> 'prqual' is not null))
+        and (to_jsonb(r) ->> 'prattrs' is not null or to_jsonb(r) ->> 'prqual' is not null)),
+    coalesce(to_jsonb(p) ->> 'pubgencols', 'n') = 's'
 from pg_publication p left join pg_publication_tables t using (pubname) order by 1
 """
 
@@ -85,14 +88,17 @@ def _read_source(cursor: Any, url: str) -> SourceFacts:
         cursor.fetchone()
     )
     cursor.execute(TABLES)
-    tables = [replace(TableFacts(*row[:8]), types=frozenset(row[8])) for row in cursor]
+    tables = [
+        replace(TableFacts(*row[:8]), types=frozenset(row[8]), stored=tuple(row[9]), virtual=tuple(row[10]))
+        for row in cursor
+    ]
     cursor.execute(SLOTS)
     slot_facts = [SlotFacts(*row) for row in cursor]
     cursor.execute(PUBLICATIONS)
-    found: dict[str, tuple[frozenset[str], set[tuple[str, str]], set[tuple[str, str]]]] = {}
-    for name, *operations, schema, table, is_cut in cursor:
+    found: dict[str, tuple[frozenset[str], set[tuple[str, str]], set[tuple[str, str]], bool]] = {}
+    for name, *operations, schema, table, is_cut, tells_stored in cursor:
         told = {o for o, is_told in zip(("insert", "update", "delete", "truncate"), operations, strict=True) if is_told}
-        _, of_publication, cut = found.setdefault(name, (frozenset(told), set(), set()))
+        _, of_publication, cut, _ = found.setdefault(name, (frozenset(told), set(), set(), tells_stored))
         if table is not None:
             of_publication.add((schema, table))
             cut.update([(schema, table)] if is_cut else [])
@@ -110,8 +116,8 @@ def _read_source(cursor: Any, url: str) -> SourceFacts:
         tables=tables,
         slots=slot_facts,
         publications=[
-            PublicationFacts(name, operations, frozenset(of), frozenset(cut))
-            for name, (operations, of, cut) in found.items()
+            PublicationFacts(name, operations, frozenset(of), frozenset(cut), tells_stored)
+            for name, (operations, of, cut, tells_stored) in found.items()
         ],
     )
 

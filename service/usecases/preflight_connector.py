@@ -5,7 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from service.usecases.preflight_facts import ConnectorFacts, Facts, Finding, Level, SourceFacts, quoted
+from service.usecases.preflight_facts import (
+    ConnectorFacts,
+    Facts,
+    Finding,
+    Level,
+    PublicationFacts,
+    SourceFacts,
+    quoted,
+)
 from service.usecases.preflight_source import check_publication
 
 _Get = Callable[..., str]
@@ -208,6 +216,7 @@ def _publication(about: str, get: _Get, source: SourceFacts | None) -> Iterator[
         return
     name = get("publication.name", "dbz_publication")
     publication = next((one for one in source.publications if one.name == name), None)
+    yield from _generated_columns(about, name, publication, source)
     if publication is None:
         if get("publication.autocreate.mode", "all_tables") == "disabled":
             yield Finding(
@@ -218,3 +227,23 @@ def _publication(about: str, get: _Get, source: SourceFacts | None) -> Iterator[
             )
         return
     yield from check_publication(publication, source)
+
+
+def _generated_columns(
+    about: str, name: str, publication: PublicationFacts | None, source: SourceFacts
+) -> Iterator[Finding]:
+    """Find columns that a bootstrap reads and no change tells: they become stale with the first one."""
+    for table in source.tables:
+        stored = () if publication is not None and publication.tells_stored else table.stored
+        untold = (*stored, *table.virtual)
+        if untold:
+            drop = "; ".join(f"subsetd attribute drop --force {table.schema}.{table.name}.{one}" for one in untold)
+            may_tell = source.version >= 180000 and not table.virtual
+            yield Finding(
+                Level.WARN,
+                about,
+                f"does not tell the generated columns of {table}: {', '.join(untold)}",
+                f"ALTER PUBLICATION {quoted(name)} SET (publish_generated_columns = stored)"
+                if may_tell
+                else f"after the bootstrap: {drop}",
+            )

@@ -28,7 +28,10 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """Describe a table of a Postgres source; `identity` is full, default, index or nothing."""
+    """Describe a table of a Postgres source; `identity` is full, default, index or nothing.
+
+    `stored` and `virtual` are its generated columns.
+    """
 
     schema: str
     name: str
@@ -39,6 +42,8 @@ class TableFacts:
     hides_rows: bool = False
     may_read: bool = True
     types: frozenset[str] = frozenset()
+    stored: tuple[str, ...] = ()
+    virtual: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{quoted(self.schema)}.{quoted(self.name)}"
@@ -59,12 +64,16 @@ class SlotFacts:
 
 @dataclass(frozen=True, slots=True)
 class PublicationFacts:
-    """Describe a publication; `cut` are tables of which it leaves out columns or rows."""
+    """Describe a publication; `cut` are tables of which it leaves out columns or rows.
+
+    `tells_stored` says that it has the generated columns that are stored (from Postgres 18 on, where it is set).
+    """
 
     name: str
     operations: frozenset[str]
     tables: frozenset[tuple[str, str]]
     cut: frozenset[tuple[str, str]] = frozenset()
+    tells_stored: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -288,6 +288,35 @@ def test_facts_of_a_real_postgres(postgres_server) -> None:
     )
 
 
+def test_generated_columns_that_no_change_tells(postgres_server) -> None:
+    with fresh_database(postgres_server, "template0") as url:
+        states.execute(
+            url,
+            """
+            create table made (id integer primary key, twice integer generated always as (id * 2) stored);
+            create table thought (id integer primary key, twice integer generated always as (id * 2) virtual);
+            create publication silent for table made, thought;
+            create publication told for table made, thought with (publish_generated_columns = stored);
+            """,
+        )
+        source = read_source_facts(url)
+
+    def untold(publication: str) -> list[tuple[str, str]]:
+        facts = replace(connector(publication__name=publication), source=source, state=None)
+        return [(one.found, one.way_out) for one in wrong(facts) if "generated columns" in one.found]
+
+    thought = (
+        "does not tell the generated columns of public.thought: twice",
+        "after the bootstrap: subsetd attribute drop --force public.thought.twice",
+    )
+    made = (
+        "does not tell the generated columns of public.made: twice",
+        "ALTER PUBLICATION silent SET (publish_generated_columns = stored)",
+    )
+    assert untold("silent") == [made, thought]
+    assert untold("told") == [thought]
+
+
 def test_a_source_that_is_away_is_told() -> None:
     with pytest.raises(SourceError, match=r"127\.0\.0\.1:1.*--source"):
         read_source_facts("postgresql://app@127.0.0.1:1/shop")
