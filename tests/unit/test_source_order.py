@@ -130,12 +130,14 @@ def sent_by_postgres(draw: st.DrawFn) -> list[tuple[int | None, int, int]]:
     return events
 
 
-def sent_again(events: list[tuple[int | None, int, int]], stored: int) -> list[tuple[int, tuple[int | None, int, int]]]:
+def sent_again(
+    events: list[tuple[int | None, int, int]], stored: int, order: int
+) -> list[tuple[int, tuple[int | None, int, int]]]:
     """Give what a connector sends after a start, with the events' numbers, when `stored` was the last it stored.
 
-    It goes on behind the LSN of that event, and counts the rest of the transaction on from it.
+    It goes on behind the LSN of that event, and counts the rest of the transaction on from the number that it had.
     """
-    group, order = events[stored][:2], events[stored][2]
+    group = events[stored][:2]
     begin = next((i for i in range(stored, len(events)) if events[i][:2] != group), len(events))
     lost = events[begin - 1][2] - order
     return [
@@ -149,19 +151,25 @@ def test_of_what_a_killed_connector_repeats_each_event_is_applied_once(
     events: list[tuple[int | None, int, int]], data: st.DataObject
 ) -> None:
     arriving = list(enumerate(events))
+    started, stored = 0, None  # where in `arriving` the connector started last, and what it had stored then
     for _ in range(data.draw(st.integers(0, 3), "kills")):
-        killed = data.draw(st.integers(1, len(arriving)), "killed after")
-        # What it stored is of a group that was sent whole: behind its LSN it would not send the group's rest again.
-        sent = [i for i, _ in arriving[:killed]]
+        killed = data.draw(st.integers(min(started + 1, len(arriving)), len(arriving)), "killed after")
+        # What it stores is of a group that was sent whole: behind its LSN it would not send the group's rest again.
+        sent = arriving[started:killed]
         whole = [
-            i for i in sent if i + 1 not in range(len(events)) or i + 1 in sent or events[i + 1][:2] != events[i][:2]
+            (i, order)
+            for place, (i, (*group, order)) in enumerate(sent, 1)
+            if i + 1 == len(events) or events[i + 1][:2] != tuple(group) or place < len(sent)
         ]
-        if not whole:
+        candidates = whole if stored is None else [stored, *whole]
+        if not candidates:
             continue
-        stored = data.draw(st.sampled_from(whole), "stored")
-        if events[stored][:2] == events[sent[-1]][:2] and sent[-1] + 1 < len(events):
+        drawn = data.draw(st.sampled_from(candidates), "stored")
+        last = sent[-1][0] if sent else drawn[0]
+        if events[drawn[0]][:2] == events[last][:2] and last + 1 < len(events) and drawn != stored:
             continue
-        arriving = arriving[:killed] + sent_again(events, stored)
+        stored, started = drawn, killed
+        arriving = arriving[:killed] + sent_again(events, *stored)
     topic = {i for i in range(len(events)) if data.draw(st.booleans())}  # what of it goes to one topic partition
     changes = arrived([one for one in arriving if one[0] in topic])
     screen, applied, rest = Screen({}, {}), [], changes
@@ -181,7 +189,7 @@ def test_a_killed_connector_counts_a_transaction_anew_and_nothing_is_lost_or_app
     copied, copied_too = [(None, 10, order) for order in range(1, 6)], [(None, 20, order) for order in range(6, 10)]
     whole = list(enumerate(copied + copied_too))
     # The second event was stored: it goes on behind its LSN, and counts on from 2.
-    again = sent_again(copied + copied_too, 1)
+    again = sent_again(copied + copied_too, 1, 2)
     assert [event[2] for _, event in again] == [3, 4, 5, 6]
     for killed in range(5, 10):
         screened = Screen({}, {}).screen(arrived(whole[:killed] + again))
