@@ -51,6 +51,8 @@ class Consumer(Following):
                 if stop.wait(0.5):
                     raise
             finally:
-                if session is not None:
-                    session.close()
-                self.writer.close()
+                try:
+                    if session is not None:
+                        session.close()
+                finally:
+                    self.writer.close()
