@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
+import structlog
 from hypothesis import settings
 
 from tests.broker import broker, running_broker, topic
@@ -17,6 +21,14 @@ __all__ = [
     "running_broker",
     "topic",
 ]
+
+
+@pytest.fixture(autouse=True)
+def _plain_log() -> Iterator[None]:
+    """Undo what a test's command made of the log: it would go to a stream that is closed by then."""
+    yield
+    structlog.reset_defaults()
+
 
 # No test asserts a time, and the first call of a compiled function takes long.
 settings.register_profile("subsetd", deadline=None)

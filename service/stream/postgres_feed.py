@@ -75,6 +75,9 @@ class PostgresFeed:
         self._handed: deque[RawRecord] = deque()
         self._told: deque[tuple[int, int]] = deque()
         self._confirmed = 0
+        # What psycopg2 would confirm by itself with the next confirmation: as long as it was told of all that it has
+        # received, it goes along with the server's pings.
+        self._told_server = self._last_start = self._moved_by_client = 0
         self._committed = 0
         self._end_at_start: int | None = None
         self._seen_end = 0
@@ -141,7 +144,10 @@ class PostgresFeed:
                     size += len(records[-1].value or b"")
                     continue
                 message = read()
+                if self._told_server >= self._last_start:
+                    self._moved_by_client = max(self._moved_by_client, self._cursor.wal_end)
                 if message is not None:
+                    self._last_start = message.data_start
                     take(message.payload)
                     continue
                 if not self._numbers.is_inside:
@@ -217,11 +223,13 @@ class PostgresFeed:
         self._disconnect()
 
     def _confirm(self, end: int) -> None:
+        if self._moved_by_client > end:
+            return  # it would confirm more than the state holds: the next position that is stored will do
         try:
             # One byte less: psycopg2 would answer the server's next pings with the server's own position if all that
             # it has received were confirmed, and so confirm what the state does not hold.
             self._cursor.send_feedback(flush_lsn=end - 1, force=True)
-            self._confirmed = end
+            self._confirmed, self._told_server = end, end - 1
         except psycopg2.Error as error:
             self._lose(error)
 
@@ -326,7 +334,7 @@ class PostgresFeed:
             if connection is not None:
                 connection.close()
         self._sender = self._sql = self._cursor = None
-        self._confirmed = 0
+        self._confirmed = self._told_server = self._last_start = self._moved_by_client = 0
 
     def _take(self, message: bytes) -> None:
         """Take one message; changes are put into `_handed`."""

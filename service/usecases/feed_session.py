@@ -110,8 +110,8 @@ class Session:
             self._feed.start(stored)
             topics = {topic for topic, _ in self._feed.positions()}
             self._buffer = TransactionBuffer(self._state.tables, topics, following.wait_limits)
+            following.observer.following(self._state, self._positions)
             self._closing = closing.pop_all()
-        following.observer.following(self._state, self._positions)
 
     def close(self) -> None:
         """Let go of the feed; a batch in flight ends first, its failure has been told or will be met on reloading."""
