@@ -159,7 +159,7 @@ def test_one_bootstrap_at_a_time(database_url: str) -> None:
 
 
 def test_a_column_is_dropped_under_a_running_consumer(database_url: str, stream: Stream) -> None:
-    """The consumer has the attribute in memory; it loads the state anew and finds the column to be a new one, which is not kept current."""
+    """The consumer loads the state anew and finds the column to be a new one, which is not kept current."""
     watch = Watch()
     with consuming(database_url, stream, watch):
         stream.change("orders", None, ["11", "2", "second"])
