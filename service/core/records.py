@@ -117,9 +117,9 @@ class NewRecords(NamedTuple):
         none = np.zeros(0, np.int64)
         return NewRecords(Keys.of(()), np.zeros(0, np.bool_), none, starts_of(none), none, none)
 
-    def take(self, chosen: Flags) -> NewRecords:
-        """Give some of the records."""
-        places = np.flatnonzero(chosen)
+    def take(self, chosen: Flags | Int64s) -> NewRecords:
+        """Give some of the records: those that are marked, or those at these places."""
+        places = np.arange(len(self.cluster_id))[chosen]
         starts = starts_of(np.diff(self.starts)[places])
         cells = (take_lists(places, self.starts, cell, starts) for cell in (self.attribute_ids, self.frequencies))
         return NewRecords(self.keys.take(places), self.is_new[places], self.cluster_id[places], starts, *cells)

@@ -9,16 +9,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import KW_ONLY, dataclass, field, replace
 
 import numpy as np
 
 from service.core.clustering import NULL_KEY, Underflow
-from service.core.errors import RecordError, StateError, SubsetdError
+from service.core.errors import RecordError, SubsetdError
 from service.core.model import BadRecord, FeedPosition, Operation, RawRecord, RowChange, SchemaDrift, Table
-from service.core.records import Keys, NewRecords, Records, find_keys, gather
+from service.core.records import Keys, Records, find_keys, gather
+from service.usecases.batch_in_flight import BatchInFlight
 from service.usecases.batches import (
     Batch,
     BatchLimits,
@@ -82,10 +82,8 @@ class Session:
         self._state = LiveState(loaded, following.cache_bytes)
         following.totals.version = self._state.version
         self._decoder = following.make_decoder(self._state.tables)
-        self._in_flight: Future[None] | None = None
-        self._pending = NewRecords.none()
-        self._pending_images: Images = {}
         self._screen: Screen | RetryScreen
+        self._sink = following.dead_letter_sink
         self._refused: dict[tuple[object, ...], str] = {}
         """What was said against changes of columns, behind the error's own text."""
         self._looks_at = time.monotonic() + LOOK_SECONDS
@@ -101,11 +99,11 @@ class Session:
                 self._screen = Screen(loaded.snapshots, self._source_positions, catch_up)
                 self._writer.register(self._feed.name, self._feed.describe())
             else:
+                self._sink = None  # they were sent when they were set aside
                 self._screen = RetryScreen(loaded.snapshots, self._retried, loaded.begun)
-            self._pool = ThreadPoolExecutor(1, thread_name_prefix="subsetd-store")
-            closing.callback(self._pool.shutdown, wait=True)
-            values = sum(count for _, _, count in self._state.clusters)
-            self._warm_up = WarmUp(self._state.cache, values, self._writer.read_range, following.warm_up)
+            self._in_flight = BatchInFlight(self._stored)
+            closing.callback(self._in_flight.close)
+            self._warm_up = WarmUp(self._state.cache, loaded.values, self._writer.read_range, following.warm_up)
             closing.callback(self._warm_up.close)
             self._feed.start(stored)
             topics = {topic for topic, _ in self._feed.positions()}
@@ -180,7 +178,7 @@ class Session:
         size = 0
         deadline = 0.0
         # An idle poll is short while a batch is in flight: its commit is to be heard of soon.
-        timeout = 0.005 if self._in_flight is not None else 0.2
+        timeout = 0.005 if self._in_flight.is_busy else 0.2
         while len(records) < limits.records and size < limits.bytes:
             got = self._feed.poll(limits.records - len(records), limits.bytes - size, timeout)
             if not got:
@@ -346,11 +344,8 @@ class Session:
             len(batch.bad),
         )
         unit = self._begin(batch)
-        self._pending_images = completed.images
-        self._pending = delta.records
         commit = replace(self._commit(batch, changes, counts, delta), images=completed.images)
-        report = self._report(commit, batch)
-        self._in_flight = self._pool.submit(self._store, unit, commit, delta, seconds, report)
+        self._in_flight.write(unit, commit, self._report(commit, batch), self._sink)
 
     def _leave_out(
         self, batch: Batch, changes: list[RowChange], errors: dict[tuple[str, int, int], RecordError]
@@ -372,7 +367,7 @@ class Session:
             found: dict[Table, dict[bytes, Image]] = {}
             missing: dict[Table, list[bytes]] = {}
             for table, keys in wanted_rows(changes).items():
-                pending = self._pending_images.get(table, {})
+                pending = self._in_flight.images.get(table, {})
                 found[table] = {key: pending[key] for key in keys if key in pending}
                 missing[table] = [key for key in keys if key not in pending]
             if missing:
@@ -390,22 +385,17 @@ class Session:
             delta = state.truncate(own, portions, unit.write_records)
         counts = BatchCounts(records=len(batch.records), deleted=1)
         commit = replace(self._commit(batch, [change], counts, delta), emptied=change.table)
-        report = self._report(commit, batch)
-        self._in_flight = self._pool.submit(self._store, unit, commit, None, batch.seconds, report)
+        self._in_flight.write(unit, commit, self._report(commit, batch), self._sink)
         self._settle()
 
     def _look_up(self, keys: Keys) -> Records:
         """Find the records of ascending keys: in the batch in flight, in the cache, and the rest in the store."""
-        in_flight = find_keys(self._pending.keys, keys)
-        pending = np.flatnonzero(in_flight >= 0)
-        others = np.flatnonzero(in_flight < 0)
+        in_flight = self._in_flight.records
+        written = find_keys(in_flight.keys, keys)
+        pending, others = np.flatnonzero(written >= 0), np.flatnonzero(written < 0)
         is_cached, cached = self._state.cache.find(keys.take(others))
         misses = others[~is_cached]
-        parts = [(others[is_cached], cached)]
-        if len(pending):
-            chosen = np.zeros(len(self._pending.cluster_id), np.bool_)
-            chosen[in_flight[pending]] = True
-            parts.append((pending, self._pending.take(chosen).records))
+        parts = [(others[is_cached], cached), (pending, in_flight.take(written[pending]).records)]
         if len(misses):
             parts.append((misses, self._writer.lookup(keys.take(misses))))
             self._state.accesses.read += len(misses)
@@ -450,7 +440,8 @@ class Session:
 
         That is of each partition its last change, what was seen of the sources, and what the feed says.
         """
-        found = {(c.position.topic, c.position.partition): dict(c.source_position) for c in changes}
+        last = {(c.position.topic, c.position.partition): c for c in changes}
+        found = {place: dict(change.source_position) for place, change in last.items()}
         for place in found.keys() - batch.seen.keys():  # its last change says nothing of what was seen before
             found[place] = put_seen(found[place], read_seen(self._source_positions.get(place, {})))
         self._screen.advance(batch.seen)
@@ -487,40 +478,19 @@ class Session:
             skipped=count_reasons(batch.skipped),
         )
 
-    def _store(
-        self,
-        unit: UnitOfWork,
-        commit: BatchCommit,
-        delta: StateDelta | None,
-        seconds: dict[str, float],
-        report: BatchReport,
-    ) -> None:
-        """Write and commit a batch (on the store's thread)."""
-        try:
-            with timed(seconds, "store"):
-                if delta is not None:
-                    unit.write_records(delta.records, delta.texts)
-                if commit.dead_letters and self._of.dead_letter_sink is not None and self._retried is None:
-                    self._of.dead_letter_sink.send(commit.dead_letters)  # twice rather than never
-                unit.commit(commit)
-        except BaseException:
-            with suppress(StateError):
-                unit.rollback()
-            raise
-        totals, counts = self._of.totals, commit.counts
+    def _stored(self, report: BatchReport) -> None:
+        """Count a batch that is durable (on the store's thread)."""
+        totals, counts = self._of.totals, report.counts
         totals.batches += 1
-        totals.version = commit.version
+        totals.version = report.version
         for name in ("records", "inserted", "updated", "deleted", "skipped", "dead"):
             setattr(totals, name, getattr(totals, name) + getattr(counts, name))
         totals.elapsed = time.perf_counter() - (self._of.started or 0.0)
-        for step, spent in seconds.items():
+        for step, spent in report.seconds.items():
             totals.seconds[step] = totals.seconds.get(step, 0.0) + spent
         self._of.observer.committed(report)
 
     def _settle(self) -> None:
         """Wait for the batch in flight, and tell the feed; raises what its commit raised."""
-        if self._in_flight is not None:
-            future, self._in_flight = self._in_flight, None
-            future.result()
-            self._pending, self._pending_images = NewRecords.none(), {}
+        if self._in_flight.settle():
             self._feed.committed(self._positions)

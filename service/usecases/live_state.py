@@ -38,6 +38,11 @@ class StoredState:
     begun: Mapping[int, int] = field(default_factory=dict)
     """Version that bootstrapped or emptied a table last, by table_id."""
 
+    @property
+    def values(self) -> int:
+        """Count the generator records."""
+        return sum(count for _, _, count in self.clusters)
+
 
 class ClusterCounts(NamedTuple):
     """Hold clusters with their attributes, which lie end to end, and how many values each has."""
@@ -124,7 +129,7 @@ class LiveState:
         self.late = stored.late
         self.clusters = Clusters(stored.clusters)
         self.counters = {attribute_id: replace(counters) for attribute_id, counters in stored.counters.items()}
-        self.cache = ValCache(cache_bytes, sum(count for _, _, count in stored.clusters))
+        self.cache = ValCache(cache_bytes, stored.values)
         self.accesses = Accesses()
         attributes = [*stored.stale, *(attribute for table in stored.tables for attribute in table.attributes)]
         size = max((a.attribute_id for a in attributes), default=0) + 1
