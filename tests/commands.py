@@ -6,7 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from tests.waiting import BOUND_SECONDS
 
@@ -54,3 +57,11 @@ class Commands:
         for process in self.running:
             process.kill()
             process.wait()
+
+
+@pytest.fixture
+def subsetd(database_url: str, tmp_path: Path) -> Iterator[Commands]:
+    """Give the command on the test's state; what still runs at the end is killed."""
+    commands = Commands(database_url, tmp_path)
+    yield commands
+    commands.close()

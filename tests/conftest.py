@@ -1,4 +1,4 @@
-"""Own what every test may ask for: a database, a broker."""
+"""Own what every test may ask for: a database, a broker, the command, a shop whose changes are sent."""
 
 from __future__ import annotations
 
@@ -9,16 +9,22 @@ import structlog
 from hypothesis import settings
 
 from tests.broker import broker, running_broker, topic
+from tests.cluster import cluster
+from tests.commands import subsetd
 from tests.postgres import database_url, empty_database_url, followed_url, logical_server, postgres_server
+from tests.shop import shop
 
 __all__ = [
     "broker",
+    "cluster",
     "database_url",
     "empty_database_url",
     "followed_url",
     "logical_server",
     "postgres_server",
     "running_broker",
+    "shop",
+    "subsetd",
     "topic",
 ]
 

@@ -3,32 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from pathlib import Path
 
 import orjson
-import pytest
 
+from service.stream.kafka_topics import plan_topics, read_range
 from tests import states
-from tests.broker import KafkaBroker
 from tests.commands import Commands
-from tests.e2e.test_kafka_end_to_end import Shop
 from tests.following import random_changes
+from tests.shop import Shop
 from tests.waiting import wait_for
-
-
-@pytest.fixture
-def shop(database_url: str, broker: KafkaBroker) -> Iterator[Shop]:
-    made = Shop(database_url, broker)
-    yield made
-    made.cluster.close()
-
-
-@pytest.fixture
-def subsetd(database_url: str, tmp_path: Path) -> Iterator[Commands]:
-    commands = Commands(database_url, tmp_path)
-    yield commands
-    commands.close()
 
 
 def test_sigterm_under_load_ends_the_batch_in_hand_and_loses_nothing(shop: Shop, subsetd: Commands) -> None:
@@ -77,8 +60,6 @@ def test_transitions_go_to_a_topic_beside_the_consumer(shop: Shop, subsetd: Comm
     address = f"kafka://{shop.broker.bootstrap_servers}/{topic}"
     code, said = subsetd.run("consume", "--feed", shop.feed, "--until-end", transitions_topic=address)
     assert code == 0, said
-    from service.stream.kafka_topics import plan_topics, read_range
-
     plan = plan_topics(address)
     records = [record for part in plan.ranges for record in read_range(plan.servers, part)]
     messages = [orjson.loads(record.value or b"") for record in records]

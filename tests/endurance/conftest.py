@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
-from tests.commands import Commands
 from tests.connect import running_source, source_url
 
 __all__ = ["running_source", "source_url"]
@@ -29,14 +27,6 @@ def tell(request: pytest.FixtureRequest) -> Callable[..., None]:
     """Give what puts figures of this test into the table."""
     of_test = _figures.setdefault(request.node.name.removeprefix("test_").replace("_", " "), {})
     return lambda **figures: of_test.update(figures)
-
-
-@pytest.fixture
-def subsetd(database_url: str, tmp_path: Path) -> Iterator[Commands]:
-    """Give the command on the test's state; what still runs at the end is killed."""
-    commands = Commands(database_url, tmp_path)
-    yield commands
-    commands.close()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -5,63 +5,67 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
+import orjson
 import pytest
+from kafka import KafkaConsumer, TopicPartition
 
+from service.store import bulk, catch_up, dead_letters, feeds, row_images, schema_changes, writer, writer_lock
 from service.store.embedded import EmbeddedPostgres
+from service.stream import kafka_feed, kafka_producer
 from service.stream.file_feed import FileFeed
+from service.stream.kafka_dead_letters import DeadLetterTopic
+from service.stream.kafka_transitions import TransitionTopic
+from service.usecases import feed_session, send_transitions
 from tests import states
-from tests.broker import KafkaBroker
-from tests.endurance.crash_points import CountedFeed, Point, Steps, crash_at_each, follow, found, points_of
+from tests.cluster import Cluster
+from tests.endurance.call_sites import calls_of, statements_not_given
+from tests.endurance.counting import FROM_MEMORY, CountedFeed, CountedProducer, Steps, points_of
+from tests.endurance.crash_points import complete, crash_at_each, follow, found, retry, send
 from tests.events import envelope
 from tests.following import COLUMNS, Stream, random_changes
-from tests.integration.test_kafka_feed import Cluster
 from tests.postgres import TEMPLATE, fresh_database
 from tests.states import Tables
+from tests.waiting import BOUND_SECONDS, wait_for
 
-STATEMENTS = {
-    "begin",
-    "commit",
-    "copy gen_rec",
-    "copy out of gen_rec",
-    "copy staged_cluster",
-    "copy staged_gen_rec",
-    "copy staged_row_image",
-    "create temporary table staged_gen_rec",
-    "delete from cluster",
-    "delete from row_image",
-    "insert into attribute",
-    "insert into batch_position",
-    "insert into cluster",
-    "insert into dead_letter",
-    "insert into feed",
-    "insert into feed_position",
-    "insert into ind_transition",
-    "insert into state_version",
-    "insert into uind",
-    "merge into gen_rec",
-    "merge into row_image",
-    "select alembic_version",
-    "select attribute",
-    "select cluster",
-    "select feed",
-    "select feed_catch_up",
-    "select feed_position",
-    "select gen_rec",
-    "select pg_advisory_lock",
-    "select pg_advisory_unlock_all",
-    "select pg_inherits",
-    "select pg_notify",
-    "select pg_try_advisory_lock",
-    "select row_image",
-    "select source",
-    "select state_version",
-    "select tracked_table",
-    "set",
-    "update attribute",
-    "update tracked_table",
-    "update uind",
+STORE = (bulk, catch_up, dead_letters, feeds, row_images, schema_changes, writer, writer_lock)
+
+OF_A_BOOTSTRAP = {
+    *("write_partition", "read_range", "read_positions", "put_positions", "_begun"),
+    *("new_table_ids", "write_row_images", "count_row_images", "clear_row_images"),
 }
+OF_A_COMMAND = {
+    *("is_followed", "tables_of", "address_of", "forget", "set_paused", "read", "drop"),
+    *("read_known", "write_dropped", "_rename_column", "_rename_table"),
+}
+OF_A_WAIT = {"_holder"}
+"""Functions of the store that give the database statements when no feed is followed, or none is at hand."""
+
+NOT_OF_A_FEED = {"describe_configs", "list_topics"}
+"""Calls of the broker that following does not come to: a bootstrap from topics, and a topic that is missing."""
+
+
+CLIENTS = ("clients.", "consumer.", "admin.", "letters.", "transitions.")
+
+BAD = (
+    b"{this is no JSON",
+    envelope("d", "s", "orders", {"id": "77", "customer": "7", "note": "too early"}),  # can be applied later on
+    envelope("d", "s", "customers", {"id": "never", "name": "so"}),
+)
+"""Records that are set aside."""
+
+
+@pytest.fixture(autouse=True)
+def _steps_without_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what comes every second come every time or never, so that each run takes the same steps."""
+    monkeypatch.setattr(feed_session, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(feed_session, "TRUNCATE_PORTION", 3)
+    monkeypatch.setattr(kafka_feed, "HINT_SECONDS", 0.0)
+    monkeypatch.setattr(kafka_feed, "SILENT_CHECK_SECONDS", float("inf"))
+    monkeypatch.setattr(kafka_feed, "BUSY_CHECK_SECONDS", float("inf"))
+    monkeypatch.setattr(send_transitions, "PAGE", 10)
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +88,15 @@ def template(postgres_server: EmbeddedPostgres, stream: Stream) -> Iterator[str]
             "insert into tracked_table (source_id, schema_name, table_name, source_schema, source_table, key_columns, "
             "row_images, begun_version) values (1, 's', 'notes', 's', 'notes', '{id}', true, 1)",
         )
+        notes = "update attribute set {} where table_name = 'notes' and column_name = '{}'"
+        states.execute(url, notes.format("data_type = 'smallint'", "id"))
+        states.execute(url, notes.format("renamed_to = 'text'", "body"))
+        stream.append("orders", None, ["11", "2", None])  # the source was read behind it
+        states.execute(
+            url,
+            f"insert into feed_catch_up select 'file:{stream.path}', '{stream.path}', 0, source_id, "
+            f"{stream.path.stat().st_size} from source",
+        )
         write_changes(stream)
         yield url.partition("?")[0].rpartition("/")[2]
 
@@ -91,19 +104,26 @@ def template(postgres_server: EmbeddedPostgres, stream: Stream) -> Iterator[str]
 def write_changes(stream: Stream) -> None:
     rng = random.Random(3)
     random_changes(stream, rng, 10)
-    for key in ("1", "2", "3"):
+    for key in (1, 2, 3):
         stream.write(envelope("c", "s", "notes", None, {"id": key, "body": f"note {key}"}))
-    stream.write(b"{this is no JSON")
+    stream.write(BAD[0])
+    stream.write(BAD[1])
     random_changes(stream, rng, 10)
-    stream.write(envelope("u", "s", "notes", None, {"id": "2", "body": "Ada"}))
-    stream.write(envelope("d", "s", "notes", {"id": "3", "body": None}))
+    stream.write(envelope("u", "s", "notes", None, {"id": 2, "body": "Ada"}))
+    stream.write(envelope("d", "s", "notes", {"id": 3, "body": None}))
     stream.write(envelope("t", "s", "orders"))
     stream.tables.rows["orders"].clear()
     random_changes(stream, rng, 8)
     stream.write(envelope("t", "s", "notes"))
-    stream.write(envelope("c", "s", "notes", None, {"id": "4", "body": "Bob"}))
-    stream.tables.add("notes", ["4", "Bob"])
-    stream.append("customers", ["never", "so"], None)
+    stream.write(envelope("c", "s", "notes", None, {"id": 4, "body": "Bob"}))
+    fields = [{"field": "id", "type": "int32"}, {"field": "text", "type": "string"}]  # another type, another name
+    schema = {"type": "struct", "fields": [{"field": "after", "type": "struct", "fields": fields}]}
+    payload = orjson.loads(envelope("c", "s", "notes", None, {"id": 5, "text": "Ada"}))
+    stream.write(orjson.dumps({"schema": schema, "payload": payload}))
+    stream.tables.columns["notes"] = ["id", "text"]
+    stream.tables.add("notes", ["4", "Bob"], ["5", "Ada"])
+    stream.write(BAD[2])
+    stream.append("orders", None, ["77", "7", "too early"])
     stream.columns["customers"] = stream.tables.columns["customers"] = [*COLUMNS["customers"], "added"]
     customers = stream.tables.rows["customers"]
     stream.tables.rows["customers"] = Counter({(*row, None): count for row, count in customers.items()})
@@ -111,69 +131,127 @@ def write_changes(stream: Stream) -> None:
     stream.change("orders", None, ["13", "9", "breaks a dependency"])
 
 
-def test_a_crash_at_any_step_is_as_if_it_had_not_been(
+def test_a_crash_at_any_statement_is_as_if_it_had_not_been(
     postgres_server: EmbeddedPostgres, stream: Stream, template: str, whole: bool, tell: Callable[..., None]
 ) -> None:
-    def open_feed(_: Steps) -> FileFeed:
-        return FileFeed(str(stream.path))
+    late = stream.path.with_name("late")
+    # A column that came with a default has cells that no change brought: it is no longer kept current.
+    late.write_bytes(envelope("d", "s", "customers", {"id": "7", "name": "Cleo", "added": "default"}) + b"\n")
+
+    def follow_and_retry(url: str, steps: Steps) -> None:
+        follow(url, steps, lambda: FileFeed(str(stream.path)))
+        retry(url, steps)
+
+    def run(url: str, steps: Steps) -> None:
+        follow_and_retry(url, steps)
+        follow(url, steps, lambda: FileFeed(str(late)))
 
     steps = Steps()
     with fresh_database(postgres_server, template) as url:
-        follow(url, open_feed, steps)
+        complete(follow_and_retry, url, Steps())
+        assert states.read(url) == states.expected(stream.tables)
+        complete(run, url, Steps())
+    with fresh_database(postgres_server, template) as url:
+        complete(run, url, steps)
         wanted = found(url)
-    assert wanted["state"] == states.expected(stream.tables)
-    assert set(steps.counts) == STATEMENTS, "every statement is a point: add the new one's kind to the list"
+    missing = statements_not_given(STORE, OF_A_BOOTSTRAP | OF_A_COMMAND | OF_A_WAIT, steps.sites)
+    assert missing == [], "every statement is a point: let the feed come to these, or say that no batch does"
     points = points_of(steps.counts, every=whole)
-    crashed = 0
-    for point, came_to_it, holds, broken in crash_at_each(
-        points, lambda: fresh_database(postgres_server, template), open_feed
-    ):
-        assert came_to_it, point
+    for point, holds, broken in crash_at_each(points, lambda: fresh_database(postgres_server, template), run):
         assert (holds, broken) == (wanted, []), point
-        crashed += 1
-    tell(kinds_of_statements=len(STATEMENTS), statements=sum(steps.counts.values()), crashes=crashed)
-    assert crashed == len(points)
+    tell(kinds_of_statements=len(steps.counts), statements=steps.counts.total(), crashes=len(points))
 
 
-CALLS = {
-    "admin.alter_group_offsets",
-    "admin.close",
-    "admin.describe_cluster",
-    "admin.describe_topics",
-    "consumer.assign",
-    "consumer.assignment",
-    "consumer.beginning_offsets",
-    "consumer.close",
-    "consumer.end_offsets",
-    "consumer.highwater",
-    "consumer.poll",
-    "consumer.position",
-    "consumer.seek",
-}
+class Topics:
+    """Hold the topics that a run sends to, new ones for each, and read what is in them."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.reader = KafkaConsumer(bootstrap_servers=cluster.servers)
+        self.letters = self.transitions = ""
+
+    def renew(self) -> None:
+        if self.letters:
+            self.cluster.admin.delete_topics([self.letters, self.transitions])
+        self.letters, self.transitions = self.cluster.topic(), self.cluster.topic()
+
+    def address(self, topic: str) -> str:
+        return f"kafka://{self.cluster.servers}/{topic}"
+
+    def read_letters(self) -> list[tuple[str, int]]:
+        """Give topic and offset of each letter; one that was sent twice comes once."""
+        told = [dict(record.headers) for record in self._read(self.letters)]
+        name = "__connect.errors."
+        return list(dict.fromkeys((one[f"{name}topic"].decode(), int(one[f"{name}offset"])) for one in told))
+
+    def read_transitions(self) -> list[tuple[Any, ...]]:
+        """Give version, attributes and kind of each transition; one that was sent twice comes once."""
+        told = [orjson.loads(record.value) for record in self._read(self.transitions)]
+        ids = [(m["version"], *(m[of]["attribute_id"] for of in ("dependent", "referenced")), m["kind"]) for m in told]
+        return list(dict.fromkeys(ids))
+
+    def _read(self, topic: str) -> list[Any]:
+        partition, records = TopicPartition(topic, 0), list[Any]()
+        self.reader.assign([partition])
+        end = self.reader.end_offsets([partition], timeout_ms=int(BOUND_SECONDS * 1000))[partition]
+        self.reader.seek(partition, 0)
+        wait_for(lambda: records.extend(self.reader.poll(timeout_ms=500).get(partition, [])) or len(records) >= end)
+        return records
+
+
+def calls_needed() -> set[str]:
+    """Name every call of the broker that the feed and what sends to topics have in their source."""
+    of_feed = {
+        f"{client}.{name}"
+        for client in ("consumer", "admin")
+        for name in calls_of(kafka_feed, f"_{client}") - NOT_OF_A_FEED - set(FROM_MEMORY)
+    }
+    sent = calls_of(kafka_producer, "producer") | {f"send().{name}" for name in calls_of(kafka_producer, "future")}
+    return of_feed | {f"{topic}.{name}" for topic in ("letters", "transitions") for name in sent}
 
 
 def test_a_crash_at_any_call_of_the_broker_is_as_if_it_had_not_been(
-    postgres_server: EmbeddedPostgres, stream: Stream, template: str, broker: KafkaBroker, topic: str, whole: bool
+    postgres_server: EmbeddedPostgres,
+    stream: Stream,
+    template: str,
+    cluster: Cluster,
+    whole: bool,
+    tell: Callable[..., None],
 ) -> None:
-    cluster = Cluster(broker.bootstrap_servers)
-    for line in stream.path.read_bytes().splitlines():
-        cluster.producer.send(topic, line, partition=0)
-    cluster.close()
+    topic, topics = cluster.topic(), Topics(cluster)
+    lines = stream.path.read_bytes().splitlines()[1:]
+    cluster.send(topic, lines)
+    bad = [(topic, offset) for offset, line in enumerate(lines) if line in BAD]
 
-    def open_feed(steps: Steps) -> CountedFeed:
-        return CountedFeed(steps, [broker.bootstrap_servers], [topic])
+    def run(url: str, steps: Steps) -> None:
+        letters = DeadLetterTopic(topics.address(topics.letters))
+        letters._producer = CountedProducer(topics.address(topics.letters), "letters", steps)
+        follow(url, steps, lambda: CountedFeed(steps, [cluster.servers], [topic]), letters)
+        letters.close()
+        retry(url, steps)
+        transitions = TransitionTopic(topics.address(topics.transitions))
+        transitions._producer = CountedProducer(topics.address(topics.transitions), "transitions", steps)
+        send(url, steps, transitions)
+        transitions.close()
+
+    @contextmanager
+    def copy() -> Iterator[str]:
+        topics.renew()
+        with fresh_database(postgres_server, template) as url:
+            yield url
+            assert topics.read_letters() == bad
+            stored = "select version, dependent_id, referenced_id, kind from ind_transition order by 1, 2, 3"
+            assert topics.read_transitions() == states.query(url, stored)
 
     steps = Steps()
-    with fresh_database(postgres_server, template) as url:
-        follow(url, open_feed, steps)
+    with copy() as url:
+        complete(run, url, steps)
         wanted = found(url)
     assert wanted["state"] == states.expected(stream.tables)
-    calls = {kind for kind in steps.counts if "." in kind}
-    assert calls == CALLS, "every call is a point: add the new one's kind to the list"
-    points = [Point(kind, 1, is_after) for kind in sorted(calls) for is_after in (False, True)]
-    runs = crash_at_each(
-        points if whole else points[1::6], lambda: fresh_database(postgres_server, template), open_feed
-    )
-    for point, came_to_it, holds, broken in runs:
-        assert came_to_it, point
+    counts = Counter({kind: count for kind, count in steps.counts.items() if kind.startswith(("sender: ", *CLIENTS))})
+    assert calls_needed() <= counts.keys(), "every call is a point: let the feed come to the new one"
+    points = points_of(counts, every=whole)[:: 1 if whole else 5]
+    for point, holds, broken in crash_at_each(points, copy, run):
         assert (holds, broken) == (wanted, []), point
+    tell(kinds_of_calls=len(counts), calls=counts.total(), crashes=len(points))
+    topics.reader.close()

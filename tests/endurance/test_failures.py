@@ -11,31 +11,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from service.store.embedded import EmbeddedPostgres
 from service.store.migrate import upgrade
 from tests import states
-from tests.broker import KafkaBroker
 from tests.commands import Commands
-from tests.e2e.test_kafka_end_to_end import Shop
 from tests.endurance.following import broken_invariants
 from tests.endurance.proxy import CuttingProxy
 from tests.following import Watch, random_changes
 from tests.integration.test_bad_input import consuming, crash_and_start, full_disk, make_stream, own_server
 from tests.postgres import administer
+from tests.shop import Shop
 from tests.waiting import wait_for
 
 __all__ = ["own_server"]
 
 Tell = Callable[..., None]
-
-
-@pytest.fixture
-def shop(database_url: str, broker: KafkaBroker) -> Iterator[Shop]:
-    made = Shop(database_url, broker)
-    yield made
-    made.cluster.close()
 
 
 def test_a_consumer_killed_at_random_moments(shop: Shop, subsetd: Commands, whole: bool, tell: Tell) -> None:

@@ -20,10 +20,10 @@ from service.usecases.batches import BatchLimits, ErrorPolicy
 from service.usecases.follow_feed import Consumer
 from tests import states
 from tests.broker import KafkaBroker
+from tests.cluster import Cluster
 from tests.endurance.following import broken_invariants
 from tests.endurance.fuzz import TABLES, OneSchema, mutations
 from tests.following import Watch
-from tests.integration.test_kafka_feed import Cluster
 from tests.postgres import TEMPLATE, fresh_database
 from tests.states import Tables
 from tests.waiting import BOUND_SECONDS

@@ -13,12 +13,10 @@ from service.usecases.batches import ErrorPolicy
 from service.usecases.follow_feed import Consumer
 from service.wiring import decoding
 from tests import states
+from tests.cluster import Cluster
 from tests.following import COLUMNS, Watch
-from tests.integration.test_kafka_feed import Cluster, cluster
 from tests.registry import StubRegistry, avro_record, schema_registry
 from tests.states import Tables
-
-__all__ = ["cluster"]
 
 VALUE = {
     "type": "record",

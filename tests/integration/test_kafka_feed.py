@@ -8,53 +8,17 @@ from collections.abc import Callable, Iterator, Sequence
 from uuid import uuid4
 
 import pytest
-from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
-from kafka.admin import NewTopic
+from kafka import KafkaProducer, TopicPartition
 
 from service.core.errors import FeedError
 from service.core.model import RawRecord, StoredPosition
 from service.stream.addresses import open_feed
 from service.stream.kafka_feed import KafkaFeed
-from service.stream.kafka_sockets import CLOSING
 from tests.broker import KafkaBroker
-
-BOUND_SECONDS = 60.0
-LARGE = 12_000_000
+from tests.cluster import LARGE, Cluster
+from tests.waiting import BOUND_SECONDS
 
 Positions = dict[tuple[str, int], int]
-
-
-class Cluster:
-    """Make topics and records on the tests' broker."""
-
-    def __init__(self, servers: str) -> None:
-        self.servers = servers
-        options = {"bootstrap_servers": servers, "reconnect_backoff_max_ms": 500, "proxy_url": CLOSING}
-        self.admin = KafkaAdminClient(bootstrap_timeout_ms=30_000, **options)
-        self.producer = KafkaProducer(max_request_size=LARGE, **options)
-
-    def topic(self, partitions: int = 1, name: str | None = None, **settings: str) -> str:
-        name = name or f"feed-{uuid4().hex}"
-        self.admin.create_topics([NewTopic(name, partitions, 1, topic_configs=settings)])
-        self.admin.wait_for_topics([name], timeout_ms=30_000)
-        return name
-
-    def send(self, topic: str, values: Sequence[bytes | None], partition: int = 0) -> None:
-        sent = [self.producer.send(topic, value, partition=partition, key=b"k") for value in values]
-        self.producer.flush(timeout=BOUND_SECONDS)
-        for future in sent:
-            future.get(timeout=BOUND_SECONDS)
-
-    def close(self) -> None:
-        self.producer.close(timeout=5)
-        self.admin.close()
-
-
-@pytest.fixture
-def cluster(broker: KafkaBroker) -> Iterator[Cluster]:
-    made = Cluster(broker.bootstrap_servers)
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -26,13 +26,14 @@ from service.usecases.batches import BatchLimits, Totals
 from service.usecases.follow_feed import Consumer
 from service.usecases.transactions import WaitLimits
 from tests import states
+from tests.cluster import Cluster
 from tests.events import envelope
 from tests.following import COLUMNS, Watch
-from tests.integration.test_kafka_feed import Cluster, cluster, follow, to_the_end
+from tests.integration.test_kafka_feed import follow, to_the_end
 from tests.states import Row, Tables
 from tests.waiting import BOUND_SECONDS, wait_for
 
-__all__ = ["cluster", "follow"]
+__all__ = ["follow"]
 
 
 class Shop:

@@ -34,11 +34,9 @@ from service.usecases.preflight_facts import (
 )
 from tests import states
 from tests.broker import KafkaBroker
-from tests.integration.test_kafka_feed import Cluster, cluster
+from tests.cluster import Cluster
 from tests.postgres import fresh_database
 from tests.states import Tables
-
-__all__ = ["cluster"]
 
 TABLE = TableFacts("public", "items", "app", "full", True)
 SOURCE = SourceFacts(

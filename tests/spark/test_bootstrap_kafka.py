@@ -25,13 +25,11 @@ from spark_jobs.bootstrap import Summary, run_bootstrap
 from spark_jobs.sources import Options
 from tests import states
 from tests.broker import KafkaBroker
+from tests.cluster import Cluster
 from tests.following import Watch
-from tests.integration.test_kafka_feed import Cluster, cluster
 from tests.registry import avro_record, schema_registry
 from tests.spark.oracle import Expected, count_cells, query, read_state
 from tests.waiting import BOUND_SECONDS, wait_for
-
-__all__ = ["cluster"]
 
 UNAVAILABLE = "__debezium_unavailable_value"
 CELLS = ["1", "2", "3", "10", "Ada", "x\ty\\z\n", "é" * 100, "", None, '"', "{}"]
