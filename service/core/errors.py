@@ -33,5 +33,9 @@ class DamagedStateError(StateError):
     """The stored state is not what its one writer left: going on would build on a wrong state."""
 
 
+class SketchError(SubsetdError):
+    """A sketch cannot be read, or not be used as it was to be: another kind, seed, version, or corrupt bytes."""
+
+
 class NotFoundError(SubsetdError):
     """A name is not known: an attribute, a source, a version."""
