@@ -1,0 +1,162 @@
+"""Own estimates of how many distinct values registers have seen, from the registers' histogram.
+
+A histogram counts the registers of each value: int64[66 - m], for values from 0 (empty bucket) to 65 - m; it sums to
+2^m. Ertl 2017: "New cardinality estimation algorithms for HyperLogLog sketches"; q there is 64 - m here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.core.records import Int64s
+from service.core.sketches.hashing import UInt8s, check_bucket_bits, most_rho
+
+Floats = NDArray[np.float64]
+
+SMALL_ALPHAS = {1: 0.0, 2: 0.3512, 4: 0.5324, 8: 0.6256, 16: 0.673, 32: 0.697, 64: 0.709}
+"""α of Flajolet et al. 2007, Figure 3, and for fewer buckets by its integral. A lone bucket has no finite mean."""
+
+
+def histogram(registers: UInt8s, m: int) -> Int64s:
+    """Count the registers of each value."""
+    return np.bincount(registers, minlength=most_rho(check_bucket_bits(m)) + 1).astype(np.int64)
+
+
+def improved(counts: Int64s) -> float:
+    """Estimate by Ertl's improved raw estimator (Algorithm 6): no tables, no switch between ranges.
+
+    Infinite when every register has its highest value.
+    """
+    buckets = int(counts.sum())
+    z = buckets * _tau(1 - counts[-1] / buckets)
+    for count in counts[-2:0:-1].tolist():
+        z = 0.5 * (z + count)
+    z += buckets * _sigma(counts[0] / buckets)
+    return buckets**2 / (2 * math.log(2) * z) if z else math.inf
+
+
+def maximum_likelihood(counts: Int64s) -> float:
+    """Estimate by maximum likelihood in Ertl's Poisson model (section 4); infinite when all registers are full.
+
+    The derivative of the likelihood, times the rate, is convex and falls, so Newton's steps from a point below its
+    root never leave that side (the start is Ertl's lower bound).
+    """
+    likelihood = _Likelihood(counts)
+    if likelihood.seen == 0:
+        return 0.0
+    if likelihood.linear == 0:
+        return math.inf
+    rate = likelihood.seen / (likelihood.linear + likelihood.levels.sum() / 2)
+    while True:
+        value, slope = likelihood.score(rate)
+        step = -value / slope
+        if not step > 1e-12 * rate:
+            return float(rate * likelihood.buckets)
+        rate += step
+
+
+def likelihood_bounds(counts: Int64s, level: float) -> tuple[float, float]:
+    """Give the interval of all sizes that a likelihood ratio test at this level does not refuse."""
+    likelihood = _Likelihood(counts)
+    best = maximum_likelihood(counts) / likelihood.buckets
+    drop = NormalDist().inv_cdf((1 + level) / 2) ** 2 / 2
+    if best == math.inf:
+        # No rate is too high; the lowest is sought from one at which no register would be lower.
+        best = 2.0 ** (len(counts) + 6)
+    least = likelihood.log(best) - drop
+    low = 0.0 if likelihood.seen == 0 else _bisect(lambda rate: likelihood.log(rate) >= least, 0.0, best)
+    if likelihood.linear == 0:
+        return low * likelihood.buckets, math.inf
+    above = max(2 * best, 1.0)
+    while likelihood.log(above) >= least:
+        above *= 2
+    high = _bisect(lambda rate: likelihood.log(rate) < least, best, above)
+    return low * likelihood.buckets, high * likelihood.buckets
+
+
+def linear_counting(counts: Int64s) -> float:
+    """Estimate from the share of empty buckets (Whang et al. 1990); infinite when none is empty."""
+    buckets = int(counts.sum())
+    return buckets * math.log(buckets / counts[0]) if counts[0] else math.inf
+
+
+def flajolet(counts: Int64s) -> float:
+    """Estimate as HyperLogLog was published (Flajolet et al. 2007, Figure 3), with ln in its small range.
+
+    Its correction for large ranges mends 32-bit hashes and has no part here.
+    """
+    buckets = int(counts.sum())
+    alpha = SMALL_ALPHAS.get(buckets, 0.7213 / (1 + 1.079 / buckets))
+    raw = alpha * buckets**2 / float(counts @ 0.5 ** np.arange(len(counts)))
+    return linear_counting(counts) if raw <= 2.5 * buckets and counts[0] else raw
+
+
+def _sigma(x: float) -> float:
+    """Give σ(x) = x + sum over k ≥ 1 of x^(2^k) 2^(k-1) (Ertl 2017, section 3)."""
+    if x == 1:
+        return math.inf
+    total, before, weight = x, -1.0, 1.0
+    while total != before:
+        before = total
+        x *= x
+        total += x * weight
+        weight *= 2
+    return total
+
+
+def _tau(x: float) -> float:
+    """Give τ(x) = (1 - x - sum over k ≥ 1 of (1 - x^(2^-k))^2 2^-k) / 3 (Ertl 2017, section 3)."""
+    total, before, weight = 1 - x, -1.0, 1.0
+    if x == 0:
+        return 0.0
+    while total != before:
+        before = total
+        x = math.sqrt(x)
+        weight /= 2
+        total -= (1 - x) ** 2 * weight
+    return total / 3
+
+
+class _Likelihood:
+    """Be the likelihood of a histogram where each bucket gets Poisson(rate) values.
+
+    log L(rate) = -linear * rate + sum of levels' counts * ln(1 - exp(-rate * share)), the share of a level being 2^-ρ;
+    the highest ρ has no level above it, so its share is that of the one below.
+    """
+
+    def __init__(self, counts: Int64s) -> None:
+        self.buckets = int(counts.sum())
+        self.seen = self.buckets - int(counts[0])
+        shares = 0.5 ** np.arange(len(counts))
+        self.linear = float(counts[:-1] @ shares[:-1])
+        shares[-1] = shares[-2]
+        used = np.flatnonzero(counts[1:]) + 1
+        self._counts, self._shares = counts[used].astype(np.float64), shares[used]
+        self.levels = self._counts * self._shares
+
+    def log(self, rate: float) -> float:
+        """Give the logarithm of the likelihood."""
+        if rate == 0:
+            return 0.0 if self.seen == 0 else -math.inf
+        return float(self._counts @ np.log(-np.expm1(-rate * self._shares))) - self.linear * rate
+
+    def score(self, rate: float) -> tuple[float, float]:
+        """Give the derivative of the log-likelihood times the rate, and the slope of that."""
+        y = rate * self._shares
+        below = np.exp(-y) / -np.expm1(-y)
+        # y / (e^y - 1) has slope -1/2 + y/6 near 0, where the closed form cancels out.
+        slopes = np.where(y < 1e-4, -0.5 + y / 6, below * (1 - y / -np.expm1(-y)))
+        return float(self._counts @ (y * below)) - self.linear * rate, float(self.levels @ slopes) - self.linear
+
+
+def _bisect(is_above: Callable[[float], bool], low: float, high: float) -> float:
+    """Find where `is_above` turns true between two points, to 12 digits."""
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if is_above(middle) else (middle, high)
+    return (low + high) / 2

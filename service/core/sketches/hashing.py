@@ -1,0 +1,69 @@
+"""Own what a sketch reads of a value's hash: its bucket and its ρ (BML 2018, Definition 2).
+
+The hash of a value is the first 64 bits of its value key: of SHA-256 over its canonical text, big-endian. It is there
+already (`Keys.high`), so nothing is hashed twice, and anyone can compute it elsewhere.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from service.core.errors import SketchError
+from service.core.records import Int64s, UInt64s
+
+HASH_NAME = "sha256-64"
+SEED = 0
+HASH_BITS = 64
+MOST_BUCKET_BITS = 18
+
+UInt8s = NDArray[np.uint8]
+
+_LEFTMOST = np.uint64(1 << 63)
+
+
+def check_bucket_bits(m: int) -> int:
+    """Give m back; SketchError when it is not from 0 to MOST_BUCKET_BITS."""
+    if not 0 <= m <= MOST_BUCKET_BITS:
+        raise SketchError(f"a sketch has 2^m buckets with m from 0 to {MOST_BUCKET_BITS}, not m = {m}")
+    return m
+
+
+def most_rho(m: int) -> int:
+    """Tell the ρ of a hash whose bits behind the first m are all zero: the highest."""
+    return HASH_BITS - m + 1
+
+
+def bucket_and_rho(hashes: UInt64s, m: int) -> tuple[Int64s, UInt8s]:
+    """Give bucket (the leftmost m bits) and ρ (position, from 1, of the leftmost 1 behind them) of each hash."""
+    return _bucket_and_rho(hashes, check_bucket_bits(m))
+
+
+@njit(cache=True, nogil=True)
+def bucket_of(value: np.uint64, m: int) -> np.int64:
+    """Give the bucket of one hash, inside kernels."""
+    # A shift by all 64 bits is not defined.
+    return np.int64(value >> np.uint64(64 - m)) if m else np.int64(0)
+
+
+@njit(cache=True, nogil=True)
+def rho_of(value: np.uint64, m: int) -> int:
+    """Give the ρ of one hash, inside kernels."""
+    rest = value << np.uint64(m)
+    if rest == np.uint64(0):
+        return 65 - m
+    rho = 1
+    while rest < _LEFTMOST:
+        rest <<= np.uint64(1)
+        rho += 1
+    return rho
+
+
+@njit(cache=True, nogil=True)
+def _bucket_and_rho(hashes: UInt64s, m: int) -> tuple[Int64s, UInt8s]:
+    buckets, rhos = np.empty(len(hashes), np.int64), np.empty(len(hashes), np.uint8)
+    for i in range(len(hashes)):
+        buckets[i] = bucket_of(hashes[i], m)
+        rhos[i] = rho_of(hashes[i], m)
+    return buckets, rhos
