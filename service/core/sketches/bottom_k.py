@@ -21,6 +21,9 @@ from service.core.sketches.hll import require_same
 MOST_HELD = 1 << 24
 """The most that k and spares together may be."""
 
+PORTION = 1 << 15
+"""Hashes are taken in by so many: the first of them lower the bound, so that most others need not be sorted."""
+
 _MOST_COUNT = np.int64(np.iinfo(np.int64).max)
 _NOT_THERE, _NO_ROOM = 1, 2
 
@@ -72,17 +75,31 @@ class BottomK:
 
     def update(self, hashes: UInt64s, weights: Int64s | None = None) -> None:
         """Take in hashes, each once or `weights` (above 0) times; SketchError when a count would pass 63 bits."""
-        self.apply(hashes, _spread(hashes, check_weights(hashes, weights)))
+        weights = check_weights(hashes, weights)
+        updated = self.copy()
+        for first in range(0, len(hashes), PORTION):
+            portion = slice(first, first + PORTION)
+            updated._change(hashes[portion], weights[portion] if len(weights) > 1 else weights)
+        self.hashes, self.counts, self.bound = updated.hashes, updated.counts, updated.bound
 
     def remove(self, hashes: UInt64s, weights: Int64s | None = None) -> None:
         """Take out hashes; SketchError, and nothing is changed, when one below the bound was not there."""
-        self.apply(hashes, -_spread(hashes, check_weights(hashes, weights)))
+        self._change(hashes, -check_weights(hashes, weights))
 
     def apply(self, hashes: UInt64s, differences: Int64s) -> None:
         """Take in what has a difference above 0 and take out what has one below, as one change or not at all."""
+        if len(hashes) != len(differences):
+            raise SketchError(f"{len(hashes)} hashes have {len(differences)} differences")
+        self._change(hashes, differences)
+
+    def _change(self, hashes: UInt64s, differences: Int64s) -> None:
+        """Apply differences: one for each hash, or one for all."""
         if self.bound is not None:
             is_below = hashes < np.uint64(self.bound)
-            hashes, differences = hashes[is_below], differences[is_below]
+            differences = differences[is_below] if len(differences) == len(hashes) else differences
+            hashes = hashes[is_below]
+        if len(differences) < len(hashes):
+            differences = np.full(len(hashes), differences[0])
         if np.any(hashes[1:] < hashes[:-1]):
             order = np.argsort(hashes, kind="stable")
             hashes, differences = hashes[order], differences[order]
@@ -170,10 +187,6 @@ class BottomK:
         require(bool(np.all(above < np.uint64(_MOST_COUNT))), "a count is beyond 63 bits")
         sketch.counts = above.astype(np.int64) + 1
         return sketch
-
-
-def _spread(hashes: UInt64s, weights: Int64s) -> Int64s:
-    return weights if len(weights) == len(hashes) else np.ones(len(hashes), np.int64)
 
 
 def _gamma_quantile(shape: float, z: float) -> float:

@@ -9,7 +9,7 @@ from service.core.records import Int64s, UInt64s
 from service.core.sketches.bottom_k import BottomK
 from service.core.sketches.byte_format import Kind, Parameters, require, seal, unseal
 from service.core.sketches.hashing import UInt8s, check_bucket_bits
-from service.core.sketches.heaps import HllHeaps
+from service.core.sketches.heaps import HllHeaps, check_weights
 from service.core.sketches.hll import Hll, require_same
 
 BUCKET_BITS = 13
@@ -54,13 +54,13 @@ class ColumnSketch:
         return self.bottom.needs_rescan
 
     def registers(self, m: int | None = None) -> UInt8s:
-        """Give the highest ρ of each of 2^m buckets (as many as the sketch has, or fewer): uint8[2^m]."""
+        """Give the highest ρ of each of 2^m buckets: uint8[2^m]. A dense sketch has those of its own m and smaller."""
         m = self.m if m is None else m
         if self.heaps is not None:
             return self.heaps.hll().fold(m).registers
-        hll = Hll(self.m)
+        hll = Hll(m)
         hll.update(self.bottom.hashes)
-        return hll.fold(m).registers
+        return hll.registers
 
     def dense(self) -> HllHeaps:
         """Give the heaps of everything, also of a sparse column: a copy, the same whatever came and went."""
@@ -84,7 +84,8 @@ class ColumnSketch:
 
         It is always known of a sparse column and of a hash below the bound, of others where their counter is 0.
         """
-        self.apply(hashes, np.full(len(hashes), -1, np.int64) if weights is None else -weights)
+        weights = check_weights(hashes, weights)
+        self.apply(hashes, -weights if len(weights) == len(hashes) else np.full(len(hashes), -1, np.int64))
 
     def apply(self, hashes: UInt64s, differences: Int64s) -> None:
         """Take in what has a difference above 0 and take out what has one below, as one change or not at all."""
@@ -93,6 +94,11 @@ class ColumnSketch:
         heaps = self._heaps_beside(bottom)
         if heaps is not None:
             heaps.apply(hashes, differences)
+            if heaps.size < bottom.size:
+                heaps.apply(hashes, -differences)
+                raise SketchError(
+                    "more hashes are removed than the sketch counts above its bound; it is left as it was"
+                )
             if heaps.size == bottom.size:
                 bottom.bound, heaps = None, None
         self.bottom, self.heaps = bottom, heaps
