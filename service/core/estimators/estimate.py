@@ -1,0 +1,129 @@
+"""Own the choice of an estimator and the checks of what it is given."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from service.core.errors import SketchError
+from service.core.estimators import joint, known
+from service.core.estimators.bottom_k import estimate_from, sample_union
+from service.core.estimators.curve import Curve, cut, posterior_median
+from service.core.estimators.lookup import average_load, choose_bucket_bits, estimate_by_lookup, exact_load
+from service.core.estimators.model import Column, Estimate
+from service.core.estimators.registers import align, count_greater, fold
+from service.core.estimators.tails import likelihood_drop
+from service.core.sketches.cardinality import flajolet, histogram
+from service.core.sketches.hashing import UInt8s, most_rho
+
+METHODS = ("bml", "bml-exact-load", "joint-mle", "bottom-k", "estimated")
+
+DISJOINT, CONTAINED = 0.5, 0.2
+"""What shares of all pairs of columns are disjoint, and one in the other."""
+
+NO_VALUES = "the dependent column has no values, so that its inclusion coefficient is not defined"
+
+
+def estimate(x: Column, y: Column, method: str = "estimated", level: float = 0.95) -> Estimate:
+    """Estimate Φ(X, Y) = |X ∩ Y| / |X| by one of METHODS.
+
+    The interval holds Φ with probability `level`. Raise SketchError for an unknown method, a level outside (0, 1), or
+    a method that needs what a column does not have.
+    """
+    if method not in METHODS:
+        raise SketchError(f"unknown method {method!r}; choose one of {', '.join(METHODS)}")
+    if not 0 < level < 1:
+        raise SketchError(f"the level of an interval is between 0 and 1, not {level}")
+    for column in (x, y):
+        _check(column)
+    if x.size == 0:
+        return Estimate(None, 0.0, 0.0, method, level, NO_VALUES)
+    if y.size == 0:
+        return Estimate(0.0, 0.0, 0.0, method, level)
+    phi, low, high = _ESTIMATORS[method](x, y, level)
+    return Estimate(phi, min(max(low, 0.0), phi), max(min(high, 1.0), phi), method, level)
+
+
+def _check(column: Column) -> None:
+    registers = column.registers
+    m = column.bucket_bits
+    if registers.dtype != np.uint8 or registers.ndim != 1 or len(registers) != 1 << m:
+        raise SketchError(f"registers are uint8[2^m], not {registers.dtype}{list(registers.shape)}")
+    if int(registers.max()) > most_rho(m):
+        raise SketchError(f"a register of 2^{m} buckets is at most {most_rho(m)}, not {registers.max()}")
+    if not (math.isfinite(column.size) and column.size >= 0):
+        raise SketchError(f"a column has a number of values, not {column.size}")
+
+
+def _by_bml(x: Column, y: Column, level: float) -> tuple[float, float, float]:
+    of_x, of_y = align(x, y)
+    m = choose_bucket_bits(_count(of_x), _count(of_y), min(x.bucket_bits, y.bucket_bits))
+    of_x, of_y = fold(of_x, m), fold(of_y, m)
+    at_most = int((of_x <= of_y).sum())
+    return estimate_by_lookup(at_most, 1 << m, _count(of_x), _count(of_y), average_load(m), level)
+
+
+def _count(registers: UInt8s) -> float:
+    """Estimate the number of values as the paper does, from the sketch; a column with values has one at least."""
+    return max(flajolet(histogram(registers, len(registers).bit_length() - 1)), 1.0)
+
+
+def _by_exact_load(x: Column, y: Column, level: float) -> tuple[float, float, float]:
+    of_x, of_y = align(x, y)
+    m = min(x.bucket_bits, y.bucket_bits)
+    return estimate_by_lookup(int((of_x <= of_y).sum()), 1 << m, x.size, y.size, exact_load(m), level)
+
+
+def trace_registers(x: Column, y: Column) -> Curve:
+    """Give the likelihood of |X ∩ Y| by the registers of both."""
+    m = min(x.bucket_bits, y.bucket_bits)
+    return joint.trace(x.size, y.size, count_greater(*align(x, y)), 0.5**m, most_rho(m))
+
+
+def trace_known(hashed: Column, other: Column) -> Curve:
+    """Give the likelihood of |X ∩ Y| by all hashes of one column and the registers of the other."""
+    if hashed.hashes is None:
+        raise SketchError("this likelihood needs all hashes of a column")
+    m = other.bucket_bits
+    evidence = known.gather(hashed.hashes, other.registers, m, histogram(other.registers, m))
+    return known.trace(other.size, evidence, 0.5**m, most_rho(m))
+
+
+def _scale(curve: Curve, t: float, size: float, level: float) -> tuple[float, float, float]:
+    """Give t and the ends of its interval as shares of |X|; overlaps are whole numbers, so the ends go outward."""
+    low, high = cut(curve, likelihood_drop(level))
+    return t / size, math.floor(low) / size, min(math.ceil(high), curve.largest) / size
+
+
+def _by_joint_likelihood(x: Column, y: Column, level: float) -> tuple[float, float, float]:
+    curve = trace_registers(x, y)
+    return _scale(curve, curve.best, x.size, level)
+
+
+def _by_bottom_k(x: Column, y: Column, level: float) -> tuple[float, float, float]:
+    sample = sample_union(x, y)
+    if sample is None:
+        raise SketchError("bottom-k needs the smallest hashes of both columns; choose another method")
+    return estimate_from(sample, x.size, y.size, level)
+
+
+def _by_best(x: Column, y: Column, level: float) -> tuple[float, float, float]:
+    if x.hashes is not None and y.hashes is not None:
+        return _by_bottom_k(x, y, level)
+    if x.hashes is not None:
+        curve = trace_known(x, y)
+    elif y.hashes is not None:
+        curve = trace_known(y, x)
+    else:
+        curve = trace_registers(x, y)
+    return _scale(curve, posterior_median(curve, DISJOINT, CONTAINED), x.size, level)
+
+
+_ESTIMATORS = {
+    "bml": _by_bml,
+    "bml-exact-load": _by_exact_load,
+    "joint-mle": _by_joint_likelihood,
+    "bottom-k": _by_bottom_k,
+    "estimated": _by_best,
+}

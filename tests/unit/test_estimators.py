@@ -1,0 +1,97 @@
+"""Estimates of inclusion coefficients as callers meet them: every method, every shape of pair, every refusal."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.core.errors import SketchError
+from service.core.estimators import METHODS, Column, estimate
+from tests.columns import column_of, draw_pair
+
+EACH_METHOD = pytest.mark.parametrize("method", METHODS)
+EMPTY = Column(np.zeros(1 << 10, np.uint8), 0, True, np.zeros(0, np.uint64), None)
+
+
+@EACH_METHOD
+def test_an_empty_column_has_no_coefficient_and_contains_nothing(method: str) -> None:
+    x, _ = draw_pair(1, 3000, 1, 0, 10, 64)
+    undefined = estimate(EMPTY, x, method)
+    assert undefined.phi is None
+    assert undefined.reason is not None
+    assert "no values" in undefined.reason
+    assert estimate(x, EMPTY, method)[:3] == (0, 0, 0)
+
+
+@EACH_METHOD
+@pytest.mark.parametrize("size", [1, 40, 5000])
+def test_a_column_is_in_itself(method: str, size: int) -> None:
+    x, _ = draw_pair(size, size, 1, 0, 10, 64)
+    found = estimate(x, x, method)
+    assert found.phi == 1
+    assert found.high == 1
+
+
+@EACH_METHOD
+@pytest.mark.parametrize("m", [0, 1, 5])
+def test_few_buckets_say_little_but_never_fail(method: str, m: int) -> None:
+    x, y = draw_pair(3, 2000, 3000, 500, m, 16)
+    found = estimate(x, y, method)
+    assert found.phi is not None
+    assert 0 <= found.low <= found.phi <= found.high <= 1
+
+
+@EACH_METHOD
+def test_full_registers_say_nothing_but_never_fail(method: str) -> None:
+    full = Column(np.full(1 << 8, 64 - 8 + 1, np.uint8), 1e6, True, None, np.arange(16, dtype=np.uint64))
+    _, y = draw_pair(3, 1, 3000, 0, 8, 16)
+    for found in (estimate(full, full, method), estimate(full, y, method), estimate(y, full, method)):
+        assert found.phi is not None
+        assert 0 <= found.low <= found.phi <= found.high <= 1
+
+
+def test_columns_whose_hashes_are_all_known_are_compared_exactly() -> None:
+    x, y = draw_pair(5, 50, 60, 20, 6, 64)
+    assert estimate(x, y)[:3] == (20 / 50, 20 / 50, 20 / 50)
+    assert estimate(y, x)[:3] == (20 / 60, 20 / 60, 20 / 60)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    sizes=st.tuples(st.integers(1, 6000), st.integers(1, 6000)),
+    share=st.sampled_from([0, 0.01, 0.5, 0.99, 1]),
+    ms=st.tuples(st.integers(3, 12), st.integers(3, 12)),
+    method=st.sampled_from(METHODS),
+    level=st.sampled_from([0.5, 0.95, 0.999]),
+)
+def test_every_estimate_is_in_its_interval_and_that_within_what_is_possible(
+    seed: int, sizes: tuple[int, int], share: float, ms: tuple[int, int], method: str, level: float
+) -> None:
+    common = round(share * min(sizes))
+    hashes = np.random.default_rng(seed).integers(0, 2**64, sum(sizes) - common, np.uint64)
+    x, y = column_of(hashes[: sizes[0]], ms[0], 256), column_of(hashes[sizes[0] - common :], ms[1], 256)
+    found, narrower = estimate(x, y, method, level), estimate(x, y, method, level / 2)
+    assert found.phi is not None
+    assert 0 <= found.low <= found.phi <= found.high <= 1
+    assert found.high - found.low >= narrower.high - narrower.low
+    if method != "bml":  # which knows sizes by its sketches alone
+        assert found.high <= min(sizes) / sizes[0] + 1e-9
+
+
+def test_what_cannot_be_estimated_is_refused_by_name() -> None:
+    x, y = draw_pair(5, 500, 600, 20, 6)
+    with pytest.raises(SketchError, match="unknown method 'best'; choose one of bml"):
+        estimate(x, y, "best")
+    with pytest.raises(SketchError, match="between 0 and 1, not 95"):
+        estimate(x, y, level=95)
+    with pytest.raises(SketchError, match="bottom-k needs the smallest hashes"):
+        estimate(x, y, "bottom-k")
+    with pytest.raises(SketchError, match=r"registers are uint8\[2\^m\], not uint8\[63\]"):
+        estimate(x._replace(registers=x.registers[1:]), y)
+    with pytest.raises(SketchError, match="at most 59, not 60"):
+        estimate(x._replace(registers=np.full(64, 60, np.uint8)), y)
+    with pytest.raises(SketchError, match="a number of values, not nan"):
+        estimate(x._replace(size=float("nan")), y)
