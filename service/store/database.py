@@ -67,6 +67,8 @@ def make_engine(
 
     @event.listens_for(engine, "handle_error")
     def translate(context: ExceptionContext) -> BaseException | None:
+        if not isinstance(context.original_exception, Exception):
+            return None  # the process is told to end, and its connection is given up for that alone
         if context.is_disconnect:
             return LostConnectionError(_lost(context.original_exception, address))
         return state_error(context.original_exception, address)

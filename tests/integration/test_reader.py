@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
+from sqlalchemy.event import listens_for
 
 from service.core.errors import NotFoundError, StateError
 from service.core.model import AttributeName, TransitionKind
@@ -365,6 +366,22 @@ def test_partitions_cannot_be_swapped_under_an_answer_with_values(
     with other, other.cursor() as cursor:
         cursor.execute(swap)
     other.close()
+
+
+@pytest.mark.parametrize("told", [KeyboardInterrupt, SystemExit])
+def test_a_process_that_is_told_to_end_in_mid_statement_has_lost_no_connection(
+    database_url: str, told: type[BaseException]
+) -> None:
+    engine = make_engine(database_url, "test")
+
+    @listens_for(engine, "do_execute")
+    def _interrupt(_cursor: object, statement: str, *_: object) -> None:
+        if statement == "select 1":
+            raise told
+
+    with engine.connect() as connection, pytest.raises(told):
+        connection.execute(text("select 1"))
+    engine.dispose()
 
 
 def test_every_answer_comes_from_one_version_while_another_commits(
