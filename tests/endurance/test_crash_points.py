@@ -140,7 +140,7 @@ def test_a_crash_at_any_statement_is_as_if_it_had_not_been(
 
     def follow_and_retry(url: str, steps: Steps) -> None:
         follow(url, steps, lambda: FileFeed(str(stream.path)))
-        retry(url, steps)
+        retry(url, steps, BAD[1])
 
     def run(url: str, steps: Steps) -> None:
         follow_and_retry(url, steps)
@@ -228,7 +228,6 @@ def test_a_crash_at_any_call_of_the_broker_is_as_if_it_had_not_been(
         letters._producer = CountedProducer(topics.address(topics.letters), "letters", steps)
         follow(url, steps, lambda: CountedFeed(steps, [cluster.servers], [topic]), letters)
         letters.close()
-        retry(url, steps)
         transitions = TransitionTopic(topics.address(topics.transitions))
         transitions._producer = CountedProducer(topics.address(topics.transitions), "transitions", steps)
         send(url, steps, transitions)
@@ -243,11 +242,16 @@ def test_a_crash_at_any_call_of_the_broker_is_as_if_it_had_not_been(
             stored = "select version, dependent_id, referenced_id, kind from ind_transition order by 1, 2, 3"
             assert topics.read_transitions() == states.query(url, stored)
 
+    with copy() as url:  # the first of all hints lets the broker elect who takes them, and comes again until then
+        complete(run, url, Steps())
     steps = Steps()
     with copy() as url:
         complete(run, url, steps)
         wanted = found(url)
+    untried = ["77", "7", "too early"]
+    stream.tables.add("orders", untried)
     assert wanted["state"] == states.expected(stream.tables)
+    stream.tables.remove("orders", untried)
     counts = Counter({kind: count for kind, count in steps.counts.items() if kind.startswith(("sender: ", *CLIENTS))})
     assert calls_needed() <= counts.keys(), "every call is a point: let the feed come to the new one"
     points = points_of(counts, every=whole)[:: 1 if whole else 5]
