@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
+from prometheus_client.core import GaugeMetricFamily
 
 from service.core.errors import SubsetdError
 from service.core.model import Table
@@ -24,7 +25,7 @@ class ConsumerObserver:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.last_error: str | None = None
-        self.lag: int | None = None
+        self._lag: Positions | None = None
         self.following_since: float | None = None
         self._current_at = time.time()
         records = Counter("subsetd_consumer_records", "Records by what became of them.", ["outcome"], registry=registry)
@@ -47,14 +48,39 @@ class ConsumerObserver:
         self._read, self._written = accesses.labels("read"), accesses.labels("write")
         self._retries = Counter("subsetd_consumer_retries", "Times the state was loaded anew.", registry=registry)
         lag = Gauge(
-            "subsetd_consumer_lag_records", "Records (of a file: bytes) behind the feed's end.", registry=registry
+            "subsetd_consumer_lag_records",
+            "Records (of a file or a slot: bytes) behind the feed's end.",
+            registry=registry,
         )
         lag.set_function(lambda: float("nan") if self.lag is None else self.lag)
+        registry.register(self)
         Gauge(
             "subsetd_consumer_lag_seconds",
             "Age of the newest commit while records wait, or while the feed is away; else 0.",
             registry=registry,
         ).set_function(self.lag_seconds)
+        held_back = Gauge(
+            "subsetd_slot_held_back_bytes",
+            "Log that the slot of a followed Postgres source holds back there.",
+            registry=registry,
+        )
+        self.slot_holds_back = held_back.set
+
+    @property
+    def lag(self) -> int | None:
+        """Sum up how far the feed is behind its ends; None when that is not known."""
+        return None if self._lag is None else sum(self._lag.values())
+
+    def collect(self) -> Iterator[Metric]:
+        """Give the lag of each partition, as it is known by now (for the registry)."""
+        found = GaugeMetricFamily(
+            "subsetd_consumer_partition_lag_records",
+            "Records (of a file or a slot: bytes) behind a partition's end.",
+            labels=["topic", "partition"],
+        )
+        for (topic, partition), behind in (self._lag or {}).items():
+            found.add_metric([topic, str(partition)], behind)
+        yield found
 
     def lag_seconds(self) -> float:
         """Return for how long nothing was committed while the feed has more, or may have; 0 when nothing waits."""
@@ -69,7 +95,7 @@ class ConsumerObserver:
 
     def committed(self, report: BatchReport) -> None:
         self._current_at = time.time()
-        self.lag = report.lag
+        self._lag = report.lag
         for outcome, counter in self._records.items():
             counter.inc(getattr(report.counts, outcome))
         for reason, count in report.skipped.items():
@@ -86,9 +112,9 @@ class ConsumerObserver:
         if report.counts.dead:
             log.warning("records set aside", version=report.version, dead=report.counts.dead)
 
-    def waiting(self, lag: int | None) -> None:
-        self.lag = lag
-        if lag == 0:
+    def waiting(self, lag: Positions | None) -> None:
+        self._lag = lag
+        if self.lag == 0:
             self._current_at = time.time()
 
     def schema_changed(self, table: Table, added: Sequence[tuple[str, str]], left: Sequence[str]) -> None:

@@ -159,6 +159,8 @@ def make_consumer(url: str, feed: str, settings: Settings, observer: ConsumerObs
             start_timeout=settings.feed_start_seconds,
             retry_seconds=settings.database_retry_seconds,
             slot_warning_bytes=settings.slot_warning_mb << 20,
+            transaction_records=settings.transaction_records,
+            tell_held_back=observer.slot_holds_back,
         ),
         decoding(settings, feed),
         value_keys,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from urllib.parse import parse_qsl, unquote
 
 from service.core.errors import FeedError
@@ -27,14 +27,17 @@ def open_feed(
     client_options: Mapping[str, object] | None = None,
     retry_seconds: float = 60.0,
     slot_warning_bytes: int = 1 << 30,
+    transaction_records: int = 100_000,
+    tell_held_back: Callable[[int], None] = lambda held_back: None,
 ) -> KafkaFeed | FileFeed | PostgresFeed:
     """Make the feed that an address names; nothing is connected or opened before its `start`.
 
     `start_timeout` bounds, in seconds, how long a broker may be away at the start. `group_id` is the group
     under which positions are shown to lag tools (None: nowhere). `client_options` go to kafka-python as
     they are (`security_protocol`, `sasl_mechanism`, ...). A Postgres source that goes away is tried again for
-    `retry_seconds`; when its slot holds back more log than `slot_warning_bytes` the feed warns. An address of another
-    shape raises FeedError.
+    `retry_seconds`. Its feed tells how many bytes of log its slot holds back, and warns of more than
+    `slot_warning_bytes`; its transactions of at most `transaction_records` are given in one poll. An address of
+    another shape raises FeedError.
     """
     if address.startswith("kafka://"):
         servers, topics, prefix = _parse_kafka(address)
@@ -54,6 +57,8 @@ def open_feed(
             start_timeout=start_timeout,
             retry_seconds=retry_seconds,
             slot_warning_bytes=slot_warning_bytes,
+            transaction_records=transaction_records,
+            tell_held_back=tell_held_back,
         )
     raise FeedError(
         f"feed address {_without_password(address)!r} is neither kafka:// nor postgresql:// nor file:; {WAY_OUT}"

@@ -95,11 +95,15 @@ class FileFeed:
         """Tell whether all whole lines that were there at the start have been handed over."""
         return max(self._position, self._unfinished_until) >= self._end_at_start
 
-    def lag(self) -> int | None:
+    def is_whole(self, positions: Mapping[tuple[str, int], int]) -> bool | None:
+        """Say nothing: a line tells not where its transaction ends."""
+        return None
+
+    def lag(self) -> dict[tuple[str, int], int] | None:
         """Count the bytes behind the position; None before the start."""
         if self._file is None:
             return None
-        return max(0, os.fstat(self._file.fileno()).st_size - self._position)
+        return {(self.path, 0): max(0, os.fstat(self._file.fileno()).st_size - self._position)}
 
     def committed(self, positions: Mapping[tuple[str, int], int]) -> None:
         """Do nothing: no tool asks a file for its readers' positions."""

@@ -172,7 +172,11 @@ class KafkaFeed:
         """Tell whether all committed records that were there at the start have been polled."""
         return all(self._positions[place] >= end for place, end in self._end_at_start.items())
 
-    def lag(self) -> int | None:
+    def is_whole(self, positions: Mapping[tuple[str, int], int]) -> bool | None:
+        """Say nothing: the transaction topic tells (see usecases/transactions.py)."""
+        return None
+
+    def lag(self) -> dict[tuple[str, int], int] | None:
         """Count the offsets behind the last known ends of the partitions; None before the start and without a broker.
 
         No request is made.
@@ -180,11 +184,11 @@ class KafkaFeed:
         consumer = self._consumer
         if consumer is None or self.disconnected:
             return None
-        behind = 0
-        for (topic, partition), position in self._positions.items():
-            end = consumer.highwater(TopicPartition(topic, partition)) or 0
-            behind += max(0, max(end, self._ends.get((topic, partition), 0)) - position)
-        return behind
+        ends = {place: consumer.highwater(TopicPartition(*place)) or 0 for place in self._positions}
+        return {
+            place: max(0, max(ends[place], self._ends.get(place, 0)) - position)
+            for place, position in self._positions.items()
+        }
 
     def rest(self) -> None:
         """Ask where the partitions end, so that `lag` grows although nothing is read."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import select
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import psycopg2
@@ -39,6 +39,7 @@ HEARTBEAT_BYTES = 1 << 20
 END_SECONDS = 1.0
 GAP_SECONDS = 0.002
 LONGEST_POLL_SECONDS = 0.25
+TRANSACTION_BYTES = 256 << 20
 RETRY_PAUSE_SECONDS = 0.5
 
 log = structlog.get_logger(__name__)
@@ -58,6 +59,8 @@ class PostgresFeed:
         start_timeout: float = 10.0,
         retry_seconds: float = 60.0,
         slot_warning_bytes: int = 1 << 30,
+        transaction_records: int = 100_000,
+        tell_held_back: Callable[[int], None] = lambda held_back: None,
     ) -> None:
         self.address = address
         self.slot = address.slot
@@ -65,6 +68,8 @@ class PostgresFeed:
         self.start_timeout = start_timeout
         self.retry_seconds = retry_seconds
         self.slot_warning_bytes = slot_warning_bytes
+        self.transaction_records = transaction_records
+        self._tell_held_back = tell_held_back
         self._sql: Any = None
         self._sender: Any = None
         self._cursor: Any = None
@@ -128,7 +133,8 @@ class PostgresFeed:
         """Return the next changes; wait up to `timeout` seconds for the first.
 
         More are waited for as long as they come without a gap, for a fraction of a second. Ends at `max_records`, or
-        with the record that reaches `max_bytes`.
+        with the record that reaches `max_bytes`, or behind these with their transaction, if that comes at once and
+        all are no more than `transaction_records` and TRANSACTION_BYTES.
         """
         records: list[RawRecord] = []
         size = 0
@@ -138,7 +144,7 @@ class PostgresFeed:
             if self._cursor is None and not self._connect_again(timeout):
                 return records
             read, take, handed = self._cursor.read_message, self._take, self._handed
-            while len(records) < max_records and size < max_bytes:
+            while (len(records) < max_records and size < max_bytes) or self._is_to_be_ended(records, size):
                 if handed:
                     records.append(handed.popleft())
                     size += len(records[-1].value or b"")
@@ -154,7 +160,8 @@ class PostgresFeed:
                     self._seen_end = max(self._seen_end, self._cursor.wal_end)
                 now = time.monotonic()
                 # A busy server sends faster than it is waited for: its next message is part of the same batch.
-                remaining = min(begun + LONGEST_POLL_SECONDS - now, GAP_SECONDS) if records else deadline - now
+                gap = LONGEST_POLL_SECONDS if self._numbers.is_inside else GAP_SECONDS
+                remaining = min(begun + LONGEST_POLL_SECONDS - now, gap) if records else deadline - now
                 if remaining <= 0 or not select.select([self._cursor], [], [], remaining)[0]:
                     break
             if not records:
@@ -184,7 +191,12 @@ class PostgresFeed:
         """Tell whether all that was committed before the start has been polled."""
         return self._end_at_start is not None and self._seen_end > self._end_at_start and not self._handed
 
-    def lag(self) -> int | None:
+    def is_whole(self, positions: Mapping[tuple[str, int], int]) -> bool | None:
+        """Tell whether a position is between two transactions of the source."""
+        at = positions.get((self.slot, 0))
+        return None if at is None else self._numbers.is_whole(at)
+
+    def lag(self) -> dict[tuple[str, int], int] | None:
         """Count the bytes of the log behind what was read; None while the server is away."""
         if self._cursor is None or self._sql is None:
             return None
@@ -196,7 +208,7 @@ class PostgresFeed:
             except psycopg2.Error as error:
                 self._lose(error)
                 return None
-        return max(0, self._known_end - self._seen_end)
+        return {(self.slot, 0): max(0, self._known_end - self._seen_end)}
 
     def rest(self) -> None:
         """Look after the slot, reading nothing."""
@@ -336,6 +348,11 @@ class PostgresFeed:
         self._sender = self._sql = self._cursor = None
         self._confirmed = self._told_server = self._last_start = self._moved_by_client = 0
 
+    def _is_to_be_ended(self, records: Sequence[RawRecord], size: int) -> bool:
+        """Tell whether the transaction of the last record goes on, and all of it may be one batch."""
+        is_small = len(records) < self.transaction_records and size < TRANSACTION_BYTES
+        return is_small and not self._numbers.is_whole(records[-1].offset + 1)
+
     def _take(self, message: bytes) -> None:
         """Take one message; changes are put into `_handed`."""
         kind = message[0]
@@ -420,6 +437,7 @@ class PostgresFeed:
         if found is None:
             self._require_same(found)
         assert found is not None
+        self._tell_held_back(found.held_back)
         return found
 
     def _asking(self, question: Any) -> Any:

@@ -115,6 +115,13 @@ class Numbering:
         self.next = number + 1
         return number
 
+    def is_whole(self, at: int) -> bool:
+        """Tell whether no transaction that has come is before a position in part, and behind it in part."""
+        for transaction in reversed(self._waiting):
+            if transaction.first < at:
+                return at >= transaction.end and transaction.end_lsn != 0
+        return True
+
     def kept(self, at: int) -> dict[str, object]:
         """Say what the state must keep of a position: the transaction that it is in, and what the server may forget.
 

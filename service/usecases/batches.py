@@ -44,7 +44,7 @@ class BatchReport:
     read: int
     written: int
     seconds: dict[str, float]
-    lag: int | None
+    lag: Positions | None
     newest_source_ms: int | None
     cache_hits: int
     cache_misses: int
@@ -83,8 +83,8 @@ class Observer(Protocol):
     def committed(self, report: BatchReport) -> None:
         """Hear that a batch is durable."""
 
-    def waiting(self, lag: int | None) -> None:
-        """Hear that the feed gave nothing and all before is committed, and how far behind its end it stands."""
+    def waiting(self, lag: Positions | None) -> None:
+        """Hear that the feed gave nothing and all before is committed, and how far behind its ends it stands."""
 
     def schema_changed(self, table: Table, added: Sequence[tuple[str, str]], left: Sequence[str]) -> None:
         """Hear which columns came to a table or have another type now, and which are no longer kept current."""

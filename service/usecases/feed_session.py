@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -25,6 +26,7 @@ from service.usecases.batches import (
     BatchReport,
     ErrorPolicy,
     Observer,
+    Positions,
     Totals,
     first_of,
     place_of,
@@ -167,10 +169,11 @@ class Session:
         after.update(((r.topic, r.partition), r.offset) for r in reversed(self._buffer.held))
         return Batch(taken.records, self._positions, after, seconds, transactions=taken.keys, is_whole=taken.is_whole)
 
-    def _lag(self) -> int | None:
-        """Count what the feed has behind what was polled, and what was polled and is held back."""
+    def _lag(self) -> Positions | None:
+        """Count, by partition, what the feed has behind what was polled, and what was polled and is held back."""
         lag = self._feed.lag()
-        return None if lag is None else lag + len(self._buffer.held)
+        held = Counter((record.topic, record.partition) for record in self._buffer.held)
+        return None if lag is None else {place: behind + held[place] for place, behind in lag.items()}
 
     def _collect(self) -> list[RawRecord]:
         limits = self._of.limits
@@ -415,6 +418,7 @@ class Session:
         last = batch.records[-1]
         # A partition that had no position begins where its first record is: what was before it may be gone.
         begun = {(r.topic, r.partition): r.offset for r in reversed(batch.records)} | batch.before
+        is_whole = self._feed.is_whole(batch.after) if batch.is_whole is None else batch.is_whole
         return BatchCommit(
             version=self._state.version,
             generation=self._state.generation,
@@ -431,7 +435,7 @@ class Session:
             source_positions=self._say_where(batch, changes),
             newest_source_ms=max(times, default=None),
             topic_ids=self._feed.describe().topic_ids,
-            transaction_consistent=None if batch.is_whole is None else batch.is_whole and not batch.bad,
+            transaction_consistent=None if is_whole is None else is_whole and not batch.bad,
             retried=None if self._retried is None else batch.records,
         )
 

@@ -230,8 +230,11 @@ class Feed(Protocol):
     def at_end(self) -> bool:
         """Tell whether everything that was there at the start has been polled."""
 
-    def lag(self) -> int | None:
-        """Tell how far behind the feed's end the last poll was, None when that is not known."""
+    def is_whole(self, positions: Mapping[tuple[str, int], int]) -> bool | None:
+        """Tell whether the source's transactions are whole in front of these positions, None when it does not say."""
+
+    def lag(self) -> Mapping[tuple[str, int], int] | None:
+        """Tell of each (topic, partition) how far behind its end the last poll was, None when that is not known."""
 
     def rest(self) -> None:
         """Keep the connection alive and learn where the feed's end is, reading nothing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -65,9 +66,13 @@ class DeadLetterFeed:
         """Tell whether all letters were given."""
         return self._next == len(self._records)
 
-    def lag(self) -> int | None:
+    def is_whole(self, positions: Mapping[tuple[str, int], int]) -> bool | None:
+        """Say nothing of transactions."""
+        return None
+
+    def lag(self) -> Mapping[tuple[str, int], int]:
         """Count the letters that were not given yet."""
-        return len(self._records) - self._next
+        return Counter((record.topic, record.partition) for record in self._records[self._next :])
 
     def rest(self) -> None:
         """Have no connection."""

@@ -69,7 +69,7 @@ def test_all_partitions_are_read_from_their_beginning(cluster: Cluster, follow: 
     cluster.send(topic, numbered(30, 50), partition=1)
     cluster.send(other, [b"x", None])
     feed = follow(topic, other)
-    assert (feed.address, feed.at_end(), feed.lag()) == (f"kafka://{cluster.servers}", False, 82)
+    assert (feed.address, feed.at_end(), sum((feed.lag() or {}).values())) == (f"kafka://{cluster.servers}", False, 82)
     records = to_the_end(feed)
     assert values([r for r in records if (r.topic, r.partition) == (topic, 0)]) == numbered(50)
     assert values([r for r in records if (r.topic, r.partition) == (topic, 1)]) == numbered(30, 50)
@@ -77,7 +77,7 @@ def test_all_partitions_are_read_from_their_beginning(cluster: Cluster, follow: 
     assert (last.value, last.key, last.offset) == (None, b"k", 1)
     assert last.timestamp_ms > 1_600_000_000_000
     assert feed.positions() == {(topic, 0): 50, (topic, 1): 30, (other, 0): 2}
-    assert feed.lag() == 0
+    assert set((feed.lag() or {}).values()) == {0}
 
 
 def test_stored_positions_are_gone_on_from_and_the_groups_are_not(
@@ -148,7 +148,7 @@ def test_only_what_a_transaction_committed_is_read_and_its_markers_are_passed(
     feed = follow(topic)
     assert values(to_the_end(feed)) == [b"kept"]
     assert feed.positions() == {(topic, 0): 4}, "two records and two markers"
-    assert feed.lag() == 0
+    assert set((feed.lag() or {}).values()) == {0}
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])

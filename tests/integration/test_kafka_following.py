@@ -227,11 +227,17 @@ def test_a_paused_consumer_ends_its_batch_keeps_its_lock_and_shows_a_growing_lag
         return found
 
     def lag_of_the_broker() -> int:
-        """Sum up, as lag tools do, the end of each partition less the group's offset."""
+        """Sum up what lag tools tell: the end of each partition less the group's offset."""
+        return sum(lags_of_the_broker().values())
+
+    def lags_of_the_broker() -> dict[tuple[str, int], int]:
         committed = shop.cluster.admin.list_group_offsets([group])[group]
-        partitions = list(committed)
-        ends = shop.cluster.admin.list_partition_offsets(dict.fromkeys(partitions, -1))
-        return sum(ends[p].offset - committed[p].offset for p in partitions)
+        ends = shop.cluster.admin.list_partition_offsets(dict.fromkeys(committed, -1))
+        return {(p.topic, p.partition): ends[p].offset - committed[p].offset for p in committed}
+
+    def lags_told() -> dict[tuple[str, int], float]:
+        (found,) = (m for m in registry.collect() if m.name == "subsetd_consumer_partition_lag_records")
+        return {(s.labels["topic"], int(s.labels["partition"])): s.value for s in found.samples}
 
     engine = make_engine(shop.url, "test")
     try:
@@ -250,6 +256,9 @@ def test_a_paused_consumer_ends_its_batch_keeps_its_lock_and_shows_a_growing_lag
             shop.insert("orders", ["11", "5", None])
             wait_for(lambda: metric("records") == 3)
             wait_for(lambda: lag_of_the_broker() == 3)  # a new group's coordinator may take its time
+            assert {place: lag for place, lag in lags_told().items() if lag} == {
+                place: lag for place, lag in lags_of_the_broker().items() if lag
+            }
             assert metric("seconds") > 0
             assert shop.one("select max(version) from state_version") == version
             with pytest.raises(StateError, match="another writer: subsetd consumer"):

@@ -140,8 +140,11 @@ class TwoPartitions:
     def at_end(self) -> bool:
         return not self._records
 
-    def lag(self) -> int:
-        return len(self._records)
+    def is_whole(self, positions: Mapping[tuple[str, int], int]) -> None:
+        return None
+
+    def lag(self) -> dict[tuple[str, int], int]:
+        return {("shop", 0): len(self._records)}
 
     def committed(self, positions: Mapping[tuple[str, int], int]) -> None:
         pass

@@ -64,7 +64,7 @@ def test_a_line_is_a_record_at_its_byte(path: Path, feeds: list[FileFeed]) -> No
     ]
     assert position(feed) == path.stat().st_size
     assert feed.at_end()
-    assert feed.lag() == 0
+    assert feed.lag() == {(feed.path, 0): 0}
 
 
 def test_a_stored_position_is_gone_on_from(path: Path, feeds: list[FileFeed]) -> None:
@@ -85,7 +85,7 @@ def test_a_poll_ends_at_its_bounds(path: Path, feeds: list[FileFeed]) -> None:
     feed = started(feeds, path)
     assert values(feed.poll(2, 1_000_000, 0)) == [ONE, ONE]
     assert not feed.at_end()
-    assert feed.lag() == 3 * (len(ONE) + 1)
+    assert feed.lag() == {(feed.path, 0): 3 * (len(ONE) + 1)}
     assert values(feed.poll(1000, 1, 0)) == [ONE]
     assert position(feed) == 3 * (len(ONE) + 1)
 
@@ -169,7 +169,7 @@ def test_however_a_file_grows_every_line_is_read_once(
             feed.close()
             feed = FileFeed(str(path))
             feed.start({place: StoredPosition(offset) for place, offset in stored.items()})
-    while feed.poll(most, 4000, 0) or feed.lag():
+    while feed.poll(most, 4000, 0) or feed.lag() != {(feed.path, 0): 0}:
         pass
     feed.close()
     assert got == [line for line in lines if line]

@@ -71,6 +71,21 @@ def test_every_change_is_handed_over_once_whatever_breaks(sizes: list[int], data
         numbers.end(commit)
 
 
+@given(st.lists(st.integers(0, 4), max_size=8), st.integers(0, 30))
+def test_a_position_is_whole_between_two_transactions(sizes: list[int], steps: int) -> None:
+    """Steps are the beginnings, the changes and the ends that have come."""
+    numbers = Numbering(StoredPosition(0, {"txn_lsn": 999, "first": 0, "end_lsn": 1000}))
+    ends = {0}
+    for begin, size, commit in log_of(sizes):
+        for step in [lambda begin=begin: numbers.begin(begin), *[numbers.count] * size]:
+            if (steps := steps - 1) >= 0:
+                step()
+        if (steps := steps - 1) >= 0:
+            numbers.end(commit)
+            ends.add(numbers.next)
+    assert {at for at in range(numbers.next + 1) if numbers.is_whole(at)} == ends
+
+
 def test_transactions_without_changes_move_the_end_alone() -> None:
     numbers = Numbering(StoredPosition(5, {"txn_lsn": 100, "first": 3, "end_lsn": 116}))
     for begin, _, commit in log_of([0] * 1000):
