@@ -12,7 +12,17 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import psycopg2
+
+from service.core.sketches.column import ColumnSketch
+from service.store.database import make_engine
+from service.store.sketches import read_sketches
+
+SKETCH_FORM = (3, 4, 2)
+"""Buckets (2^3), smallest hashes and spares: so few that small tables have sketches that overflow and run short."""
+
+LIVE = "select attribute_id from attribute natural join source where dropped_version is null and not sketch_only"
 
 Row = Sequence[str | None]
 
@@ -131,10 +141,16 @@ def store(url: str, tables: Tables) -> None:
             )
         for dependent, referenced in state.inds:
             cursor.execute("insert into uind values (%s, %s, 1)", (names[dependent], names[referenced]))
+        cursor.execute("insert into sketch_form values (%s, %s, %s)", SKETCH_FORM)
+        for name, attribute_id in names.items():
+            sketch = ColumnSketch(*SKETCH_FORM)
+            hashes = [int(key[:16], 16) for key, (_, frequencies) in state.records.items() if name in frequencies]
+            sketch.update(np.array(hashes, np.uint64))
+            cursor.execute("insert into sketch values (%s, 1, %s)", (attribute_id, sketch.to_bytes()))
 
 
 def read(url: str) -> State:
-    """Read the stored state, checking on the way that every record agrees with its cluster (invariants I1, I2)."""
+    """Read the stored state; on the way records must agree with clusters, and sketches with records (I1, I2, I5)."""
     with closing(psycopg2.connect(url)) as connection, connection, connection.cursor() as cursor:
         names = dict(
             rows(cursor, "select attribute_id, schema_name || '.' || table_name || '.' || column_name from attribute")
@@ -155,12 +171,40 @@ def read(url: str) -> State:
             )
         }
         inds = rows(cursor, "select dependent_id, referenced_id from uind where until_version is null")
+        live = [attribute_id for (attribute_id,) in rows(cursor, LIVE)]
+    if query(url, "select from sketch_form"):
+        check_sketches(
+            url, {i: {int(key[:16], 16) for key, (_, members) in records.items() if names[i] in members} for i in live}
+        )
     return State(
         records,
         {frozenset(names[m] for m in members): n for members, n in clusters.values()},
         counters,  # type: ignore[arg-type]
         frozenset((names[a], names[b]) for a, b in inds),
     )
+
+
+def check_sketches(url: str, hashes: Mapping[int, set[int]]) -> None:
+    """Hold sketches against the hashes of their attributes, by plain Python after the BML paper's Definition 2."""
+    engine = make_engine(url, "test")
+    with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
+        found = read_sketches(connection, sorted(hashes))
+    engine.dispose()
+    assert found.faults == {}
+    assert found.by_id.keys() == hashes.keys()
+    for attribute_id, sketch in found.by_id.items():
+        counted = {
+            (b, r + 1): n for r, row in enumerate(sketch.dense().counts.tolist()) for b, n in enumerate(row) if n
+        }
+        assert counted == Counter(bucket_and_rho(h, sketch.m) for h in hashes[attribute_id]), attribute_id
+        held, bound = sketch.bottom.hashes.tolist(), sketch.bottom.bound
+        assert held == sorted(h for h in hashes[attribute_id] if bound is None or h < bound), attribute_id
+
+
+def bucket_and_rho(hashed: int, m: int) -> tuple[int, int]:
+    """Give the leftmost m bits, and the place of the leftmost 1 behind them (64 - m + 1 if there is none)."""
+    bits = f"{hashed:064b}"
+    return int(bits[:m], 2), bits[m:].find("1") + 1 or 64 - m + 1
 
 
 def rows(cursor: Any, query: str) -> list[tuple[Any, ...]]:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from service.core import clustering_kernels as kernels
 from service.core.records import NO_CLUSTER, Deltas, Flags, Int64s, Keys, NewRecords, Records, starts_of, take_lists
+from service.core.sketch_changes import SketchChanges
 
 AttributeIds = tuple[int, ...]
 """An attribute set in canonical form: ascending ids, no repetition."""
@@ -202,6 +203,7 @@ class Applied:
     repeated: dict[int, int]
     clusters: Int64s
     dropped: Int64s
+    switches: SketchChanges
 
 
 def apply_deltas(
@@ -245,7 +247,9 @@ def apply_deltas(
     from_ids, to_ids = found >> 32, found & 0xFFFFFFFF
     moves = Moves(*clusters.sets(from_ids), *clusters.sets(to_ids), values, keys.take(moved[first]))
     kept, dropped = clusters.move(from_ids, to_ids, values)
-    return Applied(new, moves, _non_zero(merged.distinct), _non_zero(merged.repeated), kept, dropped)
+    places, switched, ways = merged.switched.T
+    switches = SketchChanges.of(switched, ways, deltas.keys.high[places])
+    return Applied(new, moves, _non_zero(merged.distinct), _non_zero(merged.repeated), kept, dropped, switches)
 
 
 def _non_zero(differences: Int64s) -> dict[int, int]:

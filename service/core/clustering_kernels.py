@@ -20,7 +20,8 @@ _GONE = -1
 class Merged(NamedTuple):
     """Hold what becomes of n values: `changes` says how each changes, its cells are at [starts[i]:starts[i + 1]].
 
-    `distinct` and `repeated` are differences by attribute id; rows of `missing` are (place, attribute id, how many).
+    `distinct` and `repeated` are differences by attribute id; rows of `missing` are (place, attribute id, how many), of
+    `switched` (place, attribute id, 1 where the value came to the attribute and -1 where it left).
     """
 
     changes: NDArray[np.uint8]
@@ -30,6 +31,7 @@ class Merged(NamedTuple):
     distinct: Int64s
     repeated: Int64s
     missing: Int64s
+    switched: Int64s
 
 
 @njit(cache=True, nogil=True)
@@ -53,7 +55,8 @@ def merge(
     out_ids, out = np.empty(most, np.int64), np.empty(most, np.int64)
     distinct, repeated = np.zeros(len(uncounted), np.int64), np.zeros(len(uncounted), np.int64)
     missing = np.empty((len(delta_ids), 3), np.int64)
-    n_missing = at = 0
+    switched = np.empty((len(delta_ids), 3), np.int64)
+    n_missing = n_switched = at = 0
     for v in range(values):
         i, counted = set_starts[cluster_id[v]], record_starts[v]
         i_end = i + set_sizes[cluster_id[v]]
@@ -81,7 +84,10 @@ def merge(
                 out_ids[at], out[at] = attribute, now
                 at += 1
             if stays != is_member:
-                distinct[attribute] += 1 if stays else -1
+                way = 1 if stays else -1
+                distinct[attribute] += way
+                switched[n_switched, 0], switched[n_switched, 1], switched[n_switched, 2] = v, attribute, way
+                n_switched += 1
                 change = MOVED
             elif now != had and change == SAME:
                 change = COUNTED
@@ -90,7 +96,9 @@ def merge(
             at, i, counted = at + 1, i + 1, counted + 1
         changes[v] = change
         starts[v + 1] = at
-    return Merged(changes, starts, out_ids[:at], out[:at], distinct, repeated, missing[:n_missing])
+    return Merged(
+        changes, starts, out_ids[:at], out[:at], distinct, repeated, missing[:n_missing], switched[:n_switched]
+    )
 
 
 @njit(cache=True, nogil=True)

@@ -1,4 +1,4 @@
-"""Own the checks of the stored state in SQL (invariants I1, I2, I3, I6), all in one transaction."""
+"""Own the checks of the stored state (I1, I2, I3, I6 in SQL, I5 by building sketches), all in one transaction."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Engine, text
 
 from service.core.canonical import POSTGRES_KEY_EXPRESSION
 from service.core.errors import StateError
+from service.store.sketches import build_sketches, read_form, read_sketches
 from service.usecases.verify import EXAMPLES, Count
 
 # frequencies is NULL where no attribute of the record is counted, and 0 beside each one that is not.
@@ -47,7 +48,8 @@ COUNTERS = """
 select attribute_id, schema_name || '.' || table_name || '.' || column_name, insert_only,
     row_count, null_count, distinct_count, repeated_count,
     coalesce(members, 0), coalesce(clustered, 0), coalesce(occurrences, 0), coalesce(repeated, 0)
-from (select * from attribute where dropped_version is null) as attribute join source using (source_id)
+from (select * from attribute where dropped_version is null) as attribute
+join (select * from source where not sketch_only) as source using (source_id)
 left join (
     select attribute_id, count(*) as members, sum(frequency) as occurrences,
         count(*) filter (where frequency > 1) as repeated
@@ -84,6 +86,11 @@ ROW_KEY = """('[' || (
 
 COUNTERS_NAMES = "select attribute_id, schema_name || '.' || table_name || '.' || column_name from attribute"
 UNCOUNTED = "select attribute_id from attribute join source using (source_id) where insert_only"
+SKETCHED = """
+select attribute_id, sketch_only, row_count - null_count as occurrences,
+    concat_ws('.', schema_name, table_name, column_name) as name
+from attribute join source using (source_id) where dropped_version is null
+"""
 VERSIONS = "select version, lag(version) over (order by version) from state_version"
 
 # A bootstrap may give positions anew: only batches behind the newest bootstrap are held against each other.
@@ -178,6 +185,26 @@ class PostgresChecks:
         return {
             (a, b) for a, b in self._rows("select dependent_id, referenced_id from uind where until_version is null")
         }
+
+    def sketches_fit_records(self) -> Count:
+        raw: Any = self._connection.connection
+        with raw.cursor() as cursor:
+            form = read_form(cursor)
+        if form is None:
+            return Count(0, 0, ())
+        kept = read_sketches(self._connection)
+        wanted = {row.attribute_id: row for row in self._rows(SKETCHED)}
+        rebuilt = build_sketches(raw, form, [i for i, row in wanted.items() if not row.sketch_only])
+        wrong = list(kept.faults.values())
+        for attribute_id in sorted(wanted.keys() - kept.faults.keys()):
+            row, sketch = wanted[attribute_id], kept.by_id.get(attribute_id)
+            if sketch is None:
+                wrong.append(f"{row.name}: it has no sketch")
+            elif row.sketch_only and sketch.size != row.occurrences:
+                wrong.append(f"{row.name}: {row.occurrences} values are counted, its sketch has {sketch.size}")
+            elif not row.sketch_only and not sketch.agrees_with(rebuilt[attribute_id]):
+                wrong.append(f"{row.name}: its sketch, of {sketch.size} values, is not that of its records")
+        return Count(len(wanted), len(wrong), tuple(wrong[:EXAMPLES]))
 
     def positions_fit_batches(self) -> Count:
         """Check the chain of batches of each partition since its position was last given by hand or by a bootstrap."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from service.core.errors import NotFoundError, StateError
 from service.core.model import SchemaDrift
+from service.store import sketches
 from service.store.generation import connect
 from service.store.tables import NOTIFY_CHANNEL
 from service.store.writer_lock import release_locks, take_writer_lock
@@ -59,6 +60,9 @@ def write_drift(cursor: Any, drift: SchemaDrift, feed: str) -> list[str]:
             "group by source_id, schema_name, table_name, insert_only having bool_or(is_live)",
             (column, data_type, version, column in change.unknown, column, version, version, table.schema, table.name),
         )
+    if change.added:
+        cursor.execute("select attribute_id from attribute where added_version = %s", (version,))
+        sketches.write_empty(cursor, version, [attribute_id for (attribute_id,) in cursor])
     return [known[attribute_id].column for attribute_id in change.stale]
 
 
@@ -74,6 +78,7 @@ def write_dropped(cursor: Any, attribute_ids: Sequence[int], version: int) -> No
     cursor.execute(
         "update attribute set dropped_version = %s where attribute_id = any (%s)", (version, list(attribute_ids))
     )
+    sketches.drop_sketches(cursor, attribute_ids)
     cursor.execute(
         "with gone as (delete from tracked_table t where not exists (select from attribute a "
         "where a.dropped_version is null and (a.schema_name, a.table_name) = (t.schema_name, t.table_name)) "
@@ -140,6 +145,7 @@ def _rename_column(cursor: Any, one: KnownColumn, new: str, known: Sequence[Know
             "update attribute set stale_version = null, data_type = %s where attribute_id = %s",
             (data_type, one.attribute_id),
         )
+        sketches.drop_sketches(cursor, [there.attribute_id])
     _rename(cursor, one, column)
     return f"{prefix}{one.column} is now {new}, since version {version}."
 

@@ -53,6 +53,13 @@ source = Table(
     Column("snapshot", Text, comment="pg_current_snapshot() of a Postgres source's bootstrap"),
     Column("bootstrapped_version", BigInteger, nullable=False),
     Column("bootstrapped_at", DateTime(timezone=True), nullable=False, server_default=now),
+    Column(
+        "sketch_only",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="its attributes are in sketches and counters alone, in no gen_rec",
+    ),
 )
 
 attribute = Table(
@@ -67,7 +74,7 @@ attribute = Table(
     Column("data_type", Text, nullable=False, server_default="string"),
     Column("row_count", BigInteger, nullable=False),
     Column("null_count", BigInteger, nullable=False),
-    Column("distinct_count", BigInteger, nullable=False),
+    Column("distinct_count", BigInteger, comment="NULL: not counted, as its source is sketch-only"),
     Column("repeated_count", BigInteger, comment="values with a frequency above 1; NULL when insert-only"),
     Column("dropped_version", BigInteger, comment="first version without it; NULL while it is followed"),
     Column("stale_version", BigInteger, comment="version since which its values are no longer kept current"),
@@ -277,7 +284,48 @@ outgoing = Table(
     Column("sent_at", DateTime(timezone=True), nullable=False, server_default=now),
 )
 
-SCHEMA_REVISION = "0002"
+sketch_form = Table(
+    "sketch_form",
+    metadata,
+    Column("bucket_bits", Integer, primary_key=True, autoincrement=False, comment="m: a sketch has 2^m buckets"),
+    Column("k", Integer, nullable=False, comment="smallest hashes that a sketch answers with"),
+    Column("spares", Integer, nullable=False, comment="smallest hashes behind them that it keeps for deletions"),
+    comment="one row: of what size all sketches are; none: the state has no sketches",
+)
+
+# What is in the sketches is random as seen from outside: the migration keeps Postgres from trying to compress it.
+sketch = Table(
+    "sketch",
+    metadata,
+    Column("attribute_id", Integer, primary_key=True, autoincrement=False),
+    Column("version", BigInteger, nullable=False, comment="up to which sketch_change is in it already"),
+    Column("sketch", BYTEA, nullable=False),
+    Column(
+        "needs_rescan",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="too few of the smallest hashes are left: they are to be read again out of gen_rec",
+    ),
+    Column("fault", Text, comment="why it is not kept current any more; NULL while it is"),
+)
+
+sketch_change = Table(
+    "sketch_change",
+    metadata,
+    Column("version", BigInteger, primary_key=True, autoincrement=False),
+    Column("changes", BYTEA, nullable=False, comment="hashes that came to attributes, or left them, in this version"),
+)
+
+uploaded_sketch = Table(
+    "uploaded_sketch",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("sketch", BYTEA, nullable=False),
+    Column("uploaded_at", DateTime(timezone=True), nullable=False, server_default=now),
+)
+
+SCHEMA_REVISION = "0003"
 """The Alembic revision that this code works with."""
 
 NOTIFY_CHANNEL = "subsetd_version"
@@ -288,3 +336,6 @@ WRITER_LOCK = 0x73756273657464
 
 BOOTSTRAP_LOCK = 0x73756273657465
 """Session advisory lock of the one bootstrap that may build a generation."""
+
+COMPACTION_LOCK = 0x73756273657466
+"""Session advisory lock of the one compactor that folds sketch_change into sketches."""

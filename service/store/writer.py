@@ -29,7 +29,7 @@ from service.core.model import (
     TransitionKind,
 )
 from service.core.records import Keys, NewRecords, Records, find_keys, gather
-from service.store import dead_letters, row_images, schema_changes
+from service.store import dead_letters, row_images, schema_changes, sketches
 from service.store.bulk import KeyRange, copy_records, new_records, read_records
 from service.store.catch_up import forget_passed, read_catch_up
 from service.store.database import make_engine, parse_address, state_error
@@ -187,9 +187,19 @@ class PostgresWriter:
             snapshots = dict(cursor)
             cursor.execute(BEGUN)
             begun = dict(cursor)
+            has_sketches = sketches.read_form(cursor) is not None
             self._reading.commit()
         return StoredState(
-            version, generation, tables, counters, clusters, tuple(stale), snapshots, frozenset(late), begun
+            version,
+            generation,
+            tables,
+            counters,
+            clusters,
+            tuple(stale),
+            snapshots,
+            frozenset(late),
+            begun,
+            has_sketches,
         )
 
     def positions(self, feed: str) -> dict[tuple[str, int], StoredPosition]:
@@ -367,6 +377,8 @@ class PostgresUnitOfWork:
             _write_positions(cursor, commit)
             dead_letters.write(cursor, commit, goes_back=self._writer._is_catching_up)
             row_images.write_images(cursor, commit.images)
+            sketches.write_changes(cursor, commit.version, delta.switches)
+            sketches.write_empty(cursor, commit.version, delta.emptied)
             if self._writer._is_catching_up:
                 forget_passed(cursor, str(commit.feed))
             if commit.dropped_attributes:

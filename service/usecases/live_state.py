@@ -13,6 +13,7 @@ from service.core.clustering import Applied, AttributeIds, Clusters, Moves, appl
 from service.core.model import Attribute, AttributeCounters, BadRecord, FeedPosition, RawRecord, Table, Transition
 from service.core.overlap import make_overlap
 from service.core.records import Deltas, Int64s, Keys, NewRecords, Records, find_keys, starts_of
+from service.core.sketch_changes import SketchChanges
 from service.core.val_cache import ValCache
 from service.usecases.netting import Netted
 from service.usecases.row_images import Images
@@ -37,6 +38,7 @@ class StoredState:
     """Attributes that a schema change made: a cell of an older row may hold a default that was never sent."""
     begun: Mapping[int, int] = field(default_factory=dict)
     """Version that bootstrapped or emptied a table last, by table_id."""
+    has_sketches: bool = False
 
     @property
     def values(self) -> int:
@@ -57,7 +59,8 @@ class ClusterCounts(NamedTuple):
 class StateDelta:
     """Hold everything that a batch changes in the state beside positions: absolute values, ready to be stored.
 
-    `texts` are those of the records that are new, in their order.
+    `texts` are those of the records that are new, in their order. `emptied` are attributes that have no value any more,
+    whatever sketches say of them; `switches` tells what else changes in sketches.
     """
 
     records: NewRecords
@@ -67,6 +70,8 @@ class StateDelta:
     counters: dict[int, AttributeCounters]
     transitions: list[Transition]
     witnesses: dict[bytes, str]
+    switches: SketchChanges
+    emptied: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +136,7 @@ class LiveState:
         self.counters = {attribute_id: replace(counters) for attribute_id, counters in stored.counters.items()}
         self.cache = ValCache(cache_bytes, stored.values)
         self.accesses = Accesses()
+        self._has_sketches = stored.has_sketches
         attributes = [*stored.stale, *(attribute for table in stored.tables for attribute in table.attributes)]
         size = max((a.attribute_id for a in attributes), default=0) + 1
         self._uncounted = np.zeros(size, np.bool_)
@@ -185,13 +191,20 @@ class LiveState:
         clusters = np.unique(np.concatenate(touched)) if touched else np.zeros(0, np.int64)
         is_live = self.clusters.has(clusters)
         whole = Applied(
-            NewRecords.none(), Moves.joined(moves), distinct, repeated, clusters[is_live], clusters[~is_live]
+            NewRecords.none(),
+            Moves.joined(moves),
+            distinct,
+            repeated,
+            clusters[is_live],
+            clusters[~is_live],
+            SketchChanges.none(),
         )
         rows = {a: -self.counters[a].row_count for a in own}
         nulls = {a: -self.counters[a].null_count for a in own}
-        return self._conclude(
+        delta = self._conclude(
             whole, rows, nulls, lambda keys: [texts[keys.key(place)] for place in range(len(keys.high))], []
         )
+        return replace(delta, emptied=sorted(own) if self._has_sketches else ())
 
     def _extraction(self, keys: Keys, records: Records, own: Collection[int]) -> Deltas:
         """Give the deltas that take away all that some attributes have of values, each of which is in one of them."""
@@ -232,6 +245,7 @@ class LiveState:
             counters={attribute_id: replace(counters[attribute_id]) for attribute_id in changed},
             transitions=transitions,
             witnesses=dict(zip(witnesses, texts_of(Keys.of(witnesses)), strict=True)),
+            switches=applied.switches if self._has_sketches else SketchChanges.none(),
         )
 
     def _count_accesses(self, deltas: Deltas, applied: Applied) -> None:

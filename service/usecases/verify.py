@@ -69,6 +69,9 @@ class StateChecks(Protocol):
     def name(self, attribute_id: int) -> str:
         """Name an attribute."""
 
+    def sketches_fit_records(self) -> Count:
+        """Check each attribute's sketch against one that is built from its records, or its counters if it has none."""
+
     def positions_fit_batches(self) -> Count:
         """Check that versions are dense, batches follow each other, and the stored positions are those of the last."""
 
@@ -81,13 +84,14 @@ class Verifier(Protocol):
 
 
 def verify(checks: StateChecks) -> Iterator[Finding]:
-    """Check invariants I1 to I4 and I6 (architecture, section 4) of one version, one finding after the other."""
+    """Check invariants I1 to I6 (architecture, section 4) of one version, one finding after the other."""
     yield _finding("I1", "every value's cluster is the set of attributes that hold it", checks.records_fit_clusters())
     yield _finding("I1", "every value is stored under its own key", checks.keys_fit_values())
     yield _finding("I2", "every cluster counts its records", checks.counts_fit_records())
     yield _finding("I3", "every attribute's counters follow from records and clusters", checks.counters_fit_records())
     yield _finding("I3", "the rows that are kept are those that are counted", checks.kept_rows_fit_counters())
     yield _inds(checks)
+    yield _finding("I5", "the sketches are those that the records give", checks.sketches_fit_records())
     yield _finding("I6", "the positions are those of exactly the changes applied", checks.positions_fit_batches())
 
 
