@@ -24,12 +24,13 @@ import service
 from service.store.writer import PostgresWriter
 from service.stream.kafka_feed import KafkaFeed
 from service.stream.kafka_producer import TopicProducer
+from service.stream.postgres_address import PostgresAddress
 
 OF_THE_ENGINE = ("select pg_catalog", "select current_schema", "show transaction", "show standard_conforming_strings")
 """What SQLAlchemy asks each new connection; these are no steps of ours."""
 
-EVERY_SECOND = ("select pg_locks", "select paused_at")
-"""What is asked between batches, as often as the time has it: the first is a step, the others change nothing."""
+EVERY_SECOND = ("select pg_locks", "select paused_at", "source: select pg_replication_slots", "stream.send_feedback")
+"""What is done between batches, as often as the time has it: the first is a step, the others change nothing."""
 
 FROM_MEMORY = ("position", "highwater", "assignment")
 """What the reading client answers without a request."""
@@ -128,7 +129,7 @@ def kind_of(statement: Any) -> str:
     if "select paused_at" in text:
         return "select paused_at"
     if verb[0] in ("select", "with"):
-        found = re.search(r"\bfrom (\w+)", text) or re.search(r"select (\w+)", text)
+        found = re.search(r"\bfrom (\w+)", text) or re.search(r"select \(?(\w+)", text)
     elif verb[0] == "set":
         return "set"
     elif verb[0] in ("start", "begin"):
@@ -246,6 +247,67 @@ class CountedProducer(TopicProducer):
         self._steps.opened(lambda: producer.close(timeout=0))
         self._producer = CountedSender(producer, self._name, self._steps)
         return self._producer
+
+
+class CountedSource:
+    """Stand before the address of a followed Postgres: what is asked of its sessions is a step."""
+
+    def __init__(self, address: PostgresAddress, steps: Steps) -> None:
+        self._address, self._steps = address, steps
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._address, name)
+
+    def connect(self) -> CountedSession:
+        return CountedSession(self._steps.take("source.connect", self._address.connect), self._steps)
+
+    def connect_for_replication(self) -> CountedSession:
+        return CountedSession(self._steps.take("stream.connect", self._address.connect_for_replication), self._steps)
+
+
+class CountedSession:
+    """Stand before a session with a followed Postgres."""
+
+    def __init__(self, connection: Any, steps: Steps) -> None:
+        self._connection, self._steps = connection, steps
+        steps.opened(connection.close)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def cursor(self) -> CountedSourceCursor:
+        return CountedSourceCursor(self._connection.cursor(), self._steps)
+
+
+class CountedSourceCursor:
+    """Stand before a cursor at a followed Postgres, or before its stream of changes."""
+
+    def __init__(self, cursor: Any, steps: Steps) -> None:
+        self._cursor, self._steps = cursor, steps
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cursor, name)
+
+    def __enter__(self) -> CountedSourceCursor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._cursor.close()
+
+    def __iter__(self) -> Any:
+        return iter(self._cursor)
+
+    def execute(self, query: Any, *rest: Any) -> Any:
+        return self._steps.take(f"source: {kind_of(query)}", lambda: self._cursor.execute(query, *rest))
+
+    def start_replication(self, *arguments: Any, **options: Any) -> None:
+        self._steps.take("stream.start_replication", lambda: self._cursor.start_replication(*arguments, **options))
+
+    def send_feedback(self, **options: Any) -> None:
+        self._steps.take("stream.send_feedback", lambda: self._cursor.send_feedback(**options))
+
+    def read_message(self) -> Any:
+        return self._steps.take_until("stream.read_message", self._cursor.read_message)
 
 
 def points_of(counts: Counter[str], every: bool) -> list[Point]:

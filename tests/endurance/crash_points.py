@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, suppress
 
 from service.core.canonical import value_keys
+from service.core.model import Table
 from service.store import dead_letters
 from service.store.database import make_engine
 from service.store.outbox import PostgresOutbox
 from service.store.reader import PostgresStateReader
 from service.stream.envelope import Decoder
+from service.usecases import ports
 from service.usecases.batches import BatchLimits, ErrorPolicy
 from service.usecases.follow_feed import Consumer
 from service.usecases.ports import DeadLetterSink, Feed, TransitionSink
@@ -27,12 +29,18 @@ Run = Callable[[str, Steps], None]
 """Do all that is to be done with a state, taking steps; it may be done over and over."""
 
 
-def follow(url: str, steps: Steps, open_feed: Callable[[], Feed], sink: DeadLetterSink | None = None) -> None:
+def follow(
+    url: str,
+    steps: Steps,
+    open_feed: Callable[[], Feed],
+    sink: DeadLetterSink | None = None,
+    make_decoder: Callable[[Sequence[Table]], ports.Decoder] = Decoder,
+) -> None:
     """Follow a feed to its end."""
     consumer = Consumer(
         CountedWriter(url, steps),
         open_feed,
-        Decoder,
+        make_decoder,
         value_keys,
         Watch(),
         limits=BatchLimits(records=12),
