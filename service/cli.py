@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +16,16 @@ from prometheus_client import CollectorRegistry
 from rich.text import Text
 
 from service import __version__, attribute_commands, dead_letter_commands, demo, terminal, wiring
-from service.config import Settings, load_settings
+from service.bootstrap_command import (
+    KeyOption,
+    QualifyOption,
+    RowImagesOption,
+    bootstrap,
+    images_told,
+    run_bootstrap,
+    spark_bootstrap,
+)
+from service.config import Settings
 from service.core.errors import FeedError, NotFoundError, RecordError, SubsetdError
 from service.observe import ConsumerObserver
 from service.preflight_command import preflight
@@ -43,9 +51,6 @@ IND_HEADER = [f"{side}_{part}" for side in ("dependent", "referenced") for part 
 
 
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print the list.")]
-QualifyOption = Annotated[
-    bool, typer.Option("--qualify", help="Put the source's name before its schemas', which another source has too.")
-]
 SchemaOption = Annotated[str | None, typer.Option("--schema", help="Only attributes of this schema.")]
 TableOption = Annotated[str | None, typer.Option("--table", help="Only attributes of this table.")]
 
@@ -80,7 +85,7 @@ def demo_command(
     once: Annotated[bool, typer.Option("--once", help="End after one round of changes, without serving.")] = False,
 ) -> None:
     """Show it all on real data: bootstrap, follow changes that make and break dependencies, serve the answers."""
-    settings = demo.settings_of(_settings(log_level="warning"))
+    settings = demo.settings_of(wiring.configured_settings(log_level="warning"))
     with (
         wiring.state_database(settings) as url,
         wiring.reading_engine(url) as engine,
@@ -93,7 +98,7 @@ def demo_command(
             out.print("[bold]1.[/] Reading the Chinook music store's database of eleven tables with one Spark job.")
             with wiring.new_postgres_feed(source.url, demo.NAME, ["demo.progress"], replace=True) as told:
                 arguments = ["-", "--name", demo.NAME, *([] if is_new else ["--replace"]), *told]
-                _run_bootstrap(url, settings, arguments, source=source.url)
+                run_bootstrap(url, settings, arguments, source=source.url)
         else:
             out.print("[bold]1.[/] The database was read in an earlier run; the state goes on where it stands.")
         demo.show_declared(reader, out)
@@ -119,60 +124,7 @@ def demo_command(
             )
 
 
-@app.command()
-def bootstrap(
-    source: Annotated[str, typer.Argument(help="A folder of CSV or Parquet files, or postgresql://...")],
-    name: Annotated[str, typer.Option("--name", help="Name of the source; of files also the schema.")],
-    master: Annotated[str | None, typer.Option("--master", help="Spark master; default SUBSETD_SPARK_MASTER.")] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Read a source anew that was read before.")] = False,
-    insert_only: Annotated[
-        bool, typer.Option("--insert-only", help="Keep no frequencies; deletes are refused.")
-    ] = False,
-    null_token: Annotated[
-        list[str] | None, typer.Option("--null-token", help="Text that means NULL, after unquoting; repeatable.")
-    ] = None,
-    delimiter: Annotated[str | None, typer.Option("--delimiter", help="Between the cells of a CSV file.")] = None,
-    quote: Annotated[str | None, typer.Option("--quote", help="Quoting character of CSV files; '' for none.")] = None,
-    header: Annotated[bool, typer.Option("--header/--no-header", help="Whether CSV files begin with a header.")] = True,
-    encoding: Annotated[str | None, typer.Option("--encoding", help="Encoding of CSV files; default utf-8.")] = None,
-    exclude: Annotated[list[str] | None, typer.Option("--exclude", help="Table to leave out; repeatable.")] = None,
-    qualify: QualifyOption = False,
-    feed_position: Annotated[
-        list[str] | None,
-        typer.Option("--feed-position", help="FEED,TOPIC,PARTITION,OFFSET at which the data was read; repeatable."),
-    ] = None,
-    row_images: Annotated[
-        str | None,
-        typer.Option("--row-images", help="auto, always or never: keep rows, for changes without whole before-images."),
-    ] = None,
-    key: Annotated[
-        list[str] | None,
-        typer.Option("--key", help="TABLE=COLUMN,... that tell a table's rows apart, which are kept; repeatable."),
-    ] = None,
-) -> None:
-    """Read a source once with a Spark job: clusters, generator records, counters, and the INDs."""
-    settings = _settings()
-    arguments = [source, "--name", name]
-    arguments += [
-        flag
-        for flag, given in (("--replace", replace), ("--insert-only", insert_only), ("--qualify", qualify))
-        if given
-    ]
-    arguments += [] if header else ["--no-header"]
-    for option, value in (
-        ("--master", master),
-        ("--delimiter", delimiter),
-        ("--quote", quote),
-        ("--encoding", encoding),
-        ("--row-images", row_images),
-    ):
-        arguments += [] if value is None else [f"{option}={value}"]
-    for option, values in (("--null-token", null_token), ("--exclude", exclude), ("--key", key)):
-        arguments += [f"{option}={value}" for value in values or ()]
-    for position in feed_position or ():
-        arguments += ["--feed-position", *_position_parts(position)]
-    with wiring.state_database(settings, migrate=True) as url:
-        _run_bootstrap(url, settings, arguments)
+app.command()(bootstrap)
 
 
 @app.command()
@@ -202,7 +154,7 @@ def _consume(
     sources: Sequence[str] | None = None,
 ) -> None:
     given = {} if on_error is None else {"on_error": on_error.value}
-    settings = _settings(**given, **({"feed_sources": ",".join(sources)} if sources else {}))
+    settings = wiring.configured_settings(**given, **({"feed_sources": ",".join(sources)} if sources else {}))
     stop = threading.Event()
     with wiring.state_database(settings) as url, ending_on_signals(stop.set):
         consumer = wiring.make_consumer(url, feed, settings, ConsumerObserver(CollectorRegistry()))
@@ -228,6 +180,8 @@ def follow(
     ] = False,
     exclude: Annotated[list[str] | None, typer.Option("--exclude", help="Table to leave out; repeatable.")] = None,
     qualify: QualifyOption = False,
+    row_images: RowImagesOption = None,
+    key: KeyOption = None,
     master: Annotated[str | None, typer.Option("--master", help="Spark master; default SUBSETD_SPARK_MASTER.")] = None,
     on_error: Annotated[
         ErrorPolicy | None, typer.Option("--on-error", help="none: stop at a bad record; all: set it aside.")
@@ -235,15 +189,15 @@ def follow(
     stats_json: Annotated[Path | None, typer.Option("--stats-json", help="Write the run's figures to a file.")] = None,
 ) -> None:
     """Read a Postgres database once, then follow its changes through a replication slot; a second call goes on."""
-    with wiring.state_database(_settings(), migrate=True) as url:
+    with wiring.state_database(wiring.configured_settings(), migrate=True) as url:
         if replace or not wiring.is_followed(url, source, name):
-            settings = _settings()
+            settings = wiring.configured_settings()
             err.print("Making a replication slot; it waits for the transactions that are running.")
             with wiring.new_postgres_feed(source, name, exclude or (), replace) as told:
-                arguments = ["-", "--name", name, *told]
+                arguments = ["-", "--name", name, *told, *images_told(row_images, key)]
                 arguments += [flag for flag, given in (("--replace", replace), ("--qualify", qualify)) if given]
                 arguments += [] if master is None else [f"--master={master}"]
-                _run_bootstrap(url, settings, arguments, source=wiring.source_url(source, name))
+                run_bootstrap(url, settings, arguments, source=wiring.source_url(source, name))
     _consume(wiring.feed_address(source, name), until_end, on_error, stats_json)
 
 
@@ -255,7 +209,7 @@ def unfollow(
     ] = None,
 ) -> None:
     """Drop the replication slot and the publication of a followed source; what was applied stays."""
-    with wiring.state_database(_settings()) as url:
+    with wiring.state_database(wiring.configured_settings()) as url:
         was_there = wiring.unfollow(url, name, source)
     out.print("Slot and publication are dropped." if was_there else "There was neither slot nor publication any more.")
 
@@ -263,7 +217,7 @@ def unfollow(
 @app.command()
 def serve() -> None:
     """Serve the answers over HTTP."""
-    settings = _settings()
+    settings = wiring.configured_settings()
     with wiring.state_database(settings) as url, wiring.reading_engine(url, settings) as engine:
         service = wiring.make_service(engine, settings, CollectorRegistry())
         serve_until(service, settings.host, settings.port, threading.Event(), _say_address(settings))
@@ -274,7 +228,7 @@ def run(
     feed: Annotated[str | None, typer.Option("--feed", help="Feed to follow; default SUBSETD_FEED.")] = None,
 ) -> None:
     """Migrate the state, follow a feed and serve the answers, in one process."""
-    settings = _settings()
+    settings = wiring.configured_settings()
     address = feed or settings.feed
     if address is None:
         raise FeedError("No feed is named: give --feed or SUBSETD_FEED (kafka://host:port/topic,... or file:PATH).")
@@ -284,7 +238,10 @@ def run(
         consumer = wiring.make_consumer(url, address, settings, observer)
         service = wiring.make_service(engine, settings, registry, observer)
         wiring.tune_process()
-        with wiring.sending_transitions(url, settings), _running(consumer.run) as failed:
+        with (
+            wiring.sending_transitions(url, settings),
+            _running(consumer.run) as failed,
+        ):
             serve_until(service, settings.host, settings.port, failed, _say_address(settings))
 
 
@@ -304,7 +261,7 @@ def resume(feed: FeedOption = None) -> None:
 
 
 def _set_paused(feed: str | None, paused: bool) -> None:
-    with wiring.state_database(_settings()) as url:
+    with wiring.state_database(wiring.configured_settings()) as url:
         for name in wiring.set_paused(url, feed, paused):
             out.print(Text(f"{name}: {'paused' if paused else 'resumed'}"))
 
@@ -396,7 +353,7 @@ def verify(
     A source is recomputed from where it was read, unless changes have been applied since: files are as they were then.
     Then give the present data with --source NAME=ADDRESS. A database that is read again must stand still meanwhile.
     """
-    settings = _settings()
+    settings = wiring.configured_settings()
     given = dict(_named_address(text) for text in source or ())
     with wiring.state_database(settings) as url, wiring.reading_engine(url) as engine:
         with wiring.make_reader(engine).snapshot() as snapshot:
@@ -422,7 +379,7 @@ def verify(
                 )
                 continue
             out.print(Text(f"I4  recomputing {one.name} from {one.location}"))
-            ended = _spark_bootstrap(url, settings, [address, "--name", one.name, "--check"])
+            ended = spark_bootstrap(url, settings, [address, "--name", one.name, "--check"])
             out.print("      [green]equal[/]" if ended == 0 else "      [bold red]it differs, or could not be read[/]")
             broken += ended != 0
     if given:
@@ -438,50 +395,14 @@ def _named_address(text: str) -> tuple[str, str]:
     return name, address
 
 
-def _settings(**changed: Any) -> Settings:
-    settings = load_settings(**changed)
-    wiring.configure_logging(settings.log_level)
-    return settings
-
-
 @contextmanager
 def _snapshot(*, with_values: bool = False) -> Iterator[StateSnapshot]:
     with (
-        wiring.state_database(_settings()) as url,
+        wiring.state_database(wiring.configured_settings()) as url,
         wiring.reading_engine(url) as engine,
         wiring.make_reader(engine).snapshot(with_values=with_values) as snapshot,
     ):
         yield snapshot
-
-
-def _run_bootstrap(url: str, settings: Settings, arguments: Sequence[str], source: str | None = None) -> None:
-    code = _spark_bootstrap(url, settings, arguments, source)
-    if code:
-        raise typer.Exit(code)
-
-
-def _spark_bootstrap(url: str, settings: Settings, arguments: Sequence[str], source: str | None = None) -> int:
-    """Run the Spark job as a process of its own: it stands above the service, which does not know it.
-
-    Addresses with passwords go to its standard input: the state's, that of a source which the arguments call `-`, and
-    that of the schema registry.
-    """
-    command = [sys.executable, "-m", "spark_jobs.bootstrap", "--database-url=-", f"--master={settings.spark_master}"]
-    command += [] if settings.schema_registry is None else ["--schema-registry=-"]
-    secrets = [secret for secret in (url, source, settings.schema_registry) if secret is not None]
-    ended = subprocess.run([*command, *arguments], input="\n".join([*secrets, ""]), text=True, check=False)
-    return ended.returncode if ended.returncode >= 0 else 128 - ended.returncode
-
-
-def _position_parts(text: str) -> list[str]:
-    parts = text.rsplit(",", 3)
-    if parts[0].startswith("kafka://"):
-        parts[0] = wiring.feed_name(parts[0], _settings())
-    if len(parts) != 4 or not parts[2].isdecimal() or not parts[3].isdecimal():
-        raise FeedError(
-            f"--feed-position {text!r} is not FEED,TOPIC,PARTITION,OFFSET (as `subsetd status` shows them)."
-        )
-    return parts
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import structlog
@@ -21,7 +22,7 @@ from sqlalchemy import Engine
 from service import __version__
 from service.api.app import create_app
 from service.api.problems import Check
-from service.config import ConfigError, Settings, is_loopback
+from service.config import ConfigError, Settings, is_loopback, load_settings
 from service.core.canonical import value_keys
 from service.core.cell_decoding import WireSettings
 from service.core.errors import FeedError, NotFoundError, SourceError, StateError
@@ -395,6 +396,13 @@ def _consumer_check(observer: ConsumerObserver, bound: float) -> Check:
     lag = "The feed is away, or not read yet" if observer.lag is None else f"{observer.lag} behind the feed's end"
     detail = f"{lag}; current {behind:.1f} s ago (bound {bound:.0f} s)."
     return Check(name="consumer", ok=behind <= bound, detail=detail)
+
+
+def configured_settings(**changed: Any) -> Settings:
+    """Read the settings, but for those that are changed, and set the log up as they say."""
+    settings = load_settings(**changed)
+    configure_logging(settings.log_level)
+    return settings
 
 
 def configure_logging(level: str) -> None:

@@ -1,0 +1,110 @@
+"""Own `subsetd bootstrap`, and the starting of the Spark job for all commands that need it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from service import wiring
+from service.config import Settings
+from service.core.errors import FeedError
+
+QualifyOption = Annotated[
+    bool, typer.Option("--qualify", help="Put the source's name before its schemas', which another source has too.")
+]
+RowImagesOption = Annotated[
+    str | None,
+    typer.Option("--row-images", help="auto, always or never: keep rows, for changes without whole before-images."),
+]
+KeyOption = Annotated[
+    list[str] | None,
+    typer.Option("--key", help="TABLE=COLUMN,... that tell a table's rows apart, which are kept; repeatable."),
+]
+
+
+def bootstrap(
+    source: Annotated[str, typer.Argument(help="A folder of CSV or Parquet files, or postgresql://...")],
+    name: Annotated[str, typer.Option("--name", help="Name of the source; of files also the schema.")],
+    master: Annotated[str | None, typer.Option("--master", help="Spark master; default SUBSETD_SPARK_MASTER.")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Read a source anew that was read before.")] = False,
+    insert_only: Annotated[
+        bool, typer.Option("--insert-only", help="Keep no frequencies; deletes are refused.")
+    ] = False,
+    null_token: Annotated[
+        list[str] | None, typer.Option("--null-token", help="Text that means NULL, after unquoting; repeatable.")
+    ] = None,
+    delimiter: Annotated[str | None, typer.Option("--delimiter", help="Between the cells of a CSV file.")] = None,
+    quote: Annotated[str | None, typer.Option("--quote", help="Quoting character of CSV files; '' for none.")] = None,
+    header: Annotated[bool, typer.Option("--header/--no-header", help="Whether CSV files begin with a header.")] = True,
+    encoding: Annotated[str | None, typer.Option("--encoding", help="Encoding of CSV files; default utf-8.")] = None,
+    exclude: Annotated[list[str] | None, typer.Option("--exclude", help="Table to leave out; repeatable.")] = None,
+    qualify: QualifyOption = False,
+    feed_position: Annotated[
+        list[str] | None,
+        typer.Option("--feed-position", help="FEED,TOPIC,PARTITION,OFFSET at which the data was read; repeatable."),
+    ] = None,
+    row_images: RowImagesOption = None,
+    key: KeyOption = None,
+) -> None:
+    """Read a source once with a Spark job: clusters, generator records, counters, and the INDs."""
+    settings = wiring.configured_settings()
+    arguments = [source, "--name", name]
+    arguments += [
+        flag
+        for flag, given in (("--replace", replace), ("--insert-only", insert_only), ("--qualify", qualify))
+        if given
+    ]
+    arguments += [] if header else ["--no-header"]
+    for option, value in (
+        ("--master", master),
+        ("--delimiter", delimiter),
+        ("--quote", quote),
+        ("--encoding", encoding),
+    ):
+        arguments += [] if value is None else [f"{option}={value}"]
+    for option, values in (("--null-token", null_token), ("--exclude", exclude)):
+        arguments += [f"{option}={value}" for value in values or ()]
+    arguments += images_told(row_images, key)
+    for position in feed_position or ():
+        arguments += ["--feed-position", *_position_parts(position)]
+    with wiring.state_database(settings, migrate=True) as url:
+        run_bootstrap(url, settings, arguments)
+
+
+def run_bootstrap(url: str, settings: Settings, arguments: Sequence[str], source: str | None = None) -> None:
+    code = spark_bootstrap(url, settings, arguments, source)
+    if code:
+        raise typer.Exit(code)
+
+
+def spark_bootstrap(url: str, settings: Settings, arguments: Sequence[str], source: str | None = None) -> int:
+    """Run the Spark job as a process of its own: it stands above the service, which does not know it.
+
+    Addresses with passwords go to its standard input: the state's, that of a source which the arguments call `-`, and
+    that of the schema registry.
+    """
+    command = [sys.executable, "-m", "spark_jobs.bootstrap", "--database-url=-", f"--master={settings.spark_master}"]
+    command += [] if settings.schema_registry is None else ["--schema-registry=-"]
+    secrets = [secret for secret in (url, source, settings.schema_registry) if secret is not None]
+    ended = subprocess.run([*command, *arguments], input="\n".join([*secrets, ""]), text=True, check=False)
+    return ended.returncode if ended.returncode >= 0 else 128 - ended.returncode
+
+
+def images_told(row_images: str | None, keys: Sequence[str] | None) -> list[str]:
+    told = [] if row_images is None else [f"--row-images={row_images}"]
+    return told + [f"--key={key}" for key in keys or ()]
+
+
+def _position_parts(text: str) -> list[str]:
+    parts = text.rsplit(",", 3)
+    if parts[0].startswith("kafka://"):
+        parts[0] = wiring.feed_name(parts[0], wiring.configured_settings())
+    if len(parts) != 4 or not parts[2].isdecimal() or not parts[3].isdecimal():
+        raise FeedError(
+            f"--feed-position {text!r} is not FEED,TOPIC,PARTITION,OFFSET (as `subsetd status` shows them)."
+        )
+    return parts
