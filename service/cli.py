@@ -160,7 +160,7 @@ def _consume(
         consumer = wiring.make_consumer(url, feed, settings, ConsumerObserver(CollectorRegistry()))
         wiring.tune_process()
         try:
-            with wiring.sending_transitions(url, settings):
+            with wiring.sending_transitions(url, settings), wiring.compacting_sketches(url):
                 totals = consumer.run(stop, until_end)
         finally:
             if stats_json is not None:
@@ -240,6 +240,7 @@ def run(
         wiring.tune_process()
         with (
             wiring.sending_transitions(url, settings),
+            wiring.compacting_sketches(url),
             _running(consumer.run) as failed,
         ):
             serve_until(service, settings.host, settings.port, failed, _say_address(settings))

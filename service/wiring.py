@@ -39,6 +39,7 @@ from service.store.outbox import PostgresOutbox
 from service.store.preflight_facts import read_source_facts, read_state_facts
 from service.store.reader import PostgresStateReader
 from service.store.schema_changes import COMMAND_NAME, rename
+from service.store.sketch_compaction import PostgresSketchLog
 from service.store.source_reader import SourceSnapshot
 from service.store.writer import PostgresWriter
 from service.stream.addresses import open_feed
@@ -53,6 +54,7 @@ from service.stream.schema_registry import HttpSchemaRegistry
 from service.stream.topic_facts import read_topics
 from service.usecases import ports, schema_changes
 from service.usecases.batches import BatchLimits, ErrorPolicy, Totals
+from service.usecases.compact_sketches import SketchCompactor
 from service.usecases.follow_feed import Consumer
 from service.usecases.preflight import check
 from service.usecases.preflight_facts import Facts, Finding, Level
@@ -385,6 +387,21 @@ def make_service(
         ready_checks=checks,
         api_key=None if settings.api_key is None else settings.api_key.get_secret_value(),
     )
+
+
+@contextmanager
+def compacting_sketches(url: str) -> Iterator[None]:
+    """Keep the log of the sketches short, on a thread beside the consumer."""
+    stop = threading.Event()
+    with closing(PostgresSketchLog(url)) as sketches:
+        compactor = SketchCompactor(sketches, lambda fault: log.warning("sketches", error=fault))
+        thread = threading.Thread(target=compactor.run, args=(stop,), name="subsetd-sketches")
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
 
 
 def _consumer_check(observer: ConsumerObserver, bound: float) -> Check:

@@ -17,7 +17,7 @@ import psycopg2
 
 from service.core.sketches.column import ColumnSketch
 from service.store.database import make_engine
-from service.store.sketches import read_sketches
+from service.store.sketch_reading import read_sketches
 
 SKETCH_FORM = (3, 4, 2)
 """Buckets (2^3), smallest hashes and spares: so few that small tables have sketches that overflow and run short."""

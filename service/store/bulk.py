@@ -29,6 +29,7 @@ _HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _TRAILER = b"\xff\xff"
 _INT4_OID = 23
 _INT8_OID = 20
+_KEY_ROW = np.dtype([("fields", ">u2"), ("length", ">u4"), ("high", ">u8"), ("low", ">u8")])
 
 Bytes = NDArray[np.uint8]
 Int32s = NDArray[np.int32]
@@ -154,6 +155,14 @@ def new_records(records: NewRecords, texts: Sequence[str]) -> RecordArrays:
 def copy_records(cursor: Any, table: str, records: RecordArrays) -> None:
     """Write records by binary COPY; those without cells have cluster id 0 and no frequencies."""
     cursor.copy_expert(f"COPY {table} FROM STDIN (FORMAT binary)", _CopyStream(records), 1 << 20)
+
+
+def read_keys(cursor: Any, query: str) -> Keys:
+    """Read value keys by binary COPY, in the order in which they come."""
+    sink = io.BytesIO()
+    cursor.copy_expert(f"COPY ({query}) TO STDOUT (FORMAT binary)", sink)
+    found = np.frombuffer(sink.getbuffer(), _KEY_ROW, (sink.tell() - len(_HEADER)) // _KEY_ROW.itemsize, len(_HEADER))
+    return Keys(found["high"].astype(np.uint64), found["low"].astype(np.uint64))
 
 
 def read_records(cursor: Any, queries: Iterable[str]) -> tuple[Keys, Records]:

@@ -10,7 +10,8 @@ from sqlalchemy import Connection, Engine, text
 
 from service.core.canonical import POSTGRES_KEY_EXPRESSION
 from service.core.errors import StateError
-from service.store.sketches import build_sketches, read_form, read_sketches
+from service.store.sketch_reading import build_sketches, read_sketches
+from service.store.sketches import read_form
 from service.usecases.verify import EXAMPLES, Count
 
 # frequencies is NULL where no attribute of the record is counted, and 0 beside each one that is not.

@@ -200,6 +200,22 @@ class StateWriter(Protocol):
         """Release lock and connections."""
 
 
+class SketchLog(Protocol):
+    """Keep the log of what changed in sketches, each step in a transaction of its own. May raise `StateError`."""
+
+    def backlog(self) -> tuple[int, int]:
+        """Count the versions in the log, and their bytes."""
+
+    def fold(self, most_bytes: int) -> list[str] | None:
+        """Fold the oldest versions into the sketches, as many as so many bytes hold, but one at least.
+
+        Gives what was found against sketches: they are kept current no more. None when somebody else is writing them.
+        """
+
+    def rescan(self) -> bool:
+        """Build a sketch anew that has too few of its smallest hashes; False when there is none, or not now."""
+
+
 class Feed(Protocol):
     """Follow a change feed from stored positions. Every method may raise `FeedError`."""
 

@@ -1,0 +1,153 @@
+"""Own the compaction of the sketches' log: folding it into the sketches, and reading smallest hashes again.
+
+Each step is a transaction of its own beside the consumer's, of which no reader sees a difference: it sees one version
+and writes what is true of it. Where somebody else wrote a sketch meanwhile (a truncate, a bootstrap), Postgres lets it
+fail (REPEATABLE READ), and it is taken again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
+
+from service.core.errors import SketchError
+from service.core.sketch_changes import SketchChanges
+from service.core.sketch_upkeep import SketchForm, apply_changes
+from service.core.sketches.column import ColumnSketch
+from service.store.bulk import KeyRange, read_keys
+from service.store.database import make_engine
+from service.store.sketch_reading import PORTION_RECORDS, read_changes, told_fault
+from service.store.tables import COMPACTION_LOCK
+
+Result = TypeVar("Result")
+
+COMPACTOR_NAME = "subsetd sketches"
+
+OTHERS_WROTE = ("40001", "40P01")
+"""What Postgres calls a transaction that would undo what another has written, or waits for it in a circle."""
+
+BACKLOG = "select version, octet_length(changes) as size from sketch_change order by version"
+SKETCH = """
+select version, sketch, concat_ws('.', schema_name, table_name, column_name)
+from sketch join attribute using (attribute_id) where attribute_id = :attribute_id and fault is null
+"""
+FOLDED = """
+update sketch set version = :version, sketch = :sketch, needs_rescan = :needs_rescan where attribute_id = :attribute_id
+"""
+FAULTY = "update sketch set fault = :fault where attribute_id = :attribute_id"
+SHORT = """
+select attribute_id from sketch join attribute using (attribute_id) join source using (source_id)
+where needs_rescan and not sketch_only and fault is null order by attribute_id limit 1
+"""
+
+# The index of each partition has both columns: no record is read.
+KEYS = """
+select value_key from gen_rec where {condition}
+and cluster_id = any (select cluster_id from cluster where attribute_ids @> '{{{attribute_id}}}')
+"""
+RESCANNED = """
+select array[bucket_bits, k, spares], distinct_count, (select max(version) from state_version)
+from sketch_form, attribute where attribute_id = :attribute_id
+"""
+
+
+class PostgresSketchLog:
+    """Implement ports.SketchLog on a connection of its own."""
+
+    def __init__(self, url: str) -> None:
+        engine = make_engine(url, COMPACTOR_NAME, pool_size=1, max_overflow=0)
+        self._engine = engine.execution_options(isolation_level="REPEATABLE READ")
+
+    def backlog(self) -> tuple[int, int]:
+        with self._engine.connect() as connection:
+            sizes = [row.size for row in connection.execute(text(BACKLOG))]
+        return len(sizes), sum(sizes)
+
+    def fold(self, most_bytes: int) -> list[str] | None:
+        return self._take(lambda connection: _fold_oldest(connection, most_bytes))
+
+    def rescan(self) -> bool:
+        with self._engine.connect() as connection:
+            attribute_id = connection.scalar(text(SHORT))
+        if attribute_id is None:
+            return False
+        # A bootstrap swaps partitions, which no snapshot hides: the lock is taken before the transaction has one.
+        lock = "lock table gen_rec in access share mode"
+        return self._take(lambda connection: _rescan(connection, attribute_id), first=lock) is not None
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def _take(self, step: Callable[[Connection], Result], first: str = "select 1") -> Result | None:
+        """Take a step in a transaction as the one compactor; None when there is another, or others wrote meanwhile."""
+        with self._engine.connect() as connection:
+            try:
+                connection.execute(text(first))
+                if not connection.scalar(text("select pg_try_advisory_xact_lock(:lock)"), {"lock": COMPACTION_LOCK}):
+                    return None
+                result = step(connection)
+                connection.commit()
+            except DBAPIError as error:
+                if getattr(error.orig, "pgcode", None) not in OTHERS_WROTE:
+                    raise
+                return None
+        return result
+
+
+def _fold_oldest(connection: Connection, most_bytes: int) -> list[str]:
+    """Fold the oldest versions of the log, as many as so many bytes hold; give the faults that were found."""
+    versions = connection.execute(text(BACKLOG)).all()
+    if not versions:
+        return []
+    behind = int(np.searchsorted(np.cumsum([row.size for row in versions]), most_bytes, side="right"))
+    until = versions[max(behind - 1, 0)].version
+    log = read_changes(connection, 0, until)
+    touched = np.unique(np.concatenate([changes.attribute_ids for _, changes in log]))
+    told = [_fold(connection, attribute_id, until, log) for attribute_id in touched.tolist()]
+    connection.execute(text("delete from sketch_change where version <= :until"), {"until": until})
+    return [fault for fault in told if fault is not None]
+
+
+def _fold(connection: Connection, attribute_id: int, until: int, log: list[tuple[int, SketchChanges]]) -> str | None:
+    """Fold the log into an attribute's sketch; a sketch that cannot be true gets a fault, which is told."""
+    row = connection.execute(text(SKETCH), {"attribute_id": attribute_id}).one_or_none()
+    if row is None:
+        return None
+    version, data, name = row
+    try:
+        sketch = ColumnSketch.from_bytes(bytes(data))
+        apply_changes(sketch, [changes for at, changes in log if at > version], attribute_id)
+    except SketchError as error:
+        connection.execute(text(FAULTY), {"attribute_id": attribute_id, "fault": str(error)})
+        return told_fault(name, error)
+    _write(connection, attribute_id, max(until, version), sketch)
+    return None
+
+
+def _write(connection: Connection, attribute_id: int, version: int, sketch: ColumnSketch) -> None:
+    connection.execute(
+        text(FOLDED),
+        {
+            "attribute_id": attribute_id,
+            "version": version,
+            "sketch": sketch.to_bytes(),
+            "needs_rescan": sketch.needs_rescan,
+        },
+    )
+
+
+def _rescan(connection: Connection, attribute_id: int) -> bool:
+    """Build an attribute's sketch anew from the values that have it, range by range of the keys."""
+    form, count, version = connection.execute(text(RESCANNED), {"attribute_id": attribute_id}).one()
+    sketch = SketchForm(*form).empty()
+    bits = (count // PORTION_RECORDS).bit_length()
+    with cast(Any, connection.connection).cursor() as cursor:
+        for number in range(1 << bits):
+            condition = KeyRange(number, bits).condition()
+            sketch.update(read_keys(cursor, KEYS.format(condition=condition, attribute_id=attribute_id)).high)
+    _write(connection, attribute_id, version, sketch)
+    return True

@@ -1,0 +1,86 @@
+"""Own the reading of sketches as a version has them: stored bytes, and the log behind them; and building them anew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Connection, text
+
+from service.core.errors import SketchError
+from service.core.sketch_changes import SketchChanges
+from service.core.sketch_upkeep import SketchBuilder, SketchForm, apply_changes
+from service.core.sketches.column import ColumnSketch
+from service.store.bulk import KeyRange, read_range
+
+PORTION_RECORDS = 500_000
+"""Records that are held at once while sketches are built from them."""
+
+SKETCHES = """
+select attribute_id, version, sketch, fault, concat_ws('.', schema_name, table_name, column_name)
+from sketch join attribute using (attribute_id) where dropped_version is null and {which} order by attribute_id
+"""
+
+CHANGES = """
+select version, changes from sketch_change
+where version > :after and (cast(:until as bigint) is null or version <= :until) order by version
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSketches:
+    """Hold the sketches of attributes at one version; `faults` says why an attribute's is not to be had."""
+
+    by_id: dict[int, ColumnSketch]
+    faults: dict[int, str]
+
+
+def read_sketches(connection: Connection, attribute_ids: Sequence[int] | None = None) -> StoredSketches:
+    """Read the sketches of these attributes (None: of all that have one) as the connection's transaction sees them.
+
+    Give it a transaction that sees one version.
+    """
+    which = "true" if attribute_ids is None else "attribute_id = any (:ids)"
+    wanted = {} if attribute_ids is None else {"ids": list(attribute_ids)}
+    rows = connection.execute(text(SKETCHES.format(which=which)), wanted).all()
+    changes = read_changes(connection, min((row[1] for row in rows), default=0)) if rows else []
+    found = StoredSketches({}, {})
+    for attribute_id, version, data, fault, name in rows:
+        try:
+            if fault is not None:
+                raise SketchError(fault)
+            sketch = ColumnSketch.from_bytes(bytes(data))
+            apply_changes(sketch, [change for at, change in changes if at > version], attribute_id)
+            found.by_id[attribute_id] = sketch
+        except SketchError as error:
+            found.faults[attribute_id] = told_fault(name, error)
+    return found
+
+
+def read_changes(connection: Connection, after: int, until: int | None = None) -> list[tuple[int, SketchChanges]]:
+    """Read what the versions behind one (and up to another) changed, by version."""
+    rows = connection.execute(text(CHANGES), {"after": after, "until": until})
+    return [(version, SketchChanges.from_bytes(bytes(changes))) for version, changes in rows]
+
+
+def build_sketches(connection: Any, form: SketchForm, attribute_ids: Sequence[int]) -> dict[int, ColumnSketch]:
+    """Build the sketches of attributes from all their gen_recs, range by range of the keys, on a raw connection.
+
+    Its transaction must have locked gen_rec before it took its snapshot: a bootstrap swaps partitions.
+    """
+    builder = SketchBuilder(form, attribute_ids)
+    with connection.cursor() as cursor:
+        cursor.execute("select coalesce(sum(value_count), 0)::bigint from cluster")
+        (records,) = cursor.fetchone()
+    bits = (int(records) // PORTION_RECORDS).bit_length()
+    for number in range(1 << bits):
+        found = read_range(connection, KeyRange(number, bits))
+        builder.add(found.high, found.starts, found.attribute_ids.astype(np.int64))
+    return builder.sketches
+
+
+def told_fault(name: str, cause: object) -> str:
+    """Say whose sketch cannot be used, and what to do."""
+    return f"{name}: {cause}; bootstrap its source again with --replace, which makes its sketch anew"

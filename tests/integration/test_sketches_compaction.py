@@ -1,0 +1,208 @@
+"""The compaction of the sketches' log: it changes nothing that is read, ends anywhere, and finds what cannot be."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from sqlalchemy import event
+
+from service.core.sketches.column import ColumnSketch
+from service.store import sketch_compaction
+from service.store.database import make_engine
+from service.store.sketch_compaction import PostgresSketchLog
+from service.store.sketch_reading import StoredSketches, read_sketches
+from service.usecases import compact_sketches
+from service.usecases.compact_sketches import SketchCompactor
+from tests import states
+from tests.events import envelope
+from tests.following import COLUMNS, Stream, consume, random_changes
+from tests.states import Tables
+
+ALL = 1 << 30
+
+
+@pytest.fixture
+def stream(database_url: str, tmp_path: Path) -> Stream:
+    """Give a state with changes applied in several versions, a truncate among them."""
+    stream = Stream(tmp_path / "feed", Tables(COLUMNS))
+    stream.tables.add("orders", *([str(i), str(i % 7), f"note {i}"] for i in range(30)))
+    stream.tables.add("customers", *([str(i), f"name {i}"] for i in range(9)))
+    states.store(database_url, stream.tables)
+    stream.path.touch()
+    rng = random.Random(11)
+    for _ in range(4):
+        random_changes(stream, rng, 12)
+        consume(database_url, stream, records=5)
+    stream.write(envelope("t", "s", "customers"))
+    stream.tables.rows["customers"].clear()
+    random_changes(stream, rng, 12)
+    consume(database_url, stream, records=5)
+    return stream
+
+
+@pytest.fixture
+def log(database_url: str) -> Iterator[PostgresSketchLog]:
+    with closing(PostgresSketchLog(database_url)) as log:
+        yield log
+
+
+def sketches(url: str) -> StoredSketches:
+    engine = make_engine(url, "test").execution_options(isolation_level="REPEATABLE READ")
+    try:
+        with engine.connect() as connection:
+            return read_sketches(connection)
+    finally:
+        engine.dispose()
+
+
+def dense(url: str) -> dict[int, bytes]:
+    """Give what is the same for the same values, whatever came and went."""
+    return {attribute_id: one.dense().to_bytes() for attribute_id, one in sketches(url).by_id.items()}
+
+
+@pytest.mark.parametrize("most_bytes", [0, 200, ALL])
+def test_compaction_changes_nothing_that_is_read(
+    database_url: str, stream: Stream, log: PostgresSketchLog, most_bytes: int
+) -> None:
+    before, steps = dense(database_url), 0
+    while log.backlog()[0]:
+        assert log.fold(most_bytes) == []
+        assert dense(database_url) == before
+        steps += 1
+    assert (steps == 1) == (most_bytes == ALL)
+    while log.rescan():
+        assert dense(database_url) == before
+    assert states.query(database_url, "select from sketch where needs_rescan") == []
+    assert states.read(database_url) == states.expected(stream.tables)
+    random_changes(stream, random.Random(1), 10)
+    consume(database_url, stream)
+    assert states.read(database_url) == states.expected(stream.tables)
+
+
+def test_a_column_of_which_most_goes_has_its_smallest_hashes_read_again(
+    database_url: str, stream: Stream, log: PostgresSketchLog
+) -> None:
+    present = sorted((+stream.tables.rows["orders"]).elements(), key=str)
+    for row in present[3:]:
+        stream.change("orders", row, None)
+    consume(database_url, stream)
+    log.fold(ALL)
+    short = states.query(database_url, "select attribute_id from sketch where needs_rescan")
+    assert short
+    assert all(len(sketches(database_url).by_id[i].bottom.hashes) < states.SKETCH_FORM[1] for (i,) in short)
+    while log.rescan():
+        pass
+    assert all(sketches(database_url).by_id[i].hashes is not None for (i,) in short)
+    assert states.read(database_url) == states.expected(stream.tables)
+
+
+def test_a_compaction_that_a_truncate_overtakes_leaves_the_truncate_as_it_is(
+    database_url: str, stream: Stream, log: PostgresSketchLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_changes = sketch_compaction.read_changes
+
+    def overtaken(*arguments: object) -> object:
+        stream.write(envelope("t", "s", "orders"))
+        stream.tables.rows["orders"].clear()
+        consume(database_url, stream)
+        return read_changes(*arguments)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sketch_compaction, "read_changes", overtaken)
+        assert log.fold(ALL) is None
+    assert states.read(database_url) == states.expected(stream.tables)
+    assert log.fold(ALL) == []
+    assert states.read(database_url) == states.expected(stream.tables)
+
+
+def test_one_compactor_works_at_a_time(database_url: str, stream: Stream, log: PostgresSketchLog) -> None:
+    with closing(PostgresSketchLog(database_url)) as other:
+        assert log._take(lambda connection: (other.fold(ALL), other.rescan())) == (None, False)
+    assert log.fold(ALL) == []
+
+
+class Gone(BaseException):
+    """Stand for the process being gone."""
+
+
+def test_a_compaction_that_ends_at_any_statement_has_changed_nothing_or_all(
+    database_url: str, stream: Stream, log: PostgresSketchLog
+) -> None:
+    before, done = dense(database_url), 0
+    steps = 0
+    while True:
+        left = [steps]
+
+        def count(*_: object, left: list[int] = left) -> None:
+            left[0] -= 1
+            if left[0] < 0:
+                raise Gone
+
+        with closing(PostgresSketchLog(database_url)) as dying:
+            event.listen(dying._engine, "before_cursor_execute", count)
+            event.listen(dying._engine, "commit", count)
+            try:
+                dying.fold(300)
+                while dying.rescan():
+                    pass
+                ended = True
+            except Gone:
+                ended = False
+        assert dense(database_url) == before
+        done += 1
+        if ended and not log.backlog()[0]:
+            break
+        steps += 1
+    assert done > 20
+    assert states.read(database_url) == states.expected(stream.tables)
+
+
+def test_what_was_never_there_makes_a_fault_that_names_the_attribute(
+    database_url: str, stream: Stream, log: PostgresSketchLog
+) -> None:
+    empty = ColumnSketch(*states.SKETCH_FORM).to_bytes().hex()
+    states.execute(
+        database_url,
+        f"update sketch set version = (select max(version) from state_version), sketch = '\\x{empty}' "
+        "where attribute_id = 2",
+    )
+    for row in list((+stream.tables.rows["orders"]).elements()):
+        stream.change("orders", row, None)
+    consume(database_url, stream)
+    damaged = states.query(database_url, "select sketch from sketch where attribute_id = 2")
+    assert "s.orders.customer: hash " in sketches(database_url).faults[2]
+    (told,) = log.fold(ALL) or ()
+    assert told.startswith("s.orders.customer: hash ")
+    assert told.endswith("bootstrap its source again with --replace, which makes its sketch anew")
+    assert states.query(database_url, "select sketch from sketch where attribute_id = 2") == damaged
+    assert sketches(database_url).faults == {2: told}
+    assert sketches(database_url).by_id.keys() == {1, 3, 4, 5}
+
+
+def test_the_compactor_waits_until_the_log_is_long_and_tells_what_it_found(
+    database_url: str, stream: Stream, log: PostgresSketchLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    compactor = SketchCompactor(log, told.append)
+    compactor.look(threading.Event())
+    assert log.backlog()[0]
+    monkeypatch.setattr(compact_sketches, "MOST_VERSIONS", 2)
+    compactor.look(threading.Event())
+    assert (log.backlog(), told) == ((0, 0), [])
+
+
+def test_what_keeps_a_compactor_from_its_work_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compact_sketches, "LOOK_SECONDS", 0.0)
+    told: list[str] = []
+    stop = threading.Event()
+    looks: Callable[[], bool] = iter([False] * 4 + [True]).__next__
+    with closing(PostgresSketchLog("postgresql://postgres@127.0.0.1:1/nowhere")) as away:
+        monkeypatch.setattr(stop, "wait", lambda _: looks())
+        SketchCompactor(away, told.append).run(stop)
+    assert len(told) == 1
+    assert "Cannot reach database 'nowhere'" in told[0]
