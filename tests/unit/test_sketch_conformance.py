@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from service.core.errors import SketchError
@@ -19,7 +19,7 @@ from service.core.sketches.bottom_k import BottomK
 from service.core.sketches.column import ColumnSketch
 from service.core.sketches.heaps import HllHeaps
 from service.core.sketches.hll import Hll
-from tests.sketches import HASHES, PlainReader, array, count_cells, maxima, random_hashes
+from tests.sketches import HASHES, PlainReader, array, bucket_and_rho, count_cells, maxima, random_hashes
 
 M, K, SPARES = 3, 6, 3
 Sketch = Hll | HllHeaps | BottomK | ColumnSketch
@@ -44,6 +44,9 @@ REMOVING = pytest.mark.parametrize(
     [kind for kind in KINDS.values() if kind.can_remove],
     ids=[n for n, kind in KINDS.items() if kind.can_remove],
 )
+
+SHORT = settings(max_examples=40)
+"""Each law is tried on every kind, so each time it may be shorter."""
 
 SETS = st.lists(HASHES, unique=True, max_size=25)
 BAGS = st.lists(HASHES, max_size=25)
@@ -99,6 +102,7 @@ def held_by(bottom: BottomK) -> Counter[int]:
 
 
 @EACH
+@SHORT
 @given(parts=st.lists(BAGS, max_size=4))
 def test_it_counts_what_it_was_fed(kind: Kind, parts: list[list[int]]) -> None:
     sketch, counted = kind.make(), Counter[int]()
@@ -109,6 +113,7 @@ def test_it_counts_what_it_was_fed(kind: Kind, parts: list[list[int]]) -> None:
 
 
 @EACH
+@SHORT
 @given(data=st.data(), hashes=BAGS)
 def test_equal_bytes_for_equal_sets_in_any_order_and_any_batches(
     kind: Kind, data: st.DataObject, hashes: list[int]
@@ -120,21 +125,19 @@ def test_equal_bytes_for_equal_sets_in_any_order_and_any_batches(
     assert sketch.to_bytes() == built(kind, hashes).to_bytes()
 
 
-@EACH
-def test_equal_bytes_in_another_process(kind: Kind) -> None:
-    hashes = random_hashes(200, seed=1)
-    name = next(name for name, other in KINDS.items() if other is kind)
+def test_equal_bytes_in_another_process() -> None:
     script = (
-        "from tests.unit.test_sketch_conformance import KINDS, built; from tests.sketches import random_hashes;"
-        f"print(built(KINDS[{name!r}], random_hashes(200, seed=1)[::-1].tolist()).to_bytes().hex())"
+        "from tests.unit.test_sketch_conformance import KINDS, built; from tests.sketches import random_hashes\n"
+        "for kind in KINDS.values(): print(built(kind, random_hashes(200, 1)[::-1].tolist()).to_bytes().hex())"
     )
-    other = subprocess.run(
-        [sys.executable, "-c", script], env={"PYTHONHASHSEED": "4711"}, capture_output=True, text=True, check=True
-    )
-    assert other.stdout.strip() == built(kind, hashes.tolist()).to_bytes().hex()
+    command = [sys.executable, "-c", script]
+    other = subprocess.run(command, env={"PYTHONHASHSEED": "4711"}, capture_output=True, text=True, check=True)
+    ours = [built(kind, random_hashes(200, 1).tolist()).to_bytes().hex() for kind in KINDS.values()]
+    assert other.stdout.split() == ours
 
 
 @EACH
+@SHORT
 @given(hashes=BAGS)
 def test_what_is_written_is_read(kind: Kind, hashes: list[int]) -> None:
     sketch = built(kind, hashes)
@@ -145,6 +148,7 @@ def test_what_is_written_is_read(kind: Kind, hashes: list[int]) -> None:
 
 
 @EACH
+@SHORT
 @given(x=BAGS, y=BAGS)
 def test_merging_is_taking_in_both(kind: Kind, x: list[int], y: list[int]) -> None:
     one, other = built(kind, x), built(kind, y)
@@ -152,7 +156,7 @@ def test_merging_is_taking_in_both(kind: Kind, x: list[int], y: list[int]) -> No
     merged = one.merge(other)  # type: ignore[arg-type]
     check(merged, Counter(x + y))
     assert merged.to_bytes() == other.merge(one).to_bytes()  # type: ignore[arg-type]
-    if not isinstance(merged, ColumnSketch):
+    if kind is not KINDS["column of values"]:
         assert merged.to_bytes() == built(kind, x + y).to_bytes()
     assert (one.to_bytes(), other.to_bytes()) == before, "neither is changed"
     merged.update(array(x))
@@ -160,6 +164,7 @@ def test_merging_is_taking_in_both(kind: Kind, x: list[int], y: list[int]) -> No
 
 
 @EACH
+@SHORT
 @given(x=BAGS, y=BAGS, z=BAGS)
 def test_merging_associates(kind: Kind, x: list[int], y: list[int], z: list[int]) -> None:
     a, b, c = built(kind, x), built(kind, y), built(kind, z)
@@ -176,6 +181,7 @@ def test_disjoint_parts_of_a_column_merge_into_the_column(x: list[int], y: list[
 
 
 @REMOVING
+@SHORT
 @given(hashes=BAGS, more=BAGS)
 def test_removing_undoes_updating(kind: Kind, hashes: list[int], more: list[int]) -> None:
     sketch = built(kind, hashes)
@@ -189,6 +195,7 @@ def test_removing_undoes_updating(kind: Kind, hashes: list[int], more: list[int]
 
 
 @REMOVING
+@SHORT
 @given(
     history=st.lists(st.dictionaries(HASHES | st.integers(0, 9), st.integers(-3, 3), max_size=12), max_size=8),
     data=st.data(),
@@ -207,19 +214,18 @@ def test_after_every_netted_batch_it_is_as_if_built_anew(
 
 
 @REMOVING
+@SHORT
 @given(hashes=SETS, data=st.data())
 def test_removing_what_is_not_there_is_refused_and_changes_nothing(
     kind: Kind, hashes: list[int], data: st.DataObject
 ) -> None:
-    sketch = built(kind, hashes)
-    before = sketch.to_bytes()
-    # Below every bound, and alone in its bucket and ρ: this remove is noticed by every kind.
+    # Below every bound, and alone in its bucket and ρ: removing it is noticed by every kind.
     stranger = 1
+    bucket, rho = bucket_and_rho(stranger, M)
     present = [h for h in hashes if h != stranger]
+    assume(not count_cells(Counter(present), M)[rho, bucket])
     sketch = built(kind, present)
     before = sketch.to_bytes()
-    if present and isinstance(sketch, HllHeaps) and count_cells(Counter(present), M)[62 - M + 2, 0]:
-        return
     batch = data.draw(st.permutations([*present[: len(present) // 2], stranger]))
     with pytest.raises(SketchError, match="0000000000000001 is removed more often than it was inserted"):
         sketch.remove(array(batch))  # type: ignore[union-attr]
@@ -255,14 +261,15 @@ def test_counts_at_their_limit_widen_and_never_wrap(kind: Kind) -> None:
     assert kind.read(sketch.to_bytes()).to_bytes() == sketch.to_bytes()
     sketch.update(array([9]))
     before = sketch.to_bytes()
+    if isinstance(sketch, HllHeaps):
+        sketch.update(value, np.array([2**63 - 1]))
+        before = sketch.to_bytes()
     with pytest.raises(SketchError, match="limit"):
-        for _ in range(3):
-            sketch.update(array([9, 3]), np.array([1, 2**63 - 1]))  # type: ignore[call-arg]
-            before = sketch.to_bytes()
+        sketch.update(array([9, 3]), np.array([1, 2**63 - 1]))  # type: ignore[call-arg]
     assert sketch.to_bytes() == before
     with pytest.raises(SketchError, match="limit"):
-        for _ in range(3):
-            sketch = sketch.merge(sketch)  # type: ignore[arg-type]
+        sketch.merge(sketch)  # type: ignore[arg-type]
+    assert sketch.to_bytes() == before
 
 
 @EACH
@@ -288,15 +295,15 @@ LARGE = {
 @pytest.mark.parametrize("make", LARGE.values(), ids=LARGE.keys())
 @pytest.mark.parametrize("size", [1, 100, 1000, 30_000])
 def test_bounds_bracket_the_truth(make: Callable[[], Sketch], size: int) -> None:
-    covered, trials = 0, 100
+    covered, trials = 0, 60
     for seed in range(trials):
         sketch = make()
         sketch.update(random_hashes(size, seed))
         low, high = sketch.bounds(0.95)
         assert low <= sketch.estimate() <= high
         covered += low <= size <= high
-    # Fewer than 88 of 100 at 95 % have a probability of 0.2 %.
-    assert covered >= 88
+    # Fewer than 52 of 60 at 95 % have a probability of 0.4 %.
+    assert covered >= 52
     wide = sketch.bounds(0.999)
     assert wide[0] <= low <= high <= wide[1]
 
@@ -346,14 +353,15 @@ def test_sketches_that_were_made_otherwise_are_refused_by_name(
 
 
 def test_one_kind_is_not_read_as_another() -> None:
-    for name, kind in KINDS.items():
+    for kind in KINDS.values():
         for other in KINDS.values():
             if other.read is not kind.read:
                 with pytest.raises(SketchError, match="wanted is"):
-                    other.read(KINDS[name].make().to_bytes())
+                    other.read(kind.make().to_bytes())
 
 
 @EACH
+@SHORT
 @given(data=st.data())
 def test_bytes_forged_with_a_fitting_checksum_are_read_or_refused(kind: Kind, data: st.DataObject) -> None:
     whole = built(kind, data.draw(BAGS)).to_bytes()
