@@ -8,8 +8,8 @@ constant,
     F_b(v) (1 + z)^l [ (1 + z)^e - 1 + E_b(v) ]      (F and E as in `joint`; e = 0: F_b(v) E_b(v)),
 
 a polynomial in z. The coefficient of z^t in the product over all buckets, over C(|K|, t), is the probability when
-exactly t hashes are common: t itself is sought, not a chance of which it is a draw. The coefficient is taken at the
-saddle point, with the Poisson-binomial variance + 1/6 in Stirling's root (Gosper), which is right at both ends.
+exactly t hashes are common: t itself is sought, not a chance of which it is a draw. Of many hashes the coefficient is
+taken at the saddle point, with the variance + 1/6 in Stirling's root (Gosper), which is right at both ends.
 """
 
 from __future__ import annotations
@@ -123,7 +123,6 @@ def evaluate(
     t: float, p: float, size: float, evidence: Evidence, reach: Float64s, unit: float, top: int
 ) -> tuple[float, float]:
     """Give the log-likelihood of t common hashes, but for a constant, and the saddle point; look near p first."""
-    possible = float(evidence.n - evidence.excluded)
     b = max(size - t, 0.0)
     ell = 0.0
     for k in range(len(evidence.others)):
@@ -139,19 +138,53 @@ def evaluate(
         return ell, p
     _fill_reach(reach, b, evidence, unit, top)
     ell -= math.lgamma(evidence.n + 1.0) - math.lgamma(t + 1) - math.lgamma(evidence.n - t + 1)
+    if evidence.n - evidence.excluded <= MOST_LATTICE:
+        return ell + math.log(expand(int(t), evidence, reach)), p
+    coefficient, p = saddle(t, p, evidence, reach)
+    return ell + coefficient, p
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def saddle(t: float, p: float, evidence: Evidence, reach: Float64s) -> tuple[float, float]:
+    """Give the logarithm of the coefficient of z^t, and the chance p at which t is the mean; look near p first."""
+    possible = float(evidence.n - evidence.excluded)
+    ell = 0.0
     if t <= 0:
         for c in range(len(reach)):
             ell += evidence.buckets[c] * math.log(reach[c])
         return ell, 0.0
     if t >= possible:
-        return ell, 1.0
+        return 0.0, 1.0
     p, variance = _solve(t, p, evidence, reach)
-    ell += -possible * math.log1p(-p) - t * (math.log(p) - math.log1p(-p))
+    ell -= possible * math.log1p(-p) + t * (math.log(p) - math.log1p(-p))
     for c in range(len(reach)):
-        e = evidence.equal[c]
-        rest = (1 - p) ** e
+        rest = (1 - p) ** evidence.equal[c]
         ell += evidence.buckets[c] * math.log(reach[c] * rest + (1 - rest))
     return ell - 0.5 * math.log(2 * math.pi * (variance + 1 / 6)), p
+
+
+@njit(cache=True, nogil=True)
+def expand(t: int, evidence: Evidence, reach: Float64s) -> float:
+    """Give the coefficient of z^t, multiplied out."""
+    product = np.zeros(t + 1)
+    product[0] = 1.0
+    free = evidence.n - evidence.excluded
+    for c in range(len(reach)):
+        e = evidence.equal[c]
+        for _ in range(int(evidence.buckets[c])):
+            free -= e
+            for d in range(t, -1, -1):
+                total = reach[c] * product[d]
+                ways = 1.0
+                for i in range(1, min(e, d) + 1):
+                    ways *= (e - i + 1) / i
+                    total += ways * product[d - i]
+                product[d] = total
+    total, ways = 0.0, 1.0
+    for i in range(min(free, t) + 1):
+        total += ways * product[t - i]
+        ways *= (free - i) / (i + 1)
+    return total
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numba import njit
 
 from service.core.estimators.model import Float64s
 from service.core.estimators.tails import clopper_pearson
@@ -35,19 +36,21 @@ def exact_load(m: int) -> Float64s:
         return np.concatenate([np.log1p(-(0.5 ** (m + k))), [0.0]])
 
 
+@njit(cache=True, nogil=True)
 def probability(t: float, nx: float, ny: float, law: Float64s) -> float:
     """Give Pr(V^X <= V^Y) when t values are common (Equations 6 to 8, which are one: only X's own values are apart).
 
     With F_n(k) = Pr(V <= k) of n values it is the sum over k of F_(n_X - t)(k) (F_(n_Y)(k) - F_(n_Y)(k - 1)).
     """
+    total = lower = 0.0
+    for one in law:
+        of_y = math.exp(ny * one) if ny > 0 else 1.0
+        total += (math.exp((nx - t) * one) if nx > t else 1.0) * (of_y - lower)
+        lower = of_y
+    return total
 
-    def below(n: float) -> Float64s:
-        return np.exp(n * law) if n > 0 else np.ones(len(law))
 
-    of_y = below(ny)
-    return float(np.sum(below(nx - t) * np.diff(of_y, prepend=0.0)))
-
-
+@njit(cache=True, nogil=True)
 def look_up(observed: float, nx: float, ny: float, law: Float64s) -> float:
     """Give the t that has the observed probability (Algorithm 2, its lines 9 and 10 in the right order).
 
