@@ -1,0 +1,132 @@
+"""Estimates from a histogram of registers: against series, integrals, likelihoods, and simulated columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.core.records import Int64s
+from service.core.sketches.cardinality import (
+    SMALL_ALPHAS,
+    flajolet,
+    histogram,
+    improved,
+    likelihood_bounds,
+    linear_counting,
+    maximum_likelihood,
+)
+from service.core.sketches.hll import Hll
+from tests.sketches import random_hashes
+
+Estimator = Callable[[Int64s], float]
+
+
+def thrown(n: int, m: int, generator: np.random.Generator) -> Int64s:
+    """Throw n values into buckets, each with its ρ."""
+    registers = np.zeros(1 << m, np.uint8)
+    np.maximum.at(registers, generator.integers(0, 1 << m, n), generator.geometric(0.5, n).astype(np.uint8))
+    return histogram(registers, m)
+
+
+def simulated(n: float, m: int, generator: np.random.Generator) -> Int64s:
+    """Draw each register for itself by its law, Pr(V ≤ k) = (1 - 2^-(m + k))^n: for more values than can be thrown."""
+    tops = np.append(np.exp(n * np.log1p(-(2.0 ** -(m + np.arange(1, 65 - m))))), 1.0)
+    tops = np.insert(tops, 0, (1 - 2.0**-m) ** n)
+    registers = np.searchsorted(tops, generator.random(1 << m)).astype(np.uint8)
+    return histogram(registers, m)
+
+
+def log_likelihood(counts: Int64s, n: float) -> float:
+    """Give the likelihood of a histogram where a bucket gets Poisson(n / 2^m) values, level by level."""
+    buckets, m = int(counts.sum()), 66 - len(counts)
+    tops = [0.0] + [math.exp(-n / buckets / 2.0**k) for k in range(65 - m)] + [1.0]
+    return sum(int(count) * math.log(tops[k + 1] - tops[k]) for k, count in enumerate(counts) if count)
+
+
+@pytest.mark.parametrize("estimator", [improved, maximum_likelihood])
+@pytest.mark.parametrize("n", [1, 30, 300, 1000, 3000, 30_000, 10**6, 10**12])
+def test_ertls_estimators_are_unbiased_and_as_sharp_as_they_should_be(estimator: Estimator, n: int) -> None:
+    generator = np.random.default_rng(n)
+    draw = thrown if n <= 3000 else simulated
+    estimates = np.array([estimator(draw(n, 10, generator)) for _ in range(400)]) / n
+    error = 1.04 / math.sqrt(1 << 10)
+    assert abs(estimates.mean() - 1) < 4 * error / math.sqrt(400)
+    assert math.sqrt(((estimates - 1) ** 2).mean()) < 1.15 * error
+
+
+def test_estimates_of_real_hashes() -> None:
+    for size in (10, 5000, 400_000):
+        sketch = Hll(12)
+        sketch.update(random_hashes(size, seed=size))
+        counts = histogram(sketch.registers, 12)
+        estimates = [improved(counts), maximum_likelihood(counts), flajolet(counts), sketch.estimate()]
+        assert all(abs(estimate / size - 1) < 0.05 for estimate in estimates)
+
+
+@settings(max_examples=60)
+@given(n=st.floats(0.5, 1e9), m=st.integers(2, 11), seed=st.integers(0, 1000))
+def test_maximum_likelihood_is_the_highest_point_of_the_likelihood(n: float, m: int, seed: int) -> None:
+    counts = simulated(n, m, np.random.default_rng(seed))
+    best = maximum_likelihood(counts)
+    if best == 0:
+        assert counts[0] == 1 << m
+        return
+    top = log_likelihood(counts, best)
+    for factor in (0.5, 0.9, 0.999, 1.001, 1.1, 2):
+        assert log_likelihood(counts, best * factor) < top
+    low, high = likelihood_bounds(counts, 0.95)
+    for bound in (low, high):
+        assert top - log_likelihood(counts, bound) == pytest.approx(3.841458820694124 / 2, rel=1e-6)
+
+
+@pytest.mark.parametrize("m", [0, 1, 5, 18])
+def test_registers_that_are_all_empty_or_all_full(m: int) -> None:
+    empty, full = np.zeros(66 - m, np.int64), np.zeros(66 - m, np.int64)
+    empty[0] = full[-1] = 1 << m
+    for estimator in (improved, maximum_likelihood, linear_counting, flajolet):
+        assert estimator(empty) == 0
+    assert improved(full) == maximum_likelihood(full) == linear_counting(full) == math.inf
+    low, high = likelihood_bounds(empty, 0.95)
+    assert low == 0
+    # A ratio of likelihoods e^-n below e^-1.92 is refused.
+    assert high == pytest.approx(3.841458820694124 / 2)
+    low, high = likelihood_bounds(full, 0.95)
+    assert 2**60 < low < high == math.inf
+    assert full[-1] * math.log(-math.expm1(-low / 2.0**64)) == pytest.approx(-3.841458820694124 / 2, rel=1e-6)
+
+
+def test_a_histogram_that_ertls_improved_estimator_is_summed_up_for_by_hand() -> None:
+    counts = np.zeros(66 - 3, np.int64)
+    counts[[0, 1, 2, 4]] = 2, 3, 2, 1
+    share = 2 / 8
+    sigma = share + sum(share ** (2**k) * 2 ** (k - 1) for k in range(1, 8))
+    z = 8 * sigma + 3 / 2 + 2 / 4 + 1 / 16
+    assert improved(counts) == pytest.approx(64 / (2 * math.log(2)) / z)
+    full = np.zeros(66 - 3, np.int64)
+    full[[60, 62]] = 4, 4
+    share = 1 - 4 / 8
+    tau = (1 - share - sum((1 - share ** (2.0**-k)) ** 2 * 2.0**-k for k in range(1, 60))) / 3
+    z = 8 * tau / 2**61 + 4 / 2**60
+    assert improved(full) == pytest.approx(64 / (2 * math.log(2)) / z)
+
+
+@pytest.mark.parametrize("buckets", [size for size in SMALL_ALPHAS if size > 1])
+def test_alpha_is_the_integral_of_flajolet(buckets: int) -> None:
+    # 1 / alpha = m times the integral over u from 0 of (log2((2 + u) / (1 + u)))^m; u = x / (1 - x) makes it finite.
+    x = (np.arange(2_000_000) + 0.5) / 2_000_000
+    u = x / (1 - x)
+    integral = (np.log2((2 + u) / (1 + u)) ** buckets / (1 - x) ** 2).mean()
+    assert SMALL_ALPHAS[buckets] == pytest.approx(1 / (buckets * integral), abs=6e-4)
+
+
+def test_the_published_estimator_counts_linearly_by_ln_where_it_is_small() -> None:
+    counts = np.zeros(66 - 4, np.int64)
+    counts[[0, 1]] = 12, 4
+    assert flajolet(counts) == linear_counting(counts) == 16 * math.log(16 / 12)
+    counts[[0, 1, 9]] = 0, 0, 16
+    assert flajolet(counts) == pytest.approx(0.673 * 256 / (16 / 2**9))
