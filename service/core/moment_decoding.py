@@ -31,6 +31,9 @@ _INFINITIES = {"infinity": "infinity", "+infinity": "infinity", "-infinity": "-i
 # What stands for an infinity in Debezium's zoneless timestamps and dates: the JDBC driver's and Postgres' sentinels.
 _INFINITE_MOMENTS = {9_223_372_036_825_200_000_000: "infinity", -9_223_372_036_832_400_000_000: "-infinity"}
 _INFINITE_DAYS = {10_956 - 2**31: "infinity", 10_957 - 2**31: "-infinity"}
+# Rows of a snapshot have other ones: the driver's moments as days, which as a number are cut to 32 bits.
+_SNAPSHOT_DAYS = {106_751_991_166: "infinity", 106_748_361_128: "-infinity"}
+_INFINITE_DAYS |= _SNAPSHOT_DAYS | {days - 25 * 2**32: text for days, text in _SNAPSHOT_DAYS.items()}
 UNIT = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 
 

@@ -8,6 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs.session import local_session
+from tests.connect import running_source, source_url
+
+__all__ = ["running_source", "source_url"]
 
 
 @pytest.fixture(scope="session")
