@@ -1,0 +1,260 @@
+"""Own MANY: IND discovery by Bloom filters in a bit matrix (Tschirschnitz et al., TODS 42(3), 2017, section 4).
+
+A column's signature has a bit for each of k hash functions of each of its values, in p passes of m bits. A ⊆ B implies
+that B's signature has all of A's bits, so rows of the bit matrix, ANDed, give candidates for many columns at once; the
+validator then compares the real values. Signatures let wrong candidates through and never lose a right one: what is
+reported has been validated.
+
+What differs from the paper (paper-notes.md): equal columns are looked at once; columns without values are left out;
+dep2refs masks its candidates with the columns that can be referenced, and ref2deps passes over those that cannot
+(Algorithm 11, line 7, has it the other way round); the rows that keep fewest candidates are ANDed first; a candidate's
+size must allow it; and a short list of candidates goes to the validator at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numba import njit
+
+from service.core.column_sets import Groups, Int32s
+from service.core.group_inds import BLOCK, Inds, stream
+from service.core.rarest_first import missing
+from service.core.records import Flags, Int64s, Keys, UInt64s
+
+
+class Strategy(StrEnum):
+    """Name which side of an IND is given when its candidates are looked for (Algorithms 5 and 6)."""
+
+    DEP2REFS = "dep2refs"
+    REF2DEPS = "ref2deps"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """Hold m `bits` and k `hashes` of a signature, its p `passes`, and the strategy; defaults as in section 5.
+
+    Raises ValueError where one of the numbers is less than 1.
+    """
+
+    bits: int = 650
+    hashes: int = 6
+    passes: int = 2
+    strategy: Strategy = Strategy.DEP2REFS
+
+    def __post_init__(self) -> None:
+        if min(self.bits, self.hashes, self.passes) < 1:
+            raise ValueError(
+                f"{self.bits} bits, {self.hashes} hash functions, {self.passes} passes: each is at least 1"
+            )
+
+
+DEFAULT = Parameters()
+
+SHORT_LIST = 8
+"""Candidates in so few words of their bit vector go to the validator before the other rows are ANDed."""
+
+
+def find_inds(groups: Groups, keys: Keys, parameters: Parameters = DEFAULT, threads: int = 1) -> Iterator[Inds]:
+    """Yield all INDs between groups in blocks, those inside a group as (group, group); `keys` are the value ids'.
+
+    Raises ValueError for groups whose dependents may miss values: a signature shows nothing of them.
+    """
+    if np.any(groups.allowance):
+        raise ValueError("signatures find whole inclusions only: choose rarest-first for a threshold below 1")
+    ranked = keys.take(groups.value_ids.astype(np.int64))
+    matrix = signature_matrix(groups, keys, parameters)
+    dep2refs = parameters.strategy is Strategy.DEP2REFS
+    ones = np.bitwise_count(matrix).sum(1, np.int64)
+    order = np.argsort(ones if dep2refs else -ones, kind="stable")
+    asked, candidates = _sides(groups, dep2refs)
+    low, high = _ranges(groups, dep2refs)
+
+    def step(first: int, end: int) -> tuple[Inds, int]:
+        return _propose_and_validate(
+            first, end, max(BLOCK, len(groups) + 1), dep2refs, matrix, order, parameters.bits, parameters.hashes,
+            parameters.passes, ranked.high, ranked.low, asked, _packed(candidates), low, high, groups.starts,
+            groups.values, groups.reflexive,
+        )  # fmt: skip
+
+    return stream(step, ands(groups, parameters), threads)
+
+
+def ands(groups: Groups, parameters: Parameters) -> Int64s:
+    """Give about how many words of the matrix are ANDed for each group, int64[g]: what its parts' cost is cut by."""
+    asked, _ = _sides(groups, parameters.strategy is Strategy.DEP2REFS)
+    low, high = _ranges(groups, parameters.strategy is Strategy.DEP2REFS)
+    return np.where(asked, 2 * np.maximum(high - low, 0) // 64 + 8, 0)
+
+
+def positions(keys: Keys, bits: int, count: int) -> Int64s:
+    """Give the bits that `count` hash functions set for each key, int64[n, count], each in [0, bits)."""
+    return _positions(keys.high, keys.low, bits, count)
+
+
+def signature_matrix(groups: Groups, keys: Keys, parameters: Parameters) -> UInt64s:
+    """Build the bit matrix uint64[passes · bits, words]: bit g % 64 of word g // 64 of a row is group g's."""
+    ranked = keys.take(groups.value_ids.astype(np.int64))
+    return _matrix(
+        groups.starts, groups.values, ranked.high, ranked.low, parameters.bits, parameters.hashes, parameters.passes
+    )
+
+
+def _sides(groups: Groups, dep2refs: bool) -> tuple[Flags, Flags]:
+    """Give the groups that candidates are looked for, and those that are candidates."""
+    dependent, referenced = np.diff(groups.dependent_starts) > 0, np.diff(groups.referenced_starts) > 0
+    return (dependent, referenced) if dep2refs else (referenced, dependent)
+
+
+def _ranges(groups: Groups, dep2refs: bool) -> tuple[Int32s, Int32s]:
+    """Give the half-open range of each group's candidates by size: of the larger ones, or of the smaller ones."""
+    if dep2refs:
+        return groups.first, groups.end
+    everyone = np.arange(len(groups))
+    return (
+        np.searchsorted(groups.end, everyone, "right").astype(np.int32),
+        np.searchsorted(groups.first, everyone, "right").astype(np.int32),
+    )
+
+
+def _packed(flags: Flags) -> UInt64s:
+    words = np.zeros((len(flags) + 63) // 64 * 64, np.uint8)
+    words[: len(flags)] = flags
+    return np.packbits(words, bitorder="little").view("<u8").astype(np.uint64)
+
+
+@njit(cache=True, nogil=True)
+def _position(high: np.uint64, low: np.uint64, number: int, bits: int) -> int:
+    """Give the bit that hash function `number` sets for a key.
+
+    Double hashing gives high + number · low; with an odd low no two numbers below 2^64 give the same. splitmix64's
+    finaliser then makes functions of them that differ for any `bits`, where (high + number · low) % bits would repeat.
+    """
+    mixed = high + np.uint64(number) * (low | np.uint64(1))
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return np.int64(((mixed >> np.uint64(32)) * np.uint64(bits)) >> np.uint64(32))  # type: ignore[return-value]
+
+
+@njit(cache=True, nogil=True)
+def _positions(high: UInt64s, low: UInt64s, bits: int, count: int) -> Int64s:
+    out = np.empty((len(high), count), np.int64)
+    for i in range(len(high)):
+        for number in range(count):
+            out[i, number] = _position(high[i], low[i], number, bits)
+    return out
+
+
+@njit(cache=True, nogil=True)
+def _matrix(
+    starts: Int64s, values: Int32s, high: UInt64s, low: UInt64s, bits: int, hashes: int, passes: int
+) -> UInt64s:
+    groups = len(starts) - 1
+    matrix = np.zeros((passes * bits, (groups + 63) // 64), np.uint64)
+    for group in range(groups):
+        word, bit = group // 64, np.uint64(1) << np.uint64(group % 64)
+        for place in range(starts[group], starts[group + 1]):
+            value = values[place]
+            for number in range(passes * hashes):
+                row = (number // hashes) * bits + _position(high[value], low[value], number, bits)
+                matrix[row, word] |= bit
+    return matrix
+
+
+@njit(cache=True, nogil=True)
+def _ones(word: np.uint64) -> int:
+    """Count the ones of a word, by halves, quarters and so on."""
+    word = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
+    word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return np.int64((word * np.uint64(0x0101010101010101)) >> np.uint64(56))  # type: ignore[return-value]
+
+
+@njit(cache=True, nogil=True)
+def _propose_and_validate(
+    group: int,
+    last: int,
+    room: int,
+    dep2refs: bool,
+    matrix: UInt64s,
+    order: Int64s,
+    bits_each: int,
+    hashes: int,
+    passes: int,
+    high_keys: UInt64s,
+    low_keys: UInt64s,
+    asked: Flags,
+    candidates: UInt64s,
+    first: Int32s,
+    end: Int32s,
+    starts: Int64s,
+    values: Int32s,
+    reflexive: Flags,
+) -> tuple[Inds, int]:
+    """Look at groups of [group:last) while a block of `room` INDs has room for one group's answer.
+
+    The candidates are an indexed bit vector (section 4.5): the words that are not 0, and their places.
+    """
+    everything = np.uint64(0xFFFFFFFFFFFFFFFF)
+    out = (np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.int32))
+    written = 0
+    active, places = np.empty(len(candidates), np.uint64), np.empty(len(candidates), np.int64)
+    signed_by = np.full(len(matrix), -1, np.int64)
+    while group < last:
+        if not asked[group]:
+            group += 1
+            continue
+        low, high = first[group], end[group]
+        count = 0
+        for word in range(low // 64, (high + 63) // 64 if high > low else low // 64):
+            bits = candidates[word]
+            if word == low // 64:
+                bits &= everything << np.uint64(low % 64)
+            if word == high // 64:
+                bits &= ~(everything << np.uint64(high % 64))
+            if bits:
+                active[count], places[count] = bits, word
+                count += 1
+        if count > SHORT_LIST:
+            for place in range(starts[group], starts[group + 1]):
+                value = values[place]
+                for number in range(passes * hashes):
+                    row = _position(high_keys[value], low_keys[value], number, bits_each)
+                    signed_by[(number // hashes) * bits_each + row] = group
+        # The rows that tell: those of a dependent's bits, those that a referenced column lacks.
+        for row in order:
+            if count <= SHORT_LIST:
+                break
+            if (signed_by[row] == group) != dep2refs:
+                continue
+            kept = 0
+            for i in range(count):
+                bits = matrix[row, places[i]]
+                bits = active[i] & (bits if dep2refs else ~bits)
+                active[kept], places[kept] = bits, places[i]
+                kept += bits != 0
+            count = kept
+        ones = 0
+        for i in range(count):
+            ones += _ones(active[i])
+        if written + ones + 1 > room:
+            break
+        if reflexive[group]:
+            out[0][written], out[1][written], out[2][written] = group, group, starts[group + 1] - starts[group]
+            written += 1
+        for i in range(count):
+            bits = active[i]
+            while bits:
+                other = places[i] * 64 + _ones((bits & (~bits + np.uint64(1))) - np.uint64(1))
+                bits &= bits - np.uint64(1)
+                dependent, referenced = (group, other) if dep2refs else (other, group)
+                start, stop = starts[dependent], starts[dependent + 1]
+                if missing(values, start, stop, starts[referenced], starts[referenced + 1], 0) == 0:
+                    out[0][written], out[1][written], out[2][written] = dependent, referenced, stop - start
+                    written += 1
+        group += 1
+    return Inds(out[0][:written], out[1][:written], out[2][:written]), group
