@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import orjson
@@ -22,8 +23,8 @@ from service.usecases import feed_session, send_transitions
 from tests import states
 from tests.cluster import Cluster
 from tests.endurance.call_sites import calls_of, statements_not_given
-from tests.endurance.counting import FROM_MEMORY, CountedFeed, CountedProducer, Steps, points_of
-from tests.endurance.crash_points import complete, crash_at_each, follow, found, retry, send
+from tests.endurance.counting import FROM_MEMORY, CountedFeed, CountedProducer, Site, Steps, points_of
+from tests.endurance.crash_points import Run, complete, crash_at_each, follow, found, retry, send
 from tests.events import envelope
 from tests.following import COLUMNS, Stream, random_changes
 from tests.postgres import TEMPLATE, fresh_database
@@ -137,29 +138,28 @@ def test_a_crash_at_any_statement_is_as_if_it_had_not_been(
     late = stream.path.with_name("late")
     # A column that came with a default has cells that no change brought: it is no longer kept current.
     late.write_bytes(envelope("d", "s", "customers", {"id": "7", "name": "Cleo", "added": "default"}) + b"\n")
-
-    def follow_and_retry(url: str, steps: Steps) -> None:
-        follow(url, steps, lambda: FileFeed(str(stream.path)))
-        retry(url, steps, BAD[1])
-
-    def run(url: str, steps: Steps) -> None:
-        follow_and_retry(url, steps)
-        follow(url, steps, lambda: FileFeed(str(late)))
-
-    steps = Steps()
-    with fresh_database(postgres_server, template) as url:
-        complete(follow_and_retry, url, Steps())
-        assert states.read(url) == states.expected(stream.tables)
-        complete(run, url, Steps())
-    with fresh_database(postgres_server, template) as url:
-        complete(run, url, steps)
-        wanted = found(url)
-    missing = statements_not_given(STORE, OF_A_BOOTSTRAP | OF_A_COMMAND | OF_A_WAIT, steps.sites)
+    runs: list[Run] = [
+        lambda url, steps: follow(url, steps, lambda: FileFeed(str(stream.path))),
+        lambda url, steps: retry(url, steps, BAD[1]),
+        lambda url, steps: follow(url, steps, lambda: FileFeed(str(late))),
+    ]
+    counts, sites, crashes = Counter[str](), set[Site](), 0
+    with ExitStack() as databases:
+        for number, run in enumerate(runs):  # each begins where the one before has ended
+            steps, copy = Steps(), partial(fresh_database, postgres_server, template)
+            url = databases.enter_context(copy())
+            complete(run, url, steps)
+            wanted = found(url)
+            if number == 1:
+                assert wanted["state"] == states.expected(stream.tables)
+            points = points_of(steps.counts, every=whole)
+            for point, holds, broken in crash_at_each(points, copy, run):
+                assert (holds, broken) == (wanted, []), point
+            template = url.partition("?")[0].rpartition("/")[2]
+            counts, sites, crashes = counts + steps.counts, sites | steps.sites, crashes + len(points)
+    missing = statements_not_given(STORE, OF_A_BOOTSTRAP | OF_A_COMMAND | OF_A_WAIT, sites)
     assert missing == [], "every statement is a point: let the feed come to these, or say that no batch does"
-    points = points_of(steps.counts, every=whole)
-    for point, holds, broken in crash_at_each(points, lambda: fresh_database(postgres_server, template), run):
-        assert (holds, broken) == (wanted, []), point
-    tell(kinds_of_statements=len(steps.counts), statements=steps.counts.total(), crashes=len(points))
+    tell(kinds_of_statements=len(counts), statements=counts.total(), crashes=crashes)
 
 
 class Topics:
