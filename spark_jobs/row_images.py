@@ -42,11 +42,18 @@ def choose_row_images(tables: Sequence[SourceTable], options: Options) -> tuple[
             if unknown:
                 names = ", ".join(name for name, _ in table.columns)
                 raise SourceError(f"--key {table}: the table has no column {unknown[0]!r}. It has: {names}.")
+            if table.replica_identity not in (None, "full") and not set(columns) <= set(table.key_columns):
+                told = ", ".join(table.key_columns) or "nothing"
+                raise SourceError(
+                    f"--key {table}: its changes tell the row before by its replica identity, which is {told}. Name "
+                    f"columns of it, or run on the source: "
+                    f"ALTER TABLE {sql_name(table.schema, table.name)} REPLICA IDENTITY FULL"
+                )
             table = replace(table, key_columns=columns)
         is_wanted = table.row_images or columns is not None or table.replica_identity not in (None, "full")
         if options.row_images != "auto":
             is_wanted = options.row_images == "always"
-        if is_wanted and options.insert_only:
+        if is_wanted and (options.insert_only or options.sketch_only):
             is_wanted = False
         elif is_wanted and not table.key_columns:
             if options.row_images == "always" or table.row_images:

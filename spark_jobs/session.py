@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -82,7 +85,7 @@ def is_local(master: str) -> bool:
 
 def zip_packages() -> Path:
     """Write the Python packages that executors need into a zip file, for `--py-files`, and return its path."""
-    path = Path(tempfile.mkdtemp(prefix="subsetd-")) / "subsetd.zip"
+    path = _folder() / "subsetd.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for package in ("service", "spark_jobs"):
             for file in sorted((ROOT / package).rglob("*.py")):
@@ -91,9 +94,17 @@ def zip_packages() -> Path:
 
 
 def _logging_file(level: str) -> Path:
-    path = Path(tempfile.mkdtemp(prefix="subsetd-")) / "log4j2.properties"
+    path = _folder() / "log4j2.properties"
     path.write_text(LOGGING.format(level=level))
     return path
+
+
+@cache
+def _folder() -> Path:
+    """Make a folder for what Java reads; it goes when this process ends."""
+    folder = Path(tempfile.mkdtemp(prefix="subsetd-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def map_in_arrow(frame: DataFrame, function: ArrowFunction, schema: str) -> DataFrame:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import psycopg2
+import psycopg2.errors
 from psycopg2 import sql
 
 from service.core.errors import SourceError, StateError
+from service.core.retyping import keeps_texts
 from service.store.canonical_sql import SESSION_SETTINGS, canonical_expression
 from service.store.database import parse_address, place
 from service.store.generation import connect
@@ -39,7 +41,7 @@ WITH RECURSIVE resolved AS (
   LEFT JOIN pg_type of_array ON of_array.oid = element.typbasetype AND of_array.typarray <> 0
   WHERE t.typtype = 'd' OR of_array.oid IS NOT NULL
 )
-SELECT DISTINCT ON (attrelid, attnum) attrelid, attname, format_type(kind, modifier), attgenerated
+SELECT DISTINCT ON (attrelid, attnum) attrelid, attname, format_type(kind, modifier), attgenerated, attnum
 FROM resolved ORDER BY attrelid, attnum, step DESC
 """
 
@@ -71,7 +73,7 @@ WHERE c.relkind <> 'p' ORDER BY 1
 
 
 _FILES = """
-SELECT n.nspname || '.' || c.relname, c.relfilenode FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+SELECT n.nspname || '.' || c.relname, c.relfilenode, c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE (n.nspname, c.relname) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
 """
 
@@ -137,7 +139,7 @@ class SourceSnapshot:
             cursor.execute(_COLUMNS, ([row[0] for row in found],))
             columns: dict[int, list[tuple[str, str]]] = {}
             told = ("", "s") if not published or self._connection.server_version >= 180000 else ("",)
-            for oid, name, kind, generated in cursor.fetchall():
+            for oid, name, kind, generated, _ in cursor.fetchall():
                 if not published or generated in told:
                     columns.setdefault(oid, []).append((name, kind))
             cursor.execute(_IDENTITIES, ([row[0] for row in found],))
@@ -156,24 +158,36 @@ class SourceSnapshot:
             return tables
 
     def require_unbroken(self, tables: Sequence[StoredTable]) -> None:
-        """Raise SourceError when one of the tables was truncated or rewritten since the snapshot.
+        """Raise SourceError when a table was truncated or rewritten since the snapshot, or a column of it is another.
 
-        Both give a table new files, of which a snapshot taken before sees nothing; what was read of it is then too
-        little, and not even an error.
+        The first two give a table new files, of which a snapshot taken before sees nothing; what was read of it is
+        then too little, and not even an error. Columns are read by their present names and types, whatever the snapshot
+        says: two that swapped their names, or a type without a rewrite, would give other texts. (A column that is only
+        gone is an error where it is read, and a change of its table behind that.)
         """
-        parts = sorted({(schema, name) for table in tables for schema, name, *_ in table.parts})
-        wanted = ([schema for schema, _ in parts], [name for _, name in parts])
+        read = {(table.schema, table.name) for table in tables}
+        named = sorted(read | {(schema, name) for table in tables for schema, name, *_ in table.parts})
+        wanted = ([schema for schema, _ in named], [name for _, name in named])
         with self._connection.cursor() as cursor:
             cursor.execute(_FILES, wanted)
-            before = dict(cursor.fetchall())
+            found = cursor.fetchall()
+            before = {name: file for name, file, _ in found}
+            names = {oid: name for name, _, oid in found}
+            shapes = _shapes(cursor, names)
         with _connected(self.url) as connection, connection.cursor() as cursor:
             cursor.execute(_FILES, wanted)
-            after = dict(cursor.fetchall())
-        broken = sorted(name for name, file in before.items() if after.get(name) != file)
+            after = {name: file for name, file, _ in cursor.fetchall()}
+            shapes_now = _shapes(cursor, names)
+        broken = {name for name, file in before.items() if after.get(name) != file}
+        for column, (number, kind) in shapes.items():
+            number_now, kind_now = shapes_now.get(column, (number, kind))
+            if number != number_now or not keeps_texts(kind, kind_now):
+                broken.add(f"{names[column[0]]}.{column[1]}")
         if broken:
             raise SourceError(
-                f"{', '.join(broken)}: truncated, rewritten or dropped while the {self.place} was read, so its "
-                "snapshot no longer shows what was in it. Nothing was stored: run the same command again."
+                f"{', '.join(sorted(broken))}: truncated, rewritten, dropped, or of another name or type since the "
+                f"{self.place} began to be read, so its snapshot no longer shows what was in it. Nothing was stored: "
+                "run the same command again."
             )
 
     def close(self) -> None:
@@ -196,10 +210,18 @@ def read_pages(url: str, exported: str, pages: PageRange, columns: Sequence[tupl
             sink = io.BytesIO()
             cursor.copy_expert(_copy(pages, columns).as_string(cursor), sink, 1 << 20)
             return sink.getvalue()
-    except psycopg2.Error as error:
+    except psycopg2.errors.InsufficientPrivilege as error:
         raise SourceError(
             f"{pages.schema}.{pages.table} on {place(parse_address(url))}: it cannot be read: {_line(error)}. "
             "Grant SELECT on it to the user of the address, or leave it out with --exclude."
+        ) from error
+    except psycopg2.Error as error:
+        # Tables are not locked while they are read: whoever wanted to change one would make all others wait behind it.
+        was_changed = (error.pgcode or "").startswith("42")
+        raise SourceError(
+            f"{pages.schema}.{pages.table} on {place(parse_address(url))}: "
+            f"{'it was changed while it was read' if was_changed else 'it cannot be read'}: {_line(error)}. "
+            "Nothing was stored: run the same command again."
         ) from error
 
 
@@ -219,6 +241,12 @@ def without_password(url: str) -> str:
     address = parse_address(url)._replace(password=None).set(drivername="postgresql")
     kept = {key: value for key, value in address.query.items() if key != "password"}
     return address._replace(query=kept).render_as_string()  # type: ignore[arg-type]
+
+
+def _shapes(cursor: Any, oids: Iterable[int]) -> dict[tuple[int, str], tuple[int, str]]:
+    """Give, by table and name, the number and the type of each column."""
+    cursor.execute(_COLUMNS, (list(oids),))
+    return {(oid, name): (number, kind) for oid, name, kind, _, number in cursor.fetchall()}
 
 
 class _connected:

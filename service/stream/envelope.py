@@ -155,7 +155,7 @@ class Decoder:
         moves = False
         try:
             if schema is not None and letter != "t":
-                schema.refuse_other_types(tracked)
+                self._refuse_other_types(schema, tracked)
             if letter == "t":
                 rows: tuple[Row | None, Row | None, Row | None] = None, None, None
             elif tracked.has_row_images:
@@ -241,6 +241,10 @@ class Decoder:
             self._found[database, schema, name] = tables[0]
         return tables[0]
 
+    def _refuse_other_types(self, schema: WireSchema, tracked: TableDecoder) -> None:
+        """Raise SchemaDrift where a record's schema shows other types than the state knows."""
+        schema.refuse_other_types(tracked)
+
     def _rows_by_key(
         self,
         record: RawRecord,
@@ -253,7 +257,7 @@ class Decoder:
     ) -> tuple[None, Row | None, Row]:
         """Decode a change of a table with row images: the row after it, and the row's key before it."""
         decoders = tracked.decoders if schema is None else schema.decoders(tracked)
-        row, key = None, None
+        row, key, payload = None, None, None
         if after is not None:
             row = tracked.row(after, decoders, "after", careful=careful, data_type=_data_type_of(schema))
         if letter in "ud":
@@ -265,7 +269,8 @@ class Decoder:
                 if type(payload) is dict:
                     key_decoders = tracked.decoders if key_schema is None else key_schema.decoders(tracked)
                     key = tracked.key(payload, key_decoders, "record key")
-        if key is None:
+        # Where the record has a key of other columns, the kept row's may have changed without a word.
+        if key is None and not (letter == "u" and type(payload) is dict):
             key = tracked.key(after, decoders, "after-image")
         if key is None:
             image = before if after is None else after

@@ -264,7 +264,10 @@ class _Shape:
         if not self.table.row_images:
             raise RecordError(f"has an update without the row before; {replica_identity(self.table)}")
         after = self._row(new)
-        return Operation.UPDATE, None, after, self._old_key(old) if old is not None else self._key_of(after)
+        if old is not None:
+            return Operation.UPDATE, None, after, self._old_key(old)
+        self._require_key()
+        return Operation.UPDATE, None, after, self._key_of(after)
 
     def _row(self, cells: list[str | None]) -> Row:
         if len(cells) != len(self._relation.columns):
@@ -298,13 +301,18 @@ class _Shape:
         table = self.table
         if not table.row_images:
             raise RecordError(f"has a change without the row before; {replica_identity(table)}")
+        self._require_key()
+        return self._key_of(self._row(cells))
+
+    def _require_key(self) -> None:
+        """Raise RecordError where the replica identity does not tell by what the state keeps the table's rows."""
+        table = self.table
         needed = {table.attributes[place].name.column for place in table.key}
         if not needed or not needed <= self._sent_keys:
             raise RecordError(
                 f"tells the old row of {table} by {', '.join(sorted(self._sent_keys)) or 'nothing'}, but its rows are "
                 f"kept by {', '.join(sorted(needed)) or 'no key'}; {replica_identity(table)}"
             )
-        return self._key_of(self._row(cells))
 
     def _key_of(self, row: Row) -> Row:
         return tuple(row[place] for place in self.table.key)

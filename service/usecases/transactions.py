@@ -16,6 +16,7 @@ from service.core.model import RawRecord, RowChange, Skipped, Table, Transaction
 
 TRANSACTION_TOPIC = ".transaction"
 REMEMBERED_ENDS = 100_000
+_PAGE_BITS = 1024
 
 
 class TransactionKey(NamedTuple):
@@ -47,14 +48,26 @@ class Taken(NamedTuple):
 
 @dataclass(slots=True)
 class _Transaction:
+    """Count the events that came of a transaction, each once: a bit for each number, as there may be millions."""
+
     grown_at: float = 0.0
-    seen: set[tuple[str, object]] = field(default_factory=set)
+    seen: int = 0
     expected: int | None = None
     is_cut: bool = False
+    _pages: dict[int, int] = field(default_factory=dict)
+
+    def add(self, order: object) -> None:
+        """Hear of the event with this number among all of the transaction (`total_order`)."""
+        number = order if type(order) is int else -1
+        page, bit = number // _PAGE_BITS, 1 << number % _PAGE_BITS
+        known = self._pages.get(page, 0)
+        if not known & bit:
+            self._pages[page] = known | bit
+            self.seen += 1
 
     @property
     def is_complete(self) -> bool:
-        return self.expected is not None and len(self.seen) >= self.expected
+        return self.expected is not None and self.seen >= self.expected
 
 
 class TransactionBuffer:
@@ -144,7 +157,7 @@ class TransactionBuffer:
         if prefix is None or not isinstance(told, str):
             return None
         key = TransactionKey(prefix, transaction_of(told))
-        self._of(key, now).seen.add((str(decoded.table), decoded.source_position.get("total_order")))
+        self._of(key, now).add(decoded.source_position.get("total_order"))
         return key
 
     def _of(self, key: TransactionKey, now: float) -> _Transaction:

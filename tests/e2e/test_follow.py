@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 from tests import states
 from tests.postgres_following import read_tables, run
@@ -21,22 +22,26 @@ INSERT INTO s.orders SELECT i, 1 + i % 50, repeat(md5(i::text), 200) FROM genera
 """
 
 
-def subsetd(state_url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def subsetd(state_url: str, *arguments: str, **changed: str) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SUBSETD_")}
-    environment = {**kept, "SUBSETD_DATABASE_URL": state_url, "SUBSETD_SPARK_MASTER": "local[2]"}
+    environment = {**kept, **changed, "SUBSETD_DATABASE_URL": state_url, "SUBSETD_SPARK_MASTER": "local[2]"}
     command = [sys.executable, "-m", "service.cli", *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
 
-def test_a_database_is_read_and_followed_and_let_go(followed_url: str, database_url: str) -> None:
+def test_a_database_is_read_and_followed_and_let_go(followed_url: str, database_url: str, tmp_path: Path) -> None:
     run(followed_url, TABLES)
     follow = ("follow", followed_url, "--name", "shop", "--until-end")
     refused = subsetd(database_url, *follow)
     assert refused.returncode == 1
     assert "ALTER TABLE s.left_out REPLICA IDENTITY FULL;" in refused.stderr
 
-    first = subsetd(database_url, *follow, "--exclude", "s.left_out")
+    chosen = ("--exclude", "s.left_out", "--key", "s.customers=id", "--row-images", "always")
+    first = subsetd(database_url, *follow, *chosen, TMPDIR=str(tmp_path))
     assert first.returncode == 0, first.stderr
+    assert list(tmp_path.glob("subsetd-*")) == [], "the job cleans up behind itself"
+    kept = states.query(database_url, "select table_name, key_columns from tracked_table where row_images order by 1")
+    assert kept == [("customers", ["id"]), ("orders", ["id"])], "although changes of customers are whole"
     run(
         followed_url,
         "UPDATE s.orders SET customer = 7 WHERE id < 9",

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from service.core.errors import FeedError, RecordError, SourceError, StateError
 from service.core.model import StoredPosition
 from service.observe import ConsumerObserver
-from service.store.source_reader import SourceSnapshot
+from service.store.source_reader import PageRange, SourceSnapshot, read_pages
 from service.store.writer import PostgresUnitOfWork, PostgresWriter
 from service.stream.postgres_address import parse_address
 from service.stream.postgres_feed import PostgresFeed
@@ -480,6 +480,41 @@ def test_a_table_that_is_emptied_while_it_is_read_is_noticed(followed_url: str) 
         run(followed_url, "TRUNCATE s.orders")
         with pytest.raises(SourceError, match=r"s\.orders: truncated"):
             snapshot.require_unbroken(tables)
+
+
+@pytest.mark.parametrize(
+    ("statement", "changed"),
+    [
+        ("ALTER TABLE s.kept ALTER a TYPE timestamptz", "a"),
+        ("ALTER TABLE s.kept RENAME a TO z; ALTER TABLE s.kept RENAME b TO a; ALTER TABLE s.kept RENAME z TO b", "a"),
+        ("ALTER TABLE s.kept DROP a, ADD a timestamp", "a"),
+        ("ALTER TABLE s.kept ALTER c TYPE text, ADD d text, DROP b", None),
+    ],
+)
+def test_a_column_that_is_another_while_it_is_read_is_noticed(
+    followed_url: str, statement: str, changed: str | None
+) -> None:
+    """None of these gives the table new files."""
+    run(followed_url, "CREATE SCHEMA s", "CREATE TABLE s.kept (a timestamp, b timestamp, c varchar(5))")
+    with closing(SourceSnapshot(followed_url)) as snapshot:
+        tables = snapshot.tables()
+        run(followed_url, "SET timezone = 'UTC'; " + statement)
+        if changed is None:
+            snapshot.require_unbroken(tables)
+            return
+        with pytest.raises(SourceError, match=rf"s\.kept\.{changed}.*another name or type.*run the same command again"):
+            snapshot.require_unbroken(tables)
+
+
+@pytest.mark.parametrize("statement", ["DROP TABLE s.orders", "ALTER TABLE s.orders DROP note"])
+def test_a_table_that_is_changed_before_it_is_read_is_told(followed_url: str, statement: str) -> None:
+    run(followed_url, SHOP)
+    with closing(SourceSnapshot(followed_url)) as snapshot:
+        (orders,) = [table for table in snapshot.tables() if table.name == "orders"]
+        run(followed_url, statement)
+        pages = PageRange("s", "orders", 0, None)
+        with pytest.raises(SourceError, match=r"s\.orders on .*was changed while it was read.*run the same command"):
+            read_pages(followed_url, snapshot.exported, pages, orders.columns)
 
 
 def _positions(url: str) -> dict[tuple[str, int], StoredPosition]:

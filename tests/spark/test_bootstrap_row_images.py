@@ -122,6 +122,7 @@ def test_the_choice_can_be_made_by_hand() -> None:
         (Options("", "s", row_images="always"), r"--key public\.t=COLUMN"),
         (Options("", "s", keys=(("t", ("nosuch",)),)), "no column 'nosuch'"),
         (Options("", "s", keys=(("other", ("id",)),)), "--key other: the source has no such table"),
+        (Options("", "s", keys=(("t", ("id",)),)), r"its changes tell the row before by .* nothing.*IDENTITY FULL"),
     ],
 )
 def test_a_choice_that_cannot_be_is_refused(options: Options, message: str) -> None:

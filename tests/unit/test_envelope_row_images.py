@@ -47,7 +47,12 @@ def test_an_update_that_changes_the_key_has_the_key_before() -> None:
 
 def test_without_a_key_the_row_after_is_the_row_before() -> None:
     assert change(envelope("u", "shop", "orders", None, ROW)).key == ("7", "1")
-    assert change(envelope("u", "shop", "orders", None, ROW), key={"other": 1}).key == ("7", "1")
+
+
+def test_a_key_of_other_columns_hides_how_the_row_was_called_before() -> None:
+    with pytest.raises(RecordError, match=r"which row of shop.orders.*id, part.*REPLICA IDENTITY FULL"):
+        change(envelope("u", "shop", "orders", None, ROW), key={"note": "paid"})
+    assert change(envelope("c", "shop", "orders", None, ROW), key={"note": "paid"}).key == ("7", "1")
 
 
 @pytest.mark.parametrize(

@@ -126,10 +126,12 @@ def test_a_table_whose_rows_are_kept_needs_the_key_alone(value: bytes, expected:
     assert (change.operation, change.before, change.after, change.key) == expected
 
 
-def test_rows_that_are_kept_by_another_key_than_the_source_tells_are_refused() -> None:
+@pytest.mark.parametrize("value", [message("D", ("K", row(None, "x"))), message("U", ("N", row("1", "x")))])
+def test_rows_that_are_kept_by_another_key_than_the_source_tells_are_refused(value: bytes) -> None:
+    """An update that leaves the replica identity alone says nothing of the row before."""
     with pytest.raises(RecordError, match=r"tells the old row of shop\.orders by note, but its rows are kept by id"):
         decode(
-            message("D", ("K", row(None, "x"))),
+            value,
             described=relation("id", "note", key=["note"], identity="i"),
             of=table(row_images=True),
         )

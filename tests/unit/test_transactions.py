@@ -109,6 +109,19 @@ def test_a_transaction_larger_than_the_bound_is_cut_and_said_to_be_until_it_is_o
     assert buffer.take(0).is_whole is True
 
 
+def test_of_a_large_transaction_each_event_counts_once_though_it_is_repeated() -> None:
+    source, buffer = Source(), TransactionBuffer([ORDERS, LINES], TOPICS, WaitLimits(records=100, seconds=60))
+    source.write("7", [("orders", 0)] * 3_000)
+    source.poll(buffer, "app.transaction")
+    source.poll(buffer, "app.s.orders", 0, 2_999)
+    assert buffer.take(0).is_whole is False
+    source.read["app.s.orders", 0] = 0
+    source.poll(buffer, "app.s.orders", 0, 2_999)
+    assert buffer.take(0).is_whole is False
+    source.poll(buffer, "app.s.orders")
+    assert buffer.take(0).is_whole is True
+
+
 def test_a_transaction_of_few_large_records_is_applied_in_parts() -> None:
     source, buffer = Source(), TransactionBuffer([ORDERS, LINES], TOPICS, WaitLimits(seconds=60, bytes=1_000))
     source.write("1", [("orders", 0)] * 3, ends=False)
