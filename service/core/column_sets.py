@@ -35,9 +35,9 @@ class ColumnSets:
 
         Equal ids mean equal keys, all 128 bits of them.
         """
-        ids, first = _value_ids(keys.high, keys.low)
-        by_value = _transpose(starts, ids, len(first))
-        starts, values = _without_repeats(*_transpose(*by_value, len(starts) - 1))
+        ids, first = number_keys(keys.high, keys.low)
+        by_value = transpose(starts, ids, len(first))
+        starts, values = without_repeats(*transpose(*by_value, len(starts) - 1))
         return ColumnSets(starts, values, keys.take(first))
 
     @property
@@ -88,12 +88,8 @@ def group_columns(
     """Group equal columns; `dependent` and `referenced` say which columns can be which, bool[n].
 
     A ⊆ B counts when |A ∩ B| ≥ threshold · |A| and |A ∩ B| ≥ coverage · |B|. Columns without values are left out.
-    Raises ValueError for a threshold outside (0, 1] or a coverage outside [0, 1].
+    Raises as `allowances` does.
     """
-    if max(threshold.denominator, coverage.denominator) > 10**6 or not 0 < threshold <= 1 or not 0 <= coverage <= 1:
-        raise ValueError(
-            f"a threshold of {threshold} and a coverage of {coverage}: the one is in (0, 1], the other in [0, 1]"
-        )
     wanted = np.flatnonzero((dependent | referenced) & (columns.sizes > 0)).astype(np.int32)
     group_of, examples = _equal_sets(columns.starts, columns.values, wanted)
     by_size = np.argsort(columns.sizes[examples], kind="stable")
@@ -105,18 +101,18 @@ def group_columns(
 
     sizes = columns.sizes[examples]
     starts = starts_of(sizes)
-    held = _gather(columns.starts, columns.values, examples, starts)
-    id_starts, holders = _transpose(starts, held, len(columns.keys.high))
+    held = gather(columns.starts, columns.values, examples, starts)
+    id_starts, holders = transpose(starts, held, len(columns.keys.high))
     can_be_referenced = np.diff(referenced_starts) > 0
     frequency = np.add.reduceat(np.append(can_be_referenced[holders], False), id_starts[:-1], dtype=np.int64)
     frequency[id_starts[:-1] == id_starts[1:]] = 0  # reduceat gives an empty list its successor
     value_ids = np.argsort(frequency, kind="stable").astype(np.int32)
     by_rank = starts_of(np.diff(id_starts)[value_ids])
-    holders = _gather(id_starts, holders, value_ids, by_rank)
-    values = _transpose(by_rank, holders, len(examples))[1]
+    holders = gather(id_starts, holders, value_ids, by_rank)
+    values = transpose(by_rank, holders, len(examples))[1]
     postings = holders[can_be_referenced[holders]]
 
-    allowance = sizes * (threshold.denominator - threshold.numerator) // threshold.denominator
+    allowance = allowances(sizes, threshold, coverage)
     smallest = np.where(allowance > 0, sizes - allowance, sizes + 1)
     end = np.full(len(sizes), len(sizes))
     if coverage:
@@ -141,6 +137,19 @@ def group_columns(
     )
 
 
+def allowances(sizes: Int64s, threshold: Fraction, coverage: Fraction = Fraction(0)) -> Int64s:
+    """Give how many values dependents of these sizes may miss: the most with |A ∩ B| ≥ threshold · |A|, int64[n].
+
+    Raises ValueError for a threshold outside (0, 1] or a coverage outside [0, 1], or with more than six digits.
+    """
+    if not 0 < threshold <= 1 or not 0 <= coverage <= 1 or max(threshold.denominator, coverage.denominator) > 10**6:
+        raise ValueError(
+            f"a threshold of {threshold} and a coverage of {coverage}: the one is in (0, 1], the other in [0, 1], "
+            "and both have at most six digits"
+        )
+    return sizes * (threshold.denominator - threshold.numerator) // threshold.denominator
+
+
 def _members(group_of: Int32s, columns: Int32s, allowed: Flags, groups: int) -> tuple[Int64s, Int32s]:
     """Give the allowed columns of each group, ascending."""
     taken = allowed[columns]
@@ -156,7 +165,7 @@ def _mixed(high: np.uint64, low: np.uint64) -> np.uint64:
 
 
 @njit(cache=True, nogil=True)
-def _value_ids(high: UInt64s, low: UInt64s) -> tuple[Int32s, Int64s]:
+def number_keys(high: UInt64s, low: UInt64s) -> tuple[Int32s, Int64s]:
     """Number keys from 0 by first occurrence; give the id of each key and the place where each id occurs first."""
     ids = np.empty(len(high), np.int32)
     first = np.empty(len(high), np.int64)
@@ -182,7 +191,7 @@ def _value_ids(high: UInt64s, low: UInt64s) -> tuple[Int32s, Int64s]:
 
 
 @njit(cache=True, nogil=True)
-def _transpose(starts: Int64s, items: Int32s, item_count: int) -> tuple[Int64s, Int32s]:
+def transpose(starts: Int64s, items: Int32s, item_count: int) -> tuple[Int64s, Int32s]:
     """Give, for each item, the lists that have it, ascending (a counting sort)."""
     out_starts = np.zeros(item_count + 1, np.int64)
     for i in range(len(items)):
@@ -199,7 +208,7 @@ def _transpose(starts: Int64s, items: Int32s, item_count: int) -> tuple[Int64s, 
 
 
 @njit(cache=True, nogil=True)
-def _without_repeats(starts: Int64s, items: Int32s) -> tuple[Int64s, Int32s]:
+def without_repeats(starts: Int64s, items: Int32s) -> tuple[Int64s, Int32s]:
     """Keep each item of an ascending list once."""
     out_starts, out = np.zeros_like(starts), np.empty_like(items)
     kept = 0
@@ -213,7 +222,7 @@ def _without_repeats(starts: Int64s, items: Int32s) -> tuple[Int64s, Int32s]:
 
 
 @njit(cache=True, nogil=True)
-def _gather(starts: Int64s, items: Int32s, lists: Int32s, out_starts: Int64s) -> Int32s:
+def gather(starts: Int64s, items: Int32s, lists: Int32s, out_starts: Int64s) -> Int32s:
     """Copy some of the lists, in their new order."""
     out = np.empty(out_starts[-1], np.int32)
     for i in range(len(lists)):
