@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import numpy as np
 from numba import njit
 
 from service.core.estimators.model import Float64s
@@ -26,6 +27,20 @@ class Curve(NamedTuple):
     values: Float64s
     best: float
     largest: float
+
+
+class Prior(NamedTuple):
+    """Hold the chances of an overlap t beforehand; they sum to 1.
+
+    The columns are disjoint; the smaller is `contained` in the other; or t is between: spread evenly, with few common
+    values (as 1 / (t + 1)), with most of the smaller column's (as 1 / (largest - t + 1)).
+    """
+
+    disjoint: float
+    contained: float
+    even: float
+    few: float
+    most: float
 
 
 @njit(cache=True, nogil=True)
@@ -51,28 +66,32 @@ def cut(curve: Curve, drop: float) -> tuple[float, float]:
 
 
 @njit(cache=True, nogil=True)
-def posterior_median(curve: Curve, disjoint: float, contained: float) -> float:
-    """Give the median of t when the prior has mass `disjoint` at 0, `contained` at the largest t, the rest evenly.
-
-    Pairs of real columns are mostly disjoint or contained. The median has the least mean absolute error.
-    """
-    points, values, largest = curve.points, curve.values, curve.largest
+def posterior_median(curve: Curve, prior: Prior) -> float:
+    """Give the median of t, which has the least mean absolute error."""
+    points, largest = curve.points, curve.largest
     n = len(points)
-    at_zero = disjoint * math.exp(values[0]) if points[0] <= 0.0 else 0.0
-    at_largest = contained * math.exp(values[-1]) if points[-1] >= largest else 0.0
-    density = (1.0 - disjoint - contained) / largest
-    total = at_zero + at_largest
+    at_zero = prior.disjoint * math.exp(curve.values[0]) if points[0] <= 0.0 else 0.0
+    total = at_zero + (prior.contained * math.exp(curve.values[-1]) if points[-1] >= largest else 0.0)
+    densities = np.empty(n)
+    is_lattice = points[-1] - points[0] == n - 1
+    for i in range(n):
+        if is_lattice and (points[i] <= 0.0 or points[i] >= largest):
+            densities[i] = 0.0  # each overlap is a point: these two are counted already
+            continue
+        ends = prior.few / (points[i] + 1) + prior.most / (largest - points[i] + 1)
+        densities[i] = (prior.even / largest + ends / math.log1p(largest)) * math.exp(curve.values[i])
     for i in range(n - 1):
-        total += density * (points[i + 1] - points[i]) * (math.exp(values[i]) + math.exp(values[i + 1])) / 2
+        total += (points[i + 1] - points[i]) * (densities[i] + densities[i + 1]) / 2
     sought = total / 2 - at_zero
     if sought <= 0.0:
         return 0.0
     for i in range(n - 1):
-        width, left, right = points[i + 1] - points[i], density * math.exp(values[i]), density * math.exp(values[i + 1])
-        area = width * (left + right) / 2
+        width = points[i + 1] - points[i]
+        area = width * (densities[i] + densities[i + 1]) / 2
         if sought <= area:
-            slope = (right - left) / width
-            at: float = points[i] + 2 * sought / (left + math.sqrt(max(left * left + 2 * slope * sought, 0.0)))
+            slope = (densities[i + 1] - densities[i]) / width
+            root = math.sqrt(max(densities[i] ** 2 + 2 * slope * sought, 0.0))
+            at: float = points[i] + 2 * sought / (densities[i] + root)
             return at
         sought -= area
     return largest

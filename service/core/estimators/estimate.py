@@ -7,9 +7,10 @@ import math
 import numpy as np
 
 from service.core.errors import SketchError
-from service.core.estimators import joint, known
+from service.core.estimators import joint
+from service.core.estimators.best import NO_HASHES, Side, estimate_overlap
 from service.core.estimators.bottom_k import estimate_from, sample_union
-from service.core.estimators.curve import Curve, cut, posterior_median
+from service.core.estimators.curve import Curve, cut
 from service.core.estimators.lookup import average_load, choose_bucket_bits, estimate_by_lookup, exact_load
 from service.core.estimators.model import Column, Estimate
 from service.core.estimators.registers import align, count_greater, fold
@@ -18,9 +19,6 @@ from service.core.sketches.cardinality import flajolet, histogram
 from service.core.sketches.hashing import UInt8s, most_rho
 
 METHODS = ("bml", "bml-exact-load", "joint-mle", "bottom-k", "estimated")
-
-DISJOINT, CONTAINED = 0.5, 0.2
-"""What shares of all pairs of columns are disjoint, and one in the other."""
 
 NO_VALUES = "the dependent column has no values, so that its inclusion coefficient is not defined"
 
@@ -78,16 +76,7 @@ def _by_exact_load(x: Column, y: Column, level: float) -> tuple[float, float, fl
 def trace_registers(x: Column, y: Column) -> Curve:
     """Give the likelihood of |X ∩ Y| by the registers of both."""
     m = min(x.bucket_bits, y.bucket_bits)
-    return joint.trace(x.size, y.size, count_greater(*align(x, y)), 0.5**m, most_rho(m))
-
-
-def trace_known(hashed: Column, other: Column) -> Curve:
-    """Give the likelihood of |X ∩ Y| by all hashes of one column and the registers of the other."""
-    if hashed.hashes is None:
-        raise SketchError("this likelihood needs all hashes of a column")
-    m = other.bucket_bits
-    evidence = known.gather(hashed.hashes, other.registers, m, histogram(other.registers, m))
-    return known.trace(other.size, evidence, 0.5**m, most_rho(m))
+    return joint.trace(float(x.size), float(y.size), count_greater(*align(x, y)), 0.5**m, most_rho(m))
 
 
 def _scale(curve: Curve, t: float, size: float, level: float) -> tuple[float, float, float]:
@@ -109,15 +98,15 @@ def _by_bottom_k(x: Column, y: Column, level: float) -> tuple[float, float, floa
 
 
 def _by_best(x: Column, y: Column, level: float) -> tuple[float, float, float]:
-    if x.hashes is not None and y.hashes is not None:
-        return _by_bottom_k(x, y, level)
-    if x.hashes is not None:
-        curve = trace_known(x, y)
-    elif y.hashes is not None:
-        curve = trace_known(y, x)
-    else:
-        curve = trace_registers(x, y)
-    return _scale(curve, posterior_median(curve, DISJOINT, CONTAINED), x.size, level)
+    of_x, of_y = align(x, y)
+    overlap, low, high = estimate_overlap(_side(x, of_x), _side(y, of_y), likelihood_drop(level))
+    return overlap / x.size, low / x.size, high / x.size
+
+
+def _side(column: Column, registers: UInt8s) -> Side:
+    counts = histogram(registers, len(registers).bit_length() - 1)
+    is_complete = column.hashes is not None
+    return Side(registers, counts, float(column.size), NO_HASHES if column.hashes is None else column.hashes, is_complete)
 
 
 _ESTIMATORS = {

@@ -180,11 +180,11 @@ def expand(t: int, evidence: Evidence, reach: Float64s) -> float:
                     ways *= (e - i + 1) / i
                     total += ways * product[d - i]
                 product[d] = total
-    total, ways = 0.0, 1.0
+    coefficient, ways = 0.0, 1.0
     for i in range(min(free, t) + 1):
-        total += ways * product[t - i]
+        coefficient += ways * float(product[t - i])
         ways *= (free - i) / (i + 1)
-    return total
+    return coefficient
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

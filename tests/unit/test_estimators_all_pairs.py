@@ -1,0 +1,69 @@
+"""Many pairs at once: the same answers as pair by pair, and nothing left out that reaches a threshold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from service.core.errors import SketchError
+from service.core.estimators import Column, estimate
+from service.core.estimators.all_pairs import PORTION, estimate_pairs, pairs_of, stack
+from tests.columns import column_of
+
+M = 8
+
+
+def draw_columns(seed: int, n: int, most: int) -> list[Column]:
+    """Draw columns that are ranges of one list of hashes, so that all kinds of overlaps come about."""
+    random = np.random.default_rng(seed)
+    hashes = random.integers(0, 2**64, 2 * most, np.uint64)
+    sizes = np.exp(random.uniform(0, np.log(most), n)).astype(int)
+    starts = [int(random.choice([0, random.integers(0, 2 * most - size)])) for size in sizes]
+    return [column_of(hashes[at : at + size], M, 64) for at, size in zip(starts, sizes, strict=True)]
+
+
+def test_all_pairs_are_estimated_as_each_is_alone() -> None:
+    columns = [*draw_columns(1, 24, 5000), Column(np.zeros(1 << M, np.uint8), 0, True, np.zeros(0, np.uint64))]
+    stacked = stack(columns)
+    found = estimate_pairs(stacked, *pairs_of(stacked), level=0.9)
+    assert len(found.x) == 24 * 23 / 2, "a column without values has no pairs"
+    for x, y, overlap, low, high in zip(*found, strict=True):
+        alone = estimate(columns[x], columns[y], level=0.9)
+        assert (overlap, low, high) == pytest.approx([part * columns[x].size for part in alone[:3]])
+
+
+def test_answers_do_not_depend_on_portions_and_threads() -> None:
+    stacked = stack(draw_columns(2, 120, 300))
+    x, y = pairs_of(stacked)
+    assert len(x) > PORTION
+    whole = estimate_pairs(stacked, x, y, threads=2)
+    for part, first in ((slice(5, 50), 5), (slice(PORTION - 3, PORTION + 3), PORTION - 3)):
+        some = estimate_pairs(stacked, x[part], y[part], threads=1)
+        assert some.overlap.tolist() == whole.overlap[part].tolist(), first
+
+
+def test_a_threshold_leaves_out_only_what_cannot_reach_it() -> None:
+    columns = draw_columns(3, 60, 20_000)
+    stacked = stack(columns)
+    x, y = pairs_of(stacked)
+    everything = estimate_pairs(stacked, x, y)
+    kept = estimate_pairs(stacked, x, y, threshold=0.9)
+    assert len(kept.x) < 0.8 * len(x)
+    assert {*zip(kept.x, kept.y, kept.overlap, strict=True)} <= {*zip(x, y, everything.overlap, strict=True)}
+    smaller = np.minimum(stacked.sizes[x], stacked.sizes[y])
+    reaching = everything.overlap >= 0.9 * smaller
+    assert {*zip(x[reaching], y[reaching], strict=True)} <= {*zip(kept.x, kept.y, strict=True)}
+
+
+def test_columns_of_different_widths_meet_at_the_narrowest() -> None:
+    random = np.random.default_rng(4)
+    hashes = random.integers(0, 2**64, 900, np.uint64)
+    stacked = stack([column_of(hashes, 9), column_of(hashes[:500], 6)])
+    assert stacked.registers.shape == (2, 64)
+    found = estimate_pairs(stacked, *pairs_of(stacked))
+    assert found.low[0] <= 500 <= found.high[0]
+
+
+def test_no_columns_are_refused() -> None:
+    with pytest.raises(SketchError, match="no columns"):
+        stack([])
