@@ -129,6 +129,12 @@ class KafkaSource:
                     f"several partitions, so that nothing says which of them were before. Let the connector send a "
                     f"snapshot into a new topic, and bootstrap from that."
                 )
+            self.warnings += [
+                f"{schema}.{table}.{column} was of another type ({', '.join(sorted(types))}) in records of before: "
+                f"rows that were not changed since have its texts. Let the connector send a snapshot again into a new "
+                f"topic, and bootstrap from that."
+                for column, types in seen.retyped.items()
+            ]
 
     def tables(self) -> list[SourceTable]:
         found = []

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from service.core.errors import RecordError
-from service.core.model import RawRecord, Row, RowChange, Skipped, Table
+from service.core.model import RawRecord, Row, RowChange, SchemaDrift, Skipped, Table
+from service.core.retyping import keeps_texts
 from service.stream.avro import SchemaRegistry
 from service.stream.envelope import Decoder
 from service.stream.flattened import is_flattened, unflatten
@@ -25,7 +26,7 @@ class SeenTable:
     """Hold what the newest record of a table says of it; `at` is that record's (time, offset).
 
     `emptied` has, by (topic, partition), the offset of the last record that empties the table, and `places` the
-    partitions in which it has records.
+    partitions in which it has records. `types` are all that columns had, where they had more than one.
     """
 
     at: tuple[int, int]
@@ -33,9 +34,28 @@ class SeenTable:
     key_columns: tuple[str, ...]
     places: set[tuple[str, int]]
     emptied: dict[tuple[str, int], int]
+    types: dict[str, set[str]] = field(default_factory=dict)
+
+    @property
+    def retyped(self) -> dict[str, set[str]]:
+        """Give, of columns whose older cells may have other texts than their newest type has, the older types."""
+        newest = dict(self.columns)
+        found = {
+            column: {was for was in types if not keeps_texts(was, newest[column])}
+            for column, types in self.types.items()
+            if column in newest
+        }
+        return {column: types for column, types in found.items() if types}
 
     def join(self, other: SeenTable) -> None:
         """Add what was seen elsewhere."""
+        if self.columns != other.columns:
+            was = dict(self.columns)
+            for column, data_type in other.columns:
+                if was.get(column, data_type) != data_type:
+                    self.types.setdefault(column, set()).update((data_type, was[column]))
+        for column, types in other.types.items():
+            self.types.setdefault(column, set()).update(types)
         if (bool(other.columns), other.at) > (bool(self.columns), self.at):
             self.at, self.columns = other.at, other.columns
             self.key_columns = other.key_columns or self.key_columns
@@ -95,8 +115,22 @@ class Discovery(Decoder):
 class RowReader(Decoder):
     """Decode changes of tables that are kept by their keys, whatever columns the table had when they were written.
 
-    A column that the table has no longer is left out, one that it did not have yet is NULL.
+    A column that the table has no longer is left out, one that it did not have yet is NULL, and one that had another
+    type is refused where its values may have had other texts.
     """
+
+    def _refuse_other_types(self, schema: WireSchema, tracked: TableDecoder) -> None:
+        try:
+            super()._refuse_other_types(schema, tracked)
+        except SchemaDrift as drift:
+            types = {attribute.name.column: attribute.data_type for attribute in tracked.table.attributes}
+            other = [f"{c} is {was}, and {types[c]} now" for c, was in drift.retyped if not keeps_texts(was, types[c])]
+            if other:
+                raise RecordError(
+                    f"is from before a column of {tracked.table} got another type ({', '.join(other)}), which gave the "
+                    f"database's rows other texts than the topic's. Let the connector send a snapshot again into a new "
+                    f"topic, and bootstrap from that"
+                ) from drift
 
     def _rows_by_key(  # type: ignore[override]
         self,

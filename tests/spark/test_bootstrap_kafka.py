@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from uuid import uuid4
 
@@ -231,13 +231,16 @@ def with_schema(fields: Mapping[str, Mapping[str, object]], event: RowOf) -> byt
     return orjson.dumps({"schema": schema, "payload": {**event, "source": source}})
 
 
+DAY = {"type": "int32", "name": "io.debezium.time.Date"}
+MOMENT = {"type": "int64", "name": "io.debezium.time.MicroTimestamp"}
+
+
 def test_types_come_from_the_newest_schema_and_columns_that_are_gone_are_left_out(
     spark: SparkSession, database_url: str, cluster: Cluster
 ) -> None:
     topic = cluster.topic()
     old = {"id": {"type": "int32"}, "gone": {"type": "string"}}
-    day = {"type": "int32", "name": "io.debezium.time.Date"}
-    new = {"id": {"type": "int32"}, "day": day}
+    new = {"id": {"type": "int32"}, "day": DAY}
     events = [
         (1, with_schema(old, {"op": "c", "before": None, "after": {"id": 1, "gone": "x"}})),
         (2, with_schema(old, {"op": "c", "before": None, "after": {"id": 2, "gone": "y"}})),
@@ -253,6 +256,49 @@ def test_types_come_from_the_newest_schema_and_columns_that_are_gone_are_left_ou
     ]
     expected = count_cells({"mine.items.id": ["1", "2"], "mine.items.day": [None, "1971-01-01"]})
     assert read_state(database_url) == expected
+
+
+PRICE = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "2"}}
+
+
+def bootstrap_of_two_types(
+    spark: SparkSession, url: str, cluster: Cluster, was: RowOf, now: RowOf, cells: Sequence[object]
+) -> Summary:
+    """Bootstrap a topic in which a column had another type; the database rewrote its rows, and told none of them."""
+    topic = cluster.topic()
+    for number, kind, cell in zip((1, 2, 2), (was, was, now), cells, strict=True):
+        row = {"id": number, "c": cell}
+        event = with_schema({"id": {"type": "int32"}, "c": kind}, {"op": "c", "before": None, "after": row})
+        cluster.producer.send(topic, event, key=orjson.dumps({"id": number}), partition=0)
+    cluster.producer.flush()
+    return bootstrap(spark, url, f"kafka://{cluster.servers}/{topic}")
+
+
+def test_rows_from_before_a_change_of_type_count_where_their_texts_are_the_same(
+    spark: SparkSession, database_url: str, cluster: Cluster
+) -> None:
+    summary = bootstrap_of_two_types(spark, database_url, cluster, {"type": "int32"}, {"type": "string"}, [1, 2, "2"])
+    assert summary.warnings == []
+    assert read_state(database_url) == count_cells({"mine.items.id": ["1", "2"], "mine.items.c": ["1", "2"]})
+
+
+def test_rows_from_before_a_change_of_type_that_gave_them_other_texts_are_refused(
+    spark: SparkSession, database_url: str, cluster: Cluster
+) -> None:
+    with pytest.raises(
+        SourceError, match=r"offset 0: is from .* \(c is date, and timestamp\[us\] now\).*snapshot again"
+    ):
+        bootstrap_of_two_types(spark, database_url, cluster, DAY, MOMENT, [1, 2, 0])
+
+
+def test_a_change_of_type_that_encodings_do_not_tell_for_sure_is_warned_of(
+    spark: SparkSession, database_url: str, cluster: Cluster
+) -> None:
+    """A decimal may be sent as a float: the column may have been the same all the time."""
+    summary = bootstrap_of_two_types(spark, database_url, cluster, {"type": "double"}, PRICE, [1.5, 2.5, "AQ4="])
+    (warning,) = summary.warnings
+    assert warning.startswith("mine.items.c was of another type (double precision) in records of before")
+    assert read_state(database_url) == count_cells({"mine.items.id": ["1", "2"], "mine.items.c": ["1.5", "2.7"]})
 
 
 def test_avro_is_read_with_its_registry(spark: SparkSession, database_url: str, cluster: Cluster) -> None:
