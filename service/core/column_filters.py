@@ -119,7 +119,8 @@ def are_integers(texts: pa.Array) -> Flags:
 def all_of(starts: Int64s, flags: Flags) -> Flags:
     """Say of each list, flags[starts[i]:starts[i + 1]], whether it has flags and all of them are set."""
     set_before = np.concatenate(([0], np.cumsum(flags)))
-    return (np.diff(starts) > 0) & (np.diff(set_before[starts]) == np.diff(starts))
+    all_set: Flags = (np.diff(starts) > 0) & (np.diff(set_before[starts]) == np.diff(starts))
+    return all_set
 
 
 def _flags(array: Any) -> Flags:
