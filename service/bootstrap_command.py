@@ -11,7 +11,7 @@ import typer
 
 from service import wiring
 from service.config import Settings
-from service.core.errors import FeedError
+from service.core.errors import FeedError, SourceError
 
 QualifyOption = Annotated[
     bool, typer.Option("--qualify", help="Put the source's name before its schemas', which another source has too.")
@@ -34,6 +34,9 @@ def bootstrap(
     insert_only: Annotated[
         bool, typer.Option("--insert-only", help="Keep no frequencies; deletes are refused.")
     ] = False,
+    sketch_only: Annotated[
+        bool, typer.Option("--sketch-only", help="Keep no values, only sketches and counters; answers are estimates.")
+    ] = False,
     null_token: Annotated[
         list[str] | None, typer.Option("--null-token", help="Text that means NULL, after unquoting; repeatable.")
     ] = None,
@@ -42,6 +45,10 @@ def bootstrap(
     header: Annotated[bool, typer.Option("--header/--no-header", help="Whether CSV files begin with a header.")] = True,
     encoding: Annotated[str | None, typer.Option("--encoding", help="Encoding of CSV files; default utf-8.")] = None,
     exclude: Annotated[list[str] | None, typer.Option("--exclude", help="Table to leave out; repeatable.")] = None,
+    only_table: Annotated[
+        list[str] | None,
+        typer.Option("--only-table", help="schema.table of a Postgres to read, and no other; repeatable."),
+    ] = None,
     qualify: QualifyOption = False,
     feed_position: Annotated[
         list[str] | None,
@@ -55,7 +62,12 @@ def bootstrap(
     arguments = [source, "--name", name]
     arguments += [
         flag
-        for flag, given in (("--replace", replace), ("--insert-only", insert_only), ("--qualify", qualify))
+        for flag, given in (
+            ("--replace", replace),
+            ("--insert-only", insert_only),
+            ("--sketch-only", sketch_only),
+            ("--qualify", qualify),
+        )
         if given
     ]
     arguments += [] if header else ["--no-header"]
@@ -66,7 +78,9 @@ def bootstrap(
         ("--encoding", encoding),
     ):
         arguments += [] if value is None else [f"{option}={value}"]
-    for option, values in (("--null-token", null_token), ("--exclude", exclude)):
+    if only_table and not source.startswith("postgres"):
+        raise SourceError(f"--only-table {only_table[0]}: {source} is no Postgres; name the files or topics to read.")
+    for option, values in (("--null-token", null_token), ("--exclude", exclude), ("--only-table", only_table)):
         arguments += [f"{option}={value}" for value in values or ()]
     arguments += images_told(row_images, key)
     for position in feed_position or ():
@@ -89,6 +103,8 @@ def spark_bootstrap(url: str, settings: Settings, arguments: Sequence[str], sour
     """
     command = [sys.executable, "-m", "spark_jobs.bootstrap", "--database-url=-", f"--master={settings.spark_master}"]
     command += [] if settings.schema_registry is None else ["--schema-registry=-"]
+    command += [f"--sketch-bucket-bits={settings.sketch_bucket_bits}", f"--sketch-k={settings.sketch_k}"]
+    command += ["--no-sketches"] if settings.sketches == "off" else []
     secrets = [secret for secret in (url, source, settings.schema_registry) if secret is not None]
     ended = subprocess.run([*command, *arguments], input="\n".join([*secrets, ""]), text=True, check=False)
     return ended.returncode if ended.returncode >= 0 else 128 - ended.returncode

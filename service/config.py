@@ -96,6 +96,15 @@ class Settings(BaseSettings):
     )
     statement_timeout_ms: int = Field(10_000, ge=100, description="longest query of the HTTP service")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level that is logged")
+    sketches: Literal["on", "off"] = Field(
+        "on", description="whether a bootstrap makes sketches of all columns, which are then kept current"
+    )
+    sketch_bucket_bits: int = Field(
+        13, ge=0, le=18, description="a sketch has 2^m buckets: m, from the next bootstrap on"
+    )
+    sketch_k: int = Field(
+        1536, ge=1, le=65_536, description="smallest hashes that a sketch answers with, from the next bootstrap on"
+    )
     spark_master: str = Field("local[*]", description="Spark master of bootstraps")
 
 

@@ -25,6 +25,7 @@ from pyspark.sql import SparkSession
 from service.core.clustering import derive_inds
 from service.core.errors import SourceError, SubsetdError
 from service.core.model import AttributeName
+from service.core.sketch_upkeep import SketchForm
 from service.store.catch_up import Place, read_positions
 from service.store.database import parse_address
 from service.store.generation import (
@@ -48,11 +49,14 @@ from service.store.generation import (
 from service.store.migrate import require_current
 from service.store.recomputation import differences
 from service.store.row_images import clear_row_images, count_row_images, new_table_ids
+from service.store.sketch_generation import create_sketch_table, read_parts, require_form, write_whole
+from service.store.sketches import read_form
 from service.store.writer_lock import is_led_by_consumer, release_locks, take_bootstrap_lock, take_writer_lock
 from spark_jobs.command_line import options_of, parse_arguments
 from spark_jobs.progress import Display, Quiet, make_display, watching
 from spark_jobs.row_images import ImageWriter, choose_row_images, told_choice
 from spark_jobs.session import session
+from spark_jobs.sketches import Part, put_together
 from spark_jobs.sources import FoldedSource, Options, Source, SourceTable, Split, group_splits, open_source
 from spark_jobs.tasks import (
     CountTask,
@@ -113,6 +117,7 @@ class _Bootstrap:
         self.stack = stack
         self.summary = Summary()
         self.crash = CrashPoint(options.fail_at, os.getpid())
+        self.sketches: SketchForm | None = None
         self.connection: Any = None
         self.has_state = False
         self.is_followed = False
@@ -196,6 +201,12 @@ class _Bootstrap:
         self.stack.callback(release_locks, self.connection)
         take_bootstrap_lock(self.connection)
         require_replaceable(self.connection, self.options.name, self.options.replace or self.options.check)
+        if not self.options.check:
+            self.sketches = self.options.sketches
+            require_form(self.connection, self.options.name, self.sketches)
+        elif self.options.sketch_only:  # those of other sources `verify` builds from their records
+            with self.connection.cursor() as cursor:
+                self.sketches = read_form(cursor)
         clear_remains(self.connection)
         if self.options.check or not is_led_by_consumer(self.connection):
             return self._take_state(names)
@@ -240,6 +251,8 @@ class _Bootstrap:
         self.has_state = True
         self.served = read_served(self.connection)
         found = assign_attribute_ids(self.connection, self.options.name, names, leaves_stale=self.options.check)
+        if self.sketches is not None:
+            create_sketch_table(self.connection, self.served.generation + 1)
         create_registry(self.connection, self.served.generation + 1)
         return found
 
@@ -276,7 +289,7 @@ class _Bootstrap:
             by_table = [list(ids[end - len(table.columns) : end]) for end, table in zip(ends, tables, strict=True)]
             task = CountTask(
                 source.reader(), source.kind == "postgres", tasks, tables, by_table, self.options.null_tokens, bits,
-                rows, self.crash, self._image_writer(tables),
+                rows, self.crash, self._image_writer(tables), self.sketches if self.options.sketch_only else None,
             )  # fmt: skip
             # Plain RDDs: rows are payloads of megabytes, and SQL's planning takes longer than a small bootstrap.
             if isinstance(source, FoldedSource):
@@ -302,7 +315,7 @@ class _Bootstrap:
         uncounted[[attribute_id for attribute_id in ids if attribute_id != NOT_READ]] = self.options.insert_only
         merge = MergeTask(
             None if self.options.clusters_only else self.options.database_url, self.served.generation + 1, bits,
-            len(tables), self.served.record_count > 0, dropped, uncounted, self.crash,
+            len(tables), self.served.record_count > 0, dropped, uncounted, self.crash, self.sketches,
         )  # fmt: skip
         stages.append(("merging" if self.options.clusters_only else "storing records", 1 << bits))
         with self._telling(spark, source, splits), self._watching(spark, stages, rows):
@@ -385,7 +398,7 @@ class _Bootstrap:
         self.summary.clusters, self.summary.inds, self.summary.pairs = len(clusters), len(inds), inds
         if self.options.clusters_only:
             return
-        attributes = _attributes(tables, names, ids, row_counts, counters, self.options.insert_only)
+        attributes = _attributes(tables, names, ids, row_counts, counters, self.options)
         if self.options.check:
             number = self.served.generation + 1
             self.summary.differences = differences(self.connection, self.options.name, number, bits, attributes, inds)
@@ -416,12 +429,31 @@ class _Bootstrap:
             stood=None if source.snapshot is None or self.options.snapshot is not None else stood,
             is_followed=self.is_followed,
             feed_start=self.options.feed_start,
+            sketches=self.sketches,
         )
+        self._finish_sketches()
         self.crash.reach("commit")
         description = SourceDescription(
-            self.options.name, source.kind, source.location, source.settings, self.options.insert_only, source.snapshot
+            self.options.name,
+            source.kind,
+            source.location,
+            source.settings,
+            self.options.insert_only,
+            source.snapshot,
+            self.options.sketch_only,
         )
         self.summary.version = publish(self.connection, self.served, description, generation)
+
+    def _finish_sketches(self) -> None:
+        """Put together what the key ranges have given to sketches, attribute by attribute."""
+        form = self.sketches
+        if form is None:
+            return
+        number = self.served.generation + 1
+        for attribute_id, found in read_parts(self.connection, number):
+            parts = (Part.from_bytes(part, form) for part in found)
+            write_whole(self.connection, number, [(attribute_id, put_together(form, parts, counts_values=True))])
+        self.connection.commit()
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:
@@ -440,7 +472,7 @@ def _attributes(
     ids: Sequence[int],
     row_counts: NDArray[np.int64],
     counters: NDArray[np.int64],
-    insert_only: bool,
+    options: Options,
 ) -> list[NewAttribute]:
     attributes: list[NewAttribute] = []
     of_names = iter(zip(names, ids, strict=True))
@@ -459,8 +491,8 @@ def _attributes(
                     data_type,
                     rows,
                     rows - occurrences,
-                    distinct,
-                    None if insert_only else repeated,
+                    None if options.sketch_only else distinct,
+                    None if options.sketch_only or options.insert_only else repeated,
                 )
             )
     return attributes

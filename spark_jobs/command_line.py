@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from service.core.sketch_upkeep import DEFAULT_FORM, SketchForm
 from service.store.feed_start import FeedStart
 from spark_jobs.row_images import MODES
 from spark_jobs.sources import Options
@@ -31,6 +32,15 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     add("--replace", action="store_true", help="read a source anew that was bootstrapped before")
     add("--qualify", action="store_true", help="put the source's name before its schemas' names")
     add("--insert-only", action="store_true", help="keep no frequencies; deletes will be refused")
+    add("--sketch-only", action="store_true", help="keep no values: sketches and counters alone, answers are estimates")
+    add("--no-sketches", action="store_true", help="keep no sketches of the state's columns")
+    add(
+        "--sketch-bucket-bits",
+        type=int,
+        default=DEFAULT_FORM.bucket_bits,
+        help=f"a sketch has 2^m buckets (default: {DEFAULT_FORM.bucket_bits})",
+    )
+    add("--sketch-k", type=int, default=DEFAULT_FORM.k, help=f"smallest hashes of a sketch (default: {DEFAULT_FORM.k})")
     add("--format", choices=["csv", "parquet"], help="what to read of a folder that holds both")
     add("--null-token", action="append", default=[], help="a text that is NULL, compared after unquoting; repeatable")
     add("--delimiter", help="of CSV (default: comma; tab when all files end in .tsv)")
@@ -62,6 +72,8 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         if getattr(parsed, name) == "-":
             # Other users of the machine see a command line, but not a pipe.
             setattr(parsed, name, sys.stdin.readline().strip())
+    if parsed.sketch_only and (parsed.clusters_only or parsed.no_sketches):
+        parser.error("--sketch-only needs sketches, and a state to keep them in")
     if not parsed.clusters_only and not parsed.database_url:
         parser.error("--database-url is needed, unless --clusters-only is given")
     return parsed
@@ -81,6 +93,8 @@ def options_of(given: argparse.Namespace) -> Options:
         format=given.format,
         replace=given.replace,
         insert_only=given.insert_only,
+        sketch_only=given.sketch_only,
+        sketches=None if given.no_sketches else SketchForm.of(given.sketch_bucket_bits, given.sketch_k),
         qualify=given.qualify,
         null_tokens=tuple(given.null_token),
         delimiter=given.delimiter,

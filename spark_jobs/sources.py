@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from service.core.errors import SourceError
+from service.core.sketch_upkeep import DEFAULT_FORM, SketchForm
 from service.store.feed_start import FeedStart
 
 if TYPE_CHECKING:
@@ -63,17 +64,19 @@ class Options:
     row_images: str = "auto"
     keys: tuple[tuple[str, tuple[str, ...]], ...] = ()
     fail_at: str | None = None
+    sketches: SketchForm | None = DEFAULT_FORM
+    sketch_only: bool = False
 
     def settings(self) -> dict[str, object]:
         """Give what the state remembers of a source, to read it in the same way again."""
         named = {name: getattr(self, name) for name in SETTINGS}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in named.items()}
 
-    def remembered(self, settings: Mapping[str, Any], insert_only: bool) -> Options:
+    def remembered(self, settings: Mapping[str, Any], insert_only: bool, sketch_only: bool) -> Options:
         """Give these options with what the state remembers of the source."""
         kept = {name: settings[name] for name in SETTINGS if name in settings}
         kept = {name: tuple(value) if isinstance(value, list) else value for name, value in kept.items()}
-        return replace(self, insert_only=insert_only, **kept)
+        return replace(self, insert_only=insert_only, sketch_only=sketch_only, **kept)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -18,9 +18,12 @@ from pyspark import Accumulator
 from service.core.canonical import CellDecoder, cell_decoder
 from service.core.canonical_arrow import text_buffers
 from service.core.errors import RecordError, SourceError, StateError, SubsetdError
+from service.core.sketch_upkeep import SketchForm
+from service.core.sketches.column import ColumnSketch
 from service.store.bulk import KeyRange, RecordArrays, read_range, write_partition
 from service.store.canonical_sql import needs_document_walk
 from service.store.generation import NOT_READ, TASK_NAME, connect, register_clusters
+from service.store.sketch_generation import write_parts, write_whole
 from spark_jobs.kernels import (
     Entries,
     Records,
@@ -33,13 +36,17 @@ from spark_jobs.kernels import (
     to_payload,
 )
 from spark_jobs.row_images import ImageWriter
+from spark_jobs.sketches import merge_sketches, parts_of
 from spark_jobs.sources import Reader, SourceTable, Split
 
 MARK = "subsetd-error "
 """Stands in the text of an exception before the JSON of an error that a user can mend, on one line."""
 
-Payload = bytes | NDArray[np.int64]
-"""What is shuffled: entries of one key range, or (to the first range) the rows of each table that a task has read."""
+Payload = bytes | NDArray[np.int64] | tuple[int, bytes]
+"""What is shuffled: entries of one key range, or (to the first range) the rows of each table that a task has read.
+
+Of a sketch-only source it is an attribute and its sketch, to a range that has nothing else to do with it.
+"""
 
 Result = TypeVar("Result")
 
@@ -88,6 +95,8 @@ class CountTask:
     rows_read: Accumulator[int]
     crash: CrashPoint
     images: ImageWriter | None = None
+    sketched: SketchForm | None = None
+    """With a form values are sketched, and none leaves the task."""
 
     def __call__(self, numbers: Iterable[int]) -> Iterator[tuple[int, Payload]]:
         with telling_errors():
@@ -107,12 +116,16 @@ class CountTask:
     def _count_tables(self, tables: Iterable[tuple[Split, pa.Table]]) -> Iterator[tuple[int, Payload]]:
         self.crash.reach("map")
         parts: list[Entries] = []
+        sketches: dict[int, ColumnSketch] = {}
         row_counts = np.zeros(len(self.attribute_ids), np.int64)
         with self._open_images() as connection:
             for split, table in tables:
                 row_counts[split.table] += len(table)
                 self.rows_read.add(len(table))
-                parts += [entries for entries in self._count(split, table) if len(entries)]
+                if self.sketched is None:
+                    parts += [entries for entries in self._count(split, table) if len(entries)]
+                else:
+                    self._sketch(self.sketched, sketches, self._count(split, table))
                 if self.images is not None and split.table in self.images.tables:
                     self.images.write(connection, split.table, table, self._decoders(split.table))
         yield 0, row_counts
@@ -120,6 +133,15 @@ class CountTask:
         parts.clear()
         for partition, piece in cut_by_range(entries, self.bits):
             yield partition, to_payload(piece)
+        for attribute_id, sketch in sketches.items():
+            yield attribute_id % (1 << self.bits), (attribute_id, sketch.to_bytes())
+
+    def _sketch(self, form: SketchForm, sketches: dict[int, ColumnSketch], columns: Iterable[Entries]) -> None:
+        for entries in columns:
+            if len(entries):
+                attribute_id = int(entries.attribute[0])
+                sketch = sketches.setdefault(attribute_id, form.empty(counts_values=False))
+                sketch.update(entries.high, entries.count)
 
     def _open_images(self) -> AbstractContextManager[Any]:
         return nullcontext() if self.images is None else connect(self.images.database_url, TASK_NAME)
@@ -159,19 +181,29 @@ class MergeTask:
     dropped: Sequence[int]
     uncounted: NDArray[np.bool_]
     crash: CrashPoint
+    sketches: SketchForm | None = None
 
     def __call__(self, number: int, payloads: Iterable[tuple[int, Payload]]) -> Iterator[PartitionResult]:
         with telling_errors():
             row_counts = np.zeros(self.tables, np.int64)
             parts: list[Entries] = []
+            sketched: dict[int, list[bytes]] = {}
             for _, payload in payloads:
                 if isinstance(payload, bytes):
                     parts.append(from_payload(payload))
+                elif isinstance(payload, tuple):
+                    sketched.setdefault(payload[0], []).append(payload[1])
                 else:
                     row_counts += payload
-            yield self._merge(KeyRange(number, self.bits), parts, row_counts)
+            yield self._merge(KeyRange(number, self.bits), parts, sketched, row_counts)
 
-    def _merge(self, key_range: KeyRange, parts: list[Entries], row_counts: NDArray[np.int64]) -> PartitionResult:
+    def _merge(
+        self,
+        key_range: KeyRange,
+        parts: list[Entries],
+        sketched: Mapping[int, Sequence[bytes]],
+        row_counts: NDArray[np.int64],
+    ) -> PartitionResult:
         if self.database_url is None:
             records = merge_entries(parts)
             sets = [tuple(s.tolist()) for s in records.cluster_sets()]
@@ -185,10 +217,22 @@ class MergeTask:
             ids = register_clusters(connection, self.generation, records.cluster_sets())
             result = self._result(records, ids, row_counts)
             write_partition(connection, self.generation, key_range, self._arrays(records, ids))
+            if self.sketches is not None:
+                self._write_sketches(connection, self.sketches, key_range, records)
+                for attribute_id, partial in sketched.items():
+                    sketch = merge_sketches(self.sketches, partial)
+                    result.counters[2, attribute_id] = sketch.size  # all that is known of how often it has values
+                    write_whole(connection, self.generation, [(attribute_id, sketch)])
             if key_range.number == (1 << self.bits) - 1:
                 self.crash.reach("reduce")
             connection.commit()
             return result
+
+    def _write_sketches(self, connection: Any, form: SketchForm, key_range: KeyRange, records: Records) -> None:
+        parts = parts_of(form, key_range, records.high, records.starts, records.attribute_ids)
+        write_parts(
+            connection, self.generation, key_range.number, ((number, part.to_bytes()) for number, part in parts)
+        )
 
     def _result(
         self, records: Records, clusters: NDArray[np.int64] | list[tuple[int, ...]], row_counts: NDArray[np.int64]

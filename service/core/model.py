@@ -41,12 +41,13 @@ class AttributeCounters:
     """Count what one attribute holds; mutable, because a batch adds to it.
 
     `repeated_count` counts values with a frequency above 1; it is None for an insert-only attribute,
-    whose frequencies are not kept (Incremental INDs 2017, section 6).
+    whose frequencies are not kept (Incremental INDs 2017, section 6). Of a sketch-only one `distinct_count` is None as
+    well: its values are counted by a sketch alone.
     """
 
     row_count: int = 0
     null_count: int = 0
-    distinct_count: int = 0
+    distinct_count: int | None = 0
     repeated_count: int | None = 0
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from service.core.records import Int64s, UInt64s
 from service.core.sketch_changes import SketchChanges, net_changes
 from service.core.sketches.building import group_cells
-from service.core.sketches.column import ColumnSketch
+from service.core.sketches.column import BUCKET_BITS, SPARES, ColumnSketch, K
 
 
 class SketchForm(NamedTuple):
@@ -26,6 +26,9 @@ class SketchForm(NamedTuple):
     def empty(self, *, counts_values: bool = True) -> ColumnSketch:
         """Make an empty sketch: of distinct values, or of occurrences (a sketch-only source)."""
         return ColumnSketch(*self, counts_values=counts_values)
+
+
+DEFAULT_FORM = SketchForm(BUCKET_BITS, K, SPARES)
 
 
 class SketchBuilder:

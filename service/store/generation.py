@@ -22,11 +22,13 @@ from psycopg2.extras import execute_values
 
 from service.core.errors import StateError
 from service.core.model import AttributeName
+from service.core.sketch_upkeep import SketchForm
 from service.store.bulk import KeyRange, partition_name
 from service.store.catch_up import Place, put_positions
 from service.store.database import make_engine, parse_address, state_error
 from service.store.feed_start import FeedStart, put_feed_start
 from service.store.row_images import clear_row_images
+from service.store.sketch_generation import put_sketches
 
 DRIVER_NAME = "subsetd bootstrap"
 TASK_NAME = "subsetd bootstrap task"
@@ -55,11 +57,12 @@ class SourceDescription:
     settings: Mapping[str, object]
     insert_only: bool
     snapshot: str | None = None
+    sketch_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class NewAttribute:
-    """Hold one attribute of the bootstrapped source with its counters."""
+    """Hold one attribute of the bootstrapped source with its counters; see AttributeCounters for None."""
 
     attribute_id: int
     name: AttributeName
@@ -67,7 +70,7 @@ class NewAttribute:
     data_type: str
     row_count: int
     null_count: int
-    distinct_count: int
+    distinct_count: int | None
     repeated_count: int | None
 
 
@@ -104,6 +107,8 @@ class Generation:
     """Whether a consumer followed a feed while the source was read."""
     feed_start: FeedStart | None = None
     """Where the feed begins that was made for this bootstrap."""
+    sketches: SketchForm | None = None
+    """Of what form its sketches are, if it has some."""
 
 
 @contextmanager
@@ -144,7 +149,7 @@ def clear_remains(connection: Any) -> None:
         cursor.execute(
             r"SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
             r"WHERE c.relkind = 'r' AND NOT c.relispartition AND n.nspname = current_schema() "
-            r"AND (c.relname ~ '^gen_rec_g\d+_p\d+$' OR c.relname ~ '^gen_cluster_g\d+$')"
+            r"AND (c.relname ~ '^gen_rec_g\d+_p\d+$' OR c.relname ~ '^gen_(cluster|sketch)_g\d+$')"
         )
         names = [name for (name,) in cursor.fetchall()]
         connection.commit()
@@ -166,15 +171,15 @@ def read_served(connection: Any) -> ServedState:
     return ServedState(version, generation, int(record_count))
 
 
-def read_source(connection: Any, name: str) -> tuple[dict[str, Any], bool]:
-    """Read (settings, whether it is insert-only) of a source; raise StateError for one that is not known."""
+def read_source(connection: Any, name: str) -> tuple[dict[str, Any], bool, bool]:
+    """Read (settings, is insert-only, is sketch-only) of a source; raise StateError for one that is not known."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT settings, insert_only FROM source WHERE name = %s", (name,))
+        cursor.execute("SELECT settings, insert_only, sketch_only FROM source WHERE name = %s", (name,))
         row = cursor.fetchone()
     connection.commit()
     if row is None:
         raise StateError(f"There is no source {name!r} in the state; `subsetd status` lists those there are.")
-    return row[0], row[1]
+    return row[0], row[1], row[2]
 
 
 def require_replaceable(connection: Any, name: str, replace: bool) -> None:
@@ -315,6 +320,7 @@ def publish(connection: Any, served: ServedState, source: SourceDescription, gen
         source_id = _put_source(cursor, source, version)
         _put_attributes(cursor, source_id, generation.attributes, version)
         _put_tables(cursor, source_id, generation.tables, version)
+        put_sketches(cursor, generation.number, version, generation.sketches)
         cursor.execute(
             "INSERT INTO state_version (version, generation, kind, source_name, records) VALUES (%s, %s, %s, %s, %s)",
             (version, generation.number, "bootstrap", source.name, generation.record_count),
@@ -365,14 +371,14 @@ def _replace_clusters(cursor: Any, clusters: Mapping[int, tuple[Sequence[int], i
 
 def _put_source(cursor: Any, source: SourceDescription, version: int) -> int:
     cursor.execute(
-        "INSERT INTO source (name, kind, location, settings, insert_only, snapshot, bootstrapped_version) "
-        "VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (name) DO UPDATE SET kind = excluded.kind, "
+        "INSERT INTO source (name, kind, location, settings, insert_only, snapshot, bootstrapped_version, sketch_only) "
+        "VALUES (%s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (name) DO UPDATE SET kind = excluded.kind, "
         "location = excluded.location, settings = excluded.settings, insert_only = excluded.insert_only, "
-        "snapshot = excluded.snapshot, bootstrapped_version = excluded.bootstrapped_version, bootstrapped_at = now() "
-        "RETURNING source_id",
+        "snapshot = excluded.snapshot, bootstrapped_version = excluded.bootstrapped_version, bootstrapped_at = now(), "
+        "sketch_only = excluded.sketch_only RETURNING source_id",
         (
             source.name, source.kind, source.location, json.dumps(dict(source.settings)), source.insert_only,
-            source.snapshot, version,
+            source.snapshot, version, source.sketch_only,
         ),
     )  # fmt: skip
     return int(cursor.fetchone()[0])

@@ -229,7 +229,8 @@ class LiveState:
         for attribute_id, difference in nulls.items():
             counters[attribute_id].null_count += difference
         for attribute_id, difference in applied.distinct.items():
-            counters[attribute_id].distinct_count += difference
+            of_attribute = counters[attribute_id]
+            of_attribute.distinct_count = (of_attribute.distinct_count or 0) + difference
         for attribute_id, difference in applied.repeated.items():
             of_attribute = counters[attribute_id]
             of_attribute.repeated_count = (of_attribute.repeated_count or 0) + difference

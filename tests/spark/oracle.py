@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import psycopg2
 
+from tests import states
+
 Column = Sequence[str | None]
 
 
@@ -38,12 +40,14 @@ def count_cells(columns: Mapping[str, Column]) -> Expected:
 
 
 def read_state(url: str) -> Expected:
-    """Read the served state, by names; assert what must hold of it by itself (keys, cluster ids, no gaps)."""
+    """Read the served state, by names; assert what must hold of it by itself (keys, cluster ids, no gaps, sketches)."""
     with _rows(url) as rows:
         names = dict(rows("SELECT attribute_id, schema_name || '.' || table_name || '.' || column_name FROM attribute"))
         clusters = {i: (ids, count) for i, ids, count in rows("SELECT * FROM cluster")}
         assert sorted(clusters) == list(range(1, len(clusters) + 1))
         records = {}
+        live = {i for (i,) in rows(states.LIVE)} if rows("SELECT FROM sketch_form") else set()
+        hashes: dict[int, set[int]] = {i: set() for i in live}
         for key, value, cluster_id, ids, frequencies in rows(
             "SELECT value_key::text, value, cluster_id, attribute_ids, frequencies FROM gen_rec"
         ):
@@ -51,7 +55,10 @@ def read_state(url: str) -> Expected:
                 assert key.replace("-", "") == hashlib.sha256(value.encode()).hexdigest()[:32]
             assert ids == sorted(ids)
             assert clusters[cluster_id][0] == ids
+            for i in live.intersection(ids):
+                hashes[i].add(int(key.replace("-", "")[:16], 16))
             records[value] = dict(zip([names[i] for i in ids], frequencies or [0] * len(ids), strict=True))
+        states.check_sketches(url, hashes)
         return Expected(
             records,
             {frozenset(names[i] for i in ids): count for ids, count in clusters.values()},
