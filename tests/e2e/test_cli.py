@@ -159,6 +159,7 @@ def test_consume_writes_its_figures(stream: Stream, subsetd: Command, tmp_path: 
         (["consume", "--feed", "file:/nowhere/at/all"], "/nowhere/at/all"),
         (["run"], "--feed or SUBSETD_FEED"),
         (["bootstrap", "/nowhere", "--name", "n", "--feed-position", "a,b"], "FEED,TOPIC,PARTITION,OFFSET"),
+        (["bootstrap", "/nowhere", "--name", "n", "--only-table", "s.t"], "--only-table s.t: /nowhere is no Postgres"),
     ],
 )
 def test_bad_arguments_are_one_message(stream: Stream, subsetd: Command, arguments: list[str], words: str) -> None:

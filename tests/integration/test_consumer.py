@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
+import psycopg2
 import pytest
 
 from service.core.errors import RecordError, StateError
@@ -31,6 +33,17 @@ def stream(tmp_path: Path, database_url: str) -> Stream:
 
 def test_the_stored_state_is_what_brute_force_says(database_url: str, stream: Stream) -> None:
     assert states.read(database_url) == states.expected(stream.tables)
+
+
+def test_each_version_is_told_to_whoever_listens(database_url: str, stream: Stream) -> None:
+    with closing(psycopg2.connect(database_url)) as connection, connection.cursor() as cursor:
+        connection.autocommit = True
+        cursor.execute("listen subsetd_version")
+        for number in range(3):
+            stream.change("customers", None, [f"9{number}", "x"])
+        consume(database_url, stream, records=1)
+        connection.poll()
+        assert [heard.payload for heard in connection.notifies] == ["2", "3", "4"]
 
 
 def test_inserts_updates_and_deletes_change_the_state_and_its_inds(database_url: str, stream: Stream) -> None:

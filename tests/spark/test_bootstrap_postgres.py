@@ -76,6 +76,18 @@ def test_all_tables_of_a_database_become_the_state_of_their_canonical_texts(
     }  # fmt: skip
 
 
+def test_a_new_table_joins_as_a_source_of_its_own(spark: SparkSession, database_url: str, source_url: str) -> None:
+    query(source_url, "CREATE TABLE old (id integer); INSERT INTO old VALUES (1), (2)")
+    run_bootstrap(spark, Options(source_url, "db", database_url))
+    query(source_url, "CREATE TABLE new (id integer); INSERT INTO new VALUES (2); INSERT INTO old VALUES (3)")
+    run_bootstrap(spark, Options(source_url, "db_new", database_url, only_tables=("public.new",)))
+    assert read_state(database_url) == count_cells({"public.old.id": ["1", "2"], "public.new.id": ["2"]})
+    recomputed = run_bootstrap(spark, Options(source_url, "db_new", database_url, check=True))
+    assert recomputed.differences == []
+    with pytest.raises(SourceError, match=r"--only-table public\.none: the source has no such table"):
+        run_bootstrap(spark, Options(source_url, "more", database_url, only_tables=("public.none",)))
+
+
 def test_a_large_table_is_read_in_page_ranges_of_one_snapshot(
     spark: SparkSession, database_url: str, source_url: str
 ) -> None:
