@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import subprocess
 import tempfile
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -19,9 +17,9 @@ import pytest
 from kafka.admin import KafkaAdminClient
 
 from service.store.embedded import EmbeddedPostgres
-from spark_jobs.java_runtime import find_java
 from tests import states
-from tests.broker import LOGGING, START_SECONDS, STOP_SECONDS, KafkaBroker, _free_ports
+from tests.broker import KafkaBroker
+from tests.java_server import JavaServer, free_ports
 from tests.kafka_jars import CONNECT, fetch_jars
 from tests.postgres import fresh_database
 from tests.waiting import wait_for
@@ -46,7 +44,7 @@ producer.max.block.ms=600000
 _numbers = itertools.count(1)
 
 
-class Connect:
+class Connect(JavaServer):
     """Run one connector in a standalone worker; what it has read and its port stay the same over kill and start.
 
     The connector reads all tables of the database `source_url` (an address over TCP). Its topics begin with `prefix`,
@@ -56,15 +54,12 @@ class Connect:
     def __init__(
         self, folder: Path, broker: KafkaBroker, source_url: str, with_schema: bool = False, **settings: str
     ) -> None:
-        self.folder = folder
+        main = "org.apache.kafka.connect.cli.ConnectStandalone"
+        super().__init__(folder, fetch_jars(jars=CONNECT), [main, "connect.properties", "connector.json"])
         self.prefix = f"src{next(_numbers)}"
         self.source_url = source_url
         self.servers = broker.bootstrap_servers
-        self.jars = fetch_jars(jars=CONNECT)
-        self.java = find_java().java
-        (self.port,) = _free_ports(1)
-        self._process: subprocess.Popen[bytes] | None = None
-        self._log = folder / "connect.log"
+        (self.port,) = free_ports(1)
         source = psycopg2.extensions.parse_dsn(source_url)
         config = {
             "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
@@ -91,7 +86,6 @@ class Connect:
             **{name.replace("_", "."): value for name, value in settings.items()},
         }
         (folder / "plugins").mkdir()
-        (folder / "log4j2.properties").write_text(LOGGING)
         (folder / "connector.json").write_text(json.dumps({"name": self.prefix, "config": config}))
         worker = WORKER.format(
             servers=self.servers, port=self.port, folder=folder, with_schema=str(with_schema).lower()
@@ -108,22 +102,12 @@ class Connect:
         """Give what the names of all its topics begin with, the one of transactions as well."""
         return f"{self.prefix}."
 
-    def start(self) -> None:
-        """Start the worker and wait until its connector streams changes; does nothing when it runs."""
-        if self._process is not None:
-            return
-        options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        options.append(f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}")
-        main = "org.apache.kafka.connect.cli.ConnectStandalone"
-        command = [str(self.java), *options, "-cp", f"{self.jars}/*", main, "connect.properties", "connector.json"]
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log)
-        deadline = time.monotonic() + START_SECONDS
-        while not (self.status() == "RUNNING" and self.holds_slot()):
-            if self._process.poll() is not None or time.monotonic() > deadline or self.status() == "FAILED":
-                self.kill()
-                raise RuntimeError(f"the connector does not start:\n{self._log.read_text(errors='replace')[-3000:]}")
-            time.sleep(0.05)
+    def is_up(self) -> bool:
+        """Tell whether the connector streams changes."""
+        status = self.status()
+        if status == "FAILED":
+            raise RuntimeError("its task failed")
+        return status == "RUNNING" and self.holds_slot()
 
     def status(self) -> str | None:
         """Give the state of the connector's task as Connect's REST interface names it, None when there is none yet."""
@@ -145,22 +129,6 @@ class Connect:
         """Name the topics that it has made."""
         with closing(KafkaAdminClient(bootstrap_servers=self.servers, bootstrap_timeout_ms=30_000)) as admin:
             return {topic for topic in admin.list_topics() if topic.startswith(self.topic_prefix)}
-
-    def stop(self) -> None:
-        """Let the worker end in good order; the slot stays."""
-        if self._process is not None:
-            self._process.terminate()
-            try:
-                self._process.wait(STOP_SECONDS)
-            finally:
-                self.kill()
-
-    def kill(self) -> None:
-        """End the worker at once; what it sent since its last stored offset it will send again."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
 
     def make_slot(self) -> None:
         """Make slot and publication as the connector would, so that no change from now on is missed."""
@@ -193,7 +161,7 @@ def connecting(broker: KafkaBroker, source_url: str, with_schema: bool = False, 
 def source_server() -> Iterator[EmbeddedPostgres]:
     """Run a Postgres that tells its changes, on TCP as Java wants it; nothing of it is kept."""
     folder = Path(tempfile.mkdtemp(prefix="subsetd-source-"))
-    (port,) = _free_ports(1)
+    (port,) = free_ports(1)
     with EmbeddedPostgres(folder, throw_away=True, extra_settings=SOURCE_SETTINGS, port=port) as server:
         yield server
 
