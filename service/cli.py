@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from prometheus_client import CollectorRegistry
 from rich.text import Text
 
-from service import __version__, attribute_commands, dead_letter_commands, demo, terminal, wiring
+from service import __version__, answer_commands, attribute_commands, dead_letter_commands, demo, terminal, wiring
 from service.bootstrap_command import (
     KeyOption,
     QualifyOption,
@@ -30,11 +30,9 @@ from service.core.errors import FeedError, NotFoundError, RecordError, SubsetdEr
 from service.observe import ConsumerObserver
 from service.preflight_command import preflight
 from service.server import ending_on_signals, serve_until
-from service.terminal import Format, err, out
+from service.terminal import err, out
 from service.usecases import queries
-from service.usecases.answers import AttributeFilter
 from service.usecases.batches import ErrorPolicy, Totals
-from service.usecases.ports import StateSnapshot
 from service.usecases.verify import verify as verify_state
 
 app = typer.Typer(
@@ -47,12 +45,6 @@ app = typer.Typer(
 app.command()(preflight)
 app.add_typer(attribute_commands.app, name="attribute")
 app.add_typer(dead_letter_commands.app, name="dead-letters")
-IND_HEADER = [f"{side}_{part}" for side in ("dependent", "referenced") for part in ("schema", "table", "column")]
-
-
-FormatOption = Annotated[Format, typer.Option("--format", help="How to print the list.")]
-SchemaOption = Annotated[str | None, typer.Option("--schema", help="Only attributes of this schema.")]
-TableOption = Annotated[str | None, typer.Option("--table", help="Only attributes of this table.")]
 
 
 def main() -> None:
@@ -267,78 +259,9 @@ def _set_paused(feed: str | None, paused: bool) -> None:
             out.print(Text(f"{name}: {'paused' if paused else 'resumed'}"))
 
 
-@app.command()
-def status(format_: Annotated[Format, typer.Option("--format", help="table or json")] = Format.TABLE) -> None:
-    """Tell what the state holds, its version, and where its feeds stand."""
-    if format_ is Format.CSV:
-        raise typer.BadParameter("the status is no list: choose table or json", param_hint="--format")
-    with _snapshot() as snapshot:
-        answer = queries.state(snapshot)
-    if format_ is Format.JSON:
-        print(json.dumps(asdict(answer), default=str, indent=1))
-        return
-    terminal.show_state(answer)
-
-
-@app.command()
-def inds(
-    schema: SchemaOption = None,
-    table: TableOption = None,
-    contains: Annotated[str | None, typer.Option("--contains", help="Text in a dependent's full name.")] = None,
-    referenced_table: Annotated[str | None, typer.Option("--referenced-table", help="Only into this table.")] = None,
-    as_of: Annotated[int | None, typer.Option("--as-of", help="As they stood at this version.")] = None,
-    format_: FormatOption = Format.TABLE,
-) -> None:
-    """List the inclusion dependencies that hold."""
-    with _snapshot() as snapshot:
-        dependent = AttributeFilter(schema=schema, table=table, contains=contains)
-        referenced = AttributeFilter(table=referenced_table)
-        found = queries.walk(lambda key: queries.uinds(snapshot, dependent, referenced, as_of=as_of, after=key))
-        rows = ([*one.dependent.name, *one.referenced.name] for one in found)
-        if format_ is Format.TABLE:
-            pairs = ([".".join(row[:3]), "⊆", ".".join(row[3:])] for row in rows)
-            terminal.print_table(["dependent", "", "referenced"], pairs)
-        else:
-            terminal.print_rows(IND_HEADER, rows, format_)
-
-
-@app.command()
-def explain(
-    dependent: Annotated[str, typer.Argument(help="schema.table.column, or id:N")],
-    referenced: Annotated[str, typer.Argument(help="schema.table.column, or id:N")],
-    missing: Annotated[int, typer.Option("--missing", min=0, max=1000, help="How many missing values to show.")] = 10,
-) -> None:
-    """Say of two attributes whether one is in the other, since when, by how much it misses, and which values miss."""
-    with _snapshot(with_values=True) as snapshot:
-        first, second = queries.resolve(snapshot, dependent), queries.resolve(snapshot, referenced)
-        answer = queries.explain(snapshot, first, second, missing_limit=missing)
-    terminal.show_pair(answer)
-
-
-@app.command()
-def attributes(schema: SchemaOption = None, table: TableOption = None, format_: FormatOption = Format.TABLE) -> None:
-    """List the attributes with their counters."""
-    with _snapshot() as snapshot:
-        chosen = AttributeFilter(schema=schema, table=table)
-        found = queries.walk(lambda key: queries.attributes(snapshot, chosen, key))
-        header = ["schema", "table", "column", "type", "rows", "nulls", "distinct", "repeated", "unique", "stale"]
-        rows: Iterator[list[Any]] = (
-            [
-                *one.name,
-                one.data_type,
-                one.row_count,
-                one.null_count,
-                one.distinct_count,
-                one.repeated_count,
-                one.is_unique,
-                one.stale_since,
-            ]
-            for one in found
-        )
-        if format_ is Format.TABLE:
-            terminal.print_table(header, rows)
-        else:
-            terminal.print_rows(header, rows, format_)
+# The help lists commands in this order.
+for command in (answer_commands.status, answer_commands.inds, answer_commands.explain, answer_commands.attributes):
+    app.command()(command)
 
 
 @app.command()
@@ -394,16 +317,6 @@ def _named_address(text: str) -> tuple[str, str]:
     if not (name and is_given and address):
         raise NotFoundError(f"--source {text!r} is not NAME=ADDRESS.")
     return name, address
-
-
-@contextmanager
-def _snapshot(*, with_values: bool = False) -> Iterator[StateSnapshot]:
-    with (
-        wiring.state_database(wiring.configured_settings()) as url,
-        wiring.reading_engine(url) as engine,
-        wiring.make_reader(engine).snapshot(with_values=with_values) as snapshot,
-    ):
-        yield snapshot
 
 
 @contextmanager
