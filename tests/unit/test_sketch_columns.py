@@ -150,6 +150,16 @@ def test_a_dense_column_refuses_what_its_parts_know() -> None:
         assert sketch.to_bytes() == before
 
 
+def test_a_dense_column_refuses_to_count_less_than_it_holds() -> None:
+    held, beyond, stranger = 0b0100 << 60, 0b0110 << 60, 0b0111 << 60
+    sketch = ColumnSketch(0, k=1, spares=0)
+    sketch.update(array([held, beyond]))
+    before = sketch.to_bytes()
+    with pytest.raises(SketchError, match="left as it was"):
+        sketch.remove(array([stranger, stranger]))
+    assert sketch.to_bytes() == before
+
+
 def test_columns_that_differ_do_not_agree() -> None:
     hashes = random_hashes(100, seed=6)
     whole, shrunk, other = ColumnSketch(4, 20, 5), ColumnSketch(4, 20, 5), ColumnSketch(4, 20, 5)
