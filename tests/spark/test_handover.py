@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -131,6 +133,27 @@ def make_consumer(url: str, stream: Stream, watch: Watch) -> Consumer:
     )
 
 
+@contextmanager
+def consuming(url: str, stream: Stream, watch: Watch) -> Iterator[list[BaseException]]:
+    """Let a consumer run beside; gives its errors, of which there must be none in the end."""
+    stop, errors = threading.Event(), []
+
+    def body() -> None:
+        try:
+            make_consumer(url, stream, watch).run(stop)
+        except BaseException as error:
+            errors.append(error)
+
+    consumer = threading.Thread(target=body)
+    consumer.start()
+    try:
+        yield errors
+    finally:
+        stop.set()
+        consumer.join(BOUND_SECONDS)
+    assert errors == []
+
+
 def position(url: str) -> int:
     ((offset,),) = states.query(url, "select coalesce(max(next_offset), 0) from feed_position") or [(0,)]
     return int(offset)
@@ -151,17 +174,8 @@ def check(spark: SparkSession, url: str, source_url: str, stream: Stream) -> Non
 def test_a_database_joins_while_its_writers_and_the_consumer_go_on(
     spark: SparkSession, database_url: str, source_url: str, stream: Stream
 ) -> None:
-    watch, stop, errors = Watch(), threading.Event(), []
-
-    def body() -> None:
-        try:
-            make_consumer(database_url, stream, watch).run(stop)
-        except BaseException as error:
-            errors.append(error)
-
-    consumer = threading.Thread(target=body)
-    consumer.start()
-    try:
+    watch = Watch()
+    with consuming(database_url, stream, watch) as errors:
         with Writers(stream, source_url) as writers:
             wait_for(lambda: position(database_url) > 0 or errors)
             begun = writers.number
@@ -169,10 +183,6 @@ def test_a_database_joins_while_its_writers_and_the_consumer_go_on(
             joined = writers.number
             wait_for(lambda: writers.number > joined + 50)
         wait_for(lambda: position(database_url) == stream.path.stat().st_size or errors)
-    finally:
-        stop.set()
-        consumer.join(BOUND_SECONDS)
-    assert errors == []
     assert joined > begun, "nobody stood still for the bootstrap"
     assert len(watch.followed) == 2, "the consumer handed over once"
     reasons = {reason for report in watch.reports for reason in report.skipped}
@@ -205,6 +215,52 @@ def test_files_that_were_read_at_an_earlier_position_catch_up(
     counters = states.read(database_url).counters
     assert counters["s2.parts.id"] == (2, 0, 2, 0)
     assert counters["s.customers.id"] == states.expected(stream.tables).counters["s.customers.id"]
+
+
+def test_files_join_while_their_writer_and_the_consumer_go_on(
+    spark: SparkSession, database_url: str, stream: Stream, tmp_path: Path
+) -> None:
+    """What is in the files is what the feed had told up to a position, which is known."""
+    rows: dict[int, dict[str, str]] = {}
+    number, lock, stop = 0, threading.Lock(), threading.Event()
+
+    def write() -> None:
+        nonlocal number
+        while not stop.is_set():
+            with lock:
+                number += 1
+                before, after = rows.get(number % 40), {"id": str(number % 40), "note": str(number)}
+                rows[number % 40] = after
+                stream.write(envelope("u" if before else "c", "s2", "parts", before, after))
+                stream.change("customers", None, [str(number + 100), "x"])
+            stop.wait(0.002)
+
+    watch, writer = Watch(), threading.Thread(target=write)
+    with consuming(database_url, stream, watch) as errors:
+        writer.start()
+        try:
+            wait_for(lambda: (number > 60 and position(database_url) > 0) or errors)
+            with lock:
+                at = stream.path.stat().st_size
+                write_csv(
+                    tmp_path / "data" / "parts.csv", ["id", "note"], [list(row.values()) for row in rows.values()]
+                )
+            begun, where = number, (f"file:{stream.path}", str(stream.path), 0, at)
+            run_bootstrap(spark, Options(str(tmp_path / "data"), "s2", database_url, feed_positions=(where,)))
+            joined = number
+            wait_for(lambda: number > joined + 50 or errors)
+        finally:
+            stop.set()
+            writer.join(BOUND_SECONDS)
+        wait_for(lambda: position(database_url) == stream.path.stat().st_size or errors)
+    assert joined > begun, "the writer did not stand still for the bootstrap"
+    state, expected = states.read(database_url), states.expected(stream.tables)
+    parts = {name: [row[name.rpartition(".")[2]] for row in rows.values()] for name in ("s2.parts.id", "s2.parts.note")}
+    for name, cells in parts.items():
+        found = Counter({value: members[name] for value, members in state.records.values() if name in members})
+        assert found == Counter(cells)
+    assert state.counters["s.customers.id"] == expected.counters["s.customers.id"]
+    assert states.query(database_url, "select count(*) from feed_catch_up") == [(0,)]
 
 
 def test_two_databases_of_equal_tables_are_told_apart_by_their_sources_names(
