@@ -12,7 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.core.estimators import joint, known
-from service.core.estimators.lookup import average_load, choose_bucket_bits, exact_load, look_up, probability
+from service.core.estimators.lookup import (
+    average_load,
+    choose_bucket_bits,
+    exact_load,
+    look_up,
+    needed_bucket_bits,
+    probability,
+)
 from service.core.estimators.registers import LEVELS, SAME, X_ABOVE, Y_ABOVE, count_greater
 from service.core.estimators.tails import (
     binomial_tail,
@@ -87,6 +94,20 @@ def test_equation_12_with_its_lower_bound() -> None:
     assert choose_bucket_bits(1, 1, 13) == 4
 
 
+def test_the_needed_buckets_bring_the_error_that_was_asked_for() -> None:
+    nx, ny, common, error = 3000, 9000, 1200, 0.05
+    m = needed_bucket_bits(nx, ny, error)
+    assert m is not None
+    assert needed_bucket_bits(nx, ny, error / 4) > m
+    assert needed_bucket_bits(10, 10**9, error) is None
+    missed = 0
+    for seed in range(100):
+        x, y = draw_pair(seed, nx, ny, common, m)
+        found = joint.maximise(joint.pair_of(nx, ny, count_greater(x.registers, y.registers), 2.0**-m, most_rho(m)))
+        missed += abs(found - common) / nx > error
+    assert missed <= 12, "1 in 20 is expected at most"
+
+
 def below(n: float, k: int, m: int) -> float:
     """Give Pr(V <= k) of a Poisson number of values, written as the definition has it."""
     if k < 0:
@@ -128,8 +149,8 @@ def test_the_likelihood_of_three_histograms_is_the_product_over_all_buckets(
         return sum(math.log(joint_probability(int(i), int(j), nx - t, ny - t, t, m)) for i, j in zip(x, y, strict=True))
 
     counts = count_greater(x, y)
-    found = joint.evaluate(t, nx, ny, counts, 2.0**-m, most_rho(m))[0]
-    start = joint.evaluate(0.5, nx, ny, counts, 2.0**-m, most_rho(m))[0]
+    pair = joint.pair_of(nx, ny, counts, 2.0**-m, most_rho(m))
+    found, start = joint.evaluate(t, pair)[0], joint.evaluate(0.5, pair)[0]
     assert found - start == pytest.approx(direct(t) - direct(0.5), rel=1e-6, abs=1e-6)
 
 
@@ -138,8 +159,9 @@ def test_the_likelihood_of_three_histograms_is_the_product_over_all_buckets(
 def test_the_derivatives_are_those_of_the_likelihood(nx: int, ny: int, common: int, m: int, share: float) -> None:
     x, y = draw_pair(nx, nx, ny, common, m)
     counts = count_greater(x.registers, y.registers)
+    pair = joint.pair_of(nx, ny, counts, 2.0**-m, most_rho(m))
     t, step = share * min(nx, ny), 1e-3 * min(nx, ny)
-    before, here, after = (joint.evaluate(at, nx, ny, counts, 2.0**-m, most_rho(m)) for at in (t - step, t, t + step))
+    before, here, after = (joint.evaluate(at, pair) for at in (t - step, t, t + step))
     assert here[1] == pytest.approx((after[0] - before[0]) / (2 * step), rel=1e-3)
     assert here[2] == pytest.approx((after[1] - before[1]) / (2 * step), rel=1e-3)
 
@@ -154,29 +176,24 @@ def test_the_derivatives_are_those_of_the_likelihood(nx: int, ny: int, common: i
 def test_the_maximum_is_the_highest_of_a_fine_grid(seed: int, sizes: tuple[int, int], share: float, m: int) -> None:
     x, y = draw_pair(seed, *sizes, round(share * min(sizes)), m)
     counts = count_greater(x.registers, y.registers)
-    best = joint.maximise(*sizes, counts, 2.0**-m, most_rho(m))
-    height = joint.evaluate(best, *sizes, counts, 2.0**-m, most_rho(m))[0]
+    pair = joint.pair_of(*sizes, counts, 2.0**-m, most_rho(m))
+    best = joint.maximise(pair)
+    height = joint.evaluate(best, pair)[0]
     grid = np.linspace(0, min(sizes), 300)
-    assert height >= max(joint.evaluate(t, *sizes, counts, 2.0**-m, most_rho(m))[0] for t in grid) - 1e-6
+    assert height >= max(joint.evaluate(t, pair)[0] for t in grid) - 1e-6
 
 
 @pytest.mark.parametrize(("nx", "ny", "common"), [(300, 300, 150), (3000, 2000, 400), (4000, 40_000, 2000)])
-def test_the_stretched_likelihood_has_the_spread_that_estimates_have(nx: int, ny: int, common: int) -> None:
-    m, draws = 9, 400
+def test_estimates_have_the_spread_that_is_expected(nx: int, ny: int, common: int) -> None:
+    m = 9
     estimates = []
-    for seed in range(draws):
+    for seed in range(400):
         x, y = draw_pair(seed, nx, ny, common, m)
-        counts = count_greater(x.registers, y.registers)
-        estimates.append(joint.maximise(nx, ny, counts, 2.0**-m, most_rho(m)))
-    curvature = (
-        -sum(
-            joint.evaluate(common, nx, ny, count_greater(x.registers, y.registers), 2.0**-m, most_rho(m))[2]
-            for x, y in (draw_pair(seed, nx, ny, common, m) for seed in range(100))
-        )
-        / 100
-    )
-    told = 1 / math.sqrt(curvature * joint.sharpness(common, nx, ny, 2.0**-m, most_rho(m)))
-    assert np.std(estimates) == pytest.approx(told, rel=0.12)  # the spread of 400 draws is known to 3.5 %
+        pair = joint.pair_of(nx, ny, count_greater(x.registers, y.registers), 2.0**-m, most_rho(m))
+        estimates.append(joint.maximise(pair))
+    _, variance = joint.information(common, nx, ny, 2.0**-m, most_rho(m))
+    assert np.mean(estimates) == pytest.approx(common, abs=4 * math.sqrt(variance / 400))
+    assert np.std(estimates) == pytest.approx(math.sqrt(variance), rel=0.12)  # 400 draws know it to 3.5 %
 
 
 def exact_known(hashes: list[tuple[int, int]], registers: UInt8s, size: int, t: int, m: int) -> float:

@@ -62,7 +62,7 @@ def trace(x: Side, y: Side) -> Curve:
         return known.trace(y.size, known.gather(x.hashes, y.registers, m, y.counts), unit, top)
     if y.is_complete:
         return known.trace(x.size, known.gather(y.hashes, x.registers, m, x.counts), unit, top)
-    return joint.trace(x.size, y.size, count_greater(x.registers, y.registers), unit, top)
+    return joint.trace(joint.pair_of(x.size, y.size, count_greater(x.registers, y.registers), unit, top))
 
 
 @njit(cache=True, nogil=True)

@@ -10,7 +10,7 @@ from numba import njit
 
 from service.core.estimators.model import Float64s
 
-HALF_POINTS = 10
+HALF_POINTS = 6
 """A curve has so many points on each side of its maximum."""
 
 DEEP = 14.0
@@ -47,22 +47,37 @@ class Prior(NamedTuple):
 def cut(curve: Curve, drop: float) -> tuple[float, float]:
     """Give the lowest and the highest t at which the likelihood is at least e^-drop of its maximum.
 
-    The root of the drop is nearly linear in t, so that it is what is interpolated.
+    Between two points the fall is taken for a power of the distance from the maximum: a square in the middle of what
+    is possible, rather the first power at a border.
     """
     points, values = curve.points, curve.values
-    root = math.sqrt(drop)
-    low, high = points[0], points[-1]
-    for i in range(len(points) - 1):
-        below, above = math.sqrt(max(-values[i], 0.0)), math.sqrt(max(-values[i + 1], 0.0))
-        if below > root >= above:
-            low = points[i] + (points[i + 1] - points[i]) * (below - root) / (below - above)
-            break
-    for i in range(len(points) - 1, 0, -1):
-        below, above = math.sqrt(max(-values[i], 0.0)), math.sqrt(max(-values[i - 1], 0.0))
-        if below > root >= above:
-            high = points[i] - (points[i] - points[i - 1]) * (below - root) / (below - above)
-            break
-    return low, high
+    ends = np.array([points[0], points[-1]])
+    best = np.argmax(values)
+    for side in range(2):
+        step, last = (1, len(points) - 1) if side else (-1, 0)
+        i = best
+        while i != last and -values[i] < drop:
+            i += step
+        if -values[i] < drop:
+            continue
+        # The power is that of this point and the one before, or at the first point the one behind.
+        is_first = i - step == best
+        j = i - step if not is_first else i if i == last else i + step
+        power = 2.0
+        if values[j] < 0 and values[j] != values[i]:
+            far, near = abs(points[i] - points[best]), abs(points[j] - points[best])
+            power = math.log(values[i] / values[j]) / math.log(far / near)
+        if is_first:
+            power = min(max(power, 1.0), 2.0)
+        ends[side] = points[best] + (points[i] - points[best]) * (drop / -values[i]) ** (1 / power)
+    return ends[0], ends[1]
+
+
+@njit(cache=True, nogil=True)
+def _cumulate(t: float, largest: float, prior: Prior) -> float:
+    """Give the chance beforehand of an overlap above 0 and up to t, short of the largest."""
+    few, most = math.log1p(t), math.log1p(largest) - math.log1p(largest - t)
+    return prior.even * t / largest + (prior.few * few + prior.most * most) / math.log1p(largest)
 
 
 @njit(cache=True, nogil=True)
@@ -70,28 +85,27 @@ def posterior_median(curve: Curve, prior: Prior) -> float:
     """Give the median of t, which has the least mean absolute error."""
     points, largest = curve.points, curve.largest
     n = len(points)
-    at_zero = prior.disjoint * math.exp(curve.values[0]) if points[0] <= 0.0 else 0.0
-    total = at_zero + (prior.contained * math.exp(curve.values[-1]) if points[-1] >= largest else 0.0)
-    densities = np.empty(n)
-    is_lattice = points[-1] - points[0] == n - 1
+    likelihoods = np.exp(curve.values)
+    at_zero = prior.disjoint * likelihoods[0] if points[0] <= 0.0 else 0.0
+    total = at_zero + (prior.contained * likelihoods[-1] if points[-1] >= largest else 0.0)
+    if points[-1] - points[0] == n - 1:
+        # Each possible overlap is a point, and the two at the ends are counted already.
+        likelihoods[0] *= points[0] > 0.0
+        likelihoods[-1] *= points[-1] < largest
+    shares = np.empty(n)
     for i in range(n):
-        if is_lattice and (points[i] <= 0.0 or points[i] >= largest):
-            densities[i] = 0.0  # each overlap is a point: these two are counted already
-            continue
-        ends = prior.few / (points[i] + 1) + prior.most / (largest - points[i] + 1)
-        densities[i] = (prior.even / largest + ends / math.log1p(largest)) * math.exp(curve.values[i])
+        shares[i] = _cumulate(points[i], largest, prior)
     for i in range(n - 1):
-        total += (points[i + 1] - points[i]) * (densities[i] + densities[i + 1]) / 2
+        total += (shares[i + 1] - shares[i]) * (likelihoods[i] + likelihoods[i + 1]) / 2
     sought = total / 2 - at_zero
     if sought <= 0.0:
         return 0.0
     for i in range(n - 1):
-        width = points[i + 1] - points[i]
-        area = width * (densities[i] + densities[i + 1]) / 2
+        share, left, right = shares[i + 1] - shares[i], likelihoods[i], likelihoods[i + 1]
+        area = share * (left + right) / 2
         if sought <= area:
-            slope = (densities[i + 1] - densities[i]) / width
-            root = math.sqrt(max(densities[i] ** 2 + 2 * slope * sought, 0.0))
-            at: float = points[i] + 2 * sought / (densities[i] + root)
+            root = math.sqrt(max(left * left + 2 * (right - left) * sought / share, 0.0))
+            at: float = points[i] + (points[i + 1] - points[i]) * 2 * sought / (share * (left + root))
             return at
         sought -= area
     return largest

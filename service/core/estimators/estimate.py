@@ -76,7 +76,7 @@ def _by_exact_load(x: Column, y: Column, level: float) -> tuple[float, float, fl
 def trace_registers(x: Column, y: Column) -> Curve:
     """Give the likelihood of |X ∩ Y| by the registers of both."""
     m = min(x.bucket_bits, y.bucket_bits)
-    return joint.trace(float(x.size), float(y.size), count_greater(*align(x, y)), 0.5**m, most_rho(m))
+    return joint.trace(joint.pair_of(x.size, y.size, count_greater(*align(x, y)), 0.5**m, most_rho(m)))
 
 
 def _scale(curve: Curve, t: float, size: float, level: float) -> tuple[float, float, float]:
@@ -105,8 +105,8 @@ def _by_best(x: Column, y: Column, level: float) -> tuple[float, float, float]:
 
 def _side(column: Column, registers: UInt8s) -> Side:
     counts = histogram(registers, len(registers).bit_length() - 1)
-    is_complete = column.hashes is not None
-    return Side(registers, counts, float(column.size), NO_HASHES if column.hashes is None else column.hashes, is_complete)
+    hashes = NO_HASHES if column.hashes is None else column.hashes
+    return Side(registers, counts, float(column.size), hashes, column.hashes is not None)
 
 
 _ESTIMATORS = {

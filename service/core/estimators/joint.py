@@ -14,6 +14,7 @@ the derivatives close: d/dt h = q (1 - E_t)(1 - E_a)(1 - E_b).
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -23,16 +24,28 @@ from service.core.estimators.registers import LEVELS, SAME, X_ABOVE, Y_ABOVE
 from service.core.records import Int64s
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def evaluate(t: float, nx: float, ny: float, counts: Int64s, unit: float, top: int) -> tuple[float, float, float]:
-    """Give the log-likelihood of t, but for a constant, and its first two derivatives.
+class Pair(NamedTuple):
+    """Hold what is known of two columns: sizes, and the counts of their buckets by the greater register.
 
-    `counts` is from `count_greater`; `unit` is the share of values that fall into one bucket, 2^-m; `top` the greatest
-    register, 65 - m: a value is there with the chance of top - 1. Levels halve the chance of a value, so that one
-    exponential at the highest gives all others by squaring.
+    `unit` is the share of values that fall into one bucket, 2^-m; `top` is the greatest register, 65 - m: a value is
+    there with the chance of top - 1. No register is below `first` or above `last`. `slope` t is the part of the
+    log-likelihood that is linear.
     """
-    a, b = max(nx - t, 0.0), max(ny - t, 0.0)
-    first, last = LEVELS, -1
+
+    nx: float
+    ny: float
+    counts: Int64s
+    unit: float
+    top: int
+    first: int
+    last: int
+    slope: float
+
+
+@njit(cache=True, nogil=True)
+def pair_of(nx: float, ny: float, counts: Int64s, unit: float, top: int) -> Pair:
+    """Put together what is known of two columns; `counts` is from `count_greater`."""
+    first, last = top, 0
     slope = 0.0
     for k in range(LEVELS):
         n = counts[SAME, k] + counts[X_ABOVE, k] + counts[Y_ABOVE, k]
@@ -40,12 +53,22 @@ def evaluate(t: float, nx: float, ny: float, counts: Int64s, unit: float, top: i
             first, last = min(first, k), k
             if k < top:
                 slope += n * unit * 0.5**k
-    ell, d1, d2 = slope * t, slope, 0.0
-    q = unit * 0.5 ** min(last, top - 1)
+    return Pair(float(nx), float(ny), counts, unit, top, first, last, slope)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def evaluate(t: float, pair: Pair) -> tuple[float, float, float]:
+    """Give the log-likelihood of t, but for a constant, and its first two derivatives.
+
+    Levels halve the chance of a value, so that one exponential at the highest gives all others by squaring.
+    """
+    a, b, counts = max(pair.nx - t, 0.0), max(pair.ny - t, 0.0), pair.counts
+    ell, d1, d2 = pair.slope * t, pair.slope, 0.0
+    q = pair.unit * 0.5 ** min(pair.last, pair.top - 1)
     fa, fb, ft = math.exp(-a * q), math.exp(-b * q), math.exp(-t * q)
     ea, eb, et = -math.expm1(-a * q), -math.expm1(-b * q), -math.expm1(-t * q)
-    for k in range(last, max(first, 1) - 1, -1):
-        if k < last and k < top - 1:
+    for k in range(pair.last, max(pair.first, 1) - 1, -1):
+        if k < pair.last and k < pair.top - 1:
             q *= 2
             ea, eb, et = ea * (2 - ea), eb * (2 - eb), et * (2 - et)
             fa, fb, ft = fa * fa, fb * fb, ft * ft
@@ -70,16 +93,16 @@ def evaluate(t: float, nx: float, ny: float, counts: Int64s, unit: float, top: i
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def maximise(nx: float, ny: float, counts: Int64s, unit: float, top: int) -> float:
+def maximise(pair: Pair) -> float:
     """Give the t in [0, min(nx, ny)] of the greatest likelihood: Newton's steps, bisection where they leave."""
-    low, high = 0.0, min(nx, ny)
-    if not evaluate(low, nx, ny, counts, unit, top)[1] > 0:
+    low, high = 0.0, min(pair.nx, pair.ny)
+    if not evaluate(low, pair)[1] > 0:
         return low
-    if evaluate(high, nx, ny, counts, unit, top)[1] >= 0:
+    if evaluate(high, pair)[1] >= 0:
         return high
     t = high / 2
     for _ in range(60):
-        _, d1, d2 = evaluate(t, nx, ny, counts, unit, top)
+        _, d1, d2 = evaluate(t, pair)
         if d1 > 0:
             low = t
         else:
@@ -95,14 +118,13 @@ def maximise(nx: float, ny: float, counts: Int64s, unit: float, top: int) -> flo
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def sharpness(t: float, nx: float, ny: float, unit: float, top: int) -> float:
-    """Give by how much the likelihood understates what the registers tell of t, at least 1.
+def information(t: float, nx: float, ny: float, unit: float, top: int) -> tuple[float, float]:
+    """Give the Fisher information of t that the likelihood claims, and the variance of its estimate, to be expected.
 
     The likelihood takes a, b and t for means of Poisson numbers. We ask for the numbers themselves, whose own variance
     is none of the error: with u = (-1, -1, 1) along which t moves at known sizes, J the Fisher information of the
-    means and L = diag(a, b, t), the variance of the estimate is (uJu - uJLJu) / (uJu)^2 in place of 1 / uJu. The
-    logarithm of the likelihood is to be stretched by the ratio. (The estimate itself is efficient: the least possible
-    variance, 1 / u(J^-1 - L)^-1 u, is the same within a percent.)
+    means and L = diag(a, b, t), the variance of the estimate is (uJu - uJLJu) / (uJu)^2 in place of 1 / uJu. (The
+    estimate itself is efficient: the least possible variance, 1 / u(J^-1 - L)^-1 u, is the same within a percent.)
     """
     t = max(t, 1e-6 * min(nx, ny))
     a, b = max(nx - t, 1e-6 * nx), max(ny - t, 1e-6 * ny)
@@ -143,16 +165,23 @@ def sharpness(t: float, nx: float, ny: float, unit: float, top: int) -> float:
     jua, jub, jut = (jua - empty) / unit, (jub - empty) / unit, (jut - empty) / unit
     juu = jut - jua - jub
     rest = juu - a * jua * jua - b * jub * jub - t * jut * jut
-    return juu / rest if rest > 1e-6 * juu else 1e6
+    return juu, max(rest, 1e-6 * juu) / (juu * juu)
+
+
+@njit(cache=True, nogil=True)
+def sharpness(t: float, pair: Pair) -> float:
+    """Give by how much the likelihood understates what the registers tell of t: its logarithm is to be stretched so."""
+    claimed, variance = information(t, pair.nx, pair.ny, pair.unit, pair.top)
+    return 1 / (claimed * variance)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def trace(nx: float, ny: float, counts: Int64s, unit: float, top: int) -> Curve:
+def trace(pair: Pair) -> Curve:
     """Give the curve of the likelihood of t, stretched to what the registers tell."""
-    largest = min(nx, ny)
-    best = maximise(nx, ny, counts, unit, top)
-    height, d1, d2 = evaluate(best, nx, ny, counts, unit, top)
-    stretch = sharpness(best, nx, ny, unit, top)
+    largest = min(pair.nx, pair.ny)
+    best = maximise(pair)
+    height, d1, d2 = evaluate(best, pair)
+    stretch = sharpness(best, pair)
     is_border = best <= 0.0 or best >= largest
     if is_border and stretch > 1.0 + 1e-9:
         # No value was seen to differ (to agree): of n hidden ones the chance is (1 - c)^n, c = 1 - 1 / stretch, where
@@ -172,7 +201,7 @@ def trace(nx: float, ny: float, counts: Int64s, unit: float, top: int) -> Curve:
             if distance <= 0:
                 break
             at = best + sign * distance
-            drop = stretch * (height - evaluate(at, nx, ny, counts, unit, top)[0])
+            drop = stretch * (height - evaluate(at, pair)[0])
             if drop > 2 * DEEP:
                 distance *= 0.5 if not drop < 1e4 * DEEP else max(0.5, math.sqrt(1.3 * DEEP / drop))
             elif drop < DEEP and distance < room:
@@ -180,14 +209,14 @@ def trace(nx: float, ny: float, counts: Int64s, unit: float, top: int) -> Curve:
             else:
                 break
         ends[side] = best + sign * distance if distance < room else (largest if side else 0.0)
-        stretches[side] = stretch if is_border else sharpness(ends[side], nx, ny, unit, top)
+        stretches[side] = stretch if is_border else sharpness(ends[side], pair)
     points, values = np.empty(2 * HALF_POINTS + 1), np.empty(2 * HALF_POINTS + 1)
+    lower = 0 if best <= 0 else 2 * HALF_POINTS if best >= largest else HALF_POINTS
     for i in range(2 * HALF_POINTS + 1):
-        share = (i - HALF_POINTS) / HALF_POINTS
-        side = 1 if share > 0 else 0
-        at = ends[side] if abs(share) == 1 else best + (ends[side] - best) * abs(share)
-        factor = stretch + (stretches[side] - stretch) * abs(share)
-        points[i] = at
-        ell = evaluate(at, nx, ny, counts, unit, top)[0]
+        side = 1 if i > lower else 0
+        share = (i - lower) / (2 * HALF_POINTS - lower) if side else (lower - i) / max(lower, 1)
+        points[i] = ends[side] if share == 1 else best + (ends[side] - best) * share
+        factor = stretch + (stretches[side] - stretch) * share
+        ell = evaluate(points[i], pair)[0]
         values[i] = max(factor * (ell - height), -745.0) if ell > -math.inf else -745.0
     return Curve(points, np.minimum(values, 0.0), best, largest)

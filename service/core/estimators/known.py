@@ -25,7 +25,7 @@ from service.core.estimators.model import Float64s
 from service.core.records import Int64s, UInt64s
 from service.core.sketches.hashing import UInt8s, bucket_of, rho_of
 
-MOST_LATTICE = 2 * HALF_POINTS
+MOST_LATTICE = 20
 """Up to so many possible overlaps each is a point of the curve."""
 
 
@@ -243,4 +243,4 @@ def _place_points(last: float, size: float, evidence: Evidence, reach: Float64s,
             high += reached / 2
         else:
             break
-    return np.linspace(max(low, 0.0), min(high, last), 2 * HALF_POINTS + 5)
+    return np.linspace(max(low, 0.0), min(high, last), 2 * HALF_POINTS + 7)

@@ -1,15 +1,17 @@
-"""Own BML, the paper's estimator (Algorithms 1 and 2), and the same with the exact load of the buckets."""
+"""Own BML, the paper's estimator (Algorithms 1 and 2), the same with the exact load of the buckets, the choice of m."""
 
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 
 import numpy as np
 from numba import njit
 
+from service.core.estimators.joint import information
 from service.core.estimators.model import Float64s
 from service.core.estimators.tails import clopper_pearson
-from service.core.sketches.hashing import HASH_BITS
+from service.core.sketches.hashing import HASH_BITS, MOST_BUCKET_BITS, most_rho
 
 LEAST_BUCKET_BITS = 4
 """HyperLogLog is defined from 16 buckets on; the paper's rule would leave small columns one or two."""
@@ -21,6 +23,20 @@ TOLERANCE = 1e-5
 def choose_bucket_bits(nx: float, ny: float, most: int) -> int:
     """Give m by Equation 12, log2(max(n_X, n_Y)) / 2, rounded, from LEAST_BUCKET_BITS on and at most `most`."""
     return min(most, max(LEAST_BUCKET_BITS, round(math.log2(max(nx, ny, 1)) / 2)))
+
+
+def needed_bucket_bits(nx: float, ny: float, error: float, level: float = 0.95) -> int | None:
+    """Give the least m at which Φ(X, Y) is expected within `error` of its estimate with the chance `level`.
+
+    At the joint likelihood of known sizes, whatever Φ is. None when no m up to MOST_BUCKET_BITS is enough.
+    """
+    width = NormalDist().inv_cdf((1 + level) / 2)
+    shares = np.linspace(0, 1, 21)
+    for m in range(MOST_BUCKET_BITS + 1):
+        variances = [information(p * min(nx, ny), nx, ny, 0.5**m, most_rho(m))[1] for p in shares]
+        if width * math.sqrt(max(variances)) <= error * nx:
+            return m
+    return None
 
 
 def average_load(m: int) -> Float64s:
