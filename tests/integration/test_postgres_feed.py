@@ -123,6 +123,9 @@ def test_a_version_holds_the_sources_transactions_whole_unless_one_is_too_large(
     run(shop, "DELETE FROM s.orders WHERE id >= 100")
     follow(database_url, shop, records=3, transaction_records=4)
     assert states.query(database_url, whole)[2:] == [(4, False), (4, False), (2, True)]
+    run(shop, "INSERT INTO s.orders VALUES (90, 1); TRUNCATE s.orders; INSERT INTO s.orders VALUES (91, 1)")
+    follow(database_url, shop)
+    assert states.query(database_url, whole)[5:] == [(1, False), (1, False), (1, True)]
     require_equal(database_url, shop)
 
 
