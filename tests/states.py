@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import psycopg2
+from sqlalchemy import Connection
 
 from service.core.sketches.column import ColumnSketch
 from service.store.database import make_engine
@@ -22,6 +23,7 @@ from service.store.sketch_reading import read_sketches
 SKETCH_FORM = (3, 4, 2)
 """Buckets (2^3), smallest hashes and spares: so few that small tables have sketches that overflow and run short."""
 
+GEN_RECS = "select value_key::text, value, cluster_id, attribute_ids, frequencies from gen_rec"
 LIVE = "select attribute_id from attribute natural join source where dropped_version is null and not sketch_only"
 
 Row = Sequence[str | None]
@@ -150,15 +152,15 @@ def store(url: str, tables: Tables) -> None:
 
 
 def read(url: str) -> State:
-    """Read the stored state; on the way records must agree with clusters, and sketches with records (I1, I2, I5)."""
-    with closing(psycopg2.connect(url)) as connection, connection, connection.cursor() as cursor:
+    """Read one version of the state; on the way records must agree with clusters, and sketches with records."""
+    with one_version(url) as connection, connection.connection.cursor() as cursor:
         names = dict(
             rows(cursor, "select attribute_id, schema_name || '.' || table_name || '.' || column_name from attribute")
         )
         clusters = {i: (members, n) for i, members, n in rows(cursor, "select * from cluster")}
         records = {}
         counted: Counter[int] = Counter()
-        for key, value, cluster_id, members, frequencies in rows(cursor, "select * from gen_rec"):
+        for key, value, cluster_id, members, frequencies in rows(cursor, GEN_RECS):
             assert clusters[cluster_id][0] == members, f"the record of {value!r} is not in its cluster"
             counted[cluster_id] += 1
             found = dict(zip((names[m] for m in members), frequencies or [0] * len(members), strict=True))
@@ -171,11 +173,9 @@ def read(url: str) -> State:
             )
         }
         inds = rows(cursor, "select dependent_id, referenced_id from uind where until_version is null")
-        live = [attribute_id for (attribute_id,) in rows(cursor, LIVE)]
-    if query(url, "select from sketch_form"):
-        check_sketches(
-            url, {i: {int(key[:16], 16) for key, (_, members) in records.items() if names[i] in members} for i in live}
-        )
+        live = [i for (i,) in rows(cursor, LIVE)] if rows(cursor, "select from sketch_form") else []
+        hashes = {i: {int(key[:16], 16) for key, (_, members) in records.items() if names[i] in members} for i in live}
+        check_sketches(connection, hashes)
     return State(
         records,
         {frozenset(names[m] for m in members): n for members, n in clusters.values()},
@@ -184,12 +184,20 @@ def read(url: str) -> State:
     )
 
 
-def check_sketches(url: str, hashes: Mapping[int, set[int]]) -> None:
+@contextmanager
+def one_version(url: str) -> Iterator[Connection]:
+    """Open a transaction that sees one version."""
+    engine = make_engine(url, "test").execution_options(isolation_level="REPEATABLE READ")
+    try:
+        with engine.connect() as connection:
+            yield connection
+    finally:
+        engine.dispose()
+
+
+def check_sketches(connection: Connection, hashes: Mapping[int, set[int]]) -> None:
     """Hold sketches against the hashes of their attributes, by plain Python after the BML paper's Definition 2."""
-    engine = make_engine(url, "test")
-    with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
-        found = read_sketches(connection, sorted(hashes))
-    engine.dispose()
+    found = read_sketches(connection, sorted(hashes))
     assert found.faults == {}
     assert found.by_id.keys() == hashes.keys()
     for attribute_id, sketch in found.by_id.items():

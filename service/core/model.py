@@ -26,7 +26,7 @@ class Attribute:
     """Describe one column of a tracked table, as the state knows it.
 
     `data_type` is the source's type name in lower case (`string` for an untyped source); it decides how
-    a cell of a change becomes canonical text.
+    a cell of a change becomes canonical text. Of one that is `sketch_only` no record knows a value.
     """
 
     attribute_id: int
@@ -34,6 +34,7 @@ class Attribute:
     ordinal: int
     data_type: str = "string"
     insert_only: bool = False
+    sketch_only: bool = False
 
 
 @dataclass(slots=True)

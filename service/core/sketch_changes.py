@@ -7,7 +7,8 @@ it goes. In a sketch-only source, whose values nobody keeps, it is by how many m
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -40,6 +41,18 @@ class SketchChanges(NamedTuple):
         firsts = np.flatnonzero(is_first)
         return SketchChanges(
             attribute_ids[firsts], differences[firsts], np.append(firsts, len(order)).astype(np.int64), hashes[order]
+        )
+
+    @staticmethod
+    def joined(parts: Sequence[SketchChanges]) -> SketchChanges:
+        """Give the changes of all parts, of which no two have an attribute in common."""
+        order = np.argsort(np.concatenate([part.attribute_ids for part in parts]), kind="stable")
+        groups = [part.hashes[first:end] for part in parts for first, end in pairwise(part.starts.tolist())]
+        return SketchChanges(
+            np.concatenate([part.attribute_ids for part in parts])[order],
+            np.concatenate([part.differences for part in parts])[order],
+            starts_of(np.concatenate([np.diff(part.starts) for part in parts])[order]),
+            np.concatenate([groups[place] for place in order] or [np.zeros(0, np.uint64)]),
         )
 
     @staticmethod

@@ -17,8 +17,10 @@ COMMAND_NAME = "subsetd attribute"
 
 KNOWN = """
 select attribute_id, schema_name, table_name, column_name, data_type, stale_version is not null, renamed_to,
-       coalesce(row_images and column_name = any (key_columns), false), distinct_count = 0
-from attribute left join tracked_table using (source_id, schema_name, table_name) where dropped_version is null
+       coalesce(row_images and column_name = any (key_columns), false),
+       coalesce(distinct_count, row_count - null_count) = 0, sketch_only
+from attribute join source using (source_id)
+left join tracked_table using (source_id, schema_name, table_name) where dropped_version is null
 """
 
 
@@ -51,13 +53,13 @@ def write_drift(cursor: Any, drift: SchemaDrift, feed: str) -> list[str]:
             "insert into attribute (attribute_id, source_id, schema_name, table_name, column_name, ordinal, data_type, "
             "row_count, null_count, distinct_count, repeated_count, added_version, stale_version) "
             "select (select max(attribute_id) + 1 from attribute), source_id, schema_name, table_name, %s, "
-            "max(ordinal) + 1, %s, max(row_count) filter (where is_live), max(row_count) filter (where is_live), 0, "
-            "case when insert_only then null else 0 end, %s, "
+            "max(ordinal) + 1, %s, max(row_count) filter (where is_live), max(row_count) filter (where is_live), "
+            "case when not sketch_only then 0 end, case when not insert_only and not sketch_only then 0 end, %s, "
             "case when (%s or bool_or(column_name = %s)) and max(row_count) filter (where is_live) > 0 "
             "then %s::bigint end "
             "from (select *, dropped_version is null and (stale_version is null or stale_version = %s) as is_live "
             "from attribute) a join source using (source_id) where schema_name = %s and table_name = %s "
-            "group by source_id, schema_name, table_name, insert_only having bool_or(is_live)",
+            "group by source_id, schema_name, table_name, insert_only, sketch_only having bool_or(is_live)",
             (column, data_type, version, column in change.unknown, column, version, version, table.schema, table.name),
         )
     if change.added:
@@ -121,7 +123,7 @@ def _rename_column(cursor: Any, one: KnownColumn, new: str, known: Sequence[Know
         return f"{prefix}{one.column} becomes {new} with the first change that calls it so."
     if there is not None:
         cursor.execute(
-            "select a.added_version is not null and a.distinct_count = 0 and a.null_count = a.row_count "
+            "select a.added_version is not null and coalesce(a.distinct_count, 0) = 0 and a.null_count = a.row_count "
             "and a.row_count = o.row_count and o.stale_version = a.added_version "
             "and not exists (select from state_version v where v.version > a.added_version and v.kind <> 'schema') "
             "from attribute a, attribute o where a.attribute_id = %s and o.attribute_id = %s",

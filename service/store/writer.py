@@ -84,7 +84,7 @@ from gen_rec where cluster_id = any (%s)
 """
 
 ATTRIBUTES = """
-select schema_name, table_name, attribute_id, column_name, ordinal, data_type, insert_only,
+select schema_name, table_name, attribute_id, column_name, ordinal, data_type, insert_only, sketch_only,
        row_count, null_count, distinct_count, repeated_count, stale_version is not null, added_version is not null
 from attribute join source using (source_id) where dropped_version is null
 order by schema_name, table_name, ordinal, attribute_id
@@ -159,12 +159,13 @@ class PostgresWriter:
                 ordinal,
                 data_type,
                 insert_only,
+                sketch_only,
                 *counts,
                 is_stale,
                 is_late,
             ) in cursor:
                 name = AttributeName(schema, table, column)
-                attribute = Attribute(attribute_id, name, ordinal, data_type, insert_only)
+                attribute = Attribute(attribute_id, name, ordinal, data_type, insert_only, sketch_only)
                 of_table = attributes.setdefault(name[:2], [])
                 (stale if is_stale else of_table).append(attribute)
                 counters[attribute_id] = AttributeCounters(*counts)

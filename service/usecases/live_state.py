@@ -155,7 +155,10 @@ class LiveState:
         new = applied.records
         self.cache.put(new.keys, new.records)
         texts = netted.texts_of(new.keys.take(new.is_new))
-        return self._conclude(applied, netted.rows, netted.nulls, netted.texts_of, texts)
+        delta = self._conclude(applied, netted.rows, netted.nulls, netted.texts_of, texts)
+        if not len(netted.sketched.hashes):
+            return delta
+        return replace(delta, switches=SketchChanges.joined([delta.switches, netted.sketched]))
 
     def truncate(
         self,

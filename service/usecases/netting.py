@@ -16,6 +16,7 @@ import numpy as np
 from service.core.errors import RecordError
 from service.core.model import Operation, Row, RowChange, Table
 from service.core.records import Deltas, Int64s, Keys, find_keys
+from service.core.sketch_changes import SketchChanges
 
 _NOTHING = object()
 """What stands in the cells of a row that is deleted; NULL would be a cell like others."""
@@ -23,7 +24,10 @@ _NOTHING = object()
 
 @dataclass(slots=True)
 class Netted:
-    """Hold the netted deltas of a batch, and of each of their values in `texts` its text, at `places`."""
+    """Hold the netted deltas of a batch, and of each of their values in `texts` its text, at `places`.
+
+    Cells of sketch-only attributes are none of the deltas: `sketched` has how many more or fewer have each hash.
+    """
 
     deltas: Deltas
     texts: list[str]
@@ -33,6 +37,7 @@ class Netted:
     inserted: int
     updated: int
     deleted: int
+    sketched: SketchChanges
 
     def texts_of(self, keys: Keys) -> list[str]:
         """Give the texts of ascending keys of the batch."""
@@ -59,10 +64,7 @@ def net(changes: Iterable[RowChange], value_keys: Callable[[Sequence[str]], Keys
                 inserted += 1
     rows: dict[int, int] = {}
     nulls: dict[int, int] = {}
-    texts: list[str] = []
-    counted: list[int] = []
-    attribute_ids: list[int] = []
-    lengths: list[int] = []
+    stored, sketched = _Cells(), _Cells()
     for table in came.keys() | went.keys():
         new, old = came.get(table, ()), went.get(table, ())
         new_columns = list(zip(*new, strict=True)) if new else [()] * len(table.attributes)
@@ -77,18 +79,38 @@ def net(changes: Iterable[RowChange], value_keys: Callable[[Sequence[str]], Keys
             null_count = cells.pop(None, 0)
             if null_count:
                 nulls[attribute_id] = null_count
-            texts.extend(cells)  # type: ignore[arg-type]
-            counted.extend(cells.values())
-            attribute_ids.append(attribute_id)
-            lengths.append(len(cells))
-    differences = np.array(counted, np.int64)
-    ids = np.repeat(np.array(attribute_ids, np.int64), lengths)
-    differs = differences != 0
-    if not differs.all():
-        texts = list(compress(texts, differs.tolist()))
-        differences, ids = differences[differs], ids[differs]
+            (sketched if attribute.sketch_only else stored).add(attribute_id, cells)
+    texts, ids, differences = stored.that_differ()
     deltas, places = _by_key(value_keys(texts), ids, differences)
-    return Netted(deltas, texts, places, rows, nulls, inserted, updated, deleted)
+    own, own_ids, own_differences = sketched.that_differ()
+    changes_of = SketchChanges.of(own_ids, own_differences, value_keys(own).high) if own else SketchChanges.none()
+    return Netted(deltas, texts, places, rows, nulls, inserted, updated, deleted, changes_of)
+
+
+class _Cells:
+    """Gather the netted cells of attributes."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._counted: list[int] = []
+        self._attribute_ids: list[int] = []
+        self._lengths: list[int] = []
+
+    def add(self, attribute_id: int, cells: Counter[str | None]) -> None:
+        """Add the cells of an attribute that are not NULL, each with its difference."""
+        self._texts.extend(cells)  # type: ignore[arg-type]
+        self._counted.extend(cells.values())
+        self._attribute_ids.append(attribute_id)
+        self._lengths.append(len(cells))
+
+    def that_differ(self) -> tuple[list[str], Int64s, Int64s]:
+        """Give texts, attribute ids and differences of the cells whose difference is not 0."""
+        differences = np.array(self._counted, np.int64)
+        ids = np.repeat(np.array(self._attribute_ids, np.int64), self._lengths)
+        differs = differences != 0
+        if differs.all():
+            return self._texts, ids, differences
+        return list(compress(self._texts, differs.tolist())), ids[differs], differences[differs]
 
 
 def _by_key(keys: Keys, attribute_ids: Int64s, differences: Int64s) -> tuple[Deltas, Int64s]:

@@ -35,6 +35,7 @@ class KnownColumn(NamedTuple):
     renamed_to: str | None
     is_key: bool = False
     is_empty: bool = False
+    is_sketch_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +99,10 @@ def plan_change(known: Sequence[KnownColumn], drift: SchemaDrift) -> SchemaChang
     if not (renamed or retyped or stale or new):
         raise RecordError(str(drift))
     columns = {column for column, _ in new}
-    # A whole row before would show a value that was never sent; a kept row shows what the state believes.
-    filled = drift.filled if drift.filled is not None else columns if drift.table.row_images else set()
+    # A whole row before would show a value that was never sent; a kept row shows what the state believes, and a sketch
+    # may show nothing.
+    would_not_show = drift.table.row_images or any(one.is_sketch_only for one in known)
+    filled = drift.filled if drift.filled is not None else columns if would_not_show else set()
     return SchemaChange(tuple(new), frozenset(columns & filled), tuple(stale), renamed, retyped)
 
 

@@ -13,7 +13,6 @@ from sqlalchemy import event
 
 from service.core.sketches.column import ColumnSketch
 from service.store import sketch_compaction
-from service.store.database import make_engine
 from service.store.sketch_compaction import PostgresSketchLog
 from service.store.sketch_reading import StoredSketches, read_sketches
 from service.usecases import compact_sketches
@@ -52,12 +51,8 @@ def log(database_url: str) -> Iterator[PostgresSketchLog]:
 
 
 def sketches(url: str) -> StoredSketches:
-    engine = make_engine(url, "test").execution_options(isolation_level="REPEATABLE READ")
-    try:
-        with engine.connect() as connection:
-            return read_sketches(connection)
-    finally:
-        engine.dispose()
+    with states.one_version(url) as connection:
+        return read_sketches(connection)
 
 
 def dense(url: str) -> dict[int, bytes]:

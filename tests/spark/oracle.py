@@ -58,7 +58,8 @@ def read_state(url: str) -> Expected:
             for i in live.intersection(ids):
                 hashes[i].add(int(key.replace("-", "")[:16], 16))
             records[value] = dict(zip([names[i] for i in ids], frequencies or [0] * len(ids), strict=True))
-        states.check_sketches(url, hashes)
+        with states.one_version(url) as connection:
+            states.check_sketches(connection, hashes)
         return Expected(
             records,
             {frozenset(names[i] for i in ids): count for ids, count in clusters.values()},
