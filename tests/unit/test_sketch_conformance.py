@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from service.core.errors import SketchError
 from service.core.sketches.bottom_k import BottomK
+from service.core.sketches.byte_format import Kind, Parameters, seal
 from service.core.sketches.column import ColumnSketch
 from service.core.sketches.heaps import HllHeaps
 from service.core.sketches.hll import Hll
@@ -25,18 +26,18 @@ M, K, SPARES = 3, 6, 3
 Sketch = Hll | HllHeaps | BottomK | ColumnSketch
 
 
-class Kind(NamedTuple):
+class Subject(NamedTuple):
     make: Callable[[], Sketch]
     read: Callable[[bytes], Sketch]
     can_remove: bool = True
 
 
 KINDS = {
-    "hll": Kind(lambda: Hll(M), Hll.from_bytes, can_remove=False),
-    "heaps": Kind(lambda: HllHeaps(M), HllHeaps.from_bytes),
-    "bottom-k": Kind(lambda: BottomK(K, SPARES), BottomK.from_bytes),
-    "column of values": Kind(lambda: ColumnSketch(M, K, SPARES), ColumnSketch.from_bytes),
-    "column of occurrences": Kind(lambda: ColumnSketch(M, K, SPARES, counts_values=False), ColumnSketch.from_bytes),
+    "hll": Subject(lambda: Hll(M), Hll.from_bytes, can_remove=False),
+    "heaps": Subject(lambda: HllHeaps(M), HllHeaps.from_bytes),
+    "bottom-k": Subject(lambda: BottomK(K, SPARES), BottomK.from_bytes),
+    "column of values": Subject(lambda: ColumnSketch(M, K, SPARES), ColumnSketch.from_bytes),
+    "column of occurrences": Subject(lambda: ColumnSketch(M, K, SPARES, counts_values=False), ColumnSketch.from_bytes),
 }
 EACH = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
 REMOVING = pytest.mark.parametrize(
@@ -52,7 +53,7 @@ SETS = st.lists(HASHES, unique=True, max_size=25)
 BAGS = st.lists(HASHES, max_size=25)
 
 
-def built(kind: Kind, hashes: list[int]) -> Sketch:
+def built(kind: Subject, hashes: list[int]) -> Sketch:
     sketch = kind.make()
     sketch.update(array(hashes))
     return sketch
@@ -104,7 +105,7 @@ def held_by(bottom: BottomK) -> Counter[int]:
 @EACH
 @SHORT
 @given(parts=st.lists(BAGS, max_size=4))
-def test_it_counts_what_it_was_fed(kind: Kind, parts: list[list[int]]) -> None:
+def test_it_counts_what_it_was_fed(kind: Subject, parts: list[list[int]]) -> None:
     sketch, counted = kind.make(), Counter[int]()
     for part in parts:
         sketch.update(array(part))
@@ -116,7 +117,7 @@ def test_it_counts_what_it_was_fed(kind: Kind, parts: list[list[int]]) -> None:
 @SHORT
 @given(data=st.data(), hashes=BAGS)
 def test_equal_bytes_for_equal_sets_in_any_order_and_any_batches(
-    kind: Kind, data: st.DataObject, hashes: list[int]
+    kind: Subject, data: st.DataObject, hashes: list[int]
 ) -> None:
     shuffled = data.draw(st.permutations(hashes))
     cut = data.draw(st.integers(0, len(hashes)))
@@ -139,7 +140,7 @@ def test_equal_bytes_in_another_process() -> None:
 @EACH
 @SHORT
 @given(hashes=BAGS)
-def test_what_is_written_is_read(kind: Kind, hashes: list[int]) -> None:
+def test_what_is_written_is_read(kind: Subject, hashes: list[int]) -> None:
     sketch = built(kind, hashes)
     again = kind.read(sketch.to_bytes())
     check(again, Counter(hashes))
@@ -150,7 +151,7 @@ def test_what_is_written_is_read(kind: Kind, hashes: list[int]) -> None:
 @EACH
 @SHORT
 @given(x=BAGS, y=BAGS)
-def test_merging_is_taking_in_both(kind: Kind, x: list[int], y: list[int]) -> None:
+def test_merging_is_taking_in_both(kind: Subject, x: list[int], y: list[int]) -> None:
     one, other = built(kind, x), built(kind, y)
     before = one.to_bytes(), other.to_bytes()
     merged = one.merge(other)  # type: ignore[arg-type]
@@ -166,7 +167,7 @@ def test_merging_is_taking_in_both(kind: Kind, x: list[int], y: list[int]) -> No
 @EACH
 @SHORT
 @given(x=BAGS, y=BAGS, z=BAGS)
-def test_merging_associates(kind: Kind, x: list[int], y: list[int], z: list[int]) -> None:
+def test_merging_associates(kind: Subject, x: list[int], y: list[int], z: list[int]) -> None:
     a, b, c = built(kind, x), built(kind, y), built(kind, z)
     assert a.merge(b).merge(c).to_bytes() == a.merge(b.merge(c)).to_bytes()  # type: ignore[arg-type]
 
@@ -180,10 +181,23 @@ def test_disjoint_parts_of_a_column_merge_into_the_column(x: list[int], y: list[
     assert merged.estimate() == len(x + y)
 
 
+def test_columns_that_may_share_values_merge_into_a_count_of_occurrences() -> None:
+    x, y = random_hashes(3000, seed=1)[:2000], random_hashes(3000, seed=1)[1000:]
+    one, other = ColumnSketch(10, 96, 32), ColumnSketch(10, 96, 32)
+    one.update(x)
+    other.update(y)
+    merged = one.merge(other)
+    assert merged.size == 4000
+    low, high = merged.bounds()
+    assert low < 3000 < high
+    assert low < merged.estimate() < high
+    assert not one.merge(ColumnSketch(10, 96, 32, counts_values=False), are_disjoint=True).counts_values
+
+
 @REMOVING
 @SHORT
 @given(hashes=BAGS, more=BAGS)
-def test_removing_undoes_updating(kind: Kind, hashes: list[int], more: list[int]) -> None:
+def test_removing_undoes_updating(kind: Subject, hashes: list[int], more: list[int]) -> None:
     sketch = built(kind, hashes)
     sketch.update(array(more))
     sketch.remove(array(more))  # type: ignore[union-attr]
@@ -201,7 +215,7 @@ def test_removing_undoes_updating(kind: Kind, hashes: list[int], more: list[int]
     data=st.data(),
 )
 def test_after_every_netted_batch_it_is_as_if_built_anew(
-    kind: Kind, history: list[dict[int, int]], data: st.DataObject
+    kind: Subject, history: list[dict[int, int]], data: st.DataObject
 ) -> None:
     sketch, counted = kind.make(), Counter[int]()
     for batch in history:
@@ -217,7 +231,7 @@ def test_after_every_netted_batch_it_is_as_if_built_anew(
 @SHORT
 @given(hashes=SETS, data=st.data())
 def test_removing_what_is_not_there_is_refused_and_changes_nothing(
-    kind: Kind, hashes: list[int], data: st.DataObject
+    kind: Subject, hashes: list[int], data: st.DataObject
 ) -> None:
     # Below every bound, and alone in its bucket and ρ: removing it is noticed by every kind.
     stranger = 1
@@ -242,7 +256,7 @@ def test_a_hyperloglog_sketch_says_which_one_can_remove() -> None:
 
 @REMOVING
 @pytest.mark.parametrize("weights", [[1, 0], [1, -1], [1]], ids=["zero", "negative", "too few"])
-def test_weights_that_are_none_are_refused(kind: Kind, weights: list[int]) -> None:
+def test_weights_that_are_none_are_refused(kind: Subject, weights: list[int]) -> None:
     sketch = built(kind, [5, 6])
     before = sketch.to_bytes()
     for verb in (sketch.update, sketch.remove):
@@ -252,7 +266,7 @@ def test_weights_that_are_none_are_refused(kind: Kind, weights: list[int]) -> No
 
 
 @REMOVING
-def test_counts_at_their_limit_widen_and_never_wrap(kind: Kind) -> None:
+def test_counts_at_their_limit_widen_and_never_wrap(kind: Subject) -> None:
     sketch, counted, value = kind.make(), Counter[int](), array([3])
     for weight in (2**32 - 1, 1, 2**63 - 1 - 2**32):
         sketch.update(value, np.array([weight]))  # type: ignore[call-arg]
@@ -273,7 +287,7 @@ def test_counts_at_their_limit_widen_and_never_wrap(kind: Kind) -> None:
 
 
 @EACH
-def test_an_empty_sketch(kind: Kind) -> None:
+def test_an_empty_sketch(kind: Subject) -> None:
     sketch = kind.make()
     check(sketch, Counter())
     assert sketch.estimate() == 0
@@ -309,7 +323,7 @@ def test_bounds_bracket_the_truth(make: Callable[[], Sketch], size: int) -> None
 
 
 @EACH
-def test_every_flipped_byte_and_every_other_length_is_refused(kind: Kind) -> None:
+def test_every_flipped_byte_and_every_other_length_is_refused(kind: Subject) -> None:
     data = built(kind, random_hashes(40, seed=2).tolist()).to_bytes()
     for place in range(len(data)):
         for flip in (0x01, 0x80, 0xFF):
@@ -345,7 +359,7 @@ def forged(data: bytes, place: int, what: bytes) -> bytes:
     ids=["magic", "version", "kind", "m", "hash", "seed", "length"],
 )
 def test_sketches_that_were_made_otherwise_are_refused_by_name(
-    kind: Kind, place: int, what: bytes, message: str
+    kind: Subject, place: int, what: bytes, message: str
 ) -> None:
     data = built(kind, random_hashes(40, seed=2).tolist()).to_bytes()
     with pytest.raises(SketchError, match=message):
@@ -360,10 +374,42 @@ def test_one_kind_is_not_read_as_another() -> None:
                     other.read(kind.make().to_bytes())
 
 
+SMALLEST_3 = bytes(8) + b"\3\0\0\0" + b"".join(value.to_bytes(8, "little") for value in (3, 5, 9)) + b"\0"
+
+
+@pytest.mark.parametrize(
+    ("read", "kind", "parameters", "payload", "message"),
+    [
+        (Hll.from_bytes, Kind.HLL, (1,), b"\0\7\0\x21", "a register is above 64"),
+        (Hll.from_bytes, Kind.HLL, (1,), b"\2", "unknown form 2"),
+        (Hll.from_bytes, Kind.HLL, (1,), b"\0\x41", "numbers of 65 bits"),
+        (Hll.from_bytes, Kind.HLL, (1,), b"\0\2", "ends too early"),
+        (Hll.from_bytes, Kind.HLL, (1,), b"\0\2\x05\0", "longer than what it says"),
+        (Hll.from_bytes, Kind.HLL, (1,), b"\1\3\0\0\0", "more buckets than there are"),
+        (Hll.from_bytes, Kind.HLL, (1,), b"\1\2\0\0\0\1\0", "buckets of a plane do not ascend"),
+        (HllHeaps.from_bytes, Kind.HEAPS, (1,), b"\x41", "65 levels"),
+        (HllHeaps.from_bytes, Kind.HEAPS, (0,), b"\1\1\1\0\0\0\x40" + b"\xff" * 8, "beyond 64 bits"),
+        (BottomK.from_bytes, Kind.BOTTOM_K, (0, 2, 0), SMALLEST_3, "3 hashes of at most 2"),
+        (BottomK.from_bytes, Kind.BOTTOM_K, (0, 0, 9), SMALLEST_3, "k from 1"),
+        (BottomK.from_bytes, Kind.BOTTOM_K, (0, 9, 0), SMALLEST_3.replace(b"\5", b"\3"), "hashes do not ascend"),
+        (BottomK.from_bytes, Kind.BOTTOM_K, (0, 9, 0), b"\x09" + SMALLEST_3[1:], "beyond the bound"),
+        (BottomK.from_bytes, Kind.BOTTOM_K, (0, 9, 0), SMALLEST_3[:-1] + b"\x40" + b"\xff" * 24, "beyond 63 bits"),
+        (ColumnSketch.from_bytes, Kind.COLUMN, (0, 9, 0, 2), SMALLEST_3 + b"\0", "heaps exactly when"),
+        (ColumnSketch.from_bytes, Kind.COLUMN, (0, 9, 0, 0), b"\x0a" + SMALLEST_3[1:], "heaps exactly when"),
+        (ColumnSketch.from_bytes, Kind.COLUMN, (0, 9, 0, 2), b"\x0a" + SMALLEST_3[1:] + b"\0", "do not count what"),
+    ],
+)
+def test_contents_that_cannot_be_are_refused(
+    read: Callable[[bytes], Sketch], kind: Kind, parameters: tuple[int, ...], payload: bytes, message: str
+) -> None:
+    with pytest.raises(SketchError, match=message):
+        read(seal(kind, Parameters(*parameters), [payload]))
+
+
 @EACH
 @SHORT
 @given(data=st.data())
-def test_bytes_forged_with_a_fitting_checksum_are_read_or_refused(kind: Kind, data: st.DataObject) -> None:
+def test_bytes_forged_with_a_fitting_checksum_are_read_or_refused(kind: Subject, data: st.DataObject) -> None:
     whole = built(kind, data.draw(BAGS)).to_bytes()
     for _ in range(data.draw(st.integers(1, 3))):
         place = data.draw(st.integers(0, len(whole) - 5))
@@ -378,7 +424,7 @@ def test_bytes_forged_with_a_fitting_checksum_are_read_or_refused(kind: Kind, da
 
 
 @EACH
-def test_sketches_of_other_sizes_are_not_merged(kind: Kind) -> None:
+def test_sketches_of_other_sizes_are_not_merged(kind: Subject) -> None:
     others = {Hll: Hll(4), HllHeaps: HllHeaps(4), BottomK: BottomK(7, 3), ColumnSketch: ColumnSketch(4, K, SPARES)}
     with pytest.raises(SketchError, match="cannot be merged"):
         kind.make().merge(others[type(kind.make())])  # type: ignore[arg-type]
