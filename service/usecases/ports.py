@@ -289,8 +289,11 @@ class TransitionSink(Protocol):
 class Decoder(Protocol):
     """Turn records into row changes of the tracked tables."""
 
-    def decode_batch(self, records: Sequence[RawRecord]) -> tuple[list[RowChange], list[Skipped], list[BadRecord]]:
-        """Decode records in their order; what is no change is skipped, what cannot be applied is bad."""
+    def decode(self, record: RawRecord) -> RowChange | Skipped:
+        """Decode one record; raise RecordError for one that cannot be applied.
+
+        What is said of a record may depend on those before it: a feed's records come once each, in their order.
+        """
 
 
 class DeadLetterSink(Protocol):
