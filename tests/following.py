@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from service.core.model import Table
 from service.store.writer import PostgresWriter
 from service.stream.envelope import Decoder
 from service.stream.file_feed import FileFeed
+from service.usecases import ports
 from service.usecases.batches import BatchLimits, BatchReport, ErrorPolicy, Observer, Positions, Totals
 from service.usecases.follow_feed import Consumer
 from service.usecases.live_state import LiveState
@@ -104,12 +105,13 @@ def consume(
     cache_bytes: int = 1 << 20,
     retry_seconds: float = 0.0,
     sink: DeadLetterSink | None = None,
+    make_decoder: Callable[[Sequence[Table]], ports.Decoder] = Decoder,
 ) -> Totals:
     """Follow the file to its end."""
     consumer = Consumer(
         writer or PostgresWriter(url),
         lambda: FileFeed(str(stream.path)),
-        Decoder,
+        make_decoder,
         value_keys,
         watch or Watch(),
         limits=BatchLimits(records=records),

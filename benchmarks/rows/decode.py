@@ -14,6 +14,7 @@ from benchmarks.context import Context
 from benchmarks.results_file import Result
 from service.core.model import Attribute, AttributeName, RawRecord, Table
 from service.stream.envelope import Decoder
+from service.usecases.decoding import decode_each, separate
 from service.wiring import tune_process
 
 SEED = 7
@@ -162,11 +163,11 @@ def _rate(tracked: Table, records: Sequence[RawRecord]) -> float:
     Measured is the processor's time, for the goal is one of a core.
     """
     decoder = Decoder([tracked])
-    decoder.decode_batch(records[:BATCH])
+    decode_each(decoder, records[:BATCH])
     begun = time.process_time()
     for start in range(0, len(records), BATCH):
         batch = records[start : start + BATCH]
-        changes, _, bad = decoder.decode_batch(batch)
+        changes, _, bad = separate(batch, decode_each(decoder, batch))
         if len(changes) != len(batch):
             raise AssertionError(f"{len(bad)} of {len(batch)} envelopes were not decoded: {bad[:1]}")
     return len(records) / (time.process_time() - begun)

@@ -10,7 +10,6 @@ import orjson
 from service.core.cell_decoding import WireSettings
 from service.core.errors import RecordError
 from service.core.model import (
-    BadRecord,
     FeedPosition,
     Operation,
     RawRecord,
@@ -100,23 +99,6 @@ class Decoder:
                     error.retyped,
                 ) from error.__cause__
             raise RecordError(message) from error.__cause__
-
-    def decode_batch(self, records: Iterable[RawRecord]) -> tuple[list[RowChange], list[Skipped], list[BadRecord]]:
-        """Decode many records: changes, skipped and bad ones, each in the order of the feed."""
-        changes: list[RowChange] = []
-        skipped: list[Skipped] = []
-        bad: list[BadRecord] = []
-        for record in records:
-            try:
-                decoded = self.decode(record)
-            except RecordError as error:
-                bad.append(BadRecord(record, error))
-                continue
-            if type(decoded) is RowChange:
-                changes.append(decoded)
-            elif isinstance(decoded, Skipped):
-                skipped.append(decoded)
-        return changes, skipped, bad
 
     def _decode(self, record: RawRecord) -> RowChange | Skipped:
         value = record.value

@@ -18,7 +18,6 @@ import orjson
 from service.core.errors import RecordError
 from service.core.model import (
     UNAVAILABLE,
-    BadRecord,
     FeedPosition,
     Operation,
     RawRecord,
@@ -139,23 +138,6 @@ class PgoutputDecoder:
                 self._tables[schema, name] = table
         self._shapes: dict[tuple[bytes, bytes], _Shape | None] = {}
         self._transactions: tuple[bytes, dict[str, object]] = (b"", {})
-
-    def decode_batch(self, records: Sequence[RawRecord]) -> tuple[list[RowChange], list[Skipped], list[BadRecord]]:
-        """Decode many records: changes, skipped and bad ones, each in the order of the feed."""
-        changes: list[RowChange] = []
-        skipped: list[Skipped] = []
-        bad: list[BadRecord] = []
-        for record in records:
-            try:
-                decoded = self.decode(record)
-            except RecordError as error:
-                bad.append(BadRecord(record, error))
-                continue
-            if type(decoded) is RowChange:
-                changes.append(decoded)
-            elif isinstance(decoded, Skipped):
-                skipped.append(decoded)
-        return changes, skipped, bad
 
     def decode(self, record: RawRecord) -> RowChange | Skipped:
         """Decode one record; raise RecordError for one that cannot be applied."""

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from service.core.errors import SubsetdError
 from service.core.model import BadRecord, FeedPosition, RawRecord, Skipped, Table
+from service.usecases.decoding import Decoded
 from service.usecases.live_state import BatchCounts, LiveState
 from service.usecases.screening import Seen
 from service.usecases.transactions import TransactionKey
@@ -95,9 +96,10 @@ class Observer(Protocol):
 
 @dataclass(slots=True)
 class Batch:
-    """Hold a batch between decoding and commit."""
+    """Hold a batch between decoding and commit; `decoded` and `transactions`, if any, are aligned with its records."""
 
     records: Sequence[RawRecord]
+    decoded: Sequence[Decoded]
     before: Positions
     after: Positions
     seconds: dict[str, float]

@@ -32,6 +32,7 @@ from service.usecases.batches import (
     place_of,
     timed,
 )
+from service.usecases.decoding import decode_each, separate
 from service.usecases.live_state import BatchCommit, BatchCounts, LiveState, StateDelta
 from service.usecases.netting import net, never_inserted, offenders
 from service.usecases.ports import DeadLetterSink, Decoder, Feed, StateWriter, UnitOfWork
@@ -140,6 +141,7 @@ class Session:
                 self._of.observer.waiting(self._lag())
                 if until_end and self._feed.at_end() and not self._buffer.held:
                     break
+            del batch, records  # the next is collected and decoded without it in memory
         self._settle()
 
     def _hand_over_if_wanted(self) -> None:
@@ -160,14 +162,16 @@ class Session:
     def _whole(self, records: list[RawRecord], seconds: dict[str, float]) -> Batch:
         """Make a batch of records, and of those held back before, without those of unfinished transactions."""
         after = self._feed.positions()
-        if not self._buffer.is_needed(records):
-            return Batch(records, self._positions, after, seconds)
         with timed(seconds, "decode"):
-            changes, skipped, _ = self._decoder.decode_batch(records)
-        self._buffer.add(records, changes, skipped, time.monotonic())
+            decoded = decode_each(self._decoder, records)
+        if not self._buffer.is_needed(records):
+            return Batch(records, decoded, self._positions, after, seconds)
+        self._buffer.add(records, decoded, time.monotonic())
         taken = self._buffer.take(time.monotonic())
         after.update(((r.topic, r.partition), r.offset) for r in reversed(self._buffer.held))
-        return Batch(taken.records, self._positions, after, seconds, transactions=taken.keys, is_whole=taken.is_whole)
+        batch = Batch(taken.records, taken.decoded, self._positions, after, seconds)
+        batch.transactions, batch.is_whole = taken.keys, taken.is_whole
+        return batch
 
     def _lag(self) -> Positions | None:
         """Count, by partition, what the feed has behind what was polled, and what was polled and is held back."""
@@ -205,7 +209,7 @@ class Session:
     def _take_up_to_drift(self, batch: Batch) -> Batch | None:
         """Apply a batch as far as a change of columns, and give what is to be looked at anew behind it."""
         with timed(batch.seconds, "decode"):
-            decoded, skipped, bad = self._decoder.decode_batch(batch.records)
+            decoded, skipped, bad = separate(batch.records, batch.decoded)
         with timed(batch.seconds, "screen"):
             screened = self._screen.screen(decoded)
             drifts = {place_of(b.record): b.error for b in bad if isinstance(b.error, SchemaDrift)}
@@ -301,7 +305,8 @@ class Session:
         for record in reversed(batch.records[end:]):
             after[record.topic, record.partition] = record.offset
         # The parts are told of one by one: what was spent on the whole goes to the first, once.
-        part = Batch(batch.records[start:end], self._positions, after, {} if start else batch.seconds)
+        records, decoded = batch.records[start:end], batch.decoded[start:end]
+        part = Batch(records, decoded, self._positions, after, {} if start else batch.seconds)
         part.transactions = batch.transactions[start:end]
         if batch.is_whole is not None:
             behind = set(batch.transactions[end:]) - {None}

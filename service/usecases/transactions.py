@@ -12,7 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from service.core.model import RawRecord, RowChange, Skipped, Table, TransactionMark
+from service.core.errors import RecordError
+from service.core.model import RawRecord, RowChange, Table, TransactionMark
+from service.usecases.decoding import Decoded
 
 TRANSACTION_TOPIC = ".transaction"
 REMEMBERED_ENDS = 100_000
@@ -32,18 +34,26 @@ class WaitLimits:
 
     records: int = 100_000
     seconds: float = 5.0
-    bytes: int = 256 * 1024 * 1024
+    bytes: int = 64 * 1024 * 1024
+    """Of records as received; what they are decoded to takes about twice as much beside them."""
 
 
 class Taken(NamedTuple):
-    """Hold records that may be applied now, the transaction of each, and whether all of these are whole behind them.
+    """Hold records that may be applied now, what each was decoded to and its transaction, and whether these are whole.
 
     `is_whole` is None where the source tells nothing of its transactions.
     """
 
     records: list[RawRecord]
+    decoded: list[Decoded]
     keys: list[TransactionKey | None]
     is_whole: bool | None
+
+
+class _Held(NamedTuple):
+    record: RawRecord
+    decoded: Decoded
+    key: TransactionKey | None
 
 
 @dataclass(slots=True)
@@ -84,7 +94,7 @@ class TransactionBuffer:
         self._tables = frozenset(f"{schema}.{table}" for _, schema, table in names)
         self._limits = limits
         self._prefixes: set[str] = set()
-        self._held: list[tuple[RawRecord, TransactionKey | None]] = []
+        self._held: list[_Held] = []
         self._size = 0
         self._known: OrderedDict[TransactionKey, _Transaction] = OrderedDict()
         self._cut: set[TransactionKey] = set()
@@ -94,54 +104,48 @@ class TransactionBuffer:
     @property
     def held(self) -> Sequence[RawRecord]:
         """Give the records that wait, in the order in which they came."""
-        return [record for record, _ in self._held]
+        return [held.record for held in self._held]
 
     def is_needed(self, records: Iterable[RawRecord]) -> bool:
         """Tell whether the source tells of its transactions, or begins to with these records."""
         return bool(self._prefixes) or any(record.topic.endswith(TRANSACTION_TOPIC) for record in records)
 
-    def add(
-        self, records: Sequence[RawRecord], changes: Iterable[RowChange], skipped: Iterable[Skipped], now: float
-    ) -> None:
-        """Take what a poll gave, with what its records were decoded to; those that are in neither are bad ones.
+    def add(self, records: Sequence[RawRecord], decoded: Sequence[Decoded], now: float) -> None:
+        """Take what a poll gave at the moment `now` (seconds), with what each record was decoded to.
 
         A bad record says nothing of its transaction: nothing waits for it, or behind it.
         """
         self._note_topics({record.topic for record in records})
-        decoded: dict[tuple[str, int, int], RowChange | Skipped] = {tuple(c.position): c for c in changes}  # type: ignore[misc]
-        decoded.update((tuple(s.position), s) for s in skipped)  # type: ignore[misc]
-        for record in records:
-            found = decoded.get((record.topic, record.partition, record.offset))
-            self._must_give |= found is None
-            self._held.append((record, self._note(record, found, now)))
+        for record, one in zip(records, decoded, strict=True):
+            self._must_give |= isinstance(one, RecordError)
+            self._held.append(_Held(record, one, self._note(record, one, now)))
             self._size += _size(record)
 
     def take(self, now: float) -> Taken:
         """Give the records that can be applied at the moment `now` (seconds)."""
         if not self._prefixes:
-            records = self.held
-            self._held.clear()
-            self._size = 0
-            return Taken(list(records), [None] * len(records), None)
+            everything = _taken(self._held, None)
+            self._held, self._size = [], 0
+            return everything
         waiting = self._waiting_places(now)
         if self._must_give or len(self._held) > self._limits.records or self._size > self._limits.bytes:
             self._must_give = False
             waiting = {}
-        given: list[tuple[RawRecord, TransactionKey | None]] = []
-        kept: list[tuple[RawRecord, TransactionKey | None]] = []
-        for record, key in self._held:
-            first = waiting.get((record.topic, record.partition))
-            (given if first is None or record.offset < first else kept).append((record, key))
+        given: list[_Held] = []
+        kept: list[_Held] = []
+        for held in self._held:
+            first = waiting.get((held.record.topic, held.record.partition))
+            (given if first is None or held.record.offset < first else kept).append(held)
         self._held = kept
-        self._size = sum(_size(record) for record, _ in kept)
-        self._settle({key for _, key in given if key is not None}, now)
-        return Taken([record for record, _ in given], [key for _, key in given], not self._cut)
+        self._size = sum(_size(held.record) for held in kept)
+        self._settle({held.key for held in given if held.key is not None}, now)
+        return _taken(given, not self._cut)
 
     def _note_topics(self, topics: Iterable[str]) -> None:
         ends = [topic for topic in topics if topic.endswith(TRANSACTION_TOPIC)]
         self._prefixes.update(topic.removesuffix(TRANSACTION_TOPIC) for topic in ends)
 
-    def _note(self, record: RawRecord, decoded: RowChange | Skipped | None, now: float) -> TransactionKey | None:
+    def _note(self, record: RawRecord, decoded: Decoded, now: float) -> TransactionKey | None:
         """Find the transaction of a record, and remember what the record says of it."""
         if isinstance(decoded, TransactionMark):
             key = TransactionKey(record.topic.removesuffix(TRANSACTION_TOPIC), transaction_of(decoded.transaction_id))
@@ -183,13 +187,13 @@ class TransactionBuffer:
 
         A transaction waits when it is not complete, or when one of its records is behind one that waits.
         """
-        waiting = {key for _, key in self._held if key is not None and self._is_awaited(key)}
+        waiting = {held.key for held in self._held if held.key is not None and self._is_awaited(held.key)}
         if any(self._is_stuck(key, now) for key in waiting):
             return {}
         while True:
             firsts: dict[tuple[str, int], int] = {}
             behind = set()
-            for record, key in self._held:
+            for record, _, key in self._held:
                 place = record.topic, record.partition
                 if place in firsts:
                     if key is not None and key not in waiting:
@@ -214,7 +218,7 @@ class TransactionBuffer:
         One that was cut counts as over as well when nothing of it has come for long while others were applied: the
         rest of it was applied before, or set aside.
         """
-        rest = {key for _, key in self._held}
+        rest = {held.key for held in self._held}
         for key in given:
             known = self._known.get(key)
             if known is not None and (key in rest or not known.is_complete):
@@ -228,6 +232,10 @@ class TransactionBuffer:
         self._cut -= over
         for key in over:
             self._known.pop(key, None)
+
+
+def _taken(given: Sequence[_Held], is_whole: bool | None) -> Taken:
+    return Taken([held.record for held in given], [h.decoded for h in given], [h.key for h in given], is_whole)
 
 
 def _size(record: RawRecord) -> int:

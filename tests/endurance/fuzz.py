@@ -19,6 +19,7 @@ import orjson
 from service.core.errors import RecordError
 from service.core.model import UNAVAILABLE, RawRecord, RowChange, Table
 from service.stream.envelope import Decoder
+from tests.decoding import decode_all
 from tests.recorded_events import ALLT, CONNECTORS, PLAIN, recorded
 from tests.registry import avro_record
 
@@ -149,7 +150,7 @@ def fuzz(count: int, seed: int) -> Counter[str]:
 
 def decode_one(decoder: Decoder, record: RawRecord) -> str:
     """Decode a record and say what became of it: applied, skipped or set aside; raises as `fuzz` does."""
-    changes, skipped, bad = decoder.decode_batch([record])
+    changes, skipped, bad = decode_all(decoder, [record])
     for change in changes:
         _check(change)
     for damaged, error in bad:

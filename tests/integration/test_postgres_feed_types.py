@@ -18,6 +18,7 @@ from service.stream.postgres_feed import PostgresFeed
 from service.stream.postgres_slot import new_slot
 from tests import postgres_following as source
 from tests.canonical_cases import CASES
+from tests.decoding import decode_all
 from tests.waiting import wait_for
 
 TYPES = """
@@ -119,7 +120,7 @@ class Followed:
         records = []
         while len(records) < 2:
             records += wait_for(lambda: self.feed.poll(100, 1 << 30, 0.1))
-        changes, skipped, bad = self.decoder.decode_batch(records)
+        changes, skipped, bad = decode_all(self.decoder, records)
         assert not skipped
         assert not bad, bad[0].error
         inserted, deleted = changes

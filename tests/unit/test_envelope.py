@@ -10,6 +10,7 @@ import pytest
 from service.core.errors import RecordError
 from service.core.model import FeedPosition, Operation, RowChange, Skipped
 from service.stream.envelope import Decoder
+from tests.decoding import decode_all
 from tests.events import envelope, record, tracked_table
 
 ORDERS = tracked_table("shop", "orders", {"id": "integer", "customer": "string", "note": "string"})
@@ -320,7 +321,7 @@ def test_a_value_that_is_needed_and_was_not_sent_is_refused(
 
 def test_a_batch_is_sorted_into_changes_skipped_and_bad_records() -> None:
     good, bad = record(envelope("c", "shop", "codes", after={"code": "x"}), 0), record(b"{", 2)
-    changes, skipped, refused = decoder().decode_batch([good, record(None, 1), bad, good._replace(offset=3)])
+    changes, skipped, refused = decode_all(decoder(), [good, record(None, 1), bad, good._replace(offset=3)])
     assert [c.position.offset for c in changes] == [0, 3]
     assert [s.position.offset for s in skipped] == [1]
     assert [(b.record, "offset 2" in str(b.error)) for b in refused] == [(bad, True)]
@@ -328,6 +329,6 @@ def test_a_batch_is_sorted_into_changes_skipped_and_bad_records() -> None:
 
 def test_a_name_that_no_column_can_have_is_no_new_column() -> None:
     value = envelope("c", "shop", "orders", None, {"id": 1, "customer": "", "note": "", "a\0b": 1})
-    (bad,) = decoder().decode_batch([record(value)])[2]
+    (bad,) = decode_all(decoder(), [record(value)])[2]
     assert type(bad.error) is RecordError
     assert "NUL character in the name of a column ('a\\x00b')" in str(bad.error)

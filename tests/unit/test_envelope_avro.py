@@ -17,6 +17,7 @@ from service.core.errors import FeedAwayError, FeedError, RecordError
 from service.core.model import UNAVAILABLE, RowChange, SchemaDrift
 from service.stream.envelope import Decoder
 from service.stream.schema_registry import HttpSchemaRegistry
+from tests.decoding import decode_all
 from tests.events import record, tracked_table
 from tests.registry import StubRegistry, avro_record, schema_registry
 
@@ -133,7 +134,7 @@ def test_every_type_gives_its_canonical_text(registry: StubRegistry) -> None:
 
 def test_a_schema_is_asked_for_once(registry: StubRegistry) -> None:
     reading = decoder(registry)
-    changes, _, bad = reading.decode_batch([record(changed("c", after=ROW), offset) for offset in range(5)])
+    changes, _, bad = decode_all(reading, [record(changed("c", after=ROW), offset) for offset in range(5)])
     assert (len(changes), bad) == (5, [])
     assert registry.asked == ["/schemas/ids/1"]
 
@@ -235,5 +236,5 @@ def test_nothing_but_a_record_error_comes_of_damaged_avro(data: st.DataObject) -
         at = data.draw(st.integers(0, len(value) - 1))
         value[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
     damaged = record(bytes(value))
-    changes, skipped, bad = Decoder([TABLE], registry=Known()).decode_batch([damaged])
+    changes, skipped, bad = decode_all(Decoder([TABLE], registry=Known()), [damaged])
     assert len(changes) + len(skipped) + len(bad) == 1

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from service.core.model import BadRecord, RawRecord, RowChange, Skipped
 from service.stream.envelope import Decoder
+from tests.decoding import decode_all
 from tests.recorded_events import ALLT, CONNECTORS, PLAIN, recorded
 
 FULL = {
@@ -42,7 +43,7 @@ def row(**cells: str | None) -> tuple[str | None, ...]:
 
 
 def decoded(connector: str) -> tuple[list[RowChange], list[Skipped], list[BadRecord]]:
-    return Decoder([ALLT, PLAIN]).decode_batch(recorded(connector))
+    return decode_all(Decoder([ALLT, PLAIN]), recorded(connector))
 
 
 @pytest.mark.parametrize("connector", CONNECTORS)
@@ -161,7 +162,7 @@ def mutated(draw: st.DrawFn) -> RawRecord:
 @settings(max_examples=600, deadline=None)
 @given(st.lists(mutated(), min_size=1, max_size=4))
 def test_nothing_but_a_record_error_comes_of_damaged_records(records: list[RawRecord]) -> None:
-    changes, _, bad = Decoder([ALLT, PLAIN]).decode_batch(records)
+    changes, _, bad = decode_all(Decoder([ALLT, PLAIN]), records)
     for damaged, error in bad:
         assert str(error).startswith(f"topic {damaged.topic}, partition 0, offset {damaged.offset}: ")
         assert "\0" not in str(error)
@@ -175,5 +176,5 @@ def test_nothing_but_a_record_error_comes_of_damaged_records(records: list[RawRe
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=60) | JSON.map(orjson.dumps))
 def test_nothing_but_a_record_error_comes_of_any_bytes(value: bytes) -> None:
-    _, _, bad = Decoder([ALLT]).decode_batch([RawRecord("a.public.allt", 0, 0, None, value, 0)])
+    _, _, bad = decode_all(Decoder([ALLT]), [RawRecord("a.public.allt", 0, 0, None, value, 0)])
     assert all(str(error).startswith("topic a.public.allt, partition 0, offset 0: ") for _, error in bad)

@@ -9,6 +9,7 @@ import pytest
 from service.config import load_settings
 from service.core.errors import FeedError
 from service.wiring import decoding
+from tests.decoding import decode_all
 from tests.events import envelope, record, tracked_table
 
 CHANGE = [record(envelope("c", "public", "items", None, {"id": "1"}))]
@@ -17,7 +18,7 @@ SOUTH = replace(tracked_table("south.public", "items", {"id": "text"}), source="
 
 
 def test_a_change_that_could_be_of_two_sources_is_refused_with_the_option_that_decides() -> None:
-    changes, _, bad = decoding(load_settings())([NORTH, SOUTH]).decode_batch(CHANGE)
+    changes, _, bad = decode_all(decoding(load_settings())([NORTH, SOUTH]), CHANGE)
     assert changes == []
     assert "--source NAME" in str(bad[0].error)
 
@@ -25,7 +26,7 @@ def test_a_change_that_could_be_of_two_sources_is_refused_with_the_option_that_d
 @pytest.mark.parametrize("wanted", [NORTH, SOUTH])
 def test_the_source_that_is_named_has_the_change(wanted) -> None:
     settings = load_settings(feed_sources=f" {wanted.source}")
-    changes, _, bad = decoding(settings)([NORTH, SOUTH]).decode_batch(CHANGE)
+    changes, _, bad = decode_all(decoding(settings)([NORTH, SOUTH]), CHANGE)
     assert [change.table for change in changes] == [wanted]
     assert bad == []
 

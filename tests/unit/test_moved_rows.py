@@ -11,6 +11,7 @@ from service.core.model import UNAVAILABLE, Operation, RawRecord, RowChange
 from service.core.row_key import row_key
 from service.stream.envelope import Decoder
 from service.usecases.row_images import Image, complete, wanted_rows
+from tests.decoding import decode_all
 from tests.events import envelope, tracked_table
 
 TABLE = replace(tracked_table("s", "accounts", {"id": "integer", "letter": "text"}), key=(0,), row_images=True)
@@ -29,7 +30,7 @@ def halves(with_schema: bool = False) -> list[RowChange]:
         ),
         RawRecord("s.accounts", 0, 2, b'{"id":2}', come, 0, [("__debezium.oldkey", orjson.dumps(key))]),
     ]
-    changes, skipped, bad = Decoder([TABLE]).decode_batch(records)
+    changes, skipped, bad = decode_all(Decoder([TABLE]), records)
     assert (skipped, bad) == ([], [])
     return changes
 
@@ -46,7 +47,7 @@ def test_an_ordinary_create_or_delete_moves_nothing() -> None:
         RawRecord("s.accounts", 0, 0, b'{"id":1}', envelope("d", "s", "accounts", {"id": 1, "letter": None}, None), 0),
         RawRecord("s.accounts", 0, 1, None, envelope("c", "s", "accounts", None, {"id": 2, "letter": ""}), 0),
     ]
-    changes, _, _ = Decoder([TABLE]).decode_batch(records)
+    changes, _, _ = decode_all(Decoder([TABLE]), records)
     assert [change.moves for change in changes] == [False, False]
 
 

@@ -28,6 +28,7 @@ from service.core.model import (
 from service.stream.pgoutput import PgoutputDecoder, parse_relation, renamed_relation
 from service.stream.pgoutput_cells import parse_array, text_decoder
 from tests.canonical_cases import texts
+from tests.decoding import decode_all
 
 UNSENT = object()
 
@@ -212,7 +213,7 @@ def test_a_message_that_was_cut_or_changed_is_a_record_error_or_a_change(data: s
     if changed:
         changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
     given_record = record(bytes(changed), relation("id", "note"))
-    changes, skipped, bad = PgoutputDecoder([table()]).decode_batch([given_record])
+    changes, skipped, bad = decode_all(PgoutputDecoder([table()]), [given_record])
     assert len(changes) + len(skipped) + len(bad) == 1
     assert all(change.after is None or len(change.after) == 2 for change in changes)
     assert all("offset 5" in str(one.error) for one in bad)

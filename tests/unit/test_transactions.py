@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.core.errors import RecordError
 from service.core.model import FeedPosition, Operation, RawRecord, RowChange, Skipped, TransactionMark
 from service.stream.envelope import Decoder
 from service.usecases.transactions import Taken, TransactionBuffer, WaitLimits, transaction_of
@@ -56,9 +57,7 @@ class Source:
         place = topic, partition
         got = self.partitions.get(place, [])[self.read[place] : self.read[place] + count]
         self.read[place] += len(got)
-        changes = [decoded for _, decoded in got if isinstance(decoded, RowChange)]
-        skipped = [decoded for _, decoded in got if isinstance(decoded, Skipped)]
-        buffer.add([record for record, _ in got], changes, skipped, now)
+        buffer.add([record for record, _ in got], [decoded for _, decoded in got], now)
 
     def _append(self, topic: str, partition: int, make) -> FeedPosition:  # type: ignore[no-untyped-def]
         log = self.partitions.setdefault((topic, partition), [])
@@ -99,7 +98,7 @@ def test_a_transaction_larger_than_the_bound_is_cut_and_said_to_be_until_it_is_o
     source, buffer = Source(), TransactionBuffer([ORDERS, LINES], TOPICS, WaitLimits(records=5, seconds=60))
     source.write("7", [("orders", 0)] * 10)
     source.poll(buffer, "app.s.orders", 0, 4)
-    assert buffer.take(0) == Taken([], [], True)
+    assert buffer.take(0) == Taken([], [], [], True)
     source.poll(buffer, "app.s.orders", 0, 3)
     taken = buffer.take(0)
     assert (len(taken.records), taken.is_whole) == (7, False)
@@ -141,7 +140,7 @@ def test_a_transaction_of_which_nothing_more_comes_is_given_up_after_the_bounded
     source, buffer = Source(), TransactionBuffer([ORDERS, LINES], TOPICS, WaitLimits(seconds=5))
     source.write("7", [("orders", 0), ("lines", 0)])
     source.poll(buffer, "app.s.orders", now=100)
-    assert buffer.take(104.9) == Taken([], [], True)
+    assert buffer.take(104.9) == Taken([], [], [], True)
     taken = buffer.take(105)
     assert (changes_of(source, taken), taken.is_whole) == (["7"], False)
     source.write("8", [("orders", 0)])
@@ -164,7 +163,7 @@ def test_a_bad_record_is_not_waited_for() -> None:
     source, buffer = Source(), TransactionBuffer([ORDERS, LINES], TOPICS)
     source.write("7", [("orders", 0), ("lines", 0)])
     source.poll(buffer, "app.s.orders")
-    buffer.add([RawRecord("app.s.orders", 0, 1, None, b"{", 0)], [], [], 0)
+    buffer.add([RawRecord("app.s.orders", 0, 1, None, b"{", 0)], [RecordError("is not JSON")], 0)
     taken = buffer.take(0)
     assert (len(taken.records), taken.is_whole) == (2, False)
 
@@ -193,7 +192,8 @@ def test_whatever_is_polled_when_no_transaction_is_ever_applied_in_part(
     while any(source.read[place] < len(log) for place, log in source.partitions.items()):
         source.poll(buffer, *rng.choice(places), count=rng.randint(1, 4))
         taken = buffer.take(0)
-        for record in taken.records:
+        for record, decoded in zip(taken.records, taken.decoded, strict=True):
+            assert decoded is source.partitions[record.topic, record.partition][record.offset][1]
             assert record.offset == offsets[record.topic, record.partition], "in order, without a gap"
             offsets[record.topic, record.partition] += 1
         applied.update(changes_of(source, taken))

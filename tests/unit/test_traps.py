@@ -18,6 +18,7 @@ from service.core.model import UNAVAILABLE, Operation, Row, RowChange, SchemaDri
 from service.stream.envelope import Decoder
 from service.usecases.row_images import Image, complete
 from service.usecases.screening import REPEATED, Screen
+from tests.decoding import decode_all
 from tests.events import envelope, record, tracked_table
 from tests.recorded_events import ALLT, CONNECTORS, PLAIN, recorded
 
@@ -27,7 +28,7 @@ NOT_SENT = "__debezium_unavailable_value"
 
 
 def changes(table: Table, connector: str = "src") -> list[RowChange]:
-    found, _, bad = Decoder([table], unknown_tables="ignore").decode_batch(recorded(connector))
+    found, _, bad = decode_all(Decoder([table], unknown_tables="ignore"), recorded(connector))
     assert bad == []
     return found
 
@@ -69,7 +70,7 @@ def test_trap_1_truncate_empties_the_table() -> None:
 
 
 def test_trap_2_without_replica_identity_full_the_statement_is_named_or_the_state_keeps_the_rows() -> None:
-    _, _, bad = Decoder([PLAIN], unknown_tables="ignore").decode_batch(recorded("src"))
+    _, _, bad = decode_all(Decoder([PLAIN], unknown_tables="ignore"), recorded("src"))
     for _, error in bad:
         assert str(error).endswith("ALTER TABLE public.plain REPLICA IDENTITY FULL")
     assert (
@@ -91,7 +92,7 @@ def test_trap_3_a_value_that_did_not_change_is_as_before() -> None:
     for table in (whole, replace(whole, key=(0,), row_images=True)):
         inserted = envelope("c", "shop", "orders", None, row)
         updated = envelope("u", "shop", "orders", row, {"id": 1, "note": NOT_SENT})
-        found, _, bad = Decoder([table]).decode_batch([record(inserted, 0), record(updated, 1)])
+        found, _, bad = decode_all(Decoder([table]), [record(inserted, 0), record(updated, 1)])
         assert bad == []
         assert completed(found)[1].after == ("1", "long")
     sent = [c.after for c in changes(KEPT) if c.operation is Operation.UPDATE]
@@ -104,7 +105,7 @@ def test_trap_3_a_value_that_did_not_change_is_as_before() -> None:
 @pytest.mark.parametrize("table", [ALLT, KEPT_ALLT])
 def test_trap_4_a_change_of_the_key_is_a_delete_a_tombstone_and_a_create(table: Table) -> None:
     records = [r for r in recorded("src") if r.topic.endswith("allt")]
-    decoded, skipped, _ = Decoder([table]).decode_batch(records)
+    decoded, skipped, _ = decode_all(Decoder([table]), records)
     assert "tombstone" in {one.reason for one in skipped}
     found = completed(decoded)
     ids = [c.position.offset for c in found if c.operation is Operation.DELETE]
@@ -135,9 +136,9 @@ def test_trap_6_a_row_of_a_snapshot_can_come_again() -> None:
         record(envelope("c", "shop", "orders", None, {"id": 1, "note": "a"}), 0),
         record(envelope("r", "shop", "orders", None, {"id": 1, "note": "b"}), 1),
     ]
-    kept, _, _ = Decoder([replace(table, key=(0,), row_images=True)]).decode_batch(records)
+    kept, _, _ = decode_all(Decoder([replace(table, key=(0,), row_images=True)]), records)
     assert held(completed(kept)) == [("1", "b")]
-    plain, _, _ = Decoder([table]).decode_batch(records)
+    plain, _, _ = decode_all(Decoder([table]), records)
     screened = Screen({}, {}).screen(plain)
     assert [c.position.offset for c in screened.changes] == [0]
     assert [at.offset for at in screened.bad] == [1]
@@ -164,7 +165,7 @@ def test_trap_7_a_new_column_has_the_type_that_the_schema_says() -> None:
     without = replace(
         ALLT, attributes=tuple(a for a in ALLT.attributes if a.name.column not in ("n", "d", "i8", "arr"))
     )
-    _, _, bad = Decoder([without], unknown_tables="ignore").decode_batch(recorded("srs"))
+    _, _, bad = decode_all(Decoder([without], unknown_tables="ignore"), recorded("srs"))
     added = {error.added for _, error in bad if isinstance(error, SchemaDrift)}
     assert added == {(("arr", "text[]"), ("d", "date"), ("i8", "bigint"), ("n", "numeric(12,3)"))}
 
@@ -187,7 +188,7 @@ def test_trap_8_a_precise_decimal_without_its_scale_is_refused_with_the_setting(
         ALLT,
         attributes=tuple(replace(a, data_type="numeric") if a.name.column == "n" else a for a in ALLT.attributes),
     )
-    _, _, bad = Decoder([untold], unknown_tables="ignore").decode_batch(recorded("src"))
+    _, _, bad = decode_all(Decoder([untold], unknown_tables="ignore"), recorded("src"))
     assert bad
     for damaged, error in bad:
         assert orjson.loads(damaged.value or b"")["op"] in "crud"
