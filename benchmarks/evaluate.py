@@ -19,12 +19,15 @@ from rich.console import Console
 
 from benchmarks import table_changes
 from benchmarks.context import Context
+from benchmarks.corpora import column_sets, read_corpus
 from benchmarks.data_sets import GENERATED, DataSet, Part, Unavailable, generate, published
 from benchmarks.feeds import write_feed
 from benchmarks.processes import CommandFailed
 from benchmarks.reference import ind_hash
 from benchmarks.state import Server, consume
 from benchmarks.state_comparison import differences, inds, read_state
+from service.core.column_sets import group_columns
+from service.core.corpus_inds import Algorithm, find_inds
 from service.core.errors import SubsetdError
 from service.store import migrate
 from service.store.embedded import EmbeddedPostgres
@@ -95,6 +98,7 @@ class Evaluation:
         for data_set in published(folder, self.context.work / "data"):
             if not wanted or data_set.name in wanted:
                 yield self._row(data_set.name, partial(self.static, data_set))
+                yield self._row(f"{data_set.name} as a corpus", partial(self.corpus, data_set))
                 if data_set.name in CHANGED_SETS:
                     changed.append(data_set)
         for name in GENERATED:
@@ -126,12 +130,30 @@ class Evaluation:
                 self.bootstrap(part.tables, part.name, url)
                 count, sha256 = ind_hash(inds(url, part.prefix))
             found += count
-            if count != part.inds:
-                faults.append(f"{part.name}: {count} INDs, not {part.inds}")
-            elif sha256 != part.sha256:
-                faults.append(f"{part.name}: the number is right, the hash is not")
+            faults += _faults(part, count, sha256)
         databases = f" ({len(data_set.parts)} databases)" if len(data_set.parts) > 1 else ""
         return Outcome(data_set.name + databases, f"{expected} INDs", f"{found} INDs", perf_counter() - started, faults)
+
+    def corpus(self, data_set: DataSet) -> Outcome:
+        """Find the INDs of every database of a set by both algorithms for corpora, and compare them with the known."""
+        started = perf_counter()
+        expected, found, faults = 0, 0, []
+        for part in data_set.parts:
+            expected += part.inds
+            columns = read_corpus(part.tables)
+            names = [(part.prefix + file, place) for file, place in columns.names]
+            sets = column_sets(*columns.texts())
+            examined = sets.sizes > 0
+            groups = group_columns(sets, examined, examined)
+            for algorithm in Algorithm:
+                blocks = find_inds(groups, sets.keys, algorithm)
+                pairs = (pair for block in blocks for pair in zip(*(side.tolist() for side in block[:2]), strict=True))
+                count, sha256 = ind_hash((names[a], names[b]) for a, b in pairs)
+                faults += [f"{algorithm}: {fault}" for fault in _faults(part, count, sha256)]
+            found += count
+        return Outcome(
+            f"{data_set.name} as a corpus", f"{expected} INDs", f"{found} INDs", perf_counter() - started, faults
+        )
 
     def made(self, name: str) -> Outcome:
         """Make a data set that is not stored, and do the same with it."""
@@ -164,6 +186,13 @@ class Evaluation:
     def _database(self, name: str = "evaluated") -> Iterator[str]:
         with self.postgres.clone(TEMPLATE, name) as url:
             yield url
+
+
+def _faults(part: Part, count: int, sha256: str) -> list[str]:
+    """Say how a list of INDs differs from the known one."""
+    if count != part.inds:
+        return [f"{part.name}: {count} INDs, not {part.inds}"]
+    return [f"{part.name}: the number is right, the hash is not"] if sha256 != part.sha256 else []
 
 
 @contextmanager

@@ -78,6 +78,12 @@ def run(
     return Measured(seconds, usages.pop(""), usages, output)
 
 
+def own_peak_bytes() -> int:
+    """Return the most memory that this process has had resident; what its parent had before it does not count."""
+    lines = Path("/proc/self/status").read_text("utf-8").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+
 @contextmanager
 def watched(roots: Mapping[str, int]) -> Iterator[dict[str, Usage]]:
     """Sample the process trees under `roots` while the block runs; a tree inside another one counts on its own only."""

@@ -18,6 +18,8 @@ ROWS = {
     "feed-debezium": "feed_debezium",
     "feed-postgres": "feed_postgres",
     "recovery": "recovery",
+    "many-webtables": "many_webtables",
+    "many-growth": "many_growth",
 }
 
 

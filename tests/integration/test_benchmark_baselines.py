@@ -182,12 +182,12 @@ def test_the_evaluation_tells_right_lists_of_inds_from_wrong_ones(postgres_serve
     context = Context(Console(file=printed, soft_wrap=True), 1, tmp_path / "work")
     evaluation = Evaluation(context, Server(postgres_server), bootstrap_by_hand)
     outcomes = list(evaluation.run(tmp_path, set(stats)))
-    assert [outcome.faults for outcome in outcomes] == [
-        [],
-        ["bad: the number is right, the hash is not"],
-        ["worse: 1 INDs, not 2"],
-    ]
-    assert [line.split("  ")[-1] for line in printed.getvalue().splitlines()] == [
+    faults = [[], ["bad: the number is right, the hash is not"], ["worse: 1 INDs, not 2"]]
+    assert [outcome.faults for outcome in outcomes[::2]] == faults
+    assert [outcome.faults for outcome in outcomes[1::2]] == [
+        [f"{algorithm}: {fault}" for algorithm in ("rarest-first", "signatures") for fault in one] for one in faults
+    ], "each set as a corpus as well"
+    assert [line.split("  ")[-1] for line in printed.getvalue().splitlines()[::2]] == [
         "ok",
         "DIFFERS: bad: the number is right, the hash is not",
         "DIFFERS: worse: 1 INDs, not 2",
@@ -195,7 +195,8 @@ def test_the_evaluation_tells_right_lists_of_inds_from_wrong_ones(postgres_serve
 
 
 def test_a_set_that_cannot_be_bootstrapped_costs_its_own_row_only(postgres_server: EmbeddedPostgres, tmp_path: Path):
-    stats = {name: {"kind": "relational", "unary_inds": 0, "ind_sha256": ""} for name in ("one", "two")}
+    nothing = {"kind": "relational", "unary_inds": 0, "ind_sha256": sha256(b"").hexdigest()}
+    stats = dict.fromkeys(("one", "two"), nothing)
     for name in stats:
         (tmp_path / name).mkdir()
     (tmp_path / "stats.json").write_text(json.dumps(stats))
@@ -205,4 +206,4 @@ def test_a_set_that_cannot_be_bootstrapped_costs_its_own_row_only(postgres_serve
 
     context = Context(Console(file=io.StringIO()), 1, tmp_path / "work")
     outcomes = list(Evaluation(context, Server(postgres_server), refuse).run(tmp_path, set(stats)))
-    assert [outcome.faults for outcome in outcomes] == [["one is broken: mend it"], ["two is broken: mend it"]]
+    assert [outcome.faults for outcome in outcomes] == [["one is broken: mend it"], [], ["two is broken: mend it"], []]

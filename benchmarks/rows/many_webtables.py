@@ -1,0 +1,57 @@
+"""Own the row `many-webtables`: INDs of 2,000 web tables and of their copies, beside the reference in plain Python."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import zstandard
+
+from benchmarks import many_process
+from benchmarks.context import Context
+from benchmarks.corpora import copies, read_corpus
+from benchmarks.results_file import Result
+
+SEED = 0
+"""Nothing is drawn."""
+
+ARCHIVE = Path(__file__).parents[2] / "tests" / "data" / "webtables_2k" / "webtables_2k.tar.zst"
+COPIES = (1, 2, 4, 8)
+BASELINE = "reference in plain Python"
+
+
+def run(context: Context) -> list[Result]:
+    """Measure both algorithms and the reference, each in a process of its own, one after the other."""
+    corpus = read_corpus(_unpacked(context.work) / "tables")
+    results = []
+    for count in COPIES:
+        file = many_process.write(copies(corpus, count) if count > 1 else corpus, context.work / f"many-{count}.arrow")
+        for filters in many_process.FILTERS if count == COPIES[-1] else ("none",):
+            runs = {
+                what: many_process.measure(file, what, filters, context.logs / f"many-{what}-{count}-{filters}.log")
+                for what in ("reference", "rarest-first", "signatures")
+            }
+            context.say(f"x{count}, filters {filters}: {runs}")
+            reference = runs.pop("reference")
+            name = f"x{count}" + (", the paper's filters" if filters != "none" else "")
+            results.append(Result(f"{name}: columns", len(corpus.names) * count, ""))
+            for what, one in runs.items():
+                goal = "ratio <= 0.3" if what == "rarest-first" else "ratio <= 1.5"
+                results += [
+                    Result(f"{name}: INDs, {what}", one["inds"], "", BASELINE, reference["inds"], "ratio = 1"),
+                    Result(f"{name}: CPU, {what}", one["cpu"], "s", BASELINE, reference["cpu"], goal),
+                    Result(f"{name}: memory, {what}", one["peak"], "GB", BASELINE, reference["peak"], "value <= 1"),
+                ]
+    return results
+
+
+def _unpacked(work: Path) -> Path:
+    folder = work / "webtables_2k"
+    if not folder.exists():
+        with (
+            ARCHIVE.open("rb") as packed,
+            zstandard.ZstdDecompressor().stream_reader(packed) as stream,
+            tarfile.open(fileobj=stream, mode="r|") as members,
+        ):
+            members.extractall(work, filter="data")
+    return folder
