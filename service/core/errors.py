@@ -39,3 +39,9 @@ class SketchError(SubsetdError):
 
 class NotFoundError(SubsetdError):
     """A name is not known: an attribute, a source, a version."""
+
+
+def first_line(error: BaseException | None) -> str:
+    """Give what an error of a library says, in one line without its full stop, for a message of ours to quote."""
+    lines = str(error or "").strip().splitlines()
+    return lines[0].strip().rstrip(".") if lines else "no reason was given"

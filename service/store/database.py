@@ -8,7 +8,7 @@ import psycopg2
 from sqlalchemy import URL, Engine, ExceptionContext, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 
-from service.core.errors import StateError
+from service.core.errors import StateError, first_line
 
 CONNECT_TIMEOUT_SECONDS = 5
 
@@ -117,7 +117,7 @@ def state_error(error: BaseException | None, url: URL) -> StateError | None:
     if code == "53100":
         return StateError(f"The disk of {where} is full; nothing was applied. Make room and start again.")
     if code[:2] in ("53", "58"):
-        return StateError(f"The {where} is out of resources: {_first_line(error)}; look at its log.")
+        return StateError(f"The {where} is out of resources: {first_line(error)}; look at its log.")
     # A COPY whose connection dies raises psycopg2's base class, without a code.
     is_unreachable = isinstance(error, psycopg2.OperationalError | psycopg2.InterfaceError)
     if code[:2] in ("08", "57") or (not code and (is_unreachable or type(error) is psycopg2.DatabaseError)):
@@ -126,7 +126,7 @@ def state_error(error: BaseException | None, url: URL) -> StateError | None:
 
 
 def _cannot_connect(error: psycopg2.OperationalError, url: URL) -> StateError:
-    text = _first_line(error)
+    text = first_line(error)
     where = place(url)
     if "does not exist" in text and "database" in text:
         return StateError(f"There is no {where}; create it with createdb, or correct SUBSETD_DATABASE_URL.")
@@ -138,10 +138,5 @@ def _cannot_connect(error: psycopg2.OperationalError, url: URL) -> StateError:
 
 
 def _lost(error: BaseException | None, url: URL) -> str:
-    cause = _first_line(error)
+    cause = first_line(error)
     return f"The connection to {place(url)} was lost: {cause}. What was not committed was not applied; try again."
-
-
-def _first_line(error: BaseException | None) -> str:
-    lines = str(error or "").strip().splitlines()
-    return lines[0].strip().rstrip(".") if lines else "no reason was given"

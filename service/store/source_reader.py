@@ -12,8 +12,9 @@ import psycopg2
 import psycopg2.errors
 from psycopg2 import sql
 
-from service.core.errors import SourceError, StateError
+from service.core.errors import SourceError, StateError, first_line
 from service.core.retyping import keeps_texts
+from service.core.secret_parameters import SECRET_PARAMETERS
 from service.store.canonical_sql import SESSION_SETTINGS, canonical_expression
 from service.store.database import parse_address, place
 from service.store.generation import connect
@@ -124,7 +125,8 @@ class SourceSnapshot:
         except psycopg2.Error as error:
             self.close()
             raise SourceError(
-                f"The {self.place} gives no snapshot: {_line(error)}. It must be Postgres 13 or later, and no standby."
+                f"The {self.place} gives no snapshot: {first_line(error)}. It must be Postgres 13 or later, and no "
+                f"standby."
             ) from error
 
     def tables(self, *, published: bool = False) -> list[StoredTable]:
@@ -212,7 +214,7 @@ def read_pages(url: str, exported: str, pages: PageRange, columns: Sequence[tupl
             return sink.getvalue()
     except psycopg2.errors.InsufficientPrivilege as error:
         raise SourceError(
-            f"{pages.schema}.{pages.table} on {place(parse_address(url))}: it cannot be read: {_line(error)}. "
+            f"{pages.schema}.{pages.table} on {place(parse_address(url))}: it cannot be read: {first_line(error)}. "
             "Grant SELECT on it to the user of the address, or leave it out with --exclude."
         ) from error
     except psycopg2.Error as error:
@@ -220,7 +222,7 @@ def read_pages(url: str, exported: str, pages: PageRange, columns: Sequence[tupl
         was_changed = (error.pgcode or "").startswith("42")
         raise SourceError(
             f"{pages.schema}.{pages.table} on {place(parse_address(url))}: "
-            f"{'it was changed while it was read' if was_changed else 'it cannot be read'}: {_line(error)}. "
+            f"{'it was changed while it was read' if was_changed else 'it cannot be read'}: {first_line(error)}. "
             "Nothing was stored: run the same command again."
         ) from error
 
@@ -239,7 +241,7 @@ def page_ranges(part: tuple[str, str, int | None, int], target: int) -> list[tup
 def without_password(url: str) -> str:
     """Give an address as it may be shown and kept."""
     address = parse_address(url)._replace(password=None).set(drivername="postgresql")
-    kept = {key: value for key, value in address.query.items() if key != "password"}
+    kept = {key: value for key, value in address.query.items() if key not in SECRET_PARAMETERS}
     return address._replace(query=kept).render_as_string()  # type: ignore[arg-type]
 
 
@@ -297,8 +299,3 @@ class _Raw(sql.Composable):
 
     def as_string(self, context: Any = None) -> str:
         return str(self._wrapped)
-
-
-def _line(error: psycopg2.Error) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".") if lines else type(error).__name__

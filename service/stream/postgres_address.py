@@ -15,7 +15,8 @@ import psycopg2.extensions
 from psycopg2.extras import LogicalReplicationConnection
 
 from service.core.canonical import POSTGRES_SESSION_SETTINGS
-from service.core.errors import FeedError
+from service.core.errors import FeedError, first_line
+from service.core.secret_parameters import SECRET_PARAMETERS
 
 WAY_OUT = "give postgresql://user@host:port/database?name=NAME, where NAME is the source's name"
 FEED_NAME = "subsetd feed"
@@ -57,7 +58,8 @@ class PostgresAddress:
     @property
     def shown(self) -> str:
         """Give the address as it may be shown and kept, as one that is understood again."""
-        return self._written({key: value for key, value in self.parameters.items() if key not in _SECRET}, named=True)
+        kept = {key: value for key, value in self.parameters.items() if key not in SECRET_PARAMETERS}
+        return self._written(kept, named=True)
 
     @property
     def url(self) -> str:
@@ -129,9 +131,6 @@ class SourceAway(FeedError):
     """A source cannot be reached now; a later attempt may succeed."""
 
 
-_SECRET = ("password", "passfile", "sslpassword", "sslkey")
-
-
 def parse_address(address: str, name: str | None = None) -> PostgresAddress:
     """Read `postgresql://...?name=NAME`; a `name` that is given goes first. Raise FeedError for what is none."""
     address = re.sub(r"^postgres(ql)?(\+\w+)?://", "postgresql://", address)
@@ -157,12 +156,6 @@ def source_of(feed: str) -> str | None:
 def identifier(name: str) -> str:
     """Write a name for an SQL statement."""
     return name if re.fullmatch(r"[a-z_][a-z0-9_]*", name) else '"' + name.replace('"', '""') + '"'
-
-
-def first_line(error: BaseException) -> str:
-    """Give what an error of libpq says, in one line."""
-    lines = [line.strip() for line in str(error).strip().splitlines()]
-    return lines[0].rstrip(".") if lines else type(error).__name__
 
 
 def lsn_text(lsn: int) -> str:

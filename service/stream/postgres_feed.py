@@ -18,10 +18,10 @@ import psycopg2
 import psycopg2.errors
 import structlog
 
-from service.core.errors import FeedError
+from service.core.errors import FeedError, first_line
 from service.core.model import FeedDescription, RawRecord, StoredPosition
 from service.stream import pgoutput
-from service.stream.postgres_address import PostgresAddress, SourceAway, first_line, lsn_text
+from service.stream.postgres_address import PostgresAddress, SourceAway, lsn_text
 from service.stream.postgres_catalog import (
     DescribedRelation,
     SlotState,

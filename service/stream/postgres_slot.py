@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import psycopg2
 import psycopg2.errors
 
-from service.core.errors import FeedError
+from service.core.errors import FeedError, first_line
 from service.core.model import StoredPosition
-from service.stream.postgres_address import PostgresAddress, first_line, identifier, lsn_number
+from service.stream.postgres_address import PostgresAddress, identifier, lsn_number
 from service.stream.postgres_catalog import read_slot, source_identity
 
 # What stands in the way of publishing a table, by its stored parts: a partition's own replica identity counts.

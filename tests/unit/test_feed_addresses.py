@@ -7,9 +7,11 @@ import os
 import pytest
 
 from service.core.errors import FeedError
+from service.store.source_reader import without_password
 from service.stream.addresses import open_feed
 from service.stream.file_feed import FileFeed
 from service.stream.kafka_feed import KafkaFeed
+from service.stream.postgres_address import parse_address
 
 
 def kafka(address: str) -> KafkaFeed:
@@ -73,3 +75,9 @@ def test_an_address_that_names_no_feed_is_explained_without_its_password(address
         open_feed(address)
     assert fault in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+def test_the_address_of_a_database_is_kept_without_passwords_and_the_files_that_hold_some() -> None:
+    address = "postgresql://me:secret@h:1/shop?sslpassword=secret&passfile=%2Fsecret&sslkey=%2Fsecret&sslmode=require"
+    assert without_password(address) == "postgresql://me@h:1/shop?sslmode=require"
+    assert parse_address(address, "s").shown == "postgresql://me@h:1/shop?sslmode=require&name=s"
