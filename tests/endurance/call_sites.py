@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterable, Iterator
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 from tests.endurance.counting import Site
 
 STATEMENTS = ("execute", "executemany", "execute_values", "copy_expert")
+
+
+def with_imported(module: ModuleType) -> list[ModuleType]:
+    """Give a module and those of its own package that it imports."""
+    package = module.__name__.rpartition(".")[0]
+    names = {module.__name__}
+    for node in ast.walk(ast.parse(Path(str(module.__file__)).read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module == package:
+            names |= {f"{package}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{package}."):
+            names.add(str(node.module))
+    return [import_module(name) for name in sorted(names)]
 
 
 def _functions(module: ModuleType) -> Iterator[ast.FunctionDef]:

@@ -29,7 +29,7 @@ from service.stream.postgres_address import PostgresAddress
 OF_THE_ENGINE = ("select pg_catalog", "select current_schema", "show transaction", "show standard_conforming_strings")
 """What SQLAlchemy asks each new connection; these are no steps of ours."""
 
-EVERY_SECOND = ("select pg_locks", "select paused_at", "source: select pg_replication_slots", "stream.send_feedback")
+EVERY_SECOND = ("select pg_locks", "select paused_at", "source: select pg_publication", "stream.send_feedback")
 """What is done between batches, as often as the time has it: the first is a step, the others change nothing."""
 
 FROM_MEMORY = ("position", "highwater", "assignment")

@@ -13,7 +13,7 @@ import orjson
 import pytest
 from kafka import KafkaConsumer, TopicPartition
 
-from service.store import bulk, catch_up, dead_letters, feeds, row_images, schema_changes, writer, writer_lock
+from service.store import writer
 from service.store.embedded import EmbeddedPostgres
 from service.stream import kafka_feed, kafka_producer
 from service.stream.file_feed import FileFeed
@@ -22,7 +22,7 @@ from service.stream.kafka_transitions import TransitionTopic
 from service.usecases import feed_session, send_transitions
 from tests import states
 from tests.cluster import Cluster
-from tests.endurance.call_sites import calls_of, statements_not_given
+from tests.endurance.call_sites import calls_of, statements_not_given, with_imported
 from tests.endurance.counting import FROM_MEMORY, CountedFeed, CountedProducer, Site, Steps, points_of
 from tests.endurance.crash_points import Run, complete, crash_at_each, follow, found, retry, send
 from tests.events import envelope
@@ -31,16 +31,15 @@ from tests.postgres import TEMPLATE, fresh_database
 from tests.states import Tables
 from tests.waiting import BOUND_SECONDS, wait_for
 
-STORE = (bulk, catch_up, dead_letters, feeds, row_images, schema_changes, writer, writer_lock)
-
 OF_A_BOOTSTRAP = {
     *("write_partition", "read_range", "read_positions", "put_positions", "_begun"),
     *("new_table_ids", "write_row_images", "count_row_images", "clear_row_images"),
 }
 OF_A_COMMAND = {
     *("is_followed", "tables_of", "address_of", "forget", "set_paused", "read", "drop"),
-    *("read_known", "write_dropped", "_rename_column", "_rename_table"),
+    *("read_known", "write_dropped", "_rename_column", "_rename_table", "drop_sketches", "_migrate"),
 }
+OF_A_COMPACTION = {"read_keys"}
 OF_A_WAIT = {"_holder"}
 """Functions of the store that give the database statements when no feed is followed, or none is at hand."""
 
@@ -157,7 +156,9 @@ def test_a_crash_at_any_statement_is_as_if_it_had_not_been(
                 assert (holds, broken) == (wanted, []), point
             template = url.partition("?")[0].rpartition("/")[2]
             counts, sites, crashes = counts + steps.counts, sites | steps.sites, crashes + len(points)
-    missing = statements_not_given(STORE, OF_A_BOOTSTRAP | OF_A_COMMAND | OF_A_WAIT, sites)
+    missing = statements_not_given(
+        with_imported(writer), OF_A_BOOTSTRAP | OF_A_COMMAND | OF_A_COMPACTION | OF_A_WAIT, sites
+    )
     assert missing == [], "every statement is a point: let the feed come to these, or say that no batch does"
     tell(kinds_of_statements=len(counts), statements=counts.total(), crashes=crashes)
 

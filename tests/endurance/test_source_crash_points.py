@@ -34,9 +34,12 @@ AFTER = (
     "update s.customers set id = 8 where id = 1; delete from s.customers where id = 2",
     "insert into s.orders values (3, 8, null); update s.customers set name = 'Ada' where id in (3, 4)",
     "truncate s.orders",
-    "alter table s.orders add coupon text; insert into s.orders values (4, 8, 'x', 'Ada'), (5, 99, null, null)",
+    "insert into s.orders values (4, 8, 'Ada'), (5, 99, null)",
     "delete from s.orders where id = 5; insert into s.customers values (9, null)",
 )
+
+MARK = ("begin", "message", "commit")
+"""What the feed itself puts behind all changes: whether it is read before the end is seen depends on the time."""
 
 
 @contextmanager
@@ -76,6 +79,7 @@ def test_a_crash_at_any_step_of_following_a_source_is_as_if_it_had_not_been(
     counts = Counter({kind: n for kind, n in steps.counts.items() if kind.startswith(("source", "stream"))})
     needed = {f"stream.{name}" for name in calls_of(postgres_feed, "_cursor") | calls_of(postgres_feed, "cursor")}
     assert needed <= counts.keys(), "every call is a point: let the feed come to the new one"
+    counts["stream.read_message"] -= len(MARK)
     points = points_of(counts, every=True)[:: 1 if whole else 12]
     for point in points:
         with followed(postgres_server, logical_server) as (state, source):
