@@ -41,6 +41,7 @@ from service.store.reader import PostgresStateReader
 from service.store.schema_changes import COMMAND_NAME, rename
 from service.store.sketch_compaction import PostgresSketchLog
 from service.store.source_reader import SourceSnapshot
+from service.store.uploaded_sketches import PostgresUploads
 from service.store.writer import PostgresWriter
 from service.stream.addresses import open_feed
 from service.stream.connect_rest import read_connectors
@@ -382,6 +383,7 @@ def make_service(
     checks = () if observer is None else (lambda: _consumer_check(observer, settings.ready_lag_seconds),)
     return create_app(
         make_reader(engine),
+        PostgresUploads(engine),
         registry=registry,
         service_version=__version__,
         ready_checks=checks,

@@ -10,12 +10,21 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from prometheus_client import CollectorRegistry
 
-from service.api import asking, examples, problems, routes_service, routes_state, routes_uinds
+from service.api import (
+    asking,
+    examples,
+    problems,
+    routes_coefficients,
+    routes_service,
+    routes_sketches,
+    routes_state,
+    routes_uinds,
+)
 from service.api.access import OPEN_PATHS, BearerKey
 from service.api.metrics import HttpMetrics, StateMetrics
 from service.api.problems import Check
 from service.api.segments import EncodedPath
-from service.usecases.ports import StateReader
+from service.usecases.ports import StateReader, Uploads
 
 DESCRIPTION = (
     "Which columns are contained in which, since when, by how much the others miss, and which values break them. "
@@ -25,6 +34,7 @@ DESCRIPTION = (
 
 def create_app(
     reader: StateReader,
+    uploads: Uploads,
     *,
     registry: CollectorRegistry,
     service_version: str,
@@ -32,7 +42,7 @@ def create_app(
     lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
     api_key: str | None = None,
 ) -> FastAPI:
-    """Make the HTTP service over this reader.
+    """Make the HTTP service over this reader, and what keeps uploaded sketches.
 
     `registry` gets the HTTP metrics and the state's, and is what /metrics shows. `ready_checks` are asked by
     /readyz, from a thread, beside the database and the bootstrap; they must neither block nor raise. With an
@@ -50,12 +60,13 @@ def create_app(
         lifespan=lifespan,
     )
     app.state.reader = reader
+    app.state.uploads = uploads
     app.state.registry = registry
     app.state.ready_checks = tuple(ready_checks)
     problems.install(app)
     app.add_exception_handler(asking.NotModified, asking.not_modified)
-    for router in (routes_service.router, routes_state.router, routes_uinds.router):
-        app.include_router(router)
+    for routes in (routes_service, routes_state, routes_uinds, routes_coefficients, routes_sketches):
+        app.include_router(routes.router)
     # What is added later is further out: the key is asked for where its refusal is counted.
     if api_key is not None:
         app.add_middleware(BearerKey, key=api_key)

@@ -13,6 +13,7 @@ from service.api import schemas
 from service.usecases import queries
 from service.usecases.answers import AttributeFilter, AttributeInfo
 from service.usecases.ports import StateReader, StateSnapshot
+from service.usecases.sketched_columns import ColumnInfo, resolve
 
 CACHE_CONTROL = "no-cache"
 """Caches may keep an answer, and ask whether it still holds before they give it."""
@@ -53,15 +54,22 @@ class Asking:
     def snapshot(self, *, with_values: bool = False) -> Iterator[StateSnapshot]:
         """Open the snapshot that the whole answer is computed from."""
         with self._reader.snapshot(with_values=with_values) as snapshot:
-            self._headers = {"ETag": f'"{snapshot.head.version}"', "Cache-Control": CACHE_CONTROL}
-            self._response.headers.update(self._headers)
+            self.headers = {"ETag": f'"{snapshot.head.version}"', "Cache-Control": CACHE_CONTROL}
+            self._response.headers.update(self.headers)
             yield snapshot
+
+    def depends_on_uploads(self, snapshot: StateSnapshot) -> None:
+        """Name the answer after what is uploaded as well, which is no part of a version."""
+        tag = snapshot.uploads_tag()
+        if tag:
+            self.headers["ETag"] = f'"{snapshot.head.version}-{tag}"'
+            self._response.headers.update(self.headers)
 
     def stop_if_known(self) -> None:
         """End here, with 304, when the client has this version; call it when the question is known to be good."""
-        etag = self._headers["ETag"]
+        etag = self.headers["ETag"]
         if self._known & {etag, f"W/{etag}", "*"}:
-            raise NotModified(self._headers)
+            raise NotModified(self.headers)
 
 
 async def _asking(
@@ -86,7 +94,12 @@ def from_path(snapshot: StateSnapshot, segment: str) -> AttributeInfo:
     return queries.resolve(snapshot, unquote(segment))
 
 
-def sides(snapshot: StateSnapshot, asked: schemas.PairQuestion) -> tuple[AttributeFilter, AttributeFilter]:
+def column_from_path(snapshot: StateSnapshot, segment: str) -> ColumnInfo:
+    """Find the attribute or uploaded sketch that a segment of the path, still encoded, names."""
+    return resolve(snapshot, unquote(segment))
+
+
+def sides(snapshot: StateSnapshot, asked: schemas.SidesQuestion) -> tuple[AttributeFilter, AttributeFilter]:
     """Choose the two sides of pairs by what was asked."""
     return (
         _side(snapshot, asked.dependent, asked.dependent_schema, asked.dependent_table),

@@ -26,7 +26,8 @@ def encode(route: str, key: Key | None) -> str | None:
 
 
 def decode(route: str, columns: str, cursor: str | None) -> Key | None:
-    """Read a cursor of `route`, whose key has these columns: `i` an integer, `s` a text, `u` a UUID.
+    """Read a cursor of `route`, whose key has these columns: `i` an integer, `f` a number from -1 to 2,
+    `s` a text, `u` a UUID.
 
     Raises `CursorError` for a cursor of another route, a cut one, or any other text.
     """
@@ -45,6 +46,8 @@ def decode(route: str, columns: str, cursor: str | None) -> Key | None:
 def _fits(column: str, part: object) -> bool:
     if column == "i":
         return isinstance(part, int) and not isinstance(part, bool) and -1 <= part <= LARGEST
+    if column == "f":
+        return isinstance(part, int | float) and not isinstance(part, bool) and -1 <= part <= 2
     if not isinstance(part, str) or "\x00" in part or any("\ud800" <= one <= "\udfff" for one in part):
         return False
     return column == "s" or (len(part) == 36 and str(UUID(part)) == part)

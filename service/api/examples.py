@@ -10,6 +10,7 @@ COUNTED = {
     "source": "demo",
     "data_type": "integer",
     "insert_only": False,
+    "sketch_only": False,
     "null_count": 0,
     "stale_since": None,
 }
@@ -129,20 +130,76 @@ MISSING_PAGE = {
     "missing_count": 1,
     "items": [MISSING],
 }
+ESTIMATED = {
+    "dependent": CUSTOMER_ID,
+    "referenced": {"attribute_id": None, "name": "sketch:customers-elsewhere", "parts": None},
+    "coefficient": 0.9471208214621371,
+    "low": 0.9333333333333333,
+    "high": 0.9777777777777777,
+    "method": "estimated",
+    "exact": None,
+    "reason": None,
+    "overlap": None,
+    "distinct_count": None,
+}
 COEFFICIENTS = {
     "version": 3,
     "transaction_consistent": True,
     "next_cursor": None,
+    "level": 0.95,
+    "left_out": 0,
     "items": [
         {
             "dependent": CUSTOMER_ID,
             "referenced": ID,
             "coefficient": 0.9888888888888889,
+            "low": 0.9888888888888889,
+            "high": 0.9888888888888889,
+            "method": "exact",
+            "exact": 0.9888888888888889,
             "reason": None,
             "overlap": 89,
             "distinct_count": 90,
-        }
+        },
+        ESTIMATED,
     ],
+}
+SKETCH = {
+    "column": CUSTOMER_ID,
+    "uploaded_at": None,
+    "bucket_bits": 13,
+    "k": 1536,
+    "spares_left": 512,
+    "distinct_count": 90.0,
+    "low": 90.0,
+    "high": 90.0,
+    "is_complete": True,
+    "counts_values": True,
+    "fault": None,
+}
+UPLOADED = {
+    **SKETCH,
+    "column": ESTIMATED["referenced"],
+    "uploaded_at": "2026-11-21T10:44:00Z",
+    "spares_left": 511,
+    "distinct_count": 60412.1,
+    "low": 59201.9,
+    "high": 61623.3,
+    "is_complete": False,
+    "counts_values": False,
+}
+SKETCHES = {"version": 3, "transaction_consistent": True, "next_cursor": None, "items": [SKETCH, UPLOADED]}
+PAIR_ESTIMATES = {
+    "version": 3,
+    "transaction_consistent": True,
+    "level": 0.95,
+    "dependent": SKETCH,
+    "referenced": UPLOADED,
+    "coefficients": [ESTIMATED],
+}
+MATRIX = {
+    "text/csv": "dependent,demo.customers.id,demo.orders.customer_id\ndemo.orders.customer_id,0.9888888888888889,1.0\n",
+    "application/vnd.apache.arrow.stream": "(an Arrow IPC stream)",
 }
 CHANGES = {"version": 3, "transaction_consistent": True, "next_cursor": None, "since": 2, "items": [BROKE]}
 DEAD_LETTERS = {
@@ -188,24 +245,31 @@ BY_PATH: dict[str, object] = {
     "/api/v1/uinds/{dependent}/{referenced}": PAIR,
     "/api/v1/uinds/{dependent}/{referenced}/missing": MISSING_PAGE,
     "/api/v1/coefficients": COEFFICIENTS,
+    "/api/v1/coefficients/{dependent}/{referenced}": PAIR_ESTIMATES,
+    "/api/v1/sketches": SKETCHES,
+    "/api/v1/sketches/{column}": "SDSK (and the rest of its bytes)",
     "/api/v1/changes": CHANGES,
 }
 
 
 def put_into(document: dict[str, Any]) -> None:
-    """Give each route's 200 its example; FastAPI itself would drop the nulls out of it."""
+    """Give the answers of each route their example; FastAPI itself would drop the nulls out of it."""
     for path, operations in document["paths"].items():
-        for shape in operations["get"]["responses"]["200"]["content"].values():
-            shape["example"] = BY_PATH[path]
+        for method, operation in operations.items():
+            for status in ("200", "201"):
+                content = operation["responses"].get(status, {}).get("content", {})
+                for media_type, shape in content.items():
+                    shape["example"] = UPLOADED if method == "put" else MATRIX.get(media_type) or BY_PATH[path]
 
 
-def answered(description: str) -> dict[int | str, dict[str, Any]]:
-    """Describe an answer that is polled with its version, for a route's `responses`."""
+def answered(description: str, *media_types: str) -> dict[int | str, dict[str, Any]]:
+    """Describe an answer that is polled with its version, for a route's `responses`; it is JSON if nothing is said."""
     headers = {
         "ETag": {"description": "the state version, quoted", "schema": {"type": "string"}, "example": '"3"'},
         "Cache-Control": {"schema": {"type": "string"}, "example": "no-cache"},
     }
+    content = {"content": {one: {"schema": {"type": "string", "format": "binary"}} for one in media_types}}
     return {
-        200: {"description": description, "headers": headers},
+        200: {"description": description, "headers": headers, **(content if media_types else {})},
         304: {"description": "The state still has the version that If-None-Match names.", "headers": headers},
     }

@@ -12,15 +12,21 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from service.api.cursors import CursorError
-from service.core.errors import NotFoundError, StateError, SubsetdError
-from service.usecases.queries import AmbiguousNameError, TrivialPairError, UnknownVersionError
+from service.core.errors import NotFoundError, SketchError, StateError, SubsetdError
+from service.usecases.coefficients import TooManyColumnsError
+from service.usecases.queries import AmbiguousNameError, NoValuesError, TrivialPairError, UnknownVersionError
+from service.usecases.sketched_columns import NoSketchError
 
 MEDIA_TYPE = "application/problem+json"
 
 EXPLANATIONS = {
-    "unknown-attribute": "No attribute has this full name or id in the version that was read.",
+    "unknown-attribute": "No attribute has this full name or id in the version that was read, or no sketch this name.",
     "ambiguous-attribute": "Several attributes have this full name, as names may contain dots; name one as id:17.",
     "unknown-version": "as_of or since is newer than the state, or older than its first version.",
+    "values-not-stored": "Of this column only a sketch is kept: ask for estimates, at /api/v1/coefficients.",
+    "no-sketch": "This column has no sketch that could be used; the detail says why, and what to do.",
+    "too-many-columns": "The question is about more columns, or pairs, than one answer computes; choose fewer.",
+    "refused-sketch": "The bytes are no sketch that can be compared with those here, or its name cannot be one.",
     "same-attribute": "Both sides of a pair are one attribute; that it contains itself is not reported.",
     "invalid-cursor": "The cursor was not given by this route.",
     "invalid-request": "A parameter is unknown, missing, or outside its bounds; `errors` names each.",
@@ -109,6 +115,14 @@ async def _of_the_service(request: Request, error: Exception) -> Response:
                 Candidate(attribute_id=one.attribute_id, name_parts=list(one.name)) for one in error.candidates
             ]
             return respond(request, 409, "ambiguous-attribute", detail, candidates=candidates)
+        case NoValuesError():
+            return respond(request, 409, "values-not-stored", detail)
+        case NoSketchError():
+            return respond(request, 409, "no-sketch", detail)
+        case TooManyColumnsError():
+            return respond(request, 422, "too-many-columns", detail)
+        case SketchError():
+            return respond(request, 422, "refused-sketch", detail)
         case TrivialPairError():
             return respond(request, 422, "same-attribute", detail)
         case CursorError():

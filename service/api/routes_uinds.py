@@ -1,4 +1,4 @@
-"""Own the routes about pairs of attributes: INDs, one pair, missing values, coefficients, changes."""
+"""Own the routes about pairs of attributes: INDs, one pair, missing values, changes."""
 
 from __future__ import annotations
 
@@ -75,38 +75,6 @@ def list_missing(
         next_cursor=cursors.encode("missing", page.next_key),
         missing_count=share.distinct_count - share.overlap,
         items=[schemas.MissingValue.model_validate(one) for one in page.items],
-    )
-
-
-@router.get(
-    "/coefficients",
-    responses=examples.answered("A page of inclusion coefficients") | documented(404, 409, 422, 500, 503),
-)
-def list_coefficients(
-    asked: Asked, question: Annotated[schemas.CoefficientsQuestion, Query()]
-) -> schemas.CoefficientsPage:
-    """List exact inclusion coefficients: of one pair, of one dependent, or of all pairs.
-
-    Of many pairs those show that reach `min_coefficient`, for each dependent the largest first. A page of all
-    pairs looks at a bounded number of dependents: it may be short, even empty, and still have a `next_cursor`.
-    """
-    after = cursors.decode("coefficients", "ssiiii", question.cursor)
-    with asked.snapshot() as snapshot:
-        dependent = None if question.dependent is None else queries.resolve(snapshot, question.dependent)
-        referenced = None if question.referenced is None else queries.resolve(snapshot, question.referenced)
-        if dependent is not None and referenced is not None:
-            queries.refuse_trivial(dependent, referenced)
-            asked.stop_if_known()
-            found, next_key = [queries.coefficient(snapshot, dependent, referenced)], None
-        else:
-            asked.stop_if_known()
-            page = queries.coefficients(snapshot, question.min_coefficient, dependent, after, question.limit)
-            found, next_key = page.items, page.next_key
-    return schemas.CoefficientsPage(
-        version=snapshot.head.version,
-        transaction_consistent=snapshot.head.transaction_consistent,
-        next_cursor=cursors.encode("coefficients", next_key),
-        items=[schemas.Coefficient.of(one) for one in found],
     )
 
 

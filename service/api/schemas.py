@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from service.api import cursors
+from service.core.estimators.estimate import NO_VALUES
 from service.core.model import TransitionKind
 from service.usecases import answers
 
@@ -42,13 +43,17 @@ class ClustersQuestion(PageQuestion):
     )
 
 
-class PairQuestion(PageQuestion):
+class SidesQuestion(Question):
     dependent: Text | None = Field(None, description=FULL_NAME, examples=["demo.orders.customer_id"])
     dependent_schema: Text | None = Field(None, examples=["demo"])
     dependent_table: Text | None = Field(None, examples=["orders"])
     referenced: Text | None = Field(None, description=FULL_NAME, examples=["demo.customers.id"])
     referenced_schema: Text | None = Field(None, examples=["demo"])
     referenced_table: Text | None = Field(None, examples=["customers"])
+
+
+class PairQuestion(SidesQuestion, PageQuestion):
+    pass
 
 
 class UindsQuestion(PairQuestion):
@@ -58,22 +63,6 @@ class UindsQuestion(PairQuestion):
 class ChangesQuestion(PairQuestion):
     since: Version = Field(0, description="later than this state version", examples=[2])
     kind: TransitionKind | None = Field(None, examples=["broke"])
-
-
-class CoefficientsQuestion(PageQuestion):
-    dependent: Text | None = Field(None, description=FULL_NAME, examples=["demo.orders.customer_id"])
-    referenced: Text | None = Field(
-        None, description=f"{FULL_NAME}; with `dependent`: this pair alone", examples=["demo.customers.id"]
-    )
-    min_coefficient: float = Field(
-        0.5, ge=0, le=1, description="smallest coefficient; pairs without overlap never show"
-    )
-
-    @model_validator(mode="after")
-    def _has_dependent(self) -> CoefficientsQuestion:
-        if self.referenced is not None and self.dependent is None:
-            raise ValueError("referenced is given without dependent; name both, or the dependent alone")
-        return self
 
 
 class DeadLettersQuestion(PageQuestion):
@@ -103,7 +92,8 @@ class Attribute(AttributeRef):
     insert_only: bool
     row_count: int
     null_count: int
-    distinct_count: int
+    sketch_only: bool = Field(description="no values are stored: its coefficients are estimated, and it has no INDs")
+    distinct_count: int | None = Field(description="null: not counted, as it is sketch-only; /sketches estimates it")
     repeated_count: int | None = Field(description="values that occur more than once; null: frequencies are not kept")
     is_unique: bool | None = Field(description="no value repeats and none is NULL; null: not known")
     stale_since: int | None = Field(
@@ -245,30 +235,6 @@ class ChangesPage(Paged):
     items: list[Transition]
 
 
-class Coefficient(Answer):
-    dependent: AttributeRef
-    referenced: AttributeRef
-    coefficient: float | None = Field(description="overlap / distinct_count, exact; null: see reason")
-    reason: str | None = Field(description="why there is no coefficient")
-    overlap: int = Field(description="distinct values of the dependent that are in the referenced")
-    distinct_count: int = Field(description="distinct values of the dependent")
-
-    @classmethod
-    def of(cls, one: answers.Coefficient) -> Coefficient:
-        return cls(
-            dependent=AttributeRef.of(one.dependent),
-            referenced=AttributeRef.of(one.referenced),
-            coefficient=one.coefficient,
-            reason="the dependent has no values" if one.coefficient is None else None,
-            overlap=one.overlap,
-            distinct_count=one.distinct_count,
-        )
-
-
-class CoefficientsPage(Paged):
-    items: list[Coefficient]
-
-
 class Pair(Versioned):
     dependent: Attribute
     referenced: Attribute
@@ -285,7 +251,7 @@ class Pair(Versioned):
 
     @classmethod
     def of(cls, head: answers.StateHead, one: answers.PairAnswer) -> Pair:
-        share = Coefficient.of(one.coefficient)
+        share = one.coefficient
         return cls(
             version=head.version,
             transaction_consistent=head.transaction_consistent,
@@ -293,7 +259,7 @@ class Pair(Versioned):
             referenced=Attribute.of(one.referenced),
             holds=one.holds,
             coefficient=share.coefficient,
-            reason=share.reason,
+            reason=NO_VALUES if share.coefficient is None else None,
             overlap=share.overlap,
             missing_count=one.missing_count,
             missing_values=[MissingValue.model_validate(value) for value in one.missing_values.items],

@@ -12,7 +12,10 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from service.core.errors import StateError
 from service.core.model import AttributeName, TransitionKind
+from service.core.sketches.column import ColumnSketch
+from service.store import uploaded_sketches
 from service.store.database import LostConnectionError, place
+from service.store.sketch_reading import stream_sketches
 from service.usecases.answers import (
     AttributeFilter,
     AttributeInfo,
@@ -28,6 +31,7 @@ from service.usecases.answers import (
     TransitionFilter,
     TransitionInfo,
     UindInfo,
+    UploadedSketch,
     VersionPoint,
 )
 
@@ -67,7 +71,7 @@ from (select count(*) as clusters, coalesce(sum(value_count), 0)::bigint as valu
 ATTRIBUTES = """
 select a.attribute_id, a.schema_name, a.table_name, a.column_name, s.name as source, a.ordinal, a.data_type,
        s.insert_only, a.row_count, a.null_count, a.distinct_count, a.repeated_count, s.bootstrapped_version,
-       a.stale_version as stale_since
+       a.stale_version as stale_since, s.sketch_only
 from attribute a join source s using (source_id)
 where a.dropped_version is null and {where}
 order by a.schema_name collate "C", a.table_name collate "C", a.ordinal, a.attribute_id limit :limit
@@ -287,6 +291,22 @@ class PostgresSnapshot:
         """Give (other attribute's id, number of shared values, of shared clusters) for all that share one."""
         rows = self._rows(OVERLAPS, one=[attribute_id], attribute_id=attribute_id)
         return [(row[0], row[1], row[2]) for row in rows]
+
+    def sketches(self, attribute_ids: Sequence[int]) -> Iterator[tuple[int, ColumnSketch | str]]:
+        """Give the sketches of these attributes, or why one is not to be had, by (attribute_id)."""
+        return stream_sketches(self._connection, attribute_ids)
+
+    def uploaded(self) -> list[UploadedSketch]:
+        """List what is uploaded by (name)."""
+        return uploaded_sketches.read_names(self._connection)
+
+    def uploads(self, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+        """Give the bytes of the uploaded sketches of these names, by (name)."""
+        return uploaded_sketches.read_uploads(self._connection, names)
+
+    def uploads_tag(self) -> str:
+        """Name what is uploaded, all of it; an empty text when nothing is."""
+        return uploaded_sketches.read_tag(self._connection)
 
     def missing_values(
         self, dependent_id: int, referenced_id: int, after: Key | None, limit: int

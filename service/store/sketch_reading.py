@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,9 @@ from service.store.bulk import KeyRange, read_range
 
 PORTION_RECORDS = 500_000
 """Records that are held at once while sketches are built from them."""
+
+PORTION_SKETCHES = 100
+"""Sketches that are fetched at once."""
 
 SKETCHES = """
 select attribute_id, version, sketch, fault, concat_ws('.', schema_name, table_name, column_name)
@@ -42,21 +45,34 @@ def read_sketches(connection: Connection, attribute_ids: Sequence[int] | None = 
 
     Give it a transaction that sees one version.
     """
+    found = StoredSketches({}, {})
+    for attribute_id, sketch in stream_sketches(connection, attribute_ids):
+        if isinstance(sketch, str):
+            found.faults[attribute_id] = sketch
+        else:
+            found.by_id[attribute_id] = sketch
+    return found
+
+
+def stream_sketches(
+    connection: Connection, attribute_ids: Sequence[int] | None = None
+) -> Iterator[tuple[int, ColumnSketch | str]]:
+    """Give one sketch after the other as `read_sketches` reads them, or why an attribute's is not to be had."""
     which = "true" if attribute_ids is None else "attribute_id = any (:ids)"
     wanted = {} if attribute_ids is None else {"ids": list(attribute_ids)}
-    rows = connection.execute(text(SKETCHES.format(which=which)), wanted).all()
-    changes = read_changes(connection, min((row[1] for row in rows), default=0)) if rows else []
-    found = StoredSketches({}, {})
-    for attribute_id, version, data, fault, name in rows:
+    oldest = connection.scalar(text(f"select min(version) from sketch where {which}"), wanted)
+    changes = [] if oldest is None else read_changes(connection, oldest)
+    query = text(SKETCHES.format(which=which)).execution_options(stream_results=True, yield_per=PORTION_SKETCHES)
+    for attribute_id, version, data, fault, name in connection.execute(query, wanted):
         try:
             if fault is not None:
                 raise SketchError(fault)
             sketch = ColumnSketch.from_bytes(bytes(data))
             apply_changes(sketch, [change for at, change in changes if at > version], attribute_id)
-            found.by_id[attribute_id] = sketch
         except SketchError as error:
-            found.faults[attribute_id] = told_fault(name, error)
-    return found
+            yield attribute_id, told_fault(name, error)
+        else:
+            yield attribute_id, sketch
 
 
 def read_changes(connection: Connection, after: int, until: int | None = None) -> list[tuple[int, SketchChanges]]:

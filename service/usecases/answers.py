@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
+from service.core.estimators import Estimate
 from service.core.model import AttributeName, TransitionKind
 
 Item = TypeVar("Item")
-Key = tuple[int | str, ...]
+Key = tuple[int | float | str, ...]
 """Where a page ended: the ordered columns of its last item. The next page begins behind it."""
 
 
@@ -96,6 +97,7 @@ class AttributeInfo(AttributeRef):
     """Describe an attribute with its counters; `repeated_count` is None when frequencies are not kept.
 
     From version `stale_since` on it is not kept current: its source has it no longer, or never sent all of it.
+    Of a `sketch_only` attribute no values are stored, so that `distinct_count` is None.
     """
 
     source: str
@@ -104,10 +106,11 @@ class AttributeInfo(AttributeRef):
     insert_only: bool
     row_count: int
     null_count: int
-    distinct_count: int
+    distinct_count: int | None
     repeated_count: int | None
     bootstrapped_version: int
     stale_since: int | None = None
+    sketch_only: bool = False
 
     @property
     def is_unique(self) -> bool | None:
@@ -190,6 +193,48 @@ class Coefficient:
     def coefficient(self) -> float | None:
         """Give the share as the nearest float."""
         return self.overlap / self.distinct_count if self.distinct_count else None
+
+
+@dataclass(frozen=True, slots=True)
+class UploadedSketch:
+    """Name a sketch that was uploaded, of a column that lives elsewhere; questions name it `sketch:` and its name."""
+
+    name: str
+    uploaded_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class EstimatedCoefficient:
+    """Hold what is known of Φ(dependent, referenced): by the method that was asked for, and exactly.
+
+    Of the method `exact` the interval of `estimate` is one point. `exact` is None unless the values of both are stored.
+    """
+
+    dependent: AttributeRef | UploadedSketch
+    referenced: AttributeRef | UploadedSketch
+    estimate: Estimate
+    exact: Coefficient | None
+
+
+@dataclass(frozen=True, slots=True)
+class SketchInfo:
+    """Describe a sketch at a version: 2^bucket_bits buckets, k smallest hashes with `spares_left` behind them.
+
+    `distinct_count` is exact when low = high. `is_complete`: it holds all hashes. `counts_values`: it was fed each
+    distinct value once, not each cell. `fault` says why the sketch of an attribute is not to be had; then the rest is
+    None, but for what is known of the column.
+    """
+
+    column: AttributeRef | UploadedSketch
+    fault: str | None = None
+    bucket_bits: int | None = None
+    k: int | None = None
+    spares_left: int | None = None
+    distinct_count: float | None = None
+    low: float | None = None
+    high: float | None = None
+    is_complete: bool | None = None
+    counts_values: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

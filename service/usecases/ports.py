@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import datetime
 from typing import Protocol
 
 from service.core.model import (
@@ -19,6 +20,7 @@ from service.core.model import (
     TransitionKind,
 )
 from service.core.records import Keys, NewRecords, Records
+from service.core.sketches.column import ColumnSketch
 from service.usecases.answers import (
     AttributeFilter,
     AttributeInfo,
@@ -34,6 +36,7 @@ from service.usecases.answers import (
     TransitionFilter,
     TransitionInfo,
     UindInfo,
+    UploadedSketch,
     VersionPoint,
 )
 from service.usecases.live_state import BatchCommit, StoredState
@@ -98,6 +101,18 @@ class StateSnapshot(Protocol):
         In no order. The numbers of clusters add up to the work of the answer.
         """
 
+    def sketches(self, attribute_ids: Sequence[int]) -> Iterator[tuple[int, ColumnSketch | str]]:
+        """Give the sketches of these attributes, or why one is not to be had, by (attribute_id)."""
+
+    def uploaded(self) -> list[UploadedSketch]:
+        """List what is uploaded by (name)."""
+
+    def uploads(self, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+        """Give the bytes of the uploaded sketches of these names, by (name)."""
+
+    def uploads_tag(self) -> str:
+        """Name what is uploaded, all of it; an empty text when nothing is."""
+
     def missing_values(
         self, dependent_id: int, referenced_id: int, after: Key | None, limit: int
     ) -> list[MissingValue]:
@@ -124,6 +139,16 @@ class StateReader(Protocol):
 
         Raises `StateError` when the database is away or holds no state of this schema.
         """
+
+
+class Uploads(Protocol):
+    """Keep sketches that were uploaded; they are no part of a version. Every method may raise `StateError`."""
+
+    def put(self, name: str, sketch: ColumnSketch) -> tuple[datetime, bool]:
+        """Keep a sketch under a name, in the place of one that has it; tell when, and whether the name is new."""
+
+    def delete(self, name: str) -> None:
+        """Forget a sketch; raise `NotFoundError` when no sketch has the name."""
 
 
 class UnitOfWork(Protocol):

@@ -30,12 +30,6 @@ from service.usecases.ports import StateSnapshot
 MAX_LIMIT = 1000
 """The most items that one page holds."""
 
-MAX_DEPENDENTS_A_PAGE = 256
-"""The most dependents whose coefficients one page of all pairs computes."""
-
-MAX_WORK_A_PAGE = 2_000_000
-"""The places of attributes in clusters after which such a page ends; about 0.2 s of Postgres' work."""
-
 Item = TypeVar("Item")
 
 
@@ -52,6 +46,10 @@ class AmbiguousNameError(SubsetdError):
 
 class TrivialPairError(SubsetdError):
     """The two sides of a pair are one attribute; that it contains itself is not reported."""
+
+
+class NoValuesError(SubsetdError):
+    """What only stored values can tell is asked of a column whose values are not stored."""
 
 
 class UnknownVersionError(NotFoundError):
@@ -133,6 +131,7 @@ def explain(
     is recorded is as the bootstrap of the later of its two sources found it.
     """
     refuse_trivial(dependent, referenced)
+    require_values(dependent, referenced)
     pair = dependent.attribute_id, referenced.attribute_id
     only_these = AttributeFilter(attribute_id=pair[0]), AttributeFilter(attribute_id=pair[1])
     standing = snapshot.uinds(*only_these, None, after=None, limit=1)
@@ -170,13 +169,14 @@ def explain(
 
 def missing_values(
     snapshot: StateSnapshot,
-    dependent: AttributeRef,
-    referenced: AttributeRef,
+    dependent: AttributeInfo,
+    referenced: AttributeInfo,
     after: Key | None = None,
     limit: int = MAX_LIMIT,
 ) -> Page[MissingValue]:
     """List the dependent's values that the referenced lacks; the snapshot must be opened `with_values`."""
     refuse_trivial(dependent, referenced)
+    require_values(dependent, referenced)
     items = snapshot.missing_values(dependent.attribute_id, referenced.attribute_id, after, limit + 1)
     return _page(items, limit, attrgetter("cluster_id", "value_key"))
 
@@ -184,57 +184,9 @@ def missing_values(
 def coefficient(snapshot: StateSnapshot, dependent: AttributeInfo, referenced: AttributeInfo) -> Coefficient:
     """Compute Φ(dependent, referenced) exactly (Inclusion coefficients 2018, Def. 1)."""
     refuse_trivial(dependent, referenced)
+    require_values(dependent, referenced)
     overlap = snapshot.overlap(dependent.attribute_id, referenced.attribute_id)
-    return Coefficient(_reference(dependent), _reference(referenced), overlap, dependent.distinct_count)
-
-
-def coefficients(
-    snapshot: StateSnapshot,
-    threshold: float,
-    dependent: AttributeInfo | None = None,
-    after: Key | None = None,
-    limit: int = MAX_LIMIT,
-) -> Page[Coefficient]:
-    """List the pairs whose Φ is at least `threshold` and above 0, of one dependent or of all.
-
-    Ordered by dependent (as `attributes` are), then Φ falling, then referenced id. The work of a page of all
-    pairs is bounded (`MAX_DEPENDENTS_A_PAGE`, `MAX_WORK_A_PAGE`), so it may be short, even empty, and still
-    have a next one.
-    """
-    place: Key | None = after[:4] if after else None
-    if dependent is not None:
-        candidates = [dependent]
-    else:
-        # The dependent in which the last page ended is looked at again, unless all its pairs were given.
-        begin = (*place[:3], int(place[3]) - 1) if after and place and after[4] else place
-        candidates = snapshot.attributes(EVERY_ATTRIBUTE, begin, MAX_DEPENDENTS_A_PAGE + 1)
-    found: list[tuple[AttributeInfo, int, int]] = []
-    looked_at = work = 0
-    for one in candidates[:MAX_DEPENDENTS_A_PAGE]:
-        rest_after = after[4:] if after and place == _attribute_key(one) else None
-        shared = snapshot.overlaps(one.attribute_id)
-        for other_id, overlap, _ in sorted(shared, key=lambda other: (-other[1], other[0])):
-            if overlap / one.distinct_count < threshold:
-                break
-            if rest_after is None or (-overlap, other_id) > (-int(rest_after[0]), int(rest_after[1])):
-                found.append((one, other_id, overlap))
-        looked_at += 1
-        work += sum(cluster_count for _, _, cluster_count in shared)
-        if len(found) > limit or work > MAX_WORK_A_PAGE:
-            break
-    next_key: Key | None = None
-    if len(found) > limit:
-        last, other_id, overlap = found[limit - 1]
-        next_key = (*_attribute_key(last), overlap, other_id)
-    elif looked_at < len(candidates):
-        # Behind the last pair of the last dependent that was looked at: no overlap is below 0.
-        next_key = (*_attribute_key(candidates[looked_at - 1]), 0, 0)
-    kept = found[:limit]
-    names = snapshot.references({other_id for _, other_id, _ in kept})
-    items = [
-        Coefficient(_reference(one), names[other_id], overlap, one.distinct_count) for one, other_id, overlap in kept
-    ]
-    return Page(items, next_key)
+    return Coefficient(reference(dependent), reference(referenced), overlap, dependent.distinct_count or 0)
 
 
 def transitions(
@@ -264,6 +216,18 @@ def refuse_trivial(dependent: AttributeRef, referenced: AttributeRef) -> None:
         )
 
 
+def require_values(*columns: AttributeInfo) -> None:
+    """Raise `NoValuesError` for an attribute of which only a sketch is kept."""
+    for one in columns:
+        if one.sketch_only:
+            raise NoValuesError(no_values(str(one.name)))
+
+
+def no_values(name: str) -> str:
+    """Say that only estimates are to be had of a column."""
+    return f"The values of {name} are not stored, only its sketch: its coefficients can only be estimated."
+
+
 def check_as_of(snapshot: StateSnapshot, as_of: int | None) -> None:
     """Raise `UnknownVersionError` for a version that the state has not reached, or that was before its first."""
     if as_of is not None:
@@ -273,6 +237,11 @@ def check_as_of(snapshot: StateSnapshot, as_of: int | None) -> None:
 def check_since(snapshot: StateSnapshot, since: int) -> None:
     """Raise `UnknownVersionError` when `since` is newer than the state: whoever asks has seen another state."""
     _check_version(snapshot, since, "since", 0)
+
+
+def reference(one: AttributeRef) -> AttributeRef:
+    """Give an attribute's name and id alone."""
+    return AttributeRef(one.attribute_id, one.name)
 
 
 def walk(page_after: Callable[[Key | None], Page[Item]]) -> Iterator[Item]:
@@ -289,14 +258,6 @@ def walk(page_after: Callable[[Key | None], Page[Item]]) -> Iterator[Item]:
 def _page(items: list[Item], limit: int, key: Callable[[Item], Key]) -> Page[Item]:
     kept = items[:limit]
     return Page(kept, key(kept[-1]) if kept and len(items) > limit else None)
-
-
-def _attribute_key(one: AttributeInfo) -> Key:
-    return one.name.schema, one.name.table, one.ordinal, one.attribute_id
-
-
-def _reference(one: AttributeRef) -> AttributeRef:
-    return AttributeRef(one.attribute_id, one.name)
 
 
 def _check_version(snapshot: StateSnapshot, version: int, parameter: str, first: int) -> None:

@@ -12,6 +12,7 @@ from service.api.access import OPEN_PATHS
 from service.api.app import create_app
 from service.store.database import make_engine
 from service.store.reader import PostgresStateReader
+from service.store.uploaded_sketches import PostgresUploads
 from tests.integration.serving import serving
 
 KEY = "a key, with / and é"
@@ -22,7 +23,13 @@ BEARER = {"Authorization": f"Bearer {KEY}".encode()}
 def client(database_url: str) -> Iterator[httpx.Client]:
     """Serve an empty state with a key."""
     engine = make_engine(database_url, "test-access")
-    app = create_app(PostgresStateReader(engine), registry=CollectorRegistry(), service_version="0.1.0", api_key=KEY)
+    app = create_app(
+        PostgresStateReader(engine),
+        PostgresUploads(engine),
+        registry=CollectorRegistry(),
+        service_version="0.1.0",
+        api_key=KEY,
+    )
     with serving(app) as address, httpx.Client(base_url=address) as client:
         yield client
     engine.dispose()

@@ -23,6 +23,7 @@ from service.store import migrate
 from service.store.database import make_engine
 from service.store.embedded import EmbeddedPostgres
 from service.store.reader import PostgresStateReader
+from service.store.uploaded_sketches import PostgresUploads
 from tests.hand_made_state import TABLE_1, HandMadeState, value_key
 from tests.integration.serving import serving
 from tests.postgres import TEMPLATE, fresh_database
@@ -41,7 +42,13 @@ def lag() -> dict[str, Any]:
 def served(database_url: str, **options: Any) -> Iterator[httpx.Client]:
     """Serve a database, with a route beside the real ones that fails."""
     engine = make_engine(database_url, "test-api", statement_timeout_ms=10_000)
-    app = create_app(PostgresStateReader(engine), registry=CollectorRegistry(), service_version="0.1.0", **options)
+    app = create_app(
+        PostgresStateReader(engine),
+        PostgresUploads(engine),
+        registry=CollectorRegistry(),
+        service_version="0.1.0",
+        **options,
+    )
 
     @app.get("/defect", include_in_schema=False)
     def defect() -> None:
@@ -112,6 +119,9 @@ ROUTES = [
     "/api/v1/coefficients",
     f"/api/v1/coefficients?dependent={A}",
     f"/api/v1/coefficients?dependent={A}&referenced={B}",
+    f"/api/v1/coefficients/{A}/{B}",
+    "/api/v1/coefficients?top=2&method=exact",
+    "/api/v1/sketches",
     "/api/v1/changes?since=1",
     "/api/v1/dead_letters",
 ]
@@ -220,7 +230,14 @@ def test_an_ambiguous_name_is_a_problem_that_names_the_candidates(client: httpx.
         ("/api/v1/uinds/paper.r.A/paper.r.A", 422, "same-attribute"),
         ("/api/v1/uinds/paper.r.A/paper.r.A/missing", 422, "same-attribute"),
         ("/api/v1/coefficients?dependent=paper.r.A&referenced=id:0", 422, "same-attribute"),
-        ("/api/v1/coefficients?referenced=paper.r.A", 422, "invalid-request"),
+        ("/api/v1/coefficients?top=1&cursor=x", 422, "invalid-request"),
+        ("/api/v1/coefficients?method=guessed", 422, "invalid-request"),
+        ("/api/v1/coefficients?level=1", 422, "invalid-request"),
+        ("/api/v1/coefficients?dependent=sketch:none", 404, "unknown-attribute"),
+        ("/api/v1/coefficients?dependent=paper.r.A&referenced=paper.r.B&method=bml", 409, "no-sketch"),
+        ("/api/v1/coefficients/paper.r.A/id:0", 422, "same-attribute"),
+        ("/api/v1/sketches/paper.r.A", 409, "no-sketch"),
+        ("/api/v1/sketches/sketch:none", 404, "unknown-attribute"),
         ("/api/v1/uinds?as_of=3", 404, "unknown-version"),
         ("/api/v1/uinds?as_of=0", 404, "unknown-version"),
         ("/api/v1/changes?since=3", 404, "unknown-version"),
@@ -352,7 +369,9 @@ def test_a_database_that_is_away_is_a_problem_until_it_is_back(tmp_path: Path) -
         migrate.upgrade(server.url)
         HandMadeState(server.url, TABLE_1).close()
         engine = make_engine(server.url, "test-api")
-    app = create_app(PostgresStateReader(engine), registry=CollectorRegistry(), service_version="0.1.0")
+    app = create_app(
+        PostgresStateReader(engine), PostgresUploads(engine), registry=CollectorRegistry(), service_version="0.1.0"
+    )
     with serving(app) as address, httpx.Client(base_url=address) as client:
         for _ in range(2):
             response = client.get("/api/v1/state")

@@ -17,8 +17,9 @@ from service.core.model import AttributeName, TransitionKind
 from service.store.database import LostConnectionError, make_engine
 from service.store.embedded import EmbeddedPostgres
 from service.store.reader import PostgresStateReader
-from service.usecases import queries
+from service.usecases import coefficients, queries
 from service.usecases.answers import AttributeFilter, TransitionFilter
+from service.usecases.coefficients import Question
 from tests.hand_made_state import TABLE_1, Columns, HandMadeState, inds_of, value_key
 from tests.postgres import TEMPLATE, fresh_database
 
@@ -106,7 +107,7 @@ def test_a_dependent_without_values_has_no_coefficient(reader: PostgresStateRead
     HandMadeState(database_url, {empty: [None, None], full: ["x", None]}).close()
     with reader.snapshot(with_values=True) as snapshot:
         answer = queries.explain(snapshot, queries.resolve(snapshot, str(empty)), queries.resolve(snapshot, str(full)))
-        every = queries.coefficients(snapshot, 0.0).items
+        every = coefficients.page(snapshot, Question()).items
         unique = [(one.name.column, one.is_unique) for one in queries.attributes(snapshot).items]
     assert (answer.holds, answer.coefficient.coefficient, answer.missing_count) == (False, None, 0)
     assert every == []
@@ -175,7 +176,7 @@ def test_before_the_first_bootstrap_there_is_version_0_and_nothing_in_it(reader:
     with reader.snapshot(with_values=True) as snapshot:
         found = queries.state(snapshot)
         assert queries.uinds(snapshot, as_of=0).items == []
-        assert queries.coefficients(snapshot, 0.0).items == []
+        assert coefficients.page(snapshot, Question()).items == []
     assert (found.head.version, found.head.generation, found.counts.values, found.sources) == (0, 0, 0, [])
 
 
@@ -308,11 +309,12 @@ def _check_against_brute_force(snapshot: queries.StateSnapshot, versions: list[C
                 expected[left, right] = len(sets[left] & sets[right]) / len(sets[left])
             assert answer.since.version == _began(versions, left, right)
     for threshold in (0.0, 0.5, 1.0):
+        question = Question(threshold=threshold)
         every = list(
-            queries.walk(lambda key, t=threshold: queries.coefficients(snapshot, t, after=key, limit=limit))  # type: ignore[misc]
+            queries.walk(lambda key, q=question: coefficients.page(snapshot, q, key, limit))  # type: ignore[misc]
         )
         assert len(every) == len({(one.dependent, one.referenced) for one in every})
-        assert {(one.dependent.name, one.referenced.name): one.coefficient for one in every} == {
+        assert {(one.dependent.name, one.referenced.name): one.estimate.phi for one in every} == {
             pair: share for pair, share in expected.items() if share >= threshold
         }
 
@@ -336,16 +338,17 @@ def _began(versions: list[Columns], left: AttributeName, right: AttributeName) -
 def test_pages_of_all_coefficients_go_on_behind_their_bound(
     reader: PostgresStateReader, database_url: str, monkeypatch: pytest.MonkeyPatch, bound: str, value: int
 ) -> None:
-    monkeypatch.setattr(queries, bound, value)
+    monkeypatch.setattr(coefficients, bound, value)
     names = [AttributeName("s", "t", f"c{number}") for number in range(5)]
     # The first three share little, the last two all: pages before theirs are empty and have a next one.
     columns = {name: ["all", "all"] if at > 2 else [str(at), "few", "all"] for at, name in enumerate(names)}
     HandMadeState(database_url, columns).close()
     with reader.snapshot() as snapshot:
-        first = queries.coefficients(snapshot, 0.9)
+        question = Question(threshold=0.9)
+        first = coefficients.page(snapshot, question)
         assert first.items == []
         assert first.next_key is not None
-        every = list(queries.walk(lambda key: queries.coefficients(snapshot, 0.9, after=key, limit=1)))
+        every = list(queries.walk(lambda key: coefficients.page(snapshot, question, key, 1)))
     assert [(one.dependent.name, one.referenced.name) for one in every] == [
         (left, right) for left in names[3:] for right in names if left != right
     ]

@@ -1,0 +1,180 @@
+"""Own the columns that coefficients are asked of, attributes and uploaded sketches, and what is asked of sketches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from service.core.errors import NotFoundError, SketchError, SubsetdError
+from service.core.estimators import Column
+from service.core.estimators.lookup import LEAST_BUCKET_BITS
+from service.core.sketches.column import ColumnSketch
+from service.usecases import queries
+from service.usecases.answers import (
+    EVERY_ATTRIBUTE,
+    AttributeFilter,
+    AttributeInfo,
+    AttributeRef,
+    Key,
+    Page,
+    SketchInfo,
+    UploadedSketch,
+)
+from service.usecases.ports import StateSnapshot, Uploads
+
+UPLOADED = "sketch:"
+"""Stands in front of an uploaded sketch's name where a column is named."""
+
+MAX_NAME = 256
+"""Characters of an uploaded sketch's name."""
+
+ALL = 2**31 - 1
+
+ColumnInfo = AttributeInfo | UploadedSketch
+ColumnKey = int | str
+"""An attribute's id, or an uploaded sketch's name."""
+
+
+class NoSketchError(SubsetdError):
+    """A column has no sketch that could be used."""
+
+
+class SketchNameError(SketchError):
+    """A sketch cannot be uploaded under this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Choose columns: attributes (None: no attribute), and uploaded sketches of these names (None: all of them)."""
+
+    attributes: AttributeFilter | None = EVERY_ATTRIBUTE
+    uploads: Sequence[str] | None = ()
+
+    @property
+    def has_uploads(self) -> bool:
+        """Tell whether uploaded sketches are among them."""
+        return self.uploads is None or len(self.uploads) > 0
+
+
+def has_values(column: ColumnInfo) -> bool:
+    """Tell whether a column's values are stored, so that its coefficients are known exactly."""
+    return isinstance(column, AttributeInfo) and not column.sketch_only
+
+
+def key_of(column: AttributeRef | UploadedSketch) -> ColumnKey:
+    """Tell columns apart."""
+    return column.attribute_id if isinstance(column, AttributeRef) else column.name
+
+
+def name_of(column: AttributeRef | UploadedSketch) -> str:
+    """Give the name by which a column is asked for."""
+    return str(column.name) if isinstance(column, AttributeRef) else UPLOADED + column.name
+
+
+def order_of(column: ColumnInfo) -> Key:
+    """Give a column's place among all: attributes as they are listed, then uploaded sketches by name."""
+    if isinstance(column, UploadedSketch):
+        return 1, "", "", 0, 0, column.name
+    return 0, column.name.schema, column.name.table, column.ordinal, column.attribute_id, ""
+
+
+def resolve(snapshot: StateSnapshot, name: str) -> ColumnInfo:
+    """Find the column that `schema.table.column`, `id:17` or `sketch:NAME` names; errors as of `queries.resolve`."""
+    if not name.startswith(UPLOADED):
+        return queries.resolve(snapshot, name)
+    wanted = name.removeprefix(UPLOADED)
+    for one in snapshot.uploaded():
+        if one.name == wanted:
+            return one
+    raise NotFoundError(f"No sketch was uploaded under the name {wanted!r}; see the list of sketches.")
+
+
+def choose(snapshot: StateSnapshot, choice: Choice) -> list[ColumnInfo]:
+    """List chosen columns by `order_of`."""
+    found: list[ColumnInfo] = []
+    if choice.attributes is not None:
+        found += snapshot.attributes(choice.attributes, None, ALL)
+    if choice.has_uploads:
+        found += [one for one in snapshot.uploaded() if choice.uploads is None or one.name in choice.uploads]
+    return found
+
+
+def read_sketches(
+    snapshot: StateSnapshot, columns: Iterable[ColumnInfo]
+) -> Iterator[tuple[ColumnInfo, ColumnSketch | str]]:
+    """Give each column's sketch, or why it has none that could be used, in no order."""
+    attributes = {one.attribute_id: one for one in columns if isinstance(one, AttributeInfo)}
+    uploads = {one.name: one for one in columns if isinstance(one, UploadedSketch)}
+    for attribute_id, sketch in snapshot.sketches(sorted(attributes)) if attributes else ():
+        yield attributes.pop(attribute_id), sketch
+    for one in attributes.values():
+        yield (
+            one,
+            (
+                f"{one.name} has no sketch, as the state was made with SUBSETD_SKETCHES=off; set it on, and bootstrap "
+                "its sources again with --replace"
+            ),
+        )
+    for name, data in snapshot.uploads(sorted(uploads)) if uploads else ():
+        try:
+            yield uploads[name], ColumnSketch.from_bytes(data)
+        except SketchError as error:
+            yield uploads[name], f"{UPLOADED}{name}: {error}; upload it again"
+
+
+def read_sketch(snapshot: StateSnapshot, column: ColumnInfo) -> ColumnSketch:
+    """Give one column's sketch; raise NoSketchError when it has none that could be used."""
+    ((_, sketch),) = read_sketches(snapshot, [column])
+    if isinstance(sketch, str):
+        raise NoSketchError(f"{sketch}.")
+    return sketch
+
+
+def known_column(sketch: ColumnSketch) -> Column:
+    """Give what a sketch tells estimators of its column."""
+    is_exact = sketch.counts_values or sketch.hashes is not None
+    return Column(sketch.registers(), sketch.estimate(), is_exact, sketch.hashes, sketch.bottom.hashes)
+
+
+def describe(column: ColumnInfo, sketch: ColumnSketch | str) -> SketchInfo:
+    """Describe a column's sketch, or say why there is none."""
+    if isinstance(sketch, str):
+        return SketchInfo(column, fault=sketch)
+    low, high = sketch.bounds()
+    return SketchInfo(
+        column,
+        bucket_bits=sketch.m,
+        k=sketch.bottom.k,
+        spares_left=sketch.bottom.spares_left,
+        distinct_count=sketch.estimate(),
+        low=low,
+        high=high,
+        is_complete=sketch.bottom.is_complete,
+        counts_values=sketch.counts_values,
+    )
+
+
+def sketches(snapshot: StateSnapshot, after: Key | None = None, limit: int = queries.MAX_LIMIT) -> Page[SketchInfo]:
+    """List the sketches of all attributes and the uploaded ones, by `order_of`."""
+    remaining = [one for one in choose(snapshot, Choice(uploads=None)) if after is None or order_of(one) > after]
+    kept = remaining[:limit]
+    found = {key_of(one): describe(one, sketch) for one, sketch in read_sketches(snapshot, kept)}
+    return Page([found[key_of(one)] for one in kept], order_of(kept[-1]) if len(remaining) > limit else None)
+
+
+def upload(uploads: Uploads, name: str, data: bytes) -> tuple[SketchInfo, bool]:
+    """Keep a sketch that was made elsewhere under a name; describe it, and tell whether the name is new.
+
+    Raises SketchNameError for a name that cannot be one, and SketchError that says what is wrong with the bytes:
+    another hash function, seed, format or kind, damage, too few buckets.
+    """
+    if not (1 <= len(name) <= MAX_NAME and name.isprintable()):
+        raise SketchNameError(f"the name of a sketch has 1 to {MAX_NAME} characters, which can be printed")
+    sketch = ColumnSketch.from_bytes(data)
+    if sketch.m < LEAST_BUCKET_BITS:
+        raise SketchError(
+            f"the sketch has m = {sketch.m}: 2^{sketch.m} buckets are too few to compare it; "
+            f"make it with m from {LEAST_BUCKET_BITS} on"
+        )
+    uploaded_at, is_new = uploads.put(name, sketch)
+    return describe(UploadedSketch(name, uploaded_at), sketch), is_new
