@@ -47,7 +47,7 @@ from service.store.generation import (
     require_replaceable,
 )
 from service.store.migrate import require_current
-from service.store.recomputation import differences
+from service.store.recomputation import differences, sketch_differences
 from service.store.row_images import clear_row_images, count_row_images, new_table_ids
 from service.store.sketch_generation import create_sketch_table, read_parts, require_form, write_whole
 from service.store.sketches import read_form
@@ -402,6 +402,9 @@ class _Bootstrap:
         if self.options.check:
             number = self.served.generation + 1
             self.summary.differences = differences(self.connection, self.options.name, number, bits, attributes, inds)
+            if self.sketches is not None:
+                assert self.options.database_url is not None
+                self.summary.differences += sketch_differences(self.options.database_url, self.connection, number)
             clear_remains(self.connection)
             return
         address = parse_address(self.options.source) if source.kind == "postgres" else None

@@ -212,7 +212,7 @@ def check_sketches(connection: Connection, hashes: Mapping[int, set[int]]) -> No
 def bucket_and_rho(hashed: int, m: int) -> tuple[int, int]:
     """Give the leftmost m bits, and the place of the leftmost 1 behind them (64 - m + 1 if there is none)."""
     bits = f"{hashed:064b}"
-    return int(bits[:m], 2), bits[m:].find("1") + 1 or 64 - m + 1
+    return int(bits[:m] or "0", 2), bits[m:].find("1") + 1 or 64 - m + 1
 
 
 def rows(cursor: Any, query: str) -> list[tuple[Any, ...]]:

@@ -9,7 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.store.bulk import KeyRange, partition_name
-from service.store.generation import NewAttribute
+from service.store.database import make_engine
+from service.store.generation import DRIVER_NAME, NewAttribute
+from service.store.sketch_generation import read_whole
+from service.store.sketch_reading import read_sketches
 
 EXAMPLES = 5
 
@@ -52,6 +55,30 @@ def differences(
         ]
     connection.commit()
     return found
+
+
+def sketch_differences(url: str, connection: Any, generation: int) -> list[str]:
+    """Say which sketches of a sketch-only source are not those that were recomputed; `connection` keeps writers off.
+
+    Returns one line with examples; none when all are equal.
+    """
+    with connection.cursor() as cursor:
+        fresh = read_whole(cursor, generation)
+        cursor.execute("SELECT attribute_id, concat_ws('.', schema_name, table_name, column_name) FROM attribute")
+        names = dict(cursor.fetchall())
+    connection.commit()
+    engine = make_engine(url, DRIVER_NAME).execution_options(isolation_level="REPEATABLE READ")
+    try:
+        with engine.connect() as reading:
+            served = read_sketches(reading, list(fresh))
+    finally:
+        engine.dispose()
+    wrong = sorted(
+        names[attribute_id]
+        for attribute_id, sketch in fresh.items()
+        if attribute_id not in served.by_id or not sketch.agrees_with(served.by_id[attribute_id])
+    )
+    return [f"{len(wrong):,} sketches: {'; '.join(wrong[:EXAMPLES])}"] if wrong else []
 
 
 def _of_records(cursor: Any, generation: int, bits: int) -> list[str]:

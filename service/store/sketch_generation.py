@@ -75,6 +75,12 @@ def read_parts(connection: Any, generation: int) -> Iterator[tuple[int, Iterator
             yield attribute_id, (bytes(part) for _, part in rows)
 
 
+def read_whole(cursor: Any, generation: int) -> dict[int, ColumnSketch]:
+    """Read the sketches that are whole, by attribute id."""
+    cursor.execute(f"SELECT attribute_id, sketch FROM {sketch_table(generation)} WHERE number = %s", (WHOLE,))
+    return {attribute_id: ColumnSketch.from_bytes(bytes(sketch)) for attribute_id, sketch in cursor}
+
+
 def put_sketches(cursor: Any, generation: int, version: int, form: SketchForm | None) -> None:
     """Put the whole sketches of a generation in place, those of other sketch-only sources left as they are.
 
