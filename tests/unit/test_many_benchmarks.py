@@ -1,0 +1,65 @@
+"""What the benchmarks of corpora measure is right: made corpora, copies, and runs in processes of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import many_process, web_corpus
+from benchmarks.corpora import Corpus, copies
+from benchmarks.rows.many_growth import discover
+from service.core.column_filters import PAPER, Filters, exclude
+from service.core.column_sets import ColumnSets
+
+
+def test_a_made_corpus_is_the_same_for_the_same_seed_and_another_for_another() -> None:
+    one, again, other = (web_corpus.make(300, seed) for seed in (4, 4, 5))
+    assert one.values.tobytes() == again.values.tobytes() != other.values.tobytes()
+
+
+def test_a_made_corpus_has_the_proportions_of_web_tables() -> None:
+    corpus = web_corpus.make(3_000, 1)
+    sets = ColumnSets.of_keys(corpus.starts, corpus.keys())
+    assert len(sets.sizes) / 3_000 == pytest.approx(5.34, rel=0.05), "columns of a table, MANY's Table 4"
+    assert corpus.rows.mean() == pytest.approx(10.85, rel=0.15), "rows of a table, Table 4"
+    left_out = exclude(corpus.facts(sets), PAPER).summary()["referenced"]
+    assert {reason.name for reason in left_out} == {"NO_VALUES", "NULL_COLUMN", "INTEGER_COLUMN", "NOT_UNIQUE"}
+    texts = corpus.texts()
+    assert len(set(texts)) == len(set(corpus.values.tolist())), "different values have different texts"
+
+
+@pytest.mark.parametrize("filters", [Filters(), PAPER])
+def test_both_algorithms_count_the_same_on_a_made_corpus(filters: Filters) -> None:
+    corpus = web_corpus.make(2_000, 2)
+    index, signatures, choice = (discover(corpus, filters, what) for what in ("rarest-first", "signatures", "choice"))
+    assert index["inds"] == signatures["inds"] == choice["inds"] > 1_000
+
+
+def test_parts_of_a_made_corpus_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web_corpus, "_PART", 100)
+    corpus = web_corpus.make(250, 3)
+    assert len(corpus.rows) == len(corpus.starts) - 1
+    assert corpus.starts[-1] == len(corpus.values)
+    assert (np.diff(corpus.starts) <= corpus.rows).all()
+
+
+def test_each_copy_has_half_of_the_values_for_itself() -> None:
+    corpus = Corpus([("t.csv", 0), ("t.csv", 1)], [{str(n) for n in range(1_000)}, set()], [1_000, 1_000])
+    twice = copies(corpus, 2)
+    assert twice.names == [("0/t.csv", 0), ("0/t.csv", 1), ("1/t.csv", 0), ("1/t.csv", 1)]
+    assert len(twice.values[0] & twice.values[2]) == pytest.approx(500, abs=50)
+    assert twice.values[1] == twice.values[3] == set()
+
+
+@pytest.mark.parametrize("filters", ["none", "paper"])
+def test_runs_in_processes_of_their_own_agree_with_the_reference(filters: str, tmp_path: Path) -> None:
+    random = np.random.default_rng(8)
+    values = [set(map(str, random.zipf(1.4, size).clip(0, 60).tolist())) for size in random.integers(0, 7, 300)]
+    values += [{f"name {n % 40}", f"name {n % 7}"} for n in range(300)]
+    corpus = Corpus([("t.csv", n) for n in range(600)], values, [len(held) + n % 3 for n, held in enumerate(values)])
+    file = many_process.write(corpus, tmp_path / "corpus.arrow")
+    runs = {what: many_process.measure(file, what, filters, tmp_path / "log") for what in ("reference", "choice")}
+    assert runs["reference"]["inds"] == runs["choice"]["inds"] > 200
+    assert all(0 < one["peak"] < 4 for one in runs.values())
