@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,6 @@ from service.store.generation import (
     DRIVER_NAME,
     NOT_READ,
     Generation,
-    NewAttribute,
     NewTable,
     ServedState,
     SourceDescription,
@@ -53,6 +52,7 @@ from service.store.sketch_generation import create_sketch_table, read_parts, req
 from service.store.sketches import read_form
 from service.store.writer_lock import is_led_by_consumer, release_locks, take_bootstrap_lock, take_writer_lock
 from spark_jobs.command_line import options_of, parse_arguments
+from spark_jobs.outcome import Summary, attributes_of, describe, told_warnings
 from spark_jobs.progress import Display, Quiet, make_display, watching
 from spark_jobs.row_images import ImageWriter, choose_row_images, told_choice
 from spark_jobs.session import session
@@ -74,25 +74,6 @@ PARTITION_BYTES = 64 << 20
 PARTITION_RECORDS = 750_000
 MOST_BITS = 8
 FAULTS_TOLD = 20
-WARNINGS_TOLD = 5
-
-
-@dataclass(slots=True)
-class Summary:
-    """Tell what a bootstrap did; `version` is None when nothing was stored."""
-
-    version: int | None = None
-    tables: int = 0
-    attributes: int = 0
-    rows: int = 0
-    values: int = 0
-    clusters: int = 0
-    inds: int = 0
-    seconds: dict[str, float] = field(default_factory=dict)
-    pairs: NDArray[np.int32] = field(default_factory=lambda: np.zeros((0, 2), np.int32), repr=False)
-    differences: list[str] = field(default_factory=list)
-    warnings: Sequence[str] = ()
-    images: Sequence[str] = ()
 
 
 def run_bootstrap(
@@ -398,7 +379,7 @@ class _Bootstrap:
         self.summary.clusters, self.summary.inds, self.summary.pairs = len(clusters), len(inds), inds
         if self.options.clusters_only:
             return
-        attributes = _attributes(tables, names, ids, row_counts, counters, self.options)
+        attributes = attributes_of(tables, names, ids, row_counts, counters, self.options)
         if self.options.check:
             number = self.served.generation + 1
             self.summary.differences = differences(self.connection, self.options.name, number, bits, attributes, inds)
@@ -469,38 +450,6 @@ def _leave(_: Any) -> None:
     """Read nothing of a partition: it is there, which is all that was wanted."""
 
 
-def _attributes(
-    tables: Sequence[SourceTable],
-    names: Sequence[AttributeName],
-    ids: Sequence[int],
-    row_counts: NDArray[np.int64],
-    counters: NDArray[np.int64],
-    options: Options,
-) -> list[NewAttribute]:
-    attributes: list[NewAttribute] = []
-    of_names = iter(zip(names, ids, strict=True))
-    for number, table in enumerate(tables):
-        rows = int(row_counts[number])
-        for ordinal, (_, data_type) in enumerate(table.columns):
-            name, attribute_id = next(of_names)
-            if attribute_id == NOT_READ:
-                continue
-            distinct, repeated, occurrences = (int(c) for c in counters[:, attribute_id])
-            attributes.append(
-                NewAttribute(
-                    attribute_id,
-                    name,
-                    ordinal,
-                    data_type,
-                    rows,
-                    rows - occurrences,
-                    None if options.sketch_only else distinct,
-                    None if options.sketch_only or options.insert_only else repeated,
-                )
-            )
-    return attributes
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the job from the command line; an error is one message on standard error, and exit code 1."""
     given = parse_arguments(sys.argv[1:] if arguments is None else arguments)
@@ -534,25 +483,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for difference in summary.differences:
         print(f"differs: {difference}")
     return 1 if summary.differences else 0
-
-
-def describe(summary: Summary) -> str:
-    """Tell a summary in a few lines."""
-    stored = f"state version {summary.version}" if summary.version else "nothing stored"
-    stages = ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in summary.seconds.items() if stage != "total")
-    images = "".join(f"\n{line}" for line in summary.images)
-    return (
-        f"{summary.tables:,} tables, {summary.attributes:,} attributes, {summary.rows:,} rows\n"
-        f"{summary.values:,} values in {summary.clusters:,} clusters: {summary.inds:,} inclusion dependencies\n"
-        f"{stored}; {summary.seconds['total']:.1f} s ({stages}){images}"
-    )
-
-
-def told_warnings(summary: Summary) -> list[str]:
-    """Tell the first warnings, a line each, and how many more there are."""
-    told = [f"warning: {warning}" for warning in summary.warnings[:WARNINGS_TOLD]]
-    more = len(summary.warnings) - len(told)
-    return [*told, f"... and {more} more"] if more else told
 
 
 if __name__ == "__main__":
