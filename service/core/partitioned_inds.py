@@ -17,7 +17,7 @@ dependent has no rarer value. Columns may be given as one for each set of equal 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -34,7 +34,7 @@ from service.core.records import Flags, Int64s, Keys, starts_of
 class Scope:
     """Hold of all n columns what every partition needs: distinct values, who can be which side, what counts.
 
-    `smallest` and `largest` bound the size of what a column can be contained in.
+    Raises as `allowances` does.
     """
 
     sizes: Int64s
@@ -42,18 +42,19 @@ class Scope:
     referenced: Flags
     coverage: Fraction = Fraction(0)
     threshold: Fraction = EXACT
-    allowance: Int64s = field(init=False)
-    smallest: Int64s = field(init=False)
-    largest: Int64s = field(init=False)
 
     def __post_init__(self) -> None:
-        allowance = allowances(self.sizes, self.threshold, self.coverage)
-        largest = np.full(len(self.sizes), np.iinfo(np.int64).max)
-        if self.coverage:
-            largest = self.sizes * self.coverage.denominator // self.coverage.numerator
-        object.__setattr__(self, "allowance", allowance)
-        object.__setattr__(self, "smallest", self.sizes - allowance)
-        object.__setattr__(self, "largest", largest)
+        allowances(self.sizes[:0], self.threshold, self.coverage)
+
+    def allowance(self, columns: Int32s) -> Int64s:
+        """Give how many of their values some columns may miss."""
+        return allowances(self.sizes[columns], self.threshold)
+
+    def largest(self, columns: Int32s) -> Int64s:
+        """Give how many values a column may have of which some columns cover enough."""
+        if not self.coverage:
+            return np.full(len(columns), np.iinfo(np.int64).max)
+        return self.sizes[columns] * self.coverage.denominator // self.coverage.numerator
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ def rarest_values(partition: Partition, scope: Scope) -> Rare:
     """Step 1: give the rarest values here of each dependent, one more than it may miss."""
     asked = np.flatnonzero(scope.dependent[partition.columns])
     columns, starts = partition.columns[asked], partition.value_starts[asked]
-    count = np.minimum(partition.value_starts[asked + 1] - starts, scope.allowance[columns] + 1)
+    count = np.minimum(partition.value_starts[asked + 1] - starts, scope.allowance(columns) + 1)
     ends = np.cumsum(count)
     values = partition.values[np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + count, count)]
     frequency = np.diff(partition.posting_starts)[values]
@@ -141,7 +142,7 @@ def rarest_overall(parts: Sequence[Rare], scope: Scope) -> Rare:
     order = np.lexsort((value, partition, frequency, column))
     column, frequency = column[order], frequency[order]
     place = np.arange(len(column)) - np.searchsorted(column, column)
-    kept = (place <= scope.allowance[column]) & (frequency > scope.referenced[column])
+    kept = (place <= scope.allowance(column)) & (frequency > scope.referenced[column])
     return Rare(column[kept], frequency[kept], partition[order[kept]], value[order[kept]])
 
 
@@ -156,11 +157,12 @@ def propose(partition: Partition, rare: Rare, scope: Scope) -> Iterator[Candidat
     places = np.searchsorted(partition.columns, column)
     frequency = np.diff(partition.posting_starts)[value]
     room = max(BLOCK, int(frequency.max(initial=0)))
+    allowance, largest = scope.allowance(column), scope.largest(column)
     first = 0
     while first < len(column):
         starts, referenced, reached = _propose(
             first, room, column, value, places, partition.value_starts, partition.values, partition.posting_starts,
-            partition.postings, scope.sizes, scope.smallest[column], scope.largest[column], scope.allowance[column],
+            partition.postings, scope.sizes, scope.sizes[column] - allowance, largest, allowance,
         )  # fmt: skip
         yield union([Candidates(column[first:reached], starts, referenced, np.zeros(len(referenced), np.int32))])
         first = reached
@@ -190,7 +192,7 @@ def count_hits(partition: Partition, candidates: Candidates, scope: Scope) -> Ca
     here[here] = partition.columns[places[here]] == candidates.dependents[here]
     starts, referenced, hits = _count_hits(
         np.flatnonzero(here), places, candidates.starts, candidates.referenced, partition.value_starts,
-        partition.values, partition.posting_starts, partition.postings, scope.allowance[candidates.dependents],
+        partition.values, partition.posting_starts, partition.postings, scope.allowance(candidates.dependents),
     )  # fmt: skip
     return Candidates(candidates.dependents[here], starts, referenced, hits)
 
@@ -200,7 +202,7 @@ def decide(parts: Sequence[Candidates], scope: Scope) -> Inds:
     counted = union(parts)
     dependent, overlap = counted.owners(), counted.hits.astype(np.int64)
     covered = overlap * scope.coverage.denominator >= scope.coverage.numerator * scope.sizes[counted.referenced]
-    holds = (overlap >= (scope.sizes - scope.allowance)[dependent]) & covered
+    holds = (overlap >= scope.sizes[dependent] - scope.allowance(dependent)) & covered
     return Inds(dependent[holds], counted.referenced[holds], counted.hits[holds])
 
 
