@@ -82,7 +82,7 @@ def generate(name: str, work: Path) -> DataSet:
         # The published counts are those of the specification's DECIMAL(15,2): a quantity of `17.00`, not `17`.
         tpch.write_two_decimals(tpch.tables(work, scale_factor), folder)
     else:
-        _write_tpcds(scale_factor, folder)
+        write_tpcds(scale_factor, folder)
     count, sha256 = ind_hash(find_inds(read_columns(folder)))
     if count != inds:
         raise ValueError(f"{name}: the reference finds {count} INDs, not the published {inds}: another generator?")
@@ -109,7 +109,8 @@ def _unpack(archive: Path, work: Path) -> Path:
     return work
 
 
-def _write_tpcds(scale_factor: float, folder: Path) -> None:
+def write_tpcds(scale_factor: float, folder: Path) -> None:
+    """Write TPC-DS as CSV; raise Unavailable when its generator is not installed."""
     if find_spec("duckdb") is None:
         raise Unavailable("its generator is not installed: pip install duckdb==1.1.3")
     import duckdb

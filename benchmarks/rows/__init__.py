@@ -20,6 +20,7 @@ ROWS = {
     "recovery": "recovery",
     "many-webtables": "many_webtables",
     "many-growth": "many_growth",
+    "estimator-error": "estimator_error",
 }
 
 

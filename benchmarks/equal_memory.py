@@ -1,0 +1,36 @@
+"""Own what each estimator holds of a column at the paper's memory: 2^14 registers of 6 bits, 12,288 bytes.
+
+The paper's `bml` has the sketches of all m from 0 to 13 there, which fold out of the largest; bottom-k has 1,536 hashes
+of 64 bits (section 5.1); the joint likelihood one sketch of m = 14. A column of at most 1,536 values is its hashes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from benchmarks.column_hashes import UInt64s
+from service.core.estimators.estimate import estimate
+from service.core.estimators.model import Column
+from service.core.sketches.hll import Hll
+
+PAPER_BUCKET_BITS, BUCKET_BITS, K = 13, 14, 1536
+
+METHODS = ("bml", "bml-exact-load", "joint-mle", "bottom-k", "estimated")
+
+
+def column(method: str, hashes: UInt64s) -> Column:
+    """Give what an estimator holds of a column, given its ascending hashes: nothing that it would not have read once."""
+    registers = Hll(PAPER_BUCKET_BITS if method == "bml" else BUCKET_BITS)
+    registers.update(hashes)
+    fits = len(hashes) <= K
+    if method == "bottom-k":
+        return Column(registers.registers, float(len(hashes)), True, hashes if fits else None, hashes[:K])
+    if method == "estimated" and fits:
+        return Column(registers.registers, float(len(hashes)), True, hashes)
+    return Column(registers.registers, max(registers.estimate(), 1.0), False)
+
+
+def absolute_errors(method: str, columns: list[Column], x: np.ndarray, y: np.ndarray, phi: np.ndarray) -> np.ndarray:
+    """Give |estimate - Φ| of pairs: float64[pairs]."""
+    estimates = [estimate(columns[a], columns[b], method).phi for a, b in zip(x.tolist(), y.tolist(), strict=True)]
+    return np.abs(np.array(estimates, np.float64) - phi)
