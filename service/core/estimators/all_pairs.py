@@ -15,7 +15,7 @@ from service.core.estimators.lookup import exact_load, probability
 from service.core.estimators.model import Column, Float64s
 from service.core.estimators.registers import fold
 from service.core.estimators.tails import likelihood_drop
-from service.core.records import Int64s, UInt64s, starts_of
+from service.core.records import Flags, Int64s, UInt64s, starts_of
 from service.core.sketches.cardinality import histogram
 from service.core.sketches.hashing import UInt8s
 
@@ -35,9 +35,10 @@ class Stack(NamedTuple):
     registers: UInt8s
     counts: Int64s
     sizes: Float64s
+    is_size_exact: Flags
     hashes: UInt64s
     starts: Int64s
-    is_complete: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    is_complete: Flags
 
 
 class Overlaps(NamedTuple):
@@ -56,7 +57,7 @@ class Overlaps(NamedTuple):
 def stack(columns: Sequence[Column], m: int | None = None) -> Stack:
     """Put columns together, with 2^m registers each: by default as many as the one with the fewest has.
 
-    Sizes that are estimated are taken for exact; `estimate` knows better, a pair at a time.
+    Estimated sizes of two columns without all hashes are taken for exact; `estimate` knows better, a pair at a time.
     """
     if not columns:
         raise SketchError("there are no columns to compare")
@@ -67,7 +68,8 @@ def stack(columns: Sequence[Column], m: int | None = None) -> Stack:
     starts = starts_of(np.array([len(h) for h in hashes], np.int64))
     is_complete = np.array([column.hashes is not None for column in columns])
     sizes = np.array([column.size for column in columns], np.float64)
-    return Stack(registers, counts, sizes, np.concatenate(hashes), starts, is_complete)
+    are_exact = np.array([column.is_size_exact for column in columns])
+    return Stack(registers, counts, sizes, are_exact, np.concatenate(hashes), starts, is_complete)
 
 
 def pairs_of(columns: Stack) -> tuple[Int64s, Int64s]:
@@ -112,7 +114,7 @@ def _estimate(
     overlap: Float64s,
     low: Float64s,
     high: Float64s,
-    is_kept: np.ndarray[tuple[int], np.dtype[np.bool_]],
+    is_kept: Flags,
 ) -> None:
     for i in range(len(x)):
         one, other = _side(columns, x[i]), _side(columns, y[i])
@@ -125,7 +127,8 @@ def _estimate(
 @njit(cache=True, nogil=True)
 def _side(columns: Stack, i: int) -> Side:
     hashes = columns.hashes[columns.starts[i] : columns.starts[i + 1]]
-    return Side(columns.registers[i], columns.counts[i], columns.sizes[i], hashes, columns.is_complete[i])
+    registers, counts, size = columns.registers[i], columns.counts[i], columns.sizes[i]
+    return Side(registers, counts, size, columns.is_size_exact[i], hashes, columns.is_complete[i])
 
 
 @njit(cache=True, nogil=True)

@@ -7,15 +7,15 @@ import math
 import numpy as np
 
 from service.core.errors import SketchError
-from service.core.estimators import joint
-from service.core.estimators.best import NO_HASHES, Side, estimate_overlap
+from service.core.estimators import joint, unsized
+from service.core.estimators.best import NO_HASHES, Side, estimate_overlap, prior_of
 from service.core.estimators.bottom_k import estimate_from, sample_union
-from service.core.estimators.curve import Curve, cut
+from service.core.estimators.curve import Curve, cut, posterior_median
 from service.core.estimators.lookup import average_load, choose_bucket_bits, estimate_by_lookup, exact_load
 from service.core.estimators.model import Column, Estimate
 from service.core.estimators.registers import align, count_greater, fold
 from service.core.estimators.tails import likelihood_drop
-from service.core.sketches.cardinality import flajolet, histogram
+from service.core.sketches.cardinality import flajolet, histogram, likelihood_bounds
 from service.core.sketches.hashing import UInt8s, most_rho
 
 METHODS = ("bml", "bml-exact-load", "joint-mle", "bottom-k", "estimated")
@@ -73,21 +73,25 @@ def _by_exact_load(x: Column, y: Column, level: float) -> tuple[float, float, fl
     return estimate_by_lookup(int((of_x <= of_y).sum()), 1 << m, x.size, y.size, exact_load(m), level)
 
 
-def trace_registers(x: Column, y: Column) -> Curve:
-    """Give the likelihood of |X ∩ Y| by the registers of both."""
-    m = min(x.bucket_bits, y.bucket_bits)
-    return joint.trace(joint.pair_of(x.size, y.size, count_greater(*align(x, y)), 0.5**m, most_rho(m)))
-
-
-def _scale(curve: Curve, t: float, size: float, level: float) -> tuple[float, float, float]:
-    """Give t and the ends of its interval as shares of |X|; overlaps are whole numbers, so the ends go outward."""
-    low, high = cut(curve, likelihood_drop(level))
-    return t / size, math.floor(low) / size, min(math.ceil(high), curve.largest) / size
-
-
 def _by_joint_likelihood(x: Column, y: Column, level: float) -> tuple[float, float, float]:
-    curve = trace_registers(x, y)
-    return _scale(curve, curve.best, x.size, level)
+    drop = likelihood_drop(level)
+    if not (x.is_size_exact and y.is_size_exact):
+        return _scale(unsized.trace(x.size, y.size, _observe(x, y)), x.size, drop)
+    m = min(x.bucket_bits, y.bucket_bits)
+    pair = joint.pair_of(x.size, y.size, count_greater(*align(x, y)), 0.5**m, most_rho(m))
+    curve = joint.trace(pair)
+    low, high = cut(curve, drop)
+    return curve.best / x.size, math.floor(low) / x.size, min(math.ceil(high), curve.largest) / x.size
+
+
+def _observe(x: Column, y: Column) -> unsized.Unsized:
+    return unsized.observe(*align(x, y), x.size if x.is_size_exact else 0, y.size if y.is_size_exact else 0)
+
+
+def _scale(curve: Curve, size: float, drop: float) -> tuple[float, float, float]:
+    """Give the maximum and the ends of its interval as shares of |X|."""
+    low, high = cut(curve, drop)
+    return curve.best / size, low / size, high / size
 
 
 def _by_bottom_k(x: Column, y: Column, level: float) -> tuple[float, float, float]:
@@ -98,15 +102,24 @@ def _by_bottom_k(x: Column, y: Column, level: float) -> tuple[float, float, floa
 
 
 def _by_best(x: Column, y: Column, level: float) -> tuple[float, float, float]:
+    drop = likelihood_drop(level)
+    if x.hashes is None and y.hashes is None and not (x.is_size_exact and y.is_size_exact):
+        pair = _observe(x, y)
+        _, low, high = _scale(unsized.trace(x.size, y.size, pair), x.size, drop)
+        possible = unsized.trace(x.size, y.size, pair, min(1.0, y.size / x.size))
+        return posterior_median(possible, prior_of(possible.largest)) / x.size, low, high
     of_x, of_y = align(x, y)
-    overlap, low, high = estimate_overlap(_side(x, of_x), _side(y, of_y), likelihood_drop(level))
-    return overlap / x.size, low / x.size, high / x.size
+    overlap, low, high = estimate_overlap(_side(x, of_x), _side(y, of_y), drop)
+    least = most = x.size
+    if not x.is_size_exact:
+        least, most = likelihood_bounds(histogram(x.registers, x.bucket_bits), level)
+    return overlap / x.size, low / most, high / least
 
 
 def _side(column: Column, registers: UInt8s) -> Side:
     counts = histogram(registers, len(registers).bit_length() - 1)
     hashes = NO_HASHES if column.hashes is None else column.hashes
-    return Side(registers, counts, float(column.size), hashes, column.hashes is not None)
+    return Side(registers, counts, float(column.size), column.is_size_exact, hashes, column.hashes is not None)
 
 
 _ESTIMATORS = {

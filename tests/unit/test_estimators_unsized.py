@@ -1,0 +1,99 @@
+"""Columns whose sizes are only estimated: the likelihood of all three parts, and intervals that know it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from service.core.estimators import Column, estimate, unsized
+from service.core.sketches.cardinality import histogram, maximum_likelihood
+from service.core.sketches.hashing import most_rho
+from tests.columns import draw_pair
+
+M = 7
+
+
+def forget_size(column: Column) -> Column:
+    return column._replace(size=maximum_likelihood(histogram(column.registers, M)), is_size_exact=False)
+
+
+def at_most(n: float, k: int) -> float:
+    return 0.0 if k < 0 else 1.0 if k >= most_rho(M) else math.exp(-n * 2.0 ** -(M + k))
+
+
+def direct(a: float, b: float, t: float, x: Column, y: Column) -> float:
+    """Give the log-likelihood from Pr(Vx <= i, Vy <= j) = F_a(i) F_b(j) F_t(min(i, j)), bucket by bucket."""
+
+    def both(i: int, j: int) -> float:
+        return at_most(a, i) * at_most(b, j) * at_most(t, min(i, j))
+
+    return sum(
+        math.log(both(i, j) - both(i - 1, j) - both(i, j - 1) + both(i - 1, j - 1))
+        for i, j in zip(x.registers.tolist(), y.registers.tolist(), strict=True)
+    )
+
+
+@pytest.mark.parametrize(("nx", "ny", "common"), [(300, 500, 100), (50, 40, 10), (900, 30, 20)])
+def test_likelihood_and_derivatives_are_those_of_all_buckets(nx: int, ny: int, common: int) -> None:
+    x, y = draw_pair(nx, nx, ny, common, M)
+    pair = unsized.observe(x.registers, y.registers, 0, 0)
+    here = np.array([nx - common, ny - common, common], np.float64)
+    ell, gradient, hessian = unsized.evaluate(*here, pair)
+    assert ell == pytest.approx(direct(*here, x, y), rel=1e-6)
+    for i, step in enumerate(np.eye(3) * 0.1):
+        after, before = (unsized.evaluate(*(here + sign * step), pair) for sign in (1, -1))
+        assert gradient[i] == pytest.approx((after[0] - before[0]) / 0.2, rel=1e-3, abs=1e-5)
+        assert hessian[i] == pytest.approx((after[1] - before[1]) / 0.2, rel=1e-3, abs=1e-6)
+
+
+@pytest.mark.parametrize("known", [(0, 0), (1, 0), (0, 1)], ids=["neither", "X", "Y"])
+@pytest.mark.parametrize("phi", [0.2, 0.5, 0.8])
+def test_the_profile_is_the_highest_of_all_sizes(known: tuple[int, int], phi: float) -> None:
+    nx, ny = 400, 700
+    x, y = draw_pair(2, nx, ny, 200, M)
+    pair = unsized.observe(x.registers, y.registers, nx * known[0], ny * known[1])
+    found, slope, (size, b) = unsized.profile(phi, np.array([nx * 0.8, ny * 0.6]), pair)
+    sizes = [nx] if known[0] else np.linspace(0.9, 1.1, 21) * size
+    highest = max(
+        unsized.evaluate((1 - phi) * n, other, phi * n, pair)[0]
+        for n in sizes
+        for other in ([ny - phi * n] if known[1] else np.linspace(0.9, 1.1, 21) * b)
+    )
+    assert found >= highest - 1e-6
+    after, before = (unsized.profile(phi + step, np.array([size, b]), pair)[0] for step in (1e-4, -1e-4))
+    assert slope == pytest.approx((after - before) / 2e-4, rel=1e-2, abs=0.1)
+
+
+def test_the_information_is_the_mean_curvature() -> None:
+    nx, ny, common = 3000, 2000, 1000
+    parts = np.array([nx - common, ny - common, common], np.float64)
+    curvatures = []
+    for seed in range(200):
+        x, y = draw_pair(seed, nx, ny, common, M)
+        curvatures.append(-unsized.evaluate(*parts, unsized.observe(x.registers, y.registers, 0, 0))[2])
+    pair = unsized.observe(x.registers, y.registers, 0, 0)
+    assert unsized.information_of(parts, pair) == pytest.approx(np.mean(curvatures, axis=0), rel=0.03, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("nx", "ny", "common"), [(2000, 2000, 1000), (2000, 2000, 2000), (4000, 900, 900), (900, 4000, 0), (150, 150, 80)]
+)
+@pytest.mark.parametrize("is_y_known", [False, True])
+def test_intervals_hold_the_truth_as_often_as_they_say(nx: int, ny: int, common: int, is_y_known: bool) -> None:
+    missed = 0
+    for seed in range(40):
+        x, y = draw_pair(seed, nx, ny, common, M)
+        found = estimate(forget_size(x), y if is_y_known else forget_size(y), "joint-mle", 0.9)
+        missed += not found.low - 1e-9 <= common / nx <= found.high + 1e-9
+    assert missed <= 9, "4 are expected; 10 or more would come once in 150 times"
+
+
+def test_known_hashes_against_a_column_of_unknown_size() -> None:
+    x, y = draw_pair(6, 60, 300, 40, M, k=60)
+    found = estimate(x, forget_size(y))
+    assert found.low <= 40 / 60 <= found.high
+    back = estimate(forget_size(y), x)
+    assert back.low <= 40 / 300 <= back.high
+    assert back.high / back.low > found.high / found.low, "it does not know what to divide by"
