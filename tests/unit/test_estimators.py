@@ -58,6 +58,21 @@ def test_columns_whose_hashes_are_all_known_are_compared_exactly() -> None:
     assert estimate(y, x)[:3] == (20 / 60, 20 / 60, 20 / 60)
 
 
+@pytest.mark.parametrize("common", [0, 100, 1500, 2400, 2500])
+def test_smallest_hashes_beside_the_registers_make_an_estimate_better(common: int) -> None:
+    nx, ny, errors, missed = 2500, 3000, np.zeros(2), 0
+    for seed in range(40):
+        x, y = draw_pair(seed, nx, ny, common, 8, 1500)
+        found = estimate(x, y)
+        assert found.phi is not None
+        bare = estimate(x._replace(bottom=None), y).phi
+        assert bare is not None
+        errors += abs(found.phi - common / nx), abs(bare - common / nx)
+        missed += not found.low <= common / nx <= found.high
+    assert errors[0] <= 0.8 * errors[1], "half of all buckets are known exactly"
+    assert missed <= 6, "2 are expected"
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**32),

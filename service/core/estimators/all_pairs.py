@@ -10,9 +10,9 @@ import numpy as np
 from numba import njit
 
 from service.core.errors import SketchError
-from service.core.estimators.best import NO_HASHES, Side, estimate_overlap
+from service.core.estimators.best import Side, estimate_overlap
 from service.core.estimators.lookup import exact_load, probability
-from service.core.estimators.model import Column, Float64s
+from service.core.estimators.model import Column, Float64s, held_of
 from service.core.estimators.registers import fold
 from service.core.estimators.tails import likelihood_drop
 from service.core.records import Flags, Int64s, UInt64s, starts_of
@@ -29,7 +29,7 @@ RULED_OUT = 6.0
 class Stack(NamedTuple):
     """Hold n columns: registers uint8[n, 2^m], their counts int64[n, 66 - m], sizes float64[n], the hashes end to end.
 
-    Column i has the hashes from starts[i] to starts[i + 1]; `is_complete[i]` when these are all.
+    Of column i those from starts[i] to starts[i + 1] are known: the smallest, or all when `is_complete[i]`.
     """
 
     registers: UInt8s
@@ -64,7 +64,7 @@ def stack(columns: Sequence[Column], m: int | None = None) -> Stack:
     m = min(column.bucket_bits for column in columns) if m is None else m
     registers = np.stack([fold(column.registers, m) for column in columns])
     counts = np.stack([histogram(row, m) for row in registers])
-    hashes = [NO_HASHES if column.hashes is None else column.hashes for column in columns]
+    hashes = [held_of(column) for column in columns]
     starts = starts_of(np.array([len(h) for h in hashes], np.int64))
     is_complete = np.array([column.hashes is not None for column in columns])
     sizes = np.array([column.size for column in columns], np.float64)

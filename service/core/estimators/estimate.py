@@ -8,11 +8,11 @@ import numpy as np
 
 from service.core.errors import SketchError
 from service.core.estimators import joint, unsized
-from service.core.estimators.best import NO_HASHES, Side, estimate_overlap, prior_of
+from service.core.estimators.best import Side, estimate_overlap, prior_of
 from service.core.estimators.bottom_k import estimate_from, sample_union
 from service.core.estimators.curve import Curve, cut, posterior_median
 from service.core.estimators.lookup import average_load, choose_bucket_bits, estimate_by_lookup, exact_load
-from service.core.estimators.model import Column, Estimate
+from service.core.estimators.model import Column, Estimate, held_of
 from service.core.estimators.registers import align, count_greater, fold
 from service.core.estimators.tails import likelihood_drop
 from service.core.sketches.cardinality import flajolet, histogram, likelihood_bounds
@@ -118,8 +118,7 @@ def _by_best(x: Column, y: Column, level: float) -> tuple[float, float, float]:
 
 def _side(column: Column, registers: UInt8s) -> Side:
     counts = histogram(registers, len(registers).bit_length() - 1)
-    hashes = NO_HASHES if column.hashes is None else column.hashes
-    return Side(registers, counts, float(column.size), column.is_size_exact, hashes, column.hashes is not None)
+    return Side(registers, counts, float(column.size), column.is_size_exact, held_of(column), column.hashes is not None)
 
 
 _ESTIMATORS = {

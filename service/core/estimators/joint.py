@@ -176,7 +176,7 @@ def sharpness(t: float, pair: Pair) -> float:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def trace(pair: Pair) -> Curve:
+def trace(pair: Pair, half_points: int = HALF_POINTS) -> Curve:
     """Give the curve of the likelihood of t, stretched to what the registers tell."""
     largest = min(pair.nx, pair.ny)
     best = maximise(pair)
@@ -210,11 +210,11 @@ def trace(pair: Pair) -> Curve:
                 break
         ends[side] = best + sign * distance if distance < room else (largest if side else 0.0)
         stretches[side] = stretch if is_border else sharpness(ends[side], pair)
-    points, values = np.empty(2 * HALF_POINTS + 1), np.empty(2 * HALF_POINTS + 1)
-    lower = 0 if best <= 0 else 2 * HALF_POINTS if best >= largest else HALF_POINTS
-    for i in range(2 * HALF_POINTS + 1):
+    points, values = np.empty(2 * half_points + 1), np.empty(2 * half_points + 1)
+    lower = 0 if best <= 0 else 2 * half_points if best >= largest else half_points
+    for i in range(2 * half_points + 1):
         side = 1 if i > lower else 0
-        share = (i - lower) / (2 * HALF_POINTS - lower) if side else (lower - i) / max(lower, 1)
+        share = (i - lower) / (2 * half_points - lower) if side else (lower - i) / max(lower, 1)
         points[i] = ends[side] if share == 1 else best + (ends[side] - best) * share
         factor = stretch + (stretches[side] - stretch) * share
         ell = evaluate(points[i], pair)[0]

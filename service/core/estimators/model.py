@@ -33,6 +33,13 @@ class Column(NamedTuple):
         return len(self.registers).bit_length() - 1
 
 
+def held_of(column: Column) -> UInt64s:
+    """Give the smallest hashes that are known of a column: all, some, or none."""
+    if column.hashes is not None:
+        return column.hashes
+    return np.zeros(0, np.uint64) if column.bottom is None else column.bottom
+
+
 class Estimate(NamedTuple):
     """Give Φ(X, Y) with an interval that holds it with probability `level`, and the method that found it.
 

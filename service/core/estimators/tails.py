@@ -15,7 +15,8 @@ def likelihood_drop(level: float) -> float:
 
 
 @njit(cache=True, nogil=True)
-def _log_choose(n: float, k: float) -> float:
+def log_choose(n: float, k: float) -> float:
+    """Give ln C(n, k), of real numbers too."""
     return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
 
 
@@ -28,7 +29,7 @@ def binomial_tail(n: int, k: int, p: float) -> float:
         return 0.0
     upper = k > n * p  # sum the shorter tail
     i = k if upper else k - 1
-    term = math.exp(_log_choose(n, i) + i * math.log(p) + (n - i) * math.log1p(-p))
+    term = math.exp(log_choose(n, i) + i * math.log(p) + (n - i) * math.log1p(-p))
     total = 0.0
     while 0 <= i <= n and term > 1e-18 * (total + 1e-300):
         total += term
@@ -70,7 +71,7 @@ def hypergeometric_tail(total: int, marked: int, drawn: int, k: int) -> float:
         return 0.0
     upper = k > drawn * marked / total
     i = k if upper else k - 1
-    term = math.exp(_log_choose(marked, i) + _log_choose(total - marked, drawn - i) - _log_choose(total, drawn))
+    term = math.exp(log_choose(marked, i) + log_choose(total - marked, drawn - i) - log_choose(total, drawn))
     summed = 0.0
     while first <= i <= last and term > 1e-18 * (summed + 1e-300):
         summed += term
