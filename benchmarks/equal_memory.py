@@ -19,7 +19,7 @@ METHODS = ("bml", "bml-exact-load", "joint-mle", "bottom-k", "estimated")
 
 
 def column(method: str, hashes: UInt64s) -> Column:
-    """Give what an estimator holds of a column, given its ascending hashes: nothing that it would not have read once."""
+    """Give what an estimator holds of a column, given its ascending hashes; it reads them once."""
     registers = Hll(PAPER_BUCKET_BITS if method == "bml" else BUCKET_BITS)
     registers.update(hashes)
     fits = len(hashes) <= K

@@ -21,6 +21,8 @@ ROWS = {
     "many-webtables": "many_webtables",
     "many-growth": "many_growth",
     "estimator-error": "estimator_error",
+    "estimator-coverage": "estimator_coverage",
+    "estimator-speed": "estimator_speed",
 }
 
 
