@@ -62,22 +62,22 @@ class SketchChanges(NamedTuple):
         return SketchChanges.of(nothing, nothing, np.zeros(0, np.uint64))
 
     def to_bytes(self) -> bytes:
-        """Give the changes as the log keeps them: groups, then hashes, behind a checksum (CRC-32)."""
+        """Give the changes as the log keeps them: number of groups, groups, hashes, behind a checksum (CRC-32)."""
         groups = np.empty(len(self.attribute_ids), _GROUP)
         groups["attribute_id"], groups["difference"] = self.attribute_ids, self.differences
         groups["length"] = np.diff(self.starts)
-        body = groups.tobytes() + self.hashes.astype("<u8", copy=False).tobytes()
-        return _MAGIC + len(groups).to_bytes(4, "little") + zlib.crc32(body).to_bytes(4, "little") + body
+        number = len(groups).to_bytes(4, "little")
+        body = number + groups.tobytes() + self.hashes.astype("<u8", copy=False).tobytes()
+        return _MAGIC + zlib.crc32(body).to_bytes(4, "little") + body
 
     @staticmethod
     def from_bytes(data: bytes) -> SketchChanges:
         """Read what `to_bytes` gave; raise SketchError for anything else."""
-        start = len(_MAGIC) + 8
-        if data[: len(_MAGIC)] != _MAGIC or zlib.crc32(data[start:]) != int.from_bytes(
-            data[start - 4 : start], "little"
-        ):
+        body = len(_MAGIC) + 4
+        checksum = int.from_bytes(data[len(_MAGIC) : body], "little")
+        if data[: len(_MAGIC)] != _MAGIC or len(data) < body + 4 or zlib.crc32(data[body:]) != checksum:
             raise SketchError("A row of sketch_change was damaged, or written by another release of subsetd.")
-        count = int.from_bytes(data[start - 8 : start - 4], "little")
+        count, start = int.from_bytes(data[body : body + 4], "little"), body + 4
         groups = np.frombuffer(data, _GROUP, count, start)
         return SketchChanges(
             groups["attribute_id"].astype(np.int64),

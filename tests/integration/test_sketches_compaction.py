@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import event
 
+from service import wiring
 from service.core.sketches.column import ColumnSketch
 from service.store import sketch_compaction
 from service.store.sketch_compaction import PostgresSketchLog
@@ -21,6 +22,7 @@ from tests import states
 from tests.events import envelope
 from tests.following import COLUMNS, Stream, consume, random_changes
 from tests.states import Tables
+from tests.waiting import wait_for
 
 ALL = 1 << 30
 
@@ -201,3 +203,18 @@ def test_what_keeps_a_compactor_from_its_work_is_told_once(monkeypatch: pytest.M
         SketchCompactor(away, told.append).run(stop)
     assert len(told) == 1
     assert "Cannot reach database 'nowhere'" in told[0]
+
+
+def test_the_log_is_folded_beside_a_consumer(
+    database_url: str, stream: Stream, log: PostgresSketchLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compact_sketches, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(compact_sketches, "MOST_BYTES", 0)
+    before = dense(database_url)
+    with wiring.compacting_sketches(database_url):
+        wait_for(lambda: log.backlog() == (0, 0))
+        random_changes(stream, random.Random(2), 10)
+        consume(database_url, stream)
+        wait_for(lambda: log.backlog() == (0, 0))
+    assert dense(database_url) != before
+    assert states.read(database_url) == states.expected(stream.tables)
