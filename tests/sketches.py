@@ -67,6 +67,7 @@ class PlainReader:
         self._rest = data[48:-4]
         self.registers: list[int] | None = self._plane() if self.kind == 1 else None
         self.bound, self.held = self._bottom() if self.kind in {3, 4} else (None, Counter[int]())
+        self.bits, self.entries = self._prefixes() if self.kind == 5 else (None, None)
         self.cells = self._levels() if self.kind == 2 or (self.kind == 4 and self.flags & 2) else None
         assert not self._rest
 
@@ -101,3 +102,29 @@ class PlainReader:
         held = self._number(4)
         hashes = [self._number(8) for _ in range(held)]
         return bound, Counter({value: n + 1 for value, n in zip(hashes, self._packed(held), strict=True)})
+
+    def _prefixes(self) -> tuple[int, list[str]]:
+        bits, count = self._number(1), self._number(4)
+        cells, cell = [], -1
+        for gap in self._rice(count):
+            cell += gap + 1
+            cells.append(f"{cell:064b}"[64 - bits :] if bits else "")
+        keeping = [cell for cell in cells if "1" not in cell[self.m :]]
+        rhos = dict(zip(keeping, self._rice(len(keeping)), strict=True))
+        return bits, [(cell + "0" * rhos[cell] + "1" if cell in rhos else cell)[:64].ljust(64, "0") for cell in cells]
+
+    def _rice(self, count: int) -> list[int]:
+        width, size = self._number(1), self._number(4)
+        runs = "".join(f"{byte:08b}"[::-1] for byte in self._take(size)).split("1")
+        assert len(runs) == count + 1
+        assert "1" not in runs.pop()
+        return [len(run) << width | low for run, low in zip(runs, self._bits(count, width), strict=True)]
+
+
+def cut_to(value: int, m: int, bits: int) -> str:
+    """Cut a hash to so many bits by its digits, with the leading 1 behind them where there is none from m on."""
+    digits = f"{value:064b}"
+    kept, rest = digits[:bits], digits[bits:]
+    if "1" not in kept[m:] and "1" in rest:
+        kept += "0" * rest.index("1") + "1"
+    return kept.ljust(64, "0")

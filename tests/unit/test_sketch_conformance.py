@@ -20,10 +20,11 @@ from service.core.sketches.byte_format import Kind, Parameters, seal
 from service.core.sketches.column import ColumnSketch
 from service.core.sketches.heaps import HllHeaps
 from service.core.sketches.hll import Hll
-from tests.sketches import HASHES, PlainReader, array, bucket_and_rho, count_cells, maxima, random_hashes
+from service.core.sketches.prefixes import HashPrefixes
+from tests.sketches import HASHES, PlainReader, array, bucket_and_rho, count_cells, cut_to, maxima, random_hashes
 
-M, K, SPARES = 3, 6, 3
-Sketch = Hll | HllHeaps | BottomK | ColumnSketch
+M, K, SPARES, BUDGET = 3, 6, 3, 60
+Sketch = Hll | HllHeaps | BottomK | ColumnSketch | HashPrefixes
 
 
 class Subject(NamedTuple):
@@ -38,6 +39,7 @@ KINDS = {
     "bottom-k": Subject(lambda: BottomK(K, SPARES), BottomK.from_bytes),
     "column of values": Subject(lambda: ColumnSketch(M, K, SPARES), ColumnSketch.from_bytes),
     "column of occurrences": Subject(lambda: ColumnSketch(M, K, SPARES, counts_values=False), ColumnSketch.from_bytes),
+    "prefixes": Subject(lambda: HashPrefixes(M, BUDGET), HashPrefixes.from_bytes, can_remove=False),
 }
 EACH = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
 REMOVING = pytest.mark.parametrize(
@@ -68,6 +70,9 @@ def check(sketch: Sketch, counted: Counter[int]) -> None:
     if isinstance(sketch, HllHeaps):
         check_heaps(sketch, counted)
         assert read.cells == cells
+    if isinstance(sketch, HashPrefixes):
+        check_prefixes(sketch, counted)
+        assert (read.bits, read.entries) == (sketch.bits, [f"{entry:064b}" for entry in sketch.entries])
     if isinstance(sketch, BottomK):
         check_bottom(sketch, counted)
         assert (read.bound, read.held) == (sketch.bound, held_by(sketch))
@@ -89,6 +94,21 @@ def check_heaps(heaps: HllHeaps, counted: Counter[int]) -> None:
     assert {(level + 1, bucket): int(heaps.counts[level, bucket]) for level, bucket in places} == cells
     assert heaps.registers.tolist() == maxima(cells, M)
     assert heaps.size == counted.total()
+
+
+def check_prefixes(prefixes: HashPrefixes, counted: Counter[int]) -> None:
+    bits = prefixes.bits
+    wanted: dict[str, str] = {}
+    for value in sorted(counted):
+        entry = cut_to(value, M, bits)
+        wanted.setdefault(entry[:bits], entry)
+    assert [f"{entry:064b}" for entry in prefixes.entries] == list(wanted.values())
+    m = min(M, bits)
+    assert prefixes.registers().tolist() == maxima(count_cells(counted, m), m)
+    assert len(prefixes.to_bytes()) <= 52 + BUDGET
+    registers, ones, zeros = prefixes.cells()
+    assert int(registers.sum()) + ones + zeros == 1 << bits
+    assert int(registers[1:].sum()) + ones == len(wanted)
 
 
 def check_bottom(bottom: BottomK, counted: Counter[int]) -> None:
@@ -249,9 +269,10 @@ def test_removing_what_is_not_there_is_refused_and_changes_nothing(
     assert sketch.to_bytes() == before
 
 
-def test_a_hyperloglog_sketch_says_which_one_can_remove() -> None:
+@pytest.mark.parametrize("sketch", [Hll(M), HashPrefixes(M, BUDGET)], ids=["hll", "prefixes"])
+def test_a_sketch_that_cannot_remove_says_which_one_can(sketch: Hll | HashPrefixes) -> None:
     with pytest.raises(SketchError, match="heaps"):
-        Hll(M).remove(array([1]))
+        sketch.remove(array([1]))
 
 
 @REMOVING
@@ -303,6 +324,7 @@ LARGE = {
     "bottom-k": lambda: BottomK(96, 32),
     "column of values": lambda: ColumnSketch(8, 96, 32),
     "column of occurrences": lambda: ColumnSketch(8, 96, 32, counts_values=False),
+    "prefixes": lambda: HashPrefixes(8, 192),
 }
 
 
@@ -377,6 +399,14 @@ def test_one_kind_is_not_read_as_another() -> None:
 SMALLEST_3 = bytes(8) + b"\3\0\0\0" + b"".join(value.to_bytes(8, "little") for value in (3, 5, 9)) + b"\0"
 
 
+def rice(width: int, unary: bytes = b"", low: bytes = b"") -> bytes:
+    return bytes([width]) + len(unary).to_bytes(4, "little") + unary + low
+
+
+def prefixes(bits: int, count: int, gaps: bytes, rhos: bytes = b"") -> bytes:
+    return bytes([bits]) + count.to_bytes(4, "little") + gaps + rhos
+
+
 IMPOSSIBLE = [
     (Hll.from_bytes, Kind.HLL, (1,), b"\0\7\0\x21", "a register is above 64"),
     (Hll.from_bytes, Kind.HLL, (1,), b"\2", "unknown form 2"),
@@ -395,6 +425,28 @@ IMPOSSIBLE = [
     (ColumnSketch.from_bytes, Kind.COLUMN, (0, 9, 0, 2), SMALLEST_3 + b"\0", "heaps exactly when"),
     (ColumnSketch.from_bytes, Kind.COLUMN, (0, 9, 0, 0), b"\x0a" + SMALLEST_3[1:], "heaps exactly when"),
     (ColumnSketch.from_bytes, Kind.COLUMN, (0, 9, 0, 2), b"\x0a" + SMALLEST_3[1:] + b"\0", "do not count what"),
+    (HashPrefixes.from_bytes, Kind.PREFIXES, (3, 60), b"\x41" + bytes(14), "cut to 65 bits"),
+    (HashPrefixes.from_bytes, Kind.PREFIXES, (3, 31), bytes(15), "from 32 to"),
+    (HashPrefixes.from_bytes, Kind.PREFIXES, (3, 60), prefixes(3, 1, rice(64)), "64 lower bits"),
+    (HashPrefixes.from_bytes, Kind.PREFIXES, (3, 60), prefixes(3, 2, rice(0, b"\1")), "1 numbers, not 2"),
+    (HashPrefixes.from_bytes, Kind.PREFIXES, (3, 60), prefixes(3, 1, rice(0, b"\1\0")), "behind the last number"),
+    (HashPrefixes.from_bytes, Kind.PREFIXES, (3, 60), prefixes(64, 1, rice(63, b"\4")), "more than 64 bits"),
+    (HashPrefixes.from_bytes, Kind.PREFIXES, (3, 60), prefixes(3, 1, rice(0, b"\0\1")), "beyond the last cell"),
+    (HashPrefixes.from_bytes, Kind.PREFIXES, (0, 60), prefixes(64, 2, rice(63, b"\6", b"\xff" * 16)), "last cell"),
+    (
+        HashPrefixes.from_bytes,
+        Kind.PREFIXES,
+        (3, 60),
+        prefixes(3, 1, rice(0, b"\1"), rice(6, b"\1", b"\x3e")),
+        "a rho is",
+    ),
+    (
+        HashPrefixes.from_bytes,
+        Kind.PREFIXES,
+        (0, 60),
+        prefixes(64, 9, rice(60, b"\xff\1", bytes(68)), rice(0)),
+        "not 1",
+    ),
 ]
 
 
@@ -428,15 +480,19 @@ def test_bytes_forged_with_a_fitting_checksum_are_read_or_refused(kind: Subject,
 @EACH
 def test_sketches_of_other_sizes_are_not_merged(kind: Subject) -> None:
     others = {Hll: Hll(4), HllHeaps: HllHeaps(4), BottomK: BottomK(7, 3), ColumnSketch: ColumnSketch(4, K, SPARES)}
+    others[HashPrefixes] = HashPrefixes(M, BUDGET + 1)
     with pytest.raises(SketchError, match="cannot be merged"):
         kind.make().merge(others[type(kind.make())])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("m", [-1, 19])
 def test_m_out_of_range_is_refused(m: int) -> None:
-    for make in (Hll, HllHeaps, ColumnSketch):
+    for make in (Hll, HllHeaps, ColumnSketch, HashPrefixes):
         with pytest.raises(SketchError, match="m from 0 to 18"):
             make(m)
     for k, spares in ((0, 3), (3, -1), (1 << 24, 1)):
         with pytest.raises(SketchError, match="k from 1 and spares from 0"):
             BottomK(k, spares)
+    for budget in (31, (1 << 24) + 1):
+        with pytest.raises(SketchError, match="from 32 to 16777216 bytes"):
+            HashPrefixes(3, budget)

@@ -34,6 +34,7 @@ class Kind(IntEnum):
     HEAPS = 2
     BOTTOM_K = 3
     COLUMN = 4
+    PREFIXES = 5
 
 
 class Parameters(NamedTuple):
@@ -106,7 +107,7 @@ class Reader:
 
     def packed(self, count: int) -> UInt64s:
         """Give the next packed numbers (see `pack`)."""
-        return self._packed(count, self.number(1))
+        return self.bits(count, self.number(1))
 
     def plane(self, m: int) -> UInt64s:
         """Give the next 2^m numbers (see `write_plane`)."""
@@ -116,7 +117,7 @@ class Reader:
         require(form == LISTED, f"a plane has the unknown form {form}")
         count = self.number(4)
         require(count <= 1 << m, "a plane lists more buckets than there are")
-        buckets = self._packed(count, m).astype(np.int64)
+        buckets = self.bits(count, m).astype(np.int64)
         require(bool(np.all(buckets[1:] > buckets[:-1])), "the buckets of a plane do not ascend")
         numbers = self.packed(count)
         require(bool(np.all(numbers < np.iinfo(np.uint64).max)), "a count is beyond 64 bits")
@@ -128,7 +129,8 @@ class Reader:
         """Make sure that nothing is left."""
         require(self._at == len(self._data), "it is longer than what it says")
 
-    def _packed(self, count: int, width: int) -> UInt64s:
+    def bits(self, count: int, width: int) -> UInt64s:
+        """Give the next numbers of so many bits each."""
         require(width <= 64, f"numbers of {width} bits")
         return _unpack(np.frombuffer(self.take((count * width + 7) // 8), np.uint8), count, width)
 
@@ -146,7 +148,7 @@ def _damaged(what: str) -> SketchError:
 def pack(numbers: UInt64s) -> bytes:
     """Write numbers with the bits that the largest needs: the width in one byte, then the numbers, lowest bit first."""
     width = _width(numbers)
-    return bytes([width]) + _pack(numbers, width).tobytes()
+    return bytes([width]) + pack_bits(numbers, width).tobytes()
 
 
 def write_plane(numbers: UInt64s, m: int) -> bytes:
@@ -159,7 +161,7 @@ def write_plane(numbers: UInt64s, m: int) -> bytes:
     listed = (len(buckets) * m + 7) // 8 + (len(buckets) * _width(above) + 7) // 8 + 4
     if listed >= (len(numbers) * _width(numbers) + 7) // 8:
         return bytes([PACKED]) + pack(numbers)
-    places = _pack(buckets.astype(np.uint64), m).tobytes()
+    places = pack_bits(buckets.astype(np.uint64), m).tobytes()
     return bytes([LISTED]) + len(buckets).to_bytes(4, "little") + places + pack(above)
 
 
@@ -168,7 +170,8 @@ def _width(numbers: UInt64s) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _pack(numbers: UInt64s, width: int) -> UInt8s:
+def pack_bits(numbers: UInt64s, width: int) -> UInt8s:
+    """Write numbers of so many bits each, lowest bit first."""
     out = np.zeros((len(numbers) * width + 7) // 8, np.uint8)
     at = 0
     for number in numbers:

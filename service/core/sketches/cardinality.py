@@ -40,13 +40,15 @@ def improved(counts: Int64s) -> float:
     return buckets**2 / (2 * math.log(2) * z) if z else math.inf
 
 
-def maximum_likelihood(counts: Int64s) -> float:
+def maximum_likelihood(counts: Int64s, ones: int = 0, zeros: int = 0) -> float:
     """Estimate by maximum likelihood in Ertl's Poisson model (section 4); infinite when all registers are full.
+
+    Beside the registers there may be cells as wide as a register that hold one bit: so many `ones` and `zeros`.
 
     The derivative of the likelihood, times the rate, is convex and falls, so Newton's steps from a point below its
     root never leave that side (the start is Ertl's lower bound).
     """
-    likelihood = _Likelihood(counts)
+    likelihood = _Likelihood(counts, ones, zeros)
     if likelihood.seen == 0:
         return 0.0
     if likelihood.linear == 0:
@@ -63,11 +65,34 @@ def maximum_likelihood(counts: Int64s) -> float:
 def likelihood_bounds(counts: Int64s, level: float) -> tuple[float, float]:
     """Give the interval of all sizes that a likelihood ratio test at this level does not refuse."""
     likelihood = _Likelihood(counts)
-    best = maximum_likelihood(counts) / likelihood.buckets
-    drop = NormalDist().inv_cdf((1 + level) / 2) ** 2 / 2
+    return _bounds(likelihood, maximum_likelihood(counts), _drop(level))
+
+
+def likelihood_bounds_of_cells(counts: Int64s, ones: int, zeros: int, level: float) -> tuple[float, float]:
+    """Give the like for registers with cells beside them.
+
+    The likelihood is that of a Poisson number's mean, but few hashes share a cell and their number itself is seen: of
+    the variance 1 / J that it claims, that of a Poisson number, n, is none of the error.
+    """
+    likelihood = _Likelihood(counts, ones, zeros)
+    best = maximum_likelihood(counts, ones, zeros)
+    if not 0 < best < math.inf:
+        return _bounds(likelihood, best, _drop(level))
+    explained = -likelihood.score(best / likelihood.buckets)[1] / likelihood.buckets
+    low, high = _bounds(likelihood, best, _drop(level) * max(1 - explained, 1e-12))
+    # Whole numbers, but for what is rounding.
+    return math.floor(low + 1e-6), math.ceil(high - 1e-6)
+
+
+def _drop(level: float) -> float:
+    return NormalDist().inv_cdf((1 + level) / 2) ** 2 / 2
+
+
+def _bounds(likelihood: _Likelihood, estimate: float, drop: float) -> tuple[float, float]:
+    best = estimate / likelihood.buckets
     if best == math.inf:
         # No rate is too high; the lowest is sought from one at which no register would be lower.
-        best = 2.0 ** (len(counts) + 6)
+        best = likelihood.filling
     least = likelihood.log(best) - drop
     low = 0.0 if likelihood.seen == 0 else _bisect(lambda rate: likelihood.log(rate) >= least, 0.0, best)
     if likelihood.linear == 0:
@@ -129,14 +154,16 @@ class _Likelihood:
     the highest ρ has no level above it, so its share is that of the one below.
     """
 
-    def __init__(self, counts: Int64s) -> None:
-        self.buckets = int(counts.sum())
-        self.seen = self.buckets - int(counts[0])
+    def __init__(self, counts: Int64s, ones: int = 0, zeros: int = 0) -> None:
+        self.buckets = int(counts.sum()) + ones + zeros
+        self.filling = 2.0 ** (len(counts) + 6)
+        self.seen = int(counts[1:].sum()) + ones
         shares = 0.5 ** np.arange(len(counts))
-        self.linear = float(counts[:-1] @ shares[:-1])
+        self.linear = float(counts[:-1] @ shares[:-1]) + zeros
         shares[-1] = shares[-2]
         used = np.flatnonzero(counts[1:]) + 1
-        self._counts, self._shares = counts[used].astype(np.float64), shares[used]
+        self._counts = np.append(counts[used].astype(np.float64), float(ones))
+        self._shares = np.append(shares[used], 1.0)
         self.levels = self._counts * self._shares
 
     def log(self, rate: float) -> float:
