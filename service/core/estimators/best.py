@@ -15,7 +15,7 @@ from service.core.estimators.tails import log_choose
 from service.core.records import Int64s, UInt64s
 from service.core.sketches.hashing import HASH_BITS, UInt8s, bucket_of
 
-OVERLAPPING, OVERLAPPING_A_DECADE, MOST_OVERLAPPING = 0.02, 0.035, 0.5
+OVERLAPPING, OVERLAPPING_A_DECADE, MOST_OVERLAPPING = 0.01, 0.025, 0.5
 CONTAINED, EVEN, FEW, MOST = 0.15, 0.34, 0.34, 0.17
 """What overlaps pairs of columns have beforehand: the larger the smaller column, the more often some.
 

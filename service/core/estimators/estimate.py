@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from service.core.errors import SketchError
-from service.core.estimators import joint, unsized
+from service.core.estimators import joint, prefixes, unsized
 from service.core.estimators.best import Side, estimate_overlap, prior_of
 from service.core.estimators.bottom_k import estimate_from, sample_union
 from service.core.estimators.curve import Curve, cut, posterior_median
@@ -102,14 +102,18 @@ def _by_bottom_k(x: Column, y: Column, level: float) -> tuple[float, float, floa
 
 
 def _by_best(x: Column, y: Column, level: float) -> tuple[float, float, float]:
+    of_x, of_y = prefixes.prefixes_of(x), prefixes.prefixes_of(y)
+    if of_x is not None and of_y is not None:
+        return prefixes.estimate(x, y, of_x, of_y, level)
     drop = likelihood_drop(level)
+    x, y = prefixes.tell_apart(x), prefixes.tell_apart(y)
     if x.hashes is None and y.hashes is None and not (x.is_size_exact and y.is_size_exact):
         pair = _observe(x, y)
         _, low, high = _scale(unsized.trace(x.size, y.size, pair), x.size, drop)
         possible = unsized.trace(x.size, y.size, pair, min(1.0, y.size / x.size))
         return posterior_median(possible, prior_of(possible.largest)) / x.size, low, high
-    of_x, of_y = align(x, y)
-    overlap, low, high = estimate_overlap(_side(x, of_x), _side(y, of_y), drop)
+    registers_x, registers_y = align(x, y)
+    overlap, low, high = estimate_overlap(_side(x, registers_x), _side(y, registers_y), drop)
     least = most = x.size
     if not x.is_size_exact:
         least, most = likelihood_bounds(histogram(x.registers, x.bucket_bits), level)

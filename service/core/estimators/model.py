@@ -13,12 +13,22 @@ from service.core.sketches.hashing import UInt8s
 Float64s = NDArray[np.float64]
 
 
+class Prefixes(NamedTuple):
+    """Hold hashes cut to `bits` as `HashPrefixes` holds them: `entries` uint64[n], ascending, one for each cell met.
+
+    The m of the entries that keep their ρ is that of the column's registers.
+    """
+
+    entries: UInt64s
+    bits: int
+
+
 class Column(NamedTuple):
     """Hold what is known of a column.
 
     `registers` is uint8[2^m], Definition 2 of the BML paper, 0 for an empty bucket. `size` is the number of distinct
     values, exact or estimated. `hashes` are those of all values, ascending, or None when they are too many to be held;
-    `bottom` are the smallest ones, ascending, or None.
+    `bottom` are the smallest ones, ascending, or None. `prefixes` tell all that the registers tell, and more.
     """
 
     registers: UInt8s
@@ -26,6 +36,7 @@ class Column(NamedTuple):
     is_size_exact: bool = True
     hashes: UInt64s | None = None
     bottom: UInt64s | None = None
+    prefixes: Prefixes | None = None
 
     @property
     def bucket_bits(self) -> int:

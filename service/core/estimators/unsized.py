@@ -15,7 +15,7 @@ from numba import njit
 
 from service.core.estimators.curve import DEEP, HALF_POINTS, Curve
 from service.core.estimators.model import Float64s
-from service.core.estimators.registers import LEVELS
+from service.core.estimators.registers import LEVELS, chance_at
 from service.core.records import Int64s
 from service.core.sketches.hashing import UInt8s, most_rho
 
@@ -34,13 +34,17 @@ STEP = 1e-5
 
 
 class Unsized(NamedTuple):
-    """Hold the counts of two rows of registers, int64[5, LEVELS], and the sizes: 0 for one that is not known."""
+    """Hold the counts of two rows of registers, int64[5, LEVELS], and the sizes: 0 for one that is not known.
+
+    Beside the registers there may be `cells` as wide as a register that hold one bit: they are 0 or at top + 1.
+    """
 
     counts: Int64s
     nx: float
     ny: float
     unit: float
     top: int
+    cells: float = 0.0
 
 
 def observe(x: UInt8s, y: UInt8s, nx: float, ny: float) -> Unsized:
@@ -56,9 +60,9 @@ def evaluate(a: float, b: float, t: float, pair: Unsized) -> tuple[float, Float6
     """Give the log-likelihood of (a, b, t), its gradient float64[3] and its second derivatives float64[3, 3]."""
     ell, gradient, hessian = 0.0, np.zeros(3), np.zeros((3, 3))
     whole = np.ones(3)
-    for k in range(pair.top + 1):
-        at = 0.0 if k == pair.top else pair.unit * 0.5**k
-        q = pair.unit * 0.5 ** min(k, pair.top - 1)
+    for k in range(min(pair.top + 2, LEVELS)):
+        at = 0.0 if k >= pair.top else pair.unit * 0.5**k
+        q = pair.unit * chance_at(k, pair.top)
         if pair.counts[SAME, k]:
             n = float(pair.counts[SAME, k])
             ell -= n * (a + b + t) * at
@@ -146,9 +150,14 @@ def profile(phi: float, start: Float64s, pair: Unsized) -> tuple[float, float, F
 
 def information_of(parts: Float64s, pair: Unsized) -> Float64s:
     """Give the Fisher information of the parts (a, b, t) that is to be expected, float64[3, 3], from all (Vx, Vy)."""
-    a, b, t = parts
     k = np.arange(pair.top + 1)
-    at = np.where(k < pair.top, pair.unit * 0.5**k, 0.0)
+    told = (1 / pair.unit - pair.cells) * _information(parts, np.where(k < pair.top, pair.unit * 0.5**k, 0.0))
+    return told + pair.cells * _information(parts, np.array([pair.unit, 0.0])) if pair.cells else told
+
+
+def _information(parts: Float64s, at: Float64s) -> Float64s:
+    """Give that of one pair of registers, which are at most k with the chances exp(-n at[k])."""
+    a, b, t = parts
     x, y = at[:, None], at[None, :]
     both = np.exp(-(a * x + b * y + t * np.maximum(x, y)))
 
@@ -158,7 +167,7 @@ def information_of(parts: Float64s, pair: Unsized) -> Float64s:
     chance = of_cells(both)
     slopes = [of_cells(-share * both) for share in (x, y, np.maximum(x, y))]
     used = chance > 1e-14
-    return np.array([[np.sum(s[used] * r[used] / chance[used]) for s in slopes] for r in slopes]) / pair.unit
+    return np.array([[np.sum(s[used] * r[used] / chance[used]) for s in slopes] for r in slopes])
 
 
 def _stretch(phi: float, size: float, b: float, pair: Unsized) -> float:
