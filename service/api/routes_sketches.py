@@ -16,7 +16,6 @@ from service.api.problems import documented
 from service.usecases import sketched_columns
 from service.usecases.answers import UploadedSketch
 from service.usecases.ports import Uploads
-from service.usecases.sketched_columns import UPLOADED, SketchNameError
 
 router = APIRouter(prefix="/api/v1/sketches", tags=["sketches"])
 
@@ -105,7 +104,7 @@ def upload_sketch(
     Refused is what could not be compared: another hash function, seed, format or kind, damaged bytes, too few buckets.
     """
     uploads: Uploads = request.app.state.uploads
-    info, is_new = sketched_columns.upload(uploads, _upload_name(column), body)
+    info, is_new = sketched_columns.upload(uploads, unquote(column), body)
     response.status_code = 201 if is_new else 200
     return shapes.Sketch.of(info)
 
@@ -114,11 +113,4 @@ def upload_sketch(
 def delete_sketch(request: Request, column: UploadPath) -> None:
     """Forget an uploaded sketch."""
     uploads: Uploads = request.app.state.uploads
-    uploads.delete(_upload_name(column))
-
-
-def _upload_name(segment: str) -> str:
-    name = unquote(segment)
-    if not name.startswith(UPLOADED):
-        raise SketchNameError(f"only {UPLOADED}NAME can be uploaded and deleted; the sketches of attributes are kept")
-    return name.removeprefix(UPLOADED)
+    uploads.delete(sketched_columns.upload_name(unquote(column)))

@@ -184,18 +184,19 @@ def page(
     The work of a page is bounded (`MAX_DEPENDENTS_A_PAGE`, `MAX_WORK_A_PAGE`), so it may be short, even empty, and
     still have a next one. Raises TooManyColumnsError for estimates of more than `MAX_SKETCHES` columns.
     """
-    place, begin = (None, None) if after is None else (after[:6], after[6:])
-    # The dependent in which the last page ended is looked at again: not all of its pairs may have been given.
-    remaining = [one for one in choose(snapshot, question.dependents) if place is None or order_of(one) >= place]
+    remaining = choose(snapshot, question.dependents)
+    place, begin = ((), BEHIND_ALL) if after is None else (after[:6], after[6:])
+    if begin == BEHIND_ALL:
+        remaining = [one for one in remaining if order_of(one) > place]
+    else:  # not all pairs of the dependent in which the last page ended may have been given
+        remaining = [one for one in remaining if order_of(one) >= place]
     candidates = remaining[:MAX_DEPENDENTS_A_PAGE]
     table = Coefficients(snapshot, candidates, choose(snapshot, question.referenced), question)
     found: list[tuple[ColumnInfo, EstimatedCoefficient]] = []
     work = 0
     for one in candidates:
         coefficients, cost = table.of(one)
-        found += [
-            (one, each) for each in coefficients if begin is None or order_of(one) != place or _rank(each) > begin
-        ]
+        found += [(one, each) for each in coefficients if order_of(one) != place or _rank(each) > begin]
         work += cost
         if len(found) > limit:
             last, each = found[limit - 1]

@@ -162,14 +162,25 @@ def sketches(snapshot: StateSnapshot, after: Key | None = None, limit: int = que
     return Page([found[key_of(one)] for one in kept], order_of(kept[-1]) if len(remaining) > limit else None)
 
 
-def upload(uploads: Uploads, name: str, data: bytes) -> tuple[SketchInfo, bool]:
-    """Keep a sketch that was made elsewhere under a name; describe it, and tell whether the name is new.
+def upload_name(column: str) -> str:
+    """Give NAME of `sketch:NAME`; raise SketchNameError when no sketch can be uploaded as this column."""
+    name = column.removeprefix(UPLOADED)
+    if name == column:
+        raise SketchNameError(
+            f"{column!r} is not {UPLOADED}NAME; no other sketch is uploaded and deleted, those of attributes are kept"
+        )
+    if not (1 <= len(name) <= MAX_NAME and name.isprintable()):
+        raise SketchNameError(f"the name of a sketch has 1 to {MAX_NAME} characters, which can be printed")
+    return name
+
+
+def upload(uploads: Uploads, column: str, data: bytes) -> tuple[SketchInfo, bool]:
+    """Keep a sketch that was made elsewhere as the column `sketch:NAME`; describe it, and tell whether it is new.
 
     Raises SketchNameError for a name that cannot be one, and SketchError that says what is wrong with the bytes:
     another hash function, seed, format or kind, damage, too few buckets.
     """
-    if not (1 <= len(name) <= MAX_NAME and name.isprintable()):
-        raise SketchNameError(f"the name of a sketch has 1 to {MAX_NAME} characters, which can be printed")
+    name = upload_name(column)
     sketch = ColumnSketch.from_bytes(data)
     if sketch.m < LEAST_BUCKET_BITS:
         raise SketchError(
