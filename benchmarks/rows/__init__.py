@@ -23,6 +23,7 @@ ROWS = {
     "estimator-error": "estimator_error",
     "estimator-coverage": "estimator_coverage",
     "estimator-speed": "estimator_speed",
+    "sketch-upkeep": "sketch_upkeep",
 }
 
 
