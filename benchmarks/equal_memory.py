@@ -10,10 +10,12 @@ import numpy as np
 
 from benchmarks.column_hashes import UInt64s
 from service.core.estimators.estimate import estimate
-from service.core.estimators.model import Column
+from service.core.estimators.model import Column, Prefixes
 from service.core.sketches.hll import Hll
+from service.core.sketches.prefixes import HashPrefixes
 
 PAPER_BUCKET_BITS, BUCKET_BITS, K = 13, 14, 1536
+MEMORY = 8 * K
 
 METHODS = ("bml", "bml-exact-load", "joint-mle", "bottom-k", "estimated")
 
@@ -25,9 +27,18 @@ def column(method: str, hashes: UInt64s) -> Column:
     fits = len(hashes) <= K
     if method == "bottom-k":
         return Column(registers.registers, float(len(hashes)), True, hashes if fits else None, hashes[:K])
-    if method == "estimated" and fits:
-        return Column(registers.registers, float(len(hashes)), True, hashes)
+    if method == "estimated":
+        return _prefixes(hashes)
     return Column(registers.registers, max(registers.estimate(), 1.0), False)
+
+
+def _prefixes(hashes: UInt64s) -> Column:
+    sketch = HashPrefixes(BUCKET_BITS, MEMORY)
+    sketch.update(hashes)
+    size = sketch.estimate()
+    if sketch.is_complete:
+        return Column(sketch.registers(), size, True, sketch.entries)
+    return Column(sketch.registers(), size, False, prefixes=Prefixes(sketch.entries, sketch.bits))
 
 
 def absolute_errors(method: str, columns: list[Column], x: np.ndarray, y: np.ndarray, phi: np.ndarray) -> np.ndarray:

@@ -80,6 +80,13 @@ def _cumulate(t: float, largest: float, prior: Prior) -> float:
     return prior.even * t / largest + (prior.few * few + prior.most * most) / math.log1p(largest)
 
 
+def probability_beforehand(t: int, largest: int, prior: Prior) -> float:
+    """Give the chance beforehand of an overlap of t values of at most `largest`."""
+    between = prior.few / (t + 1) + prior.most / (largest - t + 1)
+    chance = (prior.even / largest + between / math.log1p(largest)) * (0 < t < largest)
+    return chance + prior.disjoint * (t == 0) + prior.contained * (t == largest)
+
+
 @njit(cache=True, nogil=True)
 def posterior_median(curve: Curve, prior: Prior) -> float:
     """Give the median of t, which has the least mean absolute error."""
