@@ -172,6 +172,8 @@ class LiveState:
         records. Its transitions are those of the whole: what turned and turned back on the way is none.
         """
         own = set(attribute_ids)
+        # What is taken away whole goes from an insert-only source as well, where nothing is counted.
+        uncounted = np.zeros(len(self._uncounted), np.bool_)
         moves: list[Moves] = []
         texts: dict[bytes, str] = {}
         distinct: Counter[int] = Counter()
@@ -179,7 +181,7 @@ class LiveState:
         touched: list[Int64s] = []
         for keys, records, values in portions:
             deltas = self._extraction(keys, records, own)
-            applied = apply_deltas(self.clusters, deltas, records, self._uncounted)
+            applied = apply_deltas(self.clusters, deltas, records, uncounted)
             self._count_accesses(deltas, applied)
             self.cache.put(applied.records.keys, applied.records.records)
             write(applied.records, ())

@@ -131,6 +131,16 @@ def test_a_table_is_dropped_with_all_of_its_columns(database_url: str, stream: S
         consume(database_url, stream)
 
 
+def test_columns_whose_values_are_not_counted_are_dropped_with_their_values(database_url: str) -> None:
+    tables = Tables(COLUMNS, insert_only=True)
+    tables.add("customers", ["1", "Ada"], ["2", None]).add("orders", ["10", "1"])
+    states.store(database_url, tables)
+    drop(PostgresWriter(database_url), "s.customers", force=True)
+    found = states.read(database_url)
+    assert {name for _, members in found.records.values() for name in members} == {"s.orders.id", "s.orders.customer"}
+    assert not found.inds
+
+
 def test_a_default_that_was_never_sent_poisons_nothing(database_url: str, stream: Stream) -> None:
     """Postgres gives old rows of a new column its default, and tells nobody before they are changed."""
     alter(stream, "orders", ["id", "customer", "state"], lambda row: (*row, "new"))
