@@ -6,8 +6,10 @@ A coefficient is exact where the values of both columns are stored, and estimate
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -44,7 +46,7 @@ from service.usecases.sketched_columns import (
     read_sketches,
 )
 
-EXACT = "exact"
+EXACT, BEST = "exact", "estimated"
 METHODS = (EXACT, *estimators.METHODS)
 
 MAX_DEPENDENTS_A_PAGE = 256
@@ -88,7 +90,7 @@ class Method:
 
     def estimate(self, x: Column, y: Column) -> Estimate:
         """Estimate Φ(X, Y)."""
-        return estimators.estimate(x, y, self.name or "estimated", self.level)
+        return estimators.estimate(x, y, self.name or BEST, self.level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,14 +325,45 @@ class Coefficients:
         self, dependent: ColumnInfo, partners: Iterable[ColumnInfo], shared: Mapping[int, int]
     ) -> Iterator[EstimatedCoefficient]:
         x = self._columns.get(key_of(dependent))
+        if x is None:
+            return
+        others = []
         for one in partners:
             y = self._columns.get(key_of(one))
-            if x is None or y is None or key_of(one) == key_of(dependent):
+            if y is None or key_of(one) == key_of(dependent):
                 continue
             if self._threshold and x.is_size_exact and y.is_size_exact and y.size < self._threshold * x.size:
                 continue  # Φ is at most |Y| / |X|
-            found = self._method.estimate(x, y)
+            others.append((one, y))
+        at_once = self._estimate_at_once(dependent, [one for one, _ in others])
+        for one, y in others:
+            found = at_once.get(key_of(one)) or self._method.estimate(x, y)
             yield EstimatedCoefficient(_reference(dependent), _reference(one), found, _known(dependent, one, shared))
+
+    def _estimate_at_once(self, dependent: ColumnInfo, partners: Sequence[ColumnInfo]) -> dict[ColumnKey, Estimate]:
+        """Estimate those pairs that a kernel can: by the best method, of columns in the stack."""
+        stack, places = self._stack
+        place = places.get(key_of(dependent))
+        keys = [key_of(one) for one in partners if key_of(one) in places]
+        if place is None or not keys or stack is None:
+            return {}
+        pairs = np.full(len(keys), place), np.array([places[key] for key in keys])
+        found = estimators.estimate_pairs(stack, *pairs, self._method.level)
+        shares = (np.stack([found.overlap, found.low, found.high], axis=1) / stack.sizes[place]).tolist()
+        return {
+            key: Estimate(phi, max(low, 0.0), min(high, 1.0), BEST, self._method.level)
+            for key, (phi, low, high) in zip(keys, shares, strict=True)
+        }
+
+    @cached_property
+    def _stack(self) -> tuple[estimators.Stack | None, dict[ColumnKey, int]]:
+        """Stack the columns of which the number of values is known, those of the most common number of registers."""
+        known = {key: one for key, one in self._columns.items() if one.size and one.is_size_exact}
+        if self._method.name not in (None, BEST) or not known:
+            return None, {}
+        ((m, _),) = Counter(one.bucket_bits for one in known.values()).most_common(1)
+        alike = {key: one for key, one in known.items() if one.bucket_bits == m}
+        return estimators.stack(list(alike.values())), {key: place for place, key in enumerate(alike)}
 
 
 def _bounded(snapshot: StateSnapshot, question: Question) -> Coefficients:

@@ -194,6 +194,19 @@ def test_pages_of_estimates_go_on_behind_their_bound(client: httpx.Client, monke
     assert items(client, method="estimated", min_coefficient=0.2, limit=2) == whole
 
 
+def test_many_pairs_at_once_are_estimated_as_one_is(client: httpx.Client) -> None:
+    found = items(client, method="estimated", min_coefficient=0, level=0.8)
+    assert len(found) > 10
+    for many in found:
+        pair = {side: many[side]["name"] for side in ("dependent", "referenced")}
+        (one,) = items(client, **pair, method="estimated", level=0.8)
+        numbers = ("coefficient", "low", "high")
+        assert [many[name] for name in numbers] == pytest.approx([one[name] for name in numbers])
+        assert {name: many[name] for name in many if name not in numbers} == {
+            name: one[name] for name in one if name not in numbers
+        }
+
+
 def test_one_column_against_all_from_either_side(client: httpx.Client) -> None:
     large = [name for name, values in NAMES.items() if len(values) > 1000]
     for asked, place in (({"dependent": "s.half.v"}, 0), ({"referenced": "s.half.v"}, 1)):
@@ -243,10 +256,9 @@ def test_a_matrix_as_csv_and_as_arrow(client: httpx.Client) -> None:
     assert [list(row.values()) for row in table.to_pylist()] == [
         [name, *(float(cell) if cell else None for cell in cells)] for name, *cells in rows
     ]
-    part = client.get(
-        f"{API}/matrix", params={"dependent": "s.few.v", "referenced_table": "all", "method": "estimated"}
-    )
-    assert part.text.splitlines() == ["dependent,s.all.v", "s.few.v,1.0"]
+    part = client.get(f"{API}/matrix", params={"dependent": "s.half.v", "referenced_table": "most", "method": "bml"})
+    (one,) = items(client, dependent="s.half.v", referenced="s.most.v", method="bml")
+    assert part.text.splitlines() == ["dependent,s.most.v", f"s.half.v,{one['coefficient']}"]
 
 
 @pytest.mark.parametrize(
