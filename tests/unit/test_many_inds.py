@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.core import group_inds, rarest_first, signatures
-from service.core.column_sets import group_columns
+from service.core.column_sets import group_columns, number_keys
 from service.core.corpus_inds import Algorithm, choose, find_inds
 from service.core.group_inds import as_columns, count_columns, equal_cost_parts, stream
+from service.core.records import Keys
 from service.core.signatures import Parameters, Strategy
 from tests.many import COLUMNS, SHARES, brute_force, listed, sets_of
 
@@ -54,6 +55,16 @@ def test_near_inds_equal_brute_force(columns, coverage, threshold) -> None:
         assert choose(groups).algorithm is Algorithm.RAREST_FIRST
         with pytest.raises(ValueError, match="rarest-first"):
             signatures.find_inds(groups, sets.keys)
+
+
+@pytest.mark.parametrize("half", ["high", "low"])
+def test_keys_that_differ_in_one_half_are_different_values(half) -> None:
+    """So many that most meet another one's place in the table of keys."""
+    numbers, same = np.arange(60_000, dtype=np.uint64), np.full(60_000, 7, np.uint64)
+    keys = Keys(numbers, same) if half == "high" else Keys(same, numbers)
+    ids, first = number_keys(np.tile(keys.high, 2), np.tile(keys.low, 2))
+    assert ids.tolist() == [*range(60_000)] * 2
+    assert first.tolist() == [*range(60_000)]
 
 
 @ALGORITHMS
