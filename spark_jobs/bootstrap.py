@@ -18,8 +18,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from service.core.clustering import derive_inds
@@ -53,6 +51,7 @@ from service.store.sketches import read_form
 from service.store.writer_lock import is_led_by_consumer, release_locks, take_bootstrap_lock, take_writer_lock
 from spark_jobs.command_line import options_of, parse_arguments
 from spark_jobs.outcome import Summary, attributes_of, describe, told_warnings
+from spark_jobs.parallel import run_parallel, telling
 from spark_jobs.progress import Display, Quiet, make_display, watching
 from spark_jobs.row_images import ImageWriter, choose_row_images, told_choice
 from spark_jobs.session import session
@@ -63,8 +62,6 @@ from spark_jobs.tasks import (
     CrashPoint,
     MergeTask,
     PartitionResult,
-    Telling,
-    told_error,
 )
 
 TASK_BYTES = 96 << 20
@@ -73,7 +70,6 @@ PARTITION_BYTES = 64 << 20
 """Source bytes for each key range: about 750,000 values of TPC-H."""
 PARTITION_RECORDS = 750_000
 MOST_BITS = 8
-FAULTS_TOLD = 20
 
 
 def run_bootstrap(
@@ -123,7 +119,7 @@ class _Bootstrap:
             if running is None:
                 running = self._started(spark)
         with self._timed("split"):
-            splits = source.splits(self.options.task_bytes or TASK_BYTES, self._parallel(running))
+            splits = source.splits(self.options.task_bytes or TASK_BYTES, run_parallel(running))
             if not splits:
                 raise SourceError(f"{self.options.source}: there is no table to read.")
         bits = self._bits(splits)
@@ -141,7 +137,7 @@ class _Bootstrap:
         """Let a log be looked through for its tables, and its feed go on where that ended."""
         running = self._started(spark)
         self.display.begin("looking for tables")
-        source.discover(self._parallel(running))
+        source.discover(run_parallel(running))
         positions = (*source.feed_positions, *self.options.feed_positions)
         self.options = replace(self.options, feed_positions=positions)
         return running
@@ -279,11 +275,11 @@ class _Bootstrap:
                 payloads = spark.sparkContext.parallelize(range(len(tasks)), len(tasks)).mapPartitions(task)
             return payloads.partitionBy(1 << bits, partitionFunc=int)
 
-        with self._telling(spark, source, splits):  # rows of a log are brought together here already
+        with telling(spark, source, splits):  # rows of a log are brought together here already
             shuffled = count(ids)
         stages = [("counting values", len(tasks))]
         if not (self.has_state or self.options.clusters_only):
-            with self._telling(spark, source, splits), self._watching(spark, stages, rows):
+            with telling(spark, source, splits), self._watching(spark, stages, rows):
                 shuffled.foreachPartition(_leave)  # Spark keeps what a shuffle has written, for the job below
             stages = []
             counted = ids
@@ -299,7 +295,7 @@ class _Bootstrap:
             len(tables), self.served.record_count > 0, dropped, uncounted, self.crash, self.sketches,
         )  # fmt: skip
         stages.append(("merging" if self.options.clusters_only else "storing records", 1 << bits))
-        with self._telling(spark, source, splits), self._watching(spark, stages, rows):
+        with telling(spark, source, splits), self._watching(spark, stages, rows):
             return ids, shuffled.mapPartitionsWithIndex(merge).collect()
 
     @contextmanager
@@ -308,44 +304,12 @@ class _Bootstrap:
             yield
         self.summary.seconds.update(seconds)
 
-    @contextmanager
-    def _telling(self, spark: SparkSession, source: Source, splits: Sequence[Split]) -> Iterator[None]:
-        """Turn what befalls a job into the errors that a user can mend."""
-        try:
-            yield
-        except (PySparkException, Py4JError) as error:
-            told = told_error(error)
-            if isinstance(told, SourceError):
-                told = self._all_faults(spark, source, splits) or told
-            raise told from None
-
     def _last_id(self) -> int:
         with self.connection.cursor() as cursor:
             cursor.execute("SELECT coalesce(max(attribute_id), -1) FROM attribute")
             last = int(cursor.fetchone()[0])
         self.connection.commit()
         return last
-
-    def _all_faults(self, spark: SparkSession, source: Source, splits: Sequence[Split]) -> SourceError | None:
-        """Read everything once more, only to find the first fault of each file."""
-        found = [fault for fault in self._parallel(spark)(source.reader().check, splits) if fault]
-        first = {fault.place: fault for fault in sorted(found, reverse=True)}
-        messages = [fault.message for _, fault in sorted(first.items())]
-        if len(messages) > FAULTS_TOLD:
-            messages[FAULTS_TOLD:] = [f"... and {len(messages) - FAULTS_TOLD} more files."]
-        return SourceError("\n".join(messages)) if messages else None
-
-    def _parallel(self, spark: SparkSession) -> Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]:
-        def run(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-            if not items:
-                return []
-            slices = min(len(items), 4 * spark.sparkContext.defaultParallelism)
-            try:
-                return spark.sparkContext.parallelize(items, slices).map(Telling(function)).collect()
-            except (PySparkException, Py4JError) as error:
-                raise told_error(error) from None
-
-        return run
 
     def _finish(
         self,

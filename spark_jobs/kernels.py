@@ -80,6 +80,30 @@ def count_column(
     `decode` makes the canonical text of one distinct value, for documents that come as text; all others are made as
     arrays. A canonical text may come in several entries (0.0 and -0.0 of a float column): merging adds them up.
     """
+    text, count = _count_texts(column, null_tokens, decode)
+    key = key_array(text)
+    return Entries(
+        high=np.ascontiguousarray(key[:, 0]),
+        low=np.ascontiguousarray(key[:, 1]),
+        attribute=np.full(len(text), attribute_id, np.int32),
+        count=count,
+        value=stored_array(text, VALUE_LIMIT).cast(pa.string()),
+    )
+
+
+def count_hashes(
+    column: pa.ChunkedArray,
+    null_tokens: Sequence[str] = (),
+    decode: Callable[[object], str | None] | None = None,
+) -> tuple[UInt64s, Int64s]:
+    """Count the values of one column as `count_column` does, and give the hashes alone that sketches are made of."""
+    text, count = _count_texts(column, null_tokens, decode)
+    return np.ascontiguousarray(key_array(text)[:, 0]), count
+
+
+def _count_texts(
+    column: pa.ChunkedArray, null_tokens: Sequence[str], decode: Callable[[object], str | None] | None
+) -> tuple[pa.Array, Int64s]:
     try:
         counted = pc.value_counts(column)
     except pa.ArrowNotImplementedError:  # nested values, which Arrow does not hash, and dictionaries that differ
@@ -94,14 +118,7 @@ def count_column(
         present = pc.and_(present, pc.invert(pc.is_in(text, value_set=pa.array(null_tokens, text.type))))
     if text.null_count or null_tokens:
         text, count = text.filter(present), count.filter(present)
-    key = key_array(text)
-    return Entries(
-        high=np.ascontiguousarray(key[:, 0]),
-        low=np.ascontiguousarray(key[:, 1]),
-        attribute=np.full(len(text), attribute_id, np.int32),
-        count=count.to_numpy(zero_copy_only=False),
-        value=stored_array(text, VALUE_LIMIT).cast(pa.string()),
-    )
+    return text, count.to_numpy(zero_copy_only=False)
 
 
 def concat_entries(parts: Sequence[Entries]) -> Entries:

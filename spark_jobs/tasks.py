@@ -18,6 +18,7 @@ from pyspark import Accumulator
 from service.core.canonical import CellDecoder, cell_decoder
 from service.core.canonical_arrow import text_buffers
 from service.core.errors import RecordError, SourceError, StateError, SubsetdError
+from service.core.records import Int64s, UInt64s
 from service.core.sketch_upkeep import SketchForm
 from service.core.sketches.column import ColumnSketch
 from service.store.bulk import KeyRange, RecordArrays, read_range, write_partition
@@ -30,6 +31,7 @@ from spark_jobs.kernels import (
     attribute_counters,
     concat_entries,
     count_column,
+    count_hashes,
     cut_by_range,
     from_payload,
     merge_entries,
@@ -123,9 +125,12 @@ class CountTask:
                 row_counts[split.table] += len(table)
                 self.rows_read.add(len(table))
                 if self.sketched is None:
-                    parts += [entries for entries in self._count(split, table) if len(entries)]
+                    parts += [entries for _, entries in self._count(split, table, self._entries) if len(entries)]
                 else:
-                    self._sketch(self.sketched, sketches, self._count(split, table))
+                    for attribute_id, (hashes, counts) in self._count(split, table, self._hashes):
+                        if len(hashes):
+                            sketch = sketches.setdefault(attribute_id, self.sketched.empty(counts_values=False))
+                            sketch.update(hashes, counts)
                 if self.images is not None and split.table in self.images.tables:
                     self.images.write(connection, split.table, table, self._decoders(split.table))
         yield 0, row_counts
@@ -136,12 +141,11 @@ class CountTask:
         for attribute_id, sketch in sketches.items():
             yield attribute_id % (1 << self.bits), (attribute_id, sketch.to_bytes())
 
-    def _sketch(self, form: SketchForm, sketches: dict[int, ColumnSketch], columns: Iterable[Entries]) -> None:
-        for entries in columns:
-            if len(entries):
-                attribute_id = int(entries.attribute[0])
-                sketch = sketches.setdefault(attribute_id, form.empty(counts_values=False))
-                sketch.update(entries.high, entries.count)
+    def _entries(self, column: pa.ChunkedArray, attribute_id: int, decode: CellDecoder | None) -> Entries:
+        return count_column(column, attribute_id, self.null_tokens, decode)
+
+    def _hashes(self, column: pa.ChunkedArray, _: int, decode: CellDecoder | None) -> tuple[UInt64s, Int64s]:
+        return count_hashes(column, self.null_tokens, decode)
 
     def _open_images(self) -> AbstractContextManager[Any]:
         return nullcontext() if self.images is None else connect(self.images.database_url, TASK_NAME)
@@ -152,7 +156,9 @@ class CountTask:
             for _, kind in self.tables[table].columns
         ]
 
-    def _count(self, split: Split, table: pa.Table) -> Iterator[Entries]:
+    def _count(
+        self, split: Split, table: pa.Table, count: Callable[[pa.ChunkedArray, int, CellDecoder | None], Result]
+    ) -> Iterator[tuple[int, Result]]:
         described = self.tables[split.table]
         for attribute_id, (name, _), column, decode in zip(
             self.attribute_ids[split.table], described.columns, table.columns, self._decoders(split.table), strict=True
@@ -160,7 +166,7 @@ class CountTask:
             if attribute_id == NOT_READ:
                 continue
             try:
-                yield count_column(column, attribute_id, self.null_tokens, decode)
+                yield attribute_id, count(column, attribute_id, decode)
             except (RecordError, SourceError) as error:
                 raise SourceError(f"{self.reader.place(split)}, column {name!r} of {described}: {error}") from error
 
