@@ -19,13 +19,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the rows asked for; return 1 if one could not be measured (a goal that does not hold is a result)."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--only", choices=ROWS, metavar="ROW", help=f"one of {', '.join(ROWS)}")
-    parser.add_argument("--table", action="store_true", help="print the Markdown table of the README and end")
+    parser.add_argument("--table", action="store_true", help="print the README's table, what has a goal, and end")
     parser.add_argument("--scale-factor", type=float, default=1, help="of TPC-H; other than 1 is a trial, not kept")
     parser.add_argument("--size", type=float, default=1, help="of all else; other than 1 is a trial, not kept")
     parser.add_argument("--results", type=Path, default=results_file.RESULTS, help="file of results")
     options = parser.parse_args(arguments)
     if options.table:
-        print(results_file.markdown_table(results_file.load(options.results)))
+        print(results_file.markdown_table(one for one in results_file.load(options.results) if one["goal"]))
         return 0
     console = Console(soft_wrap=True) if sys.stdout.isatty() else Console(width=160)
     measured, failed = [], []

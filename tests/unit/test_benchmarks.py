@@ -74,7 +74,7 @@ def test_the_table_says_of_a_goal_that_does_not_hold_that_it_does_not():
 
 @pytest.fixture
 def fake_row(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    module = SimpleNamespace(SEED=7, run=lambda _: [Result("m", 1, "s")])
+    module = SimpleNamespace(SEED=7, run=lambda _: [Result("m", 1, "s", goal="value <= 2"), Result("n", 3, "s")])
     monkeypatch.setattr(command, "module_of", lambda _: module)
     return module
 
@@ -82,10 +82,12 @@ def fake_row(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 def test_the_command_keeps_what_it_measured(fake_row: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture):
     path = tmp_path / "latest.json"
     assert command.main(["--only", "freshness", "--results", str(path)]) == 0
-    assert [(one["row"], one["seed"]) for one in results_file.load(path)] == [("freshness", 7)]
+    assert [(one["row"], one["seed"]) for one in results_file.load(path)] == 2 * [("freshness", 7)]
     assert "freshness (seed 7)" in capsys.readouterr().out
     assert command.main(["--table", "--results", str(path)]) == 0
-    assert "| `freshness` | m | 1 s |" in capsys.readouterr().out
+    assert [line for line in capsys.readouterr().out.splitlines() if "freshness" in line] == [
+        "| `freshness` | m | 1 s |  |  | value ≤ 2 | yes |"
+    ]
 
 
 def test_a_trial_in_another_size_is_shown_and_not_kept(fake_row: SimpleNamespace, tmp_path: Path):
