@@ -246,7 +246,7 @@ class Decoder:
             key = tracked.key(before, decoders, "before-image")
             if key is None and record.key:
                 payload, key_schema = self._parse_key(record)
-                if type(payload) is not dict and len(tracked.key_columns) == 1:
+                if payload is not None and type(payload) is not dict and len(tracked.key_columns) == 1:
                     payload = {tracked.key_columns[0]: payload}  # a key of one column, taken out of its row
                 if type(payload) is dict:
                     key_decoders = tracked.decoders if key_schema is None else key_schema.decoders(tracked)

@@ -96,6 +96,15 @@ def test_a_key_of_another_kind_says_nothing() -> None:
         assert updated.key == ("7", "1")
 
 
+@pytest.mark.parametrize("key", [b"Struct{code=x}", b"null"])
+def test_a_key_that_is_not_to_be_read_hides_nothing(key: bytes) -> None:
+    table = replace(tracked_table("shop", "codes", {"code": "string", "note": "string"}), key=(0,), row_images=True)
+    value = envelope("u", "shop", "codes", None, {"code": "x", "note": "y"})
+    updated = Decoder([table]).decode(record(value, key=key))
+    assert isinstance(updated, RowChange)
+    assert updated.key == ("x",)
+
+
 def test_what_says_no_row_at_all_is_refused_with_the_way_out() -> None:
     with pytest.raises(RecordError, match=r"which row of shop.orders.*id, part.*REPLICA IDENTITY FULL"):
         change(envelope("d", "shop", "orders", None))
