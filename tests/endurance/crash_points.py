@@ -28,6 +28,9 @@ from tests.waiting import wait_for
 Run = Callable[[str, Steps], None]
 """Do all that is to be done with a state, taking steps; it may be done over and over."""
 
+Copy = Callable[[], AbstractContextManager[str]]
+"""Give a copy of the state that a run begins with."""
+
 
 def follow(
     url: str,
@@ -105,7 +108,7 @@ def found(url: str) -> dict[str, object]:
 
 
 def crash_at_each(
-    points: Iterable[Point], copy: Callable[[], AbstractContextManager[str]], run: Run
+    points: Iterable[Point], copy: Copy, run: Run
 ) -> Iterator[tuple[Point, dict[str, object], list[str]]]:
     """Let a run crash at each point in turn, on a copy of the state of its own, and then run to the end.
 

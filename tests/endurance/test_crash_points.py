@@ -23,8 +23,8 @@ from service.usecases import feed_session, send_transitions
 from tests import states
 from tests.cluster import Cluster
 from tests.endurance.call_sites import calls_of, statements_not_given, with_imported
-from tests.endurance.counting import FROM_MEMORY, CountedFeed, CountedProducer, Site, Steps, points_of
-from tests.endurance.crash_points import Run, complete, crash_at_each, follow, found, retry, send
+from tests.endurance.counting import FROM_MEMORY, CountedFeed, CountedProducer, Point, Site, Steps, points_of
+from tests.endurance.crash_points import Copy, Run, complete, crash_at_each, follow, found, retry, send
 from tests.events import envelope
 from tests.following import COLUMNS, Stream, random_changes
 from tests.postgres import TEMPLATE, fresh_database
@@ -142,24 +142,24 @@ def test_a_crash_at_any_statement_is_as_if_it_had_not_been(
         lambda url, steps: retry(url, steps, BAD[1]),
         lambda url, steps: follow(url, steps, lambda: FileFeed(str(late))),
     ]
-    counts, sites, crashes = Counter[str](), set[Site](), 0
+    counts, sites = Counter[str](), set[Site]()
+    planned: list[tuple[Run, list[Point], Copy, dict[str, object]]] = []
     with ExitStack() as databases:
-        for number, run in enumerate(runs):  # each begins where the one before has ended
+        for run in runs:  # each begins where the one before has ended
             steps, copy = Steps(), partial(fresh_database, postgres_server, template)
             url = databases.enter_context(copy())
             complete(run, url, steps)
-            wanted = found(url)
-            if number == 1:
-                assert wanted["state"] == states.expected(stream.tables)
-            points = points_of(steps.counts, every=whole)
+            planned.append((run, points_of(steps.counts, every=whole), copy, found(url)))
+            template = url.partition("?")[0].rpartition("/")[2]
+            counts, sites = counts + steps.counts, sites | steps.sites
+        assert planned[1][-1]["state"] == states.expected(stream.tables)
+        elsewhere = OF_A_BOOTSTRAP | OF_A_COMMAND | OF_A_COMPACTION | OF_A_WAIT
+        missing = statements_not_given(with_imported(writer), elsewhere, sites)
+        assert missing == [], "every statement is a point: let the feed come to these, or say that no batch does"
+        for run, points, copy, wanted in planned:
             for point, holds, broken in crash_at_each(points, copy, run):
                 assert (holds, broken) == (wanted, []), point
-            template = url.partition("?")[0].rpartition("/")[2]
-            counts, sites, crashes = counts + steps.counts, sites | steps.sites, crashes + len(points)
-    missing = statements_not_given(
-        with_imported(writer), OF_A_BOOTSTRAP | OF_A_COMMAND | OF_A_COMPACTION | OF_A_WAIT, sites
-    )
-    assert missing == [], "every statement is a point: let the feed come to these, or say that no batch does"
+    crashes = sum(len(points) for _, points, _, _ in planned)
     tell(kinds_of_statements=len(counts), statements=counts.total(), crashes=crashes)
 
 
