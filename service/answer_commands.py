@@ -16,7 +16,6 @@ from service.usecases import queries
 from service.usecases.answers import AttributeFilter
 from service.usecases.ports import StateSnapshot
 
-IND_HEADER = [f"{side}_{part}" for side in ("dependent", "referenced") for part in ("schema", "table", "column")]
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print the list.")]
 SchemaOption = Annotated[str | None, typer.Option("--schema", help="Only attributes of this schema.")]
 TableOption = Annotated[str | None, typer.Option("--table", help="Only attributes of this table.")]
@@ -52,7 +51,7 @@ def inds(
             pairs = ([".".join(row[:3]), "⊆", ".".join(row[3:])] for row in rows)
             terminal.print_table(["dependent", "", "referenced"], pairs)
         else:
-            terminal.print_rows(IND_HEADER, rows, format_)
+            terminal.print_rows(terminal.PAIR_HEADER, rows, format_)
 
 
 def explain(

@@ -96,18 +96,28 @@ def run_bootstrap(url: str, settings: Settings, arguments: Sequence[str], source
 
 
 def spark_bootstrap(url: str, settings: Settings, arguments: Sequence[str], source: str | None = None) -> int:
-    """Run the Spark job as a process of its own: it stands above the service, which does not know it.
-
-    Addresses with passwords go to its standard input: the state's, that of a source which the arguments call `-`, and
-    that of the schema registry.
-    """
-    command = [sys.executable, "-m", "spark_jobs.bootstrap", "--database-url=-", f"--master={settings.spark_master}"]
-    command += [] if settings.schema_registry is None else ["--schema-registry=-"]
-    command += [f"--sketch-bucket-bits={settings.sketch_bucket_bits}", f"--sketch-k={settings.sketch_k}"]
-    command += ["--no-sketches"] if settings.sketches == "off" else []
+    """Run the bootstrap; addresses with passwords: the state's, that of a source `-`, that of the schema registry."""
+    told = [] if settings.schema_registry is None else ["--schema-registry=-"]
+    told += ["--no-sketches"] if settings.sketches == "off" else []
     secrets = [secret for secret in (url, source, settings.schema_registry) if secret is not None]
-    ended = subprocess.run([*command, *arguments], input="\n".join([*secrets, ""]), text=True, check=False)
+    return spark_job("spark_jobs.bootstrap", settings, [*told, *arguments], secrets)
+
+
+def spark_job(module: str, settings: Settings, arguments: Sequence[str], secrets: Sequence[str]) -> int:
+    """Run a Spark job as a process of its own: it stands above the service, which does not know it.
+
+    Addresses with passwords, the state's first, go to its standard input.
+    """
+    command = [sys.executable, "-m", module, "--database-url=-", f"--master={settings.spark_master}"]
+    ended = subprocess.run(
+        [*command, *sketch_sizes(settings), *arguments], input="\n".join([*secrets, ""]), text=True, check=False
+    )
     return ended.returncode if ended.returncode >= 0 else 128 - ended.returncode
+
+
+def sketch_sizes(settings: Settings) -> list[str]:
+    """Say to a job how large sketches are."""
+    return [f"--sketch-bucket-bits={settings.sketch_bucket_bits}", f"--sketch-k={settings.sketch_k}"]
 
 
 def images_told(row_images: str | None, keys: Sequence[str] | None) -> list[str]:

@@ -15,7 +15,16 @@ import typer
 from prometheus_client import CollectorRegistry
 from rich.text import Text
 
-from service import __version__, answer_commands, attribute_commands, dead_letter_commands, demo, terminal, wiring
+from service import (
+    __version__,
+    answer_commands,
+    attribute_commands,
+    dead_letter_commands,
+    demo,
+    sketch_commands,
+    terminal,
+    wiring,
+)
 from service.bootstrap_command import (
     KeyOption,
     QualifyOption,
@@ -25,6 +34,7 @@ from service.bootstrap_command import (
     run_bootstrap,
     spark_bootstrap,
 )
+from service.coefficient_command import coefficients
 from service.config import Settings
 from service.core.errors import FeedError, NotFoundError, RecordError, SubsetdError
 from service.observe import ConsumerObserver
@@ -43,6 +53,8 @@ app = typer.Typer(
     add_completion=False,
 )
 app.command()(preflight)
+app.command()(coefficients)
+app.add_typer(sketch_commands.app, name="sketch")
 app.add_typer(attribute_commands.app, name="attribute")
 app.add_typer(dead_letter_commands.app, name="dead-letters")
 

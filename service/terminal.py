@@ -21,6 +21,8 @@ from service.usecases.batches import Totals
 out = Console(soft_wrap=True, emoji=False)
 err = Console(stderr=True, soft_wrap=True, emoji=False)
 
+PAIR_HEADER = [f"{side}_{part}" for side in ("dependent", "referenced") for part in ("schema", "table", "column")]
+
 SINCE_REASONS = {
     "appeared": "it came to hold then",
     "broke": "it broke then",

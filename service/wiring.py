@@ -110,6 +110,11 @@ def make_reader(engine: Engine) -> PostgresStateReader:
     return PostgresStateReader(engine)
 
 
+def make_uploads(engine: Engine) -> PostgresUploads:
+    """Make what keeps uploaded sketches."""
+    return PostgresUploads(engine)
+
+
 def make_verifier(engine: Engine) -> PostgresVerifier:
     """Make the checker of the stored state."""
     return PostgresVerifier(engine)
@@ -383,7 +388,7 @@ def make_service(
     checks = () if observer is None else (lambda: _consumer_check(observer, settings.ready_lag_seconds),)
     return create_app(
         make_reader(engine),
-        PostgresUploads(engine),
+        make_uploads(engine),
         registry=registry,
         service_version=__version__,
         ready_checks=checks,

@@ -1,10 +1,11 @@
-"""Own the command line of the bootstrap job."""
+"""Own the command lines of the jobs: what all say of files and sketches, and the bootstrap's."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from service.core.sketch_upkeep import DEFAULT_FORM, SketchForm
 from service.store.feed_start import FeedStart
@@ -19,37 +20,14 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         description="Read a source once, by one Spark job, and make its inclusion dependencies the served state.",
     )
     add = parser.add_argument
-    add(
-        "source",
-        help="folder or file of CSV or Parquet (a path or URI that all executors reach), or postgresql://...; "
-        "- reads it from standard input",
-    )
-    add("--name", required=True, help="name of the source; of files, the schema's name as well")
-    add("--database-url", help="the state's database; - reads it from standard input, where no process list shows it")
-    add("--master", default="local[*]", help="Spark master (default: local[*])")
-    add("--driver-memory", default="2g", help="heap of the driver (default: 2g)")
-    add("--spark-log", default="off", choices=["off", "error", "warn", "info"], help="level of Spark's own log")
+    add_job_options(parser)
+    add_reading_options(parser)
     add("--replace", action="store_true", help="read a source anew that was bootstrapped before")
     add("--qualify", action="store_true", help="put the source's name before its schemas' names")
     add("--insert-only", action="store_true", help="keep no frequencies; deletes will be refused")
     add("--sketch-only", action="store_true", help="keep no values: sketches and counters alone, answers are estimates")
     add("--no-sketches", action="store_true", help="keep no sketches of the state's columns")
-    add(
-        "--sketch-bucket-bits",
-        type=int,
-        default=DEFAULT_FORM.bucket_bits,
-        help=f"a sketch has 2^m buckets (default: {DEFAULT_FORM.bucket_bits})",
-    )
-    add("--sketch-k", type=int, default=DEFAULT_FORM.k, help=f"smallest hashes of a sketch (default: {DEFAULT_FORM.k})")
-    add("--format", choices=["csv", "parquet"], help="what to read of a folder that holds both")
-    add("--null-token", action="append", default=[], help="a text that is NULL, compared after unquoting; repeatable")
-    add("--delimiter", help="of CSV (default: comma; tab when all files end in .tsv)")
-    add("--quote", default='"', help='of CSV (default: "; an empty text: nothing quotes)')
-    add("--encoding", default="utf-8", help="of CSV (default: utf-8)")
-    add("--no-header", action="store_true", help="CSV files have no header; columns become column_1, column_2, ...")
-    add("--exclude", action="append", default=[], metavar="TABLE", help="leave a table out; repeatable")
     add("--partitions", type=int, help="key ranges, rounded to a power of 2 (default: by size)")
-    add("--task-bytes", type=int, help="source bytes of one task (default: 96 MB)")
     add(
         "--feed-position", nargs=4, action="append", default=[], metavar=("FEED", "TOPIC", "PARTITION", "OFFSET"),
         help="where a feed goes on after this bootstrap; repeatable",
@@ -68,15 +46,68 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     add("--schema-registry", help="http://host:port of the schemas of Avro topics; - reads it from standard input")
     add("--fail-at", choices=["planning", "map", "reduce", "commit"], help=argparse.SUPPRESS)
     parsed = parser.parse_args(arguments)
-    for name in ("database_url", "source", "schema_registry"):  # in this order
-        if getattr(parsed, name) == "-":
-            # Other users of the machine see a command line, but not a pipe.
-            setattr(parsed, name, sys.stdin.readline().strip())
+    read_secrets(parsed, "database_url", "source", "schema_registry")
     if parsed.sketch_only and (parsed.clusters_only or parsed.no_sketches):
         parser.error("--sketch-only needs sketches, and a state to keep them in")
     if not parsed.clusters_only and not parsed.database_url:
         parser.error("--database-url is needed, unless --clusters-only is given")
     return parsed
+
+
+def add_job_options(parser: argparse.ArgumentParser) -> None:
+    """Add what every Spark job is told."""
+    add = parser.add_argument
+    add(
+        "source",
+        help="folder or file of CSV or Parquet (a path or URI that all executors reach), or postgresql://...; "
+        "- reads it from standard input",
+    )
+    add("--name", required=True, help="name of the source; of files, the schema's name as well")
+    add("--database-url", help="the state's database; - reads it from standard input, where no process list shows it")
+    add("--master", default="local[*]", help="Spark master (default: local[*])")
+    add("--driver-memory", default="2g", help="heap of the driver (default: 2g)")
+    add("--spark-log", default="off", choices=["off", "error", "warn", "info"], help="level of Spark's own log")
+    add("--task-bytes", type=int, help="source bytes of one task (default: 96 MB)")
+
+
+def add_reading_options(parser: argparse.ArgumentParser) -> None:
+    """Add what is told of files, and of the sketches that are made of them."""
+    add = parser.add_argument
+    add("--format", choices=["csv", "parquet"], help="what to read of a folder that holds both")
+    add("--null-token", action="append", default=[], help="a text that is NULL, compared after unquoting; repeatable")
+    add("--delimiter", help="of CSV (default: comma; tab when all files end in .tsv)")
+    add("--quote", default='"', help='of CSV (default: "; an empty text: nothing quotes)')
+    add("--encoding", default="utf-8", help="of CSV (default: utf-8)")
+    add("--no-header", action="store_true", help="CSV files have no header; columns become column_1, column_2, ...")
+    add("--exclude", action="append", default=[], metavar="TABLE", help="leave a table out; repeatable")
+    add(
+        "--sketch-bucket-bits",
+        type=int,
+        default=DEFAULT_FORM.bucket_bits,
+        help=f"a sketch has 2^m buckets (default: {DEFAULT_FORM.bucket_bits})",
+    )
+    add("--sketch-k", type=int, default=DEFAULT_FORM.k, help=f"smallest hashes of a sketch (default: {DEFAULT_FORM.k})")
+
+
+def reading_options(given: argparse.Namespace) -> dict[str, Any]:
+    """Give the fields of `Options` that say how files are read and sketched."""
+    return {
+        "format": given.format,
+        "null_tokens": tuple(given.null_token),
+        "delimiter": given.delimiter,
+        "header": not given.no_header,
+        "quote": given.quote,
+        "encoding": given.encoding,
+        "exclude": tuple(given.exclude),
+        "sketches": SketchForm.of(given.sketch_bucket_bits, given.sketch_k),
+    }
+
+
+def read_secrets(parsed: argparse.Namespace, *names: str) -> None:
+    """Read arguments that are `-`, in this order, from standard input: others see a command line, but not a pipe."""
+    for name in names:
+        if getattr(parsed, name) == "-":
+            setattr(parsed, name, sys.stdin.readline().strip())
 
 
 def _key(text: str) -> tuple[str, tuple[str, ...]]:
@@ -86,22 +117,17 @@ def _key(text: str) -> tuple[str, tuple[str, ...]]:
 
 def options_of(given: argparse.Namespace) -> Options:
     """Give the options of a run."""
+    reading = reading_options(given)
+    if given.no_sketches:
+        reading["sketches"] = None
     return Options(
         source=given.source,
         name=given.name,
         database_url=given.database_url,
-        format=given.format,
         replace=given.replace,
         insert_only=given.insert_only,
         sketch_only=given.sketch_only,
-        sketches=None if given.no_sketches else SketchForm.of(given.sketch_bucket_bits, given.sketch_k),
         qualify=given.qualify,
-        null_tokens=tuple(given.null_token),
-        delimiter=given.delimiter,
-        header=not given.no_header,
-        quote=given.quote,
-        encoding=given.encoding,
-        exclude=tuple(given.exclude),
         partitions=given.partitions,
         task_bytes=given.task_bytes,
         clusters_only=given.clusters_only,
@@ -115,4 +141,5 @@ def options_of(given: argparse.Namespace) -> Options:
         snapshot=given.snapshot,
         feed_start=given.feed_start,
         fail_at=given.fail_at,
+        **reading,
     )

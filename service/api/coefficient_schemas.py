@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
 
 from pydantic import Field, model_validator
 
 from service.api.cursors import LARGEST
 from service.api.schemas import Answer, Paged, PageQuestion, Question, SidesQuestion, Text, Versioned
 from service.usecases import answers
-from service.usecases.coefficients import Comparison
+from service.usecases.coefficients import Comparison, MethodName
 from service.usecases.sketched_columns import name_of
 
 COLUMN_NAME = "full name `schema.table.column`, `id:17`, or `sketch:NAME` of an uploaded sketch"
-
-MethodName = Literal["exact", "bml", "bml-exact-load", "joint-mle", "bottom-k", "estimated"]
 
 
 class LevelQuestion(Question):
@@ -61,7 +58,7 @@ class Coefficient(Answer):
     coefficient: float | None = Field(description="share of the dependent's values that are in the referenced")
     low: float | None = Field(description="of the interval; the coefficient itself when the method is exact")
     high: float | None
-    method: str = Field(description="exact, bml, bml-exact-load, joint-mle, bottom-k or estimated")
+    method: MethodName
     exact: float | None = Field(description="the exact coefficient, where the values of both columns are stored")
     reason: str | None = Field(description="why there is no coefficient")
     overlap: int | None = Field(description="distinct values of the dependent that are in the referenced, if known")
@@ -77,7 +74,7 @@ class Coefficient(Answer):
             coefficient=found.phi,
             low=found.low if is_defined else None,
             high=found.high if is_defined else None,
-            method=found.method,
+            method=MethodName(found.method),
             exact=None if known is None else known.coefficient,
             reason=found.reason,
             overlap=None if known is None else known.overlap,

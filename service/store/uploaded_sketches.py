@@ -51,6 +51,15 @@ def put(connection: Connection, name: str, sketch: ColumnSketch) -> tuple[dateti
     return uploaded_at, is_new
 
 
+def forget_others(engine: Engine, prefix: str, names: Sequence[str]) -> None:
+    """Delete sketches whose names begin with a text, but for these."""
+    with engine.begin() as connection:
+        connection.execute(
+            text("delete from uploaded_sketch where starts_with(name, :prefix) and name <> all (:names)"),
+            {"prefix": prefix, "names": list(names)},
+        )
+
+
 class PostgresUploads:
     """Implement ports.Uploads."""
 

@@ -9,6 +9,7 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cached_property
 
 import numpy as np
@@ -46,8 +47,19 @@ from service.usecases.sketched_columns import (
     read_sketches,
 )
 
-EXACT, BEST = "exact", "estimated"
-METHODS = (EXACT, *estimators.METHODS)
+
+class MethodName(StrEnum):
+    """Name a way to a coefficient: exactly, or by one of `estimators.METHODS`."""
+
+    EXACT = "exact"
+    BML = "bml"
+    BML_EXACT_LOAD = "bml-exact-load"
+    JOINT_MLE = "joint-mle"
+    BOTTOM_K = "bottom-k"
+    ESTIMATED = "estimated"
+
+
+EXACT, BEST = MethodName.EXACT, MethodName.ESTIMATED
 
 MAX_DEPENDENTS_A_PAGE = 256
 """The most dependents whose coefficients one page computes."""
@@ -74,12 +86,12 @@ class TooManyColumnsError(SubsetdError):
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """Say how coefficients are found: by one of METHODS, or (None) exactly where that is possible, else estimated.
+    """Say how coefficients are found: as it is named, or (None) exactly where that is possible, else estimated.
 
     `level` is that of the estimates' intervals.
     """
 
-    name: str | None = None
+    name: MethodName | None = None
     level: float = 0.95
 
     def is_estimate(self, dependent: ColumnInfo, referenced: ColumnInfo) -> bool:
@@ -169,7 +181,7 @@ def compare(snapshot: StateSnapshot, dependent: ColumnInfo, referenced: ColumnIn
         x, y = known_column(left), known_column(right)
         found += [
             EstimatedCoefficient(
-                _reference(dependent), _reference(referenced), Method(name, level).estimate(x, y), exact
+                _reference(dependent), _reference(referenced), Method(MethodName(name), level).estimate(x, y), exact
             )
             for name in estimators.METHODS
         ]
@@ -216,9 +228,7 @@ def top(snapshot: StateSnapshot, question: Question, count: int) -> CoefficientP
     Raises TooManyColumnsError for more than `MAX_PAIRS`, or estimates of more than `MAX_SKETCHES` columns.
     """
     table = _bounded(snapshot, question)
-    every = ((order_of(one), each) for one in table.dependents for each in table.of(one)[0])
-    largest = heapq.nsmallest(count, every, key=lambda found: (_rank(found[1])[0], found[0], _rank(found[1])))
-    return CoefficientPage([each for _, each in largest], None, table.left_out)
+    return CoefficientPage(table.largest(count), None, table.left_out)
 
 
 def matrix(snapshot: StateSnapshot, question: Question) -> Matrix:
@@ -298,6 +308,14 @@ class Coefficients:
         if self._threshold is not None:
             found = [one for one in found if one.estimate.phi and one.estimate.phi >= self._threshold]
         return sorted(found, key=_rank), work
+
+    def all(self) -> Iterator[EstimatedCoefficient]:
+        """Give the coefficients of all dependents, one after the other."""
+        return (each for one in self.dependents for each in self.of(one)[0])
+
+    def largest(self, count: int) -> list[EstimatedCoefficient]:
+        """Give so many of all, the largest first; of equal ones in the order of their dependents."""
+        return heapq.nsmallest(count, self.all(), key=lambda one: _rank(one)[0])
 
     def _read_sketches(self, sides: Iterable[ColumnInfo]) -> None:
         for one, sketch in read_sketches(self._snapshot, sides):

@@ -1,0 +1,106 @@
+"""Own `subsetd coefficients`: inclusion coefficients of all chosen pairs, exact and estimated, on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Annotated, Any
+
+import typer
+
+from service import wiring
+from service.core.model import AttributeName
+from service.terminal import PAIR_HEADER, Format, err, print_rows, print_table
+from service.usecases.answers import AttributeFilter, AttributeRef, EstimatedCoefficient, UploadedSketch
+from service.usecases.coefficients import Coefficients, Method, MethodName, Question
+from service.usecases.ports import StateSnapshot
+from service.usecases.sketched_columns import UPLOADED, Choice, choose, name_of, resolve
+
+NUMBERS = ["phi", "low", "high", "method", "exact"]
+
+
+def coefficients(
+    dependent: Annotated[
+        str | None, typer.Option("--dependent", help="schema.table.column, id:N or sketch:NAME; default: all.")
+    ] = None,
+    referenced: Annotated[str | None, typer.Option("--referenced", help="The same, of the other side.")] = None,
+    schema: Annotated[str | None, typer.Option("--schema", help="Only dependents of this schema.")] = None,
+    table: Annotated[str | None, typer.Option("--table", help="Only dependents of this table.")] = None,
+    contains: Annotated[str | None, typer.Option("--contains", help="Text in a dependent's full name.")] = None,
+    referenced_table: Annotated[str | None, typer.Option("--referenced-table", help="Only into this table.")] = None,
+    with_uploaded: Annotated[
+        bool, typer.Option("--with-uploaded", help="Uploaded sketches too, on a side that names nothing.")
+    ] = False,
+    method: Annotated[
+        MethodName | None,
+        typer.Option("--method", help="How; default: exactly where values are stored, elsewhere estimated."),
+    ] = None,
+    level: Annotated[float, typer.Option("--level", help="Of the estimates' intervals, between 0 and 1.")] = 0.95,
+    min_distinct: Annotated[
+        int, typer.Option("--min-distinct", min=0, help="Only columns with so many distinct values, on both sides.")
+    ] = 0,
+    min_coefficient: Annotated[
+        float | None,
+        typer.Option("--min-coefficient", min=0, max=1, help="Only those above 0 that reach it; default: all."),
+    ] = None,
+    top: Annotated[int | None, typer.Option("--top", min=1, help="Only so many, the largest of all.")] = None,
+    format_: Annotated[Format, typer.Option("--format", help="How to print the list.")] = Format.TABLE,
+) -> None:
+    """List inclusion coefficients: which share of a column's distinct values is in another; each with its interval."""
+    if not 0 < level < 1:
+        raise typer.BadParameter("it is between 0 and 1", param_hint="--level")
+    settings = wiring.configured_settings()
+    with (
+        wiring.state_database(settings) as url,
+        wiring.reading_engine(url) as engine,
+        wiring.make_reader(engine).snapshot() as snapshot,
+    ):
+        of_dependent = AttributeFilter(schema=schema, table=table, contains=contains)
+        question = Question(
+            _choice(snapshot, dependent, of_dependent, with_uploaded),
+            _choice(snapshot, referenced, AttributeFilter(table=referenced_table), with_uploaded),
+            Method(method, level),
+            0.0 if top is not None and min_coefficient is None else min_coefficient,
+            min_distinct,
+        )
+        asked = choose(snapshot, question.dependents), choose(snapshot, question.referenced)
+        answers = Coefficients(snapshot, *asked, question, most_sketches=None)
+        for reason in answers.left_out.values():
+            err.print(f"left out: {reason}", markup=False)
+        found = answers.all() if top is None else answers.largest(top)
+        if format_ is Format.TABLE:
+            rows = ([name_of(one.dependent), name_of(one.referenced), *map(_shown, _numbers(one))] for one in found)
+            print_table(["dependent", "referenced", *NUMBERS, "reason"], rows)
+        elif format_ is Format.CSV:
+            print_rows([*PAIR_HEADER, *NUMBERS], (_row(one)[:-1] for one in found), format_)
+        else:
+            print_rows([*PAIR_HEADER, *NUMBERS, "reason"], map(_row, found), format_)
+
+
+def _choice(snapshot: StateSnapshot, name: str | None, chosen: AttributeFilter, with_uploaded: bool) -> Choice:
+    if name is None:
+        return Choice(chosen, None if with_uploaded and chosen == AttributeFilter() else ())
+    column = resolve(snapshot, name)
+    if isinstance(column, UploadedSketch):
+        return Choice(None, (column.name,))
+    return Choice(replace(chosen, attribute_id=column.attribute_id))
+
+
+def _row(one: EstimatedCoefficient) -> list[Any]:
+    return [*_parts(one.dependent), *_parts(one.referenced), *_numbers(one)]
+
+
+def _parts(column: AttributeRef | UploadedSketch) -> Iterable[str]:
+    """Name a column in three parts; an uploaded sketch has `sketch:` for a schema and no table."""
+    return column.name if isinstance(column, AttributeRef) else AttributeName(UPLOADED, "", column.name)
+
+
+def _numbers(one: EstimatedCoefficient) -> list[Any]:
+    found = one.estimate
+    interval = (None, None) if found.phi is None else (found.low, found.high)
+    exact = None if one.exact is None else one.exact.coefficient
+    return [found.phi, *interval, found.method, exact, found.reason]
+
+
+def _shown(cell: float | str | None) -> str | None:
+    return f"{cell:.4f}" if isinstance(cell, float) else cell
