@@ -26,7 +26,8 @@ def column(method: str, hashes: UInt64s) -> Column:
     registers.update(hashes)
     fits = len(hashes) <= K
     if method == "bottom-k":
-        return Column(registers.registers, float(len(hashes)), True, hashes if fits else None, hashes[:K])
+        size = float(len(hashes)) if fits else (K - 1) * 2.0**64 / float(hashes[K - 1])  # KMV, Beyer et al. 2007
+        return Column(registers.registers, size, fits, hashes if fits else None, hashes[:K])
     if method == "estimated":
         return _prefixes(hashes)
     return Column(registers.registers, max(registers.estimate(), 1.0), False)
@@ -35,10 +36,9 @@ def column(method: str, hashes: UInt64s) -> Column:
 def _prefixes(hashes: UInt64s) -> Column:
     sketch = HashPrefixes(BUCKET_BITS, MEMORY)
     sketch.update(hashes)
-    size = sketch.estimate()
-    if sketch.is_complete:
-        return Column(sketch.registers(), size, True, sketch.entries)
-    return Column(sketch.registers(), size, False, prefixes=Prefixes(sketch.entries, sketch.bits))
+    held = Prefixes(sketch.entries, sketch.bits)
+    hashes_of_all = sketch.entries if sketch.is_complete else None
+    return Column(sketch.registers(), sketch.estimate(), sketch.is_size_exact, hashes_of_all, prefixes=held)
 
 
 def absolute_errors(method: str, columns: list[Column], x: np.ndarray, y: np.ndarray, phi: np.ndarray) -> np.ndarray:

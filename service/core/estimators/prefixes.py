@@ -1,9 +1,8 @@
 """Own the likelihood of the overlap of columns of which hash prefixes are held.
 
 Cut to b bits, the fewer that are held of the two, prefixes are 2^b cells, most of which tell only whether a value is
-there; 2^m of them have a register. Both are buckets of 2^-b of all values, so the laws of registers hold: `unsized`
-for all of them together, `known` where the values of one column are told apart and it is asked of each whether it can
-be in a cell of the other.
+there; 2^m of them have a register. Both are buckets of 2^-b of all values, so the likelihood of `unsized` is that of
+all of them together.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from functools import partial
 import numpy as np
 from numba import njit
 
-from service.core.estimators import known, unsized
+from service.core.estimators import unsized
 from service.core.estimators.best import count_common, prior_of
 from service.core.estimators.curve import cut, posterior_median, probability_beforehand
 from service.core.estimators.model import Column, Prefixes
@@ -23,6 +22,7 @@ from service.core.estimators.tails import likelihood_drop
 from service.core.estimators.unsized import SAME, X_ABOVE, X_BELOW, Y_ABOVE, Y_BELOW, Unsized
 from service.core.records import Int64s, UInt64s
 from service.core.sketches import prefixes
+from service.core.sketches.cardinality import likelihood_bounds_of_cells
 from service.core.sketches.hashing import HASH_BITS, rho_of
 
 APART = 128
@@ -55,19 +55,24 @@ def estimate(x: Column, y: Column, of_x: Prefixes, of_y: Prefixes, level: float)
         common = count_common(entries_x, entries_y)
         likely = _median_of_matches(common, len(entries_x), len(entries_y), cells)
         return likely / len(of_x.entries), likely / len(of_x.entries), common / len(of_x.entries)
-    drop = likelihood_drop(level)
-    for one, held, other, size in ((of_x, entries_y, y, x.size), (of_y, entries_x, x, y.size)):
-        if one.bits > bits and _are_apart(one):
-            evidence = gather(one.entries, held, m, bits)
-            curve = known.trace(other.size, other.is_size_exact, evidence, 1 / cells, HASH_BITS + 1 - bits)
-            scale = size / len(one.entries) / x.size
-            low, high = cut(curve, drop)
-            median = posterior_median(curve, prior_of(curve.largest))
-            return median * scale, math.floor(low) * scale, math.ceil(high) * scale
-    pair = observe(entries_x, entries_y, m, bits, x, y)
-    low, high = cut(unsized.trace(x.size, y.size, pair), drop)
+    if y.is_size_exact and not x.is_size_exact:
+        # The overlap is at most |Y|, which is known.
+        share, low, high = _by_likelihood(y, x, observe(entries_y, entries_x, m, bits, y, x), level)
+        least, most = _size_bounds(x, of_x, level)
+        return share * y.size / x.size, low * y.size / most, high * y.size / least
+    return _by_likelihood(x, y, observe(entries_x, entries_y, m, bits, x, y), level)
+
+
+def _by_likelihood(x: Column, y: Column, pair: Unsized, level: float) -> tuple[float, float, float]:
+    low, high = cut(unsized.trace(x.size, y.size, pair), likelihood_drop(level))
     possible = unsized.trace(x.size, y.size, pair, min(1.0, y.size / x.size))
-    return posterior_median(possible, prior_of(possible.largest)) / x.size, low / x.size, high / x.size
+    median = posterior_median(possible, prior_of(possible.largest))
+    return median / x.size, math.floor(low) / x.size, math.ceil(high) / x.size
+
+
+def _size_bounds(column: Column, held: Prefixes, level: float) -> tuple[float, float]:
+    cells = prefixes.count_cells(held.entries, column.bucket_bits, held.bits)
+    return likelihood_bounds_of_cells(*cells, level)
 
 
 def _median_of_matches(common: int, nx: int, ny: int, cells: float) -> int:
@@ -120,32 +125,3 @@ def _count(x: UInt64s, y: UInt64s, m: int, bits: int) -> Int64s:
         j += takes_y
     counts[SAME, 0] = (1 << bits) - met
     return counts
-
-
-@njit(cache=True, nogil=True)
-def gather(hashes: UInt64s, cells: UInt64s, m: int, bits: int) -> known.Evidence:
-    """Hold ascending hashes against the entries of the other column, which are cut to so many bits."""
-    n = len(hashes)
-    others = np.zeros(HASH_BITS + 3 - bits, np.int64)
-    for entry in cells:
-        others[_level_of(entry, m, bits)] += 1
-    others[0] = (1 << bits) - len(cells)
-    shift = np.uint64(HASH_BITS - bits)
-    keys = np.empty(n, np.int64)
-    n_keys = excluded = i = j = 0
-    while i < n:
-        cell = hashes[i] >> shift
-        while j < len(cells) and cells[j] >> shift < cell:
-            j += 1
-        v = _level_of(cells[j], m, bits) if j < len(cells) and cells[j] >> shift == cell else 0
-        equal = 0
-        while i < n and hashes[i] >> shift == cell:
-            rho = _level_of(hashes[i], m, bits)
-            excluded += rho > v
-            equal += rho == v
-            i += 1
-        if equal:
-            others[v] -= 1
-            keys[n_keys] = v * (n + 1) + equal
-            n_keys += 1
-    return known.classify(keys[:n_keys], n, excluded, others)

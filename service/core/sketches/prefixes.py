@@ -98,20 +98,21 @@ class HashPrefixes:
 
     def cells(self) -> Cells:
         """Count what the cells hold."""
-        rhos = rhos_of(self.entries, self.m, self.bits)
-        ones = len(self.entries) - len(rhos)
-        registers = np.bincount(rhos.astype(np.int64), minlength=HASH_BITS + 2 - self.bits)
-        registers[0] = (1 << min(self.m, self.bits)) - len(rhos)
-        return Cells(registers.astype(np.int64), ones, (1 << self.bits) - int(registers.sum()) - ones)
+        return count_cells(self.entries, self.m, self.bits)
+
+    @property
+    def is_size_exact(self) -> bool:
+        """Tell whether it is hardly possible that one entry stands for two values: the chance is below 1 %."""
+        return 50 * len(self.entries) ** 2 < 1 << self.bits
 
     def estimate(self) -> float:
-        """Estimate the number of distinct values by maximum likelihood; exact while all hashes are held."""
-        return float(len(self.entries)) if self.is_complete else cardinality.maximum_likelihood(*self.cells())
+        """Estimate the number of distinct values by maximum likelihood, or count them while they are told apart."""
+        return float(len(self.entries)) if self.is_size_exact else cardinality.maximum_likelihood(*self.cells())
 
     def bounds(self, level: float = 0.95) -> tuple[float, float]:
         """Give the interval of the likelihood ratio at this level."""
         n = float(len(self.entries))
-        if self.is_complete:
+        if self.is_complete or not n:
             return n, n
         low, high = cardinality.likelihood_bounds_of_cells(*self.cells(), level)
         return max(low, n), max(high, n)
@@ -167,6 +168,15 @@ class HashPrefixes:
 def cut(hashes: UInt64s, m: int, bits: int) -> UInt64s:
     """Cut ascending hashes, or entries of more bits, to entries of so many bits, one for each cell."""
     return _cut(hashes, m, bits)
+
+
+def count_cells(entries: UInt64s, m: int, bits: int) -> Cells:
+    """Count what the cells hold that so many bits tell apart."""
+    rhos = rhos_of(entries, m, bits)
+    ones = len(entries) - len(rhos)
+    registers = np.bincount(rhos.astype(np.int64), minlength=HASH_BITS + 2 - bits)
+    registers[0] = (1 << min(m, bits)) - len(rhos)
+    return Cells(registers.astype(np.int64), ones, (1 << bits) - int(registers.sum()) - ones)
 
 
 def rhos_of(entries: UInt64s, m: int, bits: int) -> UInt64s:

@@ -1,0 +1,143 @@
+"""Hash prefixes: their likelihood held against all cells one by one, their estimates against pairs that are known."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from service.core.estimators import Column, estimate, unsized
+from service.core.estimators.model import Prefixes
+from service.core.estimators.prefixes import observe
+from service.core.records import UInt64s
+from service.core.sketches.hashing import HASH_BITS
+from service.core.sketches.hll import Hll
+from service.core.sketches.prefixes import HashPrefixes, cut
+from tests.columns import draw_pair
+from tests.sketches import bucket_and_rho, random_hashes
+
+M, BUDGET = 7, 96
+
+
+def column_of(hashes: UInt64s, m: int = M, budget: int = BUDGET) -> Column:
+    sketch = HashPrefixes(m, budget)
+    sketch.update(hashes)
+    held, all_hashes = Prefixes(sketch.entries, sketch.bits), sketch.entries if sketch.is_complete else None
+    return Column(sketch.registers(), sketch.estimate(), sketch.is_size_exact, all_hashes, prefixes=held)
+
+
+def draw(seed: int, nx: int, ny: int, common: int, m: int = M, budget: int = BUDGET) -> tuple[Column, Column]:
+    hashes = random_hashes(nx + ny - common, seed)
+    return column_of(hashes[:nx], m, budget), column_of(hashes[nx - common :], m, budget)
+
+
+def observed(x: Column, y: Column, bits: int) -> unsized.Unsized:
+    entries = [cut(one.prefixes.entries, M, bits) for one in (x, y) if one.prefixes and one.prefixes.bits >= bits]
+    return observe(*entries, M, bits, x, y)
+
+
+def cells_of(hashes: UInt64s, bits: int) -> list[int]:
+    """Give what each cell holds: the highest ρ where the bits from M on are zero, else 1 when it is met."""
+    cells = [0] * 2**bits
+    for value in hashes.tolist():
+        cell, rho = bucket_and_rho(value, bits)
+        cells[cell] = max(cells[cell], 1 if cell % 2 ** (bits - M) else rho)
+    return cells
+
+
+@pytest.mark.parametrize(
+    ("nx", "ny", "common", "bits"), [(200, 180, 100, 9), (150, 160, 0, 9), (90, 80, 50, 11), (300, 250, 200, 7)]
+)
+def test_the_likelihood_is_that_of_all_cells(nx: int, ny: int, common: int, bits: int) -> None:
+    hashes = random_hashes(nx + ny - common, seed=nx)
+    x, y = column_of(hashes[:nx]), column_of(hashes[nx - common :])
+    pair = observed(x, y, bits)
+    a, b, t = np.array([nx - common, ny - common, common + 1], np.float64)
+
+    def at_most(n: float, level: int, deepest: int) -> float:
+        return 0.0 if level < 0 else 1.0 if level >= deepest else math.exp(-n * 2.0 ** -(bits + level))
+
+    def both(i: int, j: int, deepest: int) -> float:
+        return at_most(a, i, deepest) * at_most(b, j, deepest) * at_most(t, min(i, j), deepest)
+
+    ell = 0.0
+    rows = cells_of(hashes[:nx], bits), cells_of(hashes[nx - common :], bits)
+    for cell, (i, j) in enumerate(zip(*rows, strict=True)):
+        top = 1 if cell % 2 ** (bits - M) else HASH_BITS + 1 - bits
+        ell += math.log(both(i, j, top) - both(i - 1, j, top) - both(i, j - 1, top) + both(i - 1, j - 1, top))
+    here = unsized.evaluate(a, b, t, pair)
+    assert here[0] == pytest.approx(ell, rel=1e-6)
+    for i, step in enumerate(np.eye(3) * 0.1):
+        after, before = (unsized.evaluate(*(np.array([a, b, t]) + sign * step), pair)[0] for sign in (1, -1))
+        assert here[1][i] == pytest.approx((after - before) / 0.2, rel=1e-3, abs=1e-4)
+
+
+def test_the_information_is_the_mean_curvature() -> None:
+    nx, ny, common, bits = 150, 180, 70, 8
+    parts = np.array([nx - common, ny - common, common], np.float64)
+    pairs = [observed(*draw(seed, nx, ny, common), bits) for seed in range(200)]
+    mean = np.mean([-unsized.evaluate(*parts, pair)[2] for pair in pairs], axis=0)
+    assert unsized.information_of(parts, pairs[0]) == pytest.approx(mean, rel=0.03, abs=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("nx", "ny", "common"),
+    [
+        (60, 70, 30), (200, 220, 100), (200, 220, 200), (220, 200, 0), (900, 700, 400), (20, 700, 10), (700, 20, 20),
+        (5000, 5000, 2500),
+    ],
+)  # fmt: skip
+def test_intervals_hold_the_truth_as_often_as_they_say(nx: int, ny: int, common: int) -> None:
+    missed = 0
+    for seed in range(40):
+        found = estimate(*draw(seed, nx, ny, common), level=0.9)
+        assert found.phi is not None
+        assert found.low <= found.phi <= found.high
+        missed += not found.low - 1e-9 <= common / nx <= found.high + 1e-9
+    assert missed <= 9, "4 are expected; 10 or more would come once in 150 times"
+
+
+def test_values_that_hardly_ever_share_a_cell_are_counted() -> None:
+    for seed, common in enumerate((0, 1, 1500, 3000)):
+        x, y = draw(seed, 3000, 4000, common, 14, 12_288)
+        assert x.is_size_exact
+        assert estimate(x, y).phi == common / 3000
+        assert estimate(y, x).phi == common / 4000
+
+
+def test_a_lone_match_of_large_columns_is_rather_a_shared_cell() -> None:
+    """Where prefixes of 30 bits meet once though 5,000 values each are disjoint, 1 time in 43."""
+    hashes = random_hashes(10_000, seed=5)
+    hashes[5000] = hashes[0] ^ np.uint64(1)
+    found = estimate(column_of(hashes[:5000], 14, 12_288), column_of(hashes[5000:], 14, 12_288))
+    assert (found.phi, found.low, found.high) == (0.0, 0.0, 1 / 5000)
+
+
+@pytest.mark.parametrize(("size", "ratio"), [(500, 0.1), (1500, 0.4), (3000, 0.8), (20_000, 1.05)])
+def test_they_tell_more_than_registers_of_the_same_memory(size: int, ratio: float) -> None:
+    m, errors = 10, np.zeros(2)
+    for seed in range(40):
+        columns = draw(seed, size, size, size // 2, m, 2**m * 6 // 8)
+        plain = [Column(one.registers, Hll(m, one.registers).estimate(), is_size_exact=False) for one in columns]
+        for place, (x, y) in enumerate((columns, plain)):
+            phi = estimate(x, y).phi
+            assert phi is not None
+            errors[place] += abs(phi - 0.5)
+    assert errors[0] <= ratio * errors[1]
+
+
+def test_beside_a_column_with_registers_alone_they_are_as_good_as_hashes() -> None:
+    x, _ = draw(1, 40, 300, 20, 10, 96)
+    all_hashes, y = draw_pair(1, 40, 300, 20, 10, k=50)
+    assert x.hashes is None
+    assert estimate(x, y) == estimate(all_hashes, y)
+    assert estimate(y, x) == estimate(y, all_hashes)
+
+
+def test_of_different_m_the_smaller_is_taken() -> None:
+    hashes = random_hashes(300, seed=3)
+    x, y = column_of(hashes[:200], 6), column_of(hashes[100:], 9)
+    found = estimate(x, y)
+    assert found.low <= 0.5 <= found.high
+    assert found.high - found.low < 0.5
