@@ -81,11 +81,14 @@ def test_the_information_is_the_mean_curvature() -> None:
     ("nx", "ny", "common"), [(2000, 2000, 1000), (2000, 2000, 2000), (4000, 900, 900), (900, 4000, 0), (150, 150, 80)]
 )
 @pytest.mark.parametrize("is_y_known", [False, True])
-def test_intervals_hold_the_truth_as_often_as_they_say(nx: int, ny: int, common: int, is_y_known: bool) -> None:
+@pytest.mark.parametrize("method", ["joint-mle", "bml-exact-load", "bottom-k"])
+def test_intervals_hold_the_truth_as_often_as_they_say(
+    nx: int, ny: int, common: int, is_y_known: bool, method: str
+) -> None:
     missed = 0
     for seed in range(40):
-        x, y = draw_pair(seed, nx, ny, common, M)
-        found = estimate(forget_size(x), y if is_y_known else forget_size(y), "joint-mle", 0.9)
+        x, y = draw_pair(seed, nx, ny, common, M, k=100)
+        found = estimate(forget_size(x), y if is_y_known else forget_size(y), method, 0.9)
         missed += not found.low - 1e-9 <= common / nx <= found.high + 1e-9
     assert missed <= 9, "4 are expected; 10 or more would come once in 150 times"
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from service.core.estimators.model import Column
-from service.core.estimators.tails import hypergeometric_interval
+from service.core.estimators.tails import clopper_pearson, hypergeometric_interval
 from service.core.records import UInt64s
 
 
@@ -49,16 +49,19 @@ def sample_union(x: Column, y: Column) -> Sample | None:
     return Sample(int(is_in_x.sum()), int(is_in_y.sum()), common, all_x and all_y)
 
 
-def estimate_from(sample: Sample, size: float, other: float, level: float) -> tuple[float, float, float]:
-    """Give Φ(X, Y) = J(X, Y) / J(X u Y, X) and its interval; `size` is |X|, `other` is |Y|.
+def estimate_from(sample: Sample, x: Column, y: Column, level: float) -> tuple[float, float, float]:
+    """Give Φ(X, Y) = J(X, Y) / J(X u Y, X) and its interval.
 
-    Given how many values of X are in the sample, those in Y are a hypergeometric number. Without one of X the estimate
-    is 0, as the paper's Jaccard coefficient is.
+    Given how many values of X are in the sample, those in Y are a hypergeometric number; a binomial one, where |X| is
+    only estimated, is no narrower. Without one of X the estimate is 0, as the paper's Jaccard coefficient is.
     """
     if sample.is_complete:
         phi = sample.common / sample.of_x
         return phi, phi, phi
     phi = sample.common / sample.of_x if sample.of_x else 0.0
-    most = min(size, other)
+    if not x.is_size_exact:
+        return phi, *(clopper_pearson(sample.common, sample.of_x, level) if sample.of_x else (0.0, 1.0))
+    size = x.size
+    most = min(size, y.size) if y.is_size_exact else size
     low, high = hypergeometric_interval(sample.common, sample.of_x, max(round(size), sample.of_x), level)
     return min(phi, most / size), low / size, min(high, most) / size

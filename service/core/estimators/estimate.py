@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import numpy as np
 
@@ -70,7 +71,19 @@ def _count(registers: UInt8s) -> float:
 def _by_exact_load(x: Column, y: Column, level: float) -> tuple[float, float, float]:
     of_x, of_y = align(x, y)
     m = min(x.bucket_bits, y.bucket_bits)
-    return estimate_by_lookup(int((of_x <= of_y).sum()), 1 << m, x.size, y.size, exact_load(m), level)
+    law, at_most = exact_load(m), int((of_x <= of_y).sum())
+    phi, *ends = estimate_by_lookup(at_most, 1 << m, x.size, y.size, law, level)
+    if not (x.is_size_exact and y.is_size_exact):  # what any sizes of their own intervals would give
+        for nx, ny in product(_sizes(x, level), _sizes(y, level)):
+            ends += estimate_by_lookup(at_most, 1 << m, nx, ny, law, level)[1:]
+    return phi, min(ends), max(ends)
+
+
+def _sizes(column: Column, level: float) -> tuple[float, float]:
+    """Give the interval of a column's number of values."""
+    if column.is_size_exact:
+        return column.size, column.size
+    return likelihood_bounds(histogram(column.registers, column.bucket_bits), level)
 
 
 def _by_joint_likelihood(x: Column, y: Column, level: float) -> tuple[float, float, float]:
@@ -98,7 +111,7 @@ def _by_bottom_k(x: Column, y: Column, level: float) -> tuple[float, float, floa
     sample = sample_union(x, y)
     if sample is None:
         raise SketchError("bottom-k needs the smallest hashes of both columns; choose another method")
-    return estimate_from(sample, x.size, y.size, level)
+    return estimate_from(sample, x, y, level)
 
 
 def _by_best(x: Column, y: Column, level: float) -> tuple[float, float, float]:
@@ -114,9 +127,7 @@ def _by_best(x: Column, y: Column, level: float) -> tuple[float, float, float]:
         return posterior_median(possible, prior_of(possible.largest)) / x.size, low, high
     registers_x, registers_y = align(x, y)
     overlap, low, high = estimate_overlap(_side(x, registers_x), _side(y, registers_y), drop)
-    least = most = x.size
-    if not x.is_size_exact:
-        least, most = likelihood_bounds(histogram(x.registers, x.bucket_bits), level)
+    least, most = _sizes(x, level)
     return overlap / x.size, low / most, high / least
 
 
