@@ -24,6 +24,7 @@ ROWS = {
     "estimator-coverage": "estimator_coverage",
     "estimator-speed": "estimator_speed",
     "sketch-upkeep": "sketch_upkeep",
+    "sketch-build": "sketch_build",
 }
 
 
