@@ -15,6 +15,7 @@ from service.core.errors import SketchError
 from service.core.records import Flags, Int64s, UInt64s
 from service.core.sketches import cardinality, rice
 from service.core.sketches.byte_format import Kind, Parameters, Reader, require, seal, unseal
+from service.core.sketches.column import ColumnSketch
 from service.core.sketches.hashing import HASH_BITS, UInt8s, check_bucket_bits
 from service.core.sketches.hll import Hll, require_same
 
@@ -54,6 +55,15 @@ class HashPrefixes:
         self.budget = budget
         self.bits = HASH_BITS
         self.entries: UInt64s = np.zeros(0, np.uint64)
+
+    @staticmethod
+    def of_column(column: ColumnSketch, budget: int = BUDGET) -> HashPrefixes:
+        """Reduce a column's sketch: that of its values while it holds all hashes, else that of its registers."""
+        sketch = HashPrefixes(column.m, budget)
+        if column.hashes is None:
+            sketch.bits = column.m
+        sketch.update(entries_of(column.registers()) if column.hashes is None else column.hashes)
+        return sketch
 
     @property
     def is_complete(self) -> bool:
@@ -168,6 +178,17 @@ class HashPrefixes:
 def cut(hashes: UInt64s, m: int, bits: int) -> UInt64s:
     """Cut ascending hashes, or entries of more bits, to entries of so many bits, one for each cell."""
     return _cut(hashes, m, bits)
+
+
+def entries_of(registers: UInt8s) -> UInt64s:
+    """Give 2^m registers as entries of m bits."""
+    m = len(registers).bit_length() - 1
+    buckets = np.flatnonzero(registers).astype(np.uint64)
+    rhos = registers[registers > 0].astype(np.uint64)
+    entries = buckets << np.uint64(HASH_BITS - m) if m else np.zeros_like(buckets)
+    below = rhos <= HASH_BITS - m
+    entries[below] |= np.uint64(1) << (np.uint64(HASH_BITS - m) - rhos[below])
+    return entries
 
 
 def count_cells(entries: UInt64s, m: int, bits: int) -> Cells:
