@@ -1,0 +1,232 @@
+"""Coefficients and sketches as a user types them: files, uploads and stored columns, held against sets."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import zipfile
+from itertools import permutations
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from service.core.sketches.column import ColumnSketch
+from service.usecases.coefficients import MethodName
+from spark_jobs import sketch_files
+from tests import states
+from tests.e2e.test_cli import Command, subsetd
+from tests.integration.test_coefficients import sketch_of
+from tests.states import Tables
+
+__all__ = ["subsetd"]
+
+HEADER = [f"{side}_{part}" for side in ("dependent", "referenced") for part in ("schema", "table", "column")]
+HEADER += ["phi", "low", "high", "method", "exact"]
+DEFAULT = (13, 1536, 512)
+
+COLUMNS: dict[str, dict[str, list[str | None]]] = {
+    "customers": {"id": [str(n) for n in range(100)], "name": [f"name {n % 40}" for n in range(100)]},
+    "orders": {"customer": [str(n % 60) for n in range(80)], "note": [None] * 80},
+}
+SETS = {
+    ("s", table, name): {cell for cell in cells if cell is not None}
+    for table, named in COLUMNS.items()
+    for name, cells in named.items()
+}
+
+
+@pytest.fixture
+def state(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Store the columns, with sketches of the default size, and stand in an empty folder."""
+    monkeypatch.setattr(states, "SKETCH_FORM", DEFAULT)
+    tables = Tables({table: list(named) for table, named in COLUMNS.items()})
+    for table, named in COLUMNS.items():
+        tables.add(table, *map(list, zip(*named.values(), strict=True)))
+    states.store(database_url, tables)
+    monkeypatch.setenv("SUBSETD_DATABASE_URL", database_url)
+    monkeypatch.setenv("SUBSETD_LOG_LEVEL", "error")
+    monkeypatch.chdir(tmp_path)
+
+
+def write_files(folder: Path) -> None:
+    for table, named in COLUMNS.items():
+        with (folder / f"{table}.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([list(named), *zip(*named.values(), strict=True)])
+
+
+def exact(x: tuple[str, str, str], y: tuple[str, str, str]) -> float | None:
+    return len(SETS[x] & SETS[y]) / len(SETS[x]) if SETS[x] else None
+
+
+def rows_of(text: str) -> list[dict[str, str]]:
+    header, *rows = csv.reader(io.StringIO(text))
+    assert header == HEADER
+    return [dict(zip(header, row, strict=True)) for row in rows]
+
+
+def number(cell: str) -> float | None:
+    return float(cell) if cell else None
+
+
+@pytest.mark.parametrize("method", [None, *MethodName])
+def test_coefficients_of_all_pairs_as_csv(state: None, subsetd: Command, method: str | None) -> None:
+    rows = rows_of(subsetd("coefficients", "--format", "csv", *(["--method", method] if method else [])))
+    found = {(tuple(list(row.values())[:3]), tuple(list(row.values())[3:6])): row for row in rows}
+    assert len(found) == len(rows)
+    assert found.keys() == set(permutations(SETS, 2)), "every pair, also those of 0, and those that are not defined"
+    for pair, row in found.items():
+        assert row["method"] == (method or "exact")
+        assert number(row["exact"]) == exact(*pair)
+        if method in (None, "exact", "estimated", "bottom-k"):
+            assert {row["phi"], row["low"], row["high"]} == {row["exact"]}, "small columns are known by their hashes"
+        elif row["phi"]:
+            assert float(row["low"]) <= float(row["phi"]) <= float(row["high"])
+
+
+def test_an_undefined_coefficient_has_a_reason(state: None, subsetd: Command) -> None:
+    (row,) = json.loads(
+        subsetd("coefficients", "--dependent", "s.orders.note", "--referenced", "id:1", "--format", "json")
+    )
+    assert (row["phi"], row["low"], row["high"], row["exact"]) == (None, None, None, None)
+    assert "has no values" in row["reason"]
+
+
+def test_coefficients_are_chosen(state: None, subsetd: Command) -> None:
+    def pairs(*options: object) -> list[tuple[str, str]]:
+        rows = rows_of(subsetd("coefficients", "--format", "csv", *options))
+        return [(row["dependent_column"], row["referenced_column"]) for row in rows]
+
+    assert pairs("--min-distinct", 60) == [("id", "customer"), ("customer", "id")]
+    assert pairs("--min-distinct", 60, "--method", "estimated", "--min-coefficient", 1) == [("customer", "id")]
+    assert pairs("--top", 1) == [("customer", "id")]
+    assert pairs("--table", "customers", "--referenced-table", "customers") == [("id", "name"), ("name", "id")]
+    assert pairs("--contains", "orders.c", "--min-coefficient", 0) == [("customer", "id")]
+    assert pairs("--dependent", "s.customers.id", "--referenced", "s.orders.customer") == [("id", "customer")]
+    table = subsetd("coefficients", "--top", 2).splitlines()
+    assert table[1].split() == ["s.orders.customer", "s.customers.id", *["1.0000"] * 3, "exact", "1.0000"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["--level", 1], 2, "between 0 and 1"),
+        (["--method", "guessed"], 2, "guessed"),
+        (["--dependent", "sketch:none"], 1, "No sketch was uploaded"),
+        (["--dependent", "s.nothing.at.all"], 1, "No attribute is named"),
+    ],
+)
+def test_bad_questions_are_one_message(
+    state: None, subsetd: Command, arguments: list[object], code: int, words: str
+) -> None:
+    ended, out, err = subsetd.ended("coefficients", *arguments)
+    assert (ended, out) == (code, "")
+    assert words in err
+
+
+def test_a_file_is_sketched_without_a_database_as_the_state_would(
+    state: None, tmp_path: Path, subsetd: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_files(tmp_path)
+    monkeypatch.setenv("SUBSETD_DATABASE_URL", "postgresql://u@127.0.0.1:1/nothing")
+    assert subsetd.ended("sketch", "customers.csv")[0] == 0
+    assert subsetd.ended("sketch", "orders.csv", "--column", "customer", "--out", "orders.sketch")[0] == 0
+    monkeypatch.undo()
+    with zipfile.ZipFile(tmp_path / "customers.sketches.zip") as archive:
+        found = {name: archive.read(name) for name in archive.namelist()}
+    assert found.keys() == {"customers.id.sketch", "customers.name.sketch"}
+    for name in ("id", "name"):
+        assert found[f"customers.{name}.sketch"] == sketch_of(SETS["s", "customers", name], DEFAULT).to_bytes()
+    assert (tmp_path / "orders.sketch").read_bytes() == sketch_of(SETS["s", "orders", "customer"], DEFAULT).to_bytes()
+
+
+def test_a_column_elsewhere_is_compared_without_its_data(state: None, tmp_path: Path, subsetd: Command) -> None:
+    (tmp_path / "far.csv").write_text("key,odd/name\n" + "".join(f"{n},x{n}\n" for n in range(50, 150)))
+    assert subsetd.ended("sketch", "far.csv", "--out", "folder")[0] == 0
+    assert {path.name for path in (tmp_path / "folder").iterdir()} == {"far.key.sketch", "far.odd%2Fname.sketch"}
+    said = subsetd("sketch", "upload", *sorted((tmp_path / "folder").iterdir()), "--prefix", "other.")
+    assert said.splitlines() == [
+        "sketch:other.far.key: 100 distinct values, new",
+        "sketch:other.far.odd/name: 100 distinct values, new",
+    ]
+    options = ("--min-coefficient", 0.4, "--format", "csv")
+    (row,) = rows_of(subsetd("coefficients", "--dependent", "sketch:other.far.key", *options))
+    assert [row[name] for name in HEADER[:6]] == ["sketch:", "", "other.far.key", "s", "customers", "id"]
+    assert [row[name] for name in HEADER[6:]] == ["0.5", "0.5", "0.5", "estimated", ""]
+    everything = rows_of(subsetd("coefficients", "--with-uploaded", "--format", "csv"))
+    assert len(everything) == 6 * 5
+    assert subsetd("sketch", "download", "sketch:other.far.key", "--out", "back.sketch").startswith("back.sketch: ")
+    assert (tmp_path / "back.sketch").read_bytes() == (tmp_path / "folder" / "far.key.sketch").read_bytes()
+    subsetd("sketch", "download", "s.customers.id")
+    assert ColumnSketch.from_bytes((tmp_path / "s.customers.id.sketch").read_bytes()).size == 100
+    listed = json.loads(subsetd("sketch", "list", "--format", "json"))
+    assert [(one["column"], one["distinct_count"]) for one in listed][-2:] == [
+        ("sketch:other.far.key", 100),
+        ("sketch:other.far.odd/name", 100),
+    ]
+    subsetd("sketch", "drop", "sketch:other.far.key")
+    assert subsetd.ended("sketch", "drop", "sketch:other.far.key")[0] == 1
+    code, _, err = subsetd.ended("sketch", "drop", "s.customers.id")
+    assert (code, "is not sketch:NAME" in err) == (1, True)
+
+
+def test_bytes_that_are_no_sketch_are_refused(state: None, tmp_path: Path, subsetd: Command) -> None:
+    (tmp_path / "bad.sketch").write_bytes(b"SDSK\x09 and more")
+    (tmp_path / "bad.zip").write_bytes(b"no archive")
+    for arguments, words in (
+        (["bad.sketch"], "format version 9"),
+        (["bad.zip"], "bad.zip: it cannot be read"),
+        (["none.sketch"], "none.sketch: it cannot be read"),
+    ):
+        code, _, err = subsetd.ended("sketch", "upload", *arguments)
+        assert (code, words in err.replace("\n", " ")) == (1, True), err
+
+
+def test_files_of_any_type_and_size_are_read_as_the_bootstrap_reads_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Small portions: hashes that come again are known again, in whatever chunk they come."""
+    monkeypatch.setattr(sketch_files, "SPLIT_BYTES", 1000)
+    monkeypatch.setattr(sketch_files, "LEAST_PORTION", 10)
+    numbers = [n % 700 for n in range(3000)]
+    pq.write_table(pa.table({"n": numbers, "f": [n / 2 for n in numbers]}), tmp_path / "p.parquet", row_group_size=100)
+    (tmp_path / "c.csv").write_text('"n"\n' + "".join(f'"{n}"\n' if n else "NA\n" for n in numbers))
+    for file, wanted in (
+        ("p.parquet", {"p.n": {str(n) for n in range(700)}, "p.f": {f"{n / 2:g}" for n in range(700)}}),
+        ("c.csv", {"c.n": {str(n) for n in range(1, 700)}}),
+    ):
+        out = tmp_path / "out.zip"
+        sizes = ["--sketch-bucket-bits=8", "--sketch-k=64", "--null-token=NA"]
+        assert sketch_files.main([str(tmp_path / file), f"--out={out}", *sizes]) == 0
+        with zipfile.ZipFile(out) as archive:
+            found = {name.removesuffix(".sketch"): archive.read(name) for name in archive.namelist()}
+        assert found == {name: sketch_of(values, (8, 64, 21)).to_bytes() for name, values in wanted.items()}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["none.csv"], "no such file"),
+        (["ragged.csv"], "ragged.csv, line 3"),
+        (["good.csv", "--column", "x"], "there is no such column"),
+        (["good.csv", "--out", "one.sketch"], "for one column"),
+        (["good.csv", "--sketch-bucket-bits", "19"], "m = 19"),
+    ],
+)
+def test_files_that_cannot_be_sketched_are_one_message(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    words: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "good.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "ragged.csv").write_text("a,b\n1,2\n3\n")
+    assert sketch_files.main(arguments) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.count("error:")) == ("", 1)
+    assert words in err
+    assert not list(tmp_path.glob("*.zip")) + list(tmp_path.glob("*.sketch"))
