@@ -73,7 +73,7 @@ def _require_current(postgres: Server, database: str) -> None:
         with engine.connect() as connection:
             sketches = read_sketches(connection)
             counts = connection.execute(text("SELECT attribute_id, distinct_count FROM attribute"))
-            expected = dict(counts.tuples())
+            expected = dict(counts.all())
     finally:
         engine.dispose()
     found = {attribute_id: sketch.size for attribute_id, sketch in sketches.by_id.items()}
