@@ -3,9 +3,9 @@
 #   make demo       see it work on real data, and serve the answers     make test      all checks and all tests
 #   make bench      all benchmarks, or ONLY=row                         make lint      the checks alone
 #   make endurance  the long proofs, or ONLY=word of their names        make format    let ruff lay out the code
-#   make evaluate   DATA=folder of data sets
+#   make evaluate   DATA=folder of data sets                            make sketch-report DATA=folder: plots
 
-.PHONY: env test lint format demo bench endurance evaluate clean
+.PHONY: env test lint format demo bench endurance evaluate sketch-report clean
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 
@@ -65,6 +65,9 @@ endurance: env
 evaluate: env
 	@test -n "$(DATA)" || { echo "say where the data sets are: make evaluate DATA=folder" >&2; exit 2; }
 	$(BIN)/python -m benchmarks.evaluate $(DATA)
+
+sketch-report: env
+	$(BIN)/python -m benchmarks.sketch_report $(DATA)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build *.egg-info

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,16 @@ LEAST_PAIRS = 20
 Indices = NDArray[np.int64]
 
 
+class Bin(NamedTuple):
+    """Hold pairs x[i], y[i] drawn from the `total` of a bin of exact Φ, and their Φ."""
+
+    name: str
+    x: Indices
+    y: Indices
+    phi: NDArray[np.float64]
+    total: int
+
+
 def run(context: Context) -> list[Result]:
     """Estimate the same pairs with every estimator, and say of each kind of pairs in which bin it is worst."""
     columns = tpcds_columns(context)
@@ -36,15 +47,16 @@ def run(context: Context) -> list[Result]:
     for kind, pairs in kinds(columns):
         errors: dict[str, list[float]] = {method: [] for method in METHODS}
         bins: list[str] = []
-        for name, (x, y), phi in bins_of(columns, pairs, context.scaled(MOST_PAIRS), rng):
-            bins.append(name)
+        for one in bins_of(columns, pairs, context.scaled(MOST_PAIRS), rng):
+            bins.append(one.name)
             for method in METHODS:
-                errors[method].append(float(absolute_errors(method, held[method], x, y, phi).mean()))
+                found = absolute_errors(method, held[method], one.x, one.y, one.phi)
+                errors[method].append(float(found.mean()))
         context.say(f"{kind}: mean absolute error by exact Φ")
         context.say(f"  {'Φ':<10}" + "".join(f"{method:>16}" for method in METHODS))
         for place, name in enumerate(bins):
             context.say(f"  {name:<10}" + "".join(f"{errors[method][place]:16.5f}" for method in METHODS))
-        results += _results(kind, bins, errors)
+        results += compare(kind, bins, errors)
     return results
 
 
@@ -59,24 +71,28 @@ def kinds(columns: ColumnHashes) -> Iterator[tuple[str, tuple[Indices, Indices]]
 
 
 def bins_of(
-    columns: ColumnHashes, pairs: tuple[Indices, Indices], most: int, rng: np.random.Generator
-) -> Iterator[tuple[str, tuple[Indices, Indices], NDArray[np.float64]]]:
-    """Give at most so many pairs of each bin of exact Φ, and their Φ."""
+    columns: ColumnHashes,
+    pairs: tuple[Indices, Indices],
+    most: int,
+    rng: np.random.Generator,
+    least: int = LEAST_PAIRS,
+) -> Iterator[Bin]:
+    """Draw at most so many pairs of each bin of exact Φ that has `least` of them."""
     x, y = pairs
     phi = columns.overlap[x, y] / columns.sizes[x]
     number = np.minimum((phi * 10).astype(np.int64), 9)
     for low in range(10):
-        chosen = np.flatnonzero(number == low)
-        if len(chosen) < LEAST_PAIRS:
+        chosen = of_bin = np.flatnonzero(number == low)
+        if len(chosen) < least:
             continue
         measured = most if low else LOWEST_BIN * most
         if len(chosen) > measured:
             chosen = rng.choice(chosen, measured, replace=False)
         name = f"{low / 10:.1f}-{(low + 1) / 10:.1f}"
-        yield name, (x[chosen], y[chosen]), phi[chosen]
+        yield Bin(name, x[chosen], y[chosen], phi[chosen], len(of_bin))
 
 
-def _results(kind: str, bins: list[str], errors: dict[str, list[float]]) -> Iterator[Result]:
+def compare(kind: str, bins: list[str], errors: dict[str, list[float]]) -> Iterator[Result]:
     """Hold `estimated` to the paper's estimator and to bottom-k, each in the bin where it is worst beside it."""
     ours = errors["estimated"]
     # A bin in which neither errs says nothing, one in which only we do is lost.
