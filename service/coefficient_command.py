@@ -12,7 +12,7 @@ from service import wiring
 from service.core.model import AttributeName
 from service.terminal import PAIR_HEADER, Format, err, print_rows, print_table
 from service.usecases.answers import AttributeFilter, AttributeRef, EstimatedCoefficient, UploadedSketch
-from service.usecases.coefficients import Coefficients, Method, MethodName, Question
+from service.usecases.coefficients import Coefficients, Method, MethodName, Question, refuse_trivial
 from service.usecases.ports import StateSnapshot
 from service.usecases.sketched_columns import UPLOADED, Choice, choose, name_of, resolve
 
@@ -63,6 +63,8 @@ def coefficients(
             0.0 if top is not None and min_coefficient is None else min_coefficient,
             min_distinct,
         )
+        if dependent is not None and referenced is not None:
+            refuse_trivial(resolve(snapshot, dependent), resolve(snapshot, referenced))
         asked = choose(snapshot, question.dependents), choose(snapshot, question.referenced)
         answers = Coefficients(snapshot, *asked, question, most_sketches=None)
         for reason in answers.left_out.values():

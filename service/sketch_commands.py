@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 from service import terminal, wiring
 from service.bootstrap_command import sketch_sizes, spark_job
 from service.config import load_settings
-from service.core.errors import SourceError
+from service.core.errors import SketchError, SourceError
 from service.terminal import Format, out
 from service.usecases import queries, sketched_columns
 from service.usecases.sketched_columns import UPLOADED, name_of
@@ -124,7 +124,10 @@ def upload(
         uploads = wiring.make_uploads(engine)
         for own, data in found:
             column = f"{UPLOADED}{prefix}{own if name is None else name}"
-            info, is_new = sketched_columns.upload(uploads, column, data)
+            try:
+                info, is_new = sketched_columns.upload(uploads, column, data)
+            except SketchError as error:
+                raise SketchError(f"{column}: {error}") from error
             out.print(Text(f"{column}: {info.distinct_count:,.0f} distinct values, {'new' if is_new else 'replaced'}"))
 
 

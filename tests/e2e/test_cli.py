@@ -19,6 +19,7 @@ import httpx
 import pytest
 
 from service import cli
+from service.core.sketches.column import ColumnSketch
 from tests import states
 from tests.following import COLUMNS, Stream, random_changes
 from tests.states import Tables
@@ -74,6 +75,21 @@ def test_inds_in_every_format(stream: Stream, subsetd: Command) -> None:
     ]
     assert json.loads(subsetd("inds", "--format", "json"))[0]["referenced_column"] == "id"
     assert len(subsetd("inds", "--table", "customers").splitlines()) == 1
+
+
+def test_a_column_is_not_compared_with_itself(stream: Stream, subsetd: Command) -> None:
+    twice = ("s.orders.customer", "s.orders.customer")
+    for asked in (["explain", *twice], ["coefficients", "--dependent", twice[0], "--referenced", twice[1]]):
+        code, _, err = subsetd.ended(*asked)
+        assert (code, "is on both sides" in err) == (1, True), asked
+
+
+def test_of_many_sketches_the_one_that_is_refused_is_named(stream: Stream, tmp_path: Path, subsetd: Command) -> None:
+    (tmp_path / "good.sketch").write_bytes(ColumnSketch().to_bytes())
+    (tmp_path / "bad.sketch").write_bytes(ColumnSketch().to_bytes()[:-1])
+    code, out, err = subsetd.ended("sketch", "upload", tmp_path / "good.sketch", tmp_path / "bad.sketch")
+    assert (code, out) == (1, "sketch:good: 0 distinct values, new\n")
+    assert err.startswith("error: sketch:bad: the sketch has a length of")
 
 
 def test_names_and_values_are_shown_as_they_are(
