@@ -9,9 +9,9 @@ import numpy as np
 
 from service.core.errors import SketchError
 from service.core.estimators import joint, prefixes, unsized
-from service.core.estimators.best import Side, estimate_overlap, prior_of
+from service.core.estimators.best import Side, estimate_overlap
 from service.core.estimators.bottom_k import estimate_from, sample_union
-from service.core.estimators.curve import Curve, cut, posterior_median
+from service.core.estimators.curve import Curve, cut
 from service.core.estimators.lookup import average_load, choose_bucket_bits, estimate_by_lookup, exact_load
 from service.core.estimators.model import Column, Estimate, held_of
 from service.core.estimators.registers import align, count_greater, fold
@@ -115,20 +115,12 @@ def _by_bottom_k(x: Column, y: Column, level: float) -> tuple[float, float, floa
 
 
 def _by_best(x: Column, y: Column, level: float) -> tuple[float, float, float]:
-    of_x, of_y = prefixes.prefixes_of(x), prefixes.prefixes_of(y)
-    if of_x is not None and of_y is not None:
-        return prefixes.estimate(x, y, of_x, of_y, level)
-    drop = likelihood_drop(level)
-    x, y = prefixes.tell_apart(x), prefixes.tell_apart(y)
-    if x.hashes is None and y.hashes is None and not (x.is_size_exact and y.is_size_exact):
-        pair = _observe(x, y)
-        _, low, high = _scale(unsized.trace(x.size, y.size, pair), x.size, drop)
-        possible = unsized.trace(x.size, y.size, pair, min(1.0, y.size / x.size))
-        return posterior_median(possible, prior_of(possible.largest)) / x.size, low, high
+    of_x, of_y = prefixes.tell_apart(x), prefixes.tell_apart(y)
+    if (x.prefixes and y.prefixes) or not (of_x.is_size_exact and of_y.is_size_exact):
+        return prefixes.estimate(x, y, level)
     registers_x, registers_y = align(x, y)
-    overlap, low, high = estimate_overlap(_side(x, registers_x), _side(y, registers_y), drop)
-    least, most = _sizes(x, level)
-    return overlap / x.size, low / most, high / least
+    overlap, low, high = estimate_overlap(_side(of_x, registers_x), _side(of_y, registers_y), likelihood_drop(level))
+    return overlap / of_x.size, low / of_x.size, high / of_x.size
 
 
 def _side(column: Column, registers: UInt8s) -> Side:

@@ -29,25 +29,24 @@ APART = 128
 """Values are told apart when there are so many cells for each: of 256 values then no more than one shares a cell."""
 
 
-def prefixes_of(column: Column) -> Prefixes | None:
-    """Give what is held of the hashes of all values."""
-    return Prefixes(column.hashes, HASH_BITS) if column.hashes is not None else column.prefixes
+def prefixes_of(column: Column) -> Prefixes:
+    """Give what is held of the hashes of all values: registers are prefixes as well, of m bits."""
+    if column.prefixes is None and column.hashes is not None:
+        return Prefixes(column.hashes, HASH_BITS)
+    return column.prefixes or Prefixes(prefixes.entries_of(column.registers), column.bucket_bits)
 
 
 def tell_apart(column: Column) -> Column:
     """Let prefixes stand for the hashes of all values, where they are long enough; whoever has registers takes them."""
     held = column.prefixes
-    if column.hashes is not None or held is None or not _are_apart(held):
+    if column.hashes is not None or held is None or 2.0**held.bits < APART * len(held.entries):
         return column
     return column._replace(hashes=held.entries, size=float(len(held.entries)), is_size_exact=True)
 
 
-def _are_apart(held: Prefixes) -> bool:
-    return 2.0**held.bits >= APART * len(held.entries)
-
-
-def estimate(x: Column, y: Column, of_x: Prefixes, of_y: Prefixes, level: float) -> tuple[float, float, float]:
+def estimate(x: Column, y: Column, level: float) -> tuple[float, float, float]:
     """Give Φ(X, Y) and its interval."""
+    of_x, of_y = prefixes_of(x), prefixes_of(y)
     m, bits = min(x.bucket_bits, y.bucket_bits), min(of_x.bits, of_y.bits)
     entries_x, entries_y = prefixes.cut(of_x.entries, m, bits), prefixes.cut(of_y.entries, m, bits)
     cells = 2.0**bits
