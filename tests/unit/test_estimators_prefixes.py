@@ -135,6 +135,17 @@ def test_beside_a_column_with_registers_alone_they_are_as_good_as_hashes() -> No
     assert estimate(y, x) == estimate(y, all_hashes)
 
 
+@pytest.mark.parametrize(("nx", "ny", "common"), [(500, 600, 300), (150, 100, 100), (1000, 1000, 1000)])
+def test_known_hashes_beside_registers_of_a_column_whose_size_is_estimated(nx: int, ny: int, common: int) -> None:
+    missed = 0
+    for seed in range(40):
+        x, y = draw_pair(seed, nx, ny, common, M, k=nx)
+        y = Column(y.registers, Hll(M, y.registers).estimate(), is_size_exact=False)
+        for found, phi in ((estimate(x, y, level=0.9), common / nx), (estimate(y, x, level=0.9), common / ny)):
+            missed += not found.low - 1e-9 <= phi <= found.high + 1e-9
+    assert missed <= 15, "8 are expected; 16 or more would come once in 150 times"
+
+
 def test_of_different_m_the_smaller_is_taken() -> None:
     hashes = random_hashes(300, seed=3)
     x, y = column_of(hashes[:200], 6), column_of(hashes[100:], 9)

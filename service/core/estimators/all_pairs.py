@@ -35,7 +35,6 @@ class Stack(NamedTuple):
     registers: UInt8s
     counts: Int64s
     sizes: Float64s
-    is_size_exact: Flags
     hashes: UInt64s
     starts: Int64s
     is_complete: Flags
@@ -57,7 +56,7 @@ class Overlaps(NamedTuple):
 def stack(columns: Sequence[Column], m: int | None = None) -> Stack:
     """Put columns together, with 2^m registers each: by default as many as the one with the fewest has.
 
-    Estimated sizes of two columns without all hashes are taken for exact; `estimate` knows better, a pair at a time.
+    Estimated sizes are taken for exact; `estimate` knows better, a pair at a time.
     """
     if not columns:
         raise SketchError("there are no columns to compare")
@@ -68,8 +67,7 @@ def stack(columns: Sequence[Column], m: int | None = None) -> Stack:
     starts = starts_of(np.array([len(h) for h in hashes], np.int64))
     is_complete = np.array([column.hashes is not None for column in columns])
     sizes = np.array([column.size for column in columns], np.float64)
-    are_exact = np.array([column.is_size_exact for column in columns])
-    return Stack(registers, counts, sizes, are_exact, np.concatenate(hashes), starts, is_complete)
+    return Stack(registers, counts, sizes, np.concatenate(hashes), starts, is_complete)
 
 
 def pairs_of(columns: Stack) -> tuple[Int64s, Int64s]:
@@ -128,7 +126,7 @@ def _estimate(
 def _side(columns: Stack, i: int) -> Side:
     hashes = columns.hashes[columns.starts[i] : columns.starts[i + 1]]
     registers, counts, size = columns.registers[i], columns.counts[i], columns.sizes[i]
-    return Side(registers, counts, size, columns.is_size_exact[i], hashes, columns.is_complete[i])
+    return Side(registers, counts, size, hashes, columns.is_complete[i])
 
 
 @njit(cache=True, nogil=True)

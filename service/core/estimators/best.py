@@ -33,7 +33,6 @@ class Side(NamedTuple):
     registers: UInt8s
     counts: Int64s
     size: float
-    is_size_exact: bool
     hashes: UInt64s
     is_complete: bool
 
@@ -68,9 +67,9 @@ def trace(x: Side, y: Side) -> Curve:
         m += 1
     unit, top = 0.5**m, HASH_BITS + 1 - m
     if x.is_complete:
-        return known.trace(y.size, y.is_size_exact, known.gather(x.hashes, y.registers, m, y.counts), unit, top)
+        return known.trace(y.size, known.gather(x.hashes, y.registers, m, y.counts), unit, top)
     if y.is_complete:
-        return known.trace(x.size, x.is_size_exact, known.gather(y.hashes, x.registers, m, x.counts), unit, top)
+        return known.trace(x.size, known.gather(y.hashes, x.registers, m, x.counts), unit, top)
     known_buckets = 0
     if len(x.hashes) and len(y.hashes):
         known_buckets = int(bucket_of(min(x.hashes[-1], y.hashes[-1]), m))

@@ -125,7 +125,7 @@ def _by_best(x: Column, y: Column, level: float) -> tuple[float, float, float]:
 
 def _side(column: Column, registers: UInt8s) -> Side:
     counts = histogram(registers, len(registers).bit_length() - 1)
-    return Side(registers, counts, float(column.size), column.is_size_exact, held_of(column), column.hashes is not None)
+    return Side(registers, counts, float(column.size), held_of(column), column.hashes is not None)
 
 
 _ESTIMATORS = {

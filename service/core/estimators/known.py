@@ -75,13 +75,6 @@ def gather(hashes: UInt64s, registers: UInt8s, m: int, counts: Int64s) -> Eviden
     return Evidence(n, excluded, levels[: c + 1], equals[: c + 1], buckets[: c + 1], others)
 
 
-@njit(cache=True, nogil=True)
-def forget_others(evidence: Evidence) -> Evidence:
-    """Give the evidence of the buckets with a known hash at their register alone."""
-    n, excluded, levels, equal, buckets, others = evidence
-    return Evidence(n, excluded, levels, equal, buckets, np.zeros_like(others))
-
-
 @njit(cache=True, nogil=True, error_model="numpy")
 def _moments(p: float, evidence: Evidence, reach: Float64s) -> tuple[float, float]:
     """Give mean and variance of the number of common hashes when each is common with the chance p beforehand."""
@@ -195,13 +188,8 @@ def expand(t: int, evidence: Evidence, reach: Float64s) -> float:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def trace(size: float, is_size_exact: bool, evidence: Evidence, unit: float, top: int) -> Curve:
-    """Give the curve of the likelihood of t; `size` is the number of values of the column that has the registers.
-
-    An estimated size was read off the same registers: those without a known hash tell no more of t then.
-    """
-    if not is_size_exact:
-        evidence = forget_others(evidence)
+def trace(size: float, evidence: Evidence, unit: float, top: int) -> Curve:
+    """Give the curve of the likelihood of t; `size` is the number of values of the column that has the registers."""
     largest = min(float(evidence.n), size)
     last = min(float(evidence.n - evidence.excluded), size)
     reach = np.empty(len(evidence.levels))
