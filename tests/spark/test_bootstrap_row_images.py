@@ -120,6 +120,8 @@ def test_the_choice_can_be_made_by_hand() -> None:
     ("options", "message"),
     [
         (Options("", "s", row_images="always"), r"--key public\.t=COLUMN"),
+        (Options("", "s", row_images="always", insert_only=True), "--row-images always: an insert-only"),
+        (Options("", "s", row_images="always", sketch_only=True), "--row-images always: a sketch-only"),
         (Options("", "s", keys=(("t", ("nosuch",)),)), "no column 'nosuch'"),
         (Options("", "s", keys=(("other", ("id",)),)), "--key other: the source has no such table"),
         (Options("", "s", keys=(("t", ("id",)),)), r"its changes tell the row before by .* nothing.*IDENTITY FULL"),
