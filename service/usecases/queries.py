@@ -225,7 +225,7 @@ def require_values(*columns: AttributeInfo) -> None:
 
 def no_values(name: str) -> str:
     """Say that only estimates are to be had of a column."""
-    return f"The values of {name} are not stored, only its sketch: its coefficients can only be estimated."
+    return f"The values of {name} are not stored, only its sketch: ask for its coefficients, which are estimated."
 
 
 def check_as_of(snapshot: StateSnapshot, as_of: int | None) -> None:

@@ -58,10 +58,9 @@ def estimate_from(sample: Sample, x: Column, y: Column, level: float) -> tuple[f
     if sample.is_complete:
         phi = sample.common / sample.of_x
         return phi, phi, phi
-    phi = sample.common / sample.of_x if sample.of_x else 0.0
+    size, most = x.size, min(x.size, y.size)
+    phi = min(sample.common / sample.of_x, most / size) if sample.of_x else 0.0
     if not x.is_size_exact:
         return phi, *(clopper_pearson(sample.common, sample.of_x, level) if sample.of_x else (0.0, 1.0))
-    size = x.size
-    most = min(size, y.size) if y.is_size_exact else size
     low, high = hypergeometric_interval(sample.common, sample.of_x, max(round(size), sample.of_x), level)
-    return min(phi, most / size), low / size, min(high, most) / size
+    return phi, low / size, min(high, most if y.is_size_exact else size) / size
