@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -178,7 +179,7 @@ def upload(uploads: Uploads, column: str, data: bytes) -> tuple[SketchInfo, bool
     """Keep a sketch that was made elsewhere as the column `sketch:NAME`; describe it, and tell whether it is new.
 
     Raises SketchNameError for a name that cannot be one, and SketchError that says what is wrong with the bytes:
-    another hash function, seed, format or kind, damage, too few buckets.
+    another hash function, seed, format or kind, damage, too few buckets, full registers.
     """
     name = upload_name(column)
     sketch = ColumnSketch.from_bytes(data)
@@ -187,5 +188,7 @@ def upload(uploads: Uploads, column: str, data: bytes) -> tuple[SketchInfo, bool
             f"the sketch has m = {sketch.m}: 2^{sketch.m} buckets are too few to compare it; "
             f"make it with m from {LEAST_BUCKET_BITS} on"
         )
+    if not math.isfinite(sketch.estimate()):
+        raise SketchError("all registers of the sketch are full: it does not tell how many values it has seen")
     uploaded_at, is_new = uploads.put(name, sketch)
     return describe(UploadedSketch(name, uploaded_at), sketch), is_new

@@ -394,6 +394,13 @@ def header(data: bytes, **changed: Any) -> bytes:
     return body + struct.pack("<I", zlib.crc32(body))
 
 
+def full_sketch() -> bytes:
+    """Fill every bucket to its highest ρ, that of a hash whose other bits are all 0."""
+    sketch = ColumnSketch(*FORM, counts_values=False)
+    sketch.update(np.arange(1 << FORM[0], dtype=np.uint64) << np.uint64(64 - FORM[0]))
+    return sketch.to_bytes()
+
+
 GOOD = sketch_of(NAMES["s.few.v"]).to_bytes()
 
 
@@ -406,6 +413,7 @@ GOOD = sketch_of(NAMES["s.few.v"]).to_bytes()
         (header(GOOD, m=19), "m = 19"),
         (sketch_of(NAMES["s.few.v"], (3, 256, 64)).to_bytes(), "m = 3"),
         (Hll(10).to_bytes(), "HLL"),
+        (full_sketch(), "full"),
         (GOOD[:-1], "length"),
         (GOOD[:60] + bytes([GOOD[60] ^ 1]) + GOOD[61:], "checksum"),
         (b"", "no sketch"),
