@@ -101,8 +101,9 @@ One kind of pairs no sketch of this size decides (Theorem 1; Figure 17): a few v
 more values than there is memory for. Who answers that they are contained is right in the highest bin and wrong in the
 lowest, as `bml`, `joint-mle` and HLL unions are; who answers that they are not (`bottom-k`, Theta) the other way round.
 Of these pairs of TPC-DS {lowest:,.0f} are in the lowest bin and {highest:,.0f} in the highest, so `estimated` believes
-in an overlap only as far as the registers speak for it. Over all of them its mean error is {estimated:.2g}, that of
-`joint-mle` {joint:.2g}, of `bottom-k` {bottom_k:.2g}, of `bml` {bml:.2g}.
+in an overlap only as far as the registers speak for it. It pays with {lowest_ours:.2g} in the lowest bin, where
+`bottom-k` errs by {lowest_theirs:.2g}. Over all of them its mean error is {estimated:.2g}, that of `joint-mle`
+{joint:.2g}, of `bottom-k` {bottom_k:.2g}, of `bml` {bml:.2g}.
 """
 
 
@@ -113,10 +114,13 @@ def _summary(measured: Mapping[str, Measured]) -> str:
 
     tpcds = measured["TPC-DS"]
     is_mixed = (tpcds.size_x > THRESHOLD) ^ (tpcds.size_y > THRESHOLD)
+    is_lowest = is_mixed & (tpcds.phi < 0.1)
     return SUMMARY.format(
         from_bml=times("bml"),
         from_bottom_k=times("bottom-k"),
-        lowest=tpcds.weight[is_mixed & (tpcds.phi < 0.1)].sum(),
+        lowest=tpcds.weight[is_lowest].sum(),
+        lowest_ours=tpcds.mean("estimated", is_lowest),
+        lowest_theirs=tpcds.mean("bottom-k", is_lowest),
         highest=tpcds.weight[is_mixed & (tpcds.phi >= 0.9)].sum(),
         estimated=tpcds.mean("estimated", is_mixed),
         joint=tpcds.mean("joint-mle", is_mixed),
