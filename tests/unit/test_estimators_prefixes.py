@@ -106,6 +106,14 @@ def test_values_that_hardly_ever_share_a_cell_are_counted() -> None:
         assert estimate(y, x).phi == common / 4000
 
 
+def test_one_value_in_a_met_cell_is_rather_not_in_a_large_column() -> None:
+    """With 18 bits for 18,000 values each 15th stranger meets a cell."""
+    hashes = random_hashes(18_000, seed=1)
+    y, stranger = column_of(hashes, 14, 12_288), hashes[:1] ^ np.uint64(1)
+    found = estimate(column_of(stranger, 14, 12_288), y)
+    assert (found.phi, found.low, found.high) == (0.0, 0.0, 1.0)
+
+
 def test_a_lone_match_of_large_columns_is_rather_a_shared_cell() -> None:
     """Where prefixes of 30 bits meet once though 5,000 values each are disjoint, 1 time in 43."""
     hashes = random_hashes(10_000, seed=5)

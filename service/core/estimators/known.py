@@ -22,6 +22,7 @@ from numba import njit
 
 from service.core.estimators.curve import DEEP, HALF_POINTS, Curve
 from service.core.estimators.model import Float64s
+from service.core.estimators.registers import chance_at
 from service.core.records import Int64s, UInt64s
 from service.core.sketches.hashing import UInt8s, bucket_of, rho_of
 
@@ -64,7 +65,13 @@ def gather(hashes: UInt64s, registers: UInt8s, m: int, counts: Int64s) -> Eviden
             others[v] -= 1
             keys[n_keys] = v * (n + 1) + equal
             n_keys += 1
-    keys = np.sort(keys[:n_keys])
+    return classify(keys[:n_keys], n, excluded, others)
+
+
+@njit(cache=True, nogil=True)
+def classify(keys: Int64s, n: int, excluded: int, others: Int64s) -> Evidence:
+    """Count the buckets of each class; those with e of n hashes at their register v have the key v (n + 1) + e."""
+    keys, n_keys = np.sort(keys), len(keys)
     levels, equals, buckets = np.empty(n_keys, np.int64), np.empty(n_keys, np.int64), np.empty(n_keys, np.float64)
     c = -1
     for i in range(n_keys):
@@ -115,7 +122,7 @@ def _solve(t: float, p: float, evidence: Evidence, reach: Float64s) -> tuple[flo
 @njit(cache=True, nogil=True, error_model="numpy")
 def _fill_reach(reach: Float64s, b: float, evidence: Evidence, unit: float, top: int) -> None:
     for c in range(len(reach)):
-        reach[c] = -math.expm1(-b * unit * 0.5 ** min(evidence.levels[c], top - 1))
+        reach[c] = -math.expm1(-b * unit * chance_at(evidence.levels[c], top))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -128,7 +135,7 @@ def evaluate(
     for k in range(len(evidence.others)):
         if evidence.others[k]:
             if k:
-                ell += evidence.others[k] * math.log(-math.expm1(-b * unit * 0.5 ** min(k, top - 1)))
+                ell += evidence.others[k] * math.log(-math.expm1(-b * unit * chance_at(k, top)))
             if k < top:
                 ell += t * evidence.others[k] * unit * 0.5**k
     for c in range(len(reach)):

@@ -2,7 +2,8 @@
 
 Cut to b bits, the fewer that are held of the two, prefixes are 2^b cells, most of which tell only whether a value is
 there; 2^m of them have a register. Both are buckets of 2^-b of all values, so the likelihood of `unsized` is that of
-all of them together.
+all of them together. Where the values of one column are told apart, it is asked of each whether it can be in a cell of
+the other (`known`): exact for a few values as well.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from functools import partial
 import numpy as np
 from numba import njit
 
-from service.core.estimators import unsized
+from service.core.estimators import known, unsized
 from service.core.estimators.best import count_common, prior_of
 from service.core.estimators.curve import cut, posterior_median, probability_beforehand
 from service.core.estimators.model import Column, Prefixes
@@ -28,6 +29,9 @@ from service.core.sketches.hashing import HASH_BITS, rho_of
 APART = 128
 """Values are told apart when there are so many cells for each: of 256 values then no more than one shares a cell."""
 
+FEW = 4
+"""Where the other column has so many times as many values, the error of its size does not matter."""
+
 
 def prefixes_of(column: Column) -> Prefixes:
     """Give what is held of the hashes of all values: registers are prefixes as well, of m bits."""
@@ -39,9 +43,13 @@ def prefixes_of(column: Column) -> Prefixes:
 def tell_apart(column: Column) -> Column:
     """Let prefixes stand for the hashes of all values, where they are long enough; whoever has registers takes them."""
     held = column.prefixes
-    if column.hashes is not None or held is None or 2.0**held.bits < APART * len(held.entries):
+    if column.hashes is not None or held is None or not _are_apart(held):
         return column
     return column._replace(hashes=held.entries, size=float(len(held.entries)), is_size_exact=True)
+
+
+def _are_apart(held: Prefixes) -> bool:
+    return 2.0**held.bits >= APART * len(held.entries)
 
 
 def estimate(x: Column, y: Column, level: float) -> tuple[float, float, float]:
@@ -54,6 +62,13 @@ def estimate(x: Column, y: Column, level: float) -> tuple[float, float, float]:
         common = count_common(entries_x, entries_y)
         likely = _median_of_matches(common, len(entries_x), len(entries_y), cells)
         return likely / len(of_x.entries), likely / len(of_x.entries), common / len(of_x.entries)
+    for one, held, column in ((of_x, entries_y, y), (of_y, entries_x, x)):
+        if one.bits > bits and _are_apart(one) and FEW * len(one.entries) < column.size:
+            curve = known.trace(column.size, gather(one.entries, held, m, bits), 1 / cells, HASH_BITS + 1 - bits)
+            median, (low, high) = posterior_median(curve, prior_of(curve.largest)), cut(curve, likelihood_drop(level))
+            scale = (y.size if one is of_y else x.size) / len(one.entries)
+            least, most = _size_bounds(x, of_x, level)
+            return median * scale / x.size, math.floor(low) * scale / most, math.ceil(high) * scale / least
     if y.is_size_exact and not x.is_size_exact:
         # The overlap is at most |Y|, which is known.
         share, low, high = _by_likelihood(y, x, observe(entries_y, entries_x, m, bits, y, x), level)
@@ -70,6 +85,8 @@ def _by_likelihood(x: Column, y: Column, pair: Unsized, level: float) -> tuple[f
 
 
 def _size_bounds(column: Column, held: Prefixes, level: float) -> tuple[float, float]:
+    if column.is_size_exact:
+        return column.size, column.size
     cells = prefixes.count_cells(held.entries, column.bucket_bits, held.bits)
     return likelihood_bounds_of_cells(*cells, level)
 
@@ -124,3 +141,32 @@ def _count(x: UInt64s, y: UInt64s, m: int, bits: int) -> Int64s:
         j += takes_y
     counts[SAME, 0] = (1 << bits) - met
     return counts
+
+
+@njit(cache=True, nogil=True)
+def gather(hashes: UInt64s, cells: UInt64s, m: int, bits: int) -> known.Evidence:
+    """Hold ascending hashes against the entries of the other column, which are cut to so many bits."""
+    n = len(hashes)
+    others = np.zeros(HASH_BITS + 3 - bits, np.int64)
+    for entry in cells:
+        others[_level_of(entry, m, bits)] += 1
+    others[0] = (1 << bits) - len(cells)
+    shift = np.uint64(HASH_BITS - bits)
+    keys = np.empty(n, np.int64)
+    n_keys = excluded = i = j = 0
+    while i < n:
+        cell = hashes[i] >> shift
+        while j < len(cells) and cells[j] >> shift < cell:
+            j += 1
+        v = _level_of(cells[j], m, bits) if j < len(cells) and cells[j] >> shift == cell else 0
+        equal = 0
+        while i < n and hashes[i] >> shift == cell:
+            rho = _level_of(hashes[i], m, bits)
+            excluded += rho > v
+            equal += rho == v
+            i += 1
+        if equal:
+            others[v] -= 1
+            keys[n_keys] = v * (n + 1) + equal
+            n_keys += 1
+    return known.classify(keys[:n_keys], n, excluded, others)

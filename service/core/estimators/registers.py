@@ -17,6 +17,12 @@ SAME, X_ABOVE, Y_ABOVE = 0, 1, 2
 """Rows of a pair's histogram: buckets where the registers are equal, where X's is the greater, where Y's is."""
 
 
+@njit(cache=True, nogil=True)
+def chance_at(k: int, top: int) -> float:
+    """Give the chance that a value in the bucket of a register makes it k: above `top` for a bucket of one bit."""
+    return 1.0 if k > top else 0.5 ** min(k, top - 1)  # type: ignore[no-any-return]
+
+
 def fold(registers: UInt8s, m: int) -> UInt8s:
     """Give the registers that 2^m buckets would have: uint8[2^m]."""
     return Hll(len(registers).bit_length() - 1, registers).fold(m).registers

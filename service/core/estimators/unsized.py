@@ -15,7 +15,7 @@ from numba import njit
 
 from service.core.estimators.curve import DEEP, HALF_POINTS, Curve
 from service.core.estimators.model import Float64s
-from service.core.estimators.registers import LEVELS
+from service.core.estimators.registers import LEVELS, chance_at
 from service.core.records import Int64s
 from service.core.sketches.hashing import UInt8s, most_rho
 
@@ -62,7 +62,7 @@ def evaluate(a: float, b: float, t: float, pair: Unsized) -> tuple[float, Float6
     whole = np.ones(3)
     for k in range(min(pair.top + 2, LEVELS)):
         at = 0.0 if k >= pair.top else pair.unit * 0.5**k
-        q = pair.unit if k > pair.top else pair.unit * 0.5 ** min(k, pair.top - 1)
+        q = pair.unit * chance_at(k, pair.top)
         if pair.counts[SAME, k]:
             n = float(pair.counts[SAME, k])
             ell -= n * (a + b + t) * at
