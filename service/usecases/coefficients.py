@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from service.core.errors import SubsetdError
 from service.core.estimators import Column, Estimate
 from service.core.estimators.estimate import NO_VALUES
 from service.core.estimators.model import Float64s
+from service.core.records import Int64s
 from service.usecases import queries
 from service.usecases.answers import (
     AttributeInfo,
@@ -248,6 +250,13 @@ def matrix(snapshot: StateSnapshot, question: Question) -> Matrix:
     return Matrix(table.dependents, table.referenced, values)
 
 
+class Partners(NamedTuple):
+    """Hold the columns that a dependent is estimated with, and their places in the stack: int64[n], -1 for none."""
+
+    columns: Sequence[ColumnInfo]
+    places: Int64s
+
+
 class Coefficients:
     """Answer for pairs of columns from one snapshot; their sketches are read once, where they are needed.
 
@@ -302,9 +311,8 @@ class Coefficients:
                 work += cluster_count
         found = [_exactly(one, self._method) for one in self._exact(dependent, shared)]
         if self._columns:
-            estimated = [one for one in self.referenced if self._method.is_estimate(dependent, one)]
-            found += self._estimates(dependent, estimated, shared)
-            work += ESTIMATE_WORK * len(estimated)
+            found += self._estimates(dependent, shared)
+            work += ESTIMATE_WORK * len(self._asked(dependent).columns)
         if self._threshold is not None:
             found = [one for one in found if one.estimate.phi and one.estimate.phi >= self._threshold]
         return sorted(found, key=_rank), work
@@ -339,39 +347,59 @@ class Coefficients:
             if known is not None and not self._method.is_estimate(dependent, one):
                 yield known
 
-    def _estimates(
-        self, dependent: ColumnInfo, partners: Iterable[ColumnInfo], shared: Mapping[int, int]
-    ) -> Iterator[EstimatedCoefficient]:
+    def _asked(self, dependent: ColumnInfo) -> Partners:
+        """Give the columns whose coefficients with a dependent are estimates."""
+        return self._asked_beside_values if self._method.name is None and has_values(dependent) else self._asked_all
+
+    def _estimates(self, dependent: ColumnInfo, shared: Mapping[int, int]) -> Iterator[EstimatedCoefficient]:
         x = self._columns.get(key_of(dependent))
         if x is None:
             return
-        others = []
-        for one in partners:
-            y = self._columns.get(key_of(one))
-            if y is None or key_of(one) == key_of(dependent):
+        asked = self._asked(dependent)
+        place = self._stack[1].get(key_of(dependent))
+        for one, found in self._estimates_at_once(place, asked) if place is not None else ():
+            yield EstimatedCoefficient(_reference(dependent), _reference(one), found, _known(dependent, one, shared))
+        for one, of_one in zip(asked.columns, asked.places.tolist(), strict=True):
+            y = self._columns[key_of(one)]
+            if (place is not None and of_one >= 0) or key_of(one) == key_of(dependent):
                 continue
             if self._threshold and x.is_size_exact and y.is_size_exact and y.size < self._threshold * x.size:
                 continue  # Φ is at most |Y| / |X|
-            others.append((one, y))
-        at_once = self._estimate_at_once(dependent, [one for one, _ in others])
-        for one, y in others:
-            found = at_once.get(key_of(one)) or self._method.estimate(x, y)
+            found = self._method.estimate(x, y)
             yield EstimatedCoefficient(_reference(dependent), _reference(one), found, _known(dependent, one, shared))
 
-    def _estimate_at_once(self, dependent: ColumnInfo, partners: Sequence[ColumnInfo]) -> dict[ColumnKey, Estimate]:
-        """Estimate those pairs that a kernel can: by the best method, of columns in the stack."""
-        stack, places = self._stack
-        place = places.get(key_of(dependent))
-        keys = [key_of(one) for one in partners if key_of(one) in places]
-        if place is None or not keys or stack is None:
-            return {}
-        pairs = np.full(len(keys), place), np.array([places[key] for key in keys])
-        found = estimators.estimate_pairs(stack, *pairs, self._method.level)
-        shares = (np.stack([found.overlap, found.low, found.high], axis=1) / stack.sizes[place]).tolist()
-        return {
-            key: Estimate(phi, max(low, 0.0), min(high, 1.0), BEST, self._method.level)
-            for key, (phi, low, high) in zip(keys, shares, strict=True)
-        }
+    def _estimates_at_once(self, place: int, asked: Partners) -> Iterator[tuple[ColumnInfo, Estimate]]:
+        """Estimate the pairs of a column of the stack with others of it, in the kernel, that reach the threshold."""
+        stack, _ = self._stack
+        assert stack is not None
+        size, least = stack.sizes[place], self._threshold or 0.0
+        others = np.flatnonzero((asked.places >= 0) & (asked.places != place))
+        others = others[stack.sizes[asked.places[others]] >= least * size]
+        of_place = np.full(len(stack.sizes), -1)
+        of_place[asked.places[others]] = others
+        pairs = np.full(len(others), place), asked.places[others]
+        found = estimators.estimate_pairs(stack, *pairs, self._method.level, least)
+        shares = np.stack([found.overlap, found.low, found.high], axis=1) / size
+        if self._threshold is None:
+            shown = np.arange(len(shares))
+        else:
+            shown = np.flatnonzero((shares[:, 0] > 0) & (shares[:, 0] >= least))
+        for other, (phi, low, high) in zip(of_place[found.y[shown]].tolist(), shares[shown].tolist(), strict=True):
+            estimate = Estimate(phi, max(low, 0.0), min(high, 1.0), BEST, self._method.level)
+            yield asked.columns[other], estimate
+
+    @cached_property
+    def _asked_all(self) -> Partners:
+        return self._partners(self.referenced)
+
+    @cached_property
+    def _asked_beside_values(self) -> Partners:
+        return self._partners([one for one in self.referenced if not has_values(one)])
+
+    def _partners(self, columns: Sequence[ColumnInfo]) -> Partners:
+        known = [one for one in columns if key_of(one) in self._columns]
+        _, places = self._stack
+        return Partners(known, np.array([places.get(key_of(one), -1) for one in known], np.int64))
 
     @cached_property
     def _stack(self) -> tuple[estimators.Stack | None, dict[ColumnKey, int]]:
