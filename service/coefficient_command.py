@@ -12,7 +12,8 @@ from service import wiring
 from service.core.model import AttributeName
 from service.terminal import PAIR_HEADER, Format, err, print_rows, print_table
 from service.usecases.answers import AttributeFilter, AttributeRef, EstimatedCoefficient, UploadedSketch
-from service.usecases.coefficients import Coefficients, Method, MethodName, Question, refuse_trivial
+from service.usecases.coefficient_table import Coefficients, Method, MethodName, Question
+from service.usecases.coefficients import refuse_trivial
 from service.usecases.ports import StateSnapshot
 from service.usecases.sketched_columns import UPLOADED, Choice, choose, name_of, resolve
 
@@ -66,7 +67,7 @@ def coefficients(
         if dependent is not None and referenced is not None:
             refuse_trivial(resolve(snapshot, dependent), resolve(snapshot, referenced))
         asked = choose(snapshot, question.dependents), choose(snapshot, question.referenced)
-        answers = Coefficients(snapshot, *asked, question, most_sketches=None)
+        answers = Coefficients(snapshot, *asked, question)
         for reason in answers.left_out.values():
             err.print(f"left out: {reason}", markup=False)
         found = answers.all() if top is None else answers.largest(top)

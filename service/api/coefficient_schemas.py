@@ -9,7 +9,8 @@ from pydantic import Field, model_validator
 from service.api.cursors import LARGEST
 from service.api.schemas import Answer, Paged, PageQuestion, Question, SidesQuestion, Text, Versioned
 from service.usecases import answers
-from service.usecases.coefficients import Comparison, MethodName
+from service.usecases.coefficient_table import MethodName
+from service.usecases.coefficients import Comparison
 from service.usecases.sketched_columns import name_of
 
 COLUMN_NAME = "full name `schema.table.column`, `id:17`, or `sketch:NAME` of an uploaded sketch"

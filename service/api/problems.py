@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 
 from service.api.cursors import CursorError
 from service.core.errors import NotFoundError, SketchError, StateError, SubsetdError
-from service.usecases.coefficients import TooManyColumnsError
+from service.usecases.coefficient_table import TooManyColumnsError
 from service.usecases.queries import AmbiguousNameError, NoValuesError, TrivialPairError, UnknownVersionError
 from service.usecases.sketched_columns import NoSketchError
 

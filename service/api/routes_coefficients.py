@@ -14,6 +14,7 @@ from service.api.asking import Asked, DependentPath, ReferencedPath, column_from
 from service.api.problems import documented
 from service.usecases import coefficients
 from service.usecases.answers import AttributeFilter, UploadedSketch
+from service.usecases.coefficient_table import Method, Question
 from service.usecases.ports import StateSnapshot
 from service.usecases.sketched_columns import Choice, resolve
 
@@ -110,11 +111,11 @@ def compare(
     return shapes.PairEstimates.of(snapshot.head, question.level, found)
 
 
-def _question(snapshot: StateSnapshot, asked: shapes.MatrixQuestion, threshold: float | None) -> coefficients.Question:
-    return coefficients.Question(
+def _question(snapshot: StateSnapshot, asked: shapes.MatrixQuestion, threshold: float | None) -> Question:
+    return Question(
         _side(snapshot, asked.dependent, asked.dependent_schema, asked.dependent_table, asked.with_uploaded),
         _side(snapshot, asked.referenced, asked.referenced_schema, asked.referenced_table, asked.with_uploaded),
-        coefficients.Method(asked.method, asked.level),
+        Method(asked.method, asked.level),
         threshold,
         asked.min_distinct,
     )

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from service.core.sketches.column import ColumnSketch
-from service.usecases.coefficients import MethodName
+from service.usecases.coefficient_table import MethodName
 from spark_jobs import sketch_files
 from tests import states
 from tests.e2e.test_cli import Command, subsetd

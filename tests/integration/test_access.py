@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from service.api.access import OPEN_PATHS
 from service.api.app import create_app
+from service.core.sketches.column import ColumnSketch
 from service.store.database import make_engine
 from service.store.reader import PostgresStateReader
 from service.store.uploaded_sketches import PostgresUploads
@@ -46,6 +47,16 @@ def test_every_path_but_health_and_readiness_wants_the_key(client: httpx.Client)
             assert answer.headers["WWW-Authenticate"] == "Bearer"
             assert answer.headers["Content-Type"] == "application/problem+json"
             assert answer.json()["type"] == "/docs#key-required"
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+def test_nothing_is_written_without_the_key(client: httpx.Client, method: str) -> None:
+    path, content = "/api/v1/sketches/sketch:a", ColumnSketch(4, 1, 0).to_bytes()
+    headers = {"Content-Type": "application/octet-stream"}
+    assert client.request(method, path, content=content, headers=headers).status_code == 401
+    assert client.put(path, content=content, headers=headers | BEARER).status_code == 201
+    assert client.request(method, path, content=content, headers=headers).status_code == 401
+    assert client.get(path, headers=BEARER).content == content
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import io
 import random
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import permutations
 from typing import Any
 
@@ -18,6 +18,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from service.api.app import create_app
+from service.core.records import UInt64s
 from service.core.sketches.column import ColumnSketch
 from service.core.sketches.hll import Hll
 from service.store.database import make_engine
@@ -55,10 +56,15 @@ def exact(dependent: str, referenced: str) -> float | None:
     return len(x & y) / len(x) if x else None
 
 
-def sketch_of(values: Iterator[str] | set[str] | list[str], form: tuple[int, int, int] = FORM) -> ColumnSketch:
+def hashes_of(values: Iterable[str]) -> UInt64s:
+    """Hash values as docs/sketches.md says."""
+    return np.array([int.from_bytes(key_of(value)[:8], "big") for value in values], np.uint64)
+
+
+def sketch_of(values: Iterable[str], form: tuple[int, int, int] = FORM) -> ColumnSketch:
     """Sketch values that are not in the state."""
     sketch = ColumnSketch(*form)
-    sketch.update(np.array([int.from_bytes(key_of(value)[:8], "big") for value in values], np.uint64))
+    sketch.update(hashes_of(values))
     return sketch
 
 
@@ -123,6 +129,13 @@ def pairs_of(found: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any
     named = {(one["dependent"]["name"], one["referenced"]["name"]): one for one in found}
     assert len(named) == len(found)
     return named
+
+
+BYTES = {"Content-Type": "application/octet-stream"}
+
+
+def put(client: httpx.Client, name: str, data: bytes) -> httpx.Response:
+    return client.put(f"/api/v1/sketches/{name}", content=data, headers=BYTES)
 
 
 # --- One pair ------------------------------------------------------------------------------------------------
@@ -207,6 +220,31 @@ def test_many_pairs_at_once_are_estimated_as_one_is(client: httpx.Client) -> Non
         }
 
 
+@pytest.mark.parametrize("threshold", [0.0, 0.3])
+def test_sketches_of_unknown_size_are_estimated_alike_one_by_one_and_together(
+    own: httpx.Client, threshold: float
+) -> None:
+    """Of a lake's sketches the number of values is itself an estimate."""
+    for name, values in COLUMNS.items():
+        sketch = ColumnSketch(*FORM, counts_values=False)
+        sketch.update(hashes_of(values * 2))
+        assert put(own, f"sketch:{name}", sketch.to_bytes()).status_code == 201
+    together = pairs_of(items(own, with_uploaded=True, method="estimated", min_coefficient=threshold))
+    names = [*NAMES, *(f"sketch:{name}" for name in COLUMNS)]
+    wanted = {}
+    for x, y in permutations(names, 2):
+        (one,) = items(own, dependent=x, referenced=y, method="estimated")
+        if one["coefficient"] and one["coefficient"] >= threshold:
+            wanted[x, y] = one
+    assert together.keys() == wanted.keys()
+    for pair, one in wanted.items():
+        numbers = ("coefficient", "low", "high")
+        assert [together[pair][name] for name in numbers] == pytest.approx([one[name] for name in numbers])
+    largest = own.get(API, params={"with_uploaded": True, "method": "estimated", "top": 9}).json()["items"]
+    best = sorted((one["coefficient"] for one in wanted.values()), reverse=True)[:9]
+    assert [one["coefficient"] for one in largest] == pytest.approx(best)
+
+
 def test_one_column_against_all_from_either_side(client: httpx.Client) -> None:
     large = [name for name, values in NAMES.items() if len(values) > 1000]
     for asked, place in (({"dependent": "s.half.v"}, 0), ({"referenced": "s.half.v"}, 1)):
@@ -240,6 +278,8 @@ def test_the_largest_of_all(client: httpx.Client, monkeypatch: pytest.MonkeyPatc
     assert client.get(API, params={"top": 7, "dependent": "s.few.v"}).status_code == 200
     monkeypatch.setattr(coefficients, "MAX_SKETCHES", 3)
     assert items(client) == items(client, method="exact"), "nothing is estimated where values are"
+    refused = client.get(API, params={"method": "estimated"})
+    assert (refused.status_code, refused.json()["type"]) == (422, "/docs#too-many-columns")
 
 
 def test_a_matrix_as_csv_and_as_arrow(client: httpx.Client) -> None:
@@ -324,12 +364,6 @@ def test_a_column_without_a_usable_sketch_is_told(own: httpx.Client, own_url: st
 
 
 # --- Sketches that come and go -------------------------------------------------------------------------------
-
-BYTES = {"Content-Type": "application/octet-stream"}
-
-
-def put(client: httpx.Client, name: str, data: bytes) -> httpx.Response:
-    return client.put(f"/api/v1/sketches/{name}", content=data, headers=BYTES)
 
 
 def test_a_column_elsewhere_is_compared_by_its_uploaded_sketch(own: httpx.Client) -> None:

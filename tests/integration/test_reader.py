@@ -19,7 +19,7 @@ from service.store.embedded import EmbeddedPostgres
 from service.store.reader import PostgresStateReader
 from service.usecases import coefficients, queries
 from service.usecases.answers import AttributeFilter, TransitionFilter
-from service.usecases.coefficients import Question
+from service.usecases.coefficient_table import Question
 from tests.hand_made_state import TABLE_1, Columns, HandMadeState, inds_of, value_key
 from tests.postgres import TEMPLATE, fresh_database
 
