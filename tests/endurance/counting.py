@@ -174,6 +174,10 @@ def count_statements(engine: Engine, steps: Steps, whose: str = "") -> None:
             is_batch = threading.current_thread().name.startswith("subsetd-store")
             steps.take(f"{whose}commit{' of a batch' if is_batch else ''}", super().commit)
 
+        def rollback(self) -> None:
+            if not self.closed:  # the pool of a run that is gone would complain
+                super().rollback()
+
     # The engine connects by a listener of its own, and the first that gives a connection is the last that is asked.
     (connect,) = engine.dialect.dispatch.do_connect
     event.remove(engine, "do_connect", connect)
