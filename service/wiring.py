@@ -198,17 +198,11 @@ def sending_transitions(url: str, settings: Settings) -> Iterator[None]:
         reading_engine(url) as engine,
         closing(PostgresOutbox(engine)) as outbox,
     ):
-        stop = threading.Event()
         sender = TransitionSender(
             make_reader(engine), outbox, sink, lambda fault: log.warning("transitions not sent", error=fault)
         )
-        thread = threading.Thread(target=sender.run, args=(stop,), name="subsetd-transitions")
-        thread.start()
-        try:
+        with _beside(sender.run, "subsetd-transitions"):
             yield
-        finally:
-            stop.set()
-            thread.join()
 
 
 def retry_dead_letters(
@@ -399,16 +393,23 @@ def make_service(
 @contextmanager
 def compacting_sketches(url: str) -> Iterator[None]:
     """Keep the log of the sketches short, on a thread beside the consumer."""
-    stop = threading.Event()
     with closing(PostgresSketchLog(url)) as sketches:
         compactor = SketchCompactor(sketches, lambda fault: log.warning("sketches", error=fault))
-        thread = threading.Thread(target=compactor.run, args=(stop,), name="subsetd-sketches")
-        thread.start()
-        try:
+        with _beside(compactor.run, "subsetd-sketches"):
             yield
-        finally:
-            stop.set()
-            thread.join()
+
+
+@contextmanager
+def _beside(run: Callable[[threading.Event], object], name: str) -> Iterator[None]:
+    """Run something on a thread of this name, until the end."""
+    stop = threading.Event()
+    thread = threading.Thread(target=run, args=(stop,), name=name)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 def _consumer_check(observer: ConsumerObserver, bound: float) -> Check:
