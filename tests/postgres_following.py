@@ -27,6 +27,16 @@ from tests.following import Watch
 NAME = "s"
 """Name of the source and of the one schema whose tables are followed."""
 
+SHOP = """
+CREATE SCHEMA s;
+CREATE TABLE s.customers (id integer PRIMARY KEY, name text);
+CREATE TABLE s.orders (id bigint PRIMARY KEY, customer integer, note text);
+ALTER TABLE s.customers REPLICA IDENTITY FULL;
+ALTER TABLE s.orders REPLICA IDENTITY FULL;
+INSERT INTO s.customers SELECT i, 'customer ' || i FROM generate_series(1, 20) AS i;
+INSERT INTO s.orders SELECT i, 1 + i % 20, NULL FROM generate_series(1, 30) AS i;
+"""
+
 
 def run(url: str, *statements: str) -> None:
     """Run statements at the source, each in a transaction of its own."""

@@ -14,27 +14,15 @@ from prometheus_client import CollectorRegistry
 from service.core.errors import FeedError, RecordError, SourceError, StateError
 from service.core.model import StoredPosition
 from service.observe import ConsumerObserver
-from service.store.source_reader import PageRange, SourceSnapshot, read_pages
 from service.store.writer import PostgresUnitOfWork, PostgresWriter
 from service.stream.postgres_address import parse_address
 from service.stream.postgres_feed import PostgresFeed
-from service.stream.postgres_slot import drop, new_slot
 from service.usecases.batches import ErrorPolicy
 from tests import postgres_following as source
 from tests import states
 from tests.following import Watch
-from tests.postgres_following import begin, follow, require_equal, run
+from tests.postgres_following import SHOP, begin, follow, require_equal, run
 from tests.waiting import wait_for
-
-SHOP = """
-CREATE SCHEMA s;
-CREATE TABLE s.customers (id integer PRIMARY KEY, name text);
-CREATE TABLE s.orders (id bigint PRIMARY KEY, customer integer, note text);
-ALTER TABLE s.customers REPLICA IDENTITY FULL;
-ALTER TABLE s.orders REPLICA IDENTITY FULL;
-INSERT INTO s.customers SELECT i, 'customer ' || i FROM generate_series(1, 20) AS i;
-INSERT INTO s.orders SELECT i, 1 + i % 20, NULL FROM generate_series(1, 30) AS i;
-"""
 
 
 @pytest.fixture
@@ -366,75 +354,6 @@ def test_a_source_that_nobody_began_to_follow_is_told_how(shop: str) -> None:
         feed.start({})
 
 
-TWO_TABLES = [("s", "customers"), ("s", "orders")]
-
-
-@pytest.mark.parametrize(
-    ("prepared", "said"),
-    [
-        (
-            "alter table s.orders drop constraint orders_pkey; alter table s.orders replica identity default",
-            "ALTER TABLE s.orders REPLICA IDENTITY FULL;",
-        ),
-        ("alter table s.orders replica identity nothing", "ALTER TABLE s.orders REPLICA IDENTITY FULL;"),
-        ("alter table s.orders set unlogged", "ALTER TABLE s.orders SET LOGGED"),
-    ],
-    ids=["no key", "nothing", "unlogged"],
-)
-def test_a_table_that_cannot_be_followed_is_told_before_anything_is_made(
-    followed_url: str, prepared: str, said: str
-) -> None:
-    run(followed_url, SHOP, *prepared.split(";"))
-    with pytest.raises(FeedError) as told, new_slot(parse_address(followed_url, "s"), TWO_TABLES, replace=False):
-        pass
-    assert said in str(told.value)
-    assert states.query(followed_url, "select count(*) from pg_publication") == [(0,)]
-
-
-def test_each_missing_privilege_is_named_with_its_grant(followed_url: str) -> None:
-    run(followed_url, SHOP, "drop role if exists plain", "create role plain login")
-    try:
-        database = states.query(followed_url, "select current_database()")[0][0]
-        address = parse_address(followed_url.replace("postgres@", "plain@"), "s")
-        for missing, granted in [
-            (f"GRANT CREATE ON DATABASE {database} TO plain", f"grant create on database {database} to plain"),
-            ("GRANT USAGE ON SCHEMA s TO plain", "grant usage on schema s to plain"),
-            ("GRANT postgres TO plain", "alter table s.orders owner to plain; alter table s.customers owner to plain"),
-            ("ALTER ROLE plain WITH REPLICATION", "alter role plain with replication"),
-        ]:
-            with pytest.raises(FeedError) as told, new_slot(address, TWO_TABLES, replace=False):
-                pass
-            assert missing in str(told.value)
-            run(followed_url, *granted.split(";"))
-        with new_slot(address, TWO_TABLES, replace=False) as start:
-            assert start.snapshot
-        assert drop(address)
-        assert not drop(address)
-    finally:
-        run(followed_url, "drop owned by plain cascade", "drop role plain")
-
-
-def test_a_server_without_logical_decoding_is_told_what_to_set(database_url: str) -> None:
-    run(database_url, SHOP)
-    making = new_slot(parse_address(database_url, "s"), TWO_TABLES, replace=False)
-    with pytest.raises(FeedError, match="ALTER SYSTEM SET wal_level = logical"), making:
-        pass
-
-
-def test_what_was_made_is_dropped_when_the_bootstrap_fails(followed_url: str) -> None:
-    run(followed_url, SHOP)
-    with pytest.raises(ZeroDivisionError), new_slot(parse_address(followed_url, "s"), TWO_TABLES, replace=False):
-        raise ZeroDivisionError
-    for catalog in ("pg_publication", "pg_replication_slots where database = current_database()"):
-        assert states.query(followed_url, f"select count(*) from {catalog}") == [(0,)]
-
-
-def test_a_slot_of_somebody_else_is_not_taken(shop: str) -> None:
-    making = new_slot(parse_address(shop, "s"), TWO_TABLES, replace=False)
-    with pytest.raises(FeedError, match="has a slot subsetd_s already"), making:
-        pass
-
-
 def test_writers_never_pause_while_the_state_is_handed_over(followed_url: str, database_url: str) -> None:
     """The slot's snapshot shows exactly the transactions that the slot does not give."""
     run(followed_url, SHOP)
@@ -473,51 +392,6 @@ def _has_begun(state_url: str, source_url: str) -> bool:
     except (SourceError, psycopg2.errors.DeadlockDetected):
         return False
     return True
-
-
-def test_a_table_that_is_emptied_while_it_is_read_is_noticed(followed_url: str) -> None:
-    run(followed_url, SHOP)
-    with closing(SourceSnapshot(followed_url)) as snapshot:
-        tables = snapshot.tables()
-        snapshot.require_unbroken(tables)
-        run(followed_url, "TRUNCATE s.orders")
-        with pytest.raises(SourceError, match=r"s\.orders: truncated"):
-            snapshot.require_unbroken(tables)
-
-
-@pytest.mark.parametrize(
-    ("statement", "changed"),
-    [
-        ("ALTER TABLE s.kept ALTER a TYPE timestamptz", "a"),
-        ("ALTER TABLE s.kept RENAME a TO z; ALTER TABLE s.kept RENAME b TO a; ALTER TABLE s.kept RENAME z TO b", "a"),
-        ("ALTER TABLE s.kept DROP a, ADD a timestamp", "a"),
-        ("ALTER TABLE s.kept ALTER c TYPE text, ADD d text, DROP b", None),
-    ],
-)
-def test_a_column_that_is_another_while_it_is_read_is_noticed(
-    followed_url: str, statement: str, changed: str | None
-) -> None:
-    """None of these gives the table new files."""
-    run(followed_url, "CREATE SCHEMA s", "CREATE TABLE s.kept (a timestamp, b timestamp, c varchar(5))")
-    with closing(SourceSnapshot(followed_url)) as snapshot:
-        tables = snapshot.tables()
-        run(followed_url, "SET timezone = 'UTC'; " + statement)
-        if changed is None:
-            snapshot.require_unbroken(tables)
-            return
-        with pytest.raises(SourceError, match=rf"s\.kept\.{changed}.*another name or type.*run the same command again"):
-            snapshot.require_unbroken(tables)
-
-
-@pytest.mark.parametrize("statement", ["DROP TABLE s.orders", "ALTER TABLE s.orders DROP note"])
-def test_a_table_that_is_changed_before_it_is_read_is_told(followed_url: str, statement: str) -> None:
-    run(followed_url, SHOP)
-    with closing(SourceSnapshot(followed_url)) as snapshot:
-        (orders,) = [table for table in snapshot.tables() if table.name == "orders"]
-        run(followed_url, statement)
-        pages = PageRange("s", "orders", 0, None)
-        with pytest.raises(SourceError, match=r"s\.orders on .*was changed while it was read.*run the same command"):
-            read_pages(followed_url, snapshot.exported, pages, orders.columns)
 
 
 def _positions(url: str) -> dict[tuple[str, int], StoredPosition]:
