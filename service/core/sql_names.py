@@ -1,4 +1,4 @@
-"""Own how names are written in the SQL statements that messages show."""
+"""Own how names are written in SQL statements, those that messages show among them."""
 
 from __future__ import annotations
 

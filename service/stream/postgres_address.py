@@ -17,6 +17,7 @@ from psycopg2.extras import LogicalReplicationConnection
 from service.core.canonical import POSTGRES_SESSION_SETTINGS
 from service.core.errors import FeedError, first_line
 from service.core.secret_parameters import SECRET_PARAMETERS
+from service.core.sql_names import sql_name
 
 WAY_OUT = "give postgresql://user@host:port/database?name=NAME, where NAME is the source's name"
 FEED_NAME = "subsetd feed"
@@ -115,7 +116,7 @@ class PostgresAddress:
         if "permission denied to start WAL sender" in text or "replication role" in text:
             return FeedError(
                 f"The {self.place} refused replication: {text}. Grant it as a superuser: "
-                f"ALTER ROLE {identifier(user)} WITH REPLICATION"
+                f"ALTER ROLE {sql_name(user)} WITH REPLICATION"
             )
         if "max_wal_senders" in text:
             return FeedError(
@@ -151,11 +152,6 @@ def source_of(feed: str) -> str | None:
     if feed.startswith("postgres:"):
         return feed.removeprefix("postgres:")
     return parse_address(feed).name if re.match(r"postgres(ql)?(\+\w+)?://", feed) else None
-
-
-def identifier(name: str) -> str:
-    """Write a name for an SQL statement."""
-    return name if re.fullmatch(r"[a-z_][a-z0-9_]*", name) else '"' + name.replace('"', '""') + '"'
 
 
 def lsn_text(lsn: int) -> str:

@@ -11,7 +11,8 @@ import psycopg2.errors
 
 from service.core.errors import FeedError, first_line
 from service.core.model import StoredPosition
-from service.stream.postgres_address import PostgresAddress, identifier, lsn_number
+from service.core.sql_names import sql_name
+from service.stream.postgres_address import PostgresAddress, lsn_number
 from service.stream.postgres_catalog import read_slot, source_identity
 
 # What stands in the way of publishing a table, by its stored parts: a partition's own replica identity counts.
@@ -93,7 +94,7 @@ def drop(address: PostgresAddress) -> bool:
             had_slot = cursor.rowcount > 0
             cursor.execute("SELECT FROM pg_publication WHERE pubname = %s", (slot,))
             had_publication = cursor.rowcount > 0
-            cursor.execute(f"DROP PUBLICATION IF EXISTS {identifier(slot)}")
+            cursor.execute(f"DROP PUBLICATION IF EXISTS {sql_name(slot)}")
         except psycopg2.errors.ObjectInUse as error:
             raise FeedError(
                 f"The slot {slot} of the {address.place} is in use: {first_line(error)}. Stop the subsetd that follows "
@@ -109,7 +110,7 @@ def drop(address: PostgresAddress) -> bool:
 
 def how_to_drop(address: PostgresAddress) -> str:
     """Give the statements that drop slot and publication."""
-    return f"SELECT pg_drop_replication_slot('{address.slot}'); DROP PUBLICATION IF EXISTS {identifier(address.slot)};"
+    return f"SELECT pg_drop_replication_slot('{address.slot}'); DROP PUBLICATION IF EXISTS {sql_name(address.slot)};"
 
 
 def require_published(address: PostgresAddress, tables: Sequence[TableName]) -> None:
@@ -118,11 +119,11 @@ def require_published(address: PostgresAddress, tables: Sequence[TableName]) -> 
         cursor.execute(_PUBLISHED, (address.slot, address.slot))
         missing = sorted(set(tables) - set(cursor.fetchall()))
     if missing:
-        listed = ", ".join(map(_quoted, missing))
+        listed = ", ".join(sql_name(*table) for table in missing)
         raise FeedError(
             f"The publication {address.slot} of the {address.place} lacks tables that are followed, whose changes "
             f"since then are lost: {listed}. Read the source anew with `subsetd follow ... --replace`, or put up with "
-            f"it: ALTER PUBLICATION {identifier(address.slot)} ADD TABLE {listed}"
+            f"it: ALTER PUBLICATION {sql_name(address.slot)} ADD TABLE {listed}"
         )
 
 
@@ -139,7 +140,7 @@ def _require_publishable(cursor: Any, address: PostgresAddress, tables: Sequence
     if not may_create:
         raise FeedError(
             f"The user {user!r} may not make a publication in the {address.place}. As its owner run there: "
-            f"GRANT CREATE ON DATABASE {identifier(database)} TO {identifier(user)}"
+            f"GRANT CREATE ON DATABASE {sql_name(database)} TO {sql_name(user)}"
         )
     cursor.execute(_TABLES, ([schema for schema, _ in tables], [name for _, name in tables]))
     foreign: dict[str, str] = {}
@@ -149,19 +150,19 @@ def _require_publishable(cursor: Any, address: PostgresAddress, tables: Sequence
         if not may_use:
             raise FeedError(
                 f"The user {user!r} may not look into the schema {schema} of the {address.place}. As its owner run "
-                f"there: GRANT USAGE ON SCHEMA {identifier(schema)} TO {identifier(user)}"
+                f"there: GRANT USAGE ON SCHEMA {sql_name(schema)} TO {sql_name(user)}"
             )
         if not is_ours:
-            foreign[_quoted((schema, name))] = owner
+            foreign[sql_name(schema, name)] = owner
         if is_unlogged:
-            unlogged.append(_quoted((part_schema, part_name)))
+            unlogged.append(sql_name(part_schema, part_name))
         elif has_no_identity:
-            unknown_rows.append(_quoted((part_schema, part_name)))
+            unknown_rows.append(sql_name(part_schema, part_name))
     if foreign:
         table, owner = next(iter(foreign.items()))
         raise FeedError(
             f"Only its owner can publish a table, and the user {user!r} is not the owner of {', '.join(foreign)}. As a "
-            f"superuser run there: GRANT {identifier(owner)} TO {identifier(user)}; or leave it out: --exclude {table}"
+            f"superuser run there: GRANT {sql_name(owner)} TO {sql_name(user)}; or leave it out: --exclude {table}"
         )
     if unlogged:
         raise FeedError(
@@ -180,14 +181,14 @@ def _publish(cursor: Any, address: PostgresAddress, tables: Sequence[TableName])
     cursor.execute(_TABLES, ([schema for schema, _ in tables], [name for _, name in tables]))
     kinds = {(row[0], row[1]): row[5] for row in cursor.fetchall()}
     generated = " WITH (publish_generated_columns = stored)" if cursor.connection.server_version >= 180000 else ""
-    name = identifier(address.slot)
+    name = sql_name(address.slot)
     try:
         cursor.execute(f"CREATE PUBLICATION {name}{generated}")
         for table in tables:
             # One at a time, so that no two locks are held: somebody may be emptying them in another order. A table
             # that others inherit from is told alone; they are tables of their own.
             only = "" if kinds.get(table) else "ONLY "
-            cursor.execute(f"ALTER PUBLICATION {name} ADD TABLE {only}{_quoted(table)}")
+            cursor.execute(f"ALTER PUBLICATION {name} ADD TABLE {only}{sql_name(*table)}")
     except psycopg2.Error as error:
         with suppress(psycopg2.Error):
             cursor.execute(f"DROP PUBLICATION IF EXISTS {name}")
@@ -207,13 +208,9 @@ def _create(cursor: Any, address: PostgresAddress) -> tuple[int, str]:
         user = address.parameters.get("user", "the user")
         raise FeedError(
             f"The {address.place} refused a replication slot: {first_line(error)}. Grant it as a superuser: "
-            f"ALTER ROLE {identifier(user)} WITH REPLICATION"
+            f"ALTER ROLE {sql_name(user)} WITH REPLICATION"
         ) from error
     except psycopg2.Error as error:
         raise FeedError(f"The {address.place} refused a replication slot: {first_line(error)}.") from error
     _, lsn, snapshot, _ = cursor.fetchone()
     return lsn_number(lsn), snapshot
-
-
-def _quoted(table: TableName) -> str:
-    return ".".join(map(identifier, table))
