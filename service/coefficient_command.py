@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -14,8 +13,7 @@ from service.terminal import PAIR_HEADER, Format, err, print_rows, print_table
 from service.usecases.answers import AttributeFilter, AttributeRef, EstimatedCoefficient, UploadedSketch
 from service.usecases.coefficient_table import Coefficients, Method, MethodName, Question
 from service.usecases.coefficients import refuse_trivial
-from service.usecases.ports import StateSnapshot
-from service.usecases.sketched_columns import UPLOADED, Choice, choose, name_of, resolve
+from service.usecases.sketched_columns import UPLOADED, choice_of, choose, name_of, resolve
 
 NUMBERS = ["phi", "low", "high", "method", "exact"]
 
@@ -58,8 +56,8 @@ def coefficients(
     ):
         of_dependent = AttributeFilter(schema=schema, table=table, contains=contains)
         question = Question(
-            _choice(snapshot, dependent, of_dependent, with_uploaded),
-            _choice(snapshot, referenced, AttributeFilter(table=referenced_table), with_uploaded),
+            choice_of(snapshot, dependent, of_dependent, with_uploaded),
+            choice_of(snapshot, referenced, AttributeFilter(table=referenced_table), with_uploaded),
             Method(method, level),
             0.0 if top is not None and min_coefficient is None else min_coefficient,
             min_distinct,
@@ -78,15 +76,6 @@ def coefficients(
             print_rows([*PAIR_HEADER, *NUMBERS], (_row(one)[:-1] for one in found), format_)
         else:
             print_rows([*PAIR_HEADER, *NUMBERS, "reason"], map(_row, found), format_)
-
-
-def _choice(snapshot: StateSnapshot, name: str | None, chosen: AttributeFilter, with_uploaded: bool) -> Choice:
-    if name is None:
-        return Choice(chosen, None if with_uploaded and chosen == AttributeFilter() else ())
-    column = resolve(snapshot, name)
-    if isinstance(column, UploadedSketch):
-        return Choice(None, (column.name,))
-    return Choice(replace(chosen, attribute_id=column.attribute_id))
 
 
 def _row(one: EstimatedCoefficient) -> list[Any]:

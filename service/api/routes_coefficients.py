@@ -16,7 +16,7 @@ from service.usecases import coefficients
 from service.usecases.answers import AttributeFilter, UploadedSketch
 from service.usecases.coefficient_table import Method, Question
 from service.usecases.ports import StateSnapshot
-from service.usecases.sketched_columns import Choice, resolve
+from service.usecases.sketched_columns import choice_of, resolve
 
 router = APIRouter(prefix="/api/v1/coefficients", tags=["inclusion coefficients"])
 
@@ -112,22 +112,12 @@ def compare(
 
 
 def _question(snapshot: StateSnapshot, asked: shapes.MatrixQuestion, threshold: float | None) -> Question:
+    dependents = AttributeFilter(schema=asked.dependent_schema, table=asked.dependent_table)
+    referenced = AttributeFilter(schema=asked.referenced_schema, table=asked.referenced_table)
     return Question(
-        _side(snapshot, asked.dependent, asked.dependent_schema, asked.dependent_table, asked.with_uploaded),
-        _side(snapshot, asked.referenced, asked.referenced_schema, asked.referenced_table, asked.with_uploaded),
+        choice_of(snapshot, asked.dependent, dependents, asked.with_uploaded),
+        choice_of(snapshot, asked.referenced, referenced, asked.with_uploaded),
         Method(asked.method, asked.level),
         threshold,
         asked.min_distinct,
     )
-
-
-def _side(
-    snapshot: StateSnapshot, name: str | None, schema: str | None, table: str | None, with_uploaded: bool
-) -> Choice:
-    if name is None:
-        chosen = AttributeFilter(schema=schema, table=table)
-        return Choice(chosen, None if with_uploaded and schema is None and table is None else ())
-    column = resolve(snapshot, name)
-    if isinstance(column, UploadedSketch):
-        return Choice(None, (column.name,))
-    return Choice(AttributeFilter(schema=schema, table=table, attribute_id=column.attribute_id))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from service.core.errors import NotFoundError, SketchError, SubsetdError
 from service.core.estimators import Column
@@ -88,6 +88,19 @@ def resolve(snapshot: StateSnapshot, name: str) -> ColumnInfo:
         if one.name == wanted:
             return one
     raise NotFoundError(f"No sketch was uploaded under the name {wanted!r}; see the list of sketches.")
+
+
+def choice_of(snapshot: StateSnapshot, name: str | None, chosen: AttributeFilter, with_uploaded: bool) -> Choice:
+    """Choose the column of a name, if it is one of these attributes or uploaded; without a name all of these.
+
+    A side of pairs that nothing else chooses has, `with_uploaded`, all uploaded sketches as well.
+    """
+    if name is None:
+        return Choice(chosen, None if with_uploaded and chosen == EVERY_ATTRIBUTE else ())
+    column = resolve(snapshot, name)
+    if isinstance(column, UploadedSketch):
+        return Choice(None, (column.name,))
+    return Choice(replace(chosen, attribute_id=column.attribute_id))
 
 
 def choose(snapshot: StateSnapshot, choice: Choice) -> list[ColumnInfo]:
