@@ -10,7 +10,6 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from kafka.errors import KafkaError
 from kafka.net.inet import KafkaNetSocket
 
 CLOSING = "closing://"
@@ -22,9 +21,12 @@ class ClosingSocket(KafkaNetSocket):
     SCHEMES = ("closing",)
 
     async def sock_connect(self, net: Any, sock: socket.socket, sockaddr: Any, timeout_at: float | None = None) -> Any:
-        """Connect `sock`; raise KafkaError with it closed."""
+        """Connect `sock`; raise KafkaError with it closed.
+
+        A client that is closed while it connects ends this coroutine by GeneratorExit, which is no Exception.
+        """
         try:
             return await super().sock_connect(net, sock, sockaddr, timeout_at=timeout_at)
-        except KafkaError:
+        except BaseException:
             sock.close()
             raise
