@@ -18,7 +18,7 @@ from service.core.sketch_upkeep import SketchForm
 from service.core.sketches.bottom_k import BottomK
 from service.core.sketches.building import build_columns
 from service.core.sketches.column import ColumnSketch
-from service.core.sketches.heaps import HllHeaps
+from service.core.sketches.heaps import HllHeaps, add_counts
 from service.store.bulk import KeyRange
 
 MANY_BEFORE = 4
@@ -80,7 +80,10 @@ def parts_of(
 
 
 def put_together(form: SketchForm, parts: Iterable[Part], *, counts_values: bool) -> ColumnSketch:
-    """Give the sketch of all parts, whose buckets may overlap where they count occurrences."""
+    """Give the sketch of all parts, whose buckets may overlap where they count occurrences.
+
+    Raises SketchError when a count would need more than 64 bits.
+    """
     sketch = form.empty(counts_values=counts_values)
     heaps: list[Part] = []
     sparse = [HllHeaps(form.bucket_bits)]
@@ -93,10 +96,10 @@ def put_together(form: SketchForm, parts: Iterable[Part], *, counts_values: bool
     if not sketch.bottom.is_complete:
         levels = max(len(counts) for counts in [sparse[0].counts, *(part.counts for part in heaps)])
         counts = np.zeros((levels, 1 << form.bucket_bits), np.uint64)
-        counts[: len(sparse[0].counts)] += sparse[0].counts
+        add_counts(counts[: len(sparse[0].counts)], sparse[0].counts)
         for part in heaps:
             rows, buckets = part.counts.shape
-            counts[:rows, part.first : part.first + buckets] += part.counts
+            add_counts(counts[:rows, part.first : part.first + buckets], part.counts)
         is_small = counts.max(initial=0) <= np.iinfo(np.uint32).max
         sketch.heaps = HllHeaps(form.bucket_bits, counts.astype(np.uint32) if is_small else counts)
     return sketch

@@ -17,6 +17,7 @@ from service.core.errors import SketchError
 from service.core.records import Int64s, UInt64s, starts_of
 
 _MAGIC = b"SKCH\x01"
+_LOW_HALF = 0xFFFFFFFF
 _GROUP = np.dtype([("attribute_id", "<i4"), ("difference", "<i8"), ("length", "<u4")])
 
 
@@ -88,7 +89,10 @@ class SketchChanges(NamedTuple):
 
 
 def net_changes(changes: Iterable[SketchChanges], attribute_id: int) -> tuple[UInt64s, Int64s]:
-    """Net what several versions changed in one attribute: ascending hashes and their differences, none of them 0."""
+    """Net what several versions changed in one attribute: ascending hashes and their differences, none of them 0.
+
+    Raises SketchError when a difference would need more than 64 bits.
+    """
     hashes, differences = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
     for change in changes:
         first, last = np.searchsorted(change.attribute_ids, [attribute_id, attribute_id + 1])
@@ -100,6 +104,17 @@ def net_changes(changes: Iterable[SketchChanges], attribute_id: int) -> tuple[UI
     order = np.argsort(together)
     together, counted = together[order], np.concatenate(differences)[order]
     firsts = np.flatnonzero(np.append(True, together[1:] != together[:-1])) if len(together) else order
-    netted = np.add.reduceat(counted, firsts) if len(together) else counted
+    netted = _sums(counted, firsts) if len(together) else counted
     kept = netted != 0
     return together[firsts][kept], netted[kept]
+
+
+def _sums(numbers: Int64s, firsts: Int64s) -> Int64s:
+    """Add up the numbers from each first place to the next, in halves of 32 bits, so that no sum wraps unseen."""
+    low: Int64s = np.add.reduceat(numbers & _LOW_HALF, firsts)
+    high: Int64s = np.add.reduceat(numbers >> 32, firsts) + (low >> 32)
+    if ((high < -(1 << 31)) | (high >= 1 << 31)).any():
+        raise SketchError(
+            "a hash comes to or leaves one attribute more than 2^63 times in the versions netted together"
+        )
+    return (high << 32) + (low & _LOW_HALF)

@@ -81,3 +81,17 @@ def test_a_frequency_that_changes_is_no_change_of_a_sketch() -> None:
         Records.of([(1, [1, 1])]),
     )
     assert cells_of(applied.switches) == {(3, 1, int.from_bytes(key[:8], "big")): 1}
+
+
+LARGE = st.sampled_from([-(2**63), -(2**63) + 1, -(2**62), -1, 1, 2**32, 2**62, 2**63 - 1])
+
+
+@given(st.lists(LARGE, min_size=1, max_size=6))
+def test_differences_near_their_limit_add_up_or_are_refused_but_never_wrap(differences: list[int]) -> None:
+    versions = [changes([(1, difference, 7)]) for difference in differences]
+    total = sum(differences)
+    if not -(2**63) <= total < 2**63:
+        with pytest.raises(SketchError, match=r"more than 2\^63 times"):
+            net_changes(versions, 1)
+    else:
+        assert net_changes(versions, 1)[1].tolist() == ([total] if total else [])

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.core.errors import SketchError
 from service.core.sketch_upkeep import SketchForm
 from service.core.sketches.column import ColumnSketch
 from service.store.bulk import KeyRange
@@ -56,3 +58,16 @@ def test_what_tasks_sketch_of_a_column_adds_up(form: SketchForm, tasks: list[lis
     found = merge_sketches(form, partial)
     assert found.to_bytes() == whole.to_bytes()
     assert not found.counts_values
+
+
+@pytest.mark.parametrize("hashes_of_a_part", [1, 2])
+def test_parts_whose_counts_pass_64_bits_together_are_refused(hashes_of_a_part: int) -> None:
+    """Eight hashes of one bucket and one ρ, 2^62 times each, in parts that keep all of their hashes or not."""
+    form = SketchForm(2, 1, 0)
+    hashes = [[(1 << 61) + part * hashes_of_a_part + i for i in range(hashes_of_a_part)] for part in range(4)]
+    if hashes_of_a_part == 1:
+        hashes += [[(1 << 61) + part] for part in range(4, 8)]
+    parts = [sketch_of(form, own, [2**62] * len(own)).to_bytes() for own in hashes]
+    assert (ColumnSketch.from_bytes(parts[0]).heaps is None) == (hashes_of_a_part == 1)
+    with pytest.raises(SketchError, match="64 bits"):
+        merge_sketches(form, parts)

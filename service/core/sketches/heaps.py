@@ -74,7 +74,7 @@ class HllHeaps:
         require_same("m", self.m, other.m)
         counts = np.zeros((max(len(self.counts), len(other.counts)), 1 << self.m), np.uint64)
         for part in (self.counts, other.counts):
-            _add_counts(counts[: len(part)], part)
+            add_counts(counts[: len(part)], part)
         return HllHeaps(self.m, _narrow(counts))
 
     @property
@@ -190,7 +190,8 @@ def _narrow(counts: NDArray[np.uint64]) -> Counts:
     return counts.astype(np.uint32) if counts.size == 0 or counts.max() <= np.iinfo(np.uint32).max else counts
 
 
-def _add_counts(counts: NDArray[np.uint64], others: Counts) -> None:
+def add_counts(counts: NDArray[np.uint64], others: Counts) -> None:
+    """Add `others` to `counts` (same shape) in place; raise SketchError when one would need more than 64 bits."""
     counts += others
     if (counts < others).any():
         raise SketchError("a merged count would be beyond its limit of 64 bits")
