@@ -49,29 +49,33 @@ class Evidence(NamedTuple):
 def gather(hashes: UInt64s, registers: UInt8s, m: int, counts: Int64s) -> Evidence:
     """Hold ascending hashes against the registers of the other column; `counts` is their histogram."""
     n = len(hashes)
-    others = counts.copy()
-    keys = np.empty(n, np.int64)
-    n_keys = excluded = i = 0
-    while i < n:
-        bucket = bucket_of(hashes[i], m)
-        v = int(registers[bucket])
-        equal = 0
-        while i < n and bucket_of(hashes[i], m) == bucket:
-            rho = rho_of(hashes[i], m)
-            excluded += rho > v
-            equal += rho == v
-            i += 1
-        if equal:
-            others[v] -= 1
-            keys[n_keys] = v * (n + 1) + equal
-            n_keys += 1
-    return classify(keys[:n_keys], n, excluded, others)
+    cells, own, met = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
+    for i in range(n):
+        cells[i], own[i] = bucket_of(hashes[i], m), rho_of(hashes[i], m)
+        met[i] = registers[cells[i]]
+    return evidence_of(cells, own, met, counts.copy())
 
 
 @njit(cache=True, nogil=True)
-def classify(keys: Int64s, n: int, excluded: int, others: Int64s) -> Evidence:
-    """Count the buckets of each class; those with e of n hashes at their register v have the key v (n + 1) + e."""
-    keys, n_keys = np.sort(keys), len(keys)
+def evidence_of(cells: Int64s, own: Int64s, met: Int64s, registers: Int64s) -> Evidence:
+    """Count the classes: hash i is in cells[i], which ascend, at own[i], and the other column's register is met[i].
+
+    `registers` counts all registers of the other column; it is changed to `others`.
+    """
+    n = len(cells)
+    keys = np.empty(n, np.int64)  # of a bucket with the register v and e hashes at it: v (n + 1) + e
+    n_keys = excluded = i = 0
+    while i < n:
+        first, equal = i, 0
+        while i < n and cells[i] == cells[first]:
+            excluded += own[i] > met[i]
+            equal += own[i] == met[i]
+            i += 1
+        if equal:
+            registers[met[first]] -= 1
+            keys[n_keys] = met[first] * (n + 1) + equal
+            n_keys += 1
+    keys = np.sort(keys[:n_keys])
     levels, equals, buckets = np.empty(n_keys, np.int64), np.empty(n_keys, np.int64), np.empty(n_keys, np.float64)
     c = -1
     for i in range(n_keys):
@@ -79,7 +83,7 @@ def classify(keys: Int64s, n: int, excluded: int, others: Int64s) -> Evidence:
             c += 1
             levels[c], equals[c], buckets[c] = keys[i] // (n + 1), keys[i] % (n + 1), 0.0
         buckets[c] += 1
-    return Evidence(n, excluded, levels[: c + 1], equals[: c + 1], buckets[: c + 1], others)
+    return Evidence(n, excluded, levels[: c + 1], equals[: c + 1], buckets[: c + 1], registers)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -152,21 +152,13 @@ def gather(hashes: UInt64s, cells: UInt64s, m: int, bits: int) -> known.Evidence
         others[_level_of(entry, m, bits)] += 1
     others[0] = (1 << bits) - len(cells)
     shift = np.uint64(HASH_BITS - bits)
-    keys = np.empty(n, np.int64)
-    n_keys = excluded = i = j = 0
-    while i < n:
+    of_hash, own, met = np.empty(n, np.int64), np.empty(n, np.int64), np.zeros(n, np.int64)
+    j = 0
+    for i in range(n):
         cell = hashes[i] >> shift
         while j < len(cells) and cells[j] >> shift < cell:
             j += 1
-        v = _level_of(cells[j], m, bits) if j < len(cells) and cells[j] >> shift == cell else 0
-        equal = 0
-        while i < n and hashes[i] >> shift == cell:
-            rho = _level_of(hashes[i], m, bits)
-            excluded += rho > v
-            equal += rho == v
-            i += 1
-        if equal:
-            others[v] -= 1
-            keys[n_keys] = v * (n + 1) + equal
-            n_keys += 1
-    return known.classify(keys[:n_keys], n, excluded, others)
+        of_hash[i], own[i] = cell, _level_of(hashes[i], m, bits)
+        if j < len(cells) and cells[j] >> shift == cell:
+            met[i] = _level_of(cells[j], m, bits)
+    return known.evidence_of(of_hash, own, met, others)
