@@ -1,0 +1,61 @@
+"""Own Spark jobs as processes of their own: their command line, their end, and what they said last."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+
+SAID_BYTES = 4000
+"""How much of the end of what a job said is kept."""
+
+
+def spark_command(module: str, master: str, arguments: Sequence[str]) -> list[str]:
+    """Give the command of a Spark job, which reads the state's address from its standard input."""
+    return [sys.executable, "-m", module, "--database-url=-", f"--master={master}", *arguments]
+
+
+class JobProcess:
+    """Run a command in a session of its own, so that a signal to the terminal or to us does not reach it.
+
+    `secrets` go to its standard input, a line each. What it says goes to a file that nobody else sees.
+    """
+
+    def __init__(self, command: Sequence[str], secrets: Sequence[str]) -> None:
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - it is open for as long as the process may write
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=self._log, stderr=self._log, start_new_session=True
+        )
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError), self._process.stdin as pipe:  # it may have ended; its exit code tells
+            pipe.write("".join(f"{secret}\n" for secret in secrets).encode())
+
+    def exit_code(self) -> int | None:
+        """Give the exit code, as a shell has it, of an ended process; None while it runs."""
+        code = self._process.poll()
+        return code if code is None or code >= 0 else 128 - code
+
+    def end(self) -> None:
+        """Ask it to end (SIGTERM); Java and the Python workers end with the driver."""
+        if self._process.poll() is None:
+            self._process.terminate()
+
+    def kill(self) -> None:
+        """End it and all that it has started at once."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def said(self) -> str:
+        """Give the end of what it said."""
+        size = os.fstat(self._log.fileno()).st_size
+        found = os.pread(self._log.fileno(), SAID_BYTES, max(0, size - SAID_BYTES))
+        return found.decode(errors="replace").strip()
+
+    def close(self) -> None:
+        """Free what is kept of an ended process."""
+        self._log.close()

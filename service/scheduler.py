@@ -1,0 +1,95 @@
+"""Own the scheduler (APScheduler): when schedules in cron's five fields are due, and what runs now and then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import structlog
+from apscheduler.events import EVENT_JOB_ERROR
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.combining import OrTrigger
+from apscheduler.triggers.cron import CronTrigger
+
+from service.core.errors import SourceError
+
+log = structlog.get_logger("subsetd.scheduler")
+
+DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+"""Days as cron counts them; 7 is Sunday as well. APScheduler counts from Monday, so it is given names."""
+
+
+def next_time(schedule: str, after: datetime) -> datetime | None:
+    """Give the first time of a schedule later than `after`, in UTC; None when it never comes.
+
+    Raises SourceError for a text that is no schedule.
+    """
+    found: datetime | None = _trigger(schedule).get_next_fire_time(
+        None, after.astimezone(UTC) + timedelta(milliseconds=1)
+    )
+    return found
+
+
+def _trigger(schedule: str) -> Any:
+    fields = schedule.split()
+    try:
+        minute, hour, day, month, week = fields
+        times = {"minute": minute, "hour": hour, "month": month, "timezone": UTC}
+        days = _days(week)
+        if day.startswith("*") or week.startswith("*"):
+            return CronTrigger(day=day, day_of_week=days, **times)
+        # Of two restrictions on the day cron wants either, APScheduler both.
+        return OrTrigger([CronTrigger(day=day, **times), CronTrigger(day_of_week=days, **times)])
+    except ValueError as error:
+        raise SourceError(
+            f"The schedule {schedule!r} is not cron's five fields (minute hour day month weekday, in UTC, as in "
+            f"'30 2 * * 1-5'): {error}"
+        ) from error
+
+
+def _days(field: str) -> str:
+    """Write cron's field of weekdays as a list of names."""
+    chosen: set[int] = set()
+    for part in field.lower().split(","):
+        span, is_stepped, step = part.partition("/")
+        first, is_range, last = ("0", "-", "6") if span == "*" else span.partition("-")
+        low = _day(first)
+        high = _day(last) if is_range else 6 if is_stepped else low
+        chosen |= {day % 7 for day in range(low, high + 1, int(step) if is_stepped else 1)}
+    if not chosen:
+        raise ValueError(f"no weekday is in {field!r}")
+    return ",".join(DAYS[day] for day in sorted(chosen))
+
+
+def _day(text: str) -> int:
+    number = DAYS.index(text) if text in DAYS else int(text)
+    if number > 7:
+        raise ValueError(f"{number} is no weekday: 0 to 7, or sun to sat")
+    return number
+
+
+@contextmanager
+def running_every(tasks: Mapping[str, tuple[float, Callable[[], None]]]) -> Iterator[None]:
+    """Run each task again and again, so many seconds apart and never twice at once, on a thread of its own.
+
+    A task that fails is logged, and runs again when its time comes.
+    """
+    # Threads that the interpreter does not wait for at its end would be cut off in mid-task: it waits for these.
+    scheduler = BackgroundScheduler(timezone=UTC, executors={"default": ThreadPoolExecutor(max(1, len(tasks)))})
+    scheduler.add_listener(
+        lambda event: log.error("task failed", task=event.job_id, error=f"{event.exception}", trace=event.traceback),
+        EVENT_JOB_ERROR,
+    )
+    for name, (seconds, task) in tasks.items():
+        scheduler.add_job(
+            task, "interval", seconds=seconds, id=name, next_run_time=datetime.now(UTC), coalesce=True, max_instances=1,
+            misfire_grace_time=None,
+        )  # fmt: skip
+    scheduler.start()
+    try:
+        yield
+    finally:
+        scheduler.shutdown(wait=True)
