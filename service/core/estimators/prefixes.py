@@ -78,8 +78,9 @@ def estimate(x: Column, y: Column, level: float) -> tuple[float, float, float]:
 
 
 def _by_likelihood(x: Column, y: Column, pair: Unsized, level: float) -> tuple[float, float, float]:
-    low, high = cut(unsized.trace(x.size, y.size, pair), likelihood_drop(level))
-    possible = unsized.trace(x.size, y.size, pair, min(1.0, y.size / x.size))
+    curve = unsized.trace(x.size, y.size, pair)
+    low, high = cut(curve, likelihood_drop(level))
+    possible = curve if y.size >= x.size else unsized.trace(x.size, y.size, pair, y.size / x.size)
     median = posterior_median(possible, prior_of(possible.largest))
     return median / x.size, math.floor(low) / x.size, math.ceil(high) / x.size
 

@@ -22,8 +22,8 @@ from service.core.sketches.hashing import UInt8s, most_rho
 SAME, X_ABOVE, Y_ABOVE, X_BELOW, Y_BELOW = range(5)
 """Rows of counts: of equal registers; of X's where it is the greater, of Y's; of X's where it is the lesser, of Y's."""
 
-MAKERS = np.array([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 1.0]])
-"""Which of (a, b, t) make the registers of a row: X's own values, Y's own, all of X, all of Y."""
+MAKERS = np.array([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 1.0]])
+"""Which of (a, b, t) make the registers of a row: all values, X's own, Y's own, all of X, all of Y."""
 
 LEAST = 0.01
 """No part is taken for smaller than this many values: its logarithm is what is sought."""
@@ -59,38 +59,44 @@ def observe(x: UInt8s, y: UInt8s, nx: float, ny: float) -> Unsized:
 def evaluate(a: float, b: float, t: float, pair: Unsized) -> tuple[float, Float64s, Float64s]:
     """Give the log-likelihood of (a, b, t), its gradient float64[3] and its second derivatives float64[3, 3]."""
     ell, gradient, hessian = 0.0, np.zeros(3), np.zeros((3, 3))
-    whole = np.ones(3)
+    sizes = (a + b + t, a, b, a + t, b + t)
+    # What a row says depends on its size alone, but for equal registers: slopes and curvatures by that.
+    slopes, curvatures = np.zeros(5), np.zeros(5)
     for k in range(min(pair.top + 2, LEVELS)):
         at = 0.0 if k >= pair.top else pair.unit * 0.5**k
         q = pair.unit * chance_at(k, pair.top)
-        if pair.counts[SAME, k]:
-            n = float(pair.counts[SAME, k])
-            ell -= n * (a + b + t) * at
-            gradient -= n * at * whole
-            if k:
-                fa, fb, ft = math.exp(-a * q), math.exp(-b * q), math.exp(-t * q)
-                ea, eb, et = -math.expm1(-a * q), -math.expm1(-b * q), -math.expm1(-t * q)
-                h = et + ft * ea * eb
-                first = np.array([ft * fa * eb, ft * ea * fb, ft * (1 - ea * eb)]) * (q / h)
-                second = -q * np.diag(first)
-                second[0, 1] = second[1, 0] = q * q * ft * fa * fb / h
-                second[0, 2] = second[2, 0] = -q * first[0]
-                second[1, 2] = second[2, 1] = -q * first[1]
-                ell += n * math.log(h)
-                gradient += n * first
-                hessian += n * (second - np.outer(first, first))
-        for row in range(X_ABOVE, Y_BELOW + 1):
-            if pair.counts[row, k] == 0:
+        for row in range(SAME, Y_BELOW + 1):
+            n = float(pair.counts[row, k])
+            if n == 0:
                 continue
-            n, parts = float(pair.counts[row, k]), MAKERS[row]
-            size = parts[0] * a + parts[1] * b + parts[2] * t
-            ell -= n * size * at
-            gradient -= n * at * parts
-            if k:
-                f, e = math.exp(-size * q), -math.expm1(-size * q)
+            ell -= n * sizes[row] * at
+            slopes[row] -= n * at
+            if k and row == SAME:
+                ea, eb, et = -math.expm1(-a * q), -math.expm1(-b * q), -math.expm1(-t * q)
+                fa, fb, ft = 1 - ea, 1 - eb, 1 - et
+                h = et + ft * ea * eb
+                of_a, of_b, of_t = q * ft * fa * eb / h, q * ft * ea * fb / h, q * ft * (1 - ea * eb) / h
+                ell += n * math.log(h)
+                gradient[0] += n * of_a
+                gradient[1] += n * of_b
+                gradient[2] += n * of_t
+                hessian[0, 0] -= n * of_a * (q + of_a)
+                hessian[1, 1] -= n * of_b * (q + of_b)
+                hessian[2, 2] -= n * of_t * (q + of_t)
+                hessian[0, 1] += n * (q * q * ft * fa * fb / h - of_a * of_b)
+                hessian[0, 2] -= n * of_a * (q + of_t)
+                hessian[1, 2] -= n * of_b * (q + of_t)
+            elif k:
+                e = -math.expm1(-sizes[row] * q)
                 ell += n * math.log(e)
-                gradient += n * q * f / e * parts
-                hessian -= n * q * q * f / (e * e) * np.outer(parts, parts)
+                slopes[row] += n * q * (1 - e) / e
+                curvatures[row] -= n * q * q * (1 - e) / (e * e)
+    for row in range(SAME, Y_BELOW + 1):
+        for i in range(3):
+            gradient[i] += slopes[row] * MAKERS[row, i]
+            for j in range(i, 3):
+                hessian[i, j] += curvatures[row] * MAKERS[row, i] * MAKERS[row, j]
+    hessian[1, 0], hessian[2, 0], hessian[2, 1] = hessian[0, 1], hessian[0, 2], hessian[1, 2]
     return ell, gradient, hessian
 
 
@@ -155,19 +161,26 @@ def information_of(parts: Float64s, pair: Unsized) -> Float64s:
     return told + pair.cells * _information(parts, np.array([pair.unit, 0.0])) if pair.cells else told
 
 
+@njit(cache=True, nogil=True)
 def _information(parts: Float64s, at: Float64s) -> Float64s:
     """Give that of one pair of registers, which are at most k with the chances exp(-n at[k])."""
-    a, b, t = parts
-    x, y = at[:, None], at[None, :]
-    both = np.exp(-(a * x + b * y + t * np.maximum(x, y)))
-
-    def of_cells(at_most: Float64s) -> Float64s:
-        return np.diff(np.diff(at_most, axis=0, prepend=0.0), axis=1, prepend=0.0)
-
-    chance = of_cells(both)
-    slopes = [of_cells(-share * both) for share in (x, y, np.maximum(x, y))]
-    used = chance > 1e-14
-    return np.array([[np.sum(s[used] * r[used] / chance[used]) for s in slopes] for r in slopes])
+    n = len(at)
+    # The chance of both at most (i - 1, j - 1), and its derivatives by a, b, t: what is of one cell is a difference.
+    at_most = np.zeros((n + 1, n + 1, 4))
+    told, of_cell = np.zeros((3, 3)), np.empty(4)
+    for i in range(n):
+        for j in range(n):
+            x, y = at[i], at[j]
+            both = math.exp(-(parts[0] * x + parts[1] * y + parts[2] * max(x, y)))
+            here = at_most[i + 1, j + 1]
+            here[0], here[1], here[2], here[3] = both, -x * both, -y * both, -max(x, y) * both
+            for part in range(4):
+                of_cell[part] = here[part] - at_most[i, j + 1, part] - at_most[i + 1, j, part] + at_most[i, j, part]
+            if of_cell[0] > 1e-14:
+                for r in range(3):
+                    for s in range(3):
+                        told[r, s] += of_cell[1 + r] * of_cell[1 + s] / of_cell[0]
+    return told
 
 
 def _stretch(phi: float, size: float, b: float, pair: Unsized) -> float:
@@ -191,37 +204,60 @@ def trace(size: float, other: float, pair: Unsized, most: float = 1.0) -> Curve:
 
     `size` and `other` are the sizes of X and Y, or what they are estimated to be.
     """
-    start = np.array([size, max(other - size / 2, other / 2)])
+    best, height, start = _maximise(np.array([size, max(other - size / 2, other / 2)]), pair, most)
+    stretch = _stretch(best, start[0], start[1], pair)
+    if best in (0.0, most) and stretch > 1:
+        stretch *= math.log(stretch) / (stretch - 1)
+    points, values = _walk(best, height, start, stretch, pair, most)
+    return Curve(points * size, values, best * size, most * size)
 
-    def climb(phi: float) -> tuple[float, float]:
-        nonlocal start
-        height, slope, found = profile(phi, start, pair)
-        if math.isfinite(height):
-            start = found
-        return height, slope
 
+@njit(cache=True, nogil=True)
+def _climb(phi: float, start: Float64s, pair: Unsized) -> tuple[float, float]:
+    """Give height and slope of the profile; the next search starts where this one ended."""
+    height, slope, found = profile(phi, start, pair)
+    if math.isfinite(height):
+        start[:] = found
+    return height, slope
+
+
+@njit(cache=True, nogil=True)
+def _maximise(start: Float64s, pair: Unsized, most: float) -> tuple[float, float, Float64s]:
+    """Give the Φ up to `most` of the greatest likelihood, that likelihood, and the sizes there."""
     low, high = 0.0, most
-    at_high = climb(high)
-    if math.isfinite(at_high[0]) and at_high[1] >= 0:
+    height, slope = _climb(high, start, pair)
+    if math.isfinite(height) and slope >= 0:
         best = high
     else:
         while high - low > 1e-7 * max(high, 1e-3):
             middle = (low + high) / 2
-            low, high = (middle, high) if climb(middle)[1] > 0 else (low, middle)
+            if _climb(middle, start, pair)[1] > 0:
+                low = middle
+            else:
+                high = middle
         best = (low + high) / 2 if low else 0.0
-    height, _ = climb(best)
-    stretch = _stretch(best, start[0], start[1], pair)
-    if best in (0.0, most) and stretch > 1:
-        stretch *= math.log(stretch) / (stretch - 1)
-    ends = []
-    for border in (0.0, most):
-        near, far = best, border
-        if stretch * (height - climb(far)[0]) > DEEP:
+    return best, _climb(best, start, pair)[0], start
+
+
+@njit(cache=True, nogil=True)
+def _walk(
+    best: float, height: float, start: Float64s, stretch: float, pair: Unsized, most: float
+) -> tuple[Float64s, Float64s]:
+    """Give points on both sides of the maximum, and the stretched logarithms of the likelihood there."""
+    ends = np.empty(2)
+    for side in range(2):
+        near, far = best, side * most
+        if stretch * (height - _climb(far, start, pair)[0]) > DEEP:
             for _ in range(12):
                 middle = (near + far) / 2
-                near, far = (near, middle) if stretch * (height - climb(middle)[0]) > DEEP else (middle, far)
-        ends.append(far)
-    points = np.concatenate([np.linspace(ends[0], best, HALF_POINTS + 1), np.linspace(best, ends[1], HALF_POINTS + 1)])
-    points = np.unique(points)
-    values = np.array([stretch * (climb(phi)[0] - height) for phi in points])
-    return Curve(points * size, np.clip(values, -745.0, 0.0), best * size, most * size)
+                if stretch * (height - _climb(middle, start, pair)[0]) > DEEP:
+                    far = middle
+                else:
+                    near = middle
+        ends[side] = far
+    below, above = np.linspace(ends[0], best, HALF_POINTS + 1), np.linspace(best, ends[1], HALF_POINTS + 1)
+    points = np.unique(np.concatenate((below, above)))
+    values = np.empty(len(points))
+    for i in range(len(points)):
+        values[i] = min(max(stretch * (_climb(points[i], start, pair)[0] - height), -745.0), 0.0)
+    return points, values
