@@ -93,8 +93,13 @@ class Sketch(Answer):
     column: ColumnRef
     uploaded_at: datetime | None = Field(description="null: of an attribute, kept current")
     bucket_bits: int | None = Field(description="m: it has 2^m buckets")
-    k: int | None = Field(description="smallest hashes that it answers with")
+    k: int | None = Field(description="smallest hashes that it answers with; null: it is one of a fixed size")
     spares_left: int | None = Field(description="how many of its smallest hashes may go before it has fewer than k")
+    needs_rescan: bool | None = Field(
+        description="it has fewer than k: read again out of the stored values; of a sketch-only source, bootstrap anew"
+    )
+    prefix_bits: int | None = Field(description="bits that it holds of each hash; null: it is not one of a fixed size")
+    most_bytes: int | None = Field(description="the fixed size, without header and checksum")
     distinct_count: float | None = Field(description="distinct values of the column; exact when low = high")
     low: float | None = Field(description="of the interval at 95 %")
     high: float | None

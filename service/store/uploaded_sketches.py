@@ -8,7 +8,7 @@ from datetime import datetime
 from sqlalchemy import Connection, Engine, text
 
 from service.core.errors import NotFoundError
-from service.core.sketches.column import ColumnSketch
+from service.core.sketches.comparable import Comparable
 from service.usecases.answers import UploadedSketch
 
 NAMES = 'select name, uploaded_at from uploaded_sketch order by name collate "C"'
@@ -45,7 +45,7 @@ def read_tag(connection: Connection) -> str:
     return connection.scalar(text(TAG)) or ""
 
 
-def put(connection: Connection, name: str, sketch: ColumnSketch) -> tuple[datetime, bool]:
+def put(connection: Connection, name: str, sketch: Comparable) -> tuple[datetime, bool]:
     """Write a sketch under a name; tell when, and whether the name is new. The caller commits."""
     uploaded_at, is_new = connection.execute(text(PUT), {"name": name, "sketch": sketch.to_bytes()}).one()
     return uploaded_at, is_new
@@ -66,7 +66,7 @@ class PostgresUploads:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def put(self, name: str, sketch: ColumnSketch) -> tuple[datetime, bool]:
+    def put(self, name: str, sketch: Comparable) -> tuple[datetime, bool]:
         with self._engine.begin() as connection:
             return put(connection, name, sketch)
 

@@ -221,8 +221,10 @@ class SketchInfo:
     """Describe a sketch at a version: 2^bucket_bits buckets, k smallest hashes with `spares_left` behind them.
 
     `distinct_count` is exact when low = high. `is_complete`: it holds all hashes. `counts_values`: it was fed each
-    distinct value once, not each cell. `fault` says why the sketch of an attribute is not to be had; then the rest is
-    None, but for what is known of the column.
+    distinct value once, not each cell. `needs_rescan`: fewer than k of its smallest hashes are left, so that others
+    can only come from the column itself. A sketch of a fixed size, `most_bytes`, has hashes of `prefix_bits` bits, and
+    neither k nor spares. `fault` says why the sketch of an attribute is not to be had; then the rest is None, but for
+    what is known of the column.
     """
 
     column: AttributeRef | UploadedSketch
@@ -235,6 +237,9 @@ class SketchInfo:
     high: float | None = None
     is_complete: bool | None = None
     counts_values: bool | None = None
+    needs_rescan: bool | None = None
+    prefix_bits: int | None = None
+    most_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

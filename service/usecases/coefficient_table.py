@@ -53,10 +53,10 @@ class MethodName(StrEnum):
 EXACT, BEST = MethodName.EXACT, MethodName.ESTIMATED
 
 ESTIMATE_WORK, UNSIZED_WORK = 500, 30_000
-"""What an estimate counts as in this work, and one where the number of values of a column is estimated itself."""
+"""What an estimate counts as in this work, and one that the kernel does not make (`Column.fits_stack`)."""
 
 NEARLY = 0.8
-"""So much of the threshold lets a pair be estimated anew with sizes that are not taken for exact."""
+"""So much of the threshold lets a pair be estimated anew that the kernel takes for simpler than it is."""
 
 
 class TooManyColumnsError(SubsetdError):
@@ -109,10 +109,11 @@ class Coefficients:
     """Answer for pairs of columns from one snapshot; their sketches are read once, where they are needed.
 
     `left_out` says of columns why the method has no answer for pairs of theirs. With `are_sizes_trusted` numbers of
-    values that are estimated are taken for exact: a thousand times faster, but intervals are too narrow.
+    values that are estimated are taken for exact: a thousand times faster, but intervals are too narrow. `is_rough`
+    goes further: hash prefixes are taken for the registers in them.
     """
 
-    are_sizes_trusted = False
+    are_sizes_trusted = is_rough = False
 
     def __init__(
         self,
@@ -165,7 +166,7 @@ class Coefficients:
             estimated = list(self._estimates(dependent, shared))
             found += estimated
             work += ESTIMATE_WORK * len(self._asked(dependent).columns)
-            work += UNSIZED_WORK * sum(self._is_unsized(one.dependent, one.referenced) for one in estimated)
+            work += UNSIZED_WORK * sum(not self._fits_stack(one.dependent, one.referenced) for one in estimated)
         return sorted(filter(self._is_shown, found), key=rank_of), work
 
     def all(self) -> Iterator[EstimatedCoefficient]:
@@ -174,9 +175,9 @@ class Coefficients:
 
     def largest(self, count: int) -> list[EstimatedCoefficient]:
         """Give so many of all, the largest first; of equal ones in the order of their dependents."""
-        self.are_sizes_trusted = True
+        self.is_rough = True
         found = heapq.nsmallest(count, self.all(), key=lambda one: rank_of(one)[0])
-        self.are_sizes_trusted = False
+        self.is_rough = False
         known = [one if one.estimate.method == EXACT else self._again(one) for one in found]
         return sorted(filter(self._is_shown, known), key=lambda one: rank_of(one)[0])
 
@@ -188,16 +189,28 @@ class Coefficients:
         x, y = self._columns[key_of(one.dependent)], self._columns[key_of(one.referenced)]
         return replace(one, estimate=self._method.estimate(x, y))
 
-    def _is_unsized(self, dependent: AttributeRef | UploadedSketch, referenced: AttributeRef | UploadedSketch) -> bool:
-        """Tell whether the number of values of one of them is estimated."""
-        return not all(self._columns[key_of(one)].is_size_exact for one in (dependent, referenced))
+    def _fits_stack(self, dependent: AttributeRef | UploadedSketch, referenced: AttributeRef | UploadedSketch) -> bool:
+        """Tell whether the kernel's estimate of a pair is as good as that of the pair alone."""
+        return all(self._columns[key_of(one)].fits_stack for one in (dependent, referenced))
+
+    def _is_final(self, dependent: ColumnInfo, referenced: ColumnInfo) -> bool:
+        """Tell whether the kernel's estimate of a pair will do."""
+        if self.is_rough or self._fits_stack(dependent, referenced):
+            return True
+        sides = (self._columns[key_of(one)] for one in (dependent, referenced))
+        return self.are_sizes_trusted and all(one.prefixes is None for one in sides)
 
     def _read_sketches(self, sides: Iterable[ColumnInfo]) -> None:
         for one, sketch in read_sketches(self._snapshot, sides):
             if isinstance(sketch, str):
                 self.left_out[key_of(one)] = sketch
+                continue
+            column = known_column(sketch)
+            reason = estimators.lacks(column, self._method.name or BEST)
+            if reason is None:
+                self._columns[key_of(one)] = column
             else:
-                self._columns[key_of(one)] = known_column(sketch)
+                self.left_out[key_of(one)] = f"{name_of(one)}: {reason}"
 
     def _is_large(self, one: ColumnInfo) -> bool:
         count = self.distinct_count(one)
@@ -225,7 +238,7 @@ class Coefficients:
         asked = self._asked(dependent)
         place = self._stack[1].get(key_of(dependent))
         for one, found in self._estimates_at_once(place, asked) if place is not None else ():
-            is_final = self.are_sizes_trusted or not self._is_unsized(dependent, one)
+            is_final = self._is_final(dependent, one)
             yield _of(
                 dependent, one, found if is_final else self._method.estimate(x, self._columns[key_of(one)]), shared
             )
@@ -240,14 +253,14 @@ class Coefficients:
     def _estimates_at_once(self, place: int, asked: Partners) -> Iterator[tuple[ColumnInfo, Estimate]]:
         """Estimate the pairs of a column of the stack with others of it, in the kernel, that reach the threshold.
 
-        Those of which a number of values is estimated need not reach it wholly.
+        Those of which the kernel does not read all that is known need not reach it wholly.
         """
         stack, _ = self._stack
         assert stack is not None
         size = stack.sizes[place]
         others = np.flatnonzero((asked.places >= 0) & (asked.places != place))
-        is_sized = self._has_size & self._has_size[place]
-        least = (self._threshold or 0.0) * np.where(is_sized, 1.0, NEARLY)
+        is_final = self._fit_stack & self._fit_stack[place]
+        least = (self._threshold or 0.0) * np.where(is_final, 1.0, NEARLY)
         others = others[stack.sizes[asked.places[others]] >= least[asked.places[others]] * size]
         of_place = np.full(len(stack.sizes), -1)
         of_place[asked.places[others]] = others
@@ -257,7 +270,7 @@ class Coefficients:
         if self._threshold is None:
             shown = np.arange(len(shares))
         else:
-            reached = np.where(is_sized[found.y], shares[:, 0], shares[:, 2])
+            reached = np.where(is_final[found.y], shares[:, 0], shares[:, 2])
             shown = np.flatnonzero((reached > 0) & (reached >= least[found.y]))
         for other, (phi, low, high) in zip(of_place[found.y[shown]].tolist(), shares[shown].tolist(), strict=True):
             estimate = Estimate(phi, max(low, 0.0), min(high, 1.0), BEST, self._method.level)
@@ -287,9 +300,9 @@ class Coefficients:
         return estimators.stack(list(alike.values())), {key: place for place, key in enumerate(alike)}
 
     @cached_property
-    def _has_size(self) -> Flags:
-        """Tell of each column of the stack whether its number of values is known."""
-        return np.array([self._columns[key].is_size_exact for key in self._stack[1]])
+    def _fit_stack(self) -> Flags:
+        """Tell of each column of the stack whether all that is known of it is there."""
+        return np.array([self._columns[key].fits_stack for key in self._stack[1]])
 
 
 def known_exactly(dependent: ColumnInfo, referenced: ColumnInfo, shared: Mapping[int, int]) -> Coefficient | None:

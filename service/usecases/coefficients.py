@@ -123,6 +123,7 @@ def compare(snapshot: StateSnapshot, dependent: ColumnInfo, referenced: ColumnIn
                 reference_of(dependent), reference_of(referenced), Method(MethodName(name), level).estimate(x, y), exact
             )
             for name in estimators.METHODS
+            if not any(estimators.lacks(one, name) for one in (x, y))
         ]
     elif not found:
         raise NoSketchError(f"{left if isinstance(left, str) else right}.")

@@ -21,6 +21,7 @@ from service.core.model import (
 )
 from service.core.records import Keys, NewRecords, Records
 from service.core.sketches.column import ColumnSketch
+from service.core.sketches.comparable import Comparable
 from service.usecases.answers import (
     AttributeFilter,
     AttributeInfo,
@@ -144,7 +145,7 @@ class StateReader(Protocol):
 class Uploads(Protocol):
     """Keep sketches that were uploaded; they are no part of a version. Every method may raise `StateError`."""
 
-    def put(self, name: str, sketch: ColumnSketch) -> tuple[datetime, bool]:
+    def put(self, name: str, sketch: Comparable) -> tuple[datetime, bool]:
         """Keep a sketch under a name, in the place of one that has it; tell when, and whether the name is new."""
 
     def delete(self, name: str) -> None:

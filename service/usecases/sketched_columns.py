@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 from service.core.errors import NotFoundError, SketchError, SubsetdError
 from service.core.estimators import Column
 from service.core.estimators.lookup import LEAST_BUCKET_BITS
-from service.core.sketches.column import ColumnSketch
+from service.core.estimators.model import Prefixes
+from service.core.sketches.comparable import Comparable, read_comparable
+from service.core.sketches.prefixes import HashPrefixes
 from service.usecases import queries
 from service.usecases.answers import (
     EVERY_ATTRIBUTE,
@@ -115,7 +117,7 @@ def choose(snapshot: StateSnapshot, choice: Choice) -> list[ColumnInfo]:
 
 def read_sketches(
     snapshot: StateSnapshot, columns: Iterable[ColumnInfo]
-) -> Iterator[tuple[ColumnInfo, ColumnSketch | str]]:
+) -> Iterator[tuple[ColumnInfo, Comparable | str]]:
     """Give each column's sketch, or why it has none that could be used, in no order."""
     attributes = {one.attribute_id: one for one in columns if isinstance(one, AttributeInfo)}
     uploads = {one.name: one for one in columns if isinstance(one, UploadedSketch)}
@@ -131,12 +133,12 @@ def read_sketches(
         )
     for name, data in snapshot.uploads(sorted(uploads)) if uploads else ():
         try:
-            yield uploads[name], ColumnSketch.from_bytes(data)
+            yield uploads[name], read_comparable(data)
         except SketchError as error:
             yield uploads[name], f"{UPLOADED}{name}: {error}; upload it again"
 
 
-def read_sketch(snapshot: StateSnapshot, column: ColumnInfo) -> ColumnSketch:
+def read_sketch(snapshot: StateSnapshot, column: ColumnInfo) -> Comparable:
     """Give one column's sketch; raise NoSketchError when it has none that could be used."""
     ((_, sketch),) = read_sketches(snapshot, [column])
     if isinstance(sketch, str):
@@ -144,25 +146,30 @@ def read_sketch(snapshot: StateSnapshot, column: ColumnInfo) -> ColumnSketch:
     return sketch
 
 
-def known_column(sketch: ColumnSketch) -> Column:
-    """Give what a sketch tells estimators of its column."""
+def known_column(sketch: Comparable) -> Column:
+    """Give what a sketch tells estimators of its column; prefixes of all bits are the hashes of all values."""
+    if isinstance(sketch, HashPrefixes):
+        told = Column(sketch.registers(), sketch.estimate(), sketch.is_size_exact)
+        if sketch.is_complete:
+            return told._replace(hashes=sketch.entries)
+        return told._replace(prefixes=Prefixes(sketch.entries, sketch.bits))
     is_exact = sketch.counts_values or sketch.hashes is not None
     return Column(sketch.registers(), sketch.estimate(), is_exact, sketch.hashes, sketch.bottom.hashes)
 
 
-def describe(column: ColumnInfo, sketch: ColumnSketch | str) -> SketchInfo:
+def describe(column: ColumnInfo, sketch: Comparable | str) -> SketchInfo:
     """Describe a column's sketch, or say why there is none."""
     if isinstance(sketch, str):
         return SketchInfo(column, fault=sketch)
     low, high = sketch.bounds()
-    return SketchInfo(
-        column,
-        bucket_bits=sketch.m,
+    told = SketchInfo(column, bucket_bits=sketch.m, distinct_count=sketch.estimate(), low=low, high=high)
+    if isinstance(sketch, HashPrefixes):
+        return replace(told, is_complete=sketch.is_complete, prefix_bits=sketch.bits, most_bytes=sketch.budget)
+    return replace(
+        told,
         k=sketch.bottom.k,
         spares_left=sketch.bottom.spares_left,
-        distinct_count=sketch.estimate(),
-        low=low,
-        high=high,
+        needs_rescan=sketch.needs_rescan,
         is_complete=sketch.bottom.is_complete,
         counts_values=sketch.counts_values,
     )
@@ -195,11 +202,12 @@ def upload(uploads: Uploads, column: str, data: bytes) -> tuple[SketchInfo, bool
     another hash function, seed, format or kind, damage, too few buckets, full registers.
     """
     name = upload_name(column)
-    sketch = ColumnSketch.from_bytes(data)
-    if sketch.m < LEAST_BUCKET_BITS:
+    sketch = read_comparable(data)
+    m = known_column(sketch).bucket_bits
+    if m < LEAST_BUCKET_BITS:
         raise SketchError(
-            f"the sketch has m = {sketch.m}: 2^{sketch.m} buckets are too few to compare it; "
-            f"make it with m from {LEAST_BUCKET_BITS} on"
+            f"the sketch has m = {m}: 2^{m} buckets are too few to compare it; make it with m from "
+            f"{LEAST_BUCKET_BITS} on"
         )
     if not math.isfinite(sketch.estimate()):
         raise SketchError("all registers of the sketch are full: it does not tell how many values it has seen")

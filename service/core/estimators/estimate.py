@@ -10,7 +10,7 @@ import numpy as np
 from service.core.errors import SketchError
 from service.core.estimators import joint, prefixes, unsized
 from service.core.estimators.best import Side, estimate_overlap
-from service.core.estimators.bottom_k import estimate_from, sample_union
+from service.core.estimators.bottom_k import bottom_of, estimate_from, sample_union
 from service.core.estimators.curve import Curve, cut
 from service.core.estimators.lookup import average_load, choose_bucket_bits, estimate_by_lookup, exact_load
 from service.core.estimators.model import Column, Estimate, held_of
@@ -21,6 +21,7 @@ from service.core.sketches.hashing import UInt8s, most_rho
 
 METHODS = ("bml", "bml-exact-load", "joint-mle", "bottom-k", "estimated")
 
+NO_HASHES = "bottom-k needs smallest hashes of both columns, which hash prefixes are not; choose another method"
 NO_VALUES = "the dependent column has no values, so that its inclusion coefficient is not defined"
 
 
@@ -42,6 +43,11 @@ def estimate(x: Column, y: Column, method: str = "estimated", level: float = 0.9
         return Estimate(0.0, 0.0, 0.0, method, level)
     phi, low, high = _ESTIMATORS[method](x, y, level)
     return Estimate(phi, min(max(low, 0.0), phi), max(min(high, 1.0), phi), method, level)
+
+
+def lacks(column: Column, method: str) -> str | None:
+    """Say what keeps a method from an answer for pairs of a column; None when nothing does."""
+    return NO_HASHES if method == "bottom-k" and bottom_of(column) is None else None
 
 
 def _check(column: Column) -> None:
@@ -110,13 +116,16 @@ def _scale(curve: Curve, size: float, drop: float) -> tuple[float, float, float]
 def _by_bottom_k(x: Column, y: Column, level: float) -> tuple[float, float, float]:
     sample = sample_union(x, y)
     if sample is None:
-        raise SketchError("bottom-k needs the smallest hashes of both columns; choose another method")
+        raise SketchError(NO_HASHES)
     return estimate_from(sample, x, y, level)
 
 
 def _by_best(x: Column, y: Column, level: float) -> tuple[float, float, float]:
     of_x, of_y = prefixes.tell_apart(x), prefixes.tell_apart(y)
-    if (x.prefixes and y.prefixes) or not (of_x.is_size_exact and of_y.is_size_exact):
+    # Prefixes are never held against whole hashes one by one: none would be equal.
+    both_are_cells = all(one.prefixes is not None or one.hashes is not None for one in (x, y))
+    has_prefixes = x.prefixes is not None or y.prefixes is not None
+    if (has_prefixes and both_are_cells) or not (of_x.is_size_exact and of_y.is_size_exact):
         return prefixes.estimate(x, y, level)
     registers_x, registers_y = align(x, y)
     overlap, low, high = estimate_overlap(_side(of_x, registers_x), _side(of_y, registers_y), likelihood_drop(level))

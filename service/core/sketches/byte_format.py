@@ -23,6 +23,8 @@ FORMAT_VERSION = 1
 HEADER = struct.Struct("<4sBBBB16sQIIQ")
 """Magic, version, kind, m, flags, name of the hash, its seed, k, spares, bytes of the payload."""
 CHECKSUM = struct.Struct("<I")
+KIND_AT = 5
+"""The place of the byte that says the kind, in all versions of the format."""
 
 PACKED, LISTED = 0, 1
 

@@ -16,7 +16,7 @@ from service.core.records import Flags, Int64s, UInt64s
 from service.core.sketches import cardinality, rice
 from service.core.sketches.byte_format import Kind, Parameters, Reader, require, seal, unseal
 from service.core.sketches.column import ColumnSketch
-from service.core.sketches.hashing import HASH_BITS, UInt8s, check_bucket_bits
+from service.core.sketches.hashing import HASH_BITS, MOST_BUCKET_BITS, UInt8s, check_bucket_bits
 from service.core.sketches.hll import Hll, require_same
 
 BUCKET_BITS = 14
@@ -28,6 +28,11 @@ PORTION = 1 << 15
 """Hashes are taken in by so many: the first of them leave fewer bits to the others."""
 
 _HEAD = 5
+
+
+def bucket_bits_for(budget: int) -> int:
+    """Give the m that a sketch of so many bytes is made with: its registers would fill it with 6 bits each."""
+    return min(max((budget * 8 // 6).bit_length() - 1, 0), MOST_BUCKET_BITS)
 
 
 class Cells(NamedTuple):
