@@ -50,11 +50,12 @@ class ColumnSets:
 class Groups:
     """Hold g groups of equal columns by ascending size, and who can be a candidate of whom.
 
-    Group i has sizes[i] values, and at [starts[i]:starts[i + 1]] their ranks, ascending: rank 0 is the rarest value
-    among referenced columns, so a group's rarest value stands first. `value_ids` gives the id of each rank. The
-    groups that hold a value and can be referenced are in `postings` by rank, ascending. The candidates of group i
-    are in [first[i]:end[i]] by their sizes, i itself apart: `reflexive` says whether i has an IND inside. A
-    dependent may miss `allowance` of its values. Columns are at `dependents` and `referenced` by group, ascending.
+    Group i has sizes[i] values, and at [starts[i]:starts[i + 1]] the ranks of those that are here (all, as a rule),
+    ascending: rank 0 is the rarest value among referenced columns, so a group's rarest value stands first.
+    `value_ids` gives the id of each rank. The groups that hold a value and can be referenced are in `postings` by
+    rank, ascending. The candidates of group i are in [first[i]:end[i]] by their sizes, i itself apart: `reflexive`
+    says whether i has an IND inside. A dependent may miss `allowance` of its values that are here. Columns are at
+    `dependents` and `referenced` by group, ascending.
     """
 
     sizes: Int32s
@@ -84,25 +85,33 @@ def group_columns(
     *,
     coverage: Fraction = Fraction(0),
     threshold: Fraction = EXACT,
+    sizes: Int64s | None = None,
 ) -> Groups:
     """Group equal columns; `dependent` and `referenced` say which columns can be which, bool[n].
 
     A ⊆ B counts when |A ∩ B| ≥ threshold · |A| and |A ∩ B| ≥ coverage · |B|. Columns without values are left out.
+    Where columns are given with some of their values, `sizes` are the numbers of all of them, int64[n]: a dependent
+    misses those that are not given, and INDs are right for pairs of which one column is given whole.
     Raises as `allowances` does.
     """
-    wanted = np.flatnonzero((dependent | referenced) & (columns.sizes > 0)).astype(np.int32)
-    group_of, examples = _equal_sets(columns.starts, columns.values, wanted)
-    by_size = np.argsort(columns.sizes[examples], kind="stable")
+    held = columns.sizes
+    sizes = held if sizes is None else sizes
+    allowed = allowances(sizes, threshold, coverage)
+    allowance = allowed - (sizes - held)
+    dependent = dependent & (allowance >= 0)
+    wanted = np.flatnonzero((dependent | referenced) & (held > 0)).astype(np.int32)
+    group_of, examples = _equal_sets(columns.starts, columns.values, sizes, wanted)
+    by_size = np.argsort(sizes[examples], kind="stable")
     number = np.empty(len(examples), np.int32)
     number[by_size] = np.arange(len(examples), dtype=np.int32)
     examples, group_of = examples[by_size], number[group_of]
     members = [_members(group_of, wanted, allowed, len(examples)) for allowed in (dependent, referenced)]
     (dependent_starts, dependents), (referenced_starts, referenced_columns) = members
 
-    sizes = columns.sizes[examples]
-    starts = starts_of(sizes)
-    held = gather(columns.starts, columns.values, examples, starts)
-    id_starts, holders = transpose(starts, held, len(columns.keys.high))
+    starts = starts_of(held[examples])
+    id_starts, holders = transpose(
+        starts, gather(columns.starts, columns.values, examples, starts), len(columns.keys.high)
+    )
     can_be_referenced = np.diff(referenced_starts) > 0
     frequency = np.add.reduceat(np.append(can_be_referenced[holders], False), id_starts[:-1], dtype=np.int64)
     frequency[id_starts[:-1] == id_starts[1:]] = 0  # reduceat gives an empty list its successor
@@ -112,8 +121,8 @@ def group_columns(
     values = transpose(by_rank, holders, len(examples))[1]
     postings = holders[can_be_referenced[holders]]
 
-    allowance = allowances(sizes, threshold, coverage)
-    smallest = np.where(allowance > 0, sizes - allowance, sizes + 1)
+    sizes, allowed = sizes[examples], allowed[examples]
+    smallest = np.where(allowed > 0, sizes - allowed, sizes + 1)
     end = np.full(len(sizes), len(sizes))
     if coverage:
         end = np.searchsorted(sizes, sizes * coverage.denominator // coverage.numerator, "right")
@@ -127,7 +136,7 @@ def group_columns(
         postings=postings,
         first=np.searchsorted(sizes, smallest).astype(np.int32),
         end=end.astype(np.int32),
-        allowance=allowance.astype(np.int32),
+        allowance=np.maximum(allowance[examples], 0).astype(np.int32),
         reflexive=np.diff(dependent_starts) * np.diff(referenced_starts) > both,
         dependent_starts=dependent_starts,
         dependents=dependents,
@@ -165,6 +174,12 @@ def _mixed(high: np.uint64, low: np.uint64) -> np.uint64:
 
 
 @njit(cache=True, nogil=True)
+def slot_of(high: np.uint64, low: np.uint64, slots: int) -> int:
+    """Give the slot where a key is looked for first in a table of `slots`, a power of 2."""
+    return np.int64(_mixed(high, low) & np.uint64(slots - 1))
+
+
+@njit(cache=True, nogil=True)
 def number_keys(high: UInt64s, low: UInt64s) -> tuple[Int32s, Int64s]:
     """Number keys from 0 by first occurrence; give the id of each key and the place where each id occurs first."""
     ids = np.empty(len(high), np.int32)
@@ -172,7 +187,7 @@ def number_keys(high: UInt64s, low: UInt64s) -> tuple[Int32s, Int64s]:
     table = np.full(1024, -1, np.int32)
     count = 0
     for i in range(len(high)):
-        slot = np.int64(_mixed(high[i], low[i]) & np.uint64(len(table) - 1))
+        slot = slot_of(high[i], low[i], len(table))
         while table[slot] >= 0 and (high[first[table[slot]]] != high[i] or low[first[table[slot]]] != low[i]):
             slot = (slot + 1) & (len(table) - 1)
         if table[slot] < 0:
@@ -183,7 +198,7 @@ def number_keys(high: UInt64s, low: UInt64s) -> tuple[Int32s, Int64s]:
         if 2 * count > len(table):
             table = np.full(4 * len(table), -1, np.int32)
             for known in range(count):
-                slot = np.int64(_mixed(high[first[known]], low[first[known]]) & np.uint64(len(table) - 1))
+                slot = slot_of(high[first[known]], low[first[known]], len(table))
                 while table[slot] >= 0:
                     slot = (slot + 1) & (len(table) - 1)
                 table[slot] = known
@@ -233,8 +248,8 @@ def gather(starts: Int64s, items: Int32s, lists: Int32s, out_starts: Int64s) -> 
 
 
 @njit(cache=True, nogil=True)
-def _equal_sets(starts: Int64s, values: Int32s, columns: Int32s) -> tuple[Int32s, Int32s]:
-    """Number the distinct sets of some columns by first occurrence; give each column's and an example of each."""
+def _equal_sets(starts: Int64s, values: Int32s, sizes: Int64s, columns: Int32s) -> tuple[Int32s, Int32s]:
+    """Number the (set, size) of some columns by first occurrence; give each column's number and examples of each."""
     group_of = np.empty(len(columns), np.int32)
     examples = np.empty(len(columns), np.int32)
     size = 16
@@ -244,13 +259,14 @@ def _equal_sets(starts: Int64s, values: Int32s, columns: Int32s) -> tuple[Int32s
     count = 0
     for i in range(len(columns)):
         start, end = starts[columns[i]], starts[columns[i] + 1]
-        hashed = np.uint64(end - start)
+        hashed = np.uint64(sizes[columns[i]])
         for place in range(start, end):
             hashed = _mixed(hashed, np.uint64(values[place] + 1))
         slot = np.int64(hashed & np.uint64(size - 1))
         while table[slot] >= 0:
-            other = starts[examples[table[slot]]]
-            same = starts[examples[table[slot]] + 1] - other == end - start
+            example = examples[table[slot]]
+            other = starts[example]
+            same = sizes[example] == sizes[columns[i]] and starts[example + 1] - other == end - start
             place = start
             while same and place < end:
                 same = values[place] == values[other + place - start]
