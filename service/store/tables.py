@@ -19,6 +19,7 @@ from sqlalchemy import (
     Index,
     Integer,
     MetaData,
+    SmallInteger,
     Table,
     Text,
     UniqueConstraint,
@@ -325,7 +326,121 @@ uploaded_sketch = Table(
     Column("uploaded_at", DateTime(timezone=True), nullable=False, server_default=now),
 )
 
-SCHEMA_REVISION = "0003"
+corpus = Table(
+    "corpus",
+    metadata,
+    Column("corpus_id", Integer, Identity(), primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("location", Text, nullable=False, comment="folder, bucket or address, without a password"),
+    Column("kind", Text, nullable=False, comment="csv, parquet, jsonl or postgres"),
+    Column("settings", JSONB, nullable=False, comment="as core.corpus.CorpusSettings gives them"),
+    Column("schedule", Text, comment="cron expression; NULL: refreshed on request alone"),
+    Column("time_limit_seconds", Integer, comment="of one refresh; NULL: none"),
+    Column("retries", Integer, nullable=False, server_default="0"),
+    Column("generation", Integer, comment="that is served; NULL before the first refresh landed"),
+    Column("next_table", Integer, nullable=False, server_default="0", comment="first table number never given"),
+    Column("next_column", Integer, nullable=False, server_default="0", comment="first column id never given"),
+    Column("created_at", DateTime(timezone=True), nullable=False, server_default=now),
+)
+
+corpus_refresh = Table(
+    "corpus_refresh",
+    metadata,
+    Column("refresh_id", Integer, Identity(), primary_key=True),
+    Column("corpus_id", ForeignKey("corpus.corpus_id", ondelete="CASCADE"), nullable=False),
+    Column("generation", Integer, comment="as which it landed"),
+    Column("state", Text, nullable=False, server_default="queued"),
+    Column("full", Boolean, nullable=False, server_default=text("false"), comment="asked to read everything anew"),
+    Column("requested_by", Text, nullable=False),
+    Column("attempt", Integer, nullable=False, server_default="0", comment="how often it was begun"),
+    Column("queued_at", DateTime(timezone=True), nullable=False, server_default=now),
+    Column("not_before", DateTime(timezone=True), comment="when it may be tried again"),
+    Column("started_at", DateTime(timezone=True)),
+    Column("ended_at", DateTime(timezone=True)),
+    Column("stage", Text),
+    Column("done", BigInteger),
+    Column("total", BigInteger),
+    Column("stage_started_at", DateTime(timezone=True)),
+    Column("progressed_at", DateTime(timezone=True)),
+    Column("cancel_requested", Boolean, nullable=False, server_default=text("false")),
+    Column("fault", Text, comment="why it, or its last attempt, failed"),
+    Column("report", JSONB),
+    CheckConstraint("state in ('queued', 'running', 'landed', 'failed', 'cancelled')", name="state_known"),
+)
+Index("ix_corpus_refresh_corpus_id", corpus_refresh.c.corpus_id, corpus_refresh.c.refresh_id)
+# One refresh of a corpus runs at a time, and one waits.
+for state in ("queued", "running"):
+    Index(
+        f"uq_corpus_refresh_{state}",
+        corpus_refresh.c.corpus_id,
+        unique=True,
+        postgresql_where=corpus_refresh.c.state == text(f"'{state}'"),
+    )
+
+corpus_fault = Table(
+    "corpus_fault",
+    metadata,
+    Column("refresh_id", ForeignKey("corpus_refresh.refresh_id", ondelete="CASCADE"), primary_key=True),
+    Column("fault_number", Integer, primary_key=True, autoincrement=False),
+    Column("path", Text, nullable=False, comment="of a file or table that could not be read"),
+    Column("message", Text, nullable=False),
+)
+
+# Versions of tables: one is visible at generation g when since <= g and not until <= g. Paths can be longer than a
+# B-tree takes.
+corpus_table = Table(
+    "corpus_table",
+    metadata,
+    Column("corpus_id", Integer, primary_key=True, autoincrement=False),
+    Column("table_number", Integer, primary_key=True, autoincrement=False),
+    Column("since", Integer, primary_key=True, autoincrement=False, comment="first generation with it"),
+    Column("until", Integer, comment="first generation without it; NULL while it is served"),
+    Column("path", Text, nullable=False, comment="below the folder, or as the corpus names it"),
+    Column("row_count", BigInteger, nullable=False),
+    Column("first_column", Integer, nullable=False, comment="id of its first column; the others follow"),
+    Column("column_count", Integer, nullable=False),
+    Column("column_names", ARRAY(Text), nullable=False),
+    Column("distinct_counts", ARRAY(Integer), nullable=False),
+    Column("dependent_reasons", ARRAY(SmallInteger), nullable=False, comment="bits of core.column_filters.Reason"),
+    Column("referenced_reasons", ARRAY(SmallInteger), nullable=False),
+)
+Index("ix_corpus_table_first_column", corpus_table.c.corpus_id, corpus_table.c.first_column)
+Index("ix_corpus_table_path", corpus_table.c.path, postgresql_using="hash")
+
+corpus_load = Table(
+    "corpus_load",
+    metadata,
+    Column("load_id", Integer, primary_key=True, autoincrement=False, comment="the refresh that brought it"),
+    Column("corpus_id", ForeignKey("corpus.corpus_id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("generation", Integer, nullable=False, comment="first one with its INDs"),
+    Column("gone", Integer, comment="first generation without any of them; NULL while some are served"),
+    Column("ind_count", BigInteger, nullable=False, comment="rows, with those that are gone"),
+    comment="the partitions of corpus_ind that landed",
+)
+
+corpus_load_task = Table(
+    "corpus_load_task",
+    metadata,
+    Column("load_id", Integer, primary_key=True, autoincrement=False),
+    Column("task", Integer, primary_key=True, autoincrement=False),
+    Column("ind_count", BigInteger, nullable=False),
+    comment="tasks whose INDs are in a load that has not landed yet",
+)
+
+# Its partitions are made by refreshes, each with its own indexes (store/corpus_loads.py): an index without the load
+# is a third smaller.
+corpus_ind = Table(
+    "corpus_ind",
+    metadata,
+    Column("load_id", Integer, nullable=False),
+    Column("dependent", Integer, nullable=False, comment="column id"),
+    Column("referenced", Integer, nullable=False, comment="column id"),
+    Column("overlap", Integer, nullable=False, comment="distinct values in both"),
+    Column("gone", Integer, comment="first generation without it; NULL while it holds"),
+    postgresql_partition_by="LIST (load_id)",
+)
+
+SCHEMA_REVISION = "0004"
 """The Alembic revision that this code works with."""
 
 NOTIFY_CHANNEL = "subsetd_version"
@@ -336,6 +451,9 @@ WRITER_LOCK = 0x73756273657464
 
 BOOTSTRAP_LOCK = 0x73756273657465
 """Session advisory lock of the one bootstrap that may build a generation."""
+
+CORPUS_LOCK = 0x73756273
+"""First half of the advisory lock (two keys: this and corpus_id) of the one refresh that works on a corpus."""
 
 COMPACTION_LOCK = 0x73756273657466
 """Session advisory lock of the one compactor that folds sketch_change into sketches."""
