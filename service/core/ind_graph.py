@@ -35,7 +35,8 @@ class IndGraph:
     neighbours[neighbour_starts[t]:neighbour_starts[t + 1]], ascending. Components are numbered by falling number of
     tables, of equal ones by their first table: component_of[t] is that of table t (or NOWHERE), and component c has
     component_tables[c] tables, component_edges[c] edges and component_inds[c] INDs. inds_of[t] counts the INDs that
-    t is in, each once.
+    t is in, each once; it has INDs into references[t] other tables, and referenced_by[t] have some into it. `hubs` are
+    the vertices by falling number of neighbours, of INDs, then ascending; `component_hubs` the same by component.
     """
 
     dependent: Int32s
@@ -48,6 +49,10 @@ class IndGraph:
     component_edges: Int64s
     component_inds: Int64s
     inds_of: Int64s
+    references: Int64s
+    referenced_by: Int64s
+    hubs: Int32s
+    component_hubs: Int32s
 
     @property
     def table_count(self) -> int:
@@ -58,15 +63,24 @@ class IndGraph:
         """Count the neighbours of a table."""
         return int(self.neighbour_starts[table + 1] - self.neighbour_starts[table])
 
+    def hubs_of(self, component: int | None) -> Int32s:
+        """Give the tables of the graph, or of a component, those with most neighbours first."""
+        if component is None:
+            return self.hubs
+        start = int(self.component_tables[:component].sum())
+        return self.component_hubs[start : start + int(self.component_tables[component])]
+
     def edges_of(self, component: int | None) -> Int64s:
         """Give the places of all edges, or those of one component, ascending."""
         if component is None:
             return np.arange(len(self.inds))
         return np.flatnonzero(self.component_of[self.dependent] == component)
 
-    def tables_of(self, component: int | None) -> Int64s:
-        """Give all vertices, or those of one component, ascending."""
-        return np.flatnonzero(self.component_of != NOWHERE if component is None else self.component_of == component)
+    def inds_between(self, dependent: int, referenced: int) -> int:
+        """Count the INDs from one table to another."""
+        start, end = np.searchsorted(self.dependent, [dependent, dependent + 1])
+        place = start + np.searchsorted(self.referenced[start:end], referenced)
+        return int(self.inds[place]) if place < end and self.referenced[place] == referenced else 0
 
 
 def build_graph(table_of: Int32s, table_count: int, blocks: Iterable[Inds]) -> IndGraph:
@@ -92,18 +106,24 @@ def build_graph(table_of: Int32s, table_count: int, blocks: Iterable[Inds]) -> I
     of_edges = component_of[dependent]
     edge_inds = np.zeros(count, np.int64)
     np.add.at(edge_inds, of_edges, inds)
+    tables = np.flatnonzero(component_of != NOWHERE).astype(np.int32)
+    hubs = tables[np.lexsort((tables, -inds_of[tables], -np.diff(starts)[tables]))]
     return IndGraph(
-        dependent, referenced, inds, starts, neighbours, component_of,
-        np.bincount(component_of[component_of != NOWHERE], minlength=count),
-        np.bincount(of_edges, minlength=count), edge_inds, inds_of,
-    )  # fmt: skip
-
-
-def hubs(graph: IndGraph, component: int | None = None) -> Int64s:
-    """Give the tables of the graph, or of a component, by falling number of neighbours, of INDs, then ascending."""
-    tables = graph.tables_of(component)
-    degrees = np.diff(graph.neighbour_starts)[tables]
-    return tables[np.lexsort((tables, -graph.inds_of[tables], -degrees))]
+        dependent,
+        referenced,
+        inds,
+        starts,
+        neighbours,
+        component_of,
+        component_tables=np.bincount(component_of[tables], minlength=count),
+        component_edges=np.bincount(of_edges, minlength=count),
+        component_inds=edge_inds,
+        inds_of=inds_of,
+        references=np.bincount(dependent[outside], minlength=table_count),
+        referenced_by=np.bincount(referenced[outside], minlength=table_count),
+        hubs=hubs,
+        component_hubs=hubs[np.argsort(component_of[hubs], kind="stable")],
+    )
 
 
 def shortest_paths(

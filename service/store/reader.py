@@ -88,6 +88,10 @@ left join state_version v on v.version = u.since_version
 where {where} order by u.dependent_id, u.referenced_id limit :limit
 """
 
+IND_PAIRS = """
+select dependent_id, referenced_id from uind where until_version is null order by dependent_id, referenced_id
+"""
+
 TRANSITIONS = """
 select t.version, v.committed_at, t.kind, t.witness_key::text as witness_key, t.witness_value, t.cause_count,
        t.position,
@@ -282,6 +286,10 @@ class PostgresSnapshot:
             UindInfo(*_pair(row), VersionPoint(row.since_version, row.since_at), row.until_version)
             for row in self._rows(UINDS, where, limit=limit, **values)
         ]
+
+    def ind_pairs(self) -> list[tuple[int, int]]:
+        """Give (dependent_id, referenced_id) of all INDs that hold now, in this order."""
+        return [(row[0], row[1]) for row in self._rows(IND_PAIRS)]
 
     def overlap(self, first_id: int, second_id: int) -> int:
         """Count the values that two attributes share."""

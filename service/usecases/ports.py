@@ -93,6 +93,9 @@ class StateSnapshot(Protocol):
     ) -> list[UindInfo]:
         """List the INDs that held at version `as_of` (None: now) by (dependent_id, referenced_id)."""
 
+    def ind_pairs(self) -> list[tuple[int, int]]:
+        """Give (dependent_id, referenced_id) of all INDs that hold now, in this order."""
+
     def overlap(self, first_id: int, second_id: int) -> int:
         """Count the values that two attributes share."""
 

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from service.core import ind_graph
 from service.core.group_inds import Inds
-from service.core.ind_graph import NOWHERE, build_graph, hubs, shortest_paths
+from service.core.ind_graph import NOWHERE, build_graph, shortest_paths
 
 TABLES = 9
 COLUMNS = 20
+COMPONENTS = range(TABLES)
 COLUMN = st.integers(0, COLUMNS - 1)
 TABLE_OF = st.lists(st.integers(0, TABLES - 1), min_size=COLUMNS, max_size=COLUMNS)
 PAIRS = st.sets(st.tuples(COLUMN, COLUMN).filter(lambda pair: pair[0] != pair[1]), max_size=24)
@@ -57,16 +58,22 @@ def test_vertices_edges_degrees_and_components(table_of: list[int], pairs: set[t
         neighbours = sorted({b for a, b in either_way if a == table} - {table})
         assert graph.neighbours[slice(*graph.neighbour_starts[table : table + 2])].tolist() == neighbours
         assert graph.degree(table) == len(neighbours)
+        assert graph.references[table] == len({b for a, b in edges if a == table} - {table})
+        assert graph.referenced_by[table] == len({a for a, b in edges if b == table} - {table})
         assert graph.inds_of[table] == sum(n for edge, n in edges.items() if table in edge)
     groups = {frozenset(walk(either_way, table)) for table in vertices}
     ordered = sorted(groups, key=lambda group: (-len(group), min(group)))
     assert graph.table_count == len(vertices)
-    assert [graph.tables_of(c).tolist() for c in range(len(graph.component_tables))] == [sorted(g) for g in ordered]
-    assert graph.tables_of(None).tolist() == sorted(vertices)
+    assert [sorted(graph.hubs_of(c).tolist()) for c in range(len(graph.component_tables))] == [
+        sorted(g) for g in ordered
+    ]
+    assert sorted(graph.hubs_of(None).tolist()) == sorted(vertices)
     assert graph.component_tables.tolist() == [len(group) for group in ordered]
     of_group = [{edge: n for edge, n in edges.items() if edge[0] in group} for group in ordered]
     assert graph.component_edges.tolist() == [len(found) for found in of_group]
     assert graph.component_inds.tolist() == [sum(found.values()) for found in of_group]
+    for a, b in permutations(range(TABLES), 2):
+        assert graph.inds_between(a, b) == edges[a, b]
     for c, found in enumerate(of_group):
         assert [(graph.dependent[i], graph.referenced[i]) for i in graph.edges_of(c)] == sorted(found)
     outside = set(range(TABLES)) - vertices
@@ -77,10 +84,11 @@ def test_vertices_edges_degrees_and_components(table_of: list[int], pairs: set[t
 def test_hubs_have_the_most_neighbours(table_of: list[int], pairs: set[tuple[int, int]]) -> None:
     graph = build_graph(np.array(table_of, np.int32), TABLES, blocks(sorted(pairs), 5))
     for component in (None, *range(len(graph.component_tables))):
-        expected = sorted(
-            graph.tables_of(component).tolist(), key=lambda t: (-graph.degree(t), -int(graph.inds_of[t]), t)
-        )
-        assert hubs(graph, component).tolist() == expected
+        tables = [
+            t for t in range(TABLES) if graph.component_of[t] in ({component} if component is not None else COMPONENTS)
+        ]
+        expected = sorted(tables, key=lambda t: (-graph.degree(t), -int(graph.inds_of[t]), t))
+        assert graph.hubs_of(component).tolist() == expected
 
 
 @given(TABLE_OF, PAIRS, st.integers(0, TABLES - 1), st.integers(0, TABLES - 1), st.booleans(), st.integers(1, 4))
@@ -121,7 +129,7 @@ def test_pairs_are_merged_while_blocks_come(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_no_tables_and_no_inds() -> None:
     graph = build_graph(np.zeros(0, np.int32), 0, [])
-    assert (graph.table_count, graph.component_tables.tolist(), hubs(graph).tolist()) == (0, [], [])
+    assert (graph.table_count, graph.component_tables.tolist(), graph.hubs.tolist()) == (0, [], [])
 
 
 @pytest.mark.parametrize("pair", [(0, 3), (2, 0), (0, -1)])

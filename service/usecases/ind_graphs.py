@@ -1,0 +1,253 @@
+"""Own the questions about the graph of INDs between tables: of the tracked tables, or of one generation of a corpus."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+
+from service.core.column_sets import Int32s
+from service.core.errors import NotFoundError
+from service.core.group_inds import Inds
+from service.core.ind_graph import IndGraph, build_graph, shortest_paths
+from service.usecases.answers import Key, Page
+
+KEPT_GRAPHS = 4
+"""Graphs that stay in memory, those that were asked for last; one of 5 million INDs takes about 150 MB."""
+
+JOINS_SHOWN = 10
+"""INDs that are named of one step of a path."""
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Name an IND between columns of two tables; positions count from 0."""
+
+    dependent_column: str
+    dependent_position: int
+    referenced_column: str
+    referenced_position: int
+
+
+class GraphReader(Protocol):
+    """Read the INDs of one version, or of one generation, and its tables, which have numbers from 0."""
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Say what is read (a corpus' name, or nothing for the tracked tables), and in which version or generation."""
+
+    @property
+    def table_count(self) -> int:
+        """Count the tables, those without INDs too."""
+
+    def tables_of_columns(self) -> tuple[Int32s, int]:
+        """Give the table's number of each column id (-1: none), and how many numbers there are."""
+
+    def stream_pairs(self) -> Iterator[Inds]:
+        """Give all INDs between column ids in blocks."""
+
+    def name(self, table: int) -> str:
+        """Give a table's name."""
+
+    def all_names(self) -> Callable[[int], str]:
+        """Read all names, for whoever wants very many of them."""
+
+    def number(self, name: str) -> int:
+        """Find the table of a name; raise NotFoundError."""
+
+    def joins(self, dependent: int, referenced: int, limit: int) -> list[Join]:
+        """List INDs from one table to another by the positions of their columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphSummary:
+    """Count what a graph holds; `sizes` are (tables of a component, components of this size), largest first.
+
+    `tables_outside` are tables that are in no IND.
+    """
+
+    tables: int
+    tables_outside: int
+    edges: int
+    inds: int
+    components: int
+    sizes: list[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphTable:
+    """Describe a table of the graph.
+
+    It shares INDs with `neighbours` other tables: it has some into `references` of them, and `referenced_by` have some
+    into it. `inds` counts all that it is in.
+    """
+
+    name: str
+    component: int
+    neighbours: int
+    references: int
+    referenced_by: int
+    inds: int
+
+
+@dataclass(frozen=True, slots=True)
+class GraphComponent:
+    """Describe a connected component, with the table that has most neighbours in it."""
+
+    component: int
+    tables: int
+    edges: int
+    inds: int
+    hub: GraphTable
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Hold one step of a path: INDs between two tables, either way; `joins` are the first of each way's."""
+
+    dependent: str
+    referenced: str
+    inds: int
+    joins: list[Join]
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """Hold a path: its tables, and between each two the INDs that join them, of one way or of both."""
+
+    tables: list[str]
+    steps: list[list[Step]]
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """Hold the shortest paths between two tables, of `length` steps (None: there is none); not all when `has_more`."""
+
+    length: int | None
+    paths: list[Path]
+    has_more: bool
+
+
+class IndGraphs:
+    """Make graphs, and keep those that were asked for last; one that several ask for is made once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._graphs: OrderedDict[tuple[str, int], IndGraph] = OrderedDict()
+
+    def graph(self, reader: GraphReader) -> IndGraph:
+        """Give the graph of what a reader reads."""
+        # One graph is made at a time: two large ones at once would need the memory of both.
+        with self._lock:
+            found = self._graphs.get(reader.place)
+            if found is None:
+                found = build_graph(*reader.tables_of_columns(), reader.stream_pairs())
+                self._graphs[reader.place] = found
+            self._graphs.move_to_end(reader.place)
+            while len(self._graphs) > KEPT_GRAPHS:
+                self._graphs.popitem(last=False)
+            return found
+
+
+def summary(graph: IndGraph, reader: GraphReader) -> GraphSummary:
+    """Count what a graph holds."""
+    sizes = Counter(graph.component_tables.tolist())
+    return GraphSummary(
+        graph.table_count,
+        reader.table_count - graph.table_count,
+        len(graph.inds),
+        int(graph.inds.sum()),
+        len(graph.component_tables),
+        sorted(sizes.items(), reverse=True),
+    )
+
+
+def components(graph: IndGraph, reader: GraphReader, after: Key | None, limit: int) -> Page[GraphComponent]:
+    """List components by their number, which is their rank by size."""
+    first = 0 if after is None else int(after[0]) + 1
+    end = min(first + limit, len(graph.component_tables))
+    found = [
+        GraphComponent(
+            number,
+            int(graph.component_tables[number]),
+            int(graph.component_edges[number]),
+            int(graph.component_inds[number]),
+            _table(graph, reader, int(graph.hubs_of(number)[0])),
+        )
+        for number in range(first, end)
+    ]
+    return Page(found, (end - 1,) if found and end < len(graph.component_tables) else None)
+
+
+def tables(
+    graph: IndGraph, reader: GraphReader, component: int | None, after: Key | None, limit: int
+) -> Page[GraphTable]:
+    """List the graph's tables, or those of one component, hubs first: by falling number of neighbours, then of INDs.
+
+    Raises NotFoundError for a component that is not there.
+    """
+    check_component(graph, component)
+    ordered = graph.hubs_of(component)
+    first = 0 if after is None else _places_up_to(graph, ordered, after)
+    end = min(first + limit, len(ordered))
+    page = [int(table) for table in ordered[first:end]]
+    next_key = None
+    if end < len(ordered):
+        next_key = graph.degree(page[-1]), int(graph.inds_of[page[-1]]), page[-1]
+    return Page([_table(graph, reader, table) for table in page], next_key)
+
+
+def _places_up_to(graph: IndGraph, ordered: Int32s, key: Key) -> int:
+    """Count the tables that stand up to a key (neighbours, INDs, number) in the order of hubs."""
+    neighbours, inds, number = map(int, key)
+    degrees, own = np.diff(graph.neighbour_starts)[ordered], graph.inds_of[ordered]
+    more_inds = (own > inds) | ((own == inds) & (ordered <= number))
+    return int(np.count_nonzero((degrees > neighbours) | ((degrees == neighbours) & more_inds)))
+
+
+def paths(graph: IndGraph, reader: GraphReader, start: str, end: str, limit: int, *, along_inds: bool = False) -> Paths:
+    """Give the shortest paths between two tables, at most `limit`, with the columns that join each two tables.
+
+    With `along_inds` each step goes from a dependent to a referenced table. Raises NotFoundError for an unknown table.
+    """
+    found, is_all = shortest_paths(graph, reader.number(start), reader.number(end), limit, along_inds=along_inds)
+    named: dict[int, str] = {table: reader.name(table) for path in found for table in path}
+    steps: dict[tuple[int, int], list[Step]] = {}
+    for path in found:
+        for pair in pairwise(path):
+            if pair not in steps:
+                ways = [pair] if along_inds else [pair, pair[::-1]]
+                steps[pair] = [
+                    Step(named[a], named[b], inds, reader.joins(a, b, JOINS_SHOWN))
+                    for a, b in ways
+                    if (inds := graph.inds_between(a, b))
+                ]
+    return Paths(
+        len(found[0]) - 1 if found else None,
+        [Path([named[table] for table in path], [steps[pair] for pair in pairwise(path)]) for path in found],
+        not is_all,
+    )
+
+
+def check_component(graph: IndGraph, component: int | None) -> None:
+    """Raise NotFoundError for a component that is not there."""
+    if component is not None and not 0 <= component < len(graph.component_tables):
+        raise NotFoundError(
+            f"There is no component {component}: the graph has {len(graph.component_tables):,}, from 0."
+        )
+
+
+def _table(graph: IndGraph, reader: GraphReader, table: int) -> GraphTable:
+    return GraphTable(
+        reader.name(table),
+        int(graph.component_of[table]),
+        graph.degree(table),
+        int(graph.references[table]),
+        int(graph.referenced_by[table]),
+        int(graph.inds_of[table]),
+    )
