@@ -176,7 +176,7 @@ def _mixed(high: np.uint64, low: np.uint64) -> np.uint64:
 @njit(cache=True, nogil=True)
 def slot_of(high: np.uint64, low: np.uint64, slots: int) -> int:
     """Give the slot where a key is looked for first in a table of `slots`, a power of 2."""
-    return np.int64(_mixed(high, low) & np.uint64(slots - 1))
+    return int(_mixed(high, low) & np.uint64(slots - 1))
 
 
 @njit(cache=True, nogil=True)
