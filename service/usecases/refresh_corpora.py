@@ -1,0 +1,242 @@
+"""Own the running of refreshes: what is due, one at a time for each corpus, cancel, time limit, and later attempts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from service.core.errors import NotFoundError
+from service.usecases.corpora import Corpus, Refresh, RefreshState
+from service.usecases.corpora_ports import Corpora
+
+WAITING = frozenset((RefreshState.QUEUED, RefreshState.RUNNING))
+"""The states of a refresh that has not ended."""
+
+END_SECONDS = 30.0
+"""How long a job may take to end after it was asked to; then it is killed."""
+GONE_SECONDS = 60.0
+"""How long a refresh may run without a process at work on it: a job takes the lock of its corpus when it starts."""
+FIRST_PAUSE = timedelta(seconds=30)
+LONGEST_PAUSE = timedelta(minutes=15)
+"""Between attempts; each pause is twice the one before."""
+
+SCHEDULE = "schedule"
+"""Who asks for a refresh whose time has come."""
+
+
+class Job(Protocol):
+    """Be a process that runs one refresh."""
+
+    def exit_code(self) -> int | None:
+        """Give the exit code when it has ended, None while it runs."""
+
+    def end(self) -> None:
+        """Ask it to end."""
+
+    def kill(self) -> None:
+        """End it at once."""
+
+    def said(self) -> str:
+        """Give the end of what it said."""
+
+    def close(self) -> None:
+        """Free what is kept of it when it has ended."""
+
+
+class Observer(Protocol):
+    """Hear of refreshes."""
+
+    def began(self, refresh: Refresh) -> None: ...
+
+    def landed(self, refresh: Refresh) -> None: ...
+
+    def failed(self, refresh: Refresh, fault: str, again_at: datetime | None) -> None: ...
+
+    def cancelled(self, refresh: Refresh) -> None: ...
+
+
+@dataclass(slots=True)
+class _Running:
+    job: Job
+    corpus: Corpus
+    since: float
+    ending_since: float | None = None
+    over_limit: bool = False
+
+
+class RefreshRunner:
+    """Run queued refreshes, each as a job of its own; not to be called from two threads at once.
+
+    `start` begins a job, `next_time` gives a schedule's next time behind another, `clock` the seconds of a clock that
+    never goes back, and at most `at_once` jobs run. Several runners may share one database: who claims a refresh runs
+    it. One whose runner and job have died is taken up again by any other.
+    """
+
+    def __init__(
+        self,
+        corpora: Corpora,
+        start: Callable[[Refresh], Job],
+        next_time: Callable[[str, datetime], datetime | None],
+        now: Callable[[], datetime],
+        observer: Observer,
+        *,
+        at_once: int = 1,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._corpora = corpora
+        self._start = start
+        self._next_time = next_time
+        self._now = now
+        self._observer = observer
+        self._at_once = at_once
+        self._clock = clock
+        self._jobs: dict[int, _Running] = {}
+        self._unattended: dict[int, float] = {}
+
+    def request_due(self) -> None:
+        """Ask for the refreshes whose time has come, also while nobody was here to see it, each once."""
+        for corpus in self._corpora.all():
+            if corpus.schedule is None:
+                continue
+            newest = self._corpora.refreshes(corpus.name, limit=1)
+            due = self._next_time(corpus.schedule, newest[0].queued_at if newest else corpus.created_at)
+            if due is not None and due <= self._now() and not (newest and newest[0].state in WAITING):
+                self._corpora.request_refresh(corpus.name, requested_by=SCHEDULE)
+
+    def look(self) -> None:
+        """See what became of the jobs and of those of others, and start what waits."""
+        self._tend()
+        self._take_up()
+        while len(self._jobs) < self._at_once:
+            refresh = self._corpora.next_queued()
+            if refresh is None or not self.begin(refresh):
+                return
+
+    def begin(self, refresh: Refresh) -> bool:
+        """Start a queued refresh; False when another runner has taken it, or one of its corpus runs."""
+        if not self._corpora.claim(refresh.refresh_id):
+            return False
+        claimed = self._corpora.refresh(refresh.refresh_id)
+        corpus = self._corpora.named(claimed.corpus)
+        self._jobs[claimed.refresh_id] = _Running(self._start(claimed), corpus, self._clock())
+        self._observer.began(claimed)
+        return True
+
+    def attend(self, refresh_id: int, tell: Callable[[Refresh], None], pause: Callable[[], None]) -> Refresh:
+        """Run one refresh here, unless another runner has it, and wait for its end; give what became of it.
+
+        `tell` hears of it at each look, `pause` is called between two of them.
+        """
+        while True:
+            self._tend()
+            refresh = self._corpora.refresh(refresh_id)
+            tell(refresh)
+            if refresh.state not in WAITING:
+                return refresh
+            if refresh.state is RefreshState.QUEUED and (
+                refresh.not_before is None or refresh.not_before <= self._now()
+            ):
+                self.begin(refresh)
+            pause()
+
+    def close(self, *, cancel: bool = False) -> None:
+        """End the jobs that run; they wait for the next runner to begin anew, or with `cancel` are cancelled."""
+        for running in self._jobs.values():
+            running.job.end()
+        deadline = self._clock() + END_SECONDS
+        for refresh_id, running in list(self._jobs.items()):
+            while running.job.exit_code() is None and self._clock() < deadline:
+                time.sleep(0.05)
+            if running.job.exit_code() is None:
+                running.job.kill()
+            refresh = self._corpora.refresh(refresh_id)
+            if refresh.state is RefreshState.RUNNING and (cancel or refresh.cancel_requested):
+                self._corpora.end(refresh_id, RefreshState.CANCELLED, None)
+            elif refresh.state is RefreshState.RUNNING:
+                self._corpora.requeue(refresh_id, "The service that ran it ended.", self._now())
+            running.job.close()
+            del self._jobs[refresh_id]
+
+    def _tend(self) -> None:
+        for refresh_id, running in list(self._jobs.items()):
+            code = running.job.exit_code()
+            if code is None:
+                self._watch(self._corpora.refresh(refresh_id), running)
+                continue
+            refresh = self._corpora.refresh(refresh_id)
+            # Whatever fails from here on leaves a refresh without a process, which `_take_up` finds.
+            del self._jobs[refresh_id]
+            said = running.job.said()
+            running.job.close()
+            if refresh.state is RefreshState.LANDED:
+                self._observer.landed(refresh)
+            elif running.over_limit:
+                limit = running.corpus.time_limit_seconds
+                self._fail(
+                    refresh, running.corpus, f"It took longer than its time limit of {limit} s.", may_retry=False
+                )
+            else:
+                self._ended(
+                    refresh, running.corpus, f"Its process ended with exit code {code}. {_last_lines(said)}".strip()
+                )
+
+    def _watch(self, refresh: Refresh, running: _Running) -> None:
+        limit = running.corpus.time_limit_seconds
+        running.over_limit |= limit is not None and self._clock() - running.since > limit
+        if not refresh.cancel_requested and not running.over_limit:
+            return
+        if running.ending_since is None:
+            running.ending_since = self._clock()
+            running.job.end()
+        elif self._clock() - running.ending_since > END_SECONDS:
+            running.job.kill()
+
+    def _take_up(self) -> None:
+        """See to refreshes whose runner is gone: a job that still works may end, one that is gone has failed."""
+        unattended: dict[int, float] = {}
+        for refresh, is_at_work in self._corpora.running():
+            if refresh.refresh_id in self._jobs or is_at_work:
+                continue
+            since = unattended[refresh.refresh_id] = self._unattended.get(refresh.refresh_id, self._clock())
+            if self._clock() - since > GONE_SECONDS:
+                self._ended(refresh, self._corpora.named(refresh.corpus), "Its process is gone.")
+        self._unattended = unattended
+
+    def _ended(self, refresh: Refresh, corpus: Corpus, fault: str) -> None:
+        """Say of a refresh whose process ended without landing that it is cancelled, or has failed."""
+        if refresh.cancel_requested or refresh.state is RefreshState.CANCELLED:
+            self._corpora.end(refresh.refresh_id, RefreshState.CANCELLED, None)
+            self._observer.cancelled(refresh)
+        else:
+            self._fail(refresh, corpus, refresh.fault or fault, may_retry=refresh.attempt <= corpus.retries)
+
+    def _fail(self, refresh: Refresh, corpus: Corpus, fault: str, *, may_retry: bool) -> None:
+        again_at = (
+            self._now() + min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(refresh.attempt - 1, 10)) if may_retry else None
+        )
+        if again_at is None:
+            self._corpora.end(refresh.refresh_id, RefreshState.FAILED, fault)
+        else:
+            self._corpora.requeue(refresh.refresh_id, fault, again_at)
+        self._observer.failed(refresh, fault, again_at)
+
+
+def cancel_all(corpora: Corpora, name: str) -> list[Refresh]:
+    """Cancel what waits or runs of a corpus; raise NotFoundError when nothing does."""
+    newest = corpora.refreshes(name, limit=10)
+    found = [corpora.cancel(refresh.refresh_id) for refresh in newest if refresh.state in WAITING]
+    if not found:
+        raise NotFoundError(
+            f"No refresh of {name} waits or runs; `subsetd corpus history {name}` lists those there were."
+        )
+    return found
+
+
+def _last_lines(said: str) -> str:
+    """Give the message of an error that a job told, or else its last lines."""
+    lines = [line for line in said.splitlines() if line.strip()]
+    told = [number for number, line in enumerate(lines) if line.startswith("error: ")]
+    return "\n".join(lines[told[-1] :]).removeprefix("error: ") if told else "\n".join(lines[-5:])
