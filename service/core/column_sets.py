@@ -174,9 +174,9 @@ def _mixed(high: np.uint64, low: np.uint64) -> np.uint64:
 
 
 @njit(cache=True, nogil=True)
-def slot_of(high: np.uint64, low: np.uint64, slots: int) -> int:
+def slot_of(high: np.uint64, low: np.uint64, slots: int) -> np.int64:
     """Give the slot where a key is looked for first in a table of `slots`, a power of 2."""
-    return int(_mixed(high, low) & np.uint64(slots - 1))
+    return np.int64(_mixed(high, low) & np.uint64(slots - 1))
 
 
 @njit(cache=True, nogil=True)
