@@ -85,6 +85,11 @@ def _by_likelihood(x: Column, y: Column, pair: Unsized, level: float) -> tuple[f
     return median / x.size, math.floor(low) / x.size, math.ceil(high) / x.size
 
 
+def size_bounds(column: Column, level: float) -> tuple[float, float]:
+    """Give the interval of a column's number of values."""
+    return _size_bounds(column, prefixes_of(column), level)
+
+
 def _size_bounds(column: Column, held: Prefixes, level: float) -> tuple[float, float]:
     if column.is_size_exact:
         return column.size, column.size
