@@ -7,7 +7,7 @@ connection, because COPY goes through it; the caller commits.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from service.core.canonical_arrow import stored_array, text_buffers
 from service.core.records import Keys, NewRecords, Records, starts_of, take_lists
+from service.store.copy_stream import HEADER, READ_BYTES, CopyStream
 
 BLOCK_RECORDS = 65_536
 """Records that are turned into one block of the COPY stream: a few MB."""
@@ -25,8 +26,6 @@ BLOCK_RECORDS = 65_536
 FILL_FACTOR = 90
 """Room on each page for later versions of its records: an update of frequencies then touches no index (HOT)."""
 
-_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
-_TRAILER = b"\xff\xff"
 _INT4_OID = 23
 _INT8_OID = 20
 _KEY_ROW = np.dtype([("fields", ">u2"), ("length", ">u4"), ("high", ">u8"), ("low", ">u8")])
@@ -108,7 +107,7 @@ def write_partition(connection: Any, generation: int, key_range: KeyRange, recor
         )
         cursor.execute(f"ALTER TABLE {name} ADD CONSTRAINT {name}_range CHECK ({key_range.condition()})")
         # Nobody can see a table of this transaction, so its rows may be frozen at once: no VACUUM has to come back.
-        cursor.copy_expert(f"COPY {name} FROM STDIN (FORMAT binary, FREEZE)", _CopyStream(records), 1 << 20)
+        cursor.copy_expert(f"COPY {name} FROM STDIN (FORMAT binary, FREEZE)", CopyStream(_blocks(records)), READ_BYTES)
         cursor.execute(f"ALTER TABLE {name} ADD CONSTRAINT {name}_pkey PRIMARY KEY (value_key)")
         cursor.execute(f"CREATE INDEX {name}_cluster_id_value_key_idx ON {name} (cluster_id, value_key)")
         cursor.execute(f"ANALYZE {name}")
@@ -124,7 +123,7 @@ def read_range(connection: Any, key_range: KeyRange, without_attributes: Sequenc
     with connection.cursor() as cursor:
         cursor.copy_expert(f"COPY ({query}) TO STDOUT (FORMAT binary)", sink)
     stream = np.frombuffer(sink.getbuffer(), np.uint8)
-    header = len(_HEADER) + int.from_bytes(stream[len(_HEADER) - 4 : len(_HEADER)].tobytes(), "big")
+    header = len(HEADER) + int.from_bytes(stream[len(HEADER) - 4 : len(HEADER)].tobytes(), "big")
     dropped = np.zeros(max(without_attributes, default=-1) + 1, np.bool_)
     dropped[list(without_attributes)] = True
     records, text_bytes, cells = _measure(stream, header)
@@ -154,14 +153,14 @@ def new_records(records: NewRecords, texts: Sequence[str]) -> RecordArrays:
 
 def copy_records(cursor: Any, table: str, records: RecordArrays) -> None:
     """Write records by binary COPY; those without cells have cluster id 0 and no frequencies."""
-    cursor.copy_expert(f"COPY {table} FROM STDIN (FORMAT binary)", _CopyStream(records), 1 << 20)
+    cursor.copy_expert(f"COPY {table} FROM STDIN (FORMAT binary)", CopyStream(_blocks(records)), READ_BYTES)
 
 
 def read_keys(cursor: Any, query: str) -> Keys:
     """Read value keys by binary COPY, in the order in which they come."""
     sink = io.BytesIO()
     cursor.copy_expert(f"COPY ({query}) TO STDOUT (FORMAT binary)", sink)
-    found = np.frombuffer(sink.getbuffer(), _KEY_ROW, (sink.tell() - len(_HEADER)) // _KEY_ROW.itemsize, len(_HEADER))
+    found = np.frombuffer(sink.getbuffer(), _KEY_ROW, (sink.tell() - len(HEADER)) // _KEY_ROW.itemsize, len(HEADER))
     return Keys(found["high"].astype(np.uint64), found["low"].astype(np.uint64))
 
 
@@ -172,7 +171,7 @@ def read_records(cursor: Any, queries: Iterable[str]) -> tuple[Keys, Records]:
         sink = io.BytesIO()
         cursor.copy_expert(f"COPY ({query}) TO STDOUT (FORMAT binary)", sink)
         stream = np.frombuffer(sink.getbuffer(), np.uint8)
-        header = len(_HEADER) + int.from_bytes(stream[len(_HEADER) - 4 : len(_HEADER)].tobytes(), "big")
+        header = len(HEADER) + int.from_bytes(stream[len(HEADER) - 4 : len(HEADER)].tobytes(), "big")
         found.append(_decode_records(stream, header))
     found.append(_decode_records(np.full(1, 0xFF, np.uint8), 0))
     high, low, cluster_id, lengths, frequencies = (np.concatenate(part) for part in zip(*found, strict=True))
@@ -182,31 +181,11 @@ def read_records(cursor: Any, queries: Iterable[str]) -> tuple[Keys, Records]:
     return keys.take(order), Records(cluster_id[order], ordered, take_lists(order, starts, frequencies, ordered))
 
 
-class _CopyStream:
-    """Give records as a binary COPY stream, built block by block while Postgres takes it."""
-
-    def __init__(self, records: RecordArrays) -> None:
-        self.records = records
-        self.done = 0
-        self.block = memoryview(_HEADER)
-        self.is_over = False
-
-    def read(self, size: int = -1) -> bytes:
-        if not self.block and not self.is_over:
-            self.block = memoryview(self._next_block())
-        if size < 0 or size >= len(self.block):
-            piece, self.block = self.block, memoryview(b"")
-        else:
-            piece, self.block = self.block[:size], self.block[size:]
-        return bytes(piece)
-
-    def _next_block(self) -> Any:
-        start, end = self.done, min(self.done + BLOCK_RECORDS, len(self.records))
-        if start == end:
-            self.is_over = True
-            return _TRAILER
-        self.done = end
-        r = self.records
+def _blocks(records: RecordArrays) -> Iterator[Any]:
+    """Give records as rows of a binary COPY, block by block."""
+    r = records
+    for start in range(0, len(r), BLOCK_RECORDS):
+        end = min(start + BLOCK_RECORDS, len(r))
         rows, cells = end - start, int(r.starts[end] - r.starts[start])
         texts = int(r.value_starts[end] - r.value_starts[start])
         block = np.empty(rows * (2 + 20 + 4 + 12 + 24 + 24) + texts + cells * (8 + 12), np.uint8)
@@ -214,7 +193,7 @@ class _CopyStream:
             block, start, end, r.high, r.low, r.value_starts, r.value_data, r.cluster_id, r.starts, r.attribute_ids,
             r.frequencies,
         )  # fmt: skip
-        return block[:used].data
+        yield block[:used].data
 
 
 def _uuid(key: int) -> str:
