@@ -15,6 +15,7 @@ from service.api import (
     examples,
     problems,
     routes_coefficients,
+    routes_graph,
     routes_service,
     routes_sketches,
     routes_state,
@@ -24,6 +25,7 @@ from service.api.access import OPEN_PATHS, BearerKey
 from service.api.metrics import HttpMetrics, StateMetrics
 from service.api.problems import Check
 from service.api.segments import EncodedPath
+from service.usecases.ind_graphs import IndGraphs
 from service.usecases.ports import StateReader, Uploads
 
 DESCRIPTION = (
@@ -61,11 +63,12 @@ def create_app(
     )
     app.state.reader = reader
     app.state.uploads = uploads
+    app.state.graphs = IndGraphs()
     app.state.registry = registry
     app.state.ready_checks = tuple(ready_checks)
     problems.install(app)
     app.add_exception_handler(asking.NotModified, asking.not_modified)
-    for routes in (routes_service, routes_state, routes_uinds, routes_coefficients, routes_sketches):
+    for routes in (routes_service, routes_state, routes_uinds, routes_coefficients, routes_sketches, routes_graph):
         app.include_router(routes.router)
     # What is added later is further out: the key is asked for where its refusal is counted.
     if api_key is not None:

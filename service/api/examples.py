@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from service.api import graph_examples
+
 CUSTOMER_ID = {"attribute_id": 4, "name": "demo.orders.customer_id", "parts": ["demo", "orders", "customer_id"]}
 ID = {"attribute_id": 0, "name": "demo.customers.id", "parts": ["demo", "customers", "id"]}
 COUNTED = {
@@ -252,7 +254,8 @@ BY_PATH: dict[str, object] = {
     "/api/v1/sketches": SKETCHES,
     "/api/v1/sketches/{column}": "SDSK (and the rest of its bytes)",
     "/api/v1/changes": CHANGES,
-}
+} | graph_examples.BY_PATH
+BY_MEDIA_TYPE: dict[str, dict[str, str]] = {"/api/v1/coefficients/matrix": MATRIX} | graph_examples.BY_MEDIA_TYPE
 
 
 def put_into(document: dict[str, Any]) -> None:
@@ -262,7 +265,8 @@ def put_into(document: dict[str, Any]) -> None:
             for status in ("200", "201"):
                 content = operation["responses"].get(status, {}).get("content", {})
                 for media_type, shape in content.items():
-                    shape["example"] = UPLOADED if method == "put" else MATRIX.get(media_type) or BY_PATH[path]
+                    of_type = BY_MEDIA_TYPE.get(path, {}).get(media_type)
+                    shape["example"] = UPLOADED if method == "put" else of_type or BY_PATH[path]
 
 
 def answered(description: str, *media_types: str) -> dict[int | str, dict[str, Any]]:

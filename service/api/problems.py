@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from service.api.cursors import CursorError
 from service.core.errors import NotFoundError, SketchError, StateError, SubsetdError
 from service.usecases.coefficient_table import TooManyColumnsError
+from service.usecases.ind_graphs import UnknownTableError
 from service.usecases.queries import AmbiguousNameError, NoValuesError, TrivialPairError, UnknownVersionError
 from service.usecases.sketched_columns import NoSketchError
 
@@ -22,6 +23,7 @@ MEDIA_TYPE = "application/problem+json"
 EXPLANATIONS = {
     "unknown-attribute": "No attribute has this full name or id in the version that was read, or no sketch this name.",
     "ambiguous-attribute": "Several attributes have this full name, as names may contain dots; name one as id:17.",
+    "unknown-table": "No table has this name, or no component of the graph this number, in what was read.",
     "unknown-version": "as_of or since is newer than the state, or older than its first version.",
     "values-not-stored": "Of this column only a sketch is kept: ask for estimates, at /api/v1/coefficients.",
     "no-sketch": "This column has no sketch that could be used; the detail says why, and what to do.",
@@ -108,6 +110,8 @@ async def _of_the_service(request: Request, error: Exception) -> Response:
     match error:
         case UnknownVersionError():
             return respond(request, 404, "unknown-version", detail)
+        case UnknownTableError():
+            return respond(request, 404, "unknown-table", detail)
         case NotFoundError():
             return respond(request, 404, "unknown-attribute", detail)
         case AmbiguousNameError():

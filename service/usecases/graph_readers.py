@@ -10,12 +10,11 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from service.core.column_sets import Int32s
-from service.core.errors import NotFoundError
 from service.core.group_inds import Inds
 from service.usecases.answers import EVERY_ATTRIBUTE, AttributeFilter, AttributeInfo
 from service.usecases.corpora import ColumnFilter
 from service.usecases.corpora_ports import CorpusSnapshot
-from service.usecases.ind_graphs import Join
+from service.usecases.ind_graphs import Join, UnknownTableError
 from service.usecases.ports import StateSnapshot
 from service.usecases.queries import AmbiguousNameError, resolve
 
@@ -66,7 +65,7 @@ class TrackedGraphReader:
         return ".".join(self._tables[table])
 
     def all_names(self) -> Callable[[int], str]:
-        return self.name
+        return [".".join(table) for table in self._tables].__getitem__
 
     def number(self, name: str) -> int:
         if name.startswith("id:"):
@@ -74,7 +73,7 @@ class TrackedGraphReader:
             return self._numbers[found.schema, found.table]
         named = [number for number in range(len(self._tables)) if self.name(number) == name]
         if not named:
-            raise NotFoundError(
+            raise UnknownTableError(
                 f"No table is named {name!r} in state version {self._snapshot.head.version}; write schema.table, or "
                 "id:17 of one of its columns."
             )

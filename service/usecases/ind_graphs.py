@@ -34,6 +34,10 @@ class Join:
     referenced_position: int
 
 
+class UnknownTableError(NotFoundError):
+    """A name is that of no table, or a number that of no component."""
+
+
 class GraphReader(Protocol):
     """Read the INDs of one version, or of one generation, and its tables, which have numbers from 0."""
 
@@ -189,7 +193,7 @@ def tables(
 ) -> Page[GraphTable]:
     """List the graph's tables, or those of one component, hubs first: by falling number of neighbours, then of INDs.
 
-    Raises NotFoundError for a component that is not there.
+    Raises UnknownTableError for a component that is not there.
     """
     check_component(graph, component)
     ordered = graph.hubs_of(component)
@@ -210,12 +214,12 @@ def _places_up_to(graph: IndGraph, ordered: Int32s, key: Key) -> int:
     return int(np.count_nonzero((degrees > neighbours) | ((degrees == neighbours) & more_inds)))
 
 
-def paths(graph: IndGraph, reader: GraphReader, start: str, end: str, limit: int, *, along_inds: bool = False) -> Paths:
+def paths(graph: IndGraph, reader: GraphReader, start: int, end: int, limit: int, *, along_inds: bool = False) -> Paths:
     """Give the shortest paths between two tables, at most `limit`, with the columns that join each two tables.
 
-    With `along_inds` each step goes from a dependent to a referenced table. Raises NotFoundError for an unknown table.
+    With `along_inds` each step goes from a dependent to a referenced table.
     """
-    found, is_all = shortest_paths(graph, reader.number(start), reader.number(end), limit, along_inds=along_inds)
+    found, is_all = shortest_paths(graph, start, end, limit, along_inds=along_inds)
     named: dict[int, str] = {table: reader.name(table) for path in found for table in path}
     steps: dict[tuple[int, int], list[Step]] = {}
     for path in found:
@@ -235,9 +239,9 @@ def paths(graph: IndGraph, reader: GraphReader, start: str, end: str, limit: int
 
 
 def check_component(graph: IndGraph, component: int | None) -> None:
-    """Raise NotFoundError for a component that is not there."""
+    """Raise UnknownTableError for a component that is not there."""
     if component is not None and not 0 <= component < len(graph.component_tables):
-        raise NotFoundError(
+        raise UnknownTableError(
             f"There is no component {component}: the graph has {len(graph.component_tables):,}, from 0."
         )
 

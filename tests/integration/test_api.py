@@ -124,6 +124,9 @@ ROUTES = [
     "/api/v1/sketches",
     "/api/v1/changes?since=1",
     "/api/v1/dead_letters",
+    "/api/v1/graph",
+    "/api/v1/graph/components",
+    "/api/v1/graph/tables",
 ]
 
 

@@ -1,0 +1,106 @@
+"""Own the shapes of what is asked and answered about graphs of INDs."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from service.api import cursors
+from service.api.schemas import Answer, PageQuestion, Question, Text
+from service.usecases import ind_graphs
+from service.usecases.graph_export import GraphFormat
+
+COMPONENT = "a component's number: its rank by size, from 0, in this version or generation"
+
+
+class GraphTablesQuestion(PageQuestion):
+    component: int | None = Field(None, ge=0, le=cursors.LARGEST, description=f"only of {COMPONENT}")
+
+
+class PathsQuestion(Question):
+    from_table: Text = Field(description="schema.table (in a corpus: its path)", examples=["demo.orders"])
+    to_table: Text = Field(description="schema.table (in a corpus: its path)", examples=["demo.regions"])
+    along_inds: bool = Field(False, description="each step goes from a dependent table to a referenced one")
+    limit: int = Field(10, ge=1, le=100, description="most paths, in the order of their tables")
+
+
+class GraphExportQuestion(Question):
+    format: GraphFormat = Field(GraphFormat.GRAPHML, description="graphml, or csv of the edges alone")
+    component: int | None = Field(None, ge=0, le=cursors.LARGEST, description=f"only {COMPONENT}")
+
+
+class GraphAnswer(Answer):
+    version: int = Field(description="the state version, or of a corpus the generation, that this is of")
+
+
+class ComponentSize(Answer):
+    tables: int
+    components: int = Field(description="how many have so many tables")
+
+
+class Graph(GraphAnswer):
+    tables: int = Field(description="tables that are in an IND")
+    tables_outside: int = Field(description="tables that are in none: they are not in the graph")
+    edges: int = Field(
+        description="ordered pairs of tables with INDs; a table with INDs inside it makes one with itself"
+    )
+    inds: int
+    components: int
+    sizes: list[ComponentSize] = Field(description="largest first")
+
+    @classmethod
+    def of(cls, version: int, one: ind_graphs.GraphSummary) -> Graph:
+        sizes = [ComponentSize(tables=tables, components=components) for tables, components in one.sizes]
+        counts = {field: getattr(one, field) for field in cls.model_fields if field not in ("version", "sizes")}
+        return cls(version=version, sizes=sizes, **counts)
+
+
+class GraphTable(Answer):
+    name: str
+    component: int = Field(description=COMPONENT)
+    neighbours: int = Field(description="other tables that it shares INDs with")
+    references: int = Field(description="other tables that it has INDs into")
+    referenced_by: int = Field(description="other tables that have INDs into it")
+    inds: int = Field(description="INDs that it is in, on either side")
+
+
+class GraphTablesPage(GraphAnswer):
+    next_cursor: str | None = Field(description="null on the last page")
+    items: list[GraphTable]
+
+
+class Component(Answer):
+    component: int = Field(description=COMPONENT)
+    tables: int
+    edges: int
+    inds: int
+    hub: GraphTable = Field(description="the table with most neighbours in it")
+
+
+class ComponentsPage(GraphAnswer):
+    next_cursor: str | None = Field(description="null on the last page")
+    items: list[Component]
+
+
+class Join(Answer):
+    dependent_column: str
+    dependent_position: int = Field(description="from 0")
+    referenced_column: str
+    referenced_position: int
+
+
+class Step(Answer):
+    dependent: str = Field(description="the table whose columns are contained")
+    referenced: str
+    inds: int
+    joins: list[Join] = Field(description=f"the first {ind_graphs.JOINS_SHOWN} of these INDs")
+
+
+class JoinPath(Answer):
+    tables: list[str] = Field(description="from one to the other")
+    steps: list[list[Step]] = Field(description="between each two tables: their INDs, of one direction or of both")
+
+
+class Paths(GraphAnswer):
+    length: int | None = Field(description="steps of the shortest paths; null: nothing joins the two")
+    has_more: bool = Field(description="there are more shortest paths than these")
+    paths: list[JoinPath]

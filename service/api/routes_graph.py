@@ -1,0 +1,169 @@
+"""Own the routes about graphs of INDs, the same for the tracked tables and for a corpus."""
+
+# No postponed annotations here: FastAPI could not read those of functions inside a function.
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Annotated, Any, Protocol
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import StreamingResponse
+
+from service.api import cursors, examples, schemas
+from service.api import graph_schemas as shapes
+from service.api.asking import Asked, Asking
+from service.api.problems import documented
+from service.usecases import graph_export, ind_graphs
+from service.usecases.graph_export import GraphFormat
+from service.usecases.graph_readers import TrackedGraphReader
+from service.usecases.ind_graphs import GraphReader, IndGraphs
+
+MEDIA_TYPES = {GraphFormat.GRAPHML: "application/graphml+xml", GraphFormat.CSV: "text/csv"}
+
+
+class GraphAsking(Protocol):
+    """Serve one request about a graph."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Give the headers that name the answer's version."""
+
+    def reader(self) -> AbstractContextManager[GraphReader]:
+        """Open what the whole answer is computed from."""
+
+    def stop_if_known(self) -> None:
+        """End here, with 304, when the client has this answer."""
+
+
+def graph_routes(prefix: str, tag: str, name: str, asking: Callable[..., Any]) -> APIRouter:
+    """Make the routes below a prefix; `asking` is the dependency that gives a `GraphAsking`."""
+    router = APIRouter(prefix=prefix, tags=[tag])
+    asked_graph = Annotated[GraphAsking, Depends(asking)]
+
+    @router.get(
+        "",
+        name=f"get_{name}graph",
+        responses=examples.answered("The graph") | documented(404, 422, 500, 503),
+    )
+    def get_graph(request: Request, asked: asked_graph, _: Annotated[schemas.Question, Query()]) -> shapes.Graph:
+        """Count the graph of INDs between tables: tables, edges, connected components and their sizes."""
+        with asked.reader() as reader:
+            asked.stop_if_known()
+            return shapes.Graph.of(reader.place[1], ind_graphs.summary(_graphs(request).graph(reader), reader))
+
+    @router.get(
+        "/components",
+        name=f"list_{name}graph_components",
+        responses=examples.answered("A page of components") | documented(404, 422, 500, 503),
+    )
+    def list_components(
+        request: Request, asked: asked_graph, question: Annotated[schemas.PageQuestion, Query()]
+    ) -> shapes.ComponentsPage:
+        """List the connected components, largest first, each with its hub."""
+        after = cursors.decode("components", "i", question.cursor)
+        with asked.reader() as reader:
+            asked.stop_if_known()
+            page = ind_graphs.components(_graphs(request).graph(reader), reader, after, question.limit)
+        return shapes.ComponentsPage(
+            version=reader.place[1],
+            next_cursor=cursors.encode("components", page.next_key),
+            items=[shapes.Component.model_validate(one) for one in page.items],
+        )
+
+    @router.get(
+        "/tables",
+        name=f"list_{name}graph_tables",
+        responses=examples.answered("A page of tables") | documented(404, 422, 500, 503),
+    )
+    def list_tables(
+        request: Request, asked: asked_graph, question: Annotated[shapes.GraphTablesQuestion, Query()]
+    ) -> shapes.GraphTablesPage:
+        """List the graph's tables, or those of a component, hubs first: those that share INDs with most others."""
+        after = cursors.decode("graph_tables", "iii", question.cursor)
+        with asked.reader() as reader:
+            graph = _graphs(request).graph(reader)
+            ind_graphs.check_component(graph, question.component)
+            asked.stop_if_known()
+            page = ind_graphs.tables(graph, reader, question.component, after, question.limit)
+        return shapes.GraphTablesPage(
+            version=reader.place[1],
+            next_cursor=cursors.encode("graph_tables", page.next_key),
+            items=[shapes.GraphTable.model_validate(one) for one in page.items],
+        )
+
+    @router.get(
+        "/paths",
+        name=f"find_{name}graph_paths",
+        responses=examples.answered("Paths between two tables") | documented(404, 409, 422, 500, 503),
+    )
+    def find_paths(
+        request: Request, asked: asked_graph, question: Annotated[shapes.PathsQuestion, Query()]
+    ) -> shapes.Paths:
+        """Give the shortest paths between two tables, and which columns join each two tables on the way."""
+        with asked.reader() as reader:
+            ends = reader.number(question.from_table), reader.number(question.to_table)
+            asked.stop_if_known()
+            graph = _graphs(request).graph(reader)
+            found = ind_graphs.paths(graph, reader, *ends, question.limit, along_inds=question.along_inds)
+        return shapes.Paths(
+            version=reader.place[1],
+            length=found.length,
+            has_more=found.has_more,
+            paths=[shapes.JoinPath.model_validate(one) for one in found.paths],
+        )
+
+    @router.get(
+        "/export",
+        name=f"export_{name}graph",
+        response_class=StreamingResponse,
+        responses=examples.answered("The graph as a file", *MEDIA_TYPES.values()) | documented(404, 422, 500, 503),
+    )
+    def export(
+        request: Request, asked: asked_graph, question: Annotated[shapes.GraphExportQuestion, Query()]
+    ) -> StreamingResponse:
+        """Give the graph, or a component of it, as GraphML, or as CSV of its edges.
+
+        In GraphML a character of a name that XML cannot hold becomes U+FFFD.
+        """
+        with asked.reader() as reader:
+            graph = _graphs(request).graph(reader)
+            ind_graphs.check_component(graph, question.component)
+            asked.stop_if_known()
+            pieces = graph_export.export(graph, reader.all_names(), question.format, question.component)
+        return StreamingResponse(
+            pieces,
+            media_type=MEDIA_TYPES[question.format],
+            headers={**asked.headers, "Content-Disposition": f'attachment; filename="inds.{question.format}"'},
+        )
+
+    return router
+
+
+class TrackedAsking:
+    """Serve one request about the graph of the tracked tables."""
+
+    def __init__(self, asked: Asking) -> None:
+        self._asked = asked
+        self.stop_if_known = asked.stop_if_known
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return self._asked.headers
+
+    @contextmanager
+    def reader(self) -> Iterator[GraphReader]:
+        """Open the newest version of the state."""
+        with self._asked.snapshot() as snapshot:
+            yield TrackedGraphReader(snapshot)
+
+
+async def _tracked(asked: Asked) -> TrackedAsking:
+    return TrackedAsking(asked)
+
+
+def _graphs(request: Request) -> IndGraphs:
+    graphs: IndGraphs = request.app.state.graphs
+    return graphs
+
+
+router = graph_routes("/api/v1/graph", "graph of inclusion dependencies", "", _tracked)
