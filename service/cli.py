@@ -21,6 +21,7 @@ from service import (
     attribute_commands,
     dead_letter_commands,
     demo,
+    graph_commands,
     sketch_commands,
     terminal,
     wiring,
@@ -55,6 +56,7 @@ app = typer.Typer(
 app.command()(preflight)
 app.command()(coefficients)
 app.add_typer(sketch_commands.app, name="sketch")
+app.add_typer(graph_commands.app, name="graph")
 app.add_typer(attribute_commands.app, name="attribute")
 app.add_typer(dead_letter_commands.app, name="dead-letters")
 

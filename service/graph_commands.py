@@ -1,0 +1,121 @@
+"""Own `subsetd graph`: the graph of INDs between tables on the terminal, and as a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from service import terminal, wiring
+from service.core.errors import SourceError
+from service.core.ind_graph import IndGraph
+from service.terminal import Format, out
+from service.usecases import graph_export, ind_graphs, queries
+from service.usecases.graph_export import GraphFormat
+from service.usecases.graph_readers import TrackedGraphReader
+from service.usecases.ind_graphs import GraphReader, IndGraphs
+
+app = typer.Typer(help="The graph of INDs between tables: components, hubs, paths; export.", no_args_is_help=True)
+
+ComponentOption = Annotated[int | None, typer.Option("--component", min=0, help="Only of this component.")]
+FormatOption = Annotated[Format, typer.Option("--format", help="How to print the list.")]
+TopOption = Annotated[int, typer.Option("--top", min=1, help="How many to list at most.")]
+
+TABLE_FIELDS = ("name", "component", "neighbours", "references", "referenced_by", "inds")
+
+
+@app.command()
+def show(top: TopOption = 10, format_: FormatOption = Format.TABLE) -> None:
+    """Count the graph, and list its largest components, each with the table that has most neighbours."""
+    with _opened() as (graph, reader):
+        if format_ is Format.TABLE:
+            counts = ind_graphs.summary(graph, reader)
+            out.print(
+                f"{counts.tables:,} tables in {counts.components:,} components, {counts.tables_outside:,} tables in no "
+                f"IND; {counts.inds:,} INDs between {counts.edges:,} pairs of tables"
+            )
+        found = queries.walk(lambda key: ind_graphs.components(graph, reader, key, queries.MAX_LIMIT))
+        rows = ([one.component, one.tables, one.edges, one.inds, one.hub.name] for one in islice(found, top))
+        _print(["component", "tables", "edges", "inds", "hub"], rows, format_)
+
+
+@app.command()
+def tables(component: ComponentOption = None, top: TopOption = 20, format_: FormatOption = Format.TABLE) -> None:
+    """List tables, hubs first: those that share INDs with most other tables."""
+    with _opened() as (graph, reader):
+        found = queries.walk(lambda key: ind_graphs.tables(graph, reader, component, key, queries.MAX_LIMIT))
+        _print(
+            list(TABLE_FIELDS), ([getattr(one, field) for field in TABLE_FIELDS] for one in islice(found, top)), format_
+        )
+
+
+@app.command()
+def paths(
+    from_table: Annotated[str, typer.Argument(metavar="FROM", help="schema.table, or id:N of one of its columns")],
+    to_table: Annotated[str, typer.Argument(metavar="TO", help="schema.table, or id:N of one of its columns")],
+    along_inds: Annotated[
+        bool, typer.Option("--along-inds", help="Each step goes from a dependent to a referenced table.")
+    ] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="Most paths.")] = 10,
+) -> None:
+    """Show the shortest paths between two tables, and which columns join each two tables on the way."""
+    with _opened() as (graph, reader):
+        ends = reader.number(from_table), reader.number(to_table)
+        found = ind_graphs.paths(graph, reader, *ends, limit, along_inds=along_inds)
+    if found.length is None:
+        out.print("Nothing joins the two.")
+        raise typer.Exit(1)
+    for path in found.paths:
+        out.print(Text(" - ".join(path.tables), style="bold"))
+        for step in (each for both in path.steps for each in both):
+            for join in step.joins:
+                dependent = f"{step.dependent}.{join.dependent_column}"
+                out.print(Text(f"  {dependent} ⊆ {step.referenced}.{join.referenced_column}"))
+            if step.inds > len(step.joins):
+                out.print(f"  ... and {step.inds - len(step.joins):,} more")
+    if found.has_more:
+        out.print("... and more paths of this length")
+
+
+@app.command()
+def export(
+    to: Annotated[Path, typer.Argument(metavar="FILE", help="A file to write: .graphml, or .csv of the edges.")],
+    component: ComponentOption = None,
+) -> None:
+    """Write the graph, or a component of it, to a file."""
+    try:
+        format_ = GraphFormat(to.suffix.removeprefix(".").lower())
+    except ValueError:
+        raise SourceError(f"{to}: name a file that ends in .graphml or .csv.") from None
+    with _opened() as (graph, reader):
+        ind_graphs.check_component(graph, component)
+        pieces = graph_export.export(graph, reader.all_names(), format_, component)
+        try:
+            with to.open("w", encoding="utf-8", newline="") as file:
+                file.writelines(pieces)
+        except OSError as error:
+            raise SourceError(f"{to}: it cannot be written: {error.strerror}.") from error
+    out.print(Text(f"{to}: {len(graph.hubs_of(component)):,} tables, {len(graph.edges_of(component)):,} edges"))
+
+
+@contextmanager
+def _opened() -> Iterator[tuple[IndGraph, GraphReader]]:
+    with (
+        wiring.state_database(wiring.configured_settings()) as url,
+        wiring.reading_engine(url) as engine,
+        wiring.make_reader(engine).snapshot() as snapshot,
+    ):
+        reader = TrackedGraphReader(snapshot)
+        yield IndGraphs().graph(reader), reader
+
+
+def _print(header: list[str], rows: Iterator[list[Any]], format_: Format) -> None:
+    if format_ is Format.TABLE:
+        terminal.print_table(header, rows)
+    else:
+        terminal.print_rows(header, rows, format_)
