@@ -10,8 +10,9 @@ from typing import Annotated
 import typer
 
 from service import wiring
-from service.config import Settings
+from service.config import ConfigError, Settings
 from service.core.errors import FeedError, SourceError
+from service.core.estimators import bucket_bits_for
 
 QualifyOption = Annotated[
     bool, typer.Option("--qualify", help="Put the source's name before its schemas', which another source has too.")
@@ -116,8 +117,15 @@ def spark_job(module: str, settings: Settings, arguments: Sequence[str], secrets
 
 
 def sketch_sizes(settings: Settings) -> list[str]:
-    """Say to a job how large sketches are."""
-    return [f"--sketch-bucket-bits={settings.sketch_bucket_bits}", f"--sketch-k={settings.sketch_k}"]
+    """Say to a job how large sketches are; raise ConfigError where two settings say it, SketchError where none can."""
+    bucket_bits = settings.sketch_bucket_bits
+    if settings.sketch_error is not None:
+        if "sketch_bucket_bits" in settings.model_fields_set:
+            raise ConfigError(
+                "SUBSETD_SKETCH_ERROR and SUBSETD_SKETCH_BUCKET_BITS both say how many buckets a sketch has; unset one."
+            )
+        bucket_bits = bucket_bits_for(settings.sketch_error)
+    return [f"--sketch-bucket-bits={bucket_bits}", f"--sketch-k={settings.sketch_k}"]
 
 
 def images_told(row_images: str | None, keys: Sequence[str] | None) -> list[str]:

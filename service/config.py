@@ -102,6 +102,12 @@ class Settings(BaseSettings):
     sketch_bucket_bits: int = Field(
         13, ge=0, le=18, description="a sketch has 2^m buckets: m, from the next bootstrap on"
     )
+    sketch_error: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="in place of sketch_bucket_bits: as many as keep coefficients within this error, at 95 %",
+    )
     sketch_k: int = Field(
         1536, ge=1, le=65_536, description="smallest hashes that a sketch answers with, from the next bootstrap on"
     )

@@ -18,6 +18,7 @@ from service import terminal, wiring
 from service.bootstrap_command import sketch_sizes, spark_job
 from service.config import load_settings
 from service.core.errors import SketchError, SourceError
+from service.core.sketches.prefixes import LEAST_BUDGET, MOST_BUDGET
 from service.terminal import Format, out
 from service.usecases import queries, sketched_columns
 from service.usecases.sketched_columns import UPLOADED, name_of
@@ -49,6 +50,15 @@ Delimiter = Annotated[str | None, typer.Option("--delimiter", help="Between the 
 Quote = Annotated[str | None, typer.Option("--quote", help="Quoting character of CSV files; '' for none.")]
 Header = Annotated[bool, typer.Option("--header/--no-header", help="Whether CSV files begin with a header.")]
 Encoding = Annotated[str | None, typer.Option("--encoding", help="Encoding of CSV files; default utf-8.")]
+Bytes = Annotated[
+    int | None,
+    typer.Option(
+        "--bytes", min=LEAST_BUDGET, max=MOST_BUDGET, help="A fixed size: as much of each hash as fits into so many."
+    ),
+]
+Error = Annotated[
+    float | None, typer.Option("--error", help="As many buckets as keep coefficients within this, at 95 %.")
+]
 
 
 @app.command("file")
@@ -66,11 +76,13 @@ def file_(
     quoting: Quote = None,
     header: Header = True,
     encoding: Encoding = None,
+    most_bytes: Bytes = None,
+    error: Error = None,
 ) -> None:
     """Sketch the columns of a file; `subsetd sketch FILE` is the same."""
     arguments = [str(source), *(f"--column={one}" for one in column or ())]
     arguments += [] if to is None else [f"--out={to}"]
-    arguments += _reading(null_token, delimiter, quoting, header, encoding)
+    arguments += _reading(null_token, delimiter, quoting, header, encoding) + _form(most_bytes, error)
     command = [sys.executable, "-m", "spark_jobs.sketch_files", *sketch_sizes(load_settings()), *arguments]
     raise typer.Exit(subprocess.run(command, check=False).returncode)
 
@@ -89,13 +101,15 @@ def lake(
     quoting: Quote = None,
     header: Header = True,
     encoding: Encoding = None,
+    most_bytes: Bytes = None,
+    error: Error = None,
 ) -> None:
     """Sketch every column of a lake of files with one Spark job, and keep the sketches with the uploaded ones."""
     settings = wiring.configured_settings()
     arguments = [source, "--name", name, *(["--replace"] if replace else [])]
     arguments += [] if master is None else [f"--master={master}"]
     arguments += [f"--exclude={table}" for table in exclude or ()]
-    arguments += _reading(null_token, delimiter, quoting, header, encoding)
+    arguments += _reading(null_token, delimiter, quoting, header, encoding) + _form(most_bytes, error)
     with wiring.state_database(settings, migrate=True) as url:
         raise typer.Exit(spark_job("spark_jobs.sketch_lake", settings, arguments, [url]))
 
@@ -106,6 +120,14 @@ def _reading(
     given = [("--delimiter", delimiter), ("--quote", quoting), ("--encoding", encoding)]
     given += [("--null-token", token) for token in null_token or ()]
     return [f"{option}={value}" for option, value in given if value is not None] + ([] if header else ["--no-header"])
+
+
+def _form(most_bytes: int | None, error: float | None) -> list[str]:
+    if most_bytes is not None and error is not None:
+        raise typer.BadParameter("a sketch has a fixed size (--bytes) or an error, not both", param_hint="--error")
+    if most_bytes is not None:
+        return [f"--bytes={most_bytes}"]
+    return [] if error is None else [f"--error={error}"]
 
 
 @app.command()
@@ -159,7 +181,9 @@ def list_(
         wiring.reading_engine(url) as engine,
         wiring.make_reader(engine).snapshot() as snapshot,
     ):
-        fields = ("distinct_count", "low", "high", "bucket_bits", "k", "spares_left", "fault")
+        fields = (
+            "distinct_count", "low", "high", "bucket_bits", "k", "spares_left", "needs_rescan", "prefix_bits", "fault"
+        )  # fmt: skip
         found = queries.walk(lambda key: sketched_columns.sketches(snapshot, key))
         rows = ([name_of(one.column), *(getattr(one, field) for field in fields)] for one in found)
         if format_ is Format.TABLE:

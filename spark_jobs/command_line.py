@@ -7,7 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from service.core.sketch_upkeep import DEFAULT_FORM, SketchForm
+from service.core.estimators import bucket_bits_for
+from service.core.sketch_upkeep import DEFAULT_FORM, FixedForm, SketchForm
 from service.store.feed_start import FeedStart
 from spark_jobs.row_images import MODES
 from spark_jobs.sources import Options
@@ -87,6 +88,22 @@ def add_reading_options(parser: argparse.ArgumentParser) -> None:
         help=f"a sketch has 2^m buckets (default: {DEFAULT_FORM.bucket_bits})",
     )
     add("--sketch-k", type=int, default=DEFAULT_FORM.k, help=f"smallest hashes of a sketch (default: {DEFAULT_FORM.k})")
+
+
+def add_form_options(parser: argparse.ArgumentParser) -> None:
+    """Add what is told of sketches that are compared, and not kept current."""
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument("--bytes", type=int, help="a fixed size: as much of each hash as fits into so many bytes")
+    either.add_argument("--error", type=float, help="as many buckets as keep coefficients within it, at 95 %%")
+
+
+def form_of(given: argparse.Namespace) -> SketchForm | FixedForm | None:
+    """Give the form that is asked for by `add_form_options`; raise SketchError for one that cannot be."""
+    if given.bytes is not None:
+        form = FixedForm(given.bytes)
+        form.empty()
+        return form
+    return None if given.error is None else SketchForm.of(bucket_bits_for(given.error), given.sketch_k)
 
 
 def reading_options(given: argparse.Namespace) -> dict[str, Any]:

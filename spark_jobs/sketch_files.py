@@ -19,9 +19,9 @@ import numpy as np
 
 from service.core.errors import NotFoundError, RecordError, SourceError, SubsetdError
 from service.core.records import UInt64s
-from service.core.sketch_upkeep import DEFAULT_FORM, SketchForm
-from service.core.sketches.column import ColumnSketch
-from spark_jobs.command_line import add_reading_options, reading_options
+from service.core.sketch_upkeep import DEFAULT_FORM, FixedForm, SketchForm
+from service.core.sketches.comparable import Comparable
+from spark_jobs.command_line import add_form_options, add_reading_options, form_of, reading_options
 from spark_jobs.kernels import count_hashes
 from spark_jobs.sources import FoldedSource, Options, SourceTable, open_source
 
@@ -55,12 +55,15 @@ class DistinctHashes:
         return self._known
 
 
-def sketch_files(options: Options, columns: Sequence[str] = ()) -> dict[str, ColumnSketch]:
+def sketch_files(
+    options: Options, columns: Sequence[str] = (), form: SketchForm | FixedForm | None = None
+) -> dict[str, Comparable]:
     """Sketch the columns of CSV or Parquet, all or those named `column` or `table.column`, by `table.column`.
 
-    Raises SourceError for data that cannot be read, and NotFoundError for a column that is not there.
+    They are of `form`, or else of that of the options. Raises SourceError for data that cannot be read, and
+    NotFoundError for a column that is not there.
     """
-    form: SketchForm = options.sketches or DEFAULT_FORM
+    form = form or options.sketches or DEFAULT_FORM
     with closing(open_source(options)) as source:
         if isinstance(source, FoldedSource) or source.kind == "postgres":
             raise SourceError(f"{options.source}: files of CSV or Parquet are sketched here; bootstrap reads others.")
@@ -80,7 +83,7 @@ def sketch_files(options: Options, columns: Sequence[str] = ()) -> dict[str, Col
     return {name: _sketch(form, hashes.all()) for name, hashes in found.items()}
 
 
-def write_sketches(sketches: Mapping[str, ColumnSketch], path: Path) -> None:
+def write_sketches(sketches: Mapping[str, Comparable], path: Path) -> None:
     """Write sketches into one file that packs them (.zip), one file (.sketch, of one column), or a folder."""
     files = ((f"{quote(name, safe=' ')}{ENDING}", sketch.to_bytes()) for name, sketch in sketches.items())
     if path.suffix == PACKED:
@@ -96,7 +99,7 @@ def write_sketches(sketches: Mapping[str, ColumnSketch], path: Path) -> None:
             (path / file).write_bytes(data)
 
 
-def _sketch(form: SketchForm, hashes: UInt64s) -> ColumnSketch:
+def _sketch(form: SketchForm | FixedForm, hashes: UInt64s) -> Comparable:
     sketch = form.empty()
     sketch.update(hashes)
     return sketch
@@ -119,10 +122,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--column", action="append", default=[], help="column or table.column (default: all)")
     parser.add_argument("--out", type=Path, help="a .zip of all, a .sketch of one column, or a folder")
     add_reading_options(parser)
+    add_form_options(parser)
     given = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
     try:
         options = Options(given.source, "files", **reading_options(given))
-        sketches = sketch_files(options, given.column)
+        sketches = sketch_files(options, given.column, form_of(given))
         path = given.out or Path(f"{Path(given.source).stem}.sketches{PACKED}")
         if path.suffix == ENDING and len(sketches) != 1:
             raise SourceError(f"--out {path} is for one column, there are {len(sketches)}: name a .zip or a folder.")
@@ -134,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     for name, sketch in sketches.items():
-        print(f"{name}: {sketch.size:,} distinct values, {len(sketch.to_bytes()):,} bytes")
+        print(f"{name}: {sketch.estimate():,.0f} distinct values, {len(sketch.to_bytes()):,} bytes")
     print(f"written to {path}")
     return 0
 

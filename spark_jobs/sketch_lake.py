@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from service.core.errors import SourceError, SubsetdError
-from service.core.sketch_upkeep import DEFAULT_FORM, SketchForm
+from service.core.sketch_upkeep import DEFAULT_FORM, FixedForm, SketchForm
 from service.store.database import make_engine
 from service.store.generation import DRIVER_NAME, TASK_NAME
 from service.store.migrate import require_current
@@ -26,10 +26,17 @@ from service.store.sketches import FORM
 from service.store.uploaded_sketches import forget_others, put
 from service.usecases.sketched_columns import upload_name
 from spark_jobs.bootstrap import TASK_BYTES
-from spark_jobs.command_line import add_job_options, add_reading_options, read_secrets, reading_options
+from spark_jobs.command_line import (
+    add_form_options,
+    add_job_options,
+    add_reading_options,
+    form_of,
+    read_secrets,
+    reading_options,
+)
 from spark_jobs.parallel import run_parallel, telling
 from spark_jobs.session import session
-from spark_jobs.sketches import merge_sketches
+from spark_jobs.sketches import merge_comparable
 from spark_jobs.sources import FoldedSource, Options, group_splits, open_source
 from spark_jobs.tasks import CountTask, CrashPoint, Payload, telling_errors
 
@@ -43,12 +50,13 @@ class LakeSummary:
     seconds: float
 
 
-def sketch_lake(spark: SparkSession, options: Options) -> LakeSummary:
+def sketch_lake(spark: SparkSession, options: Options, form: SketchForm | FixedForm | None = None) -> LakeSummary:
     """Sketch every column of files (or of a database) and keep it as `sketch:NAME.table.column`.
 
-    Sketches are of the form that the state's have, if it has some, so that they are compared at full precision. With
-    `replace` others whose names begin with `NAME.` are forgotten. A job that dies has written whole sketches or none.
-    Raises SourceError for data that cannot be read and StateError for a database that cannot be written.
+    Unless a form is given, sketches are of the one that the state's have, if it has some: so they are compared at full
+    precision. With `replace` others whose names begin with `NAME.` are forgotten. A job that dies has written whole
+    sketches or none. Raises SourceError for data that cannot be read and StateError for a database that cannot be
+    written.
     """
     start = time.monotonic()
     url = options.database_url
@@ -67,7 +75,7 @@ def sketch_lake(spark: SparkSession, options: Options) -> LakeSummary:
         total = sum(split.cost for split in splits)
         target = min(options.task_bytes or TASK_BYTES, max(total // (3 * context.defaultParallelism), 1 << 20))
         tasks = group_splits(splits, target)
-        form = _form(url) or options.sketches or DEFAULT_FORM
+        form = form or _form(url) or options.sketches or DEFAULT_FORM
         ids = iter(range(len(names)))
         by_table = [[next(ids) for _ in table.columns] for table in tables]
         bits = min(len(names), 2 * context.defaultParallelism).bit_length() - 1
@@ -95,7 +103,7 @@ class WriteTask:
     """
 
     database_url: str
-    form: SketchForm
+    form: SketchForm | FixedForm
     names: Sequence[str]
     bits: int
 
@@ -112,7 +120,7 @@ class WriteTask:
             try:
                 with engine.begin() as connection:
                     for column in range(number, len(self.names), 1 << self.bits):
-                        put(connection, self.names[column], merge_sketches(self.form, partial.pop(column, ())))
+                        put(connection, self.names[column], merge_comparable(self.form, partial.pop(column, ())))
             finally:
                 engine.dispose()
             yield rows
@@ -134,6 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     add_job_options(parser)
     add_reading_options(parser)
+    add_form_options(parser)
     parser.add_argument("--replace", action="store_true", help="forget other sketches whose names begin with NAME.")
     given = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
     read_secrets(given, "database_url", "source")
@@ -147,10 +156,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         task_bytes=given.task_bytes,
         **reading_options(given),
     )
+    try:
+        form = form_of(given)
+    except SubsetdError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
     logging.getLogger().addHandler(logging.NullHandler())  # Py4J's stack traces of an interrupt
     spark = session(given.master, "subsetd sketch", given.driver_memory, given.spark_log)
     try:
-        summary = sketch_lake(spark, options)
+        summary = sketch_lake(spark, options, form)
     except SubsetdError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

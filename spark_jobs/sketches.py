@@ -6,6 +6,7 @@ side in a sketch. Where there are no records (a sketch-only source) each countin
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -14,11 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.core.records import Int64s, UInt64s
-from service.core.sketch_upkeep import SketchForm
+from service.core.sketch_upkeep import FixedForm, SketchForm
 from service.core.sketches.bottom_k import BottomK
 from service.core.sketches.building import build_columns
 from service.core.sketches.column import ColumnSketch
+from service.core.sketches.comparable import Comparable
 from service.core.sketches.heaps import HllHeaps, add_counts
+from service.core.sketches.prefixes import HashPrefixes
 from service.store.bulk import KeyRange
 
 MANY_BEFORE = 4
@@ -113,3 +116,10 @@ def merge_sketches(form: SketchForm, sketches: Sequence[bytes]) -> ColumnSketch:
         (Part(one.bottom, 0, np.zeros((0, 0), np.uint8) if one.heaps is None else one.heaps.counts) for one in whole),
         counts_values=False,
     )
+
+
+def merge_comparable(form: SketchForm | FixedForm, sketches: Sequence[bytes]) -> Comparable:
+    """Put together what several tasks have sketched of one column, of whichever form."""
+    if isinstance(form, SketchForm):
+        return merge_sketches(form, sketches)
+    return functools.reduce(HashPrefixes.merge, map(HashPrefixes.from_bytes, sketches), form.empty())

@@ -19,8 +19,8 @@ from service.core.canonical import CellDecoder, cell_decoder
 from service.core.canonical_arrow import text_buffers
 from service.core.errors import RecordError, SourceError, StateError, SubsetdError
 from service.core.records import Int64s, UInt64s
-from service.core.sketch_upkeep import SketchForm
-from service.core.sketches.column import ColumnSketch
+from service.core.sketch_upkeep import FixedForm, SketchForm
+from service.core.sketches.comparable import Comparable
 from service.store.bulk import KeyRange, RecordArrays, read_range, write_partition
 from service.store.canonical_sql import needs_document_walk
 from service.store.generation import NOT_READ, TASK_NAME, connect, register_clusters
@@ -97,7 +97,7 @@ class CountTask:
     rows_read: Accumulator[int]
     crash: CrashPoint
     images: ImageWriter | None = None
-    sketched: SketchForm | None = None
+    sketched: SketchForm | FixedForm | None = None
     """With a form values are sketched, and none leaves the task."""
 
     def __call__(self, numbers: Iterable[int]) -> Iterator[tuple[int, Payload]]:
@@ -118,7 +118,7 @@ class CountTask:
     def _count_tables(self, tables: Iterable[tuple[Split, pa.Table]]) -> Iterator[tuple[int, Payload]]:
         self.crash.reach("map")
         parts: list[Entries] = []
-        sketches: dict[int, ColumnSketch] = {}
+        sketches: dict[int, Comparable] = {}
         row_counts = np.zeros(len(self.attribute_ids), np.int64)
         with self._open_images() as connection:
             for split, table in tables:

@@ -9,6 +9,7 @@ from service.core.records import Int64s, UInt64s
 from service.core.sketch_changes import SketchChanges, net_changes
 from service.core.sketches.building import group_cells
 from service.core.sketches.column import BUCKET_BITS, SPARES, ColumnSketch, K
+from service.core.sketches.prefixes import HashPrefixes, bucket_bits_in
 
 
 class SketchForm(NamedTuple):
@@ -26,6 +27,16 @@ class SketchForm(NamedTuple):
     def empty(self, *, counts_values: bool = True) -> ColumnSketch:
         """Make an empty sketch: of distinct values, or of occurrences (a sketch-only source)."""
         return ColumnSketch(*self, counts_values=counts_values)
+
+
+class FixedForm(NamedTuple):
+    """Say how many bytes sketches have at most that need not be kept current: hash prefixes, as long as they fit."""
+
+    most_bytes: int
+
+    def empty(self, *, counts_values: bool = True) -> HashPrefixes:
+        """Make an empty sketch: the same of values and of occurrences."""
+        return HashPrefixes(bucket_bits_in(self.most_bytes), self.most_bytes)
 
 
 DEFAULT_FORM = SketchForm(BUCKET_BITS, K, SPARES)

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import zipfile
+from collections.abc import Iterable
 from itertools import permutations
 from pathlib import Path
 
@@ -13,12 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from service.core.estimators import bucket_bits_for
 from service.core.sketches.column import ColumnSketch
+from service.core.sketches.prefixes import HashPrefixes
 from service.usecases.coefficient_table import MethodName
 from spark_jobs import sketch_files
 from tests import states
 from tests.e2e.test_cli import Command, subsetd
-from tests.integration.test_coefficients import sketch_of
+from tests.integration.test_coefficients import hashes_of, sketch_of
 from tests.states import Tables
 
 __all__ = ["subsetd"]
@@ -55,6 +58,12 @@ def write_files(folder: Path) -> None:
     for table, named in COLUMNS.items():
         with (folder / f"{table}.csv").open("w", newline="") as file:
             csv.writer(file).writerows([list(named), *zip(*named.values(), strict=True)])
+
+
+def fixed_size(values: Iterable[str], m: int, most_bytes: int) -> HashPrefixes:
+    sketch = HashPrefixes(m, most_bytes)
+    sketch.update(hashes_of(values))
+    return sketch
 
 
 def exact(x: tuple[str, str, str], y: tuple[str, str, str]) -> float | None:
@@ -172,6 +181,57 @@ def test_a_column_elsewhere_is_compared_without_its_data(state: None, tmp_path: 
     assert (code, "is not sketch:NAME" in err) == (1, True)
 
 
+def test_a_sketch_of_a_fixed_size_is_made_uploaded_and_compared(
+    state: None, tmp_path: Path, subsetd: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "far.csv").write_text("key\n" + "".join(f"{n}\n" for n in range(50, 3050)))
+    assert subsetd.ended("sketch", "far.csv", "--bytes", 4000, "--out", "far.sketch")[0] == 0
+    made = HashPrefixes.from_bytes((tmp_path / "far.sketch").read_bytes())
+    assert (made.m, made.budget) == (12, 4000)
+    assert made.to_bytes() == fixed_size((str(n) for n in range(50, 3050)), 12, 4000).to_bytes()
+    (said,) = subsetd("sketch", "upload", "far.sketch").splitlines()
+    assert said.startswith("sketch:far: ")
+    asked = ("coefficients", "--dependent", "s.customers.id", "--referenced", "sketch:far", "--format", "csv")
+    (row,) = rows_of(subsetd(*asked))
+    assert (row["method"], row["exact"]) == ("estimated", "")
+    assert float(row["low"]) <= 0.5 <= float(row["high"])
+    assert abs(float(row["phi"]) - 0.5) <= 0.02
+    listed = json.loads(subsetd("sketch", "list", "--format", "json"))
+    (one,) = [one for one in listed if one["column"] == "sketch:far"]
+    assert (one["prefix_bits"], one["k"], one["spares_left"], one["needs_rescan"]) == (made.bits, None, None, None)
+    of_state = next(one for one in listed if one["column"] == "s.customers.id")
+    assert (of_state["k"], of_state["spares_left"], of_state["needs_rescan"]) == (1536, 512, False)
+    code, _, err = subsetd.ended("coefficients", "--method", "bottom-k", "--with-uploaded", "--format", "csv")
+    assert (code, "left out: sketch:far: bottom-k needs" in err.replace("\n", " ")) == (0, True)
+    subsetd("sketch", "download", "sketch:far", "--out", "back.sketch")
+    assert (tmp_path / "back.sketch").read_bytes() == made.to_bytes()
+
+
+def test_as_many_buckets_as_an_error_needs(
+    state: None, tmp_path: Path, subsetd: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "far.csv").write_text("key\n" + "".join(f"{n}\n" for n in range(3000)))
+    for setting, options, m in (
+        (None, ["--error", 0.05], bucket_bits_for(0.05)),
+        ("0.03", [], bucket_bits_for(0.03)),
+        ("0.03", ["--error", 0.05], bucket_bits_for(0.05)),
+    ):
+        if setting is not None:
+            monkeypatch.setenv("SUBSETD_SKETCH_ERROR", setting)
+        assert subsetd.ended("sketch", "far.csv", "--out", "far.sketch", *options)[0] == 0
+        assert ColumnSketch.from_bytes((tmp_path / "far.sketch").read_bytes()).m == m
+    monkeypatch.setenv("SUBSETD_SKETCH_BUCKET_BITS", "13")
+    for arguments, code, words in (
+        (["far.csv"], 2, "both say how many buckets"),
+        (["far.csv", "--error", 0.1, "--bytes", 400], 2, "not both"),
+        (["far.csv", "--bytes", 31], 2, "--bytes"),
+    ):
+        ended, _, err = subsetd.ended("sketch", *arguments)
+        assert (ended, words in " ".join(err.split())) == (code, True), err
+    monkeypatch.delenv("SUBSETD_SKETCH_BUCKET_BITS")
+    assert subsetd.ended("sketch", "far.csv", "--error", 0.00001)[0] == 1
+
+
 def test_bytes_that_are_no_sketch_are_refused(state: None, tmp_path: Path, subsetd: Command) -> None:
     (tmp_path / "bad.sketch").write_bytes(b"SDSK\x09 and more")
     (tmp_path / "bad.zip").write_bytes(b"no archive")
@@ -213,6 +273,8 @@ def test_files_of_any_type_and_size_are_read_as_the_bootstrap_reads_them(
         (["good.csv", "--column", "x"], "there is no such column"),
         (["good.csv", "--out", "one.sketch"], "for one column"),
         (["good.csv", "--sketch-bucket-bits", "19"], "m = 19"),
+        (["good.csv", "--bytes", "16"], "a fixed size has from 32"),
+        (["good.csv", "--error", "0"], "keeps coefficients within 0"),
     ],
 )
 def test_files_that_cannot_be_sketched_are_one_message(

@@ -12,14 +12,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from service.core.errors import SourceError, StateError
-from service.core.sketch_upkeep import SketchForm
+from service.core.sketch_upkeep import FixedForm, SketchForm
 from service.core.sketches.column import ColumnSketch
+from service.core.sketches.prefixes import HashPrefixes
 from service.store.database import make_engine
 from service.store.reader import PostgresStateReader
 from service.usecases import sketched_columns
 from spark_jobs.sketch_lake import sketch_lake
 from spark_jobs.sources import Options
 from tests import states
+from tests.integration.test_coefficients import hashes_of
 from tests.spark.oracle import write_csv
 from tests.states import key_of
 
@@ -87,6 +89,32 @@ def test_a_lake_has_the_form_of_the_states_sketches_and_is_replaced_by_name(
     assert stored(database_url)["lake.numbers.n"] == wanted(["1", "2"], SketchForm(5, 12, 4))
     sketch_lake(spark, Options(str(tmp_path), "lake", database_url, replace=True))
     assert stored(database_url).keys() == {"lakeside", "lake.numbers.n"}
+
+
+@pytest.mark.parametrize("task_bytes", [None, 5000])
+def test_a_lake_in_sketches_of_a_fixed_size_is_as_its_columns_at_once(
+    spark: SparkSession, database_url: str, tmp_path: Path, task_bytes: int | None
+) -> None:
+    """Whatever the state's sketches are, and however the data is cut."""
+    states.execute(database_url, "insert into sketch_form values (5, 12, 4)")
+    options = Options(str(write_lake(tmp_path)), "lake", database_url, task_bytes=task_bytes)
+    sketch_lake(spark, options, FixedForm(1000))
+    found = stored(database_url)
+    for table, columns in LAKE.items():
+        for name, cells in columns.items():
+            sketch = HashPrefixes(10, 1000)
+            sketch.update(hashes_of({cell for cell in cells if cell is not None}))
+            assert found.pop(f"lake.{table}.{name}") == sketch.to_bytes()
+    assert found == {}
+
+
+def test_a_form_that_is_asked_for_goes_before_the_states(
+    spark: SparkSession, database_url: str, tmp_path: Path
+) -> None:
+    states.execute(database_url, "insert into sketch_form values (5, 12, 4)")
+    pq.write_table(pa.table({"n": [1, 2, None]}), tmp_path / "numbers.parquet")
+    sketch_lake(spark, Options(str(tmp_path), "lake", database_url), FORM)
+    assert stored(database_url)["lake.numbers.n"] == wanted(["1", "2"], FORM)
 
 
 def test_what_cannot_be_read_or_written_is_told_and_nothing_is_kept(

@@ -14,7 +14,7 @@ from service.core.sketches.byte_format import Kind
 from service.core.sketches.column import ColumnSketch
 from service.core.sketches.comparable import read_comparable
 from service.core.sketches.heaps import HllHeaps
-from service.core.sketches.prefixes import HashPrefixes, bucket_bits_for
+from service.core.sketches.prefixes import HashPrefixes, bucket_bits_in
 from service.usecases.sketched_columns import known_column
 from tests.sketches import random_hashes
 
@@ -99,7 +99,7 @@ def test_prefixes_of_all_bits_are_the_hashes() -> None:
 
 @pytest.mark.parametrize(("budget", "m"), [(32, 5), (767, 9), (768, 10), (12_288, 14), (1 << 24, 18)])
 def test_a_size_says_how_many_buckets(budget: int, m: int) -> None:
-    assert bucket_bits_for(budget) == m
+    assert bucket_bits_in(budget) == m
     assert (m == 18) or (2**m * 6 <= 8 * budget < 2 ** (m + 1) * 6)
 
 

@@ -21,7 +21,7 @@ from service.core.sketches.hashing import UInt8s, most_rho
 
 METHODS = ("bml", "bml-exact-load", "joint-mle", "bottom-k", "estimated")
 
-NO_HASHES = "bottom-k needs smallest hashes of both columns, which hash prefixes are not; choose another method"
+NO_HASHES = "bottom-k needs the smallest hashes of both columns, which hash prefixes are not; choose another method"
 NO_VALUES = "the dependent column has no values, so that its inclusion coefficient is not defined"
 
 

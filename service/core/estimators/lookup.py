@@ -8,13 +8,19 @@ from statistics import NormalDist
 import numpy as np
 from numba import njit
 
+from service.core.errors import SketchError
+from service.core.estimators import unsized
 from service.core.estimators.joint import information
 from service.core.estimators.model import Float64s
+from service.core.estimators.registers import LEVELS
 from service.core.estimators.tails import clopper_pearson
 from service.core.sketches.hashing import HASH_BITS, MOST_BUCKET_BITS, most_rho
 
 LEAST_BUCKET_BITS = 4
 """HyperLogLog is defined from 16 buckets on; the paper's rule would leave small columns one or two."""
+
+MANY = 1e8
+"""Values of a column that fill all buckets of any sketch."""
 
 TOLERANCE = 1e-5
 """Algorithm 2 stops when it is as near as this to the observed probability."""
@@ -25,18 +31,43 @@ def choose_bucket_bits(nx: float, ny: float, most: int) -> int:
     return min(most, max(LEAST_BUCKET_BITS, round(math.log2(max(nx, ny, 1)) / 2)))
 
 
-def needed_bucket_bits(nx: float, ny: float, error: float, level: float = 0.95) -> int | None:
+def needed_bucket_bits(
+    nx: float, ny: float, error: float, level: float = 0.95, *, are_sizes_known: bool = True
+) -> int | None:
     """Give the least m at which Φ(X, Y) is expected within `error` of its estimate with the chance `level`.
 
-    At the joint likelihood of known sizes, whatever Φ is. None when no m up to MOST_BUCKET_BITS is enough.
+    By the joint likelihood of registers, whatever Φ is; known hashes only add to what they tell. None when no m up to
+    MOST_BUCKET_BITS is enough.
     """
     width = NormalDist().inv_cdf((1 + level) / 2)
-    shares = np.linspace(0, 1, 21)
     for m in range(MOST_BUCKET_BITS + 1):
-        variances = [information(p * min(nx, ny), nx, ny, 0.5**m, most_rho(m))[1] for p in shares]
-        if width * math.sqrt(max(variances)) <= error * nx:
+        if width * math.sqrt(_largest_variance(nx, ny, m, are_sizes_known)) <= error:
             return m
     return None
+
+
+def _largest_variance(nx: float, ny: float, m: int, are_sizes_known: bool) -> float:
+    """Give the variance of the estimate at the Φ where it is largest."""
+    overlaps, unit, top = np.linspace(0, min(nx, ny), 21), 0.5**m, most_rho(m)
+    if are_sizes_known:
+        return max(information(t, nx, ny, unit, top)[1] for t in overlaps) / nx**2
+    pair = unsized.Unsized(np.zeros((5, LEVELS), np.int64), 0.0, 0.0, unit, top)
+    return max(unsized.variance_of(t / nx, nx, ny - t, pair)[1] for t in overlaps)
+
+
+def bucket_bits_for(error: float) -> int:
+    """Give the least m for columns of any sizes, known or not, if Y has no more values than X; at a level of 95 %.
+
+    Where there are more values than buckets it makes no difference any more how many. With R times as many values in Y
+    the error is about sqrt(R) times as large. Raises SketchError where no m keeps the error.
+    """
+    m = needed_bucket_bits(MANY, MANY, error, are_sizes_known=False) if error > 0 else None
+    if m is None:
+        raise SketchError(
+            f"no sketch of up to 2^{MOST_BUCKET_BITS} buckets keeps coefficients within {error:g} at 95 %; name a "
+            "larger error"
+        )
+    return max(m, LEAST_BUCKET_BITS)
 
 
 def average_load(m: int) -> Float64s:

@@ -183,8 +183,11 @@ def _information(parts: Float64s, at: Float64s) -> Float64s:
     return told
 
 
-def _stretch(phi: float, size: float, b: float, pair: Unsized) -> float:
-    """Give by how much the likelihood of Φ understates what the registers tell, as `joint.information` has it."""
+def variance_of(phi: float, size: float, b: float, pair: Unsized) -> tuple[float, float]:
+    """Give the variance of Φ's estimate that the likelihood claims, and the one that is to be expected.
+
+    They differ as `joint.information` has it. Of the pair only `unit`, `top`, and which sizes are known are read.
+    """
     parts = np.maximum([(1 - phi) * size, b, phi * size], 1e-6 * (size + b))
     told = information_of(parts, pair)
     ways = [np.array([1 - phi, -phi if pair.ny else 0, phi])] if not pair.nx else []
@@ -195,8 +198,13 @@ def _stretch(phi: float, size: float, b: float, pair: Unsized) -> float:
     weights = free @ np.linalg.solve(free.T @ told @ free, free.T @ towards)
     claimed = weights @ told @ weights
     of_counts = told @ weights
-    variance = claimed - of_counts @ (parts * of_counts)
-    return float(claimed / max(variance, 1e-6 * claimed))
+    return float(claimed), max(float(claimed - of_counts @ (parts * of_counts)), 1e-6 * float(claimed))
+
+
+def _stretch(phi: float, size: float, b: float, pair: Unsized) -> float:
+    """Give by how much the likelihood of Φ understates what the registers tell."""
+    claimed, expected = variance_of(phi, size, b, pair)
+    return claimed / expected
 
 
 def trace(size: float, other: float, pair: Unsized, most: float = 1.0) -> Curve:

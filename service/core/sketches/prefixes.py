@@ -30,7 +30,7 @@ PORTION = 1 << 15
 _HEAD = 5
 
 
-def bucket_bits_for(budget: int) -> int:
+def bucket_bits_in(budget: int) -> int:
     """Give the m that a sketch of so many bytes is made with: its registers would fill it with 6 bits each."""
     return min(max((budget * 8 // 6).bit_length() - 1, 0), MOST_BUCKET_BITS)
 
@@ -75,8 +75,8 @@ class HashPrefixes:
         """Tell whether all hashes are held, with all bits."""
         return self.bits == HASH_BITS
 
-    def update(self, hashes: UInt64s) -> None:
-        """Take in hashes, in any order and any number of times."""
+    def update(self, hashes: UInt64s, weights: Int64s | None = None) -> None:
+        """Take in hashes, in any order and any number of times: `weights` make no difference to a set."""
         for first in range(0, len(hashes), PORTION):
             self._take_in(hashes[first : first + PORTION])
 
