@@ -6,19 +6,43 @@ The job's driver calls `begin`, its tasks `copy`, the driver then `build_indexes
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import psycopg2
+from numpy.typing import NDArray
+from psycopg2.extras import execute_values
+from sqlalchemy import text
+
 from service.core.column_sets import Int32s
+from service.core.errors import DamagedStateError, StateError
 from service.core.group_inds import Inds
-from service.usecases.corpora import Corpus, CorpusFault, Refresh, TableVersions
+from service.store.copy_stream import READ_BYTES, CopyStream
+from service.store.corpora import CLAIM, corpus_of, refresh_of
+from service.store.corpus_cleaning import TASK_NAME, clear_remains, load_table, tidy
+from service.store.corpus_landing import GONE_INDEX, LANDING_TIMEOUT, PAIR_INDEXES, put_inds, put_tables
+from service.store.corpus_tables import read_tables
+from service.store.database import make_engine
+from service.store.generation import connect
+from service.store.tables import CORPUS_LOCK
+from service.usecases.corpora import Corpus, CorpusFault, Refresh, RefreshState, TableVersions
+
+REFRESH_NAME = "subsetd corpus refresh"
+
+BLOCK_INDS = 1 << 17
+"""INDs that are turned into one block of the COPY stream: 3.4 MB."""
+
+_ROW = np.dtype([("fields", ">u2"), *((f"{kind}{i}", ">i4") for i in range(3) for kind in ("length", "value"))])
 
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """Say what landing did: rows of INDs served now, and how many appeared and went since the generation before."""
+    """Say what landing did: INDs that are served now, and how many appeared and went since the generation before."""
 
     generation: int
     inds: int
@@ -28,18 +52,39 @@ class Landed:
 
 @contextmanager
 def working_on(url: str, refresh_id: int) -> Iterator[tuple[Corpus, Refresh]]:
-    """Hold the lock of a refresh's corpus for as long as the refresh is at work.
+    """Hold the lock of a refresh's corpus while the refresh is at work; one that waits begins to run.
 
-    Raises `StateError` when another process holds it, NotFoundError when there is no such refresh.
+    Raises `StateError` when another process is at work on the corpus or the refresh has ended, NotFoundError when
+    there is no such refresh.
     """
-    raise NotImplementedError
+    engine = make_engine(url, REFRESH_NAME, statement_timeout_ms=0, pool_size=1, max_overflow=0)
+    try:
+        with engine.connect() as connection:
+            refresh = refresh_of(connection, refresh_id)
+            lock = {"lock": CORPUS_LOCK, "corpus_id": refresh.corpus_id}
+            if not connection.scalar(text("select pg_try_advisory_lock(:lock, :corpus_id)"), lock):
+                raise StateError(
+                    f"Another refresh of the corpus {refresh.corpus!r} is at work; wait until it has ended."
+                )
+            connection.execute(text(CLAIM), {"refresh_id": refresh_id})
+            refresh, corpus = refresh_of(connection, refresh_id), corpus_of(connection, refresh.corpus_id)
+            connection.commit()
+            if refresh.state is not RefreshState.RUNNING:
+                raise StateError(f"The refresh {refresh_id} cannot be run: it is {refresh.state}.")
+            try:
+                yield corpus, refresh
+            finally:
+                connection.invalidate()  # the lock is the session's: it ends with it
+    finally:
+        engine.dispose()
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
     """Name the load of one refresh; picklable, so that executors can write to it.
 
-    `generation` is the one that it is to land as, `served` the one that it builds on (None: there is none).
+    `generation` is the one that it is to land as, `served` the one that it builds on (None: there is none). New tables
+    are numbered from `next_table` on, new columns from `next_column`. INDs are gathered in `table`.
     """
 
     url: str
@@ -49,29 +94,90 @@ class Load:
     served: int | None
     next_table: int
     next_column: int
+    table: str
 
     @staticmethod
     def begin(url: str, refresh_id: int) -> Load:
-        """Clear what refreshes of this corpus left behind that died, and make an empty load; the lock must be held."""
-        raise NotImplementedError
+        """Clear what refreshes of this corpus left behind that died, and make an empty load.
+
+        The caller holds the corpus by `working_on`.
+        """
+        with connect(url, REFRESH_NAME) as connection, connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT corpus_id, c.generation, next_table, next_column FROM corpus_refresh JOIN corpus c "
+                "USING (corpus_id) WHERE refresh_id = %s",
+                (refresh_id,),
+            )
+            corpus_id, served, next_table, next_column = cursor.fetchone()
+            clear_remains(connection, corpus_id)
+            # A task of an attempt that died may still be on its way: it must find no table.
+            cursor.execute("SELECT pg_current_xact_id()::text")
+            table = f"{load_table(refresh_id)}_x{cursor.fetchone()[0]}"
+            cursor.execute(
+                f"CREATE TABLE {table} (LIKE corpus_ind INCLUDING COMMENTS) WITH (autovacuum_enabled = false)"
+            )
+            cursor.execute(
+                f"ALTER TABLE {table} ALTER load_id SET DEFAULT {refresh_id}, "
+                f"ADD CONSTRAINT {table}_load CHECK (load_id = {refresh_id})"
+            )
+            cursor.execute(GONE_INDEX.format(table=table))  # no row is in it now
+            connection.commit()
+        return Load(url, refresh_id, corpus_id, (served or 0) + 1, served, next_table, next_column, table)
 
     def served_tables(self) -> Iterator[TableVersions]:
         """Give the tables of the served generation by (table_number), in blocks; none when there is none."""
-        raise NotImplementedError
+        if self.served is None:
+            return
+        with connect(self.url, REFRESH_NAME) as connection, connection.cursor() as cursor:
+            yield from read_tables(cursor, self.corpus_id, self.served)
 
     def copy(self, task: int, blocks: Iterable[Inds]) -> int:
         """Write the INDs of one task, in one transaction, and give their number.
 
-        A task that is run again, or twice at once, writes nothing: an attempt that committed stands.
+        A task that is run again, or twice at once, writes nothing and gives 0: an attempt that committed stands.
         """
-        raise NotImplementedError
+        count = 0
+
+        def rows() -> Iterator[Any]:
+            nonlocal count
+            for inds in blocks:
+                count += len(inds.dependent)
+                yield from _rows(inds)
+
+        with connect(self.url, f"{TASK_NAME} {self.corpus_id}") as connection, connection.cursor() as cursor:
+            cursor.execute(
+                "INSERT INTO corpus_load_task VALUES (%s, %s, 0) ON CONFLICT DO NOTHING", (self.refresh_id, task)
+            )
+            if not cursor.rowcount:
+                return 0
+            cursor.copy_expert(
+                f"COPY {self.table} (dependent, referenced, overlap) FROM STDIN (FORMAT binary)",
+                CopyStream(rows()),
+                READ_BYTES,
+            )
+            cursor.execute(
+                "UPDATE corpus_load_task SET ind_count = %s WHERE load_id = %s AND task = %s",
+                (count, self.refresh_id, task),
+            )
+            connection.commit()
+        return count
 
     def build_indexes(self) -> int:
         """Build the load's indexes, once all tasks are done; give the number of its INDs.
 
-        Raises DamagedStateError when two tasks have the same pair.
+        Raises DamagedStateError when a pair is there twice.
         """
-        raise NotImplementedError
+        with ThreadPoolExecutor() as both:
+            list(both.map(self._run, (statement.format(table=self.table) for statement in PAIR_INDEXES)))
+        with connect(self.url, REFRESH_NAME) as connection, connection.cursor() as cursor:
+            cursor.execute(f"SET default_statistics_target = 20; ANALYZE {self.table}")
+            cursor.execute(
+                "SELECT coalesce(sum(ind_count), 0)::bigint FROM corpus_load_task WHERE load_id = %s",
+                (self.refresh_id,),
+            )
+            count: int = cursor.fetchone()[0]
+            connection.commit()
+        return count
 
     def land(
         self,
@@ -86,7 +192,95 @@ class Load:
         `gone_tables` are the numbers of those that are no more. The load must hold all INDs with a column of
         `changed_columns` on either side, and only such ones; None: all INDs there are. Other INDs stay as they are,
         except those of columns that are no more. `report` is kept with `inds`, `appeared` and `went` added.
-        Raises `StateError` when another generation is served by now, or somebody keeps the tables in use; then nothing
-        has changed.
+        Raises `StateError` when another generation is served by now, the refresh was ended by others, or somebody keeps
+        the tables in use; then nothing has changed.
         """
-        raise NotImplementedError
+        with connect(self.url, REFRESH_NAME) as connection, connection.cursor() as cursor:
+            try:
+                self._require_own(cursor)
+                old_columns = put_tables(cursor, self.corpus_id, self.generation, tables, gone_tables)
+                if changed_columns is not None:
+                    changed_columns = np.unique(np.concatenate((changed_columns, old_columns))).astype(np.int32)
+                cursor.execute(f"SET LOCAL lock_timeout = '{LANDING_TIMEOUT}'")
+                before = self._inds_before(cursor)
+                appeared, went = put_inds(
+                    cursor, self.corpus_id, self.refresh_id, self.table, self.served, before, changed_columns
+                )
+                execute_values(
+                    cursor,
+                    "INSERT INTO corpus_fault VALUES %s",
+                    (
+                        (
+                            self.refresh_id,
+                            number,
+                            *(each.replace("\0", "\\x00") for each in (fault.path, fault.message)),
+                        )
+                        for number, fault in enumerate(faults)
+                    ),
+                    page_size=1000,
+                )
+                landed = Landed(self.generation, before + appeared - went, appeared, went)
+                self._put_refresh(cursor, landed, report)
+            except psycopg2.errors.LockNotAvailable as error:
+                connection.rollback()
+                raise StateError(
+                    f"The INDs of corpora were kept in use for {LANDING_TIMEOUT}, so the refresh could not land. "
+                    "The generation before is still served: end long sessions on the database, and refresh again."
+                ) from error
+            connection.commit()
+            tidy(connection, self.corpus_id)
+        return landed
+
+    def _run(self, statement: str) -> None:
+        with connect(self.url, REFRESH_NAME) as connection, connection.cursor() as cursor:
+            cursor.execute("SET maintenance_work_mem = '256MB'; SET max_parallel_maintenance_workers = 0")
+            try:
+                cursor.execute(statement)
+            except psycopg2.errors.UniqueViolation as error:
+                raise DamagedStateError(
+                    f"The refresh {self.refresh_id} found a pair of columns twice ({error.diag.message_detail}), "
+                    "which is a fault of subsetd. The generation before is still served."
+                ) from error
+            connection.commit()
+
+    def _require_own(self, cursor: Any) -> None:
+        """Lock corpus and refresh against others; raise StateError when the load cannot land on what is served."""
+        cursor.execute(
+            "SELECT c.generation, r.state, to_regclass(%s) IS NOT NULL FROM corpus c JOIN corpus_refresh r "
+            "USING (corpus_id) WHERE refresh_id = %s FOR UPDATE",
+            (self.table, self.refresh_id),
+        )
+        served, state, has_load = cursor.fetchone() or (None, "removed", False)
+        if state != RefreshState.RUNNING or served != self.served or not has_load:
+            raise StateError(
+                f"The refresh {self.refresh_id} cannot land: it is {state}, and generation {served} of its corpus is "
+                f"served where it was begun on {self.served}. Nothing was changed; refresh again."
+            )
+
+    def _inds_before(self, cursor: Any) -> int:
+        cursor.execute(
+            "SELECT (report ->> 'inds')::bigint FROM corpus_refresh WHERE corpus_id = %s AND generation = %s",
+            (self.corpus_id, self.served),
+        )
+        return int((cursor.fetchone() or (0,))[0])
+
+    def _put_refresh(self, cursor: Any, landed: Landed, report: Mapping[str, Any]) -> None:
+        told = {**report, "inds": landed.inds, "appeared": landed.appeared, "went": landed.went}
+        cursor.execute(
+            "UPDATE corpus_refresh SET state = 'landed', generation = %s, ended_at = clock_timestamp(), fault = NULL, "
+            "report = %s WHERE refresh_id = %s",
+            (landed.generation, json.dumps(told), self.refresh_id),
+        )
+        cursor.execute("UPDATE corpus SET generation = %s WHERE corpus_id = %s", (landed.generation, self.corpus_id))
+        cursor.execute("DELETE FROM corpus_load_task WHERE load_id = %s", (self.refresh_id,))
+
+
+def _rows(inds: Inds) -> Iterator[NDArray[np.void]]:
+    """Give INDs as rows of a binary COPY of three integers, block by block."""
+    for start in range(0, len(inds.dependent), BLOCK_INDS):
+        sides = [side[start : start + BLOCK_INDS] for side in inds]
+        rows = np.empty(len(sides[0]), _ROW)
+        rows["fields"] = 3
+        for i, side in enumerate(sides):
+            rows[f"length{i}"], rows[f"value{i}"] = 4, side
+        yield rows

@@ -1,0 +1,273 @@
+"""Own the register of corpora and the queue of their refreshes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Row, text
+from sqlalchemy.exc import IntegrityError
+
+from service.core.corpus import CorpusKind, CorpusSettings
+from service.core.errors import NotFoundError, StateError
+from service.store.corpus_cleaning import CLEANER_NAME, clean, drop_removed
+from service.store.corpus_reading import PostgresCorpusSnapshot, open_snapshot, read_faults
+from service.store.generation import connect
+from service.store.tables import CORPUS_LOCK
+from service.usecases.corpora import Corpus, CorpusFault, Refresh, RefreshState
+
+CORPORA = """
+select corpus_id, name, location, kind, settings, schedule, time_limit_seconds, retries, generation, created_at
+from corpus
+"""
+
+REFRESHES = """
+select r.refresh_id, r.corpus_id, c.name as corpus, r.generation, r.state, r.full, r.requested_by, r.attempt,
+       r.queued_at, r.not_before, r.started_at, r.ended_at, r.stage, r.done, r.total, r.stage_started_at,
+       r.progressed_at, r.cancel_requested, r.fault, r.report
+from corpus_refresh r join corpus c using (corpus_id)
+"""
+
+ADD = """
+insert into corpus (name, location, kind, settings, schedule, time_limit_seconds, retries)
+values (:name, :location, :kind, cast(:settings as jsonb), :schedule, :time_limit_seconds, :retries)
+on conflict (name) do nothing returning corpus_id
+"""
+
+# Of two that ask at once, the second finds the row of the first.
+REQUEST = """
+insert into corpus_refresh (corpus_id, "full", requested_by) values (:corpus_id, :full, :requested_by)
+on conflict (corpus_id) where state = 'queued' do update set "full" = corpus_refresh."full" or excluded."full"
+returning refresh_id
+"""
+
+CANCEL = """
+update corpus_refresh
+set cancel_requested = true,
+    ended_at = case state when 'queued' then clock_timestamp() end,
+    state = case state when 'queued' then 'cancelled' else state end
+where refresh_id = :refresh_id and state in ('queued', 'running')
+"""
+
+IS_WAITING = """
+r.state = 'queued' and coalesce(r.not_before <= clock_timestamp(), true) and not exists
+(select from corpus_refresh other where other.corpus_id = r.corpus_id and other.state = 'running')
+"""
+
+CLAIM = f"""
+update corpus_refresh r set state = 'running', attempt = attempt + 1, started_at = clock_timestamp(),
+       stage = null, done = null, total = null, stage_started_at = null, progressed_at = null
+where refresh_id = :refresh_id and {IS_WAITING}
+"""
+
+PROGRESS = """
+update corpus_refresh
+set stage_started_at = case when stage = :stage then stage_started_at else clock_timestamp() end,
+    stage = :stage, done = :done, total = :total, progressed_at = clock_timestamp()
+where refresh_id = :refresh_id and state = 'running' returning cancel_requested
+"""
+
+REQUEUE = """
+update corpus_refresh set state = 'queued', fault = :fault, not_before = :not_before
+where refresh_id = :refresh_id and state = 'running'
+"""
+
+END = """
+update corpus_refresh set state = :state, ended_at = clock_timestamp(), fault = :fault,
+       report = cast(:report as jsonb)
+where refresh_id = :refresh_id and state in ('queued', 'running')
+"""
+
+RUNNING = """
+select exists (select from pg_locks l join pg_database d on d.oid = l.database where d.datname = current_database()
+               and l.locktype = 'advisory' and l.granted and l.objsubid = 2
+               and l.classid = :lock and l.objid = r.corpus_id) as is_at_work, """ + REFRESHES.strip().removeprefix(
+    "select"
+)
+
+
+class PostgresCorpora:
+    """Implement corpora_ports.Corpora; give its engine a statement timeout, which bounds every query."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._url = engine.url.render_as_string(hide_password=False)
+
+    def add(
+        self,
+        name: str,
+        location: str,
+        kind: CorpusKind,
+        settings: CorpusSettings,
+        *,
+        schedule: str | None = None,
+        time_limit_seconds: int | None = None,
+        retries: int = 0,
+    ) -> Corpus:
+        values = {
+            "name": name,
+            "location": location,
+            "kind": kind.value,
+            "settings": json.dumps(settings.to_json()),
+            "schedule": schedule,
+            "time_limit_seconds": time_limit_seconds,
+            "retries": retries,
+        }
+        with self._engine.begin() as connection:
+            if connection.execute(text(ADD), values).one_or_none() is None:
+                raise StateError(f"There is a corpus {name!r} already: give another name, or remove it first.")
+            return corpus_named(connection, name)
+
+    def remove(self, name: str) -> Corpus:
+        with self._engine.begin() as connection:
+            corpus = corpus_named(connection, name)
+            lock = {"lock": CORPUS_LOCK, "corpus_id": corpus.corpus_id}
+            if not connection.scalar(text("select pg_try_advisory_xact_lock(:lock, :corpus_id)"), lock):
+                raise StateError(f"A refresh of the corpus {name!r} is at work: cancel it first.")
+            connection.execute(text("delete from corpus_table where corpus_id = :corpus_id"), lock)
+            connection.execute(text("delete from corpus where corpus_id = :corpus_id"), lock)
+        with connect(self._url, CLEANER_NAME) as raw:
+            drop_removed(raw)
+        return corpus
+
+    def named(self, name: str) -> Corpus:
+        with self._engine.connect() as connection:
+            return corpus_named(connection, name)
+
+    def all(self) -> list[Corpus]:
+        with self._engine.connect() as connection:
+            return [_corpus(row) for row in connection.execute(text(f'{CORPORA} order by name collate "C"'))]
+
+    def request_refresh(self, name: str, *, full: bool = False, requested_by: str) -> Refresh:
+        with self._engine.begin() as connection:
+            corpus_id = corpus_named(connection, name).corpus_id
+            values = {"corpus_id": corpus_id, "full": full, "requested_by": requested_by}
+            return refresh_of(connection, connection.scalar(text(REQUEST), values))
+
+    def refreshes(self, name: str | None = None, *, before: int | None = None, limit: int) -> list[Refresh]:
+        values: dict[str, Any] = {"limit": limit}
+        where = []
+        with self._engine.connect() as connection:
+            if name is not None:
+                values["corpus_id"] = corpus_named(connection, name).corpus_id
+                where.append("r.corpus_id = :corpus_id")
+            if before is not None:
+                values["before"] = before
+                where.append("r.refresh_id < :before")
+            query = f"{REFRESHES} where {' and '.join(where) or 'true'} order by r.refresh_id desc limit :limit"
+            return [_refresh(row) for row in connection.execute(text(query), values)]
+
+    def refresh(self, refresh_id: int) -> Refresh:
+        with self._engine.connect() as connection:
+            return refresh_of(connection, refresh_id)
+
+    def cancel(self, refresh_id: int) -> Refresh:
+        with self._engine.begin() as connection:
+            cancelled = connection.execute(text(CANCEL), {"refresh_id": refresh_id}).rowcount
+            refresh = refresh_of(connection, refresh_id)
+        if not cancelled:
+            raise StateError(f"The refresh {refresh_id} cannot be cancelled: it has {refresh.state} already.")
+        return refresh
+
+    def next_queued(self) -> Refresh | None:
+        query = f"{REFRESHES} where {IS_WAITING} order by coalesce(r.not_before, r.queued_at), r.refresh_id limit 1"
+        with self._engine.connect() as connection:
+            row = connection.execute(text(query)).one_or_none()
+            return _refresh(row) if row else None
+
+    def claim(self, refresh_id: int) -> bool:
+        try:
+            with self._engine.begin() as connection:
+                return bool(connection.execute(text(CLAIM), {"refresh_id": refresh_id}).rowcount)
+        except IntegrityError:  # one of the same corpus was claimed in this moment
+            return False
+
+    def progress(self, refresh_id: int, stage: str, done: int, total: int) -> bool:
+        values = {"refresh_id": refresh_id, "stage": stage, "done": done, "total": total}
+        with self._engine.begin() as connection:
+            is_cancelled = connection.scalar(text(PROGRESS), values)
+        return is_cancelled is not False  # none runs under this id any more: that is an end, too
+
+    def requeue(self, refresh_id: int, fault: str, not_before: datetime) -> None:
+        values = {"refresh_id": refresh_id, "fault": _stored(fault), "not_before": not_before}
+        try:
+            with self._engine.begin() as connection:
+                connection.execute(text(REQUEUE), values)
+        except IntegrityError:  # somebody asked for a refresh while this one ran: that one is tried
+            self.end(refresh_id, RefreshState.FAILED, fault)
+
+    def end(
+        self, refresh_id: int, state: RefreshState, fault: str | None, report: dict[str, Any] | None = None
+    ) -> None:
+        values = {
+            "refresh_id": refresh_id,
+            "state": state.value,
+            "fault": _stored(fault),
+            "report": None if report is None else json.dumps(report),
+        }
+        with self._engine.begin() as connection:
+            connection.execute(text(END), values)
+
+    def running(self) -> list[tuple[Refresh, bool]]:
+        query = f"{RUNNING} where r.state = 'running' order by r.refresh_id"
+        with self._engine.connect() as connection:
+            found = connection.execute(text(query), {"lock": CORPUS_LOCK}).all()
+        return [(_refresh(row), row.is_at_work) for row in found]
+
+    def faults(self, refresh_id: int, *, after: int | None = None, limit: int) -> list[tuple[int, CorpusFault]]:
+        with self._engine.connect() as connection:
+            refresh_of(connection, refresh_id)
+            return read_faults(connection, refresh_id, after, limit)
+
+    @contextmanager
+    def snapshot(self, name: str, generation: int | None = None) -> Iterator[PostgresCorpusSnapshot]:
+        with open_snapshot(self._engine, lambda connection: corpus_named(connection, name), generation) as snapshot:
+            yield snapshot
+
+    def clean(self) -> Sequence[str]:
+        return clean(self._url)
+
+
+def corpus_named(connection: Connection, name: str) -> Corpus:
+    """Find a corpus by its name; raise NotFoundError."""
+    found = None
+    if "\0" not in name:
+        found = connection.execute(text(f"{CORPORA} where name = :name"), {"name": name}).one_or_none()
+    if found is None:
+        raise NotFoundError(f"There is no corpus {name!r}; `subsetd corpus list` names those there are.")
+    return _corpus(found)
+
+
+def corpus_of(connection: Connection, corpus_id: int) -> Corpus:
+    """Read a corpus that is known to be there."""
+    return _corpus(connection.execute(text(f"{CORPORA} where corpus_id = :id"), {"id": corpus_id}).one())
+
+
+def refresh_of(connection: Connection, refresh_id: int) -> Refresh:
+    """Find a refresh by its id; raise NotFoundError."""
+    found = None
+    if abs(refresh_id) < 1 << 31:
+        found = connection.execute(text(f"{REFRESHES} where refresh_id = :id"), {"id": refresh_id}).one_or_none()
+    if found is None:
+        raise NotFoundError(f"There is no refresh {refresh_id}; `subsetd corpus history NAME` names those there were.")
+    return _refresh(found)
+
+
+def _corpus(row: Row[Any]) -> Corpus:
+    values = dict(row._mapping)
+    kind, settings = CorpusKind(values.pop("kind")), CorpusSettings.from_json(values.pop("settings"))
+    return Corpus(kind=kind, settings=settings, **values)
+
+
+def _refresh(row: Row[Any]) -> Refresh:
+    values = dict(row._mapping)
+    values.pop("is_at_work", None)
+    return Refresh(state=RefreshState(values.pop("state")), **values)
+
+
+def _stored(message: str | None) -> str | None:
+    """Give a text as Postgres takes it, which takes no NUL."""
+    return None if message is None else message.replace("\0", "\\x00")

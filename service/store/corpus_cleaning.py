@@ -1,0 +1,158 @@
+"""Own what is left over of corpora: loads of refreshes that died, INDs and tables of past generations, small loads.
+
+Partitions are dropped in transactions of their own that wait for nobody long: what is in use stays for the next time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg2
+
+from service.store.generation import connect
+from service.store.tables import CORPUS_LOCK
+
+CLEANER_NAME = "subsetd corpus cleaning"
+TASK_NAME = "subsetd corpus task"
+
+MOST_LOADS = 16
+"""Loads of one corpus; when there are more, the smallest are put together, until half of it are left."""
+
+DROP_TIMEOUT = "1s"
+"""How long a drop waits for readers, and others wait behind it."""
+
+LOAD_TABLES = r"""
+SELECT c.relname, (regexp_match(c.relname, '\d+'))[1]::integer AS load_id FROM pg_class c
+WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace AND c.relname ~ '^corpus_ind_l\d+(_x\d+)?$'
+"""
+
+# Loads that nothing speaks of: of refreshes of this corpus that did not land, or of past generations.
+LEFT_OF_CORPUS = f"""
+SELECT relname FROM ({LOAD_TABLES}) t JOIN corpus_refresh r ON r.refresh_id = t.load_id
+WHERE r.corpus_id = %s AND NOT EXISTS (SELECT FROM corpus_load l WHERE l.load_id = t.load_id)
+"""
+LEFT_OF_REMOVED = f"""
+SELECT relname FROM ({LOAD_TABLES}) t
+WHERE NOT EXISTS (SELECT FROM corpus_refresh r WHERE r.refresh_id = t.load_id)
+"""
+
+
+def load_table(load_id: int) -> str:
+    """Name the partition of a load."""
+    return f"corpus_ind_l{load_id}"
+
+
+def clear_remains(connection: Any, corpus_id: int) -> list[str]:
+    """Remove what refreshes of a corpus left behind that died, and commit; name what was dropped.
+
+    The lock of the corpus must be held. Whoever holds it knows that sessions of other refreshes' tasks are orphans:
+    they are ended first, because they could still commit.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND application_name = %s AND pid <> pg_backend_pid()",
+            (f"{TASK_NAME} {corpus_id}",),
+        )
+        cursor.execute(
+            "DELETE FROM corpus_load_task USING corpus_refresh WHERE refresh_id = load_id AND corpus_id = %s",
+            (corpus_id,),
+        )
+        connection.commit()
+    return _drop(connection, LEFT_OF_CORPUS, (corpus_id,))
+
+
+def tidy(connection: Any, corpus_id: int) -> list[str]:
+    """Remove what belongs to past generations alone, put small loads together, and commit; name what was dropped.
+
+    The lock of the corpus must be held. Two generations are kept.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT generation - 1 FROM corpus WHERE corpus_id = %s", (corpus_id,))
+        oldest = cursor.fetchone()[0]
+        if oldest is None:
+            return []
+        cursor.execute("DELETE FROM corpus_load WHERE corpus_id = %s AND gone <= %s", (corpus_id, oldest))
+        cursor.execute("DELETE FROM corpus_table WHERE corpus_id = %s AND until <= %s", (corpus_id, oldest))
+        for load_id in _loads(cursor, corpus_id):
+            _delete_gone(cursor, load_id, oldest)
+        connection.commit()
+        _consolidate(cursor, corpus_id, oldest)
+        connection.commit()
+    return _drop(connection, LEFT_OF_CORPUS, (corpus_id,))
+
+
+def clean(url: str) -> list[str]:
+    """Do for each corpus that nobody works on what its next refresh would do, and drop what removed ones left."""
+    with connect(url, CLEANER_NAME) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT corpus_id FROM corpus ORDER BY corpus_id")
+        found = [corpus_id for (corpus_id,) in cursor.fetchall()]
+        dropped = drop_removed(connection)
+        for corpus_id in found:
+            cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", (CORPUS_LOCK, corpus_id))
+            if cursor.fetchone()[0]:
+                dropped += clear_remains(connection, corpus_id) + tidy(connection, corpus_id)
+                cursor.execute("SELECT pg_advisory_unlock(%s, %s)", (CORPUS_LOCK, corpus_id))
+            connection.commit()
+    return dropped
+
+
+def drop_removed(connection: Any) -> list[str]:
+    """Drop the loads of corpora that were removed, and commit; name what was dropped."""
+    return _drop(connection, LEFT_OF_REMOVED, ())
+
+
+def _loads(cursor: Any, corpus_id: int) -> list[int]:
+    cursor.execute("SELECT load_id FROM corpus_load WHERE corpus_id = %s ORDER BY load_id", (corpus_id,))
+    return [load_id for (load_id,) in cursor.fetchall()]
+
+
+def _delete_gone(cursor: Any, load_id: int, oldest: int) -> None:
+    cursor.execute(f"DELETE FROM {load_table(load_id)} WHERE gone <= {oldest}")
+    cursor.execute("UPDATE corpus_load SET ind_count = ind_count - %s WHERE load_id = %s", (cursor.rowcount, load_id))
+
+
+def _consolidate(cursor: Any, corpus_id: int, oldest: int) -> None:
+    """Put the smallest loads into the largest of them; the caller drops the others.
+
+    Of loads that are there since the oldest kept generation, rows that are left hold in it: at most one for a pair.
+    """
+    cursor.execute(
+        "SELECT load_id, generation, ind_count FROM corpus_load WHERE corpus_id = %s AND gone IS NULL "
+        "AND generation <= %s ORDER BY ind_count, load_id",
+        (corpus_id, oldest),
+    )
+    loads = cursor.fetchall()
+    if len(loads) <= MOST_LOADS:
+        return
+    *small, (target, _, _) = loads[: len(loads) - MOST_LOADS // 2 + 1]
+    for load_id, _, _ in small:
+        cursor.execute(
+            f"INSERT INTO {load_table(target)} SELECT {target}, dependent, referenced, overlap, gone "
+            f"FROM {load_table(load_id)}"
+        )
+    cursor.execute(
+        "UPDATE corpus_load SET generation = %s, ind_count = ind_count + %s WHERE load_id = %s",
+        (oldest, sum(count for _, _, count in small), target),
+    )
+    cursor.execute("DELETE FROM corpus_load WHERE load_id = ANY (%s)", ([load_id for load_id, _, _ in small],))
+
+
+def _drop(connection: Any, query: str, values: Sequence[object]) -> list[str]:
+    """Drop the tables that a query names, each in a transaction of its own; those in use stay."""
+    dropped = []
+    with connection.cursor() as cursor:
+        cursor.execute(query, values)
+        names = [name for (name,) in cursor.fetchall()]
+        connection.commit()
+        for name in names:
+            cursor.execute(f"SET LOCAL lock_timeout = '{DROP_TIMEOUT}'")
+            try:
+                cursor.execute(f"DROP TABLE IF EXISTS {name}")
+            except psycopg2.errors.LockNotAvailable:
+                connection.rollback()
+                continue
+            connection.commit()
+            dropped.append(name)
+    return dropped
