@@ -440,7 +440,22 @@ corpus_ind = Table(
     postgresql_partition_by="LIST (load_id)",
 )
 
-SCHEMA_REVISION = "0004"
+audit = Table(
+    "audit",
+    metadata,
+    Column("audit_id", BigInteger, Identity(), primary_key=True),
+    Column("version", BigInteger, nullable=False, comment="of the state that was audited"),
+    Column("started_at", DateTime(timezone=True), nullable=False),
+    Column("ended_at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
+    Column("attributes", Integer, nullable=False),
+    Column("value_count", BigInteger, nullable=False, comment="distinct values of all attributes, added up"),
+    Column("inds", BigInteger, nullable=False, comment="that hold"),
+    Column("not_served", BigInteger, nullable=False, comment="INDs that hold and were not served"),
+    Column("not_holding", BigInteger, nullable=False, comment="INDs that were served and do not hold"),
+    Column("report", JSONB, nullable=False, comment="examples, filters, seconds"),
+)
+
+SCHEMA_REVISION = "0005"
 """The Alembic revision that this code works with."""
 
 NOTIFY_CHANNEL = "subsetd_version"
