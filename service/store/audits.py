@@ -1,0 +1,148 @@
+"""Own audits in Postgres: the one snapshot that all tasks of an audit read, and what audits found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import psycopg2.errors
+from psycopg2.extras import Json
+from sqlalchemy import Connection, text
+
+from service.core.column_sets import Int32s
+from service.core.errors import StateError
+from service.core.model import AttributeName
+from service.core.records import Int64s
+from service.store.bulk import KeyRange, RecordArrays, read_range
+from service.store.generation import connect
+from service.store.writer_lock import release_locks, take_bootstrap_lock
+from service.usecases.audits import Audit
+
+DRIVER_NAME = "subsetd audit"
+TASK_NAME = "subsetd audit task"
+
+KEPT_AUDITS = 1000
+"""Audits that are kept, the newest."""
+
+LOCK_TIMEOUT = "60s"
+"""How long a task waits for a table that somebody alters: its driver holds what would let that one go on."""
+
+ATTRIBUTES = """
+select attribute_id, schema_name, table_name, column_name, row_count, sketch_only
+from attribute join source using (source_id) where dropped_version is null order by attribute_id
+"""
+
+SERVED = "select dependent_id, referenced_id from uind where until_version is null"
+
+ADD = """
+insert into audit (version, started_at, attributes, value_count, inds, not_served, not_holding, report)
+values (%s, %s, %s, %s, %s, %s, %s, %s) returning audit_id, ended_at
+"""
+
+FORGET = "delete from audit where audit_id <= %s - %s"
+
+READ = """
+select audit_id, version, started_at, ended_at, attributes, value_count, inds, not_served, not_holding, report
+from audit where audit_id < :before order by audit_id desc limit :limit
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedState:
+    """Hold one version of the state as an audit needs it, and the `snapshot` in which tasks read the same.
+
+    Arrays are by attribute id, of `names`' length: `rows` are int64[n]; an id that is not there has no name and 0
+    rows. `served` are the INDs, int32[n, 2] of (dependent, referenced).
+    """
+
+    snapshot: str
+    version: int
+    started_at: datetime
+    names: Sequence[AttributeName | None]
+    rows: Int64s
+    sketch_only: int
+    records: int
+    served: Int32s
+
+
+@contextmanager
+def audited_state(url: str) -> Iterator[AuditedState]:
+    """Open the newest version, until the end of the audit, and be its only one.
+
+    No bootstrap can run beside it: its end waits for all readers, and they would wait for it. A consumer is not
+    disturbed. Raises StateError while a bootstrap or another audit runs, and when there is no state yet.
+    """
+    with connect(url, DRIVER_NAME) as connection:
+        try:
+            take_bootstrap_lock(connection)
+            with connection.cursor() as cursor:
+                cursor.execute("set transaction isolation level repeatable read, read only")
+                cursor.execute("lock table gen_rec in access share mode")
+                cursor.execute("select pg_export_snapshot(), now(), (select max(version) from state_version)")
+                snapshot, started_at, version = cursor.fetchone()
+                if version is None:
+                    raise StateError("There is no state to audit yet: run `subsetd bootstrap SOURCE` first.")
+                cursor.execute(ATTRIBUTES)
+                found = cursor.fetchall()
+                cursor.execute(SERVED)
+                served = np.array(cursor.fetchall(), np.int32).reshape(-1, 2)
+                cursor.execute("select coalesce(sum(value_count), 0)::bigint from cluster")
+                (records,) = cursor.fetchone()
+            count = max([*(row[0] for row in found), *served.ravel().tolist()], default=-1) + 1
+            names: list[AttributeName | None] = [None] * count
+            rows = np.zeros(count, np.int64)
+            for attribute_id, schema, table, column, row_count, _ in found:
+                names[attribute_id] = AttributeName(schema, table, column)
+                rows[attribute_id] = row_count
+            yield AuditedState(
+                snapshot, version, started_at, names, rows, sum(row[-1] for row in found), int(records), served
+            )
+        finally:
+            release_locks(connection)
+
+
+def read_audited(url: str, snapshot: str, key_range: KeyRange) -> RecordArrays:
+    """Read the records of a key range as the audit's snapshot has them."""
+    with connect(url, TASK_NAME) as connection, connection.cursor() as cursor:
+        cursor.execute("set transaction isolation level repeatable read, read only")
+        cursor.execute("set transaction snapshot %s", (snapshot,))
+        cursor.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")
+        try:
+            return read_range(connection, key_range)
+        except psycopg2.errors.LockNotAvailable as error:
+            raise StateError(
+                f"A table of the state is being altered for more than {LOCK_TIMEOUT}; audit it again later."
+            ) from error
+
+
+def add_audit(
+    url: str,
+    state: AuditedState,
+    value_count: int,
+    inds: int,
+    not_served: int,
+    not_holding: int,
+    report: dict[str, Any],
+) -> Audit:
+    """Keep what an audit found."""
+    attributes = sum(name is not None for name in state.names)
+    found = state.version, state.started_at, attributes, value_count, inds, not_served, not_holding
+    with connect(url, DRIVER_NAME) as connection, connection.cursor() as cursor:
+        cursor.execute(ADD, (*found, Json(report)))
+        audit_id, ended_at = cursor.fetchone()
+        cursor.execute(FORGET, (audit_id, KEPT_AUDITS))
+        connection.commit()
+    return Audit(
+        audit_id, state.version, state.started_at, ended_at, attributes, value_count, inds, not_served, not_holding,
+        report,
+    )  # fmt: skip
+
+
+def read_audits(connection: Connection, before: int | None, limit: int) -> list[Audit]:
+    """List audits, newest first, those with an id below `before`."""
+    rows = connection.execute(text(READ), {"before": 2**63 - 1 if before is None else before, "limit": limit})
+    return [Audit(**row._mapping) for row in rows]
