@@ -61,7 +61,15 @@ STATE = {
     "kind": "batch",
     "committed_at": "2026-11-21T10:46:10.125000Z",
     "newest_source_ms": 1795257970021,
-    "counts": {"tables": 2, "attributes": 6, "clusters": 9, "values": 1204, "uinds": 0, "dead_letters": 1},
+    "counts": {
+        "tables": 2,
+        "attributes": 6,
+        "clusters": 9,
+        "values": 1204,
+        "uinds": 0,
+        "dead_letters": 1,
+        "short_sketches": 0,
+    },
     "sources": [
         {
             "name": "demo",

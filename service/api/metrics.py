@@ -97,3 +97,6 @@ class StateMetrics(Collector):
         yield GaugeMetricFamily("subsetd_values", "Distinct values over all attributes.", counts.values)
         yield GaugeMetricFamily("subsetd_uinds", "Inclusion dependencies that hold.", counts.uinds)
         yield GaugeMetricFamily("subsetd_dead_letters", "Records that were set aside.", counts.dead_letters)
+        yield GaugeMetricFamily(
+            "subsetd_short_sketches", "Sketches with too few smallest hashes left.", counts.short_sketches
+        )

@@ -147,6 +147,7 @@ class Counts(Answer):
     values: int = Field(description="distinct values over all attributes")
     uinds: int
     dead_letters: int
+    short_sketches: int = Field(description="sketches with too few smallest hashes left; see `needs_rescan`")
 
 
 class State(Versioned):

@@ -64,7 +64,9 @@ select (select count(distinct (schema_name, table_name)) from attribute where dr
        (select count(*) from attribute where dropped_version is null) as attributes,
        c.clusters, c.values,
        (select count(*) from uind where until_version is null) as uinds,
-       (select count(*) from dead_letter) as dead_letters
+       (select count(*) from dead_letter) as dead_letters,
+       (select count(*) from sketch join attribute using (attribute_id)
+        where needs_rescan and fault is null and dropped_version is null) as short_sketches
 from (select count(*) as clusters, coalesce(sum(value_count), 0)::bigint as values from cluster) c
 """
 

@@ -32,8 +32,9 @@ OTHERS_WROTE = ("40001", "40P01")
 
 BACKLOG = "select version, octet_length(changes) as size from sketch_change order by version"
 SKETCH = """
-select version, sketch, concat_ws('.', schema_name, table_name, column_name)
-from sketch join attribute using (attribute_id) where attribute_id = :attribute_id and fault is null
+select version, sketch, concat_ws('.', schema_name, table_name, column_name), sketch_only and not needs_rescan
+from sketch join attribute using (attribute_id) join source using (source_id)
+where attribute_id = :attribute_id and fault is null
 """
 FOLDED = """
 update sketch set version = :version, sketch = :sketch, needs_rescan = :needs_rescan where attribute_id = :attribute_id
@@ -99,7 +100,7 @@ class PostgresSketchLog:
 
 
 def _fold_oldest(connection: Connection, most_bytes: int) -> list[str]:
-    """Fold the oldest versions of the log, as many as so many bytes hold; give the faults that were found."""
+    """Fold the oldest versions of the log, as many as so many bytes hold; give what is to be told of sketches."""
     versions = connection.execute(text(BACKLOG)).all()
     if not versions:
         return []
@@ -109,15 +110,19 @@ def _fold_oldest(connection: Connection, most_bytes: int) -> list[str]:
     touched = np.unique(np.concatenate([changes.attribute_ids for _, changes in log]))
     told = [_fold(connection, attribute_id, until, log) for attribute_id in touched.tolist()]
     connection.execute(text("delete from sketch_change where version <= :until"), {"until": until})
-    return [fault for fault in told if fault is not None]
+    return [one for one in told if one is not None]
 
 
 def _fold(connection: Connection, attribute_id: int, until: int, log: list[tuple[int, SketchChanges]]) -> str | None:
-    """Fold the log into an attribute's sketch; a sketch that cannot be true gets a fault, which is told."""
+    """Fold the log into an attribute's sketch; give what is to be told of it.
+
+    A sketch that cannot be true gets a fault. One whose smallest hashes run short is built anew (`_rescan`), but of a
+    sketch-only source there are no values to build it from.
+    """
     row = connection.execute(text(SKETCH), {"attribute_id": attribute_id}).one_or_none()
     if row is None:
         return None
-    version, data, name = row
+    version, data, name, is_to_be_told = row
     try:
         sketch = ColumnSketch.from_bytes(bytes(data))
         apply_changes(sketch, [changes for at, changes in log if at > version], attribute_id)
@@ -125,7 +130,15 @@ def _fold(connection: Connection, attribute_id: int, until: int, log: list[tuple
         connection.execute(text(FAULTY), {"attribute_id": attribute_id, "fault": str(error)})
         return told_fault(name, error)
     _write(connection, attribute_id, max(until, version), sketch)
-    return None
+    return told_short(name, sketch) if is_to_be_told and sketch.needs_rescan else None
+
+
+def told_short(name: str, sketch: ColumnSketch) -> str:
+    """Say whose smallest hashes have run short, and what to do."""
+    return (
+        f"{name}: {len(sketch.bottom.hashes)} of its {sketch.bottom.k} smallest hashes are left, and its source is "
+        "sketch-only: coefficients are estimated from fewer; bootstrap its source again with --replace to have all"
+    )
 
 
 def _write(connection: Connection, attribute_id: int, version: int, sketch: ColumnSketch) -> None:

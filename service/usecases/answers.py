@@ -64,7 +64,10 @@ class PositionInfo:
 
 @dataclass(frozen=True, slots=True)
 class StateCounts:
-    """Count what the state holds: `values` distinct values over all attributes, `uinds` that hold now."""
+    """Count what the state holds: `values` distinct values over all attributes, `uinds` that hold now.
+
+    `short_sketches` had fewer smallest hashes left than they answer with when the log was folded into them last.
+    """
 
     tables: int
     attributes: int
@@ -72,6 +75,7 @@ class StateCounts:
     values: int
     uinds: int
     dead_letters: int
+    short_sketches: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -238,7 +238,8 @@ class SketchLog(Protocol):
     def fold(self, most_bytes: int) -> list[str] | None:
         """Fold the oldest versions into the sketches, as many as so many bytes hold, but one at least.
 
-        Gives what was found against sketches: they are kept current no more. None when somebody else is writing them.
+        Gives what is to be told of sketches: those that cannot be true, and are kept current no more, and those of
+        sketch-only sources whose smallest hashes ran short. None when somebody else is writing them.
         """
 
     def rescan(self) -> bool:

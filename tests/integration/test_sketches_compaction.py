@@ -14,9 +14,11 @@ from sqlalchemy import event
 from service import wiring
 from service.core.sketches.column import ColumnSketch
 from service.store import sketch_compaction
+from service.store.database import make_engine
+from service.store.reader import PostgresStateReader
 from service.store.sketch_compaction import PostgresSketchLog
 from service.store.sketch_reading import StoredSketches, read_sketches
-from service.usecases import compact_sketches
+from service.usecases import compact_sketches, sketched_columns
 from service.usecases.compact_sketches import SketchCompactor
 from tests import states
 from tests.events import envelope
@@ -57,6 +59,15 @@ def sketches(url: str) -> StoredSketches:
         return read_sketches(connection)
 
 
+def served(url: str) -> tuple[dict[int, tuple[bool, int]], int]:
+    """Give what is said of sketches that need a rescan, (needs_rescan, spares_left) by attribute, and their number."""
+    engine = make_engine(url, "test-compaction")
+    with PostgresStateReader(engine).snapshot() as snapshot:
+        listed, count = sketched_columns.sketches(snapshot).items, snapshot.counts().short_sketches
+    engine.dispose()
+    return {one.column.attribute_id: (True, one.spares_left) for one in listed if one.needs_rescan}, count
+
+
 def dense(url: str) -> dict[int, bytes]:
     """Give what is the same for the same values, whatever came and went."""
     return {attribute_id: one.dense().to_bytes() for attribute_id, one in sketches(url).by_id.items()}
@@ -91,9 +102,11 @@ def test_a_column_of_which_most_goes_has_its_smallest_hashes_read_again(
     log.fold(ALL)
     short = states.query(database_url, "select attribute_id from sketch where needs_rescan")
     assert short
+    assert served(database_url) == ({one: (True, 0) for (one,) in short}, len(short))
     assert all(len(sketches(database_url).by_id[i].bottom.hashes) < states.SKETCH_FORM[1] for (i,) in short)
     while log.rescan():
         pass
+    assert served(database_url) == ({}, 0)
     assert all(sketches(database_url).by_id[i].hashes is not None for (i,) in short)
     assert states.read(database_url) == states.expected(stream.tables)
 

@@ -8,14 +8,20 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
+from prometheus_client import CollectorRegistry
 
+from service.api.app import create_app
 from service.core.errors import RecordError
 from service.core.sketches.column import ColumnSketch
+from service.store.database import make_engine
+from service.store.reader import PostgresStateReader
 from service.store.schema_changes import COMMAND_NAME
 from service.store.sketch_compaction import PostgresSketchLog
 from service.store.sketch_reading import read_sketches
+from service.store.uploaded_sketches import PostgresUploads
 from service.store.writer import PostgresWriter
 from service.usecases.batches import ErrorPolicy
 from service.usecases.schema_changes import drop
@@ -23,6 +29,7 @@ from tests import states
 from tests.endurance.following import broken_invariants
 from tests.events import envelope
 from tests.following import Stream, consume
+from tests.integration.serving import serving
 from tests.states import Tables
 
 COLUMNS = {"users": ["id", "name"]}
@@ -65,11 +72,33 @@ class Visits:
             assert (sketch.size, sketch.counts_values) == (cells.total(), False)
         assert broken_invariants(self.url) == []
 
+    def short(self) -> set[str]:
+        """Name the attributes whose smallest hashes the last folding found short."""
+        stored = states.query(
+            self.url, f"select attribute_id, sketch from sketch where attribute_id in ({USER}, {PAGE})"
+        )
+        names = {USER: "s.visits.user", PAGE: "s.visits.page"}
+        return {names[id_] for id_, data in stored if ColumnSketch.from_bytes(bytes(data)).needs_rescan}
+
     def sketch(self, attribute_id: int) -> ColumnSketch:
         with states.one_version(self.url) as connection:
             found = read_sketches(connection, [attribute_id])
         assert found.faults == {}
         return found.by_id[attribute_id]
+
+
+def served(url: str, name: str) -> tuple[bool, int, int]:
+    """Ask the service whether a column's sketch needs a rescan, what spares it has left, and how many are short."""
+    engine = make_engine(url, "test-sketches-only")
+    registry = CollectorRegistry()
+    app = create_app(PostgresStateReader(engine), PostgresUploads(engine), registry=registry, service_version="0.1.0")
+    with serving(app) as address, httpx.Client(base_url=address, timeout=60) as client:
+        listed = client.get("/api/v1/sketches").json()["items"]
+        (one,) = (one for one in listed if one["column"]["name"] == name)
+        short = client.get("/api/v1/state").json()["counts"]["short_sketches"]
+        assert f"subsetd_short_sketches {short}.0\n" in client.get("/metrics").text
+    engine.dispose()
+    return one["needs_rescan"], one["spares_left"], short
 
 
 def hash_of(text: str | None) -> int:
@@ -118,7 +147,9 @@ def test_changes_are_counted_by_sketches_alone(visits: Visits, log: PostgresSket
         visits.stream.change("users", None, [str(rng.random()), "3"])
         consume(visits.url, visits.stream, records=5)
         visits.check()
-        assert log.fold(300) == []
+        were_short = visits.short()
+        told = log.fold(300)
+        assert {one.partition(":")[0] for one in told or ()} == visits.short() - were_short
         visits.check()
     visits.stream.write(envelope("t", "s", "visits"))
     visits.rows.clear()
@@ -128,6 +159,34 @@ def test_changes_are_counted_by_sketches_alone(visits: Visits, log: PostgresSket
     log.fold(1 << 30)
     visits.check()
     assert not log.rescan()  # there is nothing from which its smallest hashes could be read again
+
+
+def test_smallest_hashes_that_run_short_are_told_once_and_served(visits: Visits, log: PostgresSketchLog) -> None:
+    """Of 30 pages all but 2 go: a sketch that answers with 4 and has 2 spares has at most 2 left."""
+    pages = [f"/{number}" for number in range(30)]
+    for page in pages:
+        visits.change(None, ("1", page))
+    consume(visits.url, visits.stream)
+    assert log.fold(1 << 30) == []
+    assert served(visits.url, "s.visits.page") == (False, states.SKETCH_FORM[2], 0)
+    for page in pages[2:]:
+        visits.change(("1", page), None)
+    consume(visits.url, visits.stream)
+    left = visits.sketch(PAGE).bottom
+    assert len(left.hashes) < 4
+    assert not left.is_complete
+    (told,) = log.fold(1 << 30) or ()
+    assert told == (
+        f"s.visits.page: {len(left.hashes)} of its 4 smallest hashes are left, and its source is sketch-only: "
+        "coefficients are estimated from fewer; bootstrap its source again with --replace to have all"
+    )
+    assert served(visits.url, "s.visits.page") == (True, 0, 1)
+    visits.change(("1", "/0"), None)
+    consume(visits.url, visits.stream)
+    assert log.fold(1 << 30) == [], "it is told once"
+    visits.stream.write(envelope("t", "s", "visits"))
+    consume(visits.url, visits.stream)
+    assert served(visits.url, "s.visits.page") == (False, states.SKETCH_FORM[2], 0)
 
 
 def test_what_cannot_have_been_removed_is_told_of_its_attribute(visits: Visits, log: PostgresSketchLog) -> None:
