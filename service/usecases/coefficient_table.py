@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import heapq
+import math
+from bisect import insort
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +18,8 @@ from service.core import estimators
 from service.core.errors import SubsetdError
 from service.core.estimators import Column, Estimate
 from service.core.estimators.estimate import NO_VALUES
+from service.core.estimators.model import Float64s
+from service.core.estimators.rows import NEARLY
 from service.core.records import Flags, Int64s
 from service.usecases import queries
 from service.usecases.answers import (
@@ -52,11 +56,8 @@ class MethodName(StrEnum):
 
 EXACT, BEST = MethodName.EXACT, MethodName.ESTIMATED
 
-ESTIMATE_WORK, UNSIZED_WORK = 500, 30_000
-"""What an estimate counts as in this work, and one that the kernel does not make (`Column.fits_stack`)."""
-
-NEARLY = 0.8
-"""So much of the threshold lets a pair be estimated anew that the kernel takes for simpler than it is."""
+ESTIMATE_WORK, ALONE_WORK = 500, 10_000
+"""What an estimate counts as in the work of an answer, and one that is made of the pair alone."""
 
 
 class TooManyColumnsError(SubsetdError):
@@ -98,22 +99,27 @@ class Question:
     min_distinct: int = 0
 
 
-class Partners(NamedTuple):
-    """Hold the columns that a dependent is estimated with, and their places in the stack: int64[n], -1 for none."""
+class Row(NamedTuple):
+    """Hold the estimates of a dependent with others, by their places in the stack: int64[n], float64[n] each.
 
-    columns: Sequence[ColumnInfo]
-    places: Int64s
+    Those that are not final are to be made of the pair alone: here sizes are taken for exact, prefixes for registers.
+    """
+
+    others: Int64s
+    phi: Float64s
+    low: Float64s
+    high: Float64s
+    is_final: Flags
 
 
 class Coefficients:
     """Answer for pairs of columns from one snapshot; their sketches are read once, where they are needed.
 
     `left_out` says of columns why the method has no answer for pairs of theirs. With `are_sizes_trusted` numbers of
-    values that are estimated are taken for exact: a thousand times faster, but intervals are too narrow. `is_rough`
-    goes further: hash prefixes are taken for the registers in them.
+    values that are estimated are taken for exact: a hundred times faster, but intervals are too narrow.
     """
 
-    are_sizes_trusted = is_rough = False
+    are_sizes_trusted = False
 
     def __init__(
         self,
@@ -143,6 +149,8 @@ class Coefficients:
         self.dependents = list(filter(self._is_large, dependents))
         self.referenced = list(filter(self._is_large, referenced))
         self._by_id = {one.attribute_id: one for one in self.referenced if isinstance(one, AttributeInfo)}
+        self._sides = sides
+        self._references = {key: reference_of(one) for key, one in sides.items()}
 
     def distinct_count(self, one: ColumnInfo) -> float | None:
         """Give the number of distinct values, as well as it is known."""
@@ -155,50 +163,48 @@ class Coefficients:
         """Give a dependent's coefficients, the largest first, and the work that they were."""
         if not self._is_large(dependent):
             return [], 0
-        shared: dict[int, int] = {}
-        work = 0
-        if isinstance(dependent, AttributeInfo) and has_values(dependent):
-            for other_id, overlap, cluster_count in self._snapshot.overlaps(dependent.attribute_id):
-                shared[other_id] = overlap
-                work += cluster_count
-        found = [as_estimate(one, self._method) for one in self._exact(dependent, shared)]
-        if self._columns:
-            estimated = list(self._estimates(dependent, shared))
-            found += estimated
-            work += ESTIMATE_WORK * len(self._asked(dependent).columns)
-            work += UNSIZED_WORK * sum(not self._fits_stack(one.dependent, one.referenced) for one in estimated)
-        return sorted(filter(self._is_shown, found), key=rank_of), work
+        shared, work = self._shared(dependent)
+        (row,) = self._rows([dependent])
+        if key_of(dependent) in self._columns:
+            alone = len(self._outside(dependent)) + (0 if row is None else int((~row.is_final).sum()))
+            work += ESTIMATE_WORK * len(self._asked) + ALONE_WORK * alone
+        return self._ranked(dependent, row, shared), work
 
     def all(self) -> Iterator[EstimatedCoefficient]:
-        """Give the coefficients of all dependents, one after the other."""
-        return (each for one in self.dependents for each in self.of(one)[0])
+        """Give the coefficients of all dependents, one after the other; pairs of two dependents are estimated once."""
+        for one, row in zip(self.dependents, self._rows(self.dependents), strict=True):
+            yield from self._ranked(one, row, self._shared(one)[0])
 
     def largest(self, count: int) -> list[EstimatedCoefficient]:
-        """Give so many of all, the largest first; of equal ones in the order of their dependents."""
-        self.is_rough = True
-        found = heapq.nsmallest(count, self.all(), key=lambda one: rank_of(one)[0])
-        self.is_rough = False
-        known = [one if one.estimate.method == EXACT else self._again(one) for one in found]
-        return sorted(filter(self._is_shown, known), key=lambda one: rank_of(one)[0])
+        """Give so many of all, the largest first; of equal ones in the order of their dependents.
+
+        Of the estimates that are not final only those are made of the pair alone that may be among them.
+        """
+        best: list[tuple[Key, EstimatedCoefficient]] = []
+
+        def least() -> float:
+            return (best[-1][1].estimate.phi or 0.0) if len(best) == count else -math.inf
+
+        for number, (one, row) in enumerate(zip(self.dependents, self._rows(self.dependents), strict=True)):
+            for found in filter(self._is_shown, self._found(one, row, self._shared(one)[0], least)):
+                rank, *place = rank_of(found)
+                insort(best, ((rank, number, *place), found), key=itemgetter(0))
+                del best[count:]
+        return [found for _, found in best]
+
+    def _shared(self, dependent: ColumnInfo) -> tuple[dict[int, int], int]:
+        """Count the values that a dependent shares with others, by their ids; and the work that this was."""
+        if not (isinstance(dependent, AttributeInfo) and has_values(dependent)):
+            return {}, 0
+        overlaps = self._snapshot.overlaps(dependent.attribute_id)
+        return {other: overlap for other, overlap, _ in overlaps}, sum(clusters for *_, clusters in overlaps)
+
+    def _ranked(self, dependent: ColumnInfo, row: Row | None, shared: Mapping[int, int]) -> list[EstimatedCoefficient]:
+        return sorted(filter(self._is_shown, self._found(dependent, row, shared)), key=rank_of)
 
     def _is_shown(self, one: EstimatedCoefficient) -> bool:
         phi = one.estimate.phi
         return self._threshold is None or (phi is not None and phi > 0 and phi >= self._threshold)
-
-    def _again(self, one: EstimatedCoefficient) -> EstimatedCoefficient:
-        x, y = self._columns[key_of(one.dependent)], self._columns[key_of(one.referenced)]
-        return replace(one, estimate=self._method.estimate(x, y))
-
-    def _fits_stack(self, dependent: AttributeRef | UploadedSketch, referenced: AttributeRef | UploadedSketch) -> bool:
-        """Tell whether the kernel's estimate of a pair is as good as that of the pair alone."""
-        return all(self._columns[key_of(one)].fits_stack for one in (dependent, referenced))
-
-    def _is_final(self, dependent: ColumnInfo, referenced: ColumnInfo) -> bool:
-        """Tell whether the kernel's estimate of a pair will do."""
-        if self.is_rough or self._fits_stack(dependent, referenced):
-            return True
-        sides = (self._columns[key_of(one)] for one in (dependent, referenced))
-        return self.are_sizes_trusted and all(one.prefixes is None for one in sides)
 
     def _read_sketches(self, sides: Iterable[ColumnInfo]) -> None:
         for one, sketch in read_sketches(self._snapshot, sides):
@@ -227,82 +233,123 @@ class Coefficients:
             if known is not None and not self._method.is_estimate(dependent, one):
                 yield known
 
-    def _asked(self, dependent: ColumnInfo) -> Partners:
-        """Give the columns whose coefficients with a dependent are estimates."""
-        return self._asked_beside_values if self._method.name is None and has_values(dependent) else self._asked_all
+    def _found(
+        self,
+        dependent: ColumnInfo,
+        row: Row | None,
+        shared: Mapping[int, int],
+        least: Callable[[], float] = lambda: -math.inf,
+    ) -> Iterator[EstimatedCoefficient]:
+        """Give a dependent's coefficients in no order, but for those that are surely below `least` at their turn."""
+        for known in self._exact(dependent, shared):
+            yield as_estimate(known, self._method)
+        if row is not None:
+            yield from self._found_in(row, dependent, shared, least)
+        for one in self._outside(dependent):
+            yield self._alone(dependent, one, shared)
 
-    def _estimates(self, dependent: ColumnInfo, shared: Mapping[int, int]) -> Iterator[EstimatedCoefficient]:
+    def _found_in(
+        self, row: Row, dependent: ColumnInfo, shared: Mapping[int, int], least: Callable[[], float]
+    ) -> Iterator[EstimatedCoefficient]:
+        final = np.flatnonzero(row.is_final)
+        numbers = np.stack([row.phi[final], row.low[final], row.high[final]], axis=1).tolist()
+        for other, (phi, low, high) in zip(row.others[final].tolist(), numbers, strict=True):
+            if phi >= least():
+                yield self._told(
+                    dependent, self._stacked[other], Estimate(phi, low, high, BEST, self._method.level), shared
+                )
+        rest = np.flatnonzero(~row.is_final)
+        rest = rest[np.argsort(-row.phi[rest], kind="stable")]
+        for other, high in zip(row.others[rest].tolist(), row.high[rest].tolist(), strict=True):
+            if high >= NEARLY * least():
+                yield self._alone(dependent, self._stacked[other], shared)
+
+    def _alone(self, dependent: ColumnInfo, referenced: ColumnInfo, shared: Mapping[int, int]) -> EstimatedCoefficient:
+        x, y = self._columns[key_of(dependent)], self._columns[key_of(referenced)]
+        return self._told(dependent, referenced, self._method.estimate(x, y), shared)
+
+    def _told(
+        self, dependent: ColumnInfo, referenced: ColumnInfo, found: Estimate, shared: Mapping[int, int]
+    ) -> EstimatedCoefficient:
+        sides = self._references[key_of(dependent)], self._references[key_of(referenced)]
+        return EstimatedCoefficient(*sides, found, known_exactly(dependent, referenced, shared))
+
+    def _outside(self, dependent: ColumnInfo) -> list[ColumnInfo]:
+        """List the columns that a dependent is to be estimated with, and the stack has not both."""
         x = self._columns.get(key_of(dependent))
         if x is None:
+            return []
+
+        def can_reach(y: Column) -> bool:
+            """Tell whether the sizes let Φ, at most |Y| / |X|, reach the threshold."""
+            return not (x.is_size_exact and y.is_size_exact) or y.size >= (self._threshold or 0) * x.size
+
+        is_stacked = key_of(dependent) in self._places
+        return [
+            one
+            for one in (self._not_stacked if is_stacked else self._asked)
+            if key_of(one) != key_of(dependent)
+            and self._method.is_estimate(dependent, one)
+            and can_reach(self._columns[key_of(one)])
+        ]
+
+    def _rows(self, dependents: Sequence[ColumnInfo]) -> Iterator[Row | None]:
+        """Estimate the dependents of the stack with what it has of the columns asked for; None for the others."""
+        places = [self._places.get(key_of(one), -1) for one in dependents]
+        if self._stack is None:
+            yield from (None for _ in places)
             return
-        asked = self._asked(dependent)
-        place = self._stack[1].get(key_of(dependent))
-        for one, found in self._estimates_at_once(place, asked) if place is not None else ():
-            is_final = self._is_final(dependent, one)
-            yield _of(
-                dependent, one, found if is_final else self._method.estimate(x, self._columns[key_of(one)]), shared
-            )
-        for one, of_one in zip(asked.columns, asked.places.tolist(), strict=True):
-            y = self._columns[key_of(one)]
-            if (place is not None and of_one >= 0) or key_of(one) == key_of(dependent):
-                continue
-            if self._threshold and x.is_size_exact and y.is_size_exact and y.size < self._threshold * x.size:
-                continue  # Φ is at most |Y| / |X|
-            yield _of(dependent, one, self._method.estimate(x, y), shared)
+        columns = [self._columns[key_of(one)] for one in self._stacked]
+        is_exact = self._method.name is None
+        wanted = estimators.Wanted(
+            self._threshold,
+            self._method.level,
+            is_unsized=np.array([not (self.are_sizes_trusted or one.is_size_exact) for one in columns]),
+            has_prefixes=np.array([one.prefixes is not None for one in columns]),
+            is_left_out=np.array([is_exact and has_values(one) for one in self._stacked]),
+        )
+        stacked = np.array([place for place in places if place >= 0], np.int64)
+        others = np.array([self._places[key_of(one)] for one in self._asked if key_of(one) in self._places], np.int64)
+        rows = estimators.estimate_rows(self._stack, stacked, others, wanted)
+        for place in places:
+            yield None if place < 0 else self._row(place, next(rows), wanted)
 
-    def _estimates_at_once(self, place: int, asked: Partners) -> Iterator[tuple[ColumnInfo, Estimate]]:
-        """Estimate the pairs of a column of the stack with others of it, in the kernel, that reach the threshold.
-
-        Those of which the kernel does not read all that is known need not reach it wholly.
-        """
-        stack, _ = self._stack
-        assert stack is not None
-        size = stack.sizes[place]
-        others = np.flatnonzero((asked.places >= 0) & (asked.places != place))
-        is_final = self._fit_stack & self._fit_stack[place]
-        least = (self._threshold or 0.0) * np.where(is_final, 1.0, NEARLY)
-        others = others[stack.sizes[asked.places[others]] >= least[asked.places[others]] * size]
-        of_place = np.full(len(stack.sizes), -1)
-        of_place[asked.places[others]] = others
-        pairs = np.full(len(others), place), asked.places[others]
-        found = estimators.estimate_pairs(stack, *pairs, self._method.level, NEARLY * (self._threshold or 0.0))
-        shares = np.stack([found.overlap, found.low, found.high], axis=1) / size
-        if self._threshold is None:
-            shown = np.arange(len(shares))
-        else:
-            reached = np.where(is_final[found.y], shares[:, 0], shares[:, 2])
-            shown = np.flatnonzero((reached > 0) & (reached >= least[found.y]))
-        for other, (phi, low, high) in zip(of_place[found.y[shown]].tolist(), shares[shown].tolist(), strict=True):
-            estimate = Estimate(phi, max(low, 0.0), min(high, 1.0), BEST, self._method.level)
-            yield asked.columns[other], estimate
+    def _row(self, place: int, found: estimators.Overlaps, wanted: estimators.Wanted) -> Row:
+        """Give overlaps as shares of the dependent's values, whose number may be an estimate itself."""
+        assert self._stack is not None
+        column = self._columns[key_of(self._stacked[place])]
+        least = most = column.size
+        if wanted.is_unsized[place]:
+            least, most = estimators.size_bounds(column, self._method.level)
+        phi = found.overlap / column.size
+        low, high = np.clip(found.low / most, 0, phi), np.maximum(np.minimum(found.high / least, 1), phi)
+        return Row(found.y, phi, low, high, wanted.is_final(self._stack, found.x, found.y))
 
     @cached_property
-    def _asked_all(self) -> Partners:
-        return self._partners(self.referenced)
+    def _asked(self) -> list[ColumnInfo]:
+        """List the referenced columns that estimates can be made with."""
+        return [one for one in self.referenced if key_of(one) in self._columns]
 
     @cached_property
-    def _asked_beside_values(self) -> Partners:
-        return self._partners([one for one in self.referenced if not has_values(one)])
-
-    def _partners(self, columns: Sequence[ColumnInfo]) -> Partners:
-        known = [one for one in columns if key_of(one) in self._columns]
-        _, places = self._stack
-        return Partners(known, np.array([places.get(key_of(one), -1) for one in known], np.int64))
+    def _not_stacked(self) -> list[ColumnInfo]:
+        return [one for one in self._asked if key_of(one) not in self._places]
 
     @cached_property
-    def _stack(self) -> tuple[estimators.Stack | None, dict[ColumnKey, int]]:
-        """Stack the columns that have values, those of the most common number of registers."""
+    def _stacked(self) -> list[ColumnInfo]:
+        """List the columns that have values, those of the most common number of registers."""
         known = {key: one for key, one in self._columns.items() if one.size}
         if self._method.name not in (None, BEST) or not known:
-            return None, {}
+            return []
         ((m, _),) = Counter(one.bucket_bits for one in known.values()).most_common(1)
-        alike = {key: one for key, one in known.items() if one.bucket_bits == m}
-        return estimators.stack(list(alike.values())), {key: place for place, key in enumerate(alike)}
+        return [self._sides[key] for key, one in known.items() if one.bucket_bits == m]
 
     @cached_property
-    def _fit_stack(self) -> Flags:
-        """Tell of each column of the stack whether all that is known of it is there."""
-        return np.array([self._columns[key].fits_stack for key in self._stack[1]])
+    def _places(self) -> dict[ColumnKey, int]:
+        return {key_of(one): place for place, one in enumerate(self._stacked)}
+
+    @cached_property
+    def _stack(self) -> estimators.Stack | None:
+        return estimators.stack([self._columns[key_of(one)] for one in self._stacked]) if self._stacked else None
 
 
 def known_exactly(dependent: ColumnInfo, referenced: ColumnInfo, shared: Mapping[int, int]) -> Coefficient | None:
@@ -313,13 +360,6 @@ def known_exactly(dependent: ColumnInfo, referenced: ColumnInfo, shared: Mapping
         return None
     overlap = shared.get(referenced.attribute_id, 0)
     return Coefficient(queries.reference(dependent), queries.reference(referenced), overlap, dependent.distinct_count)
-
-
-def _of(
-    dependent: ColumnInfo, referenced: ColumnInfo, found: Estimate, shared: Mapping[int, int]
-) -> EstimatedCoefficient:
-    exact = known_exactly(dependent, referenced, shared)
-    return EstimatedCoefficient(reference_of(dependent), reference_of(referenced), found, exact)
 
 
 def as_estimate(exact: Coefficient, method: Method) -> EstimatedCoefficient:

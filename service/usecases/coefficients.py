@@ -179,14 +179,15 @@ def matrix(snapshot: StateSnapshot, question: Question) -> Matrix:
     """
     table = _bounded(snapshot, question)
     table.are_sizes_trusted = True
+    rows = {key_of(one): row for row, one in enumerate(table.dependents)}
     places = {key_of(one): place for place, one in enumerate(table.referenced)}
-    values = np.full((len(table.dependents), len(table.referenced)), np.nan)
-    for row, one in zip(values, table.dependents, strict=True):
-        for each in table.of(one)[0]:
-            if each.estimate.phi is not None:
-                row[places[key_of(each.referenced)]] = each.estimate.phi
+    values = np.full((len(rows), len(places)), np.nan)
+    for each in table.all():
+        if each.estimate.phi is not None:
+            values[rows[key_of(each.dependent)], places[key_of(each.referenced)]] = each.estimate.phi
+    for one in table.dependents:
         if key_of(one) in places and table.distinct_count(one):
-            row[places[key_of(one)]] = 1.0
+            values[rows[key_of(one)], places[key_of(one)]] = 1.0
     return Matrix(table.dependents, table.referenced, values)
 
 

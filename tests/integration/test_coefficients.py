@@ -220,31 +220,6 @@ def test_many_pairs_at_once_are_estimated_as_one_is(client: httpx.Client) -> Non
         }
 
 
-@pytest.mark.parametrize("threshold", [0.0, 0.3])
-def test_sketches_of_unknown_size_are_estimated_alike_one_by_one_and_together(
-    own: httpx.Client, threshold: float
-) -> None:
-    """Of a lake's sketches the number of values is itself an estimate."""
-    for name, values in COLUMNS.items():
-        sketch = ColumnSketch(*FORM, counts_values=False)
-        sketch.update(hashes_of(values * 2))
-        assert put(own, f"sketch:{name}", sketch.to_bytes()).status_code == 201
-    together = pairs_of(items(own, with_uploaded=True, method="estimated", min_coefficient=threshold))
-    names = [*NAMES, *(f"sketch:{name}" for name in COLUMNS)]
-    wanted = {}
-    for x, y in permutations(names, 2):
-        (one,) = items(own, dependent=x, referenced=y, method="estimated")
-        if one["coefficient"] and one["coefficient"] >= threshold:
-            wanted[x, y] = one
-    assert together.keys() == wanted.keys()
-    for pair, one in wanted.items():
-        numbers = ("coefficient", "low", "high")
-        assert [together[pair][name] for name in numbers] == pytest.approx([one[name] for name in numbers])
-    largest = own.get(API, params={"with_uploaded": True, "method": "estimated", "top": 9}).json()["items"]
-    best = sorted((one["coefficient"] for one in wanted.values()), reverse=True)[:9]
-    assert [one["coefficient"] for one in largest] == pytest.approx(best)
-
-
 def test_one_column_against_all_from_either_side(client: httpx.Client) -> None:
     large = [name for name, values in NAMES.items() if len(values) > 1000]
     for asked, place in (({"dependent": "s.half.v"}, 0), ({"referenced": "s.half.v"}, 1)):
