@@ -43,11 +43,6 @@ class Column(NamedTuple):
         """Give m."""
         return len(self.registers).bit_length() - 1
 
-    @property
-    def fits_stack(self) -> bool:
-        """Tell whether `estimate_pairs` reads all that is known: it has no prefixes, and takes sizes for exact."""
-        return self.is_size_exact and self.prefixes is None
-
 
 def held_of(column: Column) -> UInt64s:
     """Give the smallest hashes that are known of a column: all, some, or none."""
