@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from benchmarks.column_hashes import ColumnHashes, tpcds_columns
 from benchmarks.context import Context
-from benchmarks.equal_memory import absolute_errors, column
+from benchmarks.equal_memory import KEPT, absolute_errors, column, sketch_of
 from benchmarks.results_file import Result
 
 SEED = 11
 THRESHOLD = 5000
 """Columns of more values are large (Figures 15 to 17)."""
-METHODS = ("bml", "bottom-k", "estimated")
+METHODS = ("bml", "bottom-k", "estimated", KEPT)
 """The report (`make sketch-report`) has the others."""
 MOST_PAIRS = 200
 """So many pairs of each bin are measured, drawn at random where there are more."""
@@ -57,6 +57,13 @@ def run(context: Context) -> list[Result]:
         for place, name in enumerate(bins):
             context.say(f"  {name:<10}" + "".join(f"{errors[method][place]:16.5f}" for method in METHODS))
         results += compare(kind, bins, errors)
+    sizes = {
+        method: np.mean([len(sketch_of(method, hashes).to_bytes()) for hashes in columns.hashes])
+        for method in ("estimated", KEPT)
+    }
+    results.append(
+        Result("bytes of a column, mean: " + KEPT, float(sizes[KEPT]), "B", "estimated", float(sizes["estimated"]))
+    )
     return results
 
 
@@ -112,3 +119,7 @@ def compare(kind: str, bins: list[str], errors: dict[str, list[float]]) -> Itera
             f"{kind}, mean over {len(bins)} bins: estimated", float(np.mean(ours)), "mean |error|",
             other, float(np.mean(errors[other])),
         )  # fmt: skip
+    yield Result(
+        f"{kind}, mean over {len(bins)} bins: {KEPT}", float(np.mean(errors[KEPT])), "mean |error|",
+        "estimated", float(np.mean(ours)),
+    )  # fmt: skip

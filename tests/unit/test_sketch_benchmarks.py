@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.column_hashes import ColumnHashes, overlaps
-from benchmarks.equal_memory import K, absolute_errors, column
+from benchmarks.equal_memory import KEPT, K, absolute_errors, column
 from benchmarks.made_columns import Pair, as_kept, draw_pair, hash_range, registers_of
 from benchmarks.results_file import Result
 from benchmarks.rows.estimator_coverage import Intervals
@@ -94,7 +94,7 @@ def test_a_bin_gives_no_more_pairs_than_asked_and_none_when_it_has_too_few() -> 
 
 def worst_beside_bottom_k(ours: list[float], theirs: list[float]) -> Result:
     bins = [f"bin {place}" for place in range(len(ours))]
-    errors = {"estimated": ours, "bottom-k": theirs, "bml": [1.0] * len(ours)}
+    errors = {"estimated": ours, "bottom-k": theirs, "bml": [1.0] * len(ours), KEPT: [0.5] * len(ours)}
     return next(result for result in compare("none large", bins, errors) if result.baseline == "bottom-k")
 
 
@@ -113,6 +113,14 @@ def test_a_column_of_more_hashes_than_its_memory_has_is_known_by_what_fits() -> 
     assert len(bottom.bottom) == K
     assert not bottom.is_size_exact
     assert bottom.size == pytest.approx(20_000, rel=0.1)
+    kept = column(KEPT, hashes)
+    assert (kept.bucket_bits, kept.size, kept.is_size_exact, kept.prefixes) == (13, 20_000, True, None)
+    assert kept.bottom is not None
+    assert kept.bottom.tolist() == hashes[:2048].tolist()
+    prefixes = column("estimated", hashes)
+    assert prefixes.prefixes is not None
+    pair = np.array([0]), np.array([1]), np.array([1.0])
+    assert absolute_errors(KEPT, [kept, kept], *pair).tolist() == pytest.approx([0], abs=0.01)
     few = column("estimated", hashes[:K])
     assert absolute_errors("estimated", [few, few], np.array([0]), np.array([1]), np.array([1.0])).tolist() == [0.0]
 
