@@ -1,25 +1,38 @@
 """Own the index of a corpus: the value keys of its columns as Parquet parts, and a manifest for each generation.
 
-A folder holds `parts/NAME.parquet`, written by tasks and never changed, and `manifest-GENERATION.parquet`, written by
-the driver. What no manifest names is remains of a refresh that died.
+A folder holds `parts/NAME.parquet`, written by tasks and never changed, and `generation-N/`, written by the driver:
+tables.parquet, files.parquet, and manifest.json, which comes last. What no manifest names is remains of a refresh that
+died.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
+import pyarrow.compute as pc
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
 
-from service.core.column_filters import ColumnFacts
 from service.core.column_sets import Int32s
 from service.core.errors import SourceError
-from service.core.records import Flags, Int64s, Keys
+from service.core.records import Int64s, Keys, starts_of
+
+VERSION = 1
+"""Of the folder's form: an index of another is read as none."""
+
+BLOCK_CELLS = 1 << 20
+"""Cells that are written and read at a time: 20 MB."""
 
 CELLS = pa.schema([("column", pa.int32()), ("high", pa.uint64()), ("low", pa.uint64())])
 """A row of a part: the number of a column in the part, ascending, and the key of a value of it, each once."""
+
+FILES = pa.schema([("path", pa.string()), ("size", pa.int64()), ("modified", pa.int64())])
+"""A row of a manifest: a file that was read, with its fingerprint; `modified` in nanoseconds."""
 
 TABLES = pa.schema(
     [
@@ -49,12 +62,22 @@ first_column + its position.
 
 
 class DamagedIndexError(SourceError):
-    """An index is not there as its manifest says: everything has to be read anew."""
+    """An index is not as its manifest says: everything has to be read anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Describe a part: how many columns and cells it was written with, and the bytes of its file."""
+
+    name: str
+    columns: int
+    cells: int
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
 class PartColumns:
-    """Name a part and the id of each of its columns, int32[columns], -1 for those that are no longer of the corpus."""
+    """Name a part and the id of each of its columns, int32[columns], -1 for those that are not of the corpus now."""
 
     part: str
     column_ids: Int32s
@@ -64,18 +87,47 @@ class PartColumns:
 class Manifest:
     """Hold what a generation is made of.
 
-    `reading` are the settings that decide what a cell is: under others everything is read anew. `files` has the columns
-    path, size, modified (nanoseconds) of all files that were read, `tables` is as TABLES, ascending by first_column.
+    `reading` are the settings that decide what a cell is: under others everything is read anew. `files` has a row for
+    each file that was read, as FILES; `tables` is as TABLES, ascending by first_column.
     """
 
     generation: int
     reading: Mapping[str, object]
     files: pa.Table
     tables: pa.Table
+    parts: Sequence[Part]
 
-    def parts(self) -> list[PartColumns]:
-        """Give the parts that hold columns of this generation."""
-        raise NotImplementedError
+    def part_columns(self) -> list[PartColumns]:
+        """Say which columns of this generation each part has.
+
+        A part comes twice where two tables share columns of it: equal lines of a file of JSON lines.
+        """
+        names = [part.name for part in self.parts]
+        part = pc.index_in(self.tables["part"], pa.array(names, pa.string())).to_numpy()
+        first, ids = self.tables["part_column"].to_numpy(), self.tables["first_column"].to_numpy()
+        widths = pc.list_value_length(self.tables["names"]).to_numpy()
+        found = []
+        for number, described in enumerate(self.parts):
+            rows = np.flatnonzero((part == number) & (widths > 0))
+            while len(rows):
+                _, chosen = np.unique(first[rows], return_index=True)
+                column_ids = np.full(described.columns, -1, np.int32)
+                within = counted_within(widths[rows[chosen]])
+                at = np.repeat(first[rows[chosen]], widths[rows[chosen]]) + within
+                column_ids[at] = np.repeat(ids[rows[chosen]], widths[rows[chosen]]) + within
+                found.append(PartColumns(described.name, column_ids))
+                rows = np.delete(rows, chosen)
+        return found
+
+    def live_cells(self) -> dict[str, int]:
+        """Count the cells of each part that are of this generation."""
+        counts = pc.list_value_length(self.tables["distinct"]).to_numpy()
+        distinct = pc.list_flatten(self.tables["distinct"]).to_numpy()
+        ends = np.cumsum(counts)
+        before = np.concatenate([[0], np.cumsum(distinct, dtype=np.int64)])
+        cells = pa.table([self.tables["part"], pa.array(before[ends] - before[ends - counts])], ["part", "cells"])
+        sums = cells.group_by("part").aggregate([("cells", "sum")])
+        return dict(zip(sums["part"].to_pylist(), sums["cells_sum"].to_pylist(), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,49 +136,162 @@ class CorpusIndex:
 
     folder: str
 
-    def load(self, generation: int) -> Manifest:
-        """Read a generation's manifest; raise DamagedIndexError when it or a part that it names is not there."""
-        raise NotImplementedError
+    def load(self, generation: int, reading: Mapping[str, object]) -> Manifest:
+        """Read a generation's manifest.
+
+        Raises DamagedIndexError when it or a part that it names is not there as it was written, or when it was read
+        with other settings.
+        """
+        filesystem, root = self._open()
+        try:
+            with filesystem.open_input_stream(f"{root}/generation-{generation}/manifest.json") as stream:
+                described = json.loads(stream.read())
+            tables, files = (
+                pq.read_table(f"{root}/generation-{generation}/{name}.parquet", filesystem=filesystem)
+                for name in ("tables", "files")
+            )
+            parts = [Part(*part) for part in described["parts"]]
+            infos = filesystem.get_file_info([self._path(root, part.name) for part in parts])
+        except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
+            raise DamagedIndexError(f"{self.folder}: there is no index of generation {generation}: {error}.") from error
+        if described["version"] != VERSION or described["reading"] != json.loads(json.dumps(reading)):
+            raise DamagedIndexError(f"{self.folder}: the index is of another version, or of other settings of reading.")
+        for part, info in zip(parts, infos, strict=True):
+            if info.size != part.size:
+                raise DamagedIndexError(f"{info.path}: the part is gone, or not as it was written.")
+        if not tables.schema.equals(TABLES) or not files.schema.equals(FILES):
+            raise DamagedIndexError(f"{self.folder}: the manifest of generation {generation} is not as it was written.")
+        return Manifest(generation, reading, files, tables, parts)
 
     def save(self, manifest: Manifest) -> None:
         """Write a manifest, whole or not at all."""
-        raise NotImplementedError
+        filesystem, root = self._open()
+        folder = f"{root}/generation-{manifest.generation}"
+        filesystem.create_dir(folder, recursive=True)
+        for name, table in (("tables", manifest.tables), ("files", manifest.files)):
+            pq.write_table(table, f"{folder}/{name}.parquet", filesystem=filesystem, compression="lz4")
+        described = {
+            "version": VERSION,
+            "reading": manifest.reading,
+            "parts": [[part.name, part.columns, part.cells, part.size] for part in manifest.parts],
+        }
+        with filesystem.open_output_stream(f"{folder}/manifest.json") as stream:
+            stream.write(json.dumps(described).encode())
 
-    def keep_only(self, manifests: Sequence[Manifest]) -> None:
-        """Remove the manifests and parts that are not of these generations: after landing, and before a refresh."""
-        raise NotImplementedError
+    def keep_only(self, manifest: Manifest | None) -> None:
+        """Remove what is not of this generation: after landing, and before a refresh what one that died has left."""
+        filesystem, root = self._open()
+        kept = {f"{part.name}.parquet" for part in manifest.parts} if manifest else set()
+        for info in filesystem.get_file_info(pafs.FileSelector(f"{root}/parts", allow_not_found=True)):
+            if info.base_name not in kept:
+                filesystem.delete_file(info.path)
+        for info in filesystem.get_file_info(pafs.FileSelector(root, allow_not_found=True)):
+            name = info.base_name
+            if name.startswith("generation-") and (manifest is None or name != f"generation-{manifest.generation}"):
+                filesystem.delete_dir(info.path)
+
+    def write(self, name: str) -> PartWriter:
+        """Begin a part; its name must be a new one."""
+        filesystem, root = self._open()
+        filesystem.create_dir(f"{root}/parts", recursive=True)
+        return PartWriter(filesystem, self._path(root, name), name)
 
     def blocks(self, part: PartColumns) -> Iterator[tuple[Int32s, Keys]]:
-        """Yield the cells of a part's live columns in blocks of bounded size: column ids, int32[n], and value keys.
+        """Yield the cells of a part's live columns in blocks of at most BLOCK_CELLS: column ids, int32[n], value keys.
 
         Cells of one column stand together, perhaps in two blocks, and no cell comes twice. Raises DamagedIndexError.
         """
-        raise NotImplementedError
+        filesystem, root = self._open()
+        path = self._path(root, part.part)
+        try:
+            with pq.ParquetFile(filesystem.open_input_file(path)) as file:
+                for group in range(file.num_row_groups):
+                    column = file.read_row_group(group, ["column"], use_threads=False)["column"].to_numpy()
+                    ids = part.column_ids[column]
+                    live = ids >= 0
+                    if not live.any():
+                        continue
+                    halves = file.read_row_group(group, ["high", "low"], use_threads=False)
+                    keys = Keys(halves["high"].to_numpy(), halves["low"].to_numpy())
+                    yield (ids, keys) if live.all() else (ids[live], keys.take(live))
+        except (OSError, IndexError, pa.ArrowException) as error:
+            raise DamagedIndexError(f"{path}: the part cannot be read: {error}.") from error
 
     def columns(self, parts: Sequence[PartColumns]) -> tuple[Int32s, Int64s, Keys]:
         """Give all live columns of some parts: ids, int32[n], starts, int64[n + 1], and keys end to end.
 
-        Columns without values have no place in it. 16 bytes a cell, and as much again while they are read.
+        Columns without values have no place in it. 20 bytes a cell, twice while they are put together.
         """
-        raise NotImplementedError
+        blocks = [block for part in parts for block in self.blocks(part)]
+        ids = np.concatenate([np.zeros(0, np.int32), *(ids for ids, _ in blocks)])
+        high, low = (np.concatenate([np.zeros(0, np.uint64), *(keys[half] for _, keys in blocks)]) for half in (0, 1))
+        first = np.flatnonzero(np.concatenate([np.ones(min(1, len(ids)), np.bool_), ids[1:] != ids[:-1]]))
+        return ids[first], np.append(first, len(ids)), Keys(high, low)
+
+    def digests(self, generation: int, file: str) -> pa.Array:
+        """Give the digests of the lines of a file that a generation has tables of."""
+        filesystem, root = self._open()
+        path = f"{root}/generation-{generation}/tables.parquet"
+        try:
+            rows = pq.read_table(path, columns=["digest"], filters=pc.field("file") == file, filesystem=filesystem)
+        except (OSError, pa.ArrowException) as error:
+            raise DamagedIndexError(f"{path}: the manifest cannot be read: {error}.") from error
+        return rows["digest"].combine_chunks()
+
+    def _open(self) -> tuple[pafs.FileSystem, str]:
+        try:
+            if "://" in self.folder:
+                filesystem, path = pafs.FileSystem.from_uri(self.folder)
+                return filesystem, path
+            return pafs.LocalFileSystem(), os.path.abspath(os.path.expanduser(self.folder))
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise SourceError(f"{self.folder}: the folder of the index cannot be reached: {error}.") from error
+
+    @staticmethod
+    def _path(root: str, part: str) -> str:
+        return f"{root}/parts/{part}.parquet"
 
 
-@dataclass(frozen=True, slots=True)
-class CorpusState:
-    """Hold what the driver knows when everything is read: metadata of n live columns, never a value.
+class PartWriter:
+    """Write the columns of a part one after the other; a part without columns leaves no file."""
 
-    `column_ids`, int32[n], ascending, go with `facts`. `changed`, bool[n], marks new columns and those whose values,
-    row count or flags differ from before; `gone_columns` are ids that were and are no longer. `new_tables`, as TABLES, are
-    table versions to be written, also of tables that have only another name; the versions of `gone_tables` (table
-    numbers, those of new versions among them) end. `next_table` and `next_column` are the first numbers not yet given.
-    """
+    def __init__(self, filesystem: pafs.FileSystem, path: str, name: str) -> None:
+        self.name = name
+        self._filesystem = filesystem
+        self._path = path
+        self._writer: pq.ParquetWriter | None = None
+        self._columns = self._cells = 0
 
-    manifest: Manifest
-    column_ids: Int32s
-    facts: ColumnFacts
-    changed: Flags
-    gone_columns: Int32s
-    new_tables: pa.Table
-    gone_tables: NDArray[np.int32]
-    next_table: int
-    next_column: int
+    def add(self, starts: Int64s, keys: Keys) -> int:
+        """Write columns, keys of column i at [starts[i]:starts[i + 1]]; give the number of the first in the part."""
+        columns = len(starts) - 1
+        return self.extend(columns, [(np.repeat(np.arange(columns, dtype=np.int32), np.diff(starts)), keys)])
+
+    def extend(self, columns: int, blocks: Iterable[tuple[Int32s, Keys]]) -> int:
+        """Write some columns; blocks have the columns' numbers from 0, ascending, and the keys of their values."""
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(
+                self._path, CELLS, filesystem=self._filesystem, compression="none", use_dictionary=False,
+                write_statistics=False,
+                column_encoding={"column": "DELTA_BINARY_PACKED", "high": "PLAIN", "low": "PLAIN"},
+            )  # fmt: skip
+        first = self._columns
+        self._columns += columns
+        for numbers, keys in blocks:
+            self._cells += len(numbers)
+            cells = [pa.array(numbers + np.int32(first)), pa.array(keys.high), pa.array(keys.low)]
+            self._writer.write_table(pa.table(cells, schema=CELLS), BLOCK_CELLS)
+        return first
+
+    def close(self) -> Part | None:
+        """End the part and describe it."""
+        if self._writer is None:
+            return None
+        self._writer.close()
+        return Part(self.name, self._columns, self._cells, self._filesystem.get_file_info(self._path).size)
+
+
+def counted_within(lengths: Int64s) -> Int64s:
+    """Count from 0 in each of several lists that lie end to end."""
+    starts = starts_of(lengths)
+    return np.arange(starts[-1]) - np.repeat(starts[:-1], lengths)

@@ -1,154 +1,363 @@
-"""Own what a corpus is read from: listings with fingerprints, what has to be read, and the task that reads it."""
+"""Own what a corpus is read from: listings with fingerprints, what of it has to be read, and the task that reads it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pafs
 
-from service.core.records import Int64s
-from spark_jobs.corpus_index import CorpusIndex, CorpusState, Manifest
+from service.core.column_sets import Int32s
+from service.core.corpus import CorpusKind, CorpusSettings
+from service.core.errors import SourceError, first_line
+from service.core.records import Int64s, starts_of
+from service.store.source_reader import page_ranges
+from spark_jobs.corpus_arrow import ParquetFiles, PostgresTables
+from spark_jobs.corpus_csv_files import CsvFiles
+from spark_jobs.corpus_index import FILES, TABLES, CorpusIndex, Manifest, Part, PartColumns, PartWriter
+from spark_jobs.corpus_json import DIGEST_BYTES, JsonLines, KnownLines, PieceLines
+from spark_jobs.corpus_tables import TABLE_BYTES, FaultKind, FoundTables, Piece, ReadingFault, TableReader
+from spark_jobs.csv_source import ENDINGS as CSV_ENDINGS
+from spark_jobs.parquet_source import ENDINGS as PARQUET_ENDINGS
+from spark_jobs.postgres_source import PostgresReader, PostgresSource
+from spark_jobs.sources import Options, Split, find_file_system
 
-TABLE_BYTES = 1 << 30
-"""A file (of JSON lines: a line) larger than this is listed as a fault, and not read."""
+ENDINGS = {
+    CorpusKind.CSV: CSV_ENDINGS,
+    CorpusKind.PARQUET: PARQUET_ENDINGS,
+    CorpusKind.JSONL: tuple(f"{name}{packed}" for name in (".json", ".jsonl", ".ndjson") for packed in ("", ".gz")),
+}
+"""What the names of a corpus' files end with; all others are left alone."""
 
 TASK_BYTES = 32 << 20
-"""What a task reads, about; a larger file is a task of its own, one of JSON lines is cut."""
+LEAST_TASK_BYTES = 1 << 20
+"""What a task reads, about. A larger file is a task of its own, one of JSON lines is cut."""
+
+OPENING_BYTES = 16 << 10
+"""What could be read while a file is opened."""
+
+SPLIT_BYTES = 64 << 20
+"""What is read at once of a database table."""
+
+FINE_TICK = 10_000_000
+COARSE_TICK = 2_000_000_000
+"""Nanoseconds within which a file may change twice with one time of change: of file systems that tell fractions of a
+second, and of others. So fresh a file is read again next time."""
+
+PARTS_KEPT = 64
+SMALL_PART_CELLS = 1 << 20
+BIG_PART_CELLS = 1 << 23
+"""An index may have so many small parts. When there are more they are put together to big ones."""
+
+READING = ("null_tokens", "delimiter", "quote", "header", "encoding", "db_schema")
+"""Settings that decide what a cell is."""
+
+READ_TABLES = pa.schema([("piece", pa.int32()), *(TABLES.field(name) for name in (
+    "line", "digest", "rows", "names", "distinct", "null_only", "integers_only", "sums", "part_column",
+))])  # fmt: skip
+"""What a task knows of a table: as TABLES, with the place of its piece; lines count from the piece's beginning."""
 
 
-class FaultKind(StrEnum):
-    """Name why a file, or a table in one, is not in the corpus."""
-
-    UNREADABLE = "unreadable"
-    VANISHED = "vanished"
-    EMPTY = "empty"
-    RAGGED = "ragged"
-    BINARY = "binary"
-    ENCODING = "encoding"
-    QUOTING = "quoting"
-    MALFORMED = "malformed"
-    TOO_LARGE = "too large"
-
-
-@dataclass(frozen=True, slots=True)
-class ReadingFault:
-    """Say why a table is not in the corpus: its path below the folder (`FILE#LINE` in JSON lines) and a sentence."""
-
-    path: str
-    kind: FaultKind
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """Hold the settings that decide what a cell is. An empty quote: no character quotes."""
-
-    null_tokens: tuple[str, ...] = ()
-    delimiter: str = ","
-    quote: str = '"'
-    header: bool = True
-    encoding: str = "utf-8"
-    table_bytes: int = TABLE_BYTES
+def reading_settings(settings: CorpusSettings) -> dict[str, object]:
+    """Give the settings that decide what a cell is, for a manifest."""
+    described = settings.to_json()
+    return {name: described[name] for name in READING}
 
 
 @dataclass(frozen=True, slots=True)
 class CorpusListing:
-    """Hold the files (or database tables) of a corpus by path: `modified` in nanoseconds, -1 where it is not known.
+    """Hold the files (or tables of a database) of a corpus, by their paths below the folder.
 
-    `snapshot` names the exported snapshot that a database's tables are read under, while the listing is open.
+    `modified` is in nanoseconds, -1 where it is not known. `database` holds an exported snapshot open.
     """
 
     paths: Sequence[str]
     sizes: Int64s
     modified: Int64s
     faults: Sequence[ReadingFault]
-    snapshot: str | None = None
+    database: PostgresSource | None = None
 
     def close(self) -> None:
         """Let a database's snapshot go; call it when everything is read."""
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Name what a task reads of a file: all of it, or the lines that begin in [start, end)."""
-
-    path: str
-    size: int
-    start: int = 0
-    end: int | None = None
+        if self.database is not None:
+            self.database.close()
 
 
 @dataclass(frozen=True, slots=True)
 class ReadingPlan:
-    """Hold the tasks of a refresh, each some pieces, large ones first, and how many files need not be read."""
+    """Hold what a refresh reads: `tasks`, each some pieces, large ones first.
 
-    tasks: Sequence[Sequence[Piece]]
+    `read` are the files (FILES) that are read, `kept` those of the `previous` manifest that need not be, `gone` those
+    of it that are no longer there.
+    """
+
     listing: CorpusListing
     previous: Manifest | None
-    unchanged: int
+    tasks: Sequence[Sequence[Piece]]
+    read: pa.Table
+    kept: pa.Table
     gone: int
 
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """Hold what a task tells the driver: metadata of tables (columns of TABLES), known lines, faults; never a value."""
+    """Hold what a task tells the driver, never a value.
 
+    `tables` is as READ_TABLES. `known` are lines that were not parsed, `lines` counts those of each piece of JSON
+    lines; `moved` gives the new number of each column of parts that were written anew, -1 for those that were left out.
+    """
+
+    pieces: Sequence[Piece]
+    part: Part | None
     tables: pa.Table
-    known: pa.Table
-    lines: Mapping[tuple[str, int], int]
+    known: Sequence[KnownLines]
+    lines: Mapping[int, int]
     faults: Sequence[ReadingFault]
+    moved: Mapping[str, Int32s]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadTask:
     """Read the pieces of a task and write their value keys into one part of the index; picklable.
 
-    A task that runs twice writes two parts, and the one whose result the driver gets counts.
+    A task that runs twice writes two parts; the one that the driver is told of counts. `previous` is the generation
+    whose known lines need not be parsed. `reader` is that of a listing's database.
     """
 
     location: str
-    kind: str
-    reading: Reading
+    kind: CorpusKind
+    settings: CorpusSettings
     index: CorpusIndex
     previous: int | None = None
-    """The generation whose known lines need not be parsed."""
-    snapshot: str | None = None
+    reader: PostgresReader | None = None
+    table_bytes: int = TABLE_BYTES
 
     def __call__(self, pieces: Sequence[Piece]) -> ReadResult:
-        raise NotImplementedError
+        writer = self.index.write(uuid.uuid4().hex)
+        tables = [READ_TABLES.empty_table()]
+        faults: list[ReadingFault] = []
+        known: list[KnownLines] = []
+        lines: dict[int, int] = {}
+        moved: dict[str, Int32s] = {}
+        of_index = [piece.detail for piece in pieces if isinstance(piece.detail, PartColumns)]
+        for part in of_index:
+            moved[part.part] = copy_live(self.index, part, writer)
+        for found in self._reader().read(list(pieces)) if not of_index else ():
+            match found:
+                case FoundTables():
+                    tables.append(_rows(found, writer.add(found.cells.starts, found.cells.keys)))
+                case KnownLines():
+                    known.append(found)
+                case PieceLines():
+                    lines[found.piece] = found.lines
+                case ReadingFault():
+                    faults.append(found)
+        return ReadResult(pieces, writer.close(), pa.concat_tables(tables), known, lines, faults, moved)
+
+    def _reader(self) -> TableReader:
+        nulls = self.settings.null_tokens
+        if self.reader is not None:
+            return PostgresTables(self.reader, nulls)
+        filesystem, root = corpus_root(self.location)
+        if self.kind is CorpusKind.PARQUET:
+            return ParquetFiles(filesystem, root, nulls, self.table_bytes)
+        if self.kind is CorpusKind.JSONL:
+            return JsonLines(filesystem, root, nulls, self.table_bytes, self.index, self.previous)
+        return CsvFiles(filesystem, root, self.settings, self.table_bytes)
 
 
-def list_corpus(location: str, kind: str, reading: Reading) -> CorpusListing:
-    """List a corpus: folders that cannot be listed are faults; raises SourceError when the corpus itself cannot."""
-    raise NotImplementedError
+def corpus_root(location: str) -> tuple[pafs.FileSystem, str]:
+    """Give the file system and the folder that a corpus' paths are below; a file is a corpus in the folder it is in."""
+    filesystem, root = find_file_system(location)
+    if filesystem.get_file_info(root).type == pafs.FileType.File:
+        root = root.rpartition("/")[0]
+    return filesystem, root.rstrip("/")
+
+
+def list_corpus(location: str, kind: CorpusKind, settings: CorpusSettings) -> CorpusListing:
+    """List a corpus: folders that cannot be listed are faults. Raises SourceError when the corpus itself cannot be.
+
+    Files and folders whose names begin with a dot or an underscore are left out.
+    """
+    if kind is CorpusKind.POSTGRES:
+        return _list_database(location, settings)
+    filesystem, root = corpus_root(location)
+    now = time.time_ns()
+    infos, faults = _list_files(filesystem, root, find_file_system(location)[1])
+    found = []
+    for info in infos:
+        path = info.path[len(root) :].lstrip("/")
+        if path.lower().endswith(ENDINGS[kind]) and not any(name[0] in "._" for name in path.split("/")):
+            found.append((path, info.size, _settled(info.mtime_ns, now)))
+    found.sort()
+    if not found and not faults:
+        raise SourceError(
+            f"{location}: there is no table in it. Names of files of this kind end with {', '.join(ENDINGS[kind])}."
+        )
+    paths, sizes, modified = zip(*found, strict=True) if found else ((), (), ())
+    return CorpusListing(paths, np.array(sizes, np.int64), np.array(modified, np.int64), faults)
 
 
 def plan_reading(
-    kind: str, listing: CorpusListing, previous: Manifest | None, task_bytes: int = TASK_BYTES
+    kind: CorpusKind,
+    listing: CorpusListing,
+    previous: Manifest | None,
+    cores: int,
+    task_bytes: int = TASK_BYTES,
 ) -> ReadingPlan:
-    """Choose what is read: files whose fingerprint (path, size, time of change) is not as in the manifest."""
-    raise NotImplementedError
+    """Choose what is read: files whose fingerprint (path, size, time of change) is not as in the manifest.
 
-
-def corpus_state(
-    plan: ReadingPlan,
-    results: Sequence[ReadResult],
-    reading: Reading,
-    generation: int,
-    numbered: pa.Table,
-    next_table: int,
-    next_column: int,
-) -> CorpusState:
-    """Put together what was read and what was kept, and number tables and columns.
-
-    `numbered` has (path, table_number, first_column, columns) of the served tables, from the previous manifest or,
-    without an index, from the store: a table of the same path and number of columns keeps its numbers.
+    `task_bytes` bounds a task, if its files do; with few files tasks are smaller, so that all `cores` have some.
     """
-    raise NotImplementedError
+    paths = pa.array(listing.paths, pa.string())
+    is_kept = np.zeros(len(paths), np.bool_)
+    gone = 0
+    if previous is not None:
+        before = pc.fill_null(pc.index_in(paths, value_set=previous.files["path"]), -1).to_numpy()
+        gone = len(previous.files) - int(np.count_nonzero(before >= 0))
+        sizes, modified = (np.append(previous.files[name].to_numpy(), -1) for name in ("size", "modified"))
+        is_kept = (modified[before] >= 0) & (sizes[before] == listing.sizes) & (modified[before] == listing.modified)
+    files = pa.table([paths, pa.array(listing.sizes), pa.array(listing.modified)], schema=FILES)
+    total = int((listing.sizes[~is_kept] + OPENING_BYTES).sum())
+    target = min(task_bytes, max(total // (3 * cores), LEAST_TASK_BYTES))
+    pieces = (piece for number in np.flatnonzero(~is_kept).tolist() for piece in _pieces(kind, listing, number, target))
+    tasks = sorted(_group(pieces, target), key=lambda task: -sum(piece.size for piece in task))
+    tasks += [] if previous is None else [[Piece("", 0, detail=part) for part in parts] for parts in _worn(previous)]
+    return ReadingPlan(listing, previous, tasks, files.filter(~is_kept), files.filter(is_kept), gone)
 
 
-def all_faults(plan: ReadingPlan, results: Sequence[ReadResult]) -> list[ReadingFault]:
-    """Give the faults of the listing and of all tasks, by path."""
-    raise NotImplementedError
+def copy_live(index: CorpusIndex, part: PartColumns, writer: PartWriter) -> Int32s:
+    """Copy the columns of a part that have an id; give the new number of each, -1 for the others."""
+    live = part.column_ids >= 0
+    numbers = np.where(live, np.cumsum(live) - 1, -1).astype(np.int32)
+    first = writer.extend(int(live.sum()), index.blocks(PartColumns(part.part, numbers)))
+    return np.where(live, numbers + first, -1).astype(np.int32)
+
+
+def _rows(found: FoundTables, first_column: int) -> pa.Table:
+    starts = starts_of(found.widths)
+    distinct = np.diff(found.cells.starts)
+
+    def lists(values: pa.Array, width: int = 1) -> pa.Array:
+        return pa.ListArray.from_arrays(pa.array((starts * width).astype(np.int32)), values)
+
+    has_lines = found.lines > 0
+    return pa.table(
+        [
+            pa.array(found.pieces.astype(np.int32)),
+            pa.array(found.lines, mask=~has_lines),
+            pa.array(found.digests, pa.binary(DIGEST_BYTES)),
+            pa.array(found.rows),
+            lists(found.names.cast(pa.string())),
+            lists(pa.array(distinct.astype(np.int32))),
+            lists(pa.array(found.cells.null_only)),
+            lists(pa.array(found.cells.integers_only)),
+            lists(pa.array(found.cells.sums()), 2),
+            pa.array((first_column + starts[:-1]).astype(np.int32)),
+        ],
+        schema=READ_TABLES,
+    )
+
+
+def _list_database(location: str, settings: CorpusSettings) -> CorpusListing:
+    source = PostgresSource(Options(location, "corpus"))
+    wanted = [number for number, table in enumerate(source.tables()) if table.schema == settings.db_schema]
+    if not wanted:
+        source.close()
+        raise SourceError(f"{source.location}: its schema {settings.db_schema!r} has no table that can be read.")
+    sizes = [sum(part[3] for part in source.stored[number].parts) for number in wanted]
+    paths = [str(source.tables()[number]) for number in wanted]
+    return CorpusListing(paths, np.array(sizes, np.int64), np.full(len(wanted), -1, np.int64), (), source)
+
+
+def _list_files(filesystem: pafs.FileSystem, root: str, top: str) -> tuple[list[pafs.FileInfo], list[ReadingFault]]:
+    """List all files at or below `top`; where that fails, folder by folder, so that one does not hide the others."""
+    if filesystem.get_file_info(top).type == pafs.FileType.File:
+        return [filesystem.get_file_info(top)], []
+    try:
+        infos = filesystem.get_file_info(pafs.FileSelector(top, recursive=True))
+        return [info for info in infos if info.type == pafs.FileType.File], []
+    except OSError:
+        pass
+    files, faults, folders = [], [], [top]
+    while folders:
+        folder = folders.pop()
+        try:
+            infos = filesystem.get_file_info(pafs.FileSelector(folder))
+        except OSError as error:
+            if folder == top:
+                raise SourceError(f"{top}: the folder cannot be listed: {first_line(error)}.") from error
+            reason = f"the folder cannot be listed: {first_line(error)}"
+            faults.append(ReadingFault(folder[len(root) :].lstrip("/"), FaultKind.UNREADABLE, reason))
+            continue
+        files += [info for info in infos if info.type == pafs.FileType.File]
+        folders += [info.path for info in infos if info.type == pafs.FileType.Directory]
+    return files, faults
+
+
+def _settled(modified: int | None, now: int) -> int:
+    """Give a time of change that will differ when the file is changed again, -1 when it is too fresh for that."""
+    if modified is None:
+        return -1
+    tick = COARSE_TICK if modified % 1_000_000_000 == 0 else FINE_TICK
+    return modified if modified < now - tick else -1
+
+
+def _pieces(kind: CorpusKind, listing: CorpusListing, number: int, target: int) -> Iterator[Piece]:
+    path, size = listing.paths[number], int(listing.sizes[number])
+    if listing.database is not None:
+        source = listing.database
+        place = [str(table) for table in source.tables()].index(path)
+        splits = [
+            Split(place, bytes_of, pages)
+            for part in source.stored[place].parts
+            for pages, bytes_of in page_ranges(part, SPLIT_BYTES)
+        ]
+        yield Piece(path, size, detail=(place, splits))
+    elif kind is CorpusKind.JSONL and size > target and not path.lower().endswith(".gz"):
+        count = -(-size // target)
+        bounds = [size * i // count for i in range(count)]
+        for start, end in zip(bounds, [*bounds[1:], None], strict=True):
+            yield Piece(path, (end or size) - start, start, end)
+    else:
+        yield Piece(path, size)
+
+
+def _group(pieces: Iterable[Piece], target: int) -> list[list[Piece]]:
+    """Put neighbouring pieces together to tasks of about `target` bytes."""
+    tasks: list[list[Piece]] = []
+    held = target
+    for piece in pieces:
+        cost = piece.size + OPENING_BYTES
+        if held + cost > target:
+            tasks.append([])
+            held = 0
+        tasks[-1].append(piece)
+        held += cost
+    return tasks
+
+
+def _worn(manifest: Manifest) -> list[list[PartColumns]]:
+    """Group the parts that are to be written anew: mostly dead ones, and small ones where there are too many."""
+    described = {part.name: part for part in manifest.parts}
+    of_part: dict[str, Int32s] = {}
+    for part in manifest.part_columns():
+        of_part[part.part] = np.maximum(part.column_ids, of_part.get(part.part, np.int32(-1)))
+    live = manifest.live_cells()
+    small = {name for name in of_part if described[name].cells < SMALL_PART_CELLS}
+    merged = small if len(small) > PARTS_KEPT else set()
+    groups: list[list[PartColumns]] = []
+    held = BIG_PART_CELLS
+    for name, column_ids in of_part.items():
+        if name in merged or 2 * live[name] < described[name].cells:
+            if held + live[name] > BIG_PART_CELLS:
+                groups.append([])
+                held = 0
+            groups[-1].append(PartColumns(name, column_ids))
+            held += live[name]
+    return groups

@@ -80,7 +80,7 @@ def count_column(
     `decode` makes the canonical text of one distinct value, for documents that come as text; all others are made as
     arrays. A canonical text may come in several entries (0.0 and -0.0 of a float column): merging adds them up.
     """
-    text, count = _count_texts(column, null_tokens, decode)
+    text, count = count_texts(column, null_tokens, decode)
     key = key_array(text)
     return Entries(
         high=np.ascontiguousarray(key[:, 0]),
@@ -97,13 +97,14 @@ def count_hashes(
     decode: Callable[[object], str | None] | None = None,
 ) -> tuple[UInt64s, Int64s]:
     """Count the values of one column as `count_column` does, and give the hashes alone that sketches are made of."""
-    text, count = _count_texts(column, null_tokens, decode)
+    text, count = count_texts(column, null_tokens, decode)
     return np.ascontiguousarray(key_array(text)[:, 0]), count
 
 
-def _count_texts(
+def count_texts(
     column: pa.ChunkedArray, null_tokens: Sequence[str], decode: Callable[[object], str | None] | None
 ) -> tuple[pa.Array, Int64s]:
+    """Count the canonical texts of one column as `count_column` does."""
     try:
         counted = pc.value_counts(column)
     except pa.ArrowNotImplementedError:  # nested values, which Arrow does not hash, and dictionaries that differ

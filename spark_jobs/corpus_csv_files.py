@@ -1,0 +1,213 @@
+"""Own the reading of CSV files, a table each: small ones in batches, large ones in portions, bad ones as faults."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from service.core.corpus import CorpusSettings
+from spark_jobs.corpus_columns import ColumnCells, distinct_cells, merge_cells
+from spark_jobs.corpus_csv import (
+    AFTER_QUOTE,
+    EMPTY,
+    FINE,
+    OPEN_QUOTE,
+    RAGGED,
+    STRAY_QUOTE,
+    CsvCells,
+    end_of_records,
+    tokenise,
+)
+from spark_jobs.corpus_tables import (
+    BATCH_BYTES,
+    FaultKind,
+    FoundTables,
+    Piece,
+    ReadingFault,
+    TableError,
+    found_table,
+    read_whole,
+    reading_error,
+    too_large,
+)
+from spark_jobs.csv_source import BOM
+from spark_jobs.csv_text import Dialect
+
+_BROKEN = {
+    STRAY_QUOTE: "a quote stands inside a cell that is not quoted",
+    AFTER_QUOTE: "there is text after a cell's closing quote",
+    OPEN_QUOTE: "a quote is opened and never closed",
+}
+
+
+@dataclass
+class _Batch:
+    """Gather files of one dialect."""
+
+    files: list[bytes] = field(default_factory=list)
+    pieces: list[int] = field(default_factory=list)
+    size: int = 0
+
+    def add(self, data: bytes, piece: int) -> None:
+        self.files.append(data)
+        self.pieces.append(piece)
+        self.size += len(data)
+
+
+@dataclass(frozen=True, slots=True)
+class CsvFiles:
+    """Read CSV files. Where no delimiter is set it is a tab in files that end with .tsv, and a comma in all others."""
+
+    filesystem: pafs.FileSystem
+    root: str
+    settings: CorpusSettings
+    table_bytes: int
+
+    def read(self, pieces: list[Piece]) -> Iterator[FoundTables | ReadingFault]:
+        batches: dict[Dialect, _Batch] = {}
+        for number, piece in enumerate(pieces):
+            dialect = self._dialect(piece.path)
+            try:
+                if piece.size > self.table_bytes:
+                    raise too_large(self.table_bytes)
+                if piece.size > BATCH_BYTES:
+                    yield self._read_large(number, f"{self.root}/{piece.path}", dialect)
+                    continue
+                data = read_whole(self.filesystem, f"{self.root}/{piece.path}", self.table_bytes)
+                batch = batches.setdefault(dialect, _Batch())
+                batch.add(_as_utf8(data, self.settings.encoding), number)
+            except TableError as error:
+                yield ReadingFault(piece.path, error.kind, str(error))
+                continue
+            if batch.size >= BATCH_BYTES:
+                yield from self._found(batches.pop(dialect), dialect, pieces)
+        for dialect, batch in batches.items():
+            yield from self._found(batch, dialect, pieces)
+
+    def _dialect(self, path: str) -> Dialect:
+        return Dialect(
+            self.settings.delimiter or ("\t" if path.lower().endswith(".tsv") else ","), self.settings.quote or None
+        )
+
+    def _found(self, batch: _Batch, dialect: Dialect, pieces: list[Piece]) -> Iterator[FoundTables | ReadingFault]:
+        found = tokenise(batch.files, dialect, self.settings.header)
+        for place in np.flatnonzero(found.status != FINE).tolist():
+            error = _fault(found, place, batch.files[place])
+            yield ReadingFault(pieces[batch.pieces[place]].path, error.kind, str(error))
+        fine = found.status == FINE
+        count = int(fine.sum())
+        yield FoundTables(
+            np.array(batch.pieces, np.int64)[fine],
+            found.rows[fine],
+            found.columns[fine],
+            found.names,
+            distinct_cells(found.cells, self.settings.null_tokens),
+            np.zeros(count, np.int64),
+            [None] * count,
+        )
+
+    def _read_large(self, number: int, path: str, dialect: Dialect) -> FoundTables:
+        """Read a file in portions that end at records; only its distinct values are held, and those of a portion."""
+        names: pa.Array | None = None
+        parts: list[ColumnCells] = []
+        rows = pending = lines = 0
+        for data in self._portions(path, dialect):
+            found = tokenise([data], dialect, self.settings.header and names is None)
+            if found.status[0] == EMPTY:
+                lines += data.count(b"\n")
+                continue
+            if found.status[0] != FINE:
+                raise _fault(found, 0, data, lines)
+            if names is None:
+                names = found.names
+            elif len(found.names) != len(names):
+                raise _ragged(lines + 1, int(found.columns[0]), len(names))
+            lines += data.count(b"\n")
+            rows += int(found.rows[0])
+            parts.append(distinct_cells(found.cells, self.settings.null_tokens))
+            pending += len(parts[-1].keys.high)
+            if pending > 2 * len(parts[0].keys.high) and len(parts) > 2:
+                parts = [merge_cells(parts)]
+                pending = len(parts[0].keys.high)
+        if names is None:
+            raise _empty()
+        return found_table(number, rows, names, merge_cells(parts))
+
+    def _portions(self, path: str, dialect: Dialect) -> Iterator[bytes]:
+        decoder = codecs.getincrementaldecoder(self.settings.encoding)()
+        is_utf8 = _is_utf8(self.settings.encoding)
+        kept, size, is_first = b"", 0, True
+        try:
+            with self.filesystem.open_input_stream(path, compression=None) as stream:
+                while data := stream.read(max(BATCH_BYTES, len(kept))):
+                    size += len(data)
+                    if size > self.table_bytes:
+                        raise too_large(self.table_bytes)
+                    kept += data if is_utf8 else decoder.decode(data).encode()
+                    if is_first and kept.startswith(BOM):
+                        kept = kept[len(BOM) :]
+                    is_first = False
+                    end = end_of_records(np.frombuffer(kept, np.uint8), dialect)
+                    if end:
+                        yield _checked(kept[:end], self.settings.encoding)
+                        kept = kept[end:]
+                kept += b"" if is_utf8 else decoder.decode(b"", final=True).encode()
+        except OSError as error:
+            raise reading_error(error) from error
+        except UnicodeDecodeError as error:
+            raise _wrong_encoding(self.settings.encoding, error) from error
+        if kept:
+            yield _checked(kept, self.settings.encoding)
+
+
+def _is_utf8(encoding: str) -> bool:
+    return codecs.lookup(encoding).name in ("utf-8", "utf-8-sig")
+
+
+def _as_utf8(data: bytes, encoding: str) -> bytes:
+    """Give a file's text in UTF-8 without its byte order mark, for the tokeniser."""
+    if not _is_utf8(encoding):
+        try:
+            data = data.decode(encoding).encode()
+        except UnicodeError as error:
+            raise _wrong_encoding(encoding, error) from error
+    return _checked(data[len(BOM) :] if data.startswith(BOM) else data, encoding)
+
+
+def _checked(data: bytes, encoding: str) -> bytes:
+    if b"\0" in data:
+        line = data.count(b"\n", 0, data.index(b"\0")) + 1
+        raise TableError(FaultKind.BINARY, f"line {line}: there is a NUL byte; is it text at all?")
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        raise _wrong_encoding(encoding, error) from error
+    return data
+
+
+def _wrong_encoding(encoding: str, error: UnicodeError) -> TableError:
+    return TableError(FaultKind.ENCODING, f"it is not {encoding} text: {error}")
+
+
+def _fault(found: CsvCells, place: int, data: bytes, lines_before: int = 0) -> TableError:
+    """Say what is wrong with a file that is not FINE."""
+    status = int(found.status[place])
+    if status == EMPTY:
+        return _empty()
+    line = lines_before + data.count(b"\n", 0, int(found.places[place])) + 1
+    if status == RAGGED:
+        return _ragged(line, int(found.rows[place]), int(found.columns[place]))
+    return TableError(FaultKind.QUOTING, f"line {line}: broken quoting: {_BROKEN[status]}")
+
+
+def _empty() -> TableError:
+    return TableError(FaultKind.EMPTY, "there is no line in it, not even a header")
+
+
+def _ragged(line: int, cells: int, columns: int) -> TableError:
+    return TableError(FaultKind.RAGGED, f"line {line}: the row has {cells} cells, the first one has {columns}")

@@ -1,0 +1,131 @@
+"""Own what the readers of a corpus give: tables with the keys of their columns, and faults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from service.core.errors import first_line
+from service.core.records import Int64s
+from spark_jobs.corpus_columns import ColumnCells
+
+BATCH_BYTES = 8 << 20
+"""Tables are looked at together up to so many bytes of their files; a larger one is read in portions of it."""
+
+TABLE_BYTES = 1 << 30
+"""A table of more bytes than this is a fault: it is not read."""
+
+
+class FaultKind(StrEnum):
+    """Name why a file, or a table in one, is not in the corpus."""
+
+    UNREADABLE = "unreadable"
+    VANISHED = "vanished"
+    EMPTY = "empty"
+    RAGGED = "ragged"
+    BINARY = "binary"
+    ENCODING = "encoding"
+    QUOTING = "quoting"
+    MALFORMED = "malformed"
+    TOO_LARGE = "too large"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingFault:
+    """Say why a table is not in the corpus: the file's path, the kind, a sentence.
+
+    In JSON lines `line` counts from 1; where a task read only some of them, from the `piece` of that task on, by its
+    place among them. `corpus_state.all_faults` counts from the file's beginning.
+    """
+
+    path: str
+    kind: FaultKind
+    message: str
+    line: int | None = None
+    piece: int = -1
+
+
+class TableError(Exception):
+    """A table cannot be read; caught where the table's name is known."""
+
+    def __init__(self, kind: FaultKind, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Name what a task reads of a file (or database table): all of it, or the lines that begin in [start, end).
+
+    `detail` is what a database's reader needs.
+    """
+
+    path: str
+    size: int
+    start: int = 0
+    end: int | None = None
+    detail: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTables:
+    """Hold n tables: the place of each one's piece among those of the task, rows, columns; names and cells end to end.
+
+    `lines` and `digests` are those of JSON lines, 0 and None elsewhere.
+    """
+
+    pieces: Int64s
+    rows: Int64s
+    widths: Int64s
+    names: pa.Array
+    cells: ColumnCells
+    lines: Int64s
+    digests: list[bytes | None]
+
+
+def found_table(piece: int, rows: int, names: pa.Array, cells: ColumnCells) -> FoundTables:
+    """Give one table that is a file of its own."""
+    one, counted, width = (np.array([number], np.int64) for number in (piece, rows, len(names)))
+    return FoundTables(one, counted, width, names, cells, np.zeros(1, np.int64), [None])
+
+
+class TableReader(Protocol):
+    """Read the pieces of a task."""
+
+    def read(self, pieces: list[Piece]) -> Iterator[Any]:
+        """Give FoundTables as soon as a batch of them is full, ReadingFaults, and what a kind has of its own."""
+        ...
+
+
+def reading_error(error: OSError) -> TableError:
+    """Say why a file could not be opened or read."""
+    if isinstance(error, FileNotFoundError):
+        return TableError(FaultKind.VANISHED, "it was there when the corpus was listed, and is gone")
+    return TableError(FaultKind.UNREADABLE, f"it cannot be read: {first_line(error)}")
+
+
+def read_whole(filesystem: pafs.FileSystem, path: str, limit: int) -> bytes:
+    """Read a file; raise TableError when it cannot be, or has more than `limit` bytes."""
+    try:
+        if isinstance(filesystem, pafs.LocalFileSystem):  # a third of the time of Arrow's own
+            with open(path, "rb") as file:
+                data = file.read(limit + 1)
+        else:
+            with filesystem.open_input_stream(path, compression=None) as stream:
+                data = stream.read(limit + 1)
+    except OSError as error:
+        raise reading_error(error) from error
+    if len(data) > limit:
+        raise too_large(limit)
+    return data
+
+
+def too_large(limit: int) -> TableError:
+    """Say that a table has too many bytes."""
+    return TableError(FaultKind.TOO_LARGE, f"it has more than {limit:,} bytes, the most that a table may have")
