@@ -15,7 +15,7 @@ from service.core.column_filters import ColumnFacts, Exclusions
 from service.core.column_sets import Int32s
 from service.core.corpus import CorpusSettings
 from service.core.errors import SourceError
-from service.core.records import Flags, Int64s, starts_of
+from service.core.records import Flags, Int64s, UInt64s, starts_of
 from service.usecases.corpora import CorpusFault, TableVersions
 from spark_jobs.corpus_index import FILES, TABLES, Manifest, counted_within
 from spark_jobs.corpus_sources import READ_TABLES, ReadingPlan, ReadResult, reading_settings
@@ -25,14 +25,16 @@ from spark_jobs.corpus_sources import READ_TABLES, ReadingPlan, ReadResult, read
 class CorpusState:
     """Hold what is known when everything is read: metadata of n columns by ascending id, never a value.
 
-    `changed`, bool[n], marks new columns and those whose values, flags or row count are not as before; `gone_columns`
-    are ids that are no longer in use, and `gone_tables` numbers. `is_new`, bool[tables of the manifest], marks tables
-    of which a new version is to be stored: something of them changed, be it the path alone.
+    `sums`, uint64[n, 2], are those of each column's keys, modulo 2^64: high and low halves. `changed`, bool[n], marks
+    new columns and those whose values, flags or row count are not as before; `gone_columns` are ids that are no longer
+    in use, and `gone_tables` numbers. `is_new`, bool[tables of the manifest], marks tables of which a new version is
+    to be stored: something of them changed, be it the path alone.
     """
 
     manifest: Manifest
     column_ids: Int32s
     facts: ColumnFacts
+    sums: UInt64s
     changed: Flags
     gone_columns: Int32s
     gone_tables: Int32s
@@ -114,6 +116,7 @@ def corpus_state(
         manifest=manifest,
         column_ids=_column_ids(tables),
         facts=_facts(tables),
+        sums=_flat(tables, "sums").reshape(-1, 2),
         changed=changed[columns],
         gone_columns=gone_columns,
         gone_tables=gone_tables,
