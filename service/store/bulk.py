@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from service.core.canonical_arrow import stored_array, text_buffers
 from service.core.records import Keys, NewRecords, Records, starts_of, take_lists
-from service.store.copy_stream import HEADER, READ_BYTES, CopyStream
+from service.store.copy_stream import HEADER, copy_blocks
 
 BLOCK_RECORDS = 65_536
 """Records that are turned into one block of the COPY stream: a few MB."""
@@ -107,7 +107,7 @@ def write_partition(connection: Any, generation: int, key_range: KeyRange, recor
         )
         cursor.execute(f"ALTER TABLE {name} ADD CONSTRAINT {name}_range CHECK ({key_range.condition()})")
         # Nobody can see a table of this transaction, so its rows may be frozen at once: no VACUUM has to come back.
-        cursor.copy_expert(f"COPY {name} FROM STDIN (FORMAT binary, FREEZE)", CopyStream(_blocks(records)), READ_BYTES)
+        copy_blocks(cursor, name, _blocks(records), ", FREEZE")
         cursor.execute(f"ALTER TABLE {name} ADD CONSTRAINT {name}_pkey PRIMARY KEY (value_key)")
         cursor.execute(f"CREATE INDEX {name}_cluster_id_value_key_idx ON {name} (cluster_id, value_key)")
         cursor.execute(f"ANALYZE {name}")
@@ -153,7 +153,7 @@ def new_records(records: NewRecords, texts: Sequence[str]) -> RecordArrays:
 
 def copy_records(cursor: Any, table: str, records: RecordArrays) -> None:
     """Write records by binary COPY; those without cells have cluster id 0 and no frequencies."""
-    cursor.copy_expert(f"COPY {table} FROM STDIN (FORMAT binary)", CopyStream(_blocks(records)), READ_BYTES)
+    copy_blocks(cursor, table, _blocks(records))
 
 
 def read_keys(cursor: Any, query: str) -> Keys:

@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from itertools import chain
 from typing import Any
 
+import psycopg2
+
 HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 TRAILER = b"\xff\xff"
-READ_BYTES = 1 << 20
-"""How much psycopg2 should ask of a stream at once."""
 
 
-class CopyStream:
-    """Give blocks of rows (bytes-like) as a file whose bytes COPY ... FROM STDIN (FORMAT binary) takes."""
+def copy_blocks(cursor: Any, target: str, blocks: Iterable[Any], options: str = "") -> None:
+    """Write blocks of rows (bytes-like) to a table, or some of its columns; what they raise is raised as it is."""
+    stream = _CopyStream(blocks)
+    try:
+        cursor.copy_expert(f"COPY {target} FROM STDIN (FORMAT binary{options})", stream, 1 << 20)
+    except psycopg2.Error as error:
+        raise stream.error or error from None
 
-    def __init__(self, blocks: Iterator[Any]) -> None:
+
+class _CopyStream:
+    """Give blocks as a file, in pieces of the size that is asked for."""
+
+    def __init__(self, blocks: Iterable[Any]) -> None:
+        self.error: Exception | None = None
         self._pieces = chain([HEADER], blocks, [TRAILER])
         self._piece = memoryview(b"")
 
-    def read(self, size: int = -1) -> bytes:
+    def read(self, size: int) -> bytes:
         while not self._piece:
-            piece = next(self._pieces, None)
+            try:
+                piece = next(self._pieces, None)
+            except Exception as error:
+                self.error = error  # psycopg2 says no more of it than its text
+                raise
             if piece is None:
                 return b""
             self._piece = memoryview(piece).cast("B")
-        taken = self._piece if size < 0 else self._piece[:size]
-        self._piece = self._piece[len(taken) :]
+        taken = self._piece[:size]
+        self._piece = self._piece[size:]
         return bytes(taken)

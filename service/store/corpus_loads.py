@@ -22,7 +22,7 @@ from sqlalchemy import text
 from service.core.column_sets import Int32s
 from service.core.errors import DamagedStateError, StateError
 from service.core.group_inds import Inds
-from service.store.copy_stream import READ_BYTES, CopyStream
+from service.store.copy_stream import copy_blocks
 from service.store.corpora import CLAIM, corpus_of, refresh_of
 from service.store.corpus_cleaning import TASK_NAME, clear_remains, load_table, tidy
 from service.store.corpus_landing import GONE_INDEX, LANDING_TIMEOUT, PAIR_INDEXES, put_inds, put_tables
@@ -150,11 +150,7 @@ class Load:
             )
             if not cursor.rowcount:
                 return 0
-            cursor.copy_expert(
-                f"COPY {self.table} (dependent, referenced, overlap) FROM STDIN (FORMAT binary)",
-                CopyStream(rows()),
-                READ_BYTES,
-            )
+            copy_blocks(cursor, f"{self.table} (dependent, referenced, overlap)", rows())
             cursor.execute(
                 "UPDATE corpus_load_task SET ind_count = %s WHERE load_id = %s AND task = %s",
                 (count, self.refresh_id, task),

@@ -1,0 +1,296 @@
+"""Corpora in Postgres: whatever refreshes bring, each generation is served as it was found, and told from the last."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import closing
+
+import numpy as np
+import psycopg2
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from service.core.column_filters import Reason
+from service.core.corpus import CorpusSettings
+from service.core.errors import DamagedStateError, NotFoundError, StateError
+from service.store import corpus_cleaning
+from service.store.corpus_loads import Load, working_on
+from service.usecases.corpora import ChangeKind, ColumnFilter, CorpusFault
+from tests.corpora import GivenCorpus, GivenTable, Rows, inds_of, rows_of, versions
+
+COLUMNS = 3
+"""Of each table of the random corpora."""
+
+_numbers = itertools.count()
+
+
+def table(number: int, rows: int = 10) -> GivenTable:
+    return GivenTable(number, f"t{number}.csv", COLUMNS * number, ["a", "b", "c"], rows=rows)
+
+
+def load_tables(url: str) -> list[str]:
+    with closing(psycopg2.connect(url)) as connection, connection.cursor() as cursor:
+        cursor.execute("select relname from pg_class where relkind = 'r' and relname ~ '^corpus_ind_l' order by 1")
+        return [name for (name,) in cursor]
+
+
+def served(corpus: GivenCorpus, generation: int | None = None) -> list[tuple[int, int, int]]:
+    with corpus.corpora.snapshot(corpus.name, generation) as snapshot:
+        return rows_of(snapshot.stream_pairs())
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[tuple[bool, frozenset[int], dict[int, Rows]]]:
+    """Draw refreshes: whether it is full, the tables that are there, and by changed table the INDs that it is in."""
+    pairs = st.tuples(st.integers(0, 11), st.integers(0, 11), st.integers(1, 2)).filter(lambda row: row[0] != row[1])
+    return [
+        (draw(st.booleans()), draw(st.frozensets(st.integers(0, 3))), draw(st.frozensets(st.integers(0, 3))), found)
+        for found in draw(st.lists(st.sets(pairs, max_size=25), min_size=1, max_size=7))
+    ]
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(history=histories())
+def test_any_history_of_refreshes_serves_what_each_of_them_found(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, history: list
+) -> None:
+    """Full and incremental refreshes, tables that come, change and go, overlaps that change, loads put together."""
+    monkeypatch.setattr(corpus_cleaning, "MOST_LOADS", 2)
+    corpus = GivenCorpus(database_url, f"lake{next(_numbers)}")
+    before: Rows = set()
+    there: frozenset[int] = frozenset()
+    for generation, (full, tables, picked, found) in enumerate(history, 1):
+        is_full = full or generation == 1
+        changed = (tables - there) | (tables & picked) | (tables if is_full else frozenset())
+        touched = {COLUMNS * number + place for number in changed for place in range(COLUMNS)}
+        columns = {COLUMNS * number + place for number in tables for place in range(COLUMNS)}
+        pairs = {(left, right): row for row in found for left, right, _ in [row] if {left, right} <= columns}
+        fresh = {row for (left, right), row in pairs.items() if touched & {left, right}}
+        now = fresh | {row for row in before if not touched & set(row[:2]) and set(row[:2]) <= columns}
+        landed = corpus.refresh(
+            fresh,
+            [table(number, generation) for number in changed],
+            gone=sorted(there - tables),
+            changed=None if is_full else touched,
+        )
+
+        appeared = {row[:2] for row in now} - {row[:2] for row in before}
+        went = {row[:2] for row in before} - {row[:2] for row in now}
+        assert (landed.inds, landed.appeared, landed.went) == (len(now), len(appeared), len(went))
+        with corpus.corpora.snapshot(corpus.name) as snapshot:
+            assert rows_of(snapshot.stream_pairs()) == sorted(now)
+            assert snapshot.counts() == {"tables": len(tables), "columns": len(columns), "inds": len(now)}
+            assert [t.table_number for t in snapshot.tables(limit=9)] == sorted(tables)
+            if generation > 1:
+                told = {(c.kind, c.dependent.column_id, c.referenced.column_id) for c in snapshot.changes(limit=999)}
+                assert told == {(ChangeKind.APPEARED, *pair) for pair in appeared} | {
+                    (ChangeKind.WENT, *pair) for pair in went
+                }
+        if generation > 1:
+            assert served(corpus, generation - 1) == sorted(before)
+        before, there = now, tables
+    assert len(load_tables(database_url)) <= 3
+    corpus.corpora.remove(corpus.name)
+    assert load_tables(database_url) == []
+
+
+@pytest.fixture
+def lake(database_url: str) -> GivenCorpus:
+    """Give a corpus with two tables whose six columns are all in each other, but for (5, 0)."""
+    corpus = GivenCorpus(database_url)
+    corpus.refresh(WHOLE, [table(0), table(1)])
+    return corpus
+
+
+WHOLE = {(left, right, 10) for left in range(6) for right in range(6) if left != right and (left, right) != (5, 0)}
+
+
+def pages(corpus: GivenCorpus, dependent: ColumnFilter, referenced: ColumnFilter) -> Iterator[tuple[int, int]]:
+    after = None
+    with corpus.corpora.snapshot(corpus.name) as snapshot:
+        while page := snapshot.inds(dependent, referenced, after=after, limit=4):
+            assert len(page) <= 4
+            yield from ((ind.dependent.column_id, ind.referenced.column_id) for ind in page)
+            after = page[-1].dependent.column_id, page[-1].referenced.column_id
+
+
+CHOICES = [ColumnFilter(), ColumnFilter("t0.csv"), ColumnFilter("t1.csv"), ColumnFilter("t1.csv", 2)]
+
+
+@pytest.mark.parametrize("dependent", CHOICES)
+@pytest.mark.parametrize("referenced", CHOICES)
+def test_pages_of_any_choice_give_each_ind_once_in_order(
+    lake: GivenCorpus, dependent: ColumnFilter, referenced: ColumnFilter
+) -> None:
+    """One load with the first table's INDs, a second with what changed: pages run through both."""
+    rows = {row for row in WHOLE if row[:2] not in {(3, 1), (2, 4)}}
+    lake.refresh({row for row in rows if max(row[:2]) > 2}, [table(1, 11)], changed=[3, 4, 5])
+
+    def holds(chosen: ColumnFilter, column: int) -> bool:
+        is_in = chosen.table in (None, f"t{column // COLUMNS}.csv")
+        return is_in and chosen.position in (None, column % COLUMNS)
+
+    expected = sorted((a, b) for a, b, _ in rows if holds(dependent, a) and holds(referenced, b))
+    assert list(pages(lake, dependent, referenced)) == expected
+
+
+def test_changes_come_in_pages_too(lake: GivenCorpus) -> None:
+    lake.refresh({(0, 1, 10), (5, 0, 10)})
+    with lake.corpora.snapshot("lake") as snapshot:
+        found, after = [], None
+        while page := snapshot.changes(after=after, limit=3):
+            found += [(c.dependent.column_id, c.referenced.column_id, c.kind) for c in page]
+            after = found[-1][0], found[-1][1]
+    went = {(a, b, ChangeKind.WENT) for a, b, _ in WHOLE if (a, b) != (0, 1)}
+    assert found == sorted(went | {(5, 0, ChangeKind.APPEARED)})
+
+
+def test_an_ind_tells_its_columns_and_how_much_of_each_is_in_both(database_url: str) -> None:
+    corpus = GivenCorpus(database_url)
+    corpus.refresh({(0, 1, 3)}, [GivenTable(0, 'a "ü\\,\n.csv', 0, ['{"x\\,', ""], distinct=[4, 12])])
+    with corpus.corpora.snapshot("lake") as snapshot:
+        (ind,) = snapshot.inds(limit=9)
+        assert [column.column for column in snapshot.columns('a "ü\\,\n.csv', limit=9)] == [
+            ind.dependent,
+            ind.referenced,
+        ]
+    assert (ind.dependent.table, ind.dependent.position, ind.dependent.name) == ('a "ü\\,\n.csv', 0, '{"x\\,')
+    assert (ind.referenced.position, ind.referenced.name) == (1, "")
+    assert (ind.overlap, ind.coefficient, ind.coverage) == (3, 3 / 4, 1 / 4)
+
+
+def test_absent_is_told_apart_from_not_examined(database_url: str) -> None:
+    corpus = GivenCorpus(database_url, settings=CorpusSettings.from_json({"coverage": "1/5", "top": 2}))
+    t = GivenTable(0, "t", 0, ["a", "b", "c", "d"], [3, 16, 15, 3], [0, 0, 4, 0], [0, 0, 0, 16])
+    corpus.refresh({(0, 2, 3), (1, 0, 3), (1, 2, 3)}, [t], faults=[CorpusFault("bad.csv", "binary\0")])
+
+    def ask(left: int, right: int, table: str = "t") -> tuple[bool, bool, Reason, bool, str | None]:
+        with corpus.corpora.snapshot("lake") as snapshot:
+            answer = snapshot.pair(ColumnFilter("t", left), ColumnFilter(table, right))
+        return answer.holds, answer.examined, answer.reasons, answer.beyond_top, answer.fault
+
+    assert ask(0, 2) == (True, True, Reason(0), False, None)
+    assert ask(3, 0) == (False, True, Reason(0), False, None)
+    assert ask(0, 1) == (False, False, Reason.LOW_COVERAGE, False, None)
+    assert ask(2, 3) == (False, False, Reason.INTEGER_COLUMN | Reason.NOT_UNIQUE, False, None)
+    assert ask(1, 3)[1:3] == (False, Reason.NOT_UNIQUE)
+    assert ask(1, 1)[3] is True
+    assert ask(0, 0, "bad.csv") == (False, False, Reason(0), False, "binary\\x00")
+    with pytest.raises(NotFoundError, match=r"no column 4 in the table 't'; it has 4"):
+        ask(0, 4)
+    with pytest.raises(NotFoundError, match="no table 'nowhere' in generation 1 of the corpus 'lake'"):
+        ask(0, 0, "nowhere")
+
+
+def test_a_task_that_runs_twice_writes_once(lake: GivenCorpus) -> None:
+    with working_on(lake.url, lake.queue()) as (_, refresh):
+        load = Load.begin(lake.url, refresh.refresh_id)
+        assert load.copy(7, [inds_of({(0, 1, 5)}), inds_of({(0, 2, 5)})]) == 2
+        assert load.copy(7, [inds_of({(0, 3, 5)})]) == 0
+        assert load.build_indexes() == 2
+        load.land(versions([]), np.empty(0, np.int32), None, [], {})
+    assert served(lake) == [(0, 1, 5), (0, 2, 5)]
+
+
+def test_a_task_that_dies_in_the_middle_of_its_blocks_has_written_nothing(lake: GivenCorpus) -> None:
+    def blocks() -> Iterator:
+        yield inds_of({(0, 1, 5)})
+        raise RuntimeError("killed")
+
+    with working_on(lake.url, lake.queue()) as (_, refresh):
+        load = Load.begin(lake.url, refresh.refresh_id)
+        with pytest.raises(RuntimeError, match="killed"):
+            load.copy(0, blocks())
+        assert load.copy(0, [inds_of({(1, 0, 5)})]) == 1
+
+
+@pytest.mark.parametrize("steps", range(4))
+def test_a_refresh_that_dies_after_any_step_leaves_what_is_served_and_the_next_one_clears_up(
+    lake: GivenCorpus, steps: int
+) -> None:
+    """Begun; some tasks done; indexes built; in the middle of landing: its transaction is given up."""
+    refresh_id = lake.queue()
+    with working_on(lake.url, refresh_id):
+        load = Load.begin(lake.url, refresh_id)
+        if steps > 0:
+            load.copy(0, [inds_of({(0, 1, 5)})])
+        if steps > 1:
+            load.build_indexes()
+        if steps > 2:
+            with pytest.raises(TypeError, match="not JSON serializable"):
+                load.land(versions([table(0, 99)]), np.array([1], np.int32), None, [], {"bad": object()})
+    assert served(lake) == sorted(WHOLE)
+    assert len(load_tables(lake.url)) == 2
+
+    with working_on(lake.url, refresh_id):  # the attempt after it
+        again = Load.begin(lake.url, refresh_id)
+        assert again.table in load_tables(lake.url)
+        assert len(load_tables(lake.url)) == 2
+        with pytest.raises(psycopg2.errors.UndefinedTable):  # a task of the dead attempt, late
+            load.copy(1, [inds_of({(0, 2, 5)})])
+        again.copy(0, [inds_of({(0, 4, 5)})])
+        again.build_indexes()
+        again.land(versions([table(0, 99)]), np.array([1], np.int32), None, [], {})
+    assert served(lake) == [(0, 4, 5)]
+    with lake.corpora.snapshot("lake") as snapshot:
+        assert [(t.path, t.row_count) for t in snapshot.tables(limit=9)] == [("t0.csv", 99)]
+
+
+def test_two_tasks_with_the_same_pair_are_refused(lake: GivenCorpus) -> None:
+    with working_on(lake.url, lake.queue()) as (_, refresh):
+        load = Load.begin(lake.url, refresh.refresh_id)
+        for task in range(2):
+            load.copy(task, [inds_of({(0, 1, 5)})])
+        with pytest.raises(DamagedStateError, match=r"found a pair of columns twice \(Key \(dependent, referenced\)"):
+            load.build_indexes()
+
+
+def test_what_was_ended_by_others_meanwhile_does_not_land(lake: GivenCorpus) -> None:
+    with working_on(lake.url, lake.queue()) as (_, refresh):
+        load = lake.load({(0, 1, 5)})
+        lake.corpora.end(refresh.refresh_id, lake.corpora.refresh(refresh.refresh_id).state.CANCELLED, "by hand")
+        with pytest.raises(StateError, match=r"cannot land: it is cancelled"):
+            load.land(versions([]), np.empty(0, np.int32), None, [], {})
+    assert served(lake) == sorted(WHOLE)
+
+
+def test_a_reader_keeps_its_generation_while_two_more_land(lake: GivenCorpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corpus_cleaning, "DROP_TIMEOUT", "50ms")
+    with lake.corpora.snapshot("lake") as snapshot:
+        lake.refresh({(0, 1, 5)})
+        lake.refresh({(0, 2, 5)})
+        assert rows_of(snapshot.stream_pairs()) == sorted(WHOLE)
+        assert len(load_tables(lake.url)) == 3
+    assert lake.corpora.clean() == ["corpus_ind_l1"]
+    with pytest.raises(NotFoundError, match="Generation 1 of the corpus 'lake' is not kept; there is 2 and 3"):
+        served(lake, 1)
+
+
+def test_tables_come_back_as_they_were_written(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.store.corpus_tables.BLOCK_TABLES", 2)
+    monkeypatch.setattr("service.store.corpus_tables.BLOCK_CELLS", 4)
+    given_tables = [
+        GivenTable(0, "a\tb", 0, ["x", "NULL", "", "\\N"], [1, 2, 3, 2**31 - 1], [0, 1, 2, 63], [63, 2, 1, 0], 2**40),
+        GivenTable(1, "", 4, []),
+        GivenTable(2, "\\.", 4, ["é\r\n", "'\""]),
+        GivenTable(3, "d" * 5000, 6, [f"c{i}" for i in range(50)]),
+        GivenTable(5, "e", 56, ["\0"]),
+    ]
+    corpus = GivenCorpus(database_url)
+    corpus.refresh(set(), given_tables)
+    with corpus.corpora.snapshot("lake") as snapshot:
+        blocks = list(snapshot.stream_tables())
+        assert snapshot.table("d" * 5000).column_count == 50
+    assert [len(block) for block in blocks] == [2, 2, 1]
+    expected = versions([*given_tables[:4], GivenTable(5, "e", 56, ["\\x00"])])
+    for name in ("numbers", "rows", "first_columns", "distinct", "dependent_reasons", "referenced_reasons"):
+        assert np.concatenate([getattr(b, name) for b in blocks]).tolist() == getattr(expected, name).tolist(), name
+    assert [p for b in blocks for p in b.paths.to_pylist()] == expected.paths.to_pylist()
+    assert [n for b in blocks for n in b.names.to_pylist()] == expected.names.to_pylist()
+    assert np.concatenate([b.column_ids() for b in blocks]).tolist() == expected.column_ids().tolist() == [*range(57)]
+    with working_on(database_url, corpus.queue()) as (_, refresh):
+        load = Load.begin(database_url, refresh.refresh_id)
+        assert (load.next_table, load.next_column) == (6, 57)
+        assert sum(map(len, load.served_tables())) == 5
