@@ -56,7 +56,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def add_job_options(parser: argparse.ArgumentParser) -> None:
-    """Add what every Spark job is told."""
+    """Add what every Spark job that reads a source is told."""
     add = parser.add_argument
     add(
         "source",
@@ -64,11 +64,17 @@ def add_job_options(parser: argparse.ArgumentParser) -> None:
         "- reads it from standard input",
     )
     add("--name", required=True, help="name of the source; of files, the schema's name as well")
+    add("--task-bytes", type=int, help="source bytes of one task (default: 96 MB)")
+    add_engine_options(parser)
+
+
+def add_engine_options(parser: argparse.ArgumentParser) -> None:
+    """Add what every Spark job is told."""
+    add = parser.add_argument
     add("--database-url", help="the state's database; - reads it from standard input, where no process list shows it")
     add("--master", default="local[*]", help="Spark master (default: local[*])")
     add("--driver-memory", default="2g", help="heap of the driver (default: 2g)")
     add("--spark-log", default="off", choices=["off", "error", "warn", "info"], help="level of Spark's own log")
-    add("--task-bytes", type=int, help="source bytes of one task (default: 96 MB)")
 
 
 def add_reading_options(parser: argparse.ArgumentParser) -> None:

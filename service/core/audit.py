@@ -71,7 +71,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class FilterAccount:
-    """Say what filters leave out by their reasons, and how many INDs are left with all of them on."""
+    """Say what the filters that are on leave out, by their reasons, and how many INDs are left by all of them."""
 
     by_reason: Mapping[Reason, LeftOut]
     inds_left: int
@@ -101,8 +101,14 @@ def account(found: Inds, facts: ColumnFacts, filters: Filters) -> FilterAccount:
             int(np.count_nonzero(why & reason)),
             int(np.count_nonzero(why == reason)),
         )
-        for reason in Reason
-        if reason is not Reason.NO_VALUES  # no filter: such columns are in no IND
+        for reason, is_on in (
+            (Reason.NULL_COLUMN, filters.null_columns),
+            (Reason.INTEGER_COLUMN, filters.integer_columns),
+            (Reason.FEW_VALUES, filters.min_values > 1),
+            (Reason.NOT_UNIQUE, filters.non_unique_referenced),
+            (Reason.LOW_COVERAGE, filters.coverage > 0),
+        )
+        if is_on
     }
     return FilterAccount(by_reason, int(np.count_nonzero(why == 0)))
 

@@ -16,10 +16,11 @@ dependent has no rarer value. Columns may be given as one for each set of equal 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -206,14 +207,26 @@ def decide(parts: Sequence[Candidates], scope: Scope) -> Inds:
     return Inds(dependent[holds], counted.referenced[holds], counted.hits[holds])
 
 
+Each = Callable[[Callable[[Partition], Any]], list[Any]]
+"""Apply a function, which can be pickled, to every partition, and give what comes."""
+
+
 def find_inds(partitions: Sequence[Partition], scope: Scope) -> Inds:
     """Do the five steps here, for all partitions one after the other."""
-    rare = rarest_overall([rarest_values(partition, scope) for partition in partitions], scope)
-    proposed = [block for partition in partitions for block in propose(partition, rare, scope)]
+    return find_inds_by(lambda step: [step(partition) for partition in partitions], scope)
+
+
+def find_inds_by(each: Each, scope: Scope) -> Inds:
+    """Do the five steps wherever partitions are, and bring together here what they tell of columns: for few columns."""
+    rare = rarest_overall(each(partial(rarest_values, scope=scope)), scope)
+    proposed = [block for blocks in each(partial(_proposals, rare=rare, scope=scope)) for block in blocks]
     if not proposed:
         return Inds(*(np.empty(0, np.int32) for _ in Inds._fields))
-    candidates = union(proposed)
-    return decide([count_hits(partition, candidates, scope) for partition in partitions], scope)
+    return decide(each(partial(count_hits, candidates=union(proposed), scope=scope)), scope)
+
+
+def _proposals(partition: Partition, rare: Rare, scope: Scope) -> list[Candidates]:
+    return list(propose(partition, rare, scope))
 
 
 @njit(cache=True, nogil=True)

@@ -56,22 +56,36 @@ def test_what_each_filter_leaves_out(columns: list[list[str]], filters: Filters,
             reasons.add(Reason.LOW_COVERAGE)
         return reasons
 
+    on = {Reason.FEW_VALUES} if filters.min_values > 1 else set()
+    on |= {Reason.LOW_COVERAGE} if filters.coverage else set()
+    for reason, is_on in (
+        (Reason.NULL_COLUMN, filters.null_columns),
+        (Reason.INTEGER_COLUMN, filters.integer_columns),
+        (Reason.NOT_UNIQUE, filters.non_unique_referenced),
+    ):
+        on |= {reason} if is_on else set()
     expected = [why(a, b) for a, b in inds]
     pairs = np.array(inds, np.int32).reshape(-1, 2)
     found = Inds(pairs[:, 0], pairs[:, 1], np.array([len(sets[a]) for a, _ in inds], np.int32))
     told = account(found, facts, filters)
     assert told.inds_left == sum(1 for reasons in expected if not reasons)
     assert {reason: (one.inds, one.inds_alone) for reason, one in told.by_reason.items()} == {
-        reason: (sum(reason in each for each in expected), sum({reason} == each for each in expected))
-        for reason in Reason
-        if reason is not Reason.NO_VALUES
+        reason: (sum(reason in each for each in expected), sum({reason} == each for each in expected)) for reason in on
     }
     full = [number for number in range(len(sets)) if sets[number]]
-    integers = sum(all(map(is_integer, sets[number])) for number in full) if filters.integer_columns else 0
-    not_unique = sum(len(columns[n]) != len(sets[n]) for n in full) if filters.non_unique_referenced else 0
-    by_integers, by_uniqueness = told.by_reason[Reason.INTEGER_COLUMN], told.by_reason[Reason.NOT_UNIQUE]
-    assert (by_integers.dependent_columns, by_integers.referenced_columns) == (integers, integers)
-    assert (by_uniqueness.dependent_columns, by_uniqueness.referenced_columns) == (0, not_unique)
+    for reason, count in (
+        (Reason.INTEGER_COLUMN, sum(all(map(is_integer, sets[number])) for number in full)),
+        (Reason.NULL_COLUMN, sum(sets[number] <= set(NULL_TOKENS) for number in full)),
+    ):
+        if reason in on:
+            assert (told.by_reason[reason].dependent_columns, told.by_reason[reason].referenced_columns) == (
+                count,
+                count,
+            )
+    if Reason.NOT_UNIQUE in on:
+        one = told.by_reason[Reason.NOT_UNIQUE]
+        not_unique = sum(len(columns[number]) != len(sets[number]) for number in full)
+        assert (one.dependent_columns, one.referenced_columns) == (0, not_unique)
 
 
 PAIRS = st.lists(st.tuples(st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1)), max_size=6, unique=True)

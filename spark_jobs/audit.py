@@ -1,0 +1,217 @@
+"""Own the audit: one Spark job that finds the INDs of the tracked tables anew, from all of their stored values.
+
+    python -m spark_jobs.audit --database-url URL [--master local[*]] [--filters paper]
+
+All tasks read one version in one snapshot, by ranges of the value keys, and find the INDs as MANY does where no process
+has a whole column (`service/core/partitioned_inds.py`). Values never reach the driver: it learns numbers of columns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark import RDD, StorageLevel
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from service.core.audit import ValueFacts, account, compare
+from service.core.column_filters import Filters
+from service.core.column_sets import Int32s
+from service.core.corpus import CorpusSettings, parse_filters
+from service.core.errors import SubsetdError
+from service.core.group_inds import Inds
+from service.core.partitioned_inds import Partition, Scope, find_inds_by, make_partition
+from service.core.records import Keys
+from service.store.audits import AuditedState, add_audit, audited_state, read_audited
+from service.store.bulk import KeyRange
+from service.store.migrate import require_current
+from service.usecases.audits import Audit
+from spark_jobs.command_line import add_engine_options, read_secrets
+from spark_jobs.progress import Display, Quiet, make_display, watching
+from spark_jobs.session import session
+from spark_jobs.tasks import telling_errors, told_error
+
+PARTITION_RECORDS = 500_000
+"""Records of one task: values of the state, each with the columns that have it."""
+
+MOST_BITS = 10
+
+EXAMPLES = 20
+"""Differences that are kept by name, of either kind."""
+
+Read = tuple[ValueFacts, Partition]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTask:
+    """Read key ranges; picklable. Takes their numbers, gives of each what its values are, and its partition."""
+
+    database_url: str
+    snapshot: str
+    bits: int
+    columns: int
+
+    def __call__(self, numbers: Iterable[int]) -> Iterator[Read]:
+        everyone = np.ones(self.columns, np.bool_)
+        scope = Scope(np.zeros(self.columns, np.int64), everyone, everyone)
+        for number in numbers:
+            with telling_errors():
+                found = read_audited(self.database_url, self.snapshot, KeyRange(number, self.bits))
+            texts = pa.LargeStringArray.from_buffers(
+                len(found), pa.py_buffer(found.value_starts), pa.py_buffer(found.value_data)
+            )
+            facts = ValueFacts.of(found.attribute_ids, found.starts, texts, self.columns)
+            place = np.repeat(np.arange(len(found)), np.diff(found.starts))
+            keys = Keys(found.high[place], found.low[place])
+            yield facts, make_partition(number, found.attribute_ids, keys, scope)
+
+
+def audit(
+    spark: SparkSession | Callable[[], SparkSession],
+    url: str,
+    filters: Filters,
+    display: Display | None = None,
+    partitions: int | None = None,
+) -> Audit:
+    """Hold the INDs that are served against those of the stored values, and keep what comes of it.
+
+    `spark` may be a function that starts the session, which is called when there is something to audit. `partitions`
+    is rounded to a power of 2. Raises StateError for a state that cannot be read, or while a bootstrap runs.
+    """
+    require_current(url)
+    start = time.monotonic()
+    with audited_state(url) as state:
+        running = spark if isinstance(spark, SparkSession) else spark()
+        started = time.monotonic()
+        try:
+            facts, found = _find(running, url, state, display or Quiet(), partitions)
+        except (PySparkException, Py4JError) as error:
+            raise told_error(error) from None
+    differences = compare(found, state.served)
+    told = account(found, facts.with_rows(state.rows), filters)
+    report = {
+        "examples": {
+            "not_served": _named(state, differences.not_served),
+            "not_holding": _named(state, differences.not_holding),
+        },
+        "filters": {(reason.name or "").lower(): asdict(one) for reason, one in told.by_reason.items()},
+        "inds_left": told.inds_left,
+        "sketch_only": state.sketch_only,
+        "seconds": {"start Spark": started - start, "find": time.monotonic() - started},
+    }
+    return add_audit(
+        url, state, int(facts.distinct.sum()), len(found.dependent), len(differences.not_served),
+        len(differences.not_holding), report,
+    )  # fmt: skip
+
+
+def _find(
+    spark: SparkSession, url: str, state: AuditedState, display: Display, partitions: int | None
+) -> tuple[ValueFacts, Inds]:
+    context = spark.sparkContext
+    wanted = partitions or max(state.records // PARTITION_RECORDS, context.defaultParallelism)
+    bits = min(int(wanted - 1).bit_length(), MOST_BITS)
+    task = ReadTask(url, state.snapshot, bits, len(state.names))
+    read: RDD[Read] = context.parallelize(range(1 << bits), 1 << bits).mapPartitions(task)
+    read = read.persist(StorageLevel.DISK_ONLY)
+    try:
+        with watching(context, display, [("reading values", 1 << bits)], str):
+            facts = reduce(ValueFacts.merge, read.map(_facts).collect())
+        has_values = facts.distinct > 0
+        display.begin("finding INDs")
+
+        def each(step: Callable[[Partition], Any]) -> list[Any]:
+            return read.map(lambda one: step(one[1])).collect()
+
+        return facts, find_inds_by(each, Scope(facts.distinct, has_values, has_values))
+    finally:
+        read.unpersist()
+
+
+def _facts(one: Read) -> ValueFacts:
+    return one[0]
+
+
+def _named(state: AuditedState, pairs: Int32s) -> list[list[str]]:
+    return [[_name(state, number) for number in pair] for pair in pairs[:EXAMPLES].tolist()]
+
+
+def _name(state: AuditedState, attribute_id: int) -> str:
+    return str(state.names[attribute_id] or f"id:{attribute_id}, which is dropped")
+
+
+def describe(found: Audit) -> str:
+    """Tell what an audit found in a few lines."""
+    seconds = (found.ended_at - found.started_at).total_seconds()
+    lines = [
+        f"version {found.version}: {found.attributes:,} columns with {found.value_count:,} distinct values, "
+        f"{found.inds:,} INDs; {seconds:.1f} s",
+        "The INDs that are served are those that hold."
+        if not found.differences
+        else f"{found.not_served:,} INDs hold and are not served, {found.not_holding:,} are served and do not hold:",
+    ]
+    for kind, said in (("not_served", "holds and is not served"), ("not_holding", "is served and does not hold")):
+        lines += [f"  {a} ⊆ {b} {said}" for a, b in found.report["examples"][kind]]
+    lines.append(f"{found.report['inds_left']:,} INDs are left with all of these filters on:")
+    for name, one in found.report["filters"].items():
+        lines.append(
+            f"  {name.replace('_', ' ')}: leaves out {one['dependent_columns']:,} dependent and "
+            f"{one['referenced_columns']:,} referenced columns; {one['inds']:,} INDs, {one['inds_alone']:,} of them "
+            "by this filter alone"
+        )
+    if found.report["sketch_only"]:
+        lines.append(f"{found.report['sketch_only']:,} columns have no stored values, and so no INDs.")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the job from the command line; exit code 1 for an error (a message on standard error) or a difference."""
+    parser = argparse.ArgumentParser(
+        prog="python -m spark_jobs.audit",
+        description="Find the INDs of the tracked tables anew, by one Spark job, and compare them with those served.",
+    )
+    add_engine_options(parser)
+    parser.add_argument("--filters", default="paper", help="filters to give an account of (default: paper)")
+    parser.add_argument("--partitions", type=int, help="key ranges, rounded to a power of 2 (default: by size)")
+    given = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
+    read_secrets(given, "database_url")
+    if not given.database_url:
+        parser.error("--database-url is needed")
+    logging.getLogger().addHandler(logging.NullHandler())  # Py4J's stack traces of an interrupt
+    display = make_display()
+    started: list[SparkSession] = []
+
+    def start() -> SparkSession:
+        display.begin("starting Spark")
+        started.append(session(given.master, "subsetd audit", given.driver_memory, given.spark_log))
+        return started[0]
+
+    try:
+        filters = CorpusSettings.from_json(parse_filters(given.filters)).filters
+        found = audit(start, given.database_url, filters, display, given.partitions)
+    except SubsetdError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
+    finally:
+        display.close()
+        for spark in started:
+            spark.stop()
+    print(describe(found))
+    return 1 if found.differences else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,176 @@
+"""The audit: what it finds of states that were written by brute force, and of states that were tampered with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+
+import psycopg2
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from service.core.column_filters import NULL_TOKENS, PAPER, Filters
+from service.core.errors import StateError
+from service.store.embedded import EmbeddedPostgres
+from service.store.writer_lock import take_bootstrap_lock
+from spark_jobs import audit as job
+from spark_jobs.audit import audit, describe
+from tests import states
+from tests.postgres import TEMPLATE, fresh_database
+from tests.spark.oracle import query
+from tests.states import Tables
+
+COLUMNS = {"a": ["x", "y"], "b": ["x", "y", "z"], "c": ["w"]}
+CELLS = st.sampled_from([None, "1", "2", "3", "+7", "-", "?", "text"])
+ROWS = st.fixed_dictionaries(
+    {table: st.lists(st.tuples(*(CELLS for _ in columns)), max_size=6) for table, columns in COLUMNS.items()}
+)
+
+
+def shop() -> Tables:
+    tables = Tables({"orders": ["id", "customer", "state"], "customers": ["id", "code"], "notes": ["state"]})
+    tables.add("customers", *([str(n), f"c{n}"] for n in range(40)))
+    tables.add("orders", *([str(n), str(n % 30), "-" if n % 3 else "N/A"] for n in range(90)))
+    return tables.add("notes", ["-"], ["N/A"], ["?"], ["x"])
+
+
+def tamper(url: str) -> None:
+    """Let the state serve an IND that does not hold, and not serve one that does."""
+    states.execute(
+        url,
+        "delete from uind where dependent_id = 2 and referenced_id = 4;"  # orders.customer ⊆ customers.id
+        "insert into uind (dependent_id, referenced_id, since_version) values (5, 4, 1)",
+    )
+
+
+@given(rows=ROWS, insert_only=st.booleans(), partitions=st.sampled_from([1, 2, 7]))
+@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_state_that_is_right_has_no_differences(
+    spark: SparkSession, postgres_server: EmbeddedPostgres, rows: dict[str, list], insert_only: bool, partitions: int
+) -> None:
+    tables = Tables(COLUMNS, insert_only=insert_only)
+    for table, of_table in rows.items():
+        tables.add(table, *of_table)
+    expected = states.expected(tables)
+    with fresh_database(postgres_server, TEMPLATE) as url:
+        states.store(url, tables)
+        found = audit(spark, url, PAPER, partitions=partitions)
+    assert (found.not_served, found.not_holding, found.version) == (0, 0, 1)
+    assert (found.attributes, found.inds) == (6, len(expected.inds))
+    assert found.value_count == sum(distinct for _, _, distinct, _ in expected.counters.values())
+    cells = dict(zip([f"s.{t}.{c}" for t, c in tables.names()], tables.cells(), strict=True))
+    values = {name: {value for value in counted if value is not None} for name, counted in cells.items()}
+
+    def left(a: str, b: str) -> bool:
+        either = values[a], values[b]
+        is_unique = max(cells[b].values()) == 1 and not cells[b][None]
+        return (
+            not any(one <= set(NULL_TOKENS) or all(v.lstrip("+-").isdigit() for v in one) for one in either)
+            and is_unique
+            and 5 * len(values[a]) >= len(values[b])
+        )
+
+    assert found.report["inds_left"] == sum(left(a, b) for a, b in expected.inds)
+
+
+@pytest.mark.parametrize("partitions", [1, 8])
+def test_what_is_served_wrongly_is_named(spark: SparkSession, database_url: str, partitions: int) -> None:
+    states.store(database_url, shop())
+    tamper(database_url)
+    found = audit(spark, database_url, PAPER, partitions=partitions)
+    assert (found.not_served, found.not_holding, found.differences) == (1, 1, 2)
+    assert found.report["examples"] == {
+        "not_served": [["s.orders.customer", "s.customers.id"]], "not_holding": [["s.customers.code", "s.customers.id"]]
+    }  # fmt: skip
+    said = describe(found)
+    assert "s.orders.customer ⊆ s.customers.id holds and is not served" in said
+    assert "s.customers.code ⊆ s.customers.id is served and does not hold" in said
+
+
+def test_each_filter_gives_account(spark: SparkSession, database_url: str) -> None:
+    states.store(database_url, shop())
+    found = audit(spark, database_url, PAPER)
+    # customer ⊆ customers.id, customer and customers.id ⊆ orders.id; state of orders ⊆ that of notes.
+    assert (found.inds, found.report["inds_left"]) == (4, 0)
+    assert found.report["filters"] == {
+        "null_column": {"dependent_columns": 1, "referenced_columns": 1, "inds": 1, "inds_alone": 1},
+        "integer_column": {"dependent_columns": 3, "referenced_columns": 3, "inds": 3, "inds_alone": 3},
+        "not_unique": {"dependent_columns": 0, "referenced_columns": 2, "inds": 0, "inds_alone": 0},
+        "low_coverage": {"dependent_columns": 0, "referenced_columns": 0, "inds": 0, "inds_alone": 0},
+    }
+    unfiltered = audit(spark, database_url, Filters())
+    assert (unfiltered.report["filters"], unfiltered.report["inds_left"]) == ({}, 4)
+
+
+def test_all_tasks_read_the_version_that_was_opened(spark: SparkSession, database_url: str) -> None:
+    states.store(database_url, shop())
+
+    def start_late() -> SparkSession:
+        states.execute(
+            database_url,
+            "delete from gen_rec; delete from cluster; delete from uind;"
+            "insert into state_version (version, generation, kind) values (2, 1, 'batch')",
+        )
+        return spark
+
+    found = audit(start_late, database_url, PAPER, partitions=4)
+    assert (found.version, found.inds, found.differences) == (1, 4, 0)
+    now = audit(spark, database_url, PAPER, partitions=4)
+    assert (now.version, now.inds, now.value_count, now.differences) == (2, 0, 0, 0)
+
+
+def test_no_bootstrap_runs_beside_an_audit(spark: SparkSession, database_url: str) -> None:
+    states.store(database_url, shop())
+    with closing(psycopg2.connect(database_url, application_name="subsetd bootstrap")) as connection:
+        take_bootstrap_lock(connection)
+        with pytest.raises(StateError, match=r"another writer: subsetd bootstrap"):
+            audit(spark, database_url, PAPER)
+
+        def start() -> SparkSession:
+            with pytest.raises(StateError, match=r"another writer: subsetd audit"):
+                take_bootstrap_lock(connection)
+            return spark
+
+        with connection, connection.cursor() as cursor:
+            cursor.execute("select pg_advisory_unlock_all()")
+        assert audit(start, database_url, PAPER).differences == 0
+        take_bootstrap_lock(connection)  # the audit has given it back
+
+
+def test_a_state_without_a_version_is_refused(spark: SparkSession, database_url: str) -> None:
+    with pytest.raises(StateError, match="no state to audit yet"):
+        audit(spark, database_url, PAPER)
+
+
+def test_what_was_found_is_kept_up_to_a_number(
+    spark: SparkSession, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states.store(database_url, shop())
+    monkeypatch.setattr("service.store.audits.KEPT_AUDITS", 2)
+    kept = [audit(spark, database_url, PAPER).audit_id for _ in range(3)]
+    assert query(database_url, "select audit_id, inds from audit order by 1") == [(kept[1], 4), (kept[2], 4)]
+
+
+def test_the_command_line(
+    spark: SparkSession,
+    database_url: str,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def joined(*_: object) -> SparkSession:
+        return spark
+
+    monkeypatch.setattr(job, "session", joined)
+    monkeypatch.setattr(type(spark), "stop", lambda _: None)
+    states.store(database_url, shop())
+    run: Callable[..., int] = job.main
+    assert run(["--database-url", database_url, "--filters", "integer-columns,min-values=3"]) == 0
+    said = capfd.readouterr().out
+    assert "The INDs that are served are those that hold." in said
+    assert "few values: leaves out 1 dependent and 0 referenced columns; 1 INDs, 1 of them by this filter alone" in said
+    tamper(database_url)
+    assert run(["--database-url", database_url]) == 1
+    assert run(["--database-url", database_url, "--filters", "nonsense"]) == 1
+    assert "filters 'nonsense'" in capfd.readouterr().err
