@@ -19,6 +19,7 @@ from service import (
     __version__,
     answer_commands,
     attribute_commands,
+    corpus_commands,
     dead_letter_commands,
     demo,
     graph_commands,
@@ -56,6 +57,7 @@ app = typer.Typer(
 app.command()(preflight)
 app.command()(coefficients)
 app.add_typer(sketch_commands.app, name="sketch")
+app.add_typer(corpus_commands.app, name="corpus")
 app.add_typer(graph_commands.app, name="graph")
 app.add_typer(attribute_commands.app, name="attribute")
 app.add_typer(dead_letter_commands.app, name="dead-letters")
@@ -226,7 +228,8 @@ def serve() -> None:
     settings = wiring.configured_settings()
     with wiring.state_database(settings) as url, wiring.reading_engine(url, settings) as engine:
         service = wiring.make_service(engine, settings, CollectorRegistry())
-        serve_until(service, settings.host, settings.port, threading.Event(), _say_address(settings))
+        with wiring.refreshing_corpora(url, settings):
+            serve_until(service, settings.host, settings.port, threading.Event(), _say_address(settings))
 
 
 @app.command()
@@ -247,6 +250,7 @@ def run(
         with (
             wiring.sending_transitions(url, settings),
             wiring.compacting_sketches(url),
+            wiring.refreshing_corpora(url, settings),
             _running(consumer.run) as failed,
         ):
             serve_until(service, settings.host, settings.port, failed, _say_address(settings))

@@ -111,7 +111,8 @@ class Settings(BaseSettings):
     sketch_k: int = Field(
         1536, ge=1, le=65_536, description="smallest hashes that a sketch answers with, from the next bootstrap on"
     )
-    spark_master: str = Field("local[*]", description="Spark master of bootstraps")
+    spark_master: str = Field("local[*]", description="Spark master of bootstraps and refreshes")
+    refreshes_at_once: int = Field(1, ge=1, le=64, description="most refreshes of corpora that a service runs at once")
 
 
 def load_settings(**given: Any) -> Settings:

@@ -1,9 +1,10 @@
-"""Own what the consumer tells the outside: log lines, Prometheus metrics, and its part of readiness."""
+"""Own what consumer and refreshes tell the outside: log lines, Prometheus metrics, and the consumer's readiness."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
@@ -12,9 +13,11 @@ from prometheus_client.core import GaugeMetricFamily
 from service.core.errors import SubsetdError
 from service.core.model import Table
 from service.usecases.batches import BatchReport, Positions
+from service.usecases.corpora import Refresh
 from service.usecases.live_state import LiveState
 
 log = structlog.get_logger("subsetd.consumer")
+log_refreshes = structlog.get_logger("subsetd.refreshes")
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 SIZES = (1, 10, 100, 500, 1000, 2500, 5000, 10_000, 50_000, 100_000)
@@ -128,3 +131,26 @@ class ConsumerObserver:
         self.last_error = str(error)
         self._retries.inc()
         log.warning("database failed, loading the state anew", error=str(error))
+
+
+class RefreshObserver:
+    """Implement refresh_corpora.Observer with a logger; metrics come from the database, see api/corpus_metrics.py."""
+
+    def began(self, refresh: Refresh) -> None:
+        log_refreshes.info("refresh began", **_of(refresh), attempt=refresh.attempt, full=refresh.full)
+
+    def landed(self, refresh: Refresh) -> None:
+        report = refresh.report or {}
+        told = {name: report[name] for name in ("tables", "inds", "appeared", "went") if name in report}
+        log_refreshes.info("refresh landed", **_of(refresh), generation=refresh.generation, **told)
+
+    def failed(self, refresh: Refresh, fault: str, again_at: datetime | None) -> None:
+        again = {} if again_at is None else {"again_at": again_at.isoformat()}
+        log_refreshes.error("refresh failed", **_of(refresh), attempt=refresh.attempt, error=fault, **again)
+
+    def cancelled(self, refresh: Refresh) -> None:
+        log_refreshes.info("refresh cancelled", **_of(refresh))
+
+
+def _of(refresh: Refresh) -> dict[str, object]:
+    return {"corpus": refresh.corpus, "refresh": refresh.refresh_id}

@@ -14,6 +14,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
+from service.core.column_filters import Reason
 from service.usecases.answers import PairAnswer, StateAnswer
 from service.usecases.batches import Totals
 
@@ -48,6 +49,7 @@ def show_state(answer: StateAnswer) -> None:
         f"[bold]version {answer.head.version}[/], committed {answer.head.committed_at:%Y-%m-%d %H:%M:%S %Z}: "
         f"{counts.tables:,} tables, {counts.attributes:,} attributes, {counts.values:,} values, "
         f"{counts.clusters:,} clusters, {counts.uinds:,} INDs, {counts.dead_letters:,} dead letters"
+        + (f", {counts.short_sketches:,} sketches short of hashes" if counts.short_sketches else "")
     )
     print_table(
         ["source", "kind", "location", "tables", "attributes", "since version"],
@@ -94,6 +96,11 @@ def show_totals(totals: Totals) -> None:
         f"{totals.updated:,} updated, {totals.deleted:,} deleted, {totals.skipped:,} skipped, "
         f"{totals.dead:,} set aside{speed}; the state is at version {totals.version}"
     )
+
+
+def reasons(found: Reason) -> str:
+    """Name the filters that leave something out."""
+    return ", ".join(reason.name.lower().replace("_", " ") for reason in Reason if reason & found and reason.name)
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

@@ -9,8 +9,10 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 from urllib.parse import quote
 
@@ -27,9 +29,12 @@ from service.core.canonical import value_keys
 from service.core.cell_decoding import WireSettings
 from service.core.errors import FeedError, NotFoundError, SourceError, StateError
 from service.core.model import Table
-from service.observe import ConsumerObserver
+from service.job_process import JobProcess, spark_command
+from service.observe import ConsumerObserver, RefreshObserver
+from service.scheduler import next_time, running_every
 from service.store import dead_letters, feeds
 from service.store.checks import PostgresVerifier
+from service.store.corpora import PostgresCorpora
 from service.store.database import make_engine
 from service.store.demo_source import DemoSource, demo_source
 from service.store.embedded import EmbeddedPostgres
@@ -56,9 +61,12 @@ from service.stream.topic_facts import read_topics
 from service.usecases import ports, schema_changes
 from service.usecases.batches import BatchLimits, ErrorPolicy, Totals
 from service.usecases.compact_sketches import SketchCompactor
+from service.usecases.corpora import Corpus
 from service.usecases.follow_feed import Consumer
 from service.usecases.preflight import check
 from service.usecases.preflight_facts import Facts, Finding, Level
+from service.usecases.refresh_corpora import RefreshRunner
+from service.usecases.register_corpora import CorpusRegister
 from service.usecases.retry_dead_letters import DeadLetter, DeadLetterFeed
 from service.usecases.send_transitions import TransitionSender
 from service.usecases.transactions import WaitLimits
@@ -383,11 +391,82 @@ def make_service(
     return create_app(
         make_reader(engine),
         make_uploads(engine),
+        make_corpus_register(engine, settings),
         registry=registry,
         service_version=__version__,
         ready_checks=checks,
         api_key=None if settings.api_key is None else settings.api_key.get_secret_value(),
     )
+
+
+@contextmanager
+def corpus_register(settings: Settings | None = None, *, migrate: bool = False) -> Iterator[CorpusRegister]:
+    """Give the register of corpora on the state's database, for a command."""
+    settings = settings or configured_settings()
+    with state_database(settings, migrate=migrate) as url, reading_engine(url) as engine:
+        yield make_corpus_register(engine, settings)
+
+
+def make_corpus_register(engine: Engine, settings: Settings) -> CorpusRegister:
+    """Make what registers and removes corpora."""
+    return CorpusRegister(PostgresCorpora(engine), next_time, _now, partial(_remove_index, settings))
+
+
+@contextmanager
+def refresh_runner(
+    url: str, settings: Settings, *, cancel: bool = False, observer: RefreshObserver | None = None
+) -> Iterator[RefreshRunner]:
+    """Give what runs refreshes as Spark jobs; those that run at the end are ended, and wait or are cancelled."""
+    with reading_engine(url) as engine:
+        runner = RefreshRunner(
+            PostgresCorpora(engine),
+            lambda refresh: JobProcess(
+                spark_command(
+                    "spark_jobs.many_refresh",
+                    settings.spark_master,
+                    [f"--refresh-id={refresh.refresh_id}", f"--data-dir={settings.data_dir}"],
+                ),
+                [url],
+            ),
+            next_time,
+            _now,
+            observer or RefreshObserver(),
+            at_once=settings.refreshes_at_once,
+        )
+        try:
+            yield runner
+        finally:
+            runner.close(cancel=cancel)
+
+
+@contextmanager
+def refreshing_corpora(url: str, settings: Settings) -> Iterator[None]:
+    """Run refreshes that are due or asked for, beside the service."""
+    with (
+        refresh_runner(url, settings) as runner,
+        running_every(
+            {
+                "refreshes": (1, runner.look),
+                "refresh schedules": (10, runner.request_due),
+            }
+        ),
+    ):
+        yield
+
+
+def _remove_index(settings: Settings, corpus: Corpus) -> None:
+    """Remove the index of a corpus that is gone; a folder that the user has named stays."""
+    if corpus.settings.index is None:
+        rmtree(index_folder(settings, corpus), ignore_errors=True)
+
+
+def index_folder(settings: Settings, corpus: Corpus) -> Path:
+    """Give the folder of a corpus' index, where it has none of its own."""
+    return settings.data_dir / "corpora" / corpus.name
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 @contextmanager

@@ -15,6 +15,8 @@ from service.api import (
     examples,
     problems,
     routes_coefficients,
+    routes_corpora,
+    routes_corpus_answers,
     routes_graph,
     routes_service,
     routes_sketches,
@@ -22,11 +24,13 @@ from service.api import (
     routes_uinds,
 )
 from service.api.access import OPEN_PATHS, BearerKey
+from service.api.corpus_metrics import CorpusMetrics
 from service.api.metrics import HttpMetrics, StateMetrics
 from service.api.problems import Check
 from service.api.segments import EncodedPath
 from service.usecases.ind_graphs import IndGraphs
 from service.usecases.ports import StateReader, Uploads
+from service.usecases.register_corpora import CorpusRegister
 
 DESCRIPTION = (
     "Which columns are contained in which, since when, by how much the others miss, and which values break them. "
@@ -37,6 +41,7 @@ DESCRIPTION = (
 def create_app(
     reader: StateReader,
     uploads: Uploads,
+    corpus_register: CorpusRegister,
     *,
     registry: CollectorRegistry,
     service_version: str,
@@ -44,7 +49,7 @@ def create_app(
     lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
     api_key: str | None = None,
 ) -> FastAPI:
-    """Make the HTTP service over this reader, and what keeps uploaded sketches.
+    """Make the HTTP service over this reader, what keeps uploaded sketches, and the register of corpora.
 
     `registry` gets the HTTP metrics and the state's, and is what /metrics shows. `ready_checks` are asked by
     /readyz, from a thread, beside the database and the bootstrap; they must neither block nor raise. With an
@@ -63,12 +68,23 @@ def create_app(
     )
     app.state.reader = reader
     app.state.uploads = uploads
+    app.state.corpora = corpus_register.corpora
+    app.state.corpus_register = corpus_register
     app.state.graphs = IndGraphs()
     app.state.registry = registry
     app.state.ready_checks = tuple(ready_checks)
     problems.install(app)
     app.add_exception_handler(asking.NotModified, asking.not_modified)
-    for routes in (routes_service, routes_state, routes_uinds, routes_coefficients, routes_sketches, routes_graph):
+    for routes in (
+        routes_service,
+        routes_state,
+        routes_uinds,
+        routes_coefficients,
+        routes_sketches,
+        routes_graph,
+        routes_corpora,
+        routes_corpus_answers,
+    ):
         app.include_router(routes.router)
     # What is added later is further out: the key is asked for where its refusal is counted.
     if api_key is not None:
@@ -76,6 +92,7 @@ def create_app(
     app.add_middleware(HttpMetrics, registry=registry)
     app.add_middleware(EncodedPath)
     registry.register(StateMetrics(reader))
+    registry.register(CorpusMetrics(corpus_register.corpora))
     app.openapi = lambda: _openapi(app, has_key=api_key is not None)  # type: ignore[method-assign]
     return app
 

@@ -42,41 +42,51 @@ class NotModified(Exception):
         self.headers = headers
 
 
-class Asking:
+class Polled:
+    """Name an answer after what it was computed from, and end where the client has it."""
+
+    def __init__(self, response: Response, if_none_match: str | None) -> None:
+        self.headers: dict[str, str] = {}
+        self._response = response
+        self._known = set() if if_none_match is None else {one.strip() for one in if_none_match.split(",")}
+
+    def name_answer(self, tag: str) -> None:
+        """Give the answer this tag."""
+        self.headers = {"ETag": f'"{tag}"', "Cache-Control": CACHE_CONTROL}
+        self._response.headers.update(self.headers)
+
+    def stop_if_known(self) -> None:
+        """End here, with 304, when the client has this answer; call it when the question is known to be good."""
+        etag = self.headers["ETag"]
+        if self._known & {etag, f"W/{etag}", "*"}:
+            raise NotModified(self.headers)
+
+
+class Asking(Polled):
     """Serve one request: open the snapshot, and let the answer be named after its version."""
 
     def __init__(self, reader: StateReader, response: Response, if_none_match: str | None) -> None:
+        super().__init__(response, if_none_match)
         self._reader = reader
-        self._response = response
-        self._known = set() if if_none_match is None else {one.strip() for one in if_none_match.split(",")}
 
     @contextmanager
     def snapshot(self, *, with_values: bool = False) -> Iterator[StateSnapshot]:
         """Open the snapshot that the whole answer is computed from."""
         with self._reader.snapshot(with_values=with_values) as snapshot:
-            self.headers = {"ETag": f'"{snapshot.head.version}"', "Cache-Control": CACHE_CONTROL}
-            self._response.headers.update(self.headers)
+            self.name_answer(str(snapshot.head.version))
             yield snapshot
 
     def depends_on_uploads(self, snapshot: StateSnapshot) -> None:
         """Name the answer after what is uploaded as well, which is no part of a version."""
         tag = snapshot.uploads_tag()
         if tag:
-            self.headers["ETag"] = f'"{snapshot.head.version}-{tag}"'
-            self._response.headers.update(self.headers)
-
-    def stop_if_known(self) -> None:
-        """End here, with 304, when the client has this version; call it when the question is known to be good."""
-        etag = self.headers["ETag"]
-        if self._known & {etag, f"W/{etag}", "*"}:
-            raise NotModified(self.headers)
+            self.name_answer(f"{snapshot.head.version}-{tag}")
 
 
-async def _asking(
-    request: Request,
-    response: Response,
-    if_none_match: Annotated[str | None, Header(description="the ETag of an earlier answer")] = None,
-) -> Asking:
+IfNoneMatch = Annotated[str | None, Header(description="the ETag of an earlier answer")]
+
+
+async def _asking(request: Request, response: Response, if_none_match: IfNoneMatch = None) -> Asking:
     return Asking(request.app.state.reader, response, if_none_match)
 
 

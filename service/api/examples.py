@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from service.api import graph_examples
+from service.api import corpus_examples, graph_examples
 
 CUSTOMER_ID = {"attribute_id": 4, "name": "demo.orders.customer_id", "parts": ["demo", "orders", "customer_id"]}
 ID = {"attribute_id": 0, "name": "demo.customers.id", "parts": ["demo", "customers", "id"]}
@@ -262,29 +262,42 @@ BY_PATH: dict[str, object] = {
     "/api/v1/sketches": SKETCHES,
     "/api/v1/sketches/{column}": "SDSK (and the rest of its bytes)",
     "/api/v1/changes": CHANGES,
-} | graph_examples.BY_PATH
-BY_MEDIA_TYPE: dict[str, dict[str, str]] = {"/api/v1/coefficients/matrix": MATRIX} | graph_examples.BY_MEDIA_TYPE
+    **graph_examples.BY_PATH,
+    **corpus_examples.BY_PATH,
+}
+BY_MEDIA_TYPE: dict[str, dict[str, str]] = (
+    {"/api/v1/coefficients/matrix": MATRIX} | graph_examples.BY_MEDIA_TYPE | corpus_examples.BY_MEDIA_TYPE
+)
+BY_OPERATION: dict[tuple[str, str], dict[str, Any]] = {
+    ("put", "/api/v1/sketches/{column}"): UPLOADED,
+    **corpus_examples.BY_OPERATION,
+}
 
 
 def put_into(document: dict[str, Any]) -> None:
     """Give the answers of each route their example; FastAPI itself would drop the nulls out of it."""
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            for status in ("200", "201"):
+            for status in ("200", "201", "202"):
                 content = operation["responses"].get(status, {}).get("content", {})
                 for media_type, shape in content.items():
                     of_type = BY_MEDIA_TYPE.get(path, {}).get(media_type)
-                    shape["example"] = UPLOADED if method == "put" else of_type or BY_PATH[path]
+                    shape["example"] = BY_OPERATION.get((method, path)) or of_type or BY_PATH[path]
 
 
-def answered(description: str, *media_types: str) -> dict[int | str, dict[str, Any]]:
-    """Describe an answer that is polled with its version, for a route's `responses`; it is JSON if nothing is said."""
+def answered(
+    description: str, *media_types: str, etag: tuple[str, str] = ("the state version, quoted", '"3"')
+) -> dict[int | str, dict[str, Any]]:
+    """Describe an answer that is polled with its version, for a route's `responses`; it is JSON if nothing is said.
+
+    `etag` says what its tag is, and gives an example.
+    """
     headers = {
-        "ETag": {"description": "the state version, quoted", "schema": {"type": "string"}, "example": '"3"'},
+        "ETag": {"description": etag[0], "schema": {"type": "string"}, "example": etag[1]},
         "Cache-Control": {"schema": {"type": "string"}, "example": "no-cache"},
     }
     content = {"content": {one: {"schema": {"type": "string", "format": "binary"}} for one in media_types}}
     return {
         200: {"description": description, "headers": headers, **(content if media_types else {})},
-        304: {"description": "The state still has the version that If-None-Match names.", "headers": headers},
+        304: {"description": "The answer is still the one that If-None-Match names.", "headers": headers},
     }

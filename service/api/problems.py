@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from service.api.cursors import CursorError
-from service.core.errors import NotFoundError, SketchError, StateError, SubsetdError
+from service.core.errors import ConflictError, NotFoundError, SketchError, SourceError, StateError, SubsetdError
 from service.usecases.coefficient_table import TooManyColumnsError
 from service.usecases.ind_graphs import UnknownTableError
 from service.usecases.queries import AmbiguousNameError, NoValuesError, TrivialPairError, UnknownVersionError
@@ -24,6 +24,9 @@ EXPLANATIONS = {
     "unknown-attribute": "No attribute has this full name or id in the version that was read, or no sketch this name.",
     "ambiguous-attribute": "Several attributes have this full name, as names may contain dots; name one as id:17.",
     "unknown-table": "No table has this name, or no component of the graph this number, in what was read.",
+    "not-in-corpora": "There is no corpus, refresh, generation, table or column of this name; the detail says which.",
+    "refused-corpus": "A corpus cannot be like this, or a column not be named so; the detail names the option.",
+    "conflict": "It does not go with what is there: a name is taken, a refresh is at work, or has ended.",
     "unknown-version": "as_of or since is newer than the state, or older than its first version.",
     "values-not-stored": "Of this column only a sketch is kept: ask for estimates, at /api/v1/coefficients.",
     "no-sketch": "This column has no sketch that could be used; the detail says why, and what to do.",
@@ -112,6 +115,8 @@ async def _of_the_service(request: Request, error: Exception) -> Response:
             return respond(request, 404, "unknown-version", detail)
         case UnknownTableError():
             return respond(request, 404, "unknown-table", detail)
+        case NotFoundError() if request.url.path.startswith("/api/v1/corpora/"):
+            return respond(request, 404, "not-in-corpora", detail)
         case NotFoundError():
             return respond(request, 404, "unknown-attribute", detail)
         case AmbiguousNameError():
@@ -131,6 +136,10 @@ async def _of_the_service(request: Request, error: Exception) -> Response:
             return respond(request, 422, "same-attribute", detail)
         case CursorError():
             return respond(request, 422, "invalid-cursor", detail)
+        case SourceError():
+            return respond(request, 422, "refused-corpus", detail)
+        case ConflictError():
+            return respond(request, 409, "conflict", detail)
         case StateError():
             return respond(request, 503, "unavailable", detail, {"Retry-After": "2"})
     return respond(request, 500, "internal-error", detail)

@@ -29,6 +29,10 @@ class StateError(SubsetdError):
     """The state's database is away, of another version, full, or held by another process."""
 
 
+class ConflictError(StateError):
+    """What is asked does not go with what is there: a name that is taken, something that is at work or has ended."""
+
+
 class DamagedStateError(StateError):
     """The stored state is not what its one writer left: going on would build on a wrong state."""
 

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, Row, text
 from sqlalchemy.exc import IntegrityError
 
 from service.core.corpus import CorpusKind, CorpusSettings
-from service.core.errors import NotFoundError, StateError
+from service.core.errors import ConflictError, NotFoundError
 from service.store.corpus_cleaning import CLEANER_NAME, clean, drop_removed
 from service.store.corpus_reading import PostgresCorpusSnapshot, open_snapshot, read_faults
 from service.store.generation import connect
@@ -40,7 +40,8 @@ on conflict (name) do nothing returning corpus_id
 # Of two that ask at once, the second finds the row of the first.
 REQUEST = """
 insert into corpus_refresh (corpus_id, "full", requested_by) values (:corpus_id, :full, :requested_by)
-on conflict (corpus_id) where state = 'queued' do update set "full" = corpus_refresh."full" or excluded."full"
+on conflict (corpus_id) where state = 'queued'
+do update set "full" = corpus_refresh."full" or excluded."full", not_before = null
 returning refresh_id
 """
 
@@ -118,7 +119,7 @@ class PostgresCorpora:
         }
         with self._engine.begin() as connection:
             if connection.execute(text(ADD), values).one_or_none() is None:
-                raise StateError(f"There is a corpus {name!r} already: give another name, or remove it first.")
+                raise ConflictError(f"There is a corpus {name!r} already: give another name, or remove it first.")
             return corpus_named(connection, name)
 
     def remove(self, name: str) -> Corpus:
@@ -126,7 +127,7 @@ class PostgresCorpora:
             corpus = corpus_named(connection, name)
             lock = {"lock": CORPUS_LOCK, "corpus_id": corpus.corpus_id}
             if not connection.scalar(text("select pg_try_advisory_xact_lock(:lock, :corpus_id)"), lock):
-                raise StateError(f"A refresh of the corpus {name!r} is at work: cancel it first.")
+                raise ConflictError(f"A refresh of the corpus {name!r} is at work: cancel it first.")
             connection.execute(text("delete from corpus_table where corpus_id = :corpus_id"), lock)
             connection.execute(text("delete from corpus where corpus_id = :corpus_id"), lock)
         with connect(self._url, CLEANER_NAME) as raw:
@@ -169,7 +170,7 @@ class PostgresCorpora:
             cancelled = connection.execute(text(CANCEL), {"refresh_id": refresh_id}).rowcount
             refresh = refresh_of(connection, refresh_id)
         if not cancelled:
-            raise StateError(f"The refresh {refresh_id} cannot be cancelled: it has {refresh.state} already.")
+            raise ConflictError(f"The refresh {refresh_id} cannot be cancelled: it has {refresh.state} already.")
         return refresh
 
     def next_queued(self) -> Refresh | None:

@@ -101,10 +101,10 @@ class Corpora(Protocol):
         time_limit_seconds: int | None = None,
         retries: int = 0,
     ) -> Corpus:
-        """Register a corpus; raise `StateError` when the name is taken."""
+        """Register a corpus; raise `ConflictError` when the name is taken."""
 
     def remove(self, name: str) -> Corpus:
-        """Forget a corpus with all of its INDs; raise `StateError` while a refresh of it runs."""
+        """Forget a corpus with all of its INDs; raise `ConflictError` while a refresh of it runs."""
 
     def named(self, name: str) -> Corpus:
         """Find a corpus by its name."""
@@ -113,7 +113,8 @@ class Corpora(Protocol):
         """List the corpora by name."""
 
     def request_refresh(self, name: str, *, full: bool = False, requested_by: str) -> Refresh:
-        """Queue a refresh; where one of this corpus waits already, give that one, made full when asked for."""
+        """Queue a refresh; one of this corpus that waits already is given, made full when asked for,
+        and waits no longer for its next attempt."""
 
     def refreshes(self, name: str | None = None, *, before: int | None = None, limit: int) -> list[Refresh]:
         """List refreshes of one corpus or all, newest first: by descending (refresh_id), those below `before`."""
@@ -122,7 +123,7 @@ class Corpora(Protocol):
         """Find a refresh."""
 
     def cancel(self, refresh_id: int) -> Refresh:
-        """Cancel a refresh that waits, or ask one that runs to end; raise `StateError` for one that has ended."""
+        """Cancel a refresh that waits, or ask one that runs to end; raise `ConflictError` for one that has ended."""
 
     def next_queued(self) -> Refresh | None:
         """Give the oldest refresh that may begin now: none of its corpus runs, and its time has come."""

@@ -89,14 +89,14 @@ def attributes(
 ) -> Page[AttributeInfo]:
     """List attributes with their counters, by (schema, table, ordinal)."""
     items = snapshot.attributes(chosen, after, limit + 1)
-    return _page(items, limit, lambda one: (one.name.schema, one.name.table, one.ordinal, one.attribute_id))
+    return page_of(items, limit, lambda one: (one.name.schema, one.name.table, one.ordinal, one.attribute_id))
 
 
 def clusters(
     snapshot: StateSnapshot, attribute_id: int | None = None, after: Key | None = None, limit: int = MAX_LIMIT
 ) -> tuple[Page[ClusterInfo], dict[int, AttributeRef]]:
     """List clusters by id, and name the attributes that occur in them."""
-    page = _page(snapshot.clusters(attribute_id, after, limit + 1), limit, lambda one: (one.cluster_id,))
+    page = page_of(snapshot.clusters(attribute_id, after, limit + 1), limit, lambda one: (one.cluster_id,))
     return page, snapshot.references({member for one in page.items for member in one.attribute_ids})
 
 
@@ -115,7 +115,7 @@ def uinds(
     """
     check_as_of(snapshot, as_of)
     items = snapshot.uinds(dependent, referenced, as_of, after=after, limit=limit + 1)
-    return _page(items, limit, lambda one: (one.dependent.attribute_id, one.referenced.attribute_id))
+    return page_of(items, limit, lambda one: (one.dependent.attribute_id, one.referenced.attribute_id))
 
 
 def explain(
@@ -178,7 +178,7 @@ def missing_values(
     refuse_trivial(dependent, referenced)
     require_values(dependent, referenced)
     items = snapshot.missing_values(dependent.attribute_id, referenced.attribute_id, after, limit + 1)
-    return _page(items, limit, attrgetter("cluster_id", "value_key"))
+    return page_of(items, limit, attrgetter("cluster_id", "value_key"))
 
 
 def coefficient(snapshot: StateSnapshot, dependent: AttributeInfo, referenced: AttributeInfo) -> Coefficient:
@@ -198,14 +198,14 @@ def transitions(
     """
     check_since(snapshot, chosen.since)
     items = snapshot.transitions(chosen, after, limit + 1)
-    return _page(items, limit, lambda one: (one.version, one.dependent.attribute_id, one.referenced.attribute_id))
+    return page_of(items, limit, lambda one: (one.version, one.dependent.attribute_id, one.referenced.attribute_id))
 
 
 def dead_letters(
     snapshot: StateSnapshot, feed: str | None = None, after: Key | None = None, limit: int = MAX_LIMIT
 ) -> Page[DeadLetterInfo]:
     """List the records that were set aside, oldest first."""
-    return _page(snapshot.dead_letters(feed, after, limit + 1), limit, lambda one: (one.dead_letter_id,))
+    return page_of(snapshot.dead_letters(feed, after, limit + 1), limit, lambda one: (one.dead_letter_id,))
 
 
 def refuse_trivial(dependent: AttributeRef, referenced: AttributeRef) -> None:
@@ -255,7 +255,8 @@ def walk(page_after: Callable[[Key | None], Page[Item]]) -> Iterator[Item]:
         key = page.next_key
 
 
-def _page(items: list[Item], limit: int, key: Callable[[Item], Key]) -> Page[Item]:
+def page_of(items: list[Item], limit: int, key: Callable[[Item], Key]) -> Page[Item]:
+    """Make a page of at most `limit` of the items, one more of which tells that there is a next one."""
     kept = items[:limit]
     return Page(kept, key(kept[-1]) if kept and len(items) > limit else None)
 

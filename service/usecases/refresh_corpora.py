@@ -125,10 +125,10 @@ class RefreshRunner:
         self._observer.began(claimed)
         return True
 
-    def attend(self, refresh_id: int, tell: Callable[[Refresh], None], pause: Callable[[], None]) -> Refresh:
+    def attend(self, refresh_id: int, tell: Callable[[Refresh], None], pause: Callable[[], bool]) -> Refresh:
         """Run one refresh here, unless another runner has it, and wait for its end; give what became of it.
 
-        `tell` hears of it at each look, `pause` is called between two of them.
+        `tell` hears of it at each look; `pause` is called between two of them, and says whether to wait no longer.
         """
         while True:
             self._tend()
@@ -140,7 +140,8 @@ class RefreshRunner:
                 refresh.not_before is None or refresh.not_before <= self._now()
             ):
                 self.begin(refresh)
-            pause()
+            if pause():
+                return refresh
 
     def close(self, *, cancel: bool = False) -> None:
         """End the jobs that run; they wait for the next runner to begin anew, or with `cancel` are cancelled."""

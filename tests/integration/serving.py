@@ -1,4 +1,4 @@
-"""Own how tests serve an app: real uvicorn on a free loopback port, in a thread."""
+"""Own how tests serve an app: over a database, by real uvicorn on a free loopback port, in a thread."""
 
 from __future__ import annotations
 
@@ -6,9 +6,27 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
+from sqlalchemy import Engine
+
+from service.api.app import create_app
+from service.scheduler import next_time
+from service.store.corpora import PostgresCorpora
+from service.store.reader import PostgresStateReader
+from service.store.uploaded_sketches import PostgresUploads
+from service.usecases.register_corpora import CorpusRegister
+
+
+def app_over(engine: Engine, **options: Any) -> FastAPI:
+    """Make the service over a database."""
+    register = CorpusRegister(PostgresCorpora(engine), next_time, lambda: datetime.now(UTC), lambda _: None)
+    options = {"registry": CollectorRegistry(), "service_version": "0.1.0", **options}
+    return create_app(PostgresStateReader(engine), PostgresUploads(engine), register, **options)
 
 
 @contextmanager

@@ -6,15 +6,11 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from prometheus_client import CollectorRegistry
 
 from service.api.access import OPEN_PATHS
-from service.api.app import create_app
 from service.core.sketches.column import ColumnSketch
 from service.store.database import make_engine
-from service.store.reader import PostgresStateReader
-from service.store.uploaded_sketches import PostgresUploads
-from tests.integration.serving import serving
+from tests.integration.serving import app_over, serving
 
 KEY = "a key, with / and é"
 BEARER = {"Authorization": f"Bearer {KEY}".encode()}
@@ -24,14 +20,7 @@ BEARER = {"Authorization": f"Bearer {KEY}".encode()}
 def client(database_url: str) -> Iterator[httpx.Client]:
     """Serve an empty state with a key."""
     engine = make_engine(database_url, "test-access")
-    app = create_app(
-        PostgresStateReader(engine),
-        PostgresUploads(engine),
-        registry=CollectorRegistry(),
-        service_version="0.1.0",
-        api_key=KEY,
-    )
-    with serving(app) as address, httpx.Client(base_url=address) as client:
+    with serving(app_over(engine, api_key=KEY)) as address, httpx.Client(base_url=address) as client:
         yield client
     engine.dispose()
 

@@ -12,20 +12,16 @@ from urllib.parse import quote
 import httpx
 import psycopg2
 import pytest
-from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.api import cursors
-from service.api.app import create_app
 from service.api.problems import EXPLANATIONS, Check
 from service.core.model import AttributeName
 from service.store import migrate
 from service.store.database import make_engine
 from service.store.embedded import EmbeddedPostgres
-from service.store.reader import PostgresStateReader
-from service.store.uploaded_sketches import PostgresUploads
 from tests.hand_made_state import TABLE_1, HandMadeState, value_key
-from tests.integration.serving import serving
+from tests.integration.serving import app_over, serving
 from tests.postgres import TEMPLATE, fresh_database
 
 A, B, C, D = (str(name) for name in TABLE_1)
@@ -42,13 +38,7 @@ def lag() -> dict[str, Any]:
 def served(database_url: str, **options: Any) -> Iterator[httpx.Client]:
     """Serve a database, with a route beside the real ones that fails."""
     engine = make_engine(database_url, "test-api", statement_timeout_ms=10_000)
-    app = create_app(
-        PostgresStateReader(engine),
-        PostgresUploads(engine),
-        registry=CollectorRegistry(),
-        service_version="0.1.0",
-        **options,
-    )
+    app = app_over(engine, **options)
 
     @app.get("/defect", include_in_schema=False)
     def defect() -> None:
@@ -372,10 +362,7 @@ def test_a_database_that_is_away_is_a_problem_until_it_is_back(tmp_path: Path) -
         migrate.upgrade(server.url)
         HandMadeState(server.url, TABLE_1).close()
         engine = make_engine(server.url, "test-api")
-    app = create_app(
-        PostgresStateReader(engine), PostgresUploads(engine), registry=CollectorRegistry(), service_version="0.1.0"
-    )
-    with serving(app) as address, httpx.Client(base_url=address) as client:
+    with serving(app_over(engine)) as address, httpx.Client(base_url=address) as client:
         for _ in range(2):
             response = client.get("/api/v1/state")
             body = problem(response, 503, "unavailable")

@@ -11,7 +11,6 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
@@ -22,13 +21,10 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from service.api.app import create_app
 from service.store.database import make_engine
 from service.store.embedded import EmbeddedPostgres
-from service.store.reader import PostgresStateReader
-from service.store.uploaded_sketches import PostgresUploads
 from tests.hand_made_state import TABLE_1, HandMadeState
-from tests.integration.serving import serving
+from tests.integration.serving import app_over, serving
 from tests.postgres import TEMPLATE, fresh_database
 
 CHECKS = [
@@ -48,10 +44,7 @@ def address(postgres_server: EmbeddedPostgres) -> Iterator[str]:
         state.commit({name: [cells[0], *cells[2:]] for name, cells in TABLE_1.items()})
         state.close()
         engine = make_engine(url, "test-api")
-        app = create_app(
-            PostgresStateReader(engine), PostgresUploads(engine), registry=CollectorRegistry(), service_version="0.1.0"
-        )
-        with serving(app) as address:
+        with serving(app_over(engine)) as address:
             yield address
         engine.dispose()
 

@@ -15,19 +15,15 @@ import httpx
 import numpy as np
 import pyarrow as pa
 import pytest
-from prometheus_client import CollectorRegistry
 
-from service.api.app import create_app
 from service.core.records import UInt64s
 from service.core.sketches.column import ColumnSketch
 from service.core.sketches.hll import Hll
 from service.store.database import make_engine
 from service.store.embedded import EmbeddedPostgres
-from service.store.reader import PostgresStateReader
-from service.store.uploaded_sketches import PostgresUploads
 from service.usecases import coefficients
 from tests import states
-from tests.integration.serving import serving
+from tests.integration.serving import app_over, serving
 from tests.postgres import TEMPLATE, fresh_database
 from tests.states import Tables, key_of
 
@@ -70,9 +66,7 @@ def sketch_of(values: Iterable[str], form: tuple[int, int, int] = FORM) -> Colum
 
 def serve(url: str) -> Iterator[httpx.Client]:
     engine = make_engine(url, "test-coefficients")
-    uploads = PostgresUploads(engine)
-    app = create_app(PostgresStateReader(engine), uploads, registry=CollectorRegistry(), service_version="0.1.0")
-    with serving(app) as address, httpx.Client(base_url=address, timeout=60) as client:
+    with serving(app_over(engine)) as address, httpx.Client(base_url=address, timeout=60) as client:
         yield client
     engine.dispose()
 

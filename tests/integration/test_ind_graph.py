@@ -9,16 +9,12 @@ from xml.etree import ElementTree
 
 import httpx
 import pytest
-from prometheus_client import CollectorRegistry
 
-from service.api.app import create_app
 from service.core.model import AttributeName
 from service.store.database import make_engine
 from service.store.embedded import EmbeddedPostgres
-from service.store.reader import PostgresStateReader
-from service.store.uploaded_sketches import PostgresUploads
 from tests.hand_made_state import HandMadeState
-from tests.integration.serving import serving
+from tests.integration.serving import app_over, serving
 from tests.postgres import TEMPLATE, fresh_database
 
 HARD = "b<\"&'>\x01\r\n\ud7ff\uffff,é😀"
@@ -43,10 +39,7 @@ def client(postgres_server: EmbeddedPostgres) -> Iterator[httpx.Client]:
     with fresh_database(postgres_server, TEMPLATE) as url:
         HandMadeState(url, COLUMNS).close()
         engine = make_engine(url, "test")
-        app = create_app(
-            PostgresStateReader(engine), PostgresUploads(engine), registry=CollectorRegistry(), service_version="0.1.0"
-        )
-        with serving(app) as address, httpx.Client(base_url=address) as client:
+        with serving(app_over(engine)) as address, httpx.Client(base_url=address) as client:
             yield client
         engine.dispose()
 

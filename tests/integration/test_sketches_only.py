@@ -13,15 +13,12 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
-from service.api.app import create_app
 from service.core.errors import RecordError
 from service.core.sketches.column import ColumnSketch
 from service.store.database import make_engine
-from service.store.reader import PostgresStateReader
 from service.store.schema_changes import COMMAND_NAME
 from service.store.sketch_compaction import PostgresSketchLog
 from service.store.sketch_reading import read_sketches
-from service.store.uploaded_sketches import PostgresUploads
 from service.store.writer import PostgresWriter
 from service.usecases.batches import ErrorPolicy
 from service.usecases.schema_changes import drop
@@ -29,7 +26,7 @@ from tests import states
 from tests.endurance.following import broken_invariants
 from tests.events import envelope
 from tests.following import Stream, consume
-from tests.integration.serving import serving
+from tests.integration.serving import app_over, serving
 from tests.states import Tables
 
 COLUMNS = {"users": ["id", "name"]}
@@ -91,8 +88,7 @@ def served(url: str, name: str) -> tuple[bool, int, int]:
     """Ask the service whether a column's sketch needs a rescan, what spares it has left, and how many are short."""
     engine = make_engine(url, "test-sketches-only")
     registry = CollectorRegistry()
-    app = create_app(PostgresStateReader(engine), PostgresUploads(engine), registry=registry, service_version="0.1.0")
-    with serving(app) as address, httpx.Client(base_url=address, timeout=60) as client:
+    with serving(app_over(engine, registry=registry)) as address, httpx.Client(base_url=address, timeout=60) as client:
         listed = client.get("/api/v1/sketches").json()["items"]
         (one,) = (one for one in listed if one["column"]["name"] == name)
         short = client.get("/api/v1/state").json()["counts"]["short_sketches"]

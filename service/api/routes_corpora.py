@@ -1,0 +1,157 @@
+"""Own the routes about corpora and their refreshes: register, refresh, follow, cancel, remove."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import quote, unquote
+
+from fastapi import APIRouter, Path, Query, Response
+
+from service.api import corpus_schemas as shapes
+from service.api import cursors, schemas
+from service.api.asking_corpora import CorpusPath, Register, Registered
+from service.api.problems import documented
+from service.core.corpus import CorpusSettings
+from service.core.errors import NotFoundError
+from service.usecases import corpora as values
+from service.usecases import corpus_answers
+from service.usecases.corpora_ports import Corpora
+
+router = APIRouter(prefix="/api/v1/corpora", tags=["corpora"])
+
+BY_API = "api"
+"""Who asks for a refresh over HTTP."""
+
+RefreshPath = Annotated[
+    int, Path(ge=0, lt=1 << 31, description="id of a refresh", openapi_examples={"a refresh": {"value": 7}})
+]
+
+
+def _accepted(description: str) -> dict[int | str, dict[str, Any]]:
+    location = {"Location": {"description": "where it is", "schema": {"type": "string"}}}
+    return {202: {"description": description, "headers": location}}
+
+
+@router.get("", responses=documented(422, 500, 503))
+def list_corpora(corpora: Registered, question: Annotated[schemas.PageQuestion, Query()]) -> shapes.CorporaPage:
+    """List the corpora by name."""
+    after = cursors.decode("corpora", "s", question.cursor)
+    page = corpus_answers.corpora(corpora, after, question.limit)
+    return shapes.CorporaPage(
+        next_cursor=cursors.encode("corpora", page.next_key), items=[shapes.Corpus.of(one) for one in page.items]
+    )
+
+
+@router.post("", status_code=201, responses=documented(409, 422, 500, 503))
+def add_corpus(response: Response, register: Register, body: shapes.NewCorpus) -> shapes.Corpus:
+    """Register a corpus: what is in it, what is looked for, and when. A refresh then reads it."""
+    added = register.add(
+        body.name,
+        body.location,
+        body.kind,
+        CorpusSettings() if body.settings is None else body.settings.to_core(),
+        schedule=body.schedule,
+        time_limit_seconds=body.time_limit_seconds,
+        retries=body.retries,
+    )
+    response.headers["Location"] = f"{router.prefix}/{quote(added.name, safe='')}"
+    return shapes.Corpus.of(added)
+
+
+@router.get("/{corpus}", responses=documented(404, 422, 500, 503))
+def show_corpus(
+    corpora: Registered, corpus: CorpusPath, _: Annotated[schemas.Question, Query()]
+) -> shapes.CorpusDetail:
+    """Show a corpus, what its served generation holds, and its last refresh."""
+    found = corpora.named(unquote(corpus))
+    newest = corpora.refreshes(found.name, limit=1)
+    counts, generations = None, []
+    if found.generation is not None:
+        with corpora.snapshot(found.name) as snapshot:
+            found, counts, generations = snapshot.corpus, snapshot.counts(), list(snapshot.generations)
+    return shapes.CorpusDetail(
+        **shapes.Corpus.of(found).model_dump(),
+        counts=None if counts is None else shapes.Counts(**counts),
+        generations=generations,
+        last_refresh=shapes.Refresh.model_validate(newest[0]) if newest else None,
+    )
+
+
+@router.delete("/{corpus}", status_code=204, responses=documented(404, 409, 422, 500, 503))
+def remove_corpus(register: Register, corpus: CorpusPath) -> None:
+    """Forget a corpus with all that was found in it; its files stay."""
+    register.remove(unquote(corpus))
+
+
+@router.post("/{corpus}/refreshes", status_code=202, responses=_accepted("It waits") | documented(404, 422, 500, 503))
+def request_refresh(
+    response: Response, corpora: Registered, corpus: CorpusPath, body: shapes.NewRefresh
+) -> shapes.Refresh:
+    """Ask for a refresh; one that waits already is given instead."""
+    refresh = corpora.request_refresh(unquote(corpus), full=body.full, requested_by=BY_API)
+    response.headers["Location"] = _address(refresh)
+    return shapes.Refresh.model_validate(refresh)
+
+
+@router.get("/{corpus}/refreshes", responses=documented(404, 422, 500, 503))
+def list_refreshes(
+    corpora: Registered, corpus: CorpusPath, question: Annotated[schemas.PageQuestion, Query()]
+) -> shapes.RefreshesPage:
+    """List the refreshes of a corpus, newest first, with what they found, or why they failed."""
+    after = cursors.decode("refreshes", "i", question.cursor)
+    page = corpus_answers.refreshes(corpora, unquote(corpus), after, question.limit)
+    return shapes.RefreshesPage(
+        next_cursor=cursors.encode("refreshes", page.next_key),
+        items=[shapes.Refresh.model_validate(one) for one in page.items],
+    )
+
+
+@router.get("/{corpus}/refreshes/{refresh_id}", responses=documented(404, 422, 500, 503))
+def show_refresh(
+    corpora: Registered, corpus: CorpusPath, refresh_id: RefreshPath, _: Annotated[schemas.Question, Query()]
+) -> shapes.Refresh:
+    """Show a refresh: what it is at, how far, and when it should end; or what became of it."""
+    return shapes.Refresh.model_validate(_refresh_of(corpora, corpus, refresh_id))
+
+
+@router.post(
+    "/{corpus}/refreshes/{refresh_id}/cancel",
+    status_code=202,
+    responses=_accepted("It is asked to end") | documented(404, 409, 422, 500, 503),
+)
+def cancel_refresh(
+    response: Response, corpora: Registered, corpus: CorpusPath, refresh_id: RefreshPath, _: shapes.Nothing
+) -> shapes.Refresh:
+    """Cancel a refresh that waits, or let one that runs end; the generation that is served stays."""
+    refresh = corpora.cancel(_refresh_of(corpora, corpus, refresh_id).refresh_id)
+    response.headers["Location"] = _address(refresh)
+    return shapes.Refresh.model_validate(refresh)
+
+
+@router.get("/{corpus}/refreshes/{refresh_id}/faults", responses=documented(404, 422, 500, 503))
+def list_faults(
+    corpora: Registered,
+    corpus: CorpusPath,
+    refresh_id: RefreshPath,
+    question: Annotated[schemas.PageQuestion, Query()],
+) -> shapes.FaultsPage:
+    """List the files and tables that a refresh could not read, and why."""
+    after = cursors.decode("faults", "i", question.cursor)
+    refresh = _refresh_of(corpora, corpus, refresh_id)
+    page = corpus_answers.faults(corpora, refresh.refresh_id, after, question.limit)
+    return shapes.FaultsPage(
+        next_cursor=cursors.encode("faults", page.next_key),
+        items=[shapes.Fault.model_validate(fault) for fault in page.items],
+    )
+
+
+def _refresh_of(corpora: Corpora, corpus: str, refresh_id: int) -> values.Refresh:
+    name = corpora.named(unquote(corpus)).name
+    refresh = corpora.refresh(refresh_id)
+    if refresh.corpus != name:
+        raise NotFoundError(f"The refresh {refresh_id} is none of {name!r}.")
+    return refresh
+
+
+def _address(refresh: values.Refresh) -> str:
+    return f"{router.prefix}/{quote(refresh.corpus, safe='')}/refreshes/{refresh.refresh_id}"

@@ -1,0 +1,150 @@
+"""Own the routes about what a refresh found: INDs, one pair, what changed, tables, columns, and the export."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+from typing import Annotated
+from urllib.parse import unquote
+
+from fastapi import APIRouter, Path, Query
+from fastapi.responses import StreamingResponse
+
+from service.api import corpus_schemas as shapes
+from service.api import cursors, examples
+from service.api.asking_corpora import CorpusAsked, CorpusPath
+from service.api.problems import documented
+from service.core.errors import SourceError
+from service.usecases import corpus_answers
+from service.usecases.corpora import ColumnFilter
+from service.usecases.corpus_export import ExportFormat, export
+
+router = APIRouter(prefix="/api/v1/corpora/{corpus}", tags=["corpora"])
+
+CSV, PARQUET = "text/csv", "application/vnd.apache.parquet"
+MEDIA_TYPES = {ExportFormat.CSV: CSV, ExportFormat.PARQUET: PARQUET}
+
+_answered = partial(examples.answered, etag=("corpus and generation, quoted", '"1-2"'))
+
+TablePath = Annotated[
+    str,
+    Path(
+        description="path of a table below the corpus, percent-encoded (`/` as `%2F`)",
+        openapi_examples={"a table": {"value": "2019%2Forders.csv"}},
+    ),
+]
+
+
+@router.get("/inds", responses=_answered("A page of inclusion dependencies") | documented(404, 422, 500, 503))
+def list_corpus_inds(
+    asked: CorpusAsked, corpus: CorpusPath, question: Annotated[shapes.IndsQuestion, Query()]
+) -> shapes.IndsPage:
+    """List the inclusion dependencies of a corpus, or those of one side, by the ids of both columns."""
+    after = cursors.decode("corpus-inds", "ii", question.cursor)
+    dependent = _side("dependent", question.dependent_table, question.dependent_position)
+    referenced = _side("referenced", question.referenced_table, question.referenced_position)
+    with asked.snapshot(corpus, question.generation) as snapshot:
+        asked.stop_if_known()
+        page = corpus_answers.inds(snapshot, dependent, referenced, after, question.limit)
+        return shapes.IndsPage(
+            corpus=snapshot.corpus.name,
+            generation=snapshot.generation,
+            next_cursor=cursors.encode("corpus-inds", page.next_key),
+            items=[shapes.Ind.model_validate(one) for one in page.items],
+        )
+
+
+@router.get("/pair", responses=_answered("One pair") | documented(404, 422, 500, 503))
+def show_corpus_pair(
+    asked: CorpusAsked, corpus: CorpusPath, question: Annotated[shapes.PairQuestion, Query()]
+) -> shapes.Pair:
+    """Say of two columns whether one is in the other, and where it is not listed, whether the pair was examined."""
+    with asked.snapshot(corpus, question.generation) as snapshot:
+        dependent = ColumnFilter(question.dependent_table, question.dependent_position)
+        referenced = ColumnFilter(question.referenced_table, question.referenced_position)
+        answer = snapshot.pair(dependent, referenced)
+        asked.stop_if_known()
+        return shapes.Pair.of(snapshot.corpus.name, answer)
+
+
+@router.get("/changes", responses=_answered("A page of changes") | documented(404, 422, 500, 503))
+def list_corpus_changes(
+    asked: CorpusAsked, corpus: CorpusPath, question: Annotated[shapes.GenerationPageQuestion, Query()]
+) -> shapes.ChangesPage:
+    """List the inclusion dependencies that appeared or went between the generation before and this one."""
+    after = cursors.decode("corpus-changes", "ii", question.cursor)
+    with asked.snapshot(corpus, question.generation) as snapshot:
+        asked.stop_if_known()
+        page = corpus_answers.changes(snapshot, after, question.limit)
+        return shapes.ChangesPage(
+            corpus=snapshot.corpus.name,
+            generation=snapshot.generation,
+            since=snapshot.generation - 1,
+            next_cursor=cursors.encode("corpus-changes", page.next_key),
+            items=[shapes.Change.model_validate(one) for one in page.items],
+        )
+
+
+@router.get("/tables", responses=_answered("A page of tables") | documented(404, 422, 500, 503))
+def list_corpus_tables(
+    asked: CorpusAsked, corpus: CorpusPath, question: Annotated[shapes.GenerationPageQuestion, Query()]
+) -> shapes.TablesPage:
+    """List the tables of a corpus by their numbers."""
+    after = cursors.decode("corpus-tables", "i", question.cursor)
+    with asked.snapshot(corpus, question.generation) as snapshot:
+        asked.stop_if_known()
+        page = corpus_answers.tables(snapshot, after, question.limit)
+        return shapes.TablesPage(
+            corpus=snapshot.corpus.name,
+            generation=snapshot.generation,
+            next_cursor=cursors.encode("corpus-tables", page.next_key),
+            items=[shapes.Table.model_validate(one) for one in page.items],
+        )
+
+
+@router.get("/tables/{table}/columns", responses=_answered("A page of columns") | documented(404, 422, 500, 503))
+def list_corpus_columns(
+    asked: CorpusAsked,
+    corpus: CorpusPath,
+    table: TablePath,
+    question: Annotated[shapes.GenerationPageQuestion, Query()],
+) -> shapes.ColumnsPage:
+    """List the columns of a table, with the filters that leave them out."""
+    after = cursors.decode("corpus-columns", "i", question.cursor)
+    with asked.snapshot(corpus, question.generation) as snapshot:
+        page = corpus_answers.columns(snapshot, unquote(table), after, question.limit)
+        asked.stop_if_known()
+        return shapes.ColumnsPage(
+            corpus=snapshot.corpus.name,
+            generation=snapshot.generation,
+            next_cursor=cursors.encode("corpus-columns", page.next_key),
+            items=[shapes.Column.of(one) for one in page.items],
+        )
+
+
+@router.get(
+    "/export",
+    response_class=StreamingResponse,
+    responses=_answered("All inclusion dependencies", CSV, PARQUET) | documented(404, 422, 500, 503),
+)
+def export_corpus(
+    asked: CorpusAsked, corpus: CorpusPath, question: Annotated[shapes.ExportQuestion, Query()]
+) -> StreamingResponse:
+    """Give all inclusion dependencies as one file: both columns of each by table and position."""
+    with ExitStack() as stack:
+        snapshot = stack.enter_context(asked.snapshot(corpus, question.generation))
+        asked.stop_if_known()
+        opened = stack.pop_all()
+
+    def body() -> Iterator[bytes]:
+        with opened:
+            yield from export(snapshot, question.format)
+
+    return StreamingResponse(body(), media_type=MEDIA_TYPES[question.format], headers=asked.headers)
+
+
+def _side(name: str, table: str | None, position: int | None) -> ColumnFilter:
+    if position is not None and table is None:
+        raise SourceError(f"{name}_position names a column of a table: give {name}_table as well.")
+    return ColumnFilter(table, position)

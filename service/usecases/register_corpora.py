@@ -1,0 +1,104 @@
+"""Own what a corpus may be: its name, where it is, and when it is refreshed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import PurePosixPath
+from urllib.parse import urlsplit
+
+from service.core.corpus import CorpusKind, CorpusSettings
+from service.core.errors import SourceError
+from service.usecases.corpora import Corpus
+from service.usecases.corpora_ports import Corpora
+
+LONGEST_NAME = 128
+
+
+class CorpusRegister:
+    """Register and remove corpora; `next_time` gives a schedule's next time behind another, or raises SourceError.
+
+    `remove_index` removes what the service keeps beside a corpus.
+    """
+
+    def __init__(
+        self,
+        corpora: Corpora,
+        next_time: Callable[[str, datetime], datetime | None],
+        now: Callable[[], datetime],
+        remove_index: Callable[[Corpus], None],
+    ) -> None:
+        self.corpora = corpora
+        self._next_time = next_time
+        self._now = now
+        self._remove_index = remove_index
+
+    def add(
+        self,
+        name: str,
+        location: str,
+        kind: CorpusKind,
+        settings: CorpusSettings,
+        *,
+        schedule: str | None = None,
+        time_limit_seconds: int | None = None,
+        retries: int = 0,
+    ) -> Corpus:
+        """Register a corpus; nothing of it is read yet. Raises as `Corpora.add` does.
+
+        Raises SourceError for a name that can be no folder's, a location or index that is relative, a location with a
+        password, a kind that does not go with it, and a schedule that is none or never comes.
+        """
+        _check_name(name)
+        _check_location(location, kind)
+        if settings.index is not None:
+            _check_folder("index", settings.index)
+        if schedule is not None and self._next_time(schedule, self._now()) is None:
+            raise SourceError(f"The schedule {schedule!r} never comes: there is no such day.")
+        return self.corpora.add(
+            name, location, kind, settings, schedule=schedule, time_limit_seconds=time_limit_seconds, retries=retries
+        )
+
+    def remove(self, name: str) -> None:
+        """Forget a corpus, what was found in it, and its index; its files stay. Raises as `Corpora.remove` does."""
+        self._remove_index(self.corpora.remove(name))
+
+
+def _check_name(name: str) -> None:
+    if (
+        not name.isprintable()
+        or not 0 < len(name.encode()) <= LONGEST_NAME
+        or name.startswith(".")
+        or set(name) & set("/\\")
+    ):
+        raise SourceError(
+            f"The name {name!r} cannot be a corpus': give 1 to {LONGEST_NAME} bytes of printable text without a slash, "
+            "not beginning with a dot."
+        )
+
+
+def _check_location(location: str, kind: CorpusKind) -> None:
+    is_database = location.startswith(("postgresql://", "postgres://"))
+    if is_database != (kind is CorpusKind.POSTGRES):
+        raise SourceError(f"The location {location!r} is no corpus of kind {kind}: a database is of kind postgres.")
+    if is_database and _has_password(location):
+        raise SourceError(
+            "The state keeps no passwords: leave it out of the location, and give it to the processes that refresh, in "
+            "PGPASSWORD or ~/.pgpass."
+        )
+    _check_folder("location", location)
+
+
+def _check_folder(name: str, folder: str) -> None:
+    if "\0" in folder or any("\ud800" <= character <= "\udfff" for character in folder):
+        raise SourceError(f"The {name} {folder!r} has a character that no path has.")
+    if "://" not in folder and not PurePosixPath(folder).is_absolute():
+        raise SourceError(f"The {name} {folder!r} is relative: give a path from the root, or an address.")
+
+
+def _has_password(location: str) -> bool:
+    try:
+        address = urlsplit(location)
+        return address.password is not None or "password=" in address.query
+    except ValueError as error:
+        raise SourceError(f"The location is no address of a Postgres: {error}.") from error
