@@ -30,6 +30,7 @@ from service.store.corpus_tables import read_tables
 from service.store.database import make_engine
 from service.store.generation import connect
 from service.store.tables import CORPUS_LOCK
+from service.store.writer_lock import release_locks
 from service.usecases.corpora import Corpus, CorpusFault, Refresh, RefreshState, TableVersions
 
 REFRESH_NAME = "subsetd corpus refresh"
@@ -74,7 +75,8 @@ def working_on(url: str, refresh_id: int) -> Iterator[tuple[Corpus, Refresh]]:
             try:
                 yield corpus, refresh
             finally:
-                connection.invalidate()  # the lock is the session's: it ends with it
+                release_locks(connection.connection.driver_connection)
+                connection.invalidate()  # the lock is the session's: at the latest it ends with it
     finally:
         engine.dispose()
 

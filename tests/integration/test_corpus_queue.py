@@ -1,0 +1,171 @@
+"""The register of corpora and the queue of their refreshes: one of a corpus waits, one runs, and each ends once."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import text
+
+from service.core.corpus import CorpusKind, CorpusSettings
+from service.core.errors import NotFoundError, StateError
+from service.store.corpora import PostgresCorpora
+from service.store.corpus_loads import working_on
+from service.store.database import make_engine
+from service.usecases.corpora import RefreshState
+from tests.corpora import GivenCorpus
+
+LONG_AGO, FAR_OFF = datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def corpora(database_url: str) -> PostgresCorpora:
+    """Give a register with two corpora, a and b."""
+    register = PostgresCorpora(make_engine(database_url, "test"))
+    for name in ("b", "a"):
+        register.add(name, f"/{name}", CorpusKind.JSONL, CorpusSettings())
+    return register
+
+
+def test_what_is_registered_is_read_back(corpora: PostgresCorpora) -> None:
+    settings = CorpusSettings.from_json({"null_tokens": ["—", ""], "coverage": 0.2, "top": 3})
+    corpus = corpora.add(
+        "c", "s3://x", CorpusKind.CSV, settings, schedule="0 4 * * *", time_limit_seconds=60, retries=2
+    )
+    assert corpus == corpora.named("c") == corpora.all()[-1]
+    assert (corpus.settings, corpus.kind, corpus.schedule) == (settings, CorpusKind.CSV, "0 4 * * *")
+    assert (corpus.time_limit_seconds, corpus.retries, corpus.generation) == (60, 2, None)
+    assert [each.name for each in corpora.all()] == ["a", "b", "c"]
+    with pytest.raises(StateError, match="There is a corpus 'c' already"):
+        corpora.add("c", "/other", CorpusKind.CSV, settings)
+
+
+@pytest.mark.parametrize("name", ["nowhere", "\0"])
+def test_what_is_not_there_is_named(corpora: PostgresCorpora, name: str) -> None:
+    for ask in (corpora.named, corpora.remove, lambda n: corpora.request_refresh(n, requested_by="x")):
+        with pytest.raises(NotFoundError, match="There is no corpus"):
+            ask(name)
+    for refresh_id in (99, 2**40, -1):
+        with pytest.raises(NotFoundError, match=f"There is no refresh {refresh_id}"):
+            corpora.refresh(refresh_id)
+    with (
+        pytest.raises(NotFoundError, match=r"No refresh of the corpus 'a' has landed yet.*corpus refresh a"),
+        corpora.snapshot("a"),
+    ):
+        pass
+
+
+def test_one_refresh_of_a_corpus_waits_and_becomes_full_when_asked(corpora: PostgresCorpora) -> None:
+    first = corpora.request_refresh("a", requested_by="api")
+    again = corpora.request_refresh("a", full=True, requested_by="cli")
+    assert again.refresh_id == first.refresh_id
+    assert (first.full, again.full, again.requested_by, again.state) == (False, True, "api", RefreshState.QUEUED)
+    assert corpora.request_refresh("a", requested_by="cli").full is True
+
+
+def test_corpora_take_turns_and_one_of_each_runs_at_a_time(corpora: PostgresCorpora) -> None:
+    first, other = (corpora.request_refresh(name, requested_by="x").refresh_id for name in "ab")
+    queued = corpora.next_queued()
+    assert queued is not None
+    assert queued.refresh_id == first
+    assert corpora.claim(first) is True
+    assert corpora.claim(first) is False
+    behind = corpora.request_refresh("a", requested_by="x").refresh_id
+    assert behind != first
+    assert corpora.claim(behind) is False
+    queued = corpora.next_queued()
+    assert queued is not None
+    assert queued.refresh_id == other
+    corpora.end(first, RefreshState.FAILED, "no such file\0", {"files": 0})
+    corpora.end(first, RefreshState.CANCELLED, "too late")
+    ended = corpora.refresh(first)
+    assert (ended.state, ended.fault, ended.report) == (RefreshState.FAILED, "no such file\\x00", {"files": 0})
+    assert corpora.claim(behind) is True
+    assert [r.refresh_id for r in corpora.refreshes("a", limit=9)] == [behind, first]
+    assert [r.refresh_id for r in corpora.refreshes(before=behind, limit=1)] == [other]
+
+
+def test_a_retry_waits_for_its_time_and_gives_way_to_a_later_request(corpora: PostgresCorpora) -> None:
+    refresh_id = corpora.request_refresh("a", requested_by="x").refresh_id
+    assert corpora.claim(refresh_id)
+    corpora.requeue(refresh_id, "Spark died", FAR_OFF)
+    assert corpora.next_queued() is None
+    assert corpora.refresh(refresh_id).fault == "Spark died"
+    assert corpora.claim(refresh_id) is False
+
+    other = corpora.request_refresh("b", requested_by="x").refresh_id
+    assert corpora.claim(other)
+    corpora.requeue(other, "Spark died", LONG_AGO)
+    assert corpora.claim(other)
+    assert corpora.refresh(other).attempt == 2
+    later = corpora.request_refresh("b", requested_by="x").refresh_id
+    corpora.requeue(other, "Spark died again", LONG_AGO)
+    assert corpora.refresh(other).state is RefreshState.FAILED
+    assert corpora.claim(later)
+
+
+def test_one_that_waits_is_cancelled_at_once_and_one_that_runs_is_told(corpora: PostgresCorpora) -> None:
+    waits, runs = (corpora.request_refresh(name, requested_by="x").refresh_id for name in "ab")
+    corpora.claim(runs)
+    assert corpora.cancel(waits).state is RefreshState.CANCELLED
+    assert corpora.progress(runs, "read", 0, 9) is False
+    assert corpora.cancel(runs).state is RefreshState.RUNNING
+    assert corpora.progress(runs, "read", 1, 9) is True
+    assert corpora.progress(waits, "read", 1, 9) is True
+    with pytest.raises(StateError, match="cannot be cancelled: it has cancelled already"):
+        corpora.cancel(waits)
+
+
+def test_progress_tells_when_a_stage_ends(corpora: PostgresCorpora) -> None:
+    refresh_id = corpora.request_refresh("a", requested_by="x").refresh_id
+    corpora.claim(refresh_id)
+    corpora.progress(refresh_id, "read", 0, 10)
+    assert corpora.refresh(refresh_id).expected_end is None
+    corpora.progress(refresh_id, "read", 4, 10)
+    found = corpora.refresh(refresh_id)
+    assert (found.stage, found.done, found.total) == ("read", 4, 10)
+    assert found.expected_end is not None
+    assert found.stage_started_at is not None
+    assert found.progressed_at is not None
+    assert found.expected_end - found.stage_started_at == pytest.approx(
+        2.5 * (found.progressed_at - found.stage_started_at), abs=timedelta(microseconds=2)
+    )
+    corpora.progress(refresh_id, "find", 0, 3)
+    assert corpora.refresh(refresh_id).stage_started_at > found.stage_started_at
+
+
+def test_who_is_at_work_is_known_and_one_that_died_too(database_url: str, corpora: PostgresCorpora) -> None:
+    refresh_id = corpora.request_refresh("a", requested_by="x").refresh_id
+    with working_on(database_url, refresh_id) as (corpus, refresh):
+        assert (corpus.name, refresh.state, refresh.attempt) == ("a", RefreshState.RUNNING, 1)
+        assert [(r.refresh_id, is_at_work) for r, is_at_work in corpora.running()] == [(refresh_id, True)]
+        with (
+            pytest.raises(StateError, match="Another refresh of the corpus 'a' is at work"),
+            working_on(database_url, refresh_id),
+        ):
+            pass
+        with pytest.raises(StateError, match="A refresh of the corpus 'a' is at work: cancel it first"):
+            corpora.remove("a")
+    assert [(r.refresh_id, is_at_work) for r, is_at_work in corpora.running()] == [(refresh_id, False)]
+    corpora.end(refresh_id, RefreshState.FAILED, "its process died")
+    with (
+        pytest.raises(StateError, match=f"The refresh {refresh_id} cannot be run: it is failed"),
+        working_on(database_url, refresh_id),
+    ):
+        pass
+    corpora.remove("a")
+    assert [each.name for each in corpora.all()] == ["b"]
+
+
+def test_a_removed_corpus_leaves_nothing(database_url: str) -> None:
+    corpus = GivenCorpus(database_url)
+    corpus.refresh({(0, 1, 1)})
+    corpus.refresh({(0, 1, 1), (1, 0, 1)})
+    corpus.corpora.remove("lake")
+    with make_engine(database_url, "test").connect() as connection:
+        found = connection.scalars(
+            text("select relname from pg_class where relname ~ '^corpus' and relkind = 'r'")
+        ).all()
+        counts = {name: connection.scalar(text(f"select count(*) from {name}")) for name in found}
+    assert set(counts.values()) == {0}
+    assert not [name for name in counts if name.startswith("corpus_ind_")]

@@ -1,0 +1,105 @@
+"""The settings of a corpus: what may be said, in which words, and that nothing is lost on the way to storage."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.core.column_filters import NULL_TOKENS, PAPER, Filters
+from service.core.corpus import CorpusSettings, parse_filters, preset_null_tokens
+from service.core.corpus_inds import Algorithm
+from service.core.errors import SourceError
+from service.core.signatures import Parameters, Strategy
+
+SHARES = st.fractions(0, 1, max_denominator=10**6)
+
+ANY_SETTINGS = st.builds(
+    CorpusSettings,
+    null_tokens=st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"))).map(tuple),
+    delimiter=st.sampled_from([None, ";", "\t", "|"]),
+    header=st.booleans(),
+    filters=st.builds(Filters, st.booleans(), st.booleans(), st.booleans(), SHARES, st.integers(1, 9)),
+    threshold=SHARES.filter(bool),
+    algorithm=st.sampled_from([None, Algorithm.RAREST_FIRST]),
+    parameters=st.builds(
+        Parameters, st.integers(1, 999), st.integers(1, 9), st.integers(1, 9), st.sampled_from(Strategy)
+    ),
+    top=st.none() | st.integers(1, 9),
+    partitions=st.none() | st.integers(1, 9),
+    max_failed=SHARES,
+    index=st.none() | st.just("/somewhere"),
+)
+
+
+@given(ANY_SETTINGS)
+def test_settings_come_back_from_json_as_they_were(settings: CorpusSettings) -> None:
+    assert CorpusSettings.from_json(json.loads(json.dumps(settings.to_json()))) == settings
+
+
+def test_what_is_left_out_has_its_default() -> None:
+    assert CorpusSettings.from_json({}) == CorpusSettings()
+    assert CorpusSettings.from_json({"coverage": 0.2, "algorithm": None}).filters == Filters(coverage=Fraction(1, 5))
+
+
+@pytest.mark.parametrize(
+    ("given_settings", "message"),
+    [
+        ({"treshold": 1}, r"^treshold is no setting of a corpus; there are null_tokens, delimiter, "),
+        ({"null_tokens": "—"}, r"^null_tokens '—': give a list of texts"),
+        ({"null_tokens": ["\0"]}, r"^null_tokens .*: give a text without NUL"),
+        ({"delimiter": ";;"}, r"^delimiter ';;': give one character"),
+        ({"quote": "\n"}, r"^quote '\\n': give one character, and none that ends a line"),
+        ({"delimiter": '"'}, r"^delimiter '\"': the quote is the same"),
+        ({"header": 1}, r"^header 1: give true or false"),
+        ({"encoding": "utf-9"}, r"^encoding 'utf-9' is not known"),
+        ({"top": True}, r"^top True: give a whole number"),
+        ({"top": 0}, r"^top 0: give at least 1"),
+        ({"min_values": None}, r"^min_values None: give a whole number"),
+        ({"partitions": 2**31}, r"^partitions 2147483648: give a whole number"),
+        ({"coverage": "a fifth"}, r"^coverage 'a fifth': give a number such as 0.2, or a fraction such as 1/5"),
+        ({"coverage": "1/0"}, r"^coverage '1/0': give a number"),
+        ({"coverage": float("nan")}, r"^coverage nan: give a number"),
+        ({"coverage": 1.5}, r"^threshold, coverage: a threshold of 1 and a coverage of 3/2"),
+        ({"threshold": 0}, r"^threshold, coverage: a threshold of 0"),
+        ({"threshold": "0.12345678"}, r"at most six digits"),
+        ({"max_failed": 2}, r"^max_failed 2: give a share"),
+        ({"algorithm": "auto"}, r"^algorithm 'auto': give one of rarest-first, signatures"),
+        ({"algorithm": "signatures", "threshold": 0.9}, r"^algorithm signatures finds whole inclusions only"),
+        ({"bits": 0}, r"^bits, hashes, passes, strategy: 0 bits"),
+        ({"strategy": []}, r"^strategy \[\]: give one of dep2refs, ref2deps"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(given_settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(SourceError, match=message):
+        CorpusSettings.from_json(given_settings)
+
+
+@pytest.mark.parametrize(
+    ("words", "filters"),
+    [
+        ("none", Filters()),
+        ("paper", PAPER),
+        ("null-columns, unique-never", None),
+        ("integer-columns,min-values=3", Filters(integer_columns=True, min_values=3)),
+        ("paper,coverage=0.5,min-values=2", Filters(True, True, True, Fraction(1, 2), 2)),
+        ("null-columns,non-unique-referenced,coverage", Filters(True, False, True, Fraction(1, 5))),
+        ("null-columns=yes", None),
+        ("min-values=many", None),
+        ("", None),
+    ],
+)
+def test_filters_have_names(words: str, filters: Filters | None) -> None:
+    if filters is None:
+        with pytest.raises(SourceError, match=r"^filters '.*': give none, paper, or some of null-columns"):
+            parse_filters(words)
+    else:
+        assert CorpusSettings.from_json(parse_filters(words)).filters == filters
+
+
+def test_the_papers_null_tokens_have_a_name() -> None:
+    assert preset_null_tokens(("NA", "paper", "?")) == ("NA", *NULL_TOKENS)
