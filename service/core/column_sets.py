@@ -47,6 +47,32 @@ class ColumnSets:
 
 
 @dataclass(frozen=True, slots=True)
+class Sides:
+    """Hold the sizes of g groups, and which columns of each can be dependent and which referenced, ascending.
+
+    Those of group i are at [starts[i]:starts[i + 1]]; `reflexive` says whether it has an IND inside.
+    """
+
+    sizes: Int32s
+    dependent_starts: Int64s
+    dependents: Int32s
+    referenced_starts: Int64s
+    referenced: Int32s
+    reflexive: Flags
+
+    @staticmethod
+    def of(sizes: Int64s, columns: Int32s, group_of: Int32s, dependent: Flags, referenced: Flags) -> Sides:
+        """Take n columns, ascending, with the group of each and whether it can be dependent or referenced."""
+        groups = len(sizes)
+        dependents = _members(columns, group_of, dependent, groups)
+        references = _members(columns, group_of, referenced, groups)
+        both = np.bincount(group_of[dependent & referenced], minlength=groups)
+        return Sides(
+            sizes.astype(np.int32), *dependents, *references, np.diff(dependents[0]) * np.diff(references[0]) > both
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Groups:
     """Hold g groups of equal columns by ascending size, and who can be a candidate of whom.
 
@@ -105,14 +131,13 @@ def group_columns(
     number = np.empty(len(examples), np.int32)
     number[by_size] = np.arange(len(examples), dtype=np.int32)
     examples, group_of = examples[by_size], number[group_of]
-    members = [_members(group_of, wanted, allowed, len(examples)) for allowed in (dependent, referenced)]
-    (dependent_starts, dependents), (referenced_starts, referenced_columns) = members
+    sides = Sides.of(sizes[examples], wanted, group_of, dependent[wanted], referenced[wanted])
 
     starts = starts_of(held[examples])
     id_starts, holders = transpose(
         starts, gather(columns.starts, columns.values, examples, starts), len(columns.keys.high)
     )
-    can_be_referenced = np.diff(referenced_starts) > 0
+    can_be_referenced = np.diff(sides.referenced_starts) > 0
     frequency = np.add.reduceat(np.append(can_be_referenced[holders], False), id_starts[:-1], dtype=np.int64)
     frequency[id_starts[:-1] == id_starts[1:]] = 0  # reduceat gives an empty list its successor
     value_ids = np.argsort(frequency, kind="stable").astype(np.int32)
@@ -126,9 +151,8 @@ def group_columns(
     end = np.full(len(sizes), len(sizes))
     if coverage:
         end = np.searchsorted(sizes, sizes * coverage.denominator // coverage.numerator, "right")
-    both = np.bincount(group_of[(dependent & referenced)[wanted]], minlength=len(examples))
     return Groups(
-        sizes=sizes.astype(np.int32),
+        sizes=sides.sizes,
         starts=starts,
         values=values,
         value_ids=value_ids,
@@ -137,11 +161,11 @@ def group_columns(
         first=np.searchsorted(sizes, smallest).astype(np.int32),
         end=end.astype(np.int32),
         allowance=np.maximum(allowance[examples], 0).astype(np.int32),
-        reflexive=np.diff(dependent_starts) * np.diff(referenced_starts) > both,
-        dependent_starts=dependent_starts,
-        dependents=dependents,
-        referenced_starts=referenced_starts,
-        referenced=referenced_columns,
+        reflexive=sides.reflexive,
+        dependent_starts=sides.dependent_starts,
+        dependents=sides.dependents,
+        referenced_starts=sides.referenced_starts,
+        referenced=sides.referenced,
         coverage=coverage,
     )
 
@@ -159,10 +183,9 @@ def allowances(sizes: Int64s, threshold: Fraction, coverage: Fraction = Fraction
     return sizes * (threshold.denominator - threshold.numerator) // threshold.denominator
 
 
-def _members(group_of: Int32s, columns: Int32s, allowed: Flags, groups: int) -> tuple[Int64s, Int32s]:
+def _members(columns: Int32s, group_of: Int32s, allowed: Flags, groups: int) -> tuple[Int64s, Int32s]:
     """Give the allowed columns of each group, ascending."""
-    taken = allowed[columns]
-    group_of, columns = group_of[taken], columns[taken]
+    group_of, columns = group_of[allowed], columns[allowed]
     order = np.argsort(group_of, kind="stable")
     return starts_of(np.bincount(group_of, minlength=groups)), columns[order]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numba import njit
@@ -30,6 +30,21 @@ class Inds(NamedTuple):
     dependent: Int32s
     referenced: Int32s
     overlap: Int32s
+
+
+class Members(Protocol):
+    """Say how many values each group has, and which columns are in it on each side, ascending: as `Groups` does."""
+
+    @property
+    def sizes(self) -> Int32s: ...
+    @property
+    def dependent_starts(self) -> Int64s: ...
+    @property
+    def dependents(self) -> Int32s: ...
+    @property
+    def referenced_starts(self) -> Int64s: ...
+    @property
+    def referenced(self) -> Int32s: ...
 
 
 Step = Callable[[int, int], tuple[Inds, int]]
@@ -68,7 +83,7 @@ def equal_cost_parts(cost: Int64s, parts: int) -> Int64s:
     return np.unique(np.concatenate(([0], np.searchsorted(total, goals), [len(cost)])))
 
 
-def as_columns(groups: Groups, blocks: Iterable[Inds], block: int = BLOCK) -> Iterator[Inds]:
+def as_columns(groups: Members, blocks: Iterable[Inds], block: int = BLOCK) -> Iterator[Inds]:
     """Write INDs between groups out as INDs between their columns, in blocks of at most `block`, A ⊆ A left out."""
     for inds in blocks:
         dependents = np.diff(groups.dependent_starts)[inds.dependent]

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from numba import njit
 
-from service.core.column_sets import Groups, Int32s
-from service.core.group_inds import Inds
+from service.core.column_sets import Int32s
+from service.core.group_inds import Inds, Members
 from service.core.records import Int64s
 
 
-def top_referenced(groups: Groups, blocks: Iterable[Inds], count: int) -> Iterator[Inds]:
+def top_referenced(groups: Members, blocks: Iterable[Inds], count: int) -> Iterator[Inds]:
     """Yield for each dependent column its `count` referenced columns of highest coverage, |A ∩ B| / |B|, best first.
 
     Of equal coverage those with the smaller number come first. `blocks` are INDs between groups, by ascending dependent
