@@ -100,15 +100,24 @@ def evaluate(a: float, b: float, t: float, pair: Unsized) -> tuple[float, Float6
     return ell, gradient, hessian
 
 
+@njit(cache=True, nogil=True)
+def _within(size: float, phi: float, ny: float) -> float:
+    """Give |X|, or less where its share in Y would leave no value to Y alone."""
+    return (ny - LEAST) / phi if phi * size > ny - LEAST else size
+
+
 @njit(cache=True, nogil=True, error_model="numpy")
 def profile(phi: float, start: Float64s, pair: Unsized) -> tuple[float, float, Float64s]:
     """Give the greatest log-likelihood with this Φ, its derivative by Φ, and the (|X|, b) where it is.
 
-    Newton's steps in the logarithms of what is free, from `start`, halved while they lead down.
+    Newton's steps in the logarithms of what is free, from `start`, halved while they lead down; where |Y| alone is
+    known, in log(t / b), which is at ease with few values of Y alone as with few common ones.
     """
     best = start.copy()
     if pair.nx > 0:
         best[0] = pair.nx
+    elif pair.ny > 0:
+        best[0] = _within(best[0], phi, pair.ny)
     step = np.zeros(2)
     height, slope = -math.inf, 0.0
     ell, gradient, hessian = -math.inf, np.zeros(3), np.zeros((3, 3))
@@ -117,8 +126,9 @@ def profile(phi: float, start: Float64s, pair: Unsized) -> tuple[float, float, F
         if pair.nx > 0:
             tried[0] = pair.nx
         if pair.ny > 0:
-            if pair.nx <= 0 and phi * tried[0] > pair.ny - LEAST:
-                tried[0] = (pair.ny - LEAST) / phi
+            if pair.nx <= 0:
+                t = phi * best[0]
+                tried[0] = _within(best[0] * pair.ny / (t + (pair.ny - t) * math.exp(-step[0])), phi, pair.ny)
             tried[1] = pair.ny - phi * tried[0]
         tried[1] = max(tried[1], LEAST)
         ell, gradient, hessian = evaluate((1 - phi) * tried[0], tried[1], phi * tried[0], pair)
@@ -132,8 +142,10 @@ def profile(phi: float, start: Float64s, pair: Unsized) -> tuple[float, float, F
         along = np.array([1 - phi, -phi if pair.ny > 0 else 0.0, phi])
         slope = best[0] * (gradient[2] - gradient[0] - (gradient[1] if pair.ny > 0 else 0.0))
         turned = (hessian * along).sum(axis=1)  # numba has no matrix products without SciPy
-        du, dv = best[0] * (along * gradient).sum(), best[1] * gradient[1]
-        duu, dvv = best[0] ** 2 * (along * turned).sum() + du, best[1] ** 2 * hessian[1, 1] + dv
+        own = best[1] / pair.ny if pair.ny > 0 else 1.0
+        du, dv = own * best[0] * (along * gradient).sum(), best[1] * gradient[1]
+        duu = (own * best[0]) ** 2 * (along * turned).sum() + (2 * own - 1) * du
+        dvv = best[1] ** 2 * hessian[1, 1] + dv
         duv = best[0] * best[1] * turned[1]
         if pair.nx > 0:
             du = duv = 0.0
