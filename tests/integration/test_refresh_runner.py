@@ -1,0 +1,355 @@
+"""Refreshes on a real Postgres: one at a time for each corpus, cancelled, limited, tried again, and never lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from service.core.corpus import CorpusKind, CorpusSettings
+from service.core.errors import NotFoundError
+from service.scheduler import next_time
+from service.store.corpora import PostgresCorpora
+from service.store.corpus_loads import working_on
+from service.store.database import make_engine
+from service.usecases.corpora import Refresh, RefreshState
+from service.usecases.refresh_corpora import (
+    END_SECONDS,
+    FIRST_PAUSE,
+    GONE_SECONDS,
+    SCHEDULE,
+    RefreshRunner,
+    cancel_all,
+)
+
+
+@dataclass
+class FakeJob:
+    """Be a process that does what the test says."""
+
+    refresh: Refresh
+    code: int | None = None
+    last_words: str = ""
+    heard: list[str] = field(default_factory=list)
+    obeys: bool = True
+
+    def exit_code(self) -> int | None:
+        return self.code
+
+    def end(self) -> None:
+        self.heard.append("end")
+        if self.obeys:
+            self.code = 143
+
+    def kill(self) -> None:
+        self.heard.append("kill")
+        self.code = 137
+
+    def said(self) -> str:
+        return self.last_words
+
+    def close(self) -> None:
+        self.heard.append("close")
+
+
+class Observed:
+    """Write down what an observer hears."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, int]] = []
+
+    def began(self, refresh: Refresh) -> None:
+        self.events.append(("began", refresh.refresh_id))
+
+    def landed(self, refresh: Refresh) -> None:
+        self.events.append(("landed", refresh.refresh_id))
+
+    def failed(self, refresh: Refresh, fault: str, again_at: datetime | None) -> None:
+        self.events.append(("failed" if again_at is None else "failed, again", refresh.refresh_id))
+
+    def cancelled(self, refresh: Refresh) -> None:
+        self.events.append(("cancelled", refresh.refresh_id))
+
+
+class House:
+    """Hold a register, jobs that were started, and two clocks that the test moves."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.engine = make_engine(url, "test-refreshes")
+        self.corpora = PostgresCorpora(self.engine)
+        self.jobs: list[FakeJob] = []
+        self.seconds = 0.0
+        self.shift = timedelta(0)
+        self.observed = Observed()
+
+    def add(self, name: str = "lake", **options: object) -> str:
+        self.corpora.add(name, "/lake", CorpusKind.CSV, CorpusSettings(), **options)  # type: ignore[arg-type]
+        return name
+
+    def runner(self, at_once: int = 1) -> RefreshRunner:
+        def start(refresh: Refresh) -> FakeJob:
+            self.jobs.append(FakeJob(refresh))
+            return self.jobs[-1]
+
+        return RefreshRunner(
+            self.corpora,
+            start,
+            next_time,
+            lambda: datetime.now(UTC) + self.shift,
+            self.observed,
+            at_once=at_once,
+            clock=lambda: self.seconds,
+        )
+
+    def ask(self, name: str = "lake") -> int:
+        return self.corpora.request_refresh(name, requested_by="test").refresh_id
+
+    def state(self, refresh_id: int) -> RefreshState:
+        return self.corpora.refresh(refresh_id).state
+
+
+@pytest.fixture
+def house(database_url: str) -> Iterator[House]:
+    found = House(database_url)
+    yield found
+    found.engine.dispose()
+
+
+def test_a_refresh_runs_and_what_its_job_landed_is_told(house: House) -> None:
+    asked = house.ask(house.add())
+    runner = house.runner()
+    runner.look()
+    assert house.state(asked) is RefreshState.RUNNING
+    (job,) = house.jobs
+    assert job.refresh.refresh_id == asked
+    house.corpora.end(asked, RefreshState.LANDED, None)  # as the job's landing does
+    job.code = 0
+    runner.look()
+    assert house.observed.events == [("began", asked), ("landed", asked)]
+    assert job.heard == ["close"]
+
+
+def test_of_one_corpus_one_refresh_runs_and_of_several_as_many_as_are_allowed(house: House) -> None:
+    names = [house.add(name) for name in ("a", "b", "c")]
+    first = {name: house.ask(name) for name in names}
+    one, other = house.runner(at_once=2), house.runner()
+    one.look()
+    assert [job.refresh.corpus for job in house.jobs] == ["a", "b"]
+    again = house.ask("a")
+    assert again != first["a"], "the one that runs may have read the files already"
+    assert house.ask("a") == again, "one waits, and that is enough"
+    other.look()
+    assert house.jobs[-1].refresh.corpus == "c"
+    house.jobs[1].code = 1
+    one.look()
+    one.look()
+    assert house.state(again) is RefreshState.QUEUED, "the first of a still runs"
+    house.jobs[0].code = 1
+    one.look()
+    assert house.state(again) is RefreshState.RUNNING
+
+
+def test_a_job_that_fails_is_tried_again_after_a_pause_that_doubles(house: House) -> None:
+    asked = house.ask(house.add(retries=2))
+    runner = house.runner()
+    for attempt in (1, 2, 3):
+        runner.look()
+        assert len(house.jobs) == attempt
+        house.jobs[-1].last_words = "[ 1.0 s] reading\nerror: /lake is away.\n"
+        house.jobs[-1].code = 1
+        # The database goes by its own clock: for it the pause is over when it began long enough ago.
+        house.shift = -FIRST_PAUSE * 2 ** (attempt - 1)
+        before = datetime.now(UTC)
+        runner.look()
+        refresh = house.corpora.refresh(asked)
+        if attempt < 3:
+            assert refresh.not_before is not None
+            assert timedelta(0) <= refresh.not_before - before < timedelta(minutes=1)
+    assert refresh.state is RefreshState.FAILED
+    assert refresh.fault is not None
+    assert "exit code 1" in refresh.fault
+    assert "/lake is away." in refresh.fault
+    assert [event for event, _ in house.observed.events if event != "began"] == ["failed, again"] * 2 + ["failed"]
+
+
+def test_a_pause_is_kept(house: House) -> None:
+    house.ask(house.add(retries=1))
+    runner = house.runner()
+    runner.look()
+    house.jobs[0].code = 1
+    runner.look()
+    runner.look()
+    assert len(house.jobs) == 1
+    house.ask()  # who asks does not mean in half a minute
+    runner.look()
+    assert len(house.jobs) == 2
+
+
+def test_a_refresh_is_cancelled_while_it_waits_and_while_it_runs(house: House) -> None:
+    house.add(retries=5)
+    waiting = house.ask()
+    assert [one.refresh_id for one in cancel_all(house.corpora, "lake")] == [waiting]
+    assert house.state(waiting) is RefreshState.CANCELLED
+    runner = house.runner()
+    runner.look()
+    assert house.jobs == []
+
+    running = house.ask()
+    runner.look()
+    cancel_all(house.corpora, "lake")
+    runner.look()
+    assert house.jobs[0].heard == ["end"]
+    runner.look()
+    assert house.state(running) is RefreshState.CANCELLED, "no attempt follows what was cancelled"
+    assert house.observed.events[-1] == ("cancelled", running)
+    with pytest.raises(NotFoundError, match="waits or runs"):
+        cancel_all(house.corpora, "lake")
+
+
+def test_a_job_that_does_not_end_is_killed(house: House) -> None:
+    asked = house.ask(house.add())
+    runner = house.runner()
+    runner.look()
+    house.jobs[0].obeys = False
+    house.corpora.cancel(asked)
+    runner.look()
+    house.seconds += END_SECONDS
+    runner.look()
+    assert house.jobs[0].heard == ["end"]
+    house.seconds += 1
+    runner.look()
+    assert house.jobs[0].heard == ["end", "kill"]
+    runner.look()
+    assert house.state(asked) is RefreshState.CANCELLED
+
+
+def test_a_refresh_that_landed_before_it_heard_that_it_is_cancelled_has_landed(house: House) -> None:
+    asked = house.ask(house.add())
+    runner = house.runner()
+    runner.look()
+    house.corpora.cancel(asked)
+    house.corpora.end(asked, RefreshState.LANDED, None)
+    runner.look()
+    runner.look()
+    assert house.state(asked) is RefreshState.LANDED
+    assert house.observed.events[-1] == ("landed", asked)
+
+
+def test_a_refresh_that_takes_too_long_fails_for_good(house: House) -> None:
+    asked = house.ask(house.add(time_limit_seconds=60, retries=5))
+    runner = house.runner()
+    runner.look()
+    house.seconds = 60
+    runner.look()
+    assert house.jobs[0].heard == []
+    house.seconds = 61
+    runner.look()
+    runner.look()
+    refresh = house.corpora.refresh(asked)
+    assert (refresh.state, refresh.fault) == (RefreshState.FAILED, "It took longer than its time limit of 60 s.")
+
+
+def test_a_service_that_ends_leaves_its_refresh_to_the_next(house: House) -> None:
+    asked = house.ask(house.add())
+    first = house.runner()
+    first.look()
+    first.close()
+    assert house.jobs[0].heard == ["end", "close"]
+    assert house.state(asked) is RefreshState.QUEUED
+    second = house.runner()
+    second.look()
+    assert house.state(asked) is RefreshState.RUNNING
+    second.close(cancel=True)
+    assert house.state(asked) is RefreshState.CANCELLED
+
+
+def test_a_refresh_without_a_process_is_taken_up_by_another_runner(house: House) -> None:
+    asked = house.ask(house.add(retries=1))
+    house.runner().look()  # and this service is killed, with its job
+    other = house.runner()
+    other.look()
+    house.seconds += GONE_SECONDS
+    other.look()
+    assert house.state(asked) is RefreshState.RUNNING, "its job may be about to take the lock"
+    house.shift = -FIRST_PAUSE
+    house.seconds += 1
+    other.look()
+    assert house.state(asked) is RefreshState.RUNNING
+    assert [job.refresh.attempt for job in house.jobs] == [1, 2]
+    other.close(cancel=True)
+
+
+def test_a_job_that_outlives_its_service_goes_on(house: House) -> None:
+    asked = house.ask(house.add())
+    other = house.runner()
+    with working_on(house.url, asked):
+        for _ in range(3):
+            other.look()
+            house.seconds += GONE_SECONDS
+        assert house.state(asked) is RefreshState.RUNNING
+    other.look()
+    house.seconds += GONE_SECONDS + 1
+    other.look()
+    assert house.state(asked) is RefreshState.FAILED
+
+
+def test_a_scheduled_refresh_is_asked_for_once_also_when_nobody_was_here_at_its_time(house: House) -> None:
+    house.add("unscheduled")
+    house.add(schedule="0 * * * *")
+    runners = [house.runner(), house.runner()]
+    for runner in runners:
+        runner.request_due()
+    assert house.corpora.refreshes(limit=9) == []
+    house.shift = timedelta(hours=5)
+    for runner in runners * 2:
+        runner.request_due()
+    (refresh,) = house.corpora.refreshes(limit=9)
+    assert (refresh.corpus, refresh.requested_by) == ("lake", SCHEDULE)
+    house.shift = timedelta(0)  # it was asked for now
+    house.corpora.cancel(refresh.refresh_id)
+    runners[0].request_due()
+    assert len(house.corpora.refreshes(limit=9)) == 1
+    house.shift = timedelta(hours=1)
+    runners[0].request_due()
+    assert len(house.corpora.refreshes(limit=9)) == 2
+
+
+def attending(house: House, asked: int, each_look: Callable[[int], None]) -> tuple[Refresh, list[RefreshState]]:
+    """Attend a refresh; `each_look` does something between two looks."""
+    seen: list[RefreshState] = []
+
+    def pause() -> bool:
+        each_look(len(seen))
+        assert len(seen) < 10
+        return False
+
+    ended = house.runner().attend(asked, lambda refresh: seen.append(refresh.state), pause)
+    return ended, seen
+
+
+def test_who_waits_for_a_refresh_runs_it_unless_another_does(house: House) -> None:
+    asked = house.ask(house.add())
+
+    def land(_: int) -> None:
+        house.corpora.end(asked, RefreshState.LANDED, None)
+        house.jobs[0].code = 0
+
+    ended, seen = attending(house, asked, land)
+    assert ended.state is RefreshState.LANDED
+    assert seen == [RefreshState.QUEUED, RefreshState.LANDED]
+
+    other = house.runner()
+    taken = house.ask()
+    other.look()
+
+    def land_there(look: int) -> None:
+        if look == 3:
+            house.corpora.end(taken, RefreshState.LANDED, None)
+
+    ended, seen = attending(house, taken, land_there)
+    assert ended.state is RefreshState.LANDED
+    assert len(house.jobs) == 2, "only the other runner has started a job"
+    assert seen.count(RefreshState.RUNNING) == 3

@@ -1,0 +1,78 @@
+"""Jobs as processes: what they are told, how they end, and what they said last."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psutil
+
+from service.job_process import SAID_BYTES, JobProcess
+from tests.waiting import wait_for
+
+
+@contextmanager
+def running(code: str, *secrets: str) -> Iterator[JobProcess]:
+    job = JobProcess([sys.executable, "-c", code], secrets)
+    yield job
+    job.kill()
+    job.close()
+
+
+def ended(job: JobProcess) -> int:
+    wait_for(lambda: job.exit_code() is not None)
+    code = job.exit_code()
+    assert code is not None
+    return code
+
+
+def test_secrets_go_to_standard_input_where_no_process_list_shows_them() -> None:
+    code = "import sys; print(sys.argv, [line.strip() for line in sys.stdin]); sys.exit(3)"
+    with running(code, "postgresql://user:password@host", "second") as job:
+        assert ended(job) == 3
+        assert job.said() == "['-c'] ['postgresql://user:password@host', 'second']"
+
+
+def test_a_job_that_ends_before_it_reads_is_told_by_its_code() -> None:
+    with running("import os; os.close(0); os._exit(5)", *["long" * 100_000]) as job:
+        assert ended(job) == 5
+
+
+def test_only_the_end_of_what_was_said_is_kept_in_memory() -> None:
+    with running("import sys; sys.stderr.write('x' * 100_000 + ' last')") as job:
+        assert ended(job) == 0
+        assert len(job.said()) == SAID_BYTES
+        assert job.said().endswith("xx last")
+
+
+def test_a_job_is_asked_to_end_and_may_say_how() -> None:
+    code = (
+        "import signal, sys, time\n"
+        "def end(*_):\n    print('ended', flush=True); sys.exit(7)\n"
+        "signal.signal(signal.SIGTERM, end)\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(1000)"
+    )
+    with running(code) as job:
+        wait_for(lambda: job.said() == "ready")
+        assert job.exit_code() is None
+        job.end()
+        assert ended(job) == 7
+        assert job.said() == "ready\nended"
+        job.end()  # whoever asks late does no harm
+
+
+def test_a_job_is_killed_with_all_that_it_has_started() -> None:
+    code = (
+        "import subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1000)'])\n"
+        "print(child.pid, flush=True)\n"
+        "time.sleep(1000)"
+    )
+    with running(code) as job:
+        wait_for(job.said)
+        child = psutil.Process(int(job.said()))
+        job.kill()
+        assert job.exit_code() == 137
+        wait_for(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
