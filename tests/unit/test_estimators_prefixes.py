@@ -37,6 +37,10 @@ def observed(x: Column, y: Column, bits: int) -> unsized.Unsized:
     return observe(*entries, M, bits, x, y)
 
 
+def observed_registers(x: Column, y: Column) -> unsized.Unsized:
+    return unsized.observe(x.registers, y.registers, x.size * x.is_size_exact, y.size * y.is_size_exact)
+
+
 def cells_of(hashes: UInt64s, bits: int) -> list[int]:
     """Give what each cell holds: the highest ρ where the bits from M on are zero, else 1 when it is met."""
     cells = [0] * 2**bits
@@ -96,6 +100,22 @@ def test_intervals_hold_the_truth_as_often_as_they_say(nx: int, ny: int, common:
         assert found.low <= found.phi <= found.high
         missed += not found.low - 1e-9 <= common / nx <= found.high + 1e-9
     assert missed <= 9, "4 are expected; 10 or more would come once in 150 times"
+
+
+@pytest.mark.parametrize("apart", [0, 1, 2])
+def test_the_likelihood_rises_to_one_maximum_where_hardly_a_value_of_y_is_not_in_x(apart: int) -> None:
+    """|Y| is known and |X| is not: once the search stuck where no value is left to Y alone, and Φ had no maximum."""
+    nx, ny = 7200, 990
+    for seed in range(5):
+        x, y = draw(seed, nx, ny, ny - apart, 14, 12_288)
+        assert (x.is_size_exact, y.hashes is not None) == (False, True)
+        curve = unsized.trace(x.size, y.size, observed_registers(x, y))
+        best = int(np.argmax(curve.values))
+        assert curve.values[best] == pytest.approx(0, abs=1e-3)
+        assert (np.diff(curve.values[: best + 1]) >= 0).all()
+        assert (np.diff(curve.values[best:]) <= 0).all()
+        found = estimate(x, y, "joint-mle", 0.999)
+        assert found.low <= (ny - apart) / nx <= found.high
 
 
 def test_values_that_hardly_ever_share_a_cell_are_counted() -> None:

@@ -6,8 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from service.core.estimators import Column, estimate, unsized
 from service.core.sketches.cardinality import histogram, maximum_likelihood
@@ -102,25 +100,3 @@ def test_known_hashes_against_a_column_of_unknown_size() -> None:
     back = estimate(forget_size(y), x)
     assert back.low <= 40 / 300 <= back.high
     assert back.high / back.low > found.high / found.low, "it does not know what to divide by"
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    seed=st.integers(0, 2**32),
-    sizes=st.tuples(st.integers(1, 8000), st.integers(1, 2000)),
-    apart=st.integers(0, 3),
-    share=st.floats(0.001, 1),
-    known=st.sampled_from([(False, True), (True, False), (False, False)]),
-)
-def test_the_profile_is_the_same_wherever_the_search_begins(
-    seed: int, sizes: tuple[int, int], apart: int, share: float, known: tuple[bool, bool]
-) -> None:
-    """Few values of Y alone, of which the number is known, once held the search at none: Φ lost its maximum."""
-    nx, ny = sizes
-    x, y = draw_pair(seed, nx, ny, max(min(sizes) - apart, 0), 10)
-    pair = unsized.observe(
-        x.registers, y.registers, *(n if is_known else 0 for n, is_known in zip(sizes, known, strict=True))
-    )
-    starts = [(nx, max(ny / 2, 1)), (nx, 1.0), (nx / 3, 0.02), (3.0 * nx, ny)]
-    found = [unsized.profile(share * min(1, ny / nx), np.array(start, np.float64), pair)[0] for start in starts]
-    assert found == pytest.approx([found[0]] * len(found), abs=1e-3)
