@@ -86,6 +86,7 @@ def create_app(
         routes_corpus_answers,
     ):
         app.include_router(routes.router)
+    app.include_router(routes_graph.corpus_router)
     # What is added later is further out: the key is asked for where its refusal is counted.
     if api_key is not None:
         app.add_middleware(BearerKey, key=api_key)

@@ -4,6 +4,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Annotated, Any, Protocol
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -12,12 +13,14 @@ from fastapi.responses import StreamingResponse
 from service.api import cursors, examples, schemas
 from service.api import graph_schemas as shapes
 from service.api.asking import Asked, Asking
+from service.api.asking_corpora import CorpusAsked, CorpusAsking, CorpusPath
 from service.api.problems import documented
 from service.usecases import graph_export, ind_graphs
 from service.usecases.graph_export import GraphFormat
-from service.usecases.graph_readers import TrackedGraphReader
+from service.usecases.graph_readers import CorpusGraphReader, TrackedGraphReader
 from service.usecases.ind_graphs import GraphReader, IndGraphs
 
+CORPUS_ETAG = ("corpus and generation, quoted", '"1-2"')
 MEDIA_TYPES = {GraphFormat.GRAPHML: "application/graphml+xml", GraphFormat.CSV: "text/csv"}
 
 
@@ -35,15 +38,20 @@ class GraphAsking(Protocol):
         """End here, with 304, when the client has this answer."""
 
 
-def graph_routes(prefix: str, tag: str, name: str, asking: Callable[..., Any]) -> APIRouter:
-    """Make the routes below a prefix; `asking` is the dependency that gives a `GraphAsking`."""
+def graph_routes(
+    prefix: str, tag: str, name: str, asking: Callable[..., Any], answered: Callable[..., dict[int | str, Any]]
+) -> APIRouter:
+    """Make the routes below a prefix; `asking` is the dependency that gives a `GraphAsking`.
+
+    `name` goes into the routes' names, and `answered` describes an answer with its tag.
+    """
     router = APIRouter(prefix=prefix, tags=[tag])
     asked_graph = Annotated[GraphAsking, Depends(asking)]
 
     @router.get(
         "",
         name=f"get_{name}graph",
-        responses=examples.answered("The graph") | documented(404, 422, 500, 503),
+        responses=answered("The graph") | documented(404, 422, 500, 503),
     )
     def get_graph(request: Request, asked: asked_graph, _: Annotated[schemas.Question, Query()]) -> shapes.Graph:
         """Count the graph of INDs between tables: tables, edges, connected components and their sizes."""
@@ -54,7 +62,7 @@ def graph_routes(prefix: str, tag: str, name: str, asking: Callable[..., Any]) -
     @router.get(
         "/components",
         name=f"list_{name}graph_components",
-        responses=examples.answered("A page of components") | documented(404, 422, 500, 503),
+        responses=answered("A page of components") | documented(404, 422, 500, 503),
     )
     def list_components(
         request: Request, asked: asked_graph, question: Annotated[schemas.PageQuestion, Query()]
@@ -73,7 +81,7 @@ def graph_routes(prefix: str, tag: str, name: str, asking: Callable[..., Any]) -
     @router.get(
         "/tables",
         name=f"list_{name}graph_tables",
-        responses=examples.answered("A page of tables") | documented(404, 422, 500, 503),
+        responses=answered("A page of tables") | documented(404, 422, 500, 503),
     )
     def list_tables(
         request: Request, asked: asked_graph, question: Annotated[shapes.GraphTablesQuestion, Query()]
@@ -94,7 +102,7 @@ def graph_routes(prefix: str, tag: str, name: str, asking: Callable[..., Any]) -
     @router.get(
         "/paths",
         name=f"find_{name}graph_paths",
-        responses=examples.answered("Paths between two tables") | documented(404, 409, 422, 500, 503),
+        responses=answered("Paths between two tables") | documented(404, 409, 422, 500, 503),
     )
     def find_paths(
         request: Request, asked: asked_graph, question: Annotated[shapes.PathsQuestion, Query()]
@@ -116,7 +124,7 @@ def graph_routes(prefix: str, tag: str, name: str, asking: Callable[..., Any]) -
         "/export",
         name=f"export_{name}graph",
         response_class=StreamingResponse,
-        responses=examples.answered("The graph as a file", *MEDIA_TYPES.values()) | documented(404, 422, 500, 503),
+        responses=answered("The graph as a file", *MEDIA_TYPES.values()) | documented(404, 422, 500, 503),
     )
     def export(
         request: Request, asked: asked_graph, question: Annotated[shapes.GraphExportQuestion, Query()]
@@ -166,4 +174,34 @@ def _graphs(request: Request) -> IndGraphs:
     return graphs
 
 
-router = graph_routes("/api/v1/graph", "graph of inclusion dependencies", "", _tracked)
+class CorpusGraphAsking:
+    """Serve one request about the graph of a corpus' served generation."""
+
+    def __init__(self, asked: CorpusAsking, corpus: str) -> None:
+        self._asked = asked
+        self._corpus = corpus
+        self.stop_if_known = asked.stop_if_known
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return self._asked.headers
+
+    @contextmanager
+    def reader(self) -> Iterator[GraphReader]:
+        """Open the served generation."""
+        with self._asked.snapshot(self._corpus, None) as snapshot:
+            yield CorpusGraphReader(snapshot)
+
+
+async def _of_corpus(asked: CorpusAsked, corpus: CorpusPath) -> CorpusGraphAsking:
+    return CorpusGraphAsking(asked, corpus)
+
+
+router = graph_routes("/api/v1/graph", "graph of inclusion dependencies", "", _tracked, examples.answered)
+corpus_router = graph_routes(
+    "/api/v1/corpora/{corpus}/graph",
+    "corpora",
+    "corpus_",
+    _of_corpus,
+    partial(examples.answered, etag=CORPUS_ETAG),
+)

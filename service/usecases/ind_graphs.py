@@ -142,19 +142,31 @@ class IndGraphs:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._making = threading.Lock()
         self._graphs: OrderedDict[tuple[str, int], IndGraph] = OrderedDict()
 
     def graph(self, reader: GraphReader) -> IndGraph:
         """Give the graph of what a reader reads."""
-        # One graph is made at a time: two large ones at once would need the memory of both.
+        known = self._kept(reader.place)
+        if known is not None:
+            return known
+        # One is made at a time: two large ones at once would need the memory of both.
+        with self._making:
+            known = self._kept(reader.place)
+            if known is not None:
+                return known
+            made = build_graph(*reader.tables_of_columns(), reader.stream_pairs())
+            with self._lock:
+                self._graphs[reader.place] = made
+                while len(self._graphs) > KEPT_GRAPHS:
+                    self._graphs.popitem(last=False)
+            return made
+
+    def _kept(self, place: tuple[str, int]) -> IndGraph | None:
         with self._lock:
-            found = self._graphs.get(reader.place)
-            if found is None:
-                found = build_graph(*reader.tables_of_columns(), reader.stream_pairs())
-                self._graphs[reader.place] = found
-            self._graphs.move_to_end(reader.place)
-            while len(self._graphs) > KEPT_GRAPHS:
-                self._graphs.popitem(last=False)
+            found = self._graphs.get(place)
+            if found is not None:
+                self._graphs.move_to_end(place)
             return found
 
 

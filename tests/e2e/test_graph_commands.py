@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests import states
+from tests.corpora import GivenCorpus, GivenTable
 from tests.e2e.test_cli import Command, subsetd
 from tests.states import Tables
 
@@ -55,3 +56,15 @@ def test_the_graph_as_a_file(subsetd: Command) -> None:
     assert (code, ".graphml or .csv" in fault) == (1, True)
     code, _, fault = subsetd.ended("graph", "export", "it.csv", "--component", "7")
     assert (code, "There is no component 7" in fault) == (1, True)
+
+
+def test_the_graph_of_a_corpus(subsetd: Command, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUBSETD_DATABASE_URL", database_url)
+    corpus = GivenCorpus(database_url)
+    corpus.refresh({(0, 5, 2)}, [GivenTable(0, "a.csv", 0, ["id"]), GivenTable(2, "x/b.csv", 5, ["a_id"])])
+    corpus.refresh(set(), gone=[2], changed=[5])
+    assert subsetd("graph", "show", "--corpus", "lake").startswith("0 tables in 0 components, 1 tables in no IND")
+    before = ("--corpus", "lake", "--generation", "1")
+    assert subsetd("graph", "paths", "x/b.csv", "a.csv", *before).splitlines()[1] == "  a.csv.id ⊆ x/b.csv.a_id"
+    code, _, fault = subsetd.ended("graph", "show", "--generation", "1")
+    assert (code, "only a corpus has generations" in fault) == (2, True)

@@ -13,6 +13,7 @@ import pytest
 from service.core.model import AttributeName
 from service.store.database import make_engine
 from service.store.embedded import EmbeddedPostgres
+from tests.corpora import GivenCorpus, GivenTable
 from tests.hand_made_state import HandMadeState
 from tests.integration.serving import app_over, serving
 from tests.postgres import TEMPLATE, fresh_database
@@ -147,3 +148,52 @@ def test_an_answer_is_polled_by_its_version(client: httpx.Client) -> None:
     for path in ("", "/components", "/tables", "/paths?from_table=s.a&to_table=s.d", "/export", "/export?format=csv"):
         again = client.get(f"/api/v1/graph{path}", headers={"If-None-Match": '"1"'})
         assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", '"1"'), path
+
+
+@pytest.fixture
+def corpus(database_url: str) -> GivenCorpus:
+    """Land a corpus: numbers of tables and ids of columns have gaps, and one path is a hard one."""
+    corpus = GivenCorpus(database_url)
+    tables = [
+        GivenTable(0, "a.csv", 0, ["id"]),
+        GivenTable(2, HARD, 5, ["a_id", "b_id"]),
+        GivenTable(3, "x/b.csv", 9, ["id", "again"]),
+        GivenTable(7, "alone.csv", 12, ["id"]),
+    ]
+    corpus.refresh({(0, 5, 2), (6, 9, 3), (6, 10, 3), (9, 10, 4), (10, 9, 4)}, tables)
+    return corpus
+
+
+@pytest.fixture
+def lake(corpus: GivenCorpus) -> Iterator[httpx.Client]:
+    """Serve the corpus."""
+    engine = make_engine(corpus.url, "test")
+    with serving(app_over(engine)) as address, httpx.Client(base_url=address) as client:
+        yield client
+    engine.dispose()
+
+
+def test_the_graph_of_a_corpus(lake: httpx.Client, corpus: GivenCorpus) -> None:
+    graph = "/api/v1/corpora/lake/graph"
+    first = lake.get(graph)
+    assert first.json() == {
+        "version": 1, "tables": 3, "tables_outside": 1, "edges": 3, "inds": 5, "components": 1,
+        "sizes": [{"tables": 3, "components": 1}],
+    }  # fmt: skip
+    assert [one["name"] for one in lake.get(f"{graph}/tables").json()["items"]] == [HARD, "x/b.csv", "a.csv"]
+    paths = lake.get(f"{graph}/paths", params={"from_table": "a.csv", "to_table": "x/b.csv"}).json()
+    assert [path["tables"] for path in paths["paths"]] == [["a.csv", HARD, "x/b.csv"]]
+    (step,) = paths["paths"][0]["steps"][1]
+    assert (step["dependent"], step["referenced"], step["inds"]) == (HARD, "x/b.csv", 2)
+    assert [tuple(join.values()) for join in step["joins"]] == [("b_id", 1, "id", 0), ("b_id", 1, "again", 1)]
+    rows = list(csv.reader(io.StringIO(lake.get(f"{graph}/export?format=csv").text, newline="")))[1:]
+    assert rows == [["a.csv", HARD, "1", "0"], [HARD, "x/b.csv", "2", "0"], ["x/b.csv", "x/b.csv", "2", "0"]]
+    known = {"If-None-Match": first.headers["etag"]}
+    assert lake.get(graph, headers=known).status_code == 304
+    corpus.refresh(set(), gone=[2], changed=[5, 6])
+    second = lake.get(graph, headers=known)
+    assert (second.status_code, second.json()["version"], second.json()["edges"]) == (200, 2, 1)
+    assert second.json()["tables_outside"] == 2
+    absent = lake.get(f"{graph}/paths", params={"from_table": "a.csv", "to_table": HARD})
+    assert absent.status_code == 404
+    assert lake.get("/api/v1/corpora/nobody/graph").status_code == 404
