@@ -117,7 +117,8 @@ class CsvFiles:
         parts: list[ColumnCells] = []
         rows = pending = lines = 0
         for data in self._portions(path, dialect):
-            found = tokenise([data], dialect, self.settings.header and names is None)
+            text = _checked(data, self.settings.encoding, lines)
+            found = tokenise([text], dialect, self.settings.header and names is None)
             if found.status[0] == EMPTY:
                 lines += data.count(b"\n")
                 continue
@@ -154,7 +155,7 @@ class CsvFiles:
                     is_first = False
                     end = end_of_records(np.frombuffer(kept, np.uint8), dialect)
                     if end:
-                        yield _checked(kept[:end], self.settings.encoding)
+                        yield kept[:end]
                         kept = kept[end:]
                 kept += b"" if is_utf8 else decoder.decode(b"", final=True).encode()
         except OSError as error:
@@ -162,7 +163,7 @@ class CsvFiles:
         except UnicodeDecodeError as error:
             raise _wrong_encoding(self.settings.encoding, error) from error
         if kept:
-            yield _checked(kept, self.settings.encoding)
+            yield kept
 
 
 def _is_utf8(encoding: str) -> bool:
@@ -179,9 +180,9 @@ def _as_utf8(data: bytes, encoding: str) -> bytes:
     return _checked(data[len(BOM) :] if data.startswith(BOM) else data, encoding)
 
 
-def _checked(data: bytes, encoding: str) -> bytes:
+def _checked(data: bytes, encoding: str, lines_before: int = 0) -> bytes:
     if b"\0" in data:
-        line = data.count(b"\n", 0, data.index(b"\0")) + 1
+        line = lines_before + data.count(b"\n", 0, data.index(b"\0")) + 1
         raise TableError(FaultKind.BINARY, f"line {line}: there is a NUL byte; is it text at all?")
     try:
         data.decode()
