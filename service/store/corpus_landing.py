@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from service.core.column_sets import Int32s
+from service.core.errors import DamagedStateError
 from service.store.corpus_cleaning import load_table
 from service.store.corpus_tables import write_tables
 from service.usecases.corpora import TableVersions
@@ -51,16 +52,15 @@ UPDATE corpus SET
 WHERE corpus_id = %s
 """
 
-# What is served and is not in the load as it is; what is in the load and is not served as it is.
-WENT = """
-CREATE TEMPORARY TABLE went ON COMMIT DROP AS
-SELECT v.load_id, v.dependent, v.referenced, n.overlap IS NOT NULL AS again
-FROM {served} v LEFT JOIN {table} n USING (dependent, referenced) WHERE n.overlap IS DISTINCT FROM v.overlap
+# INDs that are served and in the load no more (new is null), in the load alone (old is null), or in both with
+# different overlaps.
+DIFFERENCE = """
+CREATE TEMPORARY TABLE difference ON COMMIT DROP AS
+SELECT v.load_id, dependent, referenced, v.overlap AS old, n.overlap AS new
+FROM {served} v FULL JOIN {table} n USING (dependent, referenced) WHERE v.overlap IS DISTINCT FROM n.overlap
 """
-CAME = """
-CREATE TEMPORARY TABLE came ON COMMIT DROP AS
-SELECT n.dependent, n.referenced, n.overlap, v.overlap IS NOT NULL AS again
-FROM {table} n LEFT JOIN {served} v USING (dependent, referenced) WHERE v.overlap IS DISTINCT FROM n.overlap
+COUNTED = """
+SELECT count(new), count(old), count(*) FILTER (WHERE old IS NULL), count(*) FILTER (WHERE new IS NULL) FROM difference
 """
 TOUCHED = """
 (SELECT i.* FROM {served} i JOIN changed ON i.dependent = column_id UNION ALL
@@ -122,21 +122,17 @@ def put_inds(
         return count, 0
     loads, generation = served_loads(cursor, corpus_id, served), served + 1
     inds = served_inds(loads, served)
-    touched = inds
     if changed_columns is not None:
         cursor.execute("CREATE TEMPORARY TABLE changed (column_id integer PRIMARY KEY) ON COMMIT DROP")
         cursor.copy_expert("COPY changed FROM STDIN", io.StringIO("".join(f"{c}\n" for c in changed_columns.tolist())))
         cursor.execute("ANALYZE changed")
-        touched = TOUCHED.format(served=inds)
+        _require_touched(cursor, load_id, table)
+        inds = TOUCHED.format(served=inds)
     cursor.execute("SET LOCAL work_mem = '256MB'")
-    cursor.execute(WENT.format(served=touched, table=table))
-    cursor.execute(CAME.format(served=inds, table=table))
-    cursor.execute("ANALYZE went; ANALYZE came")
-    counted = []
-    for difference in ("came", "went"):
-        cursor.execute(f"SELECT count(*), count(*) FILTER (WHERE NOT again) FROM {difference}")
-        counted.append(cursor.fetchone())
-    (came, appeared), (left, went) = counted
+    cursor.execute(DIFFERENCE.format(served=inds, table=table))
+    cursor.execute("ANALYZE difference")
+    cursor.execute(COUNTED)
+    came, left, appeared, went = cursor.fetchone()
     if changed_columns is None and LARGE_SHARE * (came + left) > inds_before:
         cursor.execute("UPDATE corpus_load SET gone = %s WHERE load_id = ANY (%s)", (generation, loads))
         _attach(cursor, corpus_id, load_id, table, generation, _count(cursor, table))
@@ -146,8 +142,8 @@ def put_inds(
     if came:
         cursor.execute(f"CREATE TABLE {table} (LIKE corpus_ind INCLUDING COMMENTS)")
         cursor.execute(
-            f"INSERT INTO {table} SELECT {load_id}, dependent, referenced, overlap FROM came "
-            "ORDER BY dependent, referenced"
+            f"INSERT INTO {table} SELECT {load_id}, dependent, referenced, new FROM difference "
+            "WHERE new IS NOT NULL ORDER BY dependent, referenced"
         )
         for statement in (*PAIR_INDEXES, GONE_INDEX):
             cursor.execute(statement.format(table=table))
@@ -156,12 +152,27 @@ def put_inds(
     return appeared, went
 
 
+def _require_touched(cursor: Any, load_id: int, table: str) -> None:
+    """Raise DamagedStateError for a load with INDs of which nothing changed: they could be served twice."""
+    cursor.execute(
+        f"SELECT dependent, referenced FROM {table} n WHERE NOT EXISTS "
+        "(SELECT FROM changed WHERE column_id = n.dependent) AND NOT EXISTS "
+        "(SELECT FROM changed WHERE column_id = n.referenced) LIMIT 1"
+    )
+    found = cursor.fetchone()
+    if found:
+        raise DamagedStateError(
+            f"The refresh {load_id} brought the pair of columns {found}, of which none changed, which is a fault of "
+            "subsetd. The generation before is still served."
+        )
+
+
 def _end(cursor: Any, loads: Sequence[int], generation: int) -> None:
     """Mark the INDs that went, load by load: each is found by its own index."""
     for load_id in loads:
         cursor.execute(
-            f"UPDATE {load_table(load_id)} i SET gone = {generation} FROM went w WHERE w.load_id = {load_id} "
-            f"AND i.dependent = w.dependent AND i.referenced = w.referenced AND i.gone IS NULL"
+            f"UPDATE {load_table(load_id)} i SET gone = {generation} FROM difference d WHERE d.load_id = {load_id} "
+            "AND i.dependent = d.dependent AND i.referenced = d.referenced AND i.gone IS NULL"
         )
 
 
