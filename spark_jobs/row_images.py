@@ -30,11 +30,17 @@ def choose_row_images(tables: Sequence[SourceTable], options: Options) -> tuple[
 
     By itself (`auto`) a table of Postgres gets images unless it has REPLICA IDENTITY FULL, a table of files when its
     key is given, any other when its source asks for it. Raises SourceError for a key that the table does not have,
-    for a table without a key where images are wanted, and where they are wanted of a source that keeps no rows.
+    for a table without a key where images are wanted, and where either is given of a source that keeps no rows.
     """
-    if options.row_images == "always" and (options.insert_only or options.sketch_only):
+    if options.insert_only or options.sketch_only:
         kind = "a sketch-only" if options.sketch_only else "an insert-only"
-        raise SourceError(f"--row-images always: {kind} source keeps no rows; leave out one of the two options.")
+        if options.row_images == "always":
+            raise SourceError(f"--row-images always: {kind} source keeps no rows; leave out one of the two options.")
+        if options.keys:
+            raise SourceError(
+                f"--key {options.keys[0][0]}: {kind} source keeps no rows, so nothing is told apart by a key; leave it "
+                "out. Its changes need whole rows before (Postgres: REPLICA IDENTITY FULL), unless they only insert."
+            )
     given = dict(options.keys)
     chosen, warnings = [], []
     for found in tables:

@@ -122,6 +122,11 @@ def test_the_choice_can_be_made_by_hand() -> None:
         (Options("", "s", row_images="always"), r"--key public\.t=COLUMN"),
         (Options("", "s", row_images="always", insert_only=True), "--row-images always: an insert-only"),
         (Options("", "s", row_images="always", sketch_only=True), "--row-images always: a sketch-only"),
+        (Options("", "s", keys=(("t", ("id",)),), insert_only=True), "--key t: an insert-only source keeps no rows"),
+        (
+            Options("", "s", keys=(("t", ("id",)),), sketch_only=True),
+            "--key t: a sketch-only source keeps no rows.*leave it out.*REPLICA IDENTITY FULL",
+        ),
         (Options("", "s", keys=(("t", ("nosuch",)),)), "no column 'nosuch'"),
         (Options("", "s", keys=(("other", ("id",)),)), "--key other: the source has no such table"),
         (Options("", "s", keys=(("t", ("id",)),)), r"its changes tell the row before by .* nothing.*IDENTITY FULL"),
