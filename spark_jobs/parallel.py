@@ -24,12 +24,19 @@ def run_parallel(spark: SparkSession) -> Callable[[Callable[[Any], Any], Sequenc
         if not items:
             return []
         slices = min(len(items), 4 * spark.sparkContext.defaultParallelism)
-        try:
+        with telling_job():
             return spark.sparkContext.parallelize(items, slices).map(Telling(function)).collect()
-        except (PySparkException, Py4JError) as error:
-            raise told_error(error) from None
 
     return run
+
+
+@contextmanager
+def telling_job() -> Iterator[None]:
+    """Turn what befalls a job into an error of ours."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise told_error(error) from None
 
 
 @contextmanager

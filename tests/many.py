@@ -20,6 +20,9 @@ Pairs = set[tuple[int, int, int]]
 
 ARCHIVE = Path(__file__).parent / "data" / "webtables_2k" / "webtables_2k.tar.zst"
 
+INDS, SHA256 = 375_520, "de395d1267c0a3b4d441d62e5f599def426221969312378195062be64d448fdd"
+"""Of the web tables; published with them."""
+
 # Few values, small ones frequent: many equal columns and chains of inclusions.
 _VALUES = st.integers(0, 11).map(lambda n: n * n // 6)
 COLUMNS = st.lists(st.frozensets(_VALUES, max_size=8), max_size=90)

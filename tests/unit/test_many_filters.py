@@ -30,10 +30,7 @@ from service.core.column_sets import ColumnSets, group_columns
 from service.core.corpus_inds import Algorithm, find_inds
 from service.core.group_inds import Inds
 from service.core.signatures import DEFAULT, Parameters, Strategy
-from tests.many import unpack_web_tables
-
-INDS, SHA256 = 375_520, "de395d1267c0a3b4d441d62e5f599def426221969312378195062be64d448fdd"
-"""Published with the data set."""
+from tests.many import INDS, SHA256, unpack_web_tables
 
 
 @dataclass(frozen=True)

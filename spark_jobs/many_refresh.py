@@ -1,0 +1,340 @@
+"""Own the refresh of a corpus: one Spark job from its files to a served generation of its INDs.
+
+    python -m spark_jobs.many_refresh --refresh-id N --database-url URL [--data-dir FOLDER] [--master local[*]] ...
+
+Tables that are not as the index has them are read, and INDs looked for among their columns and all others (or among
+all, where there is no index). Values never reach the driver. A job that dies leaves the served generation as it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pyspark.sql import SparkSession
+
+from service.core.column_filters import Exclusions, exclude
+from service.core.corpus_inds import Algorithm
+from service.core.errors import SourceError, SubsetdError
+from service.store.corpora import PostgresCorpora
+from service.store.corpus_loads import REFRESH_NAME, Landed, Load, working_on
+from service.store.database import make_engine
+from service.store.migrate import require_current
+from service.usecases.corpora import Corpus, Refresh
+from spark_jobs.command_line import add_engine_options, read_secrets
+from spark_jobs.corpus_index import CorpusIndex, DamagedIndexError, Manifest
+from spark_jobs.corpus_sources import ReadResult, ReadTask, list_corpus, plan_reading, reading_settings
+from spark_jobs.corpus_state import CorpusState, corpus_state
+from spark_jobs.many_discovery import Search, fits_one_process
+from spark_jobs.many_partitions import find_in_partitions, partition_count
+from spark_jobs.many_tasks import OneProcessTask, StoreInds
+from spark_jobs.parallel import FAULTS_TOLD, telling_job
+from spark_jobs.progress import Display, make_display, watching
+from spark_jobs.session import is_local, session
+from spark_jobs.tasks import CrashPoint, Telling
+
+CRASH_POINTS = ("reading", "storing", "indexing", "landing")
+
+TOLD_SECONDS = 1.0
+"""How often progress inside a stage is written to the database."""
+
+
+class ProgressRow(Display):
+    """Show progress, and tell it to whoever asks for the refresh; one that is asked to end ends as by a signal."""
+
+    def __init__(self, corpora: PostgresCorpora, refresh_id: int, shown: Display) -> None:
+        self._corpora = corpora
+        self._refresh_id = refresh_id
+        self._shown = shown
+        self._stage, self._total, self._told = "", 0, 0.0
+
+    def begin(self, stage: str, total: int | None = None) -> None:
+        self._stage, self._total = stage, total or 0
+        self._shown.begin(stage, total)
+        self._tell(0)
+
+    def update(self, done: int, note: str = "") -> None:
+        self._shown.update(done, note)
+        if time.monotonic() - self._told > TOLD_SECONDS:
+            self._tell(done)
+
+    def close(self) -> None:
+        self._shown.close()
+
+    def _tell(self, done: int) -> None:
+        self._told = time.monotonic()
+        if self._corpora.progress(self._refresh_id, self._stage, done, self._total):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def run_refresh(
+    spark: SparkSession | Callable[[], SparkSession],
+    url: str,
+    refresh_id: int,
+    data_dir: Path,
+    shown: Display,
+    fail_at: str | None = None,
+) -> Landed:
+    """Refresh a corpus and make what was found the served generation.
+
+    `spark` may be a function that starts the session: it is called when the corpus can be listed. Raises SourceError
+    when too much of the corpus cannot be read, and StateError for a database that cannot be written or a refresh that
+    is not to run; then the generation before is served as it was.
+    """
+    require_current(url)
+    engine = make_engine(url, REFRESH_NAME, pool_size=1, max_overflow=1)
+    try:
+        display = ProgressRow(PostgresCorpora(engine), refresh_id, shown)
+        with ExitStack() as stack:
+            corpus, asked = stack.enter_context(working_on(url, refresh_id))
+            return _Refresh(url, corpus, asked, data_dir, display, CrashPoint(fail_at, os.getpid()), stack).run(spark)
+    finally:
+        engine.dispose()
+
+
+class _Refresh:
+    def __init__(
+        self,
+        url: str,
+        corpus: Corpus,
+        asked: Refresh,
+        data_dir: Path,
+        display: Display,
+        crash: CrashPoint,
+        stack: ExitStack,
+    ) -> None:
+        self.corpus, self.asked = corpus, asked
+        self.settings = corpus.settings
+        self.display = display
+        self.crash = crash
+        self.stack = stack
+        self.load = Load.begin(url, asked.refresh_id)
+        self.index = CorpusIndex(self.settings.index or str(data_dir / "corpora" / corpus.name))
+        self.seconds: dict[str, float] = {}
+        self.report: dict[str, Any] = {"seconds": self.seconds}
+
+    def run(self, spark: SparkSession | Callable[[], SparkSession]) -> Landed:
+        start = time.monotonic()
+        with self._stage("listing"):
+            listing = list_corpus(self.corpus.location, self.corpus.kind, self.settings)
+            self.stack.callback(listing.close)
+            previous = self._previous()
+        with self._stage("starting Spark"):
+            running = spark if isinstance(spark, SparkSession) else spark()
+            cores = running.sparkContext.defaultParallelism
+        plan = plan_reading(self.corpus.kind, listing, previous, cores)
+        results = self._read(running, plan.tasks, listing.database and listing.database.reader(), previous)
+        listing.close()
+        self.crash.reach("reading")
+        with self._stage("numbering"):
+            load = self.load
+            state = corpus_state(
+                plan, results, self.settings, load.generation, load.served_tables(), load.next_table, load.next_column
+            )
+            self._require_enough(state)
+            exclusions = exclude(state.facts, self.settings.filters)
+            versions = state.new_versions(exclusions)
+        files = {"read": len(plan.read), "unchanged": len(plan.kept), "gone": plan.gone, "faults": len(state.faults)}
+        self._describe(state, exclusions, files)
+        changed = None if self.report["full"] else state.changed
+        self._find(running, state, self._search(state, exclusions, changed))
+        with self._stage("indexing"):
+            self.crash.reach("indexing")
+            self.load.build_indexes()
+            self.index.save(state.manifest)
+        with self._stage("landing"):
+            self.crash.reach("landing")
+            changed_columns = None if changed is None else state.column_ids[changed]
+            self.seconds["total"] = time.monotonic() - start
+            landed = self.load.land(versions, state.gone_tables, changed_columns, state.faults, self.report)
+        self.index.keep_only(state.manifest)
+        return landed
+
+    def _previous(self) -> Manifest | None:
+        """Give the manifest of the served generation, and clear what refreshes that died have left beside it.
+
+        Without one, everything is read and compared; the report says why.
+        """
+        previous = None
+        if self.load.served is None:
+            self.report["index"] = "There was none: it is the first generation."
+        else:
+            try:
+                previous = self.index.load(self.load.served, reading_settings(self.settings))
+                self.report["index"] = "used"
+            except DamagedIndexError as error:
+                self.report["index"] = str(error)
+        self.index.keep_only(previous)
+        if self.asked.full:
+            self.report["index"] = "Not used: a full refresh was asked for."
+            return None
+        return previous
+
+    def _read(
+        self, spark: SparkSession, tasks: Sequence[Any], database: Any, previous: Manifest | None
+    ) -> list[ReadResult]:
+        generation = None if previous is None else previous.generation
+        task = ReadTask(self.corpus.location, self.corpus.kind, self.settings, self.index, generation, database)
+        if not tasks:
+            return []
+        with telling_job(), self._watching(spark, [("reading", len(tasks))]):
+            return spark.sparkContext.parallelize(tasks, len(tasks)).map(Telling(task)).collect()
+
+    def _require_enough(self, state: CorpusState) -> None:
+        """Raise SourceError when there is nothing to land, or too much could not be read."""
+        tables, faults = len(state.manifest.tables), len(state.faults)
+        if faults <= self.settings.max_failed * (tables + faults) and tables:
+            return
+        told = [f"{fault.path}: {fault.message}" for fault in state.faults]
+        if len(told) > FAULTS_TOLD:
+            told[FAULTS_TOLD:] = [f"... and {len(told) - FAULTS_TOLD} more."]
+        raise SourceError(
+            "\n".join(
+                [
+                    f"{faults:,} of {tables + faults:,} tables of {self.corpus.name} cannot be read, and max_failed is "
+                    f"{self.settings.max_failed}. Mend or remove them, or add the corpus with a larger share:",
+                    *told,
+                ]
+            )
+        )
+
+    def _describe(self, state: CorpusState, exclusions: Exclusions, files: dict[str, int]) -> None:
+        manifest = state.manifest
+        summary = exclusions.summary()
+        self.report |= {
+            "tables": len(manifest.tables),
+            "columns": len(state.column_ids),
+            "rows": int(np.sum(manifest.tables["rows"].to_numpy())),
+            "changed_columns": int(np.count_nonzero(state.changed)),
+            "files": files,
+            "filters": {
+                side: {str(reason.name).lower(): count for reason, count in found.items()}
+                for side, found in summary.items()
+            },
+            # The best referenced columns of a dependent are known only when all are: some may have gone.
+            "full": self.report["index"] != "used" or self.settings.top is not None,
+        }
+
+    def _search(self, state: CorpusState, exclusions: Exclusions, changed: Any) -> Search:
+        settings = self.settings
+        return Search(
+            state.column_ids, state.facts.distinct, state.sums, exclusions.dependent == 0, exclusions.referenced == 0,
+            settings.filters.coverage, settings.threshold, changed,
+            settings.algorithm, settings.parameters, settings.top,
+        )  # fmt: skip
+
+    def _find(self, spark: SparkSession, state: CorpusState, search: Search) -> None:
+        """Find and store INDs: in one task where all values fit into a process, or over partitions."""
+        self.report |= {"algorithm": Algorithm.RAREST_FIRST.value, "estimates": None, "partitions": 0, "stored": 0}
+        if search.changed is not None and not (search.changed & search.examined).any():
+            return
+        parts = state.manifest.part_columns()
+        store = StoreInds(self.load, self.crash)
+        wants_signatures = self.settings.algorithm is Algorithm.SIGNATURES
+        start = time.monotonic()
+        with telling_job():
+            if self.settings.partitions or not (wants_signatures or fits_one_process(search)):
+                count = self.settings.partitions or partition_count(search, spark.sparkContext.defaultParallelism)
+                found = find_in_partitions(
+                    spark, self.index, parts, search, count, store,
+                    lambda stages: self._watching(spark, [(stage, count) for stage in stages]),
+                )  # fmt: skip
+                self.report["partitions"] = count
+            else:
+                self.display.begin("finding INDs")
+                told = spark.sparkContext.broadcast(replace(search, sums=search.sums[:0]))
+                task = OneProcessTask(self.index, parts, told, store, _task_cores(spark))
+                ((found, choice),) = spark.sparkContext.parallelize([0], 1).mapPartitions(task).collect()
+                self.report["partitions"] = 1
+                if choice is not None:
+                    self.report["algorithm"] = choice.algorithm.value
+                    self.report["estimates"] = {
+                        name: value for name, value in asdict(choice).items() if name != "algorithm"
+                    }
+        self.report["stored"] = found
+        self.seconds["finding INDs"] = time.monotonic() - start
+
+    @contextmanager
+    def _watching(self, spark: SparkSession, stages: list[tuple[str, int]]) -> Iterator[None]:
+        with watching(spark.sparkContext, self.display, stages, str) as seconds:
+            yield
+        self.seconds.update(seconds)
+
+    @contextmanager
+    def _stage(self, stage: str) -> Iterator[None]:
+        self.display.begin(stage)
+        start = time.monotonic()
+        yield
+        self.seconds[stage] = time.monotonic() - start
+
+
+def _task_cores(spark: SparkSession) -> int:
+    """Say how many cores a task has that runs alone."""
+    context = spark.sparkContext
+    if is_local(str(context.master)):
+        return context.defaultParallelism
+    return int(context.getConf().get("spark.executor.cores", "1"))
+
+
+def _end(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the job from the command line.
+
+    Exit code 0: landed. 1: an error, told on standard error. 130: asked to end, by SIGTERM, SIGINT or a cancel.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m spark_jobs.many_refresh", description="Find the inclusion dependencies of a corpus anew."
+    )
+    add_engine_options(parser)
+    parser.add_argument("--refresh-id", type=int, required=True, help="number of the refresh, as it was queued")
+    parser.add_argument(
+        "--data-dir", type=Path, default=Path(), help="where indexes of corpora are, unless they say so"
+    )
+    parser.add_argument("--fail-at", choices=CRASH_POINTS, help=argparse.SUPPRESS)
+    given = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
+    read_secrets(given, "database_url")
+    if not given.database_url:
+        parser.error("--database-url is needed")
+    logging.getLogger().addHandler(logging.NullHandler())  # Py4J's stack traces of an interrupt
+    signal.signal(signal.SIGTERM, _end)
+    display = make_display()
+    started: list[SparkSession] = []
+
+    def start() -> SparkSession:
+        started.append(session(given.master, "subsetd refresh", given.driver_memory, given.spark_log))
+        return started[0]
+
+    try:
+        landed = run_refresh(start, given.database_url, given.refresh_id, given.data_dir, display, given.fail_at)
+    except SubsetdError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("stopped: the generation before is served", file=sys.stderr)
+        return 130
+    finally:
+        display.close()
+        for spark in started:
+            spark.stop()
+    print(
+        f"generation {landed.generation}: {landed.inds:,} inclusion dependencies, "
+        f"{landed.appeared:,} appeared, {landed.went:,} went"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

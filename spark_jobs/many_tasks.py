@@ -1,0 +1,55 @@
+"""Own the tasks of a refresh that store INDs, and the one that finds them all in its process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from pyspark import Broadcast
+
+from service.core.corpus_inds import Choice
+from service.core.group_inds import Inds
+from service.store.corpus_loads import Load
+from spark_jobs.corpus_index import CorpusIndex, PartColumns
+from spark_jobs.many_discovery import Search, find_all, find_changed
+from spark_jobs.tasks import CrashPoint, telling_errors
+
+
+@dataclass(frozen=True, slots=True)
+class StoreInds:
+    """Store the INDs of a task in a load; picklable."""
+
+    load: Load
+    crash: CrashPoint
+
+    def __call__(self, task: int, blocks: Iterator[Inds]) -> int:
+        return self.load.copy(task, self._crashing(blocks))
+
+    def _crashing(self, blocks: Iterator[Inds]) -> Iterator[Inds]:
+        for block in blocks:
+            yield block
+            self.crash.reach("storing")
+
+
+@dataclass(frozen=True, slots=True)
+class OneProcessTask:
+    """Find all INDs of a search in this process and store them; gives their number, and what chose the algorithm.
+
+    Among changed columns there is nothing to choose: signatures of parts of columns show nothing.
+    """
+
+    index: CorpusIndex
+    parts: Sequence[PartColumns]
+    search: Broadcast[Search]
+    store: StoreInds
+    threads: int
+
+    def __call__(self, _: Iterable[int]) -> Iterator[tuple[int, Choice | None]]:
+        search = self.search.value
+        with telling_errors():
+            choice = None
+            if search.changed is None:
+                choice, blocks = find_all(self.index, self.parts, search, self.threads)
+            else:
+                blocks = find_changed(self.index, self.parts, search, self.threads)
+            yield self.store(0, blocks), choice

@@ -1,0 +1,104 @@
+"""Own what the tests of refreshes share: a corpus in a folder that is registered, refreshed, and read back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+from pyspark.sql import SparkSession
+
+from service.core.corpus import CorpusKind, CorpusSettings
+from service.store.corpora import PostgresCorpora
+from service.store.corpus_loads import Landed
+from service.store.database import make_engine
+from service.usecases.corpora import Refresh
+from spark_jobs.many_refresh import run_refresh
+from spark_jobs.progress import Quiet
+
+Column = tuple[str, int]
+"""A table's path below the folder, and a position."""
+
+
+class Lake:
+    """Be a corpus of CSV files in a folder."""
+
+    def __init__(self, url: str, folder: Path, kind: CorpusKind = CorpusKind.CSV, **settings: Any) -> None:
+        self.url, self.folder = url, folder
+        self.data_dir = folder.parent / f"data-{uuid4().hex}"
+        self.corpora = PostgresCorpora(make_engine(url, "test"))
+        self.name = f"lake-{uuid4().hex[:8]}"
+        self.corpora.add(self.name, str(folder), kind, CorpusSettings.from_json(settings))
+
+    def queue(self, *, full: bool = False) -> int:
+        """Ask for a refresh; give its number."""
+        return self.corpora.request_refresh(self.name, full=full, requested_by="test").refresh_id
+
+    def refresh(self, spark: SparkSession | Callable[[], SparkSession], *, full: bool = False) -> Landed:
+        """Refresh here."""
+        return run_refresh(spark, self.url, self.queue(full=full), self.data_dir, Quiet())
+
+    def last(self) -> Refresh:
+        """Give the newest refresh."""
+        return self.corpora.refreshes(self.name, limit=1)[0]
+
+    @property
+    def report(self) -> Mapping[str, Any]:
+        """Give what the newest refresh reported."""
+        report = self.last().report
+        assert report is not None
+        return report
+
+    def columns(self) -> dict[int, Column]:
+        """Give all served columns by their ids."""
+        with self.corpora.snapshot(self.name) as snapshot:
+            return {
+                first + position: (path, position)
+                for block in snapshot.stream_tables()
+                for path, first, width in zip(
+                    block.paths.to_pylist(), block.first_columns.tolist(), np.diff(block.starts).tolist(), strict=True
+                )
+                for position in range(width)
+            }
+
+    def inds(self) -> dict[tuple[Column, Column], int]:
+        """Give all served INDs with their overlaps; one that is there twice fails."""
+        columns = self.columns()
+        with self.corpora.snapshot(self.name) as snapshot:
+            rows = [
+                ((columns[a], columns[b]), overlap)
+                for block in snapshot.stream_pairs()
+                for a, b, overlap in zip(*(side.tolist() for side in block), strict=True)
+            ]
+        assert len(dict(rows)) == len(rows)
+        return dict(rows)
+
+
+def expected_inds(
+    columns: Mapping[Column, set[str]], threshold: Fraction = Fraction(1), coverage: Fraction = Fraction(0)
+) -> dict[tuple[Column, Column], int]:
+    """Compare every column with every other."""
+    return {
+        (a, b): len(left & right)
+        for a, left in columns.items()
+        for b, right in columns.items()
+        if a != b and left and right
+        if len(left & right) >= threshold * len(left) and len(left & right) >= coverage * len(right)
+    }
+
+
+def write_tables(folder: Path, tables: Mapping[str, Sequence[Sequence[str]]]) -> None:
+    """Write tables of columns as CSV, and remove all others."""
+    for path in folder.rglob("*.csv"):
+        if path.relative_to(folder).as_posix() not in tables:
+            path.unlink()
+    for name, columns in tables.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        rows = [[f"c{n}" for n in range(len(columns))], *zip(*columns, strict=True)]
+        text = "".join(",".join(row) + "\n" for row in rows)
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
