@@ -47,8 +47,9 @@ def is_wanted(x: int, y: int, wanted: Wanted) -> bool:
         phi = estimate(COLUMNS[x], COLUMNS[y], level=LEVEL).phi
         assert phi is not None
         return phi > 0 and phi >= wanted.threshold - 1e-12
-    (high,) = estimate_pairs(STACK, np.array([x]), np.array([y]), LEVEL).high
-    return bool(high > 0 and high >= NEARLY * wanted.threshold * COLUMNS[x].size)
+    *_, (overlap,), _, (high,) = estimate_pairs(STACK, np.array([x]), np.array([y]), LEVEL)
+    is_possible = overlap > 0 or ((HAS_PREFIXES[x] or HAS_PREFIXES[y]) and high > 0)
+    return bool(is_possible and high >= NEARLY * wanted.threshold * COLUMNS[x].size)
 
 
 @pytest.fixture

@@ -56,12 +56,17 @@ class Wanted(NamedTuple):
         return np.asarray(columns.sizes[y] >= least * columns.sizes[x])
 
     def reaches(self, columns: Stack, found: Overlaps) -> Flags:
-        """Tell of which pairs Φ(x, y) reaches the threshold; what is not final need do so nearly, by its upper end."""
+        """Tell of which pairs Φ(x, y) reaches the threshold; what is not final need do so nearly, by its upper end.
+
+        Where nothing but a size is missing an estimate of 0 stands: with the smallest hashes, which the pair alone does
+        not read, it errs no more.
+        """
         if self.threshold is None:
             return np.ones(len(found.x), np.bool_)
         is_final = self.is_final(columns, found.x, found.y)
         reached, least = np.where(is_final, found.overlap, found.high), np.where(is_final, 1.0, NEARLY)
-        return np.asarray((reached > 0) & (reached >= self.threshold * least * columns.sizes[found.x]))
+        may_overlap = (found.overlap > 0) | self.has_prefixes[found.x] | self.has_prefixes[found.y]
+        return np.asarray(may_overlap & (reached > 0) & (reached >= self.threshold * least * columns.sizes[found.x]))
 
 
 def estimate_rows(
