@@ -38,6 +38,13 @@ WHERE NOT EXISTS (SELECT FROM corpus_refresh r WHERE r.refresh_id = t.load_id)
 """
 
 
+# There may be as many faults as files, and all come again with each refresh.
+FAULTS_OF_THE_PAST = """
+DELETE FROM corpus_fault WHERE refresh_id IN (SELECT refresh_id FROM corpus_refresh WHERE corpus_id = %(corpus_id)s
+AND refresh_id < (SELECT refresh_id FROM corpus_refresh WHERE corpus_id = %(corpus_id)s AND generation = %(oldest)s))
+"""
+
+
 def load_table(load_id: int) -> str:
     """Name the partition of a load."""
     return f"corpus_ind_l{load_id}"
@@ -75,6 +82,7 @@ def tidy(connection: Any, corpus_id: int) -> list[str]:
             return []
         cursor.execute("DELETE FROM corpus_load WHERE corpus_id = %s AND gone <= %s", (corpus_id, oldest))
         cursor.execute("DELETE FROM corpus_table WHERE corpus_id = %s AND until <= %s", (corpus_id, oldest))
+        cursor.execute(FAULTS_OF_THE_PAST, {"corpus_id": corpus_id, "oldest": oldest})
         for load_id in _loads(cursor, corpus_id):
             _delete_gone(cursor, load_id, oldest)
         connection.commit()

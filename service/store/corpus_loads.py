@@ -177,6 +177,12 @@ class Load:
             connection.commit()
         return count
 
+    def put_faults(self, faults: Iterable[CorpusFault]) -> None:
+        """Keep what could not be read with the refresh, and commit: `land` does it, too; this is for one that fails."""
+        with connect(self.url, REFRESH_NAME) as connection, connection.cursor() as cursor:
+            _put_faults(cursor, self.refresh_id, faults)
+            connection.commit()
+
     def land(
         self,
         tables: TableVersions,
@@ -204,19 +210,7 @@ class Load:
                 appeared, went = put_inds(
                     cursor, self.corpus_id, self.refresh_id, self.table, self.served, before, changed_columns
                 )
-                execute_values(
-                    cursor,
-                    "INSERT INTO corpus_fault VALUES %s",
-                    (
-                        (
-                            self.refresh_id,
-                            number,
-                            *(each.replace("\0", "\\x00") for each in (fault.path, fault.message)),
-                        )
-                        for number, fault in enumerate(faults)
-                    ),
-                    page_size=1000,
-                )
+                _put_faults(cursor, self.refresh_id, faults)
                 landed = Landed(self.generation, before + appeared - went, appeared, went)
                 self._put_refresh(cursor, landed, report)
             except psycopg2.errors.LockNotAvailable as error:
@@ -271,6 +265,15 @@ class Load:
         )
         cursor.execute("UPDATE corpus SET generation = %s WHERE corpus_id = %s", (landed.generation, self.corpus_id))
         cursor.execute("DELETE FROM corpus_load_task WHERE load_id = %s", (self.refresh_id,))
+
+
+def _put_faults(cursor: Any, refresh_id: int, faults: Iterable[CorpusFault]) -> None:
+    cursor.execute("DELETE FROM corpus_fault WHERE refresh_id = %s", (refresh_id,))
+    rows = (
+        (refresh_id, number, fault.path.replace("\0", "\\x00"), fault.message.replace("\0", "\\x00"))
+        for number, fault in enumerate(faults)
+    )
+    execute_values(cursor, "INSERT INTO corpus_fault VALUES %s", rows, page_size=1000)
 
 
 def _rows(inds: Inds) -> Iterator[NDArray[np.void]]:

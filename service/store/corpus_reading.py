@@ -304,8 +304,11 @@ class PostgresCorpusSnapshot:
         return self._rows(f"select from {self._inds()} i where dependent = {column_id} limit :limit", limit=count)
 
     def _fault(self, path: str) -> str | None:
-        """Say why a table of this generation could not be read, None when it was, or there is none."""
-        query = "select message from corpus_fault where refresh_id = :refresh_id and path = :path"
+        """Say why a table of this generation, or the file it is a line of, could not be read; None when it was."""
+        query = (
+            "select message from corpus_fault where refresh_id = :refresh_id "
+            "and (path = :path or starts_with(:path, path || '#')) order by path desc limit 1"
+        )
         found = self._rows(query, refresh_id=self._refresh_id(), path=path) if "\0" not in path else []
         return found[0].message if found else None
 

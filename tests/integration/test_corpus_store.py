@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import multiprocessing
+import signal
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -17,8 +19,9 @@ from service.core.corpus import CorpusSettings
 from service.core.errors import DamagedStateError, NotFoundError, StateError
 from service.store import corpus_cleaning
 from service.store.corpus_loads import Load, working_on
-from service.usecases.corpora import ChangeKind, ColumnFilter, CorpusFault
+from service.usecases.corpora import ChangeKind, ColumnFilter, CorpusFault, RefreshState
 from tests.corpora import GivenCorpus, GivenTable, Rows, inds_of, rows_of, versions
+from tests.waiting import wait_for
 
 COLUMNS = 3
 """Of each table of the random corpora."""
@@ -91,9 +94,11 @@ def test_any_history_of_refreshes_serves_what_each_of_them_found(
         if generation > 1:
             assert served(corpus, generation - 1) == sorted(before)
         before, there = now, tables
-    assert len(load_tables(database_url)) <= 3
+    # Two of past generations, the newest; or the newest, and those three that a full refresh took the place of.
+    own = {f"corpus_ind_l{refresh.refresh_id}" for refresh in corpus.corpora.refreshes(corpus.name, limit=99)}
+    assert len(own & set(load_tables(database_url))) <= 4
     corpus.corpora.remove(corpus.name)
-    assert load_tables(database_url) == []
+    assert not own & set(load_tables(database_url))
 
 
 @pytest.fixture
@@ -177,6 +182,7 @@ def test_absent_is_told_apart_from_not_examined(database_url: str) -> None:
     assert ask(2, 3) == (False, False, Reason.INTEGER_COLUMN | Reason.NOT_UNIQUE, False, None)
     assert ask(1, 3)[1:3] == (False, Reason.NOT_UNIQUE)
     assert ask(1, 1)[3] is True
+    assert ask(0, 0, "bad.csv#7")[4] == "binary\\x00"
     assert ask(0, 0, "bad.csv") == (False, False, Reason(0), False, "binary\\x00")
     with pytest.raises(NotFoundError, match=r"no column 4 in the table 't'; it has 4"):
         ask(0, 4)
@@ -247,10 +253,62 @@ def test_two_tasks_with_the_same_pair_are_refused(lake: GivenCorpus) -> None:
             load.build_indexes()
 
 
+def test_a_load_of_what_did_not_change_is_refused(lake: GivenCorpus) -> None:
+    with pytest.raises(DamagedStateError, match=r"brought the pair of columns \(0, 1\), of which none changed"):
+        lake.refresh({(0, 1, 5), (0, 3, 5)}, changed=[3, 4])
+    assert served(lake) == sorted(WHOLE)
+
+
+def test_faults_are_kept_of_generations_that_are_and_of_refreshes_that_failed_since(lake: GivenCorpus) -> None:
+    for number in range(3):
+        lake.refresh(WHOLE, faults=[CorpusFault(f"{number}.csv", "empty"), CorpusFault("x.csv", "binary")])
+    refresh_id = lake.queue()
+    with working_on(lake.url, refresh_id):
+        Load.begin(lake.url, refresh_id).put_faults([CorpusFault("y.csv", "gone")])
+    lake.corpora.end(refresh_id, RefreshState.FAILED, "too many faults")
+    found = {r.refresh_id: lake.corpora.faults(r.refresh_id, limit=9) for r in lake.corpora.refreshes("lake", limit=9)}
+    assert [len(faults) for faults in found.values()] == [1, 2, 2, 0, 0]
+    assert lake.corpora.faults(refresh_id, after=-1, limit=1) == [(0, CorpusFault("y.csv", "gone"))]
+    with lake.corpora.snapshot("lake") as snapshot:
+        assert snapshot.faults(after=0, limit=9) == [(1, CorpusFault("x.csv", "binary"))]
+        with pytest.raises(NotFoundError, match=r"no table 'x.csv' .*; it could not be read: binary\."):
+            snapshot.table("x.csv")
+
+
+def test_a_process_that_is_killed_while_it_lands_leaves_what_is_served(lake: GivenCorpus) -> None:
+    """It waits for a lock in the middle of its transaction when it is killed."""
+    refresh_id = lake.queue()
+    with working_on(lake.url, refresh_id):
+        load = lake.load({(0, 1, 5)})
+        with closing(psycopg2.connect(lake.url)) as other, other.cursor() as cursor:
+            cursor.execute("lock table corpus_load in exclusive mode")
+            killed = multiprocessing.get_context("spawn").Process(target=land, args=(load,))
+            killed.start()
+            wait_for(lambda: is_waited_for(lake.url))
+            killed.kill()
+            killed.join()
+        assert killed.exitcode == -signal.SIGKILL
+        assert served(lake) == sorted(WHOLE)
+        assert lake.corpora.refresh(refresh_id).state is RefreshState.RUNNING
+        load = lake.load({(0, 2, 5)})
+        load.land(versions([]), np.empty(0, np.int32), None, [], {})
+    assert served(lake) == [(0, 2, 5)]
+
+
+def land(load: Load) -> None:
+    load.land(versions([]), np.empty(0, np.int32), None, [], {})
+
+
+def is_waited_for(url: str) -> bool:
+    with closing(psycopg2.connect(url)) as connection, connection.cursor() as cursor:
+        cursor.execute("select count(*) from pg_locks where not granted and relation = 'corpus_load'::regclass")
+        return bool(cursor.fetchone()[0])
+
+
 def test_what_was_ended_by_others_meanwhile_does_not_land(lake: GivenCorpus) -> None:
     with working_on(lake.url, lake.queue()) as (_, refresh):
         load = lake.load({(0, 1, 5)})
-        lake.corpora.end(refresh.refresh_id, lake.corpora.refresh(refresh.refresh_id).state.CANCELLED, "by hand")
+        lake.corpora.end(refresh.refresh_id, RefreshState.CANCELLED, "by hand")
         with pytest.raises(StateError, match=r"cannot land: it is cancelled"):
             load.land(versions([]), np.empty(0, np.int32), None, [], {})
     assert served(lake) == sorted(WHOLE)
