@@ -195,6 +195,7 @@ class _Refresh:
         tables, faults = len(state.manifest.tables), len(state.faults)
         if faults <= self.settings.max_failed * (tables + faults) and tables:
             return
+        self.load.put_faults(state.faults)
         told = [f"{fault.path}: {fault.message}" for fault in state.faults]
         if len(told) > FAULTS_TOLD:
             told[FAULTS_TOLD:] = [f"... and {len(told) - FAULTS_TOLD} more."]
