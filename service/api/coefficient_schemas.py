@@ -10,7 +10,7 @@ from service.api.cursors import LARGEST
 from service.api.schemas import Answer, Paged, PageQuestion, Question, SidesQuestion, Text, Versioned
 from service.usecases import answers
 from service.usecases.coefficient_table import MethodName
-from service.usecases.coefficients import Comparison
+from service.usecases.coefficients import Comparison, Plane
 from service.usecases.sketched_columns import name_of
 
 COLUMN_NAME = "full name `schema.table.column`, `id:17`, or `sketch:NAME` of an uploaded sketch"
@@ -20,7 +20,7 @@ class LevelQuestion(Question):
     level: float = Field(0.95, gt=0, lt=1, description="of the estimates' intervals")
 
 
-class MatrixQuestion(SidesQuestion, LevelQuestion):
+class PairsQuestion(SidesQuestion, LevelQuestion):
     dependent: Text | None = Field(None, description=COLUMN_NAME, examples=["demo.orders.customer_id"])
     referenced: Text | None = Field(None, description=COLUMN_NAME, examples=["demo.customers.id"])
     with_uploaded: bool = Field(False, description="a side that names nothing has all uploaded sketches as well")
@@ -30,7 +30,13 @@ class MatrixQuestion(SidesQuestion, LevelQuestion):
     min_distinct: int = Field(0, ge=0, le=LARGEST, description="least number of distinct values, of either column")
 
 
-class CoefficientsQuestion(MatrixQuestion, PageQuestion):
+class MatrixQuestion(PairsQuestion):
+    plane: Plane = Field(
+        Plane.COEFFICIENT, description="what cells are: coefficients, or the low or the high ends of their intervals"
+    )
+
+
+class CoefficientsQuestion(PairsQuestion, PageQuestion):
     min_coefficient: float = Field(0.5, ge=0, le=1, description="smallest coefficient; those of 0 never show")
     top: int | None = Field(None, ge=1, le=1000, description="so many, the largest of all pairs chosen, on one page")
 

@@ -72,7 +72,8 @@ def get_matrix(request: Request, asked: Asked, question: Annotated[shapes.Matrix
 
     As CSV or, with `Accept: application/vnd.apache.arrow.stream`, as an Arrow IPC stream. A cell is empty (null) where
     there is no coefficient: the dependent has no values, or a column no usable sketch. Of a column with itself it is 1.
-    A matrix has 250,000 cells at most, and estimates of 1,000 columns.
+    A matrix has 250,000 cells at most, and estimates of 1,000 columns. Its coefficients take estimated numbers of
+    values for exact, its intervals (`plane`) do not; the schema of the Arrow stream says which it is.
     """
     media_type = matrices.preferred(request.headers.get("accept"))
     if media_type is None:
@@ -82,11 +83,17 @@ def get_matrix(request: Request, asked: Asked, question: Annotated[shapes.Matrix
         if any(one.has_uploads for one in (wanted.dependents, wanted.referenced)):
             asked.depends_on_uploads(snapshot)
         asked.stop_if_known()
-        matrix = coefficients.matrix(snapshot, wanted)
+        matrix = coefficients.matrix(snapshot, wanted, question.plane)
     if media_type == matrices.CSV:
         body = matrices.to_csv(matrix)
     else:
-        told = {"version": snapshot.head.version, "method": question.method or "default", "level": question.level}
+        told = {
+            "version": snapshot.head.version,
+            "method": question.method or "default",
+            "level": question.level,
+            "plane": question.plane,
+            "estimated_sizes": "exact" if question.plane is coefficients.Plane.COEFFICIENT else "estimated",
+        }
         body = matrices.to_arrow(matrix, {name: str(value) for name, value in told.items()})
     return Response(body, media_type=media_type, headers={**asked.headers, "Vary": "Accept"})
 
@@ -111,7 +118,7 @@ def compare(
     return shapes.PairEstimates.of(snapshot.head, question.level, found)
 
 
-def _question(snapshot: StateSnapshot, asked: shapes.MatrixQuestion, threshold: float | None) -> Question:
+def _question(snapshot: StateSnapshot, asked: shapes.PairsQuestion, threshold: float | None) -> Question:
     dependents = AttributeFilter(schema=asked.dependent_schema, table=asked.dependent_table)
     referenced = AttributeFilter(schema=asked.referenced_schema, table=asked.referenced_table)
     return Question(

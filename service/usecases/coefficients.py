@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 
@@ -65,9 +66,17 @@ class CoefficientPage(Page[EstimatedCoefficient]):
     left_out: Mapping[ColumnKey, str]
 
 
+class Plane(StrEnum):
+    """Name what a matrix holds: coefficients, or the lower or the upper ends of their intervals."""
+
+    COEFFICIENT = "coefficient"
+    LOW = "low"
+    HIGH = "high"
+
+
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Hold the coefficients of all pairs, float64[dependents, referenced]; NaN where there is none."""
+    """Hold the coefficients of all pairs, or an end of their intervals: float64[dependents, referenced]; NaN: none."""
 
     dependents: Sequence[ColumnInfo]
     referenced: Sequence[ColumnInfo]
@@ -171,20 +180,22 @@ def top(snapshot: StateSnapshot, question: Question, count: int) -> CoefficientP
     return CoefficientPage(table.largest(count), None, table.left_out)
 
 
-def matrix(snapshot: StateSnapshot, question: Question) -> Matrix:
-    """Give the coefficients of all pairs chosen, whatever the question's threshold; 1 for a column with itself.
+def matrix(snapshot: StateSnapshot, question: Question, plane: Plane = Plane.COEFFICIENT) -> Matrix:
+    """Give the coefficients of all pairs chosen, whatever the question's threshold, or an end of their intervals.
 
-    Numbers of values that are estimated are taken for exact, which changes a coefficient by less than its interval.
-    Raises TooManyColumnsError as `top` does.
+    It is 1 for a column with itself. For coefficients, but not for intervals, numbers of values that are estimated are
+    taken for exact, which changes a coefficient by less than its interval. Raises TooManyColumnsError as `top` does.
     """
     table = _bounded(snapshot, question)
-    table.are_sizes_trusted = True
+    table.are_sizes_trusted = plane is Plane.COEFFICIENT
     rows = {key_of(one): row for row, one in enumerate(table.dependents)}
     places = {key_of(one): place for place, one in enumerate(table.referenced)}
     values = np.full((len(rows), len(places)), np.nan)
     for each in table.all():
-        if each.estimate.phi is not None:
-            values[rows[key_of(each.dependent)], places[key_of(each.referenced)]] = each.estimate.phi
+        found = each.estimate
+        if found.phi is not None:
+            told = {Plane.LOW: found.low, Plane.HIGH: found.high}.get(plane, found.phi)
+            values[rows[key_of(each.dependent)], places[key_of(each.referenced)]] = told
     for one in table.dependents:
         if key_of(one) in places and table.distinct_count(one):
             values[rows[key_of(one)], places[key_of(one)]] = 1.0

@@ -261,13 +261,39 @@ def test_a_matrix_as_csv_and_as_arrow(client: httpx.Client) -> None:
         assert [float(cell) if cell else None for cell in cells] == wanted
     arrow = client.get(f"{API}/matrix", headers={"Accept": "application/vnd.apache.arrow.stream"})
     table = pa.ipc.open_stream(arrow.content).read_all()
-    assert table.schema.metadata == {b"version": b"1", b"method": b"default", b"level": b"0.95"}
+    assert table.schema.metadata == {
+        b"version": b"1",
+        b"method": b"default",
+        b"level": b"0.95",
+        b"plane": b"coefficient",
+        b"estimated_sizes": b"exact",
+    }
     assert [list(row.values()) for row in table.to_pylist()] == [
         [name, *(float(cell) if cell else None for cell in cells)] for name, *cells in rows
     ]
     part = client.get(f"{API}/matrix", params={"dependent": "s.half.v", "referenced_table": "most", "method": "bml"})
     (one,) = items(client, dependent="s.half.v", referenced="s.most.v", method="bml")
     assert part.text.splitlines() == ["dependent,s.most.v", f"s.half.v,{one['coefficient']}"]
+
+
+@pytest.mark.parametrize("plane", ["low", "high"])
+def test_a_matrix_of_an_end_of_the_intervals(own: httpx.Client, plane: str) -> None:
+    """Also of columns whose number of values is an estimate, as that of a lake's."""
+    occurrences = ColumnSketch(*FORM, counts_values=False)
+    occurrences.update(hashes_of(COLUMNS["most"] * 2))
+    assert put(own, "sketch:lake", occurrences.to_bytes()).status_code == 201
+    asked = {"method": "estimated", "level": 0.8, "with_uploaded": True}
+    arrow = own.get(
+        f"{API}/matrix", params={**asked, "plane": plane}, headers={"Accept": "application/vnd.apache.arrow.stream"}
+    )
+    table = pa.ipc.open_stream(arrow.content).read_all()
+    assert table.schema.metadata[b"plane"] == plane.encode()
+    assert table.schema.metadata[b"estimated_sizes"] == b"estimated"
+    cells = {row["dependent"]: row for row in table.to_pylist()}
+    for x, y in permutations([*NAMES, "sketch:lake"], 2):
+        (one,) = items(own, dependent=x, referenced=y, method="estimated", level=0.8)
+        assert cells[x][y] == pytest.approx(one[plane]), (x, y)
+    assert cells["s.all.v"]["s.all.v"] == 1.0
 
 
 @pytest.mark.parametrize(

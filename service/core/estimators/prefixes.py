@@ -68,7 +68,8 @@ def estimate(x: Column, y: Column, level: float) -> tuple[float, float, float]:
             median, (low, high) = posterior_median(curve, prior_of(curve.largest)), cut(curve, likelihood_drop(level))
             scale = (y.size if one is of_y else x.size) / len(one.entries)
             least, most = _size_bounds(x, of_x, level)
-            return median * scale / x.size, math.floor(low) * scale / most, math.ceil(high) * scale / least
+            low, high = min(math.floor(low), median), max(math.ceil(high), median)
+            return median * scale / x.size, low * scale / most, high * scale / least
     if y.is_size_exact and not x.is_size_exact:
         # The overlap is at most |Y|, which is known.
         share, low, high = _by_likelihood(y, x, observe(entries_y, entries_x, m, bits, y, x), level)
