@@ -280,15 +280,14 @@ def _list_files(filesystem: pafs.FileSystem, root: str, top: str) -> tuple[list[
     if filesystem.get_file_info(top).type == pafs.FileType.File:
         return [filesystem.get_file_info(top)], []
     try:
-        infos = filesystem.get_file_info(pafs.FileSelector(top, recursive=True))
-        return [info for info in infos if info.type == pafs.FileType.File], []
+        return [info for info in list_folder(filesystem, top, True) if info.type == pafs.FileType.File], []
     except OSError:
         pass
     files, faults, folders = [], [], [top]
     while folders:
         folder = folders.pop()
         try:
-            infos = filesystem.get_file_info(pafs.FileSelector(folder))
+            infos = list_folder(filesystem, folder, False)
         except OSError as error:
             if folder == top:
                 raise SourceError(f"{top}: the folder cannot be listed: {first_line(error)}.") from error
@@ -298,6 +297,12 @@ def _list_files(filesystem: pafs.FileSystem, root: str, top: str) -> tuple[list[
         files += [info for info in infos if info.type == pafs.FileType.File]
         folders += [info.path for info in infos if info.type == pafs.FileType.Directory]
     return files, faults
+
+
+def list_folder(filesystem: pafs.FileSystem, folder: str, recursive: bool) -> list[pafs.FileInfo]:
+    """Describe what is in a folder."""
+    infos: list[pafs.FileInfo] = filesystem.get_file_info(pafs.FileSelector(folder, recursive=recursive))
+    return infos
 
 
 def _settled(modified: int | None, now: int) -> int:
@@ -352,10 +357,10 @@ def _worn(manifest: Manifest) -> list[list[PartColumns]]:
     small = {name for name in of_part if described[name].cells < SMALL_PART_CELLS}
     merged = small if len(small) > PARTS_KEPT else set()
     groups: list[list[PartColumns]] = []
-    held = BIG_PART_CELLS
+    held = 0
     for name, column_ids in of_part.items():
         if name in merged or 2 * live[name] < described[name].cells:
-            if held + live[name] > BIG_PART_CELLS:
+            if not groups or held + live[name] > BIG_PART_CELLS:
                 groups.append([])
                 held = 0
             groups[-1].append(PartColumns(name, column_ids))
