@@ -27,6 +27,8 @@ from service import (
     terminal,
     wiring,
 )
+from service.audit_command import audit
+from service.audit_runner import auditing
 from service.bootstrap_command import (
     KeyOption,
     QualifyOption,
@@ -56,6 +58,7 @@ app = typer.Typer(
 )
 app.command()(preflight)
 app.command()(coefficients)
+app.command()(audit)
 app.add_typer(sketch_commands.app, name="sketch")
 app.add_typer(corpus_commands.app, name="corpus")
 app.add_typer(graph_commands.app, name="graph")
@@ -228,7 +231,7 @@ def serve() -> None:
     settings = wiring.configured_settings()
     with wiring.state_database(settings) as url, wiring.reading_engine(url, settings) as engine:
         service = wiring.make_service(engine, settings, CollectorRegistry())
-        with wiring.refreshing_corpora(url, settings):
+        with wiring.refreshing_corpora(url, settings), auditing(url, settings):
             serve_until(service, settings.host, settings.port, threading.Event(), _say_address(settings))
 
 
@@ -251,6 +254,7 @@ def run(
             wiring.sending_transitions(url, settings),
             wiring.compacting_sketches(url),
             wiring.refreshing_corpora(url, settings),
+            auditing(url, settings),
             _running(consumer.run) as failed,
         ):
             serve_until(service, settings.host, settings.port, failed, _say_address(settings))

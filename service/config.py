@@ -111,7 +111,11 @@ class Settings(BaseSettings):
     sketch_k: int = Field(
         1536, ge=1, le=65_536, description="smallest hashes that a sketch answers with, from the next bootstrap on"
     )
-    spark_master: str = Field("local[*]", description="Spark master of bootstraps and refreshes")
+    spark_master: str = Field("local[*]", description="Spark master of bootstraps, refreshes and audits")
+    audit_schedule: str | None = Field(
+        None,
+        description="when a service audits the tracked tables: cron's five fields, in UTC; unset: on request alone",
+    )
     refreshes_at_once: int = Field(1, ge=1, le=64, description="most refreshes of corpora that a service runs at once")
 
 

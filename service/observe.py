@@ -17,6 +17,7 @@ from service.usecases.corpora import Refresh
 from service.usecases.live_state import LiveState
 
 log = structlog.get_logger("subsetd.consumer")
+log_audits = structlog.get_logger("subsetd.audits")
 log_refreshes = structlog.get_logger("subsetd.refreshes")
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -150,6 +151,14 @@ class RefreshObserver:
 
     def cancelled(self, refresh: Refresh) -> None:
         log_refreshes.info("refresh cancelled", **_of(refresh))
+
+
+def tell_audit(exit_code: int, said: str) -> None:
+    """Tell what became of a scheduled audit."""
+    if exit_code:
+        log_audits.error("audit found differences, or failed", exit_code=exit_code, said=said)
+    else:
+        log_audits.info("audited", said=said.splitlines()[:1])
 
 
 def _of(refresh: Refresh) -> dict[str, object]:

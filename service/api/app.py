@@ -14,6 +14,7 @@ from service.api import (
     asking,
     examples,
     problems,
+    routes_audits,
     routes_coefficients,
     routes_corpora,
     routes_corpus_answers,
@@ -82,6 +83,7 @@ def create_app(
         routes_coefficients,
         routes_sketches,
         routes_graph,
+        routes_audits,
         routes_corpora,
         routes_corpus_answers,
     ):

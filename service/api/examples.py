@@ -236,6 +236,31 @@ DEAD_LETTERS = {
     ],
 }
 
+AUDITS = {
+    "version": 3,
+    "next_cursor": None,
+    "items": [
+        {
+            "audit_id": 12,
+            "version": 3,
+            "started_at": "2026-11-21T02:30:06Z",
+            "ended_at": "2026-11-21T02:30:31Z",
+            "attributes": 6,
+            "value_count": 1204,
+            "inds": 2,
+            "not_served": 0,
+            "not_holding": 0,
+            "differences": 0,
+            "examples": {"not_served": [], "not_holding": []},
+            "filters": {
+                "integer_column": {"dependent_columns": 3, "referenced_columns": 3, "inds": 1, "inds_alone": 1}
+            },
+            "inds_left": 1,
+            "sketch_only": 0,
+            "seconds": {"start Spark": 3.4, "find": 21.2},
+        }
+    ],
+}
 READINESS = {
     "ready": True,
     "checks": [
@@ -262,6 +287,7 @@ BY_PATH: dict[str, object] = {
     "/api/v1/sketches": SKETCHES,
     "/api/v1/sketches/{column}": "SDSK (and the rest of its bytes)",
     "/api/v1/changes": CHANGES,
+    "/api/v1/audits": AUDITS,
     **graph_examples.BY_PATH,
     **corpus_examples.BY_PATH,
 }

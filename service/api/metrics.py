@@ -78,7 +78,7 @@ class StateMetrics(Collector):
         """Read one version of the state."""
         try:
             with self._reader.snapshot() as snapshot:
-                head, counts = snapshot.head, snapshot.counts()
+                head, counts, audits = snapshot.head, snapshot.counts(), snapshot.audits(None, 1)
         except StateError:
             yield GaugeMetricFamily("subsetd_state_readable", "Whether the state's database answers.", 0)
             return
@@ -91,6 +91,14 @@ class StateMetrics(Collector):
                 "When the newest version was committed.",
                 head.committed_at.timestamp(),
             )
+        for audit in audits:
+            yield GaugeMetricFamily(
+                "subsetd_audit_differences",
+                "INDs that the newest audit found to be served wrongly, or not served.",
+                audit.differences,
+            )
+            yield GaugeMetricFamily("subsetd_audit_version", "State version that it looked at.", audit.version)
+            yield GaugeMetricFamily("subsetd_audit_timestamp_seconds", "When it ended.", audit.ended_at.timestamp())
         yield GaugeMetricFamily("subsetd_tables", "Tracked tables.", counts.tables)
         yield GaugeMetricFamily("subsetd_attributes", "Tracked attributes.", counts.attributes)
         yield GaugeMetricFamily("subsetd_clusters", "Attribute clusters.", counts.clusters)

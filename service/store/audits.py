@@ -129,7 +129,7 @@ def add_audit(
     report: dict[str, Any],
 ) -> Audit:
     """Keep what an audit found."""
-    attributes = sum(name is not None for name in state.names)
+    attributes = sum(name is not None for name in state.names) - state.sketch_only
     found = state.version, state.started_at, attributes, value_count, inds, not_served, not_holding
     with connect(url, DRIVER_NAME) as connection, connection.cursor() as cursor:
         cursor.execute(ADD, (*found, Json(report)))

@@ -14,6 +14,7 @@ from service.core.errors import StateError
 from service.core.model import AttributeName, TransitionKind
 from service.core.sketches.column import ColumnSketch
 from service.store import uploaded_sketches
+from service.store.audits import read_audits
 from service.store.database import LostConnectionError, place
 from service.store.sketch_reading import stream_sketches
 from service.usecases.answers import (
@@ -34,6 +35,7 @@ from service.usecases.answers import (
     UploadedSketch,
     VersionPoint,
 )
+from service.usecases.audits import Audit
 
 Found = Row[*tuple[Any, ...]]
 
@@ -359,6 +361,10 @@ class PostgresSnapshot:
         sides = AttributeFilter(attribute_id=dependent_id), AttributeFilter(attribute_id=referenced_id)
         found = self.transitions(TransitionFilter(0, kind, *sides, newest_first=True), None, 1)
         return found[0] if found else None
+
+    def audits(self, before: int | None, limit: int) -> list[Audit]:
+        """List audits, newest first: by descending (audit_id), those below `before`."""
+        return read_audits(self._connection, before, limit)
 
     def dead_letters(self, feed: str | None, after: Key | None, limit: int) -> list[DeadLetterInfo]:
         """List dead letters by (dead_letter_id); long records are cut."""

@@ -40,6 +40,7 @@ from service.usecases.answers import (
     UploadedSketch,
     VersionPoint,
 )
+from service.usecases.audits import Audit
 from service.usecases.live_state import BatchCommit, StoredState
 from service.usecases.row_images import Images
 
@@ -130,6 +131,9 @@ class StateSnapshot(Protocol):
 
     def last_transition(self, dependent_id: int, referenced_id: int, kind: TransitionKind) -> TransitionInfo | None:
         """Find the newest transition of one kind of a pair."""
+
+    def audits(self, before: int | None, limit: int) -> list[Audit]:
+        """List audits, newest first: by descending (audit_id), those below `before`. They are beside all versions."""
 
     def dead_letters(self, feed: str | None, after: Key | None, limit: int) -> list[DeadLetterInfo]:
         """List dead letters by (dead_letter_id); long records are cut."""

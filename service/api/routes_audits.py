@@ -1,0 +1,82 @@
+"""Own the route about audits: what they found, newest first."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import partial
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import Field
+
+from service.api import cursors, examples
+from service.api.asking import Asked
+from service.api.problems import documented
+from service.api.schemas import Answer, PageQuestion
+from service.usecases import audits
+
+router = APIRouter(prefix="/api/v1", tags=["state"])
+
+_answered = partial(examples.answered, etag=("state version and newest audit, quoted", '"3-12"'))
+
+
+class LeftOut(Answer):
+    dependent_columns: int
+    referenced_columns: int
+    inds: int
+    inds_alone: int = Field(description="INDs that no other filter leaves out")
+
+
+class Examples(Answer):
+    not_served: list[list[str]] = Field(description="dependent, referenced: full names")
+    not_holding: list[list[str]]
+
+
+class Audit(Answer):
+    audit_id: int
+    version: int = Field(description="the state version that was audited")
+    started_at: datetime
+    ended_at: datetime
+    attributes: int = Field(description="columns whose values were looked at")
+    value_count: int = Field(description="distinct values of these columns, added up")
+    inds: int = Field(description="INDs that hold, by the values")
+    not_served: int = Field(description="INDs that hold and were not served; should be 0")
+    not_holding: int = Field(description="INDs that were served and do not hold; should be 0")
+    differences: int = Field(description="both together")
+    examples: Examples = Field(description="the first of the differences")
+    filters: dict[str, LeftOut] = Field(description="what each filter would leave out, by its reason")
+    inds_left: int = Field(description="INDs that would be left with all of these filters on")
+    sketch_only: int = Field(description="columns of which no values are stored; they have no INDs")
+    seconds: dict[str, float]
+
+    @classmethod
+    def of(cls, one: audits.Audit) -> Audit:
+        counts = {name: getattr(one, name) for name in cls.model_fields if name not in one.report}
+        return cls.model_validate({**counts, **one.report})
+
+
+class AuditsPage(Answer):
+    version: int = Field(description="the state version when this was read")
+    next_cursor: str | None = Field(description="null on the last page")
+    items: list[Audit]
+
+
+@router.get("/audits", responses=_answered("A page of audits") | documented(422, 500, 503))
+def list_audits(asked: Asked, question: Annotated[PageQuestion, Query()]) -> AuditsPage:
+    """List the audits of the tracked tables, newest first; `subsetd audit` makes one, or the schedule of the settings.
+
+    An audit finds the inclusion dependencies of one version anew, from all stored values, and holds the served ones
+    against them.
+    """
+    after = cursors.decode("audits", "i", question.cursor)
+    with asked.snapshot() as snapshot:
+        newest = snapshot.audits(None, 1)
+        asked.name_answer(f"{snapshot.head.version}-{newest[0].audit_id if newest else 0}")
+        asked.stop_if_known()
+        found = snapshot.audits(None if after is None else int(after[0]), question.limit + 1)
+    page = found[: question.limit]
+    return AuditsPage(
+        version=snapshot.head.version,
+        next_cursor=cursors.encode("audits", (page[-1].audit_id,)) if len(found) > len(page) else None,
+        items=[Audit.of(one) for one in page],
+    )

@@ -1,0 +1,54 @@
+"""Own `subsetd audit`: find the INDs of the tracked tables anew, and list what earlier audits found."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from service import terminal, wiring
+from service.job_process import spark_command
+from service.terminal import Format
+from service.usecases.audits import Audit
+
+HISTORY = 20
+FIELDS = ("audit_id", "version", "ended_at", "attributes", "value_count", "inds", "not_served", "not_holding")
+
+
+def audit(
+    filters: Annotated[
+        str,
+        typer.Option(
+            "--filters", help="Give an account of these: none, paper, or names with commas between; see corpus add."
+        ),
+    ] = "paper",
+    master: Annotated[str | None, typer.Option("--master", help="Spark master; default SUBSETD_SPARK_MASTER.")] = None,
+    history: Annotated[bool, typer.Option("--history", help=f"List the newest {HISTORY} audits instead.")] = False,
+    format_: Annotated[Format, typer.Option("--format", help="How to print the list of audits.")] = Format.TABLE,
+) -> None:
+    """Hold the served INDs against those of all stored values, found anew; exit code 1 when something differs."""
+    settings = wiring.configured_settings()
+    with wiring.state_database(settings) as url:
+        if history:
+            with wiring.reading_engine(url) as engine, wiring.make_reader(engine).snapshot() as snapshot:
+                _show(snapshot.audits(None, HISTORY), format_)
+            return
+        command = spark_command("spark_jobs.audit", master or settings.spark_master, [f"--filters={filters}"])
+        ended = subprocess.run(command, input=f"{url}\n", text=True, check=False)
+    if ended.returncode:
+        raise typer.Exit(ended.returncode if ended.returncode > 0 else 128 - ended.returncode)
+
+
+def _show(audits: list[Audit], format_: Format) -> None:
+    rows = ([getattr(one, field) for field in FIELDS] for one in audits)
+    if format_ is Format.TABLE:
+        terminal.print_table(FIELDS, rows)
+    elif format_ is Format.CSV:
+        terminal.print_rows(FIELDS, rows, format_)
+    else:
+        json.dump([asdict(one) for one in audits], sys.stdout, default=str, ensure_ascii=False)
+        print()

@@ -1,0 +1,54 @@
+"""Own the audits that a service runs by the schedule of its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+
+from sqlalchemy import Engine
+
+from service import wiring
+from service.config import ConfigError, Settings
+from service.core.errors import SourceError
+from service.job_process import JobProcess, spark_command
+from service.observe import tell_audit
+from service.scheduler import next_time, running_every
+from service.usecases.audit_schedule import AuditSchedule
+
+
+@contextmanager
+def auditing(url: str, settings: Settings) -> Iterator[None]:
+    """Audit the tracked tables when the schedule of the settings says so, if there is one, beside the service."""
+    if settings.audit_schedule is None:
+        yield
+        return
+    try:
+        next_time(settings.audit_schedule, _now())
+    except SourceError as error:
+        raise ConfigError(f"SUBSETD_AUDIT_SCHEDULE: {error}") from error
+    with wiring.reading_engine(url) as engine:
+        schedule = AuditSchedule(
+            settings.audit_schedule,
+            partial(_newest_audit, engine),
+            lambda: JobProcess(spark_command("spark_jobs.audit", settings.spark_master, []), [url]),
+            next_time,
+            _now,
+            tell_audit,
+        )
+        try:
+            with running_every({"audits": (5, schedule.look)}):
+                yield
+        finally:
+            schedule.close()
+
+
+def _newest_audit(engine: Engine) -> datetime | None:
+    with wiring.make_reader(engine).snapshot() as snapshot:
+        found = snapshot.audits(None, 1)
+    return found[0].started_at if found else None
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
