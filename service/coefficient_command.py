@@ -73,13 +73,15 @@ def coefficients(
             rows = ([name_of(one.dependent), name_of(one.referenced), *map(_shown, _numbers(one))] for one in found)
             print_table(["dependent", "referenced", *NUMBERS, "reason"], rows)
         elif format_ is Format.CSV:
-            print_rows([*PAIR_HEADER, *NUMBERS], (_row(one)[:-1] for one in found), format_)
+            print_rows([*PAIR_HEADER, *NUMBERS, "level"], (_row(one)[:-1] for one in found), format_)
         else:
-            print_rows([*PAIR_HEADER, *NUMBERS, "reason"], map(_row, found), format_)
+            print_rows([*PAIR_HEADER, *NUMBERS, "level", "reason"], map(_row, found), format_)
 
 
 def _row(one: EstimatedCoefficient) -> list[Any]:
-    return [*_parts(one.dependent), *_parts(one.referenced), *_numbers(one)]
+    *numbers, reason = _numbers(one)
+    level = None if one.estimate.method == MethodName.EXACT else one.estimate.level
+    return [*_parts(one.dependent), *_parts(one.referenced), *numbers, level, reason]
 
 
 def _parts(column: AttributeRef | UploadedSketch) -> Iterable[str]:

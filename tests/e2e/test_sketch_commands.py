@@ -27,7 +27,7 @@ from tests.states import Tables
 __all__ = ["subsetd"]
 
 HEADER = [f"{side}_{part}" for side in ("dependent", "referenced") for part in ("schema", "table", "column")]
-HEADER += ["phi", "low", "high", "method", "exact"]
+HEADER += ["phi", "low", "high", "method", "exact", "level"]
 DEFAULT = (13, 1536, 512)
 
 COLUMNS: dict[str, dict[str, list[str | None]]] = {
@@ -88,6 +88,7 @@ def test_coefficients_of_all_pairs_as_csv(state: None, subsetd: Command, method:
     assert found.keys() == set(permutations(SETS, 2)), "every pair, also those of 0, and those that are not defined"
     for pair, row in found.items():
         assert row["method"] == (method or "exact")
+        assert row["level"] == ("" if row["method"] == "exact" else "0.95")
         assert number(row["exact"]) == exact(*pair)
         if method in (None, "exact", "estimated", "bottom-k"):
             assert {row["phi"], row["low"], row["high"]} == {row["exact"]}, "small columns are known by their hashes"
@@ -101,6 +102,10 @@ def test_an_undefined_coefficient_has_a_reason(state: None, subsetd: Command) ->
     )
     assert (row["phi"], row["low"], row["high"], row["exact"]) == (None, None, None, None)
     assert "has no values" in row["reason"]
+    (row,) = json.loads(
+        subsetd("coefficients", "--top", 1, "--method", "joint-mle", "--level", 0.5, "--format", "json")
+    )
+    assert row["level"] == 0.5
 
 
 def test_coefficients_are_chosen(state: None, subsetd: Command) -> None:
@@ -163,7 +168,7 @@ def test_a_column_elsewhere_is_compared_without_its_data(state: None, tmp_path: 
     options = ("--min-coefficient", 0.4, "--format", "csv")
     (row,) = rows_of(subsetd("coefficients", "--dependent", "sketch:other.far.key", *options))
     assert [row[name] for name in HEADER[:6]] == ["sketch:", "", "other.far.key", "s", "customers", "id"]
-    assert [row[name] for name in HEADER[6:]] == ["0.5", "0.5", "0.5", "estimated", ""]
+    assert [row[name] for name in HEADER[6:]] == ["0.5", "0.5", "0.5", "estimated", "", "0.95"]
     everything = rows_of(subsetd("coefficients", "--with-uploaded", "--format", "csv"))
     assert len(everything) == 6 * 5
     assert subsetd("sketch", "download", "sketch:other.far.key", "--out", "back.sketch").startswith("back.sketch: ")
