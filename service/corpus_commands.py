@@ -162,19 +162,7 @@ def history(
     format_: FormatOption = Format.TABLE,
 ) -> None:
     """List the refreshes of a corpus, newest first."""
-    header = [
-        "refresh",
-        "state",
-        "generation",
-        "asked by",
-        "queued",
-        "began",
-        "ended",
-        "attempt",
-        "inds",
-        "faults",
-        "fault",
-    ]
+    header = ["refresh", "state", "generation", "asked by", "queued", "began", "ended", "attempt"]
     with wiring.corpus_register() as register:
         found = corpus_answers.refreshes(register.corpora, name, limit=limit).items
     _print([*header, "inds", "faults", "fault"], map(_refresh_row, found), format_)

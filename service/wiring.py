@@ -65,7 +65,7 @@ from service.usecases.corpora import Corpus
 from service.usecases.follow_feed import Consumer
 from service.usecases.preflight import check
 from service.usecases.preflight_facts import Facts, Finding, Level
-from service.usecases.refresh_corpora import RefreshRunner
+from service.usecases.refresh_corpora import Observer, RefreshRunner, Unobserved
 from service.usecases.register_corpora import CorpusRegister
 from service.usecases.retry_dead_letters import DeadLetter, DeadLetterFeed
 from service.usecases.send_transitions import TransitionSender
@@ -414,7 +414,7 @@ def make_corpus_register(engine: Engine, settings: Settings) -> CorpusRegister:
 
 @contextmanager
 def refresh_runner(
-    url: str, settings: Settings, *, cancel: bool = False, observer: RefreshObserver | None = None
+    url: str, settings: Settings, observer: Observer | None = None, *, cancel: bool = False
 ) -> Iterator[RefreshRunner]:
     """Give what runs refreshes as Spark jobs; those that run at the end are ended, and wait or are cancelled."""
     with reading_engine(url) as engine:
@@ -430,7 +430,7 @@ def refresh_runner(
             ),
             next_time,
             _now,
-            observer or RefreshObserver(),
+            observer or Unobserved(),
             at_once=settings.refreshes_at_once,
         )
         try:
@@ -443,7 +443,7 @@ def refresh_runner(
 def refreshing_corpora(url: str, settings: Settings) -> Iterator[None]:
     """Run refreshes that are due or asked for, beside the service."""
     with (
-        refresh_runner(url, settings) as runner,
+        refresh_runner(url, settings, RefreshObserver()) as runner,
         running_every(
             {
                 "refreshes": (1, runner.look),

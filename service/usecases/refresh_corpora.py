@@ -58,6 +58,22 @@ class Observer(Protocol):
     def cancelled(self, refresh: Refresh) -> None: ...
 
 
+class Unobserved:
+    """Tell nobody."""
+
+    def began(self, refresh: Refresh) -> None:
+        pass
+
+    def landed(self, refresh: Refresh) -> None:
+        pass
+
+    def failed(self, refresh: Refresh, fault: str, again_at: datetime | None) -> None:
+        pass
+
+    def cancelled(self, refresh: Refresh) -> None:
+        pass
+
+
 @dataclass(slots=True)
 class _Running:
     job: Job
