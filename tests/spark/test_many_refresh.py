@@ -1,0 +1,196 @@
+"""Refreshes of corpora: what is served afterwards, in every form that discovery has, and after changes."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from benchmarks.reference import ind_hash
+from service.core.errors import SourceError
+from tests.many import INDS, SHA256, unpack_web_tables
+from tests.refreshing import Column, Lake, expected_inds, write_tables
+
+Tables = dict[str, list[list[str]]]
+
+
+@pytest.fixture(scope="module")
+def web_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unpack_web_tables(tmp_path_factory.mktemp("web"))
+
+
+def values_of(tables: Tables) -> dict[Column, set[str]]:
+    return {(path, n): set(cells) - {""} for path, columns in tables.items() for n, cells in enumerate(columns)}
+
+
+@pytest.mark.parametrize(
+    ("chosen", "algorithm", "partitions"),
+    [
+        ({}, "rarest-first", 1),
+        ({"algorithm": "signatures"}, "signatures", 1),
+        ({"partitions": 1}, "rarest-first", 1),
+        ({"partitions": 2}, "rarest-first", 2),
+        ({"partitions": 7}, "rarest-first", 7),
+    ],
+)
+def test_web_tables_have_their_published_inds(
+    spark: SparkSession, database_url: str, web_tables: Path, chosen: dict[str, Any], algorithm: str, partitions: int
+) -> None:
+    lake = Lake(database_url, web_tables, null_tokens=[""], **chosen)
+    landed = lake.refresh(spark)
+    assert ind_hash(lake.inds()) == (INDS, SHA256)
+    assert landed.inds == landed.appeared == INDS
+    report = lake.report
+    assert (report["algorithm"], report["partitions"]) == (algorithm, partitions)
+    assert (report["tables"], report["columns"], report["full"]) == (2_000, 12_598, True)
+    assert report["files"] == {"read": 2_000, "unchanged": 0, "gone": 0, "faults": 0}
+    assert report["filters"] == {"dependent": {"no_values": 3}, "referenced": {"no_values": 3}}
+
+
+CELLS = [*"abcd12", "x y"]
+TABLE = st.integers(1, 3).flatmap(
+    lambda rows: st.lists(st.lists(st.sampled_from(CELLS), min_size=rows, max_size=rows), min_size=1, max_size=3)
+)
+LAKES = st.dictionaries(st.sampled_from([f"{n % 2}/t{n}.csv" for n in range(7)]), TABLE, min_size=2, max_size=7)
+
+
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])  # each has its own corpus
+@given(
+    versions=st.lists(LAKES, min_size=2, max_size=3),
+    coverage=st.sampled_from(["0", "1/2"]),
+    threshold=st.sampled_from(["1", "2/3"]),
+)
+def test_refreshes_after_any_changes_serve_what_comparing_all_columns_gives(
+    spark: SparkSession,
+    database_url: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    versions: list[Tables],
+    coverage: str,
+    threshold: str,
+) -> None:
+    folder = tmp_path_factory.mktemp("lakes") / "lake"
+    lake = Lake(database_url, folder, coverage=coverage, threshold=threshold)
+    before: dict[tuple[Column, Column], int] = {}
+    for tables in versions:
+        write_tables(folder, tables)
+        landed = lake.refresh(spark)
+        expected = expected_inds(values_of(tables), Fraction(threshold), Fraction(coverage))
+        assert lake.inds() == expected
+        assert landed.inds == len(expected)
+        assert landed.appeared - landed.went == len(expected) - len(before)
+        before = expected
+    assert not lake.report["full"]
+
+
+def shifted(number: int, by: int = 0) -> list[list[str]]:
+    return [[f"v{k + by}" for k in range(number, number + 5)], ["x"] * 5, [f"v{number}", "v9", "v9", "v10", "v11"]]
+
+
+@pytest.mark.parametrize("chosen", [{}, {"partitions": 3}, {"threshold": "3/5", "partitions": 2}])
+def test_a_refresh_reads_and_compares_what_changed(
+    spark: SparkSession, database_url: str, tmp_path: Path, chosen: dict[str, Any]
+) -> None:
+    tables = {f"{n}.csv": shifted(n) for n in range(20)}
+    write_tables(tmp_path / "lake", tables)
+    lake = Lake(database_url, tmp_path / "lake", **chosen)
+    lake.refresh(spark)
+    threshold = Fraction(chosen.get("threshold", 1))
+    assert lake.inds() == expected_inds(values_of(tables), threshold)
+    assert lake.report["full"]
+
+    del tables["5.csv"]
+    tables |= {"3.csv": shifted(3, by=100), "4.csv": shifted(4)[:2], "new.csv": shifted(7)}
+    write_tables(tmp_path / "lake", tables)
+    lake.refresh(spark)
+    assert lake.inds() == expected_inds(values_of(tables), threshold)
+    report = lake.report
+    assert not report["full"]
+    assert report["index"] == "used"
+    assert report["files"] == {"read": 3, "unchanged": 17, "gone": 1, "faults": 0}
+    assert report["changed_columns"] == 1 + 2 + 3, "3.csv keeps two of its columns, 4.csv has another number of them"
+    assert 0 < report["stored"] < report["inds"]
+
+    again = lake.refresh(spark)
+    assert (again.appeared, again.went, lake.report["files"]["read"], lake.report["stored"]) == (0, 0, 0, 0)
+    whole = lake.refresh(spark, full=True)
+    assert (whole.appeared, whole.went, lake.report["files"]["read"]) == (0, 0, 20)
+    assert "full refresh was asked for" in lake.report["index"]
+
+
+def test_without_its_index_a_corpus_is_read_whole(spark: SparkSession, database_url: str, tmp_path: Path) -> None:
+    tables = {f"{n}.csv": shifted(n) for n in range(4)}
+    write_tables(tmp_path / "lake", tables)
+    lake = Lake(database_url, tmp_path / "lake")
+    lake.refresh(spark)
+    columns = lake.columns()
+    next((lake.data_dir / "corpora" / lake.name / "parts").iterdir()).unlink()
+    tables["1.csv"] = shifted(1, by=3)
+    write_tables(tmp_path / "lake", tables)
+    lake.refresh(spark)
+    assert lake.report["full"]
+    assert "the part is gone" in lake.report["index"]
+    assert lake.inds() == expected_inds(values_of(tables))
+    assert lake.columns() == columns, "ids stay"
+
+
+def test_the_best_referenced_columns_are_found_anew_each_time(
+    spark: SparkSession, database_url: str, tmp_path: Path
+) -> None:
+    """When the best goes, one comes in that the generation before has not got."""
+    values = ["a", "b", "c", "d", "e"]
+    tables = {f"{n}.csv": [values[:n]] for n in range(1, 6)}
+    write_tables(tmp_path / "lake", tables)
+    lake = Lake(database_url, tmp_path / "lake", top=1)
+    lake.refresh(spark)
+    assert {a[0]: b[0] for a, b in lake.inds()} == {f"{n}.csv": f"{n + 1}.csv" for n in range(1, 5)}
+    del tables["2.csv"]
+    write_tables(tmp_path / "lake", tables)
+    lake.refresh(spark)
+    assert lake.inds()[("1.csv", 0), ("3.csv", 0)] == 1
+    assert lake.report["full"]
+    assert lake.report["files"]["read"] == 0
+
+
+def test_faults_are_listed_until_they_are_too_many(spark: SparkSession, database_url: str, tmp_path: Path) -> None:
+    tables = {f"{n}.csv": shifted(n) for n in range(3)}
+    write_tables(tmp_path / "lake", tables)
+    (tmp_path / "lake" / "ragged.csv").write_text("a,b\n1\n")
+    lake = Lake(database_url, tmp_path / "lake", max_failed="1/4")
+    lake.refresh(spark)
+    assert lake.report["files"]["faults"] == 1
+    ((_, fault),) = lake.corpora.faults(lake.last().refresh_id, limit=10)
+    assert fault.path == "ragged.csv"
+
+    (tmp_path / "lake" / "binary.csv").write_bytes(b"a\n\0\1\xff\n")
+    before = lake.inds()
+    with pytest.raises(SourceError, match=r"(?s)2 of 5 tables .* max_failed is 1/4.*binary\.csv: .*ragged\.csv: "):
+        lake.refresh(spark)
+    assert lake.inds() == before == expected_inds(values_of(tables))
+
+
+def test_a_corpus_without_tables_is_refused(spark: SparkSession, database_url: str, tmp_path: Path) -> None:
+    """An empty folder is rather a disk that is not there than a lake that dried up."""
+    write_tables(tmp_path / "lake", {"a.csv": [["x"]]})
+    lake = Lake(database_url, tmp_path / "lake")
+    lake.refresh(spark)
+    (tmp_path / "lake" / "a.csv").unlink()
+    with pytest.raises(SourceError, match="there is no table in it"):
+        lake.refresh(spark)
+    assert lake.columns()
+
+
+def test_columns_that_no_refresh_examined_have_reasons(spark: SparkSession, database_url: str, tmp_path: Path) -> None:
+    write_tables(tmp_path / "lake", {"a.csv": [["1", "2"], ["x", "y"], ["-", "?"]], "b.csv": [["x", "y"], ["7", "7"]]})
+    filters = {"null_columns": True, "integer_columns": True, "non_unique_referenced": True, "coverage": "1/5"}
+    lake = Lake(database_url, tmp_path / "lake", **filters)
+    lake.refresh(spark)
+    assert set(lake.inds()) == {(("a.csv", 1), ("b.csv", 0)), (("b.csv", 0), ("a.csv", 1))}
+    assert lake.report["filters"] == {
+        "dependent": {"null_column": 1, "integer_column": 2},
+        "referenced": {"null_column": 1, "integer_column": 2, "not_unique": 1},
+    }
