@@ -258,9 +258,7 @@ def pair(
     relation = "⊆" if answer.holds else "⊄" if answer.examined else "?"
     out.print(Text(f"{dependent} {relation} {referenced}", style="bold"))
     if answer.holds:
-        out.print(
-            f"{answer.overlap:,} values are in both, {float(answer.coverage or 0):.4g} of the referenced column's"
-        )
+        out.print(f"overlap {answer.overlap:,}, coverage {float(answer.coverage or 0):.4g}")
     elif answer.fault is not None:
         out.print(Text(f"not examined: {answer.fault}"))
     elif answer.beyond_top:
