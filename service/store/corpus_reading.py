@@ -201,6 +201,10 @@ class PostgresCorpusSnapshot:
         )
         return [CorpusTable(**row._mapping) for row in rows]
 
+    def paths(self, numbers: Sequence[int]) -> dict[int, str]:
+        rows = self._rows(f"{TABLES} and table_number = any(:numbers)", numbers=list(numbers))
+        return {row.table_number: row.path for row in rows}
+
     def table(self, path: str) -> CorpusTable:
         found = self._rows(f"{TABLES} and path = :path", path=path) if "\0" not in path else []
         if not found:

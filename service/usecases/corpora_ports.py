@@ -62,6 +62,9 @@ class CorpusSnapshot(Protocol):
     def tables(self, *, after: int | None = None, limit: int) -> list[CorpusTable]:
         """List tables by (table_number)."""
 
+    def paths(self, numbers: Sequence[int]) -> dict[int, str]:
+        """Give the paths of tables by their numbers."""
+
     def table(self, path: str) -> CorpusTable:
         """Find the table at a path; raise NotFoundError."""
 

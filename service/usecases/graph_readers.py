@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -61,17 +61,20 @@ class TrackedGraphReader:
         overlaps = np.array([sizes[dependent] for dependent in pairs[:, 0].tolist()], np.int32)
         yield Inds(pairs[:, 0], pairs[:, 1], overlaps)
 
-    def name(self, table: int) -> str:
+    def _name(self, table: int) -> str:
         return ".".join(self._tables[table])
 
+    def names(self, tables: Iterable[int]) -> dict[int, str]:
+        return {table: self._name(table) for table in tables}
+
     def all_names(self) -> Callable[[int], str]:
-        return [".".join(table) for table in self._tables].__getitem__
+        return self.names(range(len(self._tables))).__getitem__
 
     def number(self, name: str) -> int:
         if name.startswith("id:"):
             found = resolve(self._snapshot, name).name
             return self._numbers[found.schema, found.table]
-        named = [number for number in range(len(self._tables)) if self.name(number) == name]
+        named = [number for number in range(len(self._tables)) if self._name(number) == name]
         if not named:
             raise UnknownTableError(
                 f"No table is named {name!r} in state version {self._snapshot.head.version}; write schema.table, or "
@@ -125,8 +128,8 @@ class CorpusGraphReader:
     def stream_pairs(self) -> Iterator[Inds]:
         return self.snapshot.stream_pairs()
 
-    def name(self, table: int) -> str:
-        return self.snapshot.tables(after=table - 1, limit=1)[0].path
+    def names(self, tables: Iterable[int]) -> dict[int, str]:
+        return self.snapshot.paths(list(tables))
 
     def all_names(self) -> Callable[[int], str]:
         found = [(block.numbers, block.paths) for block in self.snapshot.stream_tables()]
@@ -140,7 +143,8 @@ class CorpusGraphReader:
 
     def joins(self, dependent: int, referenced: int, limit: int) -> list[Join]:
         # By (dependent column id, referenced column id): those of one table are in the order of their positions.
-        found = self.snapshot.inds(ColumnFilter(self.name(dependent)), ColumnFilter(self.name(referenced)), limit=limit)
+        paths = self.names((dependent, referenced))
+        found = self.snapshot.inds(ColumnFilter(paths[dependent]), ColumnFilter(paths[referenced]), limit=limit)
         return [
             Join(one.dependent.name, one.dependent.position, one.referenced.name, one.referenced.position)
             for one in found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
@@ -18,7 +18,7 @@ from service.core.ind_graph import IndGraph, build_graph, shortest_paths
 from service.usecases.answers import Key, Page
 
 KEPT_GRAPHS = 4
-"""Graphs that stay in memory, those that were asked for last; one of 5 million INDs takes about 150 MB."""
+"""Graphs that stay in memory, those asked for last: 24 bytes a pair of tables at most, and some 50 a table."""
 
 JOINS_SHOWN = 10
 """INDs that are named of one step of a path."""
@@ -55,8 +55,8 @@ class GraphReader(Protocol):
     def stream_pairs(self) -> Iterator[Inds]:
         """Give all INDs between column ids in blocks."""
 
-    def name(self, table: int) -> str:
-        """Give a table's name."""
+    def names(self, tables: Iterable[int]) -> dict[int, str]:
+        """Give the names of tables."""
 
     def all_names(self) -> Callable[[int], str]:
         """Read all names, for whoever wants very many of them."""
@@ -187,15 +187,16 @@ def components(graph: IndGraph, reader: GraphReader, after: Key | None, limit: i
     """List components by their number, which is their rank by size."""
     first = 0 if after is None else int(after[0]) + 1
     end = min(first + limit, len(graph.component_tables))
+    page = _described(graph, reader, [int(graph.hubs_of(number)[0]) for number in range(first, end)])
     found = [
         GraphComponent(
-            number,
-            int(graph.component_tables[number]),
-            int(graph.component_edges[number]),
-            int(graph.component_inds[number]),
-            _table(graph, reader, int(graph.hubs_of(number)[0])),
+            hub.component,
+            int(graph.component_tables[hub.component]),
+            int(graph.component_edges[hub.component]),
+            int(graph.component_inds[hub.component]),
+            hub,
         )
-        for number in range(first, end)
+        for hub in page
     ]
     return Page(found, (end - 1,) if found and end < len(graph.component_tables) else None)
 
@@ -215,7 +216,7 @@ def tables(
     next_key = None
     if end < len(ordered):
         next_key = graph.degree(page[-1]), int(graph.inds_of[page[-1]]), page[-1]
-    return Page([_table(graph, reader, table) for table in page], next_key)
+    return Page(_described(graph, reader, page), next_key)
 
 
 def _places_up_to(graph: IndGraph, ordered: Int32s, key: Key) -> int:
@@ -232,7 +233,7 @@ def paths(graph: IndGraph, reader: GraphReader, start: int, end: int, limit: int
     With `along_inds` each step goes from a dependent to a referenced table.
     """
     found, is_all = shortest_paths(graph, start, end, limit, along_inds=along_inds)
-    named: dict[int, str] = {table: reader.name(table) for path in found for table in path}
+    named = reader.names({table for path in found for table in path})
     steps: dict[tuple[int, int], list[Step]] = {}
     for path in found:
         for pair in pairwise(path):
@@ -258,12 +259,16 @@ def check_component(graph: IndGraph, component: int | None) -> None:
         )
 
 
-def _table(graph: IndGraph, reader: GraphReader, table: int) -> GraphTable:
-    return GraphTable(
-        reader.name(table),
-        int(graph.component_of[table]),
-        graph.degree(table),
-        int(graph.references[table]),
-        int(graph.referenced_by[table]),
-        int(graph.inds_of[table]),
-    )
+def _described(graph: IndGraph, reader: GraphReader, tables: Sequence[int]) -> list[GraphTable]:
+    names = reader.names(tables)
+    return [
+        GraphTable(
+            names[table],
+            int(graph.component_of[table]),
+            graph.degree(table),
+            int(graph.references[table]),
+            int(graph.referenced_by[table]),
+            int(graph.inds_of[table]),
+        )
+        for table in tables
+    ]
