@@ -123,6 +123,22 @@ class Sketch(Answer):
         )
 
 
+class BucketBitsQuestion(LevelQuestion):
+    error: float = Field(gt=0, lt=1, description="how far a coefficient may be from its estimate", examples=[0.02])
+    dependent_count: int | None = Field(
+        None, ge=1, le=LARGEST, description="distinct values of the dependent; not said: as many as matter"
+    )
+    referenced_count: int | None = Field(
+        None, ge=1, le=LARGEST, description="of the referenced column; not said: as many as the dependent has"
+    )
+
+
+class BucketBits(Answer):
+    error: float
+    level: float
+    bucket_bits: int | None = Field(description="the least m that does; null: no sketch is large enough")
+
+
 class SketchesPage(Paged):
     items: list[Sketch]
 

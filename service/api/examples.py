@@ -285,6 +285,7 @@ BY_PATH: dict[str, object] = {
     "/api/v1/coefficients": COEFFICIENTS,
     "/api/v1/coefficients/{dependent}/{referenced}": PAIR_ESTIMATES,
     "/api/v1/sketches": SKETCHES,
+    "/api/v1/sketches/bucket_bits": {"error": 0.02, "level": 0.95, "bucket_bits": 13},
     "/api/v1/sketches/{column}": "SDSK (and the rest of its bytes)",
     "/api/v1/changes": CHANGES,
     "/api/v1/audits": AUDITS,

@@ -55,6 +55,17 @@ def list_sketches(asked: Asked, question: Annotated[schemas.PageQuestion, Query(
     )
 
 
+@router.get("/bucket_bits", responses=documented(422, 500))
+def needed_bucket_bits(question: Annotated[shapes.BucketBitsQuestion, Query()]) -> shapes.BucketBits:
+    """Say how many buckets sketches need, 2^m, so that a coefficient is within an error, whatever it is.
+
+    With R times as many values in the referenced column the error is about sqrt(R) times as large.
+    """
+    counts = question.dependent_count, question.referenced_count
+    found = sketched_columns.bucket_bits_for(question.error, question.level, *counts)
+    return shapes.BucketBits(error=question.error, level=question.level, bucket_bits=found)
+
+
 @router.get(
     "/{column}",
     response_class=Response,

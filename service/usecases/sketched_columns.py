@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from service.core.errors import NotFoundError, SketchError, SubsetdError
-from service.core.estimators import Column
-from service.core.estimators.lookup import LEAST_BUCKET_BITS
+from service.core.estimators import Column, needed_bucket_bits
+from service.core.estimators.lookup import LEAST_BUCKET_BITS, MANY
 from service.core.estimators.model import Prefixes
 from service.core.sketches.comparable import Comparable, read_comparable
 from service.core.sketches.prefixes import HashPrefixes
@@ -181,6 +181,19 @@ def sketches(snapshot: StateSnapshot, after: Key | None = None, limit: int = que
     kept = remaining[:limit]
     found = {key_of(one): describe(one, sketch) for one, sketch in read_sketches(snapshot, kept)}
     return Page([found[key_of(one)] for one in kept], order_of(kept[-1]) if len(remaining) > limit else None)
+
+
+def bucket_bits_for(
+    error: float, level: float = 0.95, dependent_count: float | None = None, referenced_count: float | None = None
+) -> int | None:
+    """Give the least m that keeps a coefficient within `error`, whatever it is, with the chance `level`.
+
+    The numbers of values need not be known to the sketches. Not given, the dependent has as many as matter, and the
+    referenced column as many as the dependent. None when no sketch is large enough.
+    """
+    dependent_count = dependent_count or referenced_count or MANY
+    m = needed_bucket_bits(dependent_count, referenced_count or dependent_count, error, level, are_sizes_known=False)
+    return None if m is None else max(m, LEAST_BUCKET_BITS)
 
 
 def upload_name(column: str) -> str:

@@ -456,6 +456,26 @@ def test_bytes_that_cannot_be_compared_are_refused_by_name(client: httpx.Client,
     assert client.get("/api/v1/sketches/sketch:bad").status_code == 404
 
 
+@pytest.mark.parametrize(
+    ("asked", "bucket_bits"),
+    [
+        ({"error": 0.02}, 13),
+        ({"error": 0.05}, 10),
+        ({"error": 0.05, "dependent_count": 10**6, "referenced_count": 10**7}, 13),
+        ({"error": 0.05, "dependent_count": 10**7, "referenced_count": 10**6}, 7),
+        ({"error": 0.05, "level": 0.5}, 7),
+        ({"error": 0.9}, 4),
+        ({"error": 0.001}, None),
+    ],
+)
+def test_how_many_buckets_an_error_needs(
+    client: httpx.Client, asked: dict[str, float], bucket_bits: int | None
+) -> None:
+    """Ten times the values on the other side are sqrt(10) times the error, and half the level a third of its width."""
+    answer = client.get("/api/v1/sketches/bucket_bits", params=asked).json()
+    assert answer == {"error": asked["error"], "level": asked.get("level", 0.95), "bucket_bits": bucket_bits}
+
+
 def test_an_upload_has_a_name_a_type_and_a_size(client: httpx.Client) -> None:
     for name in ("s.few.v", "sketch:", "sketch:%00", "sketch:" + "x" * 257):
         assert put(client, name, GOOD).json()["type"] == "/docs#refused-sketch"

@@ -39,7 +39,7 @@ def needed_bucket_bits(
     By the joint likelihood of registers, whatever Φ is; known hashes only add to what they tell. None when no m up to
     MOST_BUCKET_BITS is enough.
     """
-    width = NormalDist().inv_cdf((1 + level) / 2)
+    width = -NormalDist().inv_cdf((1 - level) / 2)  # from below: a level near 1 has no quantile above
     for m in range(MOST_BUCKET_BITS + 1):
         if width * math.sqrt(_largest_variance(nx, ny, m, are_sizes_known)) <= error:
             return m
