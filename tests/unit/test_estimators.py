@@ -96,6 +96,14 @@ def test_every_estimate_is_in_its_interval_and_that_within_what_is_possible(
         assert found.high <= min(sizes) / sizes[0] + 1e-9
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_the_level_nearest_to_1_has_an_interval(method: str) -> None:
+    x, y = draw_pair(5, 500, 600, 20, 6, 30)
+    x = x._replace(is_size_exact=False)
+    wide, usual = estimate(x, y, method, 1 - 2**-53), estimate(x, y, method)
+    assert wide.low <= usual.low <= usual.high <= wide.high
+
+
 def test_what_cannot_be_estimated_is_refused_by_name() -> None:
     x, y = draw_pair(5, 500, 600, 20, 6)
     with pytest.raises(SketchError, match="unknown method 'best'; choose one of bml"):

@@ -11,7 +11,7 @@ from numba import njit
 
 def likelihood_drop(level: float) -> float:
     """Give how far the log-likelihood may fall in an interval of that level: half the quantile of chi-squared(1)."""
-    return NormalDist().inv_cdf((1 + level) / 2) ** 2 / 2
+    return NormalDist().inv_cdf((1 - level) / 2) ** 2 / 2
 
 
 @njit(cache=True, nogil=True)

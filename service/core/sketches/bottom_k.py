@@ -152,7 +152,7 @@ class BottomK:
         if self.bound is None:
             return float(held), float(held)
         share = self.bound / 2.0**HASH_BITS
-        z = NormalDist().inv_cdf((1 + level) / 2)
+        z = -NormalDist().inv_cdf((1 - level) / 2)
         low = _gamma_quantile(held, -z) if held else 0.0
         return max(low / share, held), _gamma_quantile(held + 1, z) / share
 

@@ -85,7 +85,7 @@ def likelihood_bounds_of_cells(counts: Int64s, ones: int, zeros: int, level: flo
 
 
 def _drop(level: float) -> float:
-    return NormalDist().inv_cdf((1 + level) / 2) ** 2 / 2
+    return NormalDist().inv_cdf((1 - level) / 2) ** 2 / 2
 
 
 def _bounds(likelihood: _Likelihood, estimate: float, drop: float) -> tuple[float, float]:
