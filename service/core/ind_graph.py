@@ -94,7 +94,8 @@ def build_graph(table_of: Int32s, table_count: int, blocks: Iterable[Inds]) -> I
     dependent, referenced = (pairs // width).astype(np.int32), (pairs % width).astype(np.int32)
     outside = dependent != referenced
     reversed_pairs = referenced[outside].astype(np.int64) * width + dependent[outside]
-    both_ways = np.unique(np.concatenate((pairs[outside], reversed_pairs)))
+    both_ways = np.sort(np.concatenate((pairs[outside], reversed_pairs)))  # np.unique hashes, which takes much longer
+    both_ways = both_ways[np.diff(both_ways, prepend=-1) > 0]
     neighbours = (both_ways % width).astype(np.int32)
     starts = starts_of(np.bincount(both_ways // width, minlength=table_count))
 
