@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from time import process_time
 
@@ -15,14 +17,19 @@ from benchmarks.rows.estimator_error import bins_of, kinds
 from benchmarks.sketch_peers import PEERS, PeerColumn, estimate_by_peer
 from service.core.estimators import Column, estimate
 from service.core.sketches.bottom_k import BottomK
-from service.core.sketches.column import BUCKET_BITS
+from service.core.sketches.column import BUCKET_BITS, SPARES, ColumnSketch
 from service.core.sketches.heaps import HllHeaps
+from service.usecases.sketched_columns import known_column
 
 METHODS = (*equal_memory.METHODS, *PEERS)
-HEAPS, HEAPS_BML, ONCE, ONCE_LARGE = "heaps, estimated", "heaps, bml", "bottom-k, k = 1,536", "bottom-k, k = 12,288"
-DELETION = (HEAPS, HEAPS_BML, ONCE, ONCE_LARGE)
+HEAPS, HEAPS_BML, KEPT = "heaps, estimated", "heaps, bml", "as a state keeps it, estimated"
+ONCE, ONCE_EQUAL, ONCE_LARGE = "bottom-k, k = 1,536", "bottom-k, bytes of the heaps", "bottom-k, k = 12,288"
+DELETION = (KEPT, HEAPS, HEAPS_BML, ONCE, ONCE_EQUAL, ONCE_LARGE)
 LARGE_K = 8 * equal_memory.K
 """What the paper gives bottom-k beside heaps (section 5.2)."""
+AGAIN, AGAIN_LARGE = "bottom-k, k = 1,536, read again", "bottom-k, k = 12,288, read again"
+FOLLOWING = (HEAPS, KEPT, AGAIN, AGAIN_LARGE)
+"""What of `Shrinking` is timed."""
 
 Floats = NDArray[np.float64]
 
@@ -99,24 +106,37 @@ def made_errors(x: int, y: int, shares: Floats, repetitions: int, rng: np.random
     return errors
 
 
-def deletion_errors(
-    columns: ColumnHashes, deleted: Floats, count: int, rng: np.random.Generator
-) -> tuple[dict[str, Floats], Floats, float]:
-    """Delete a growing share of the values of large columns, read once, and give the mean error by share (Figure 20).
+@dataclass(frozen=True, slots=True)
+class Deletions:
+    """Hold, by the share that is deleted, the mean error of each of DELETION, and the cost of each of FOLLOWING.
 
-    Also the share of the values that bottom-k (k = 1,536, 512 spares) has to read again to have k hashes at all times,
-    and the mean bytes of heaps before anything is deleted.
+    `milliseconds` of CPU a column took to build and to follow until then; `read_again` is the share of the first
+    values that bottom-k with k = 1,536 read again. Means before anything is deleted: `values` of a column, and `size`,
+    the bytes of its heaps.
     """
+
+    errors: dict[str, Floats]
+    milliseconds: dict[str, Floats]
+    read_again: Floats
+    values: float
+    size: float
+
+
+def measure_deletions(columns: ColumnHashes, deleted: Floats, count: int, rng: np.random.Generator) -> Deletions:
+    """Delete a growing share of the values of large columns (Figures 20 and 21)."""
     x, y = dict(kinds(columns))["both large"]
     overlapping = np.flatnonzero(
         (columns.overlap[x, y] > 0) & (np.maximum(columns.sizes[x], columns.sizes[y]) < 200_000)
     )
     errors = {method: np.zeros(len(deleted)) for method in DELETION}
-    read_again, size = np.zeros(len(deleted)), 0.0
+    milliseconds = {method: np.zeros(len(deleted)) for method in FOLLOWING}
+    read_again, values, size = np.zeros(len(deleted)), 0.0, 0.0
+    Shrinking(columns.hashes[x[0]], rng).shrink_to(0.5)  # compiled or loaded before it is timed
     chosen = rng.choice(overlapping, min(count, len(overlapping)), replace=False)
     for place in chosen.tolist():
         shrinking = [Shrinking(columns.hashes[x[place]], rng), Shrinking(columns.hashes[y[place]], rng)]
-        size += sum(len(one.heaps.to_bytes()) for one in shrinking) / 2 / len(chosen)
+        values += sum(len(one.order) for one in shrinking) / 2 / len(chosen)
+        size += sum(one.size for one in shrinking) / 2 / len(chosen)
         for step, share in enumerate(deleted.tolist()):
             for one in shrinking:
                 one.shrink_to(1 - share)
@@ -125,17 +145,22 @@ def deletion_errors(
             for method in DELETION:
                 found = _after_deletion(method, *(one.column(method) for one in shrinking))
                 errors[method][step] += abs(found - phi) / len(chosen)
+            for method in FOLLOWING:
+                milliseconds[method][step] += sum(one.seconds[method] for one in shrinking) * 1e3 / 2 / len(chosen)
             read_again[step] += sum(one.read_again / len(one.order) for one in shrinking) / 2 / len(chosen)
-    return errors, read_again, size
+    return Deletions(errors, milliseconds, read_again, values, size)
 
 
 def _after_deletion(method: str, x: Column, y: Column) -> float:
-    of_method = {HEAPS: "estimated", HEAPS_BML: "bml"}.get(method, "bottom-k")
+    of_method = {HEAPS: "estimated", HEAPS_BML: "bml", KEPT: "estimated"}.get(method, "bottom-k")
     return _estimate(of_method, x, y)
 
 
 class Shrinking:
-    """Follow the sketches of a column whose values go one after the other, in random order."""
+    """Follow the sketches of a column whose values go one after the other, in random order.
+
+    Those of FOLLOWING are timed: CPU seconds, hashes being in memory.
+    """
 
     PORTIONS = 50
     """Deletes come in so many portions, after each of which bottom-k may read again."""
@@ -144,11 +169,17 @@ class Shrinking:
         self.order = rng.permutation(hashes)
         self.gone = 0
         self.read_again = 0
-        self.heaps = HllHeaps(BUCKET_BITS)
+        self.seconds = dict.fromkeys(FOLLOWING, 0.0)
+        self.heaps, self.kept = HllHeaps(BUCKET_BITS), ColumnSketch()
+        self.rescanned, self.rescanned_large = BottomK(equal_memory.K, SPARES), BottomK(LARGE_K, LARGE_K // 3)
+        for name, sketch in self._followed():
+            with self._timed(name):
+                sketch.update(self.order)
+        self.size = len(self.heaps.to_bytes())
         self.small, self.large = BottomK(equal_memory.K, 0), BottomK(LARGE_K, 0)
-        self.rescanned = BottomK(equal_memory.K, 512)
-        for sketch in (self.heaps, self.small, self.large, self.rescanned):
-            sketch.update(hashes)
+        self.equal = BottomK(self.size // 8, 0)
+        for bottom in (self.small, self.equal, self.large):
+            bottom.update(hashes)
 
     @property
     def left(self) -> UInt64s:
@@ -160,18 +191,40 @@ class Shrinking:
         for portion in np.array_split(self.order[self.gone : until], self.PORTIONS):
             if not len(portion):
                 continue
-            for sketch in (self.heaps, self.small, self.large, self.rescanned):
-                sketch.remove(portion)
+            for name, sketch in self._followed():
+                with self._timed(name):
+                    sketch.remove(portion)
+            for bottom in (self.small, self.equal, self.large):
+                bottom.remove(portion)
             self.gone += len(portion)
             if self.rescanned.needs_rescan:
-                self.rescanned = BottomK(equal_memory.K, 512)
-                self.rescanned.update(self.order[self.gone :])
                 self.read_again += len(self.order) - self.gone
+                self.rescanned = self._rescan(self.rescanned, AGAIN)
+            if self.rescanned_large.needs_rescan:
+                self.rescanned_large = self._rescan(self.rescanned_large, AGAIN_LARGE)
+
+    def _followed(self) -> Iterator[tuple[str, HllHeaps | ColumnSketch | BottomK]]:
+        sketches = (self.heaps, self.kept, self.rescanned, self.rescanned_large)
+        return zip(FOLLOWING, sketches, strict=True)
+
+    def _rescan(self, bottom: BottomK, name: str) -> BottomK:
+        with self._timed(name):
+            fresh = BottomK(bottom.k, bottom.spares)
+            fresh.update(self.order[self.gone :])
+        return fresh
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        started = process_time()
+        yield
+        self.seconds[name] += process_time() - started
 
     def column(self, method: str) -> Column:
         """Give what is left in a sketch that has read the values once."""
+        if method == KEPT:
+            return known_column(self.kept)
         if method in (HEAPS, HEAPS_BML):
             return Column(self.heaps.registers, float(self.heaps.size))
-        bottom = self.small if method == ONCE else self.large
+        bottom = {ONCE: self.small, ONCE_EQUAL: self.equal, ONCE_LARGE: self.large}[method]
         complete = bottom.hashes if bottom.is_complete else None
         return Column(self.heaps.registers, float(max(bottom.estimate(), 1.0)), False, complete, bottom.hashes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 
@@ -23,26 +24,37 @@ STYLES = {
     "HLL union (datasketches)": ("#cc79a7", "X"),
     "heaps, estimated": ("#000000", "*"),
     "heaps, bml": ("#7f7f7f", "s"),
+    "as a state keeps it, estimated": ("#0072b2", "^"),
     "bottom-k, k = 1,536": ("#d55e00", "o"),
+    "bottom-k, bytes of the heaps": ("#cc79a7", "X"),
     "bottom-k, k = 12,288": ("#e69f00", "v"),
+    "bottom-k, k = 1,536, read again": ("#d55e00", "o"),
+    "bottom-k, k = 12,288, read again": ("#e69f00", "v"),
 }
 """Colour and marker of each line: the same estimator looks the same everywhere."""
+
+ERROR = "mean |error|"
+"""The unit of most plots."""
 
 COLOURS = 64
 """A plot is stored with so many."""
 
 
+@dataclass(frozen=True, slots=True)
 class Panel:
     """Hold one plot: values of each line over `places`, which are numbers or names."""
 
-    def __init__(
-        self, title: str, label: str, places: Sequence[float] | Sequence[str], lines: Mapping[str, Sequence[float]]
-    ) -> None:
-        self.title, self.label, self.places, self.lines = title, label, places, lines
+    title: str
+    label: str
+    places: Sequence[float] | Sequence[str]
+    lines: Mapping[str, Sequence[float]]
 
 
 def draw_lines(file: Path, panels: Sequence[Panel], unit: str, columns: int = 2) -> None:
-    """Draw panels beside and below each other, with one legend. The logarithmic axis is linear below 10^-4."""
+    """Draw panels beside and below each other, with one legend.
+
+    Errors have a logarithmic axis from 0 to 1, linear below 10^-4; other units have a linear one from 0 on.
+    """
     rows = -(-len(panels) // columns)
     figure, axes = plt.subplots(
         rows, columns, figsize=(max(4.4 * columns, 7), 3 * rows + 0.6), squeeze=False, sharey=True
@@ -62,8 +74,9 @@ def draw_lines(file: Path, panels: Sequence[Panel], unit: str, columns: int = 2)
         axis.set_xlabel(panel.label, fontsize=9)
         if place % columns == 0:
             axis.set_ylabel(unit, fontsize=9)
-        axis.set_yscale("symlog", linthresh=1e-4)
-        axis.set_ylim(0, 1)
+        if unit == ERROR:
+            axis.set_yscale("symlog", linthresh=1e-4)
+        axis.set_ylim(0, 1 if unit == ERROR else None)
         axis.grid(alpha=0.3)
     _save(figure, axes.flat[0], file)
 

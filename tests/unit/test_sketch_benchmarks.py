@@ -161,6 +161,14 @@ def test_what_is_deleted_leaves_the_sketches_of_the_rest(report_data: ModuleType
     assert shrinking.rescanned.hashes.tolist() == bottom.hashes.tolist()
     assert shrinking.read_again > 1500
     assert shrinking.column(report_data.HEAPS).size == 1500
+    assert shrinking.equal.k == shrinking.size // 8
+    assert shrinking.equal.hashes.tolist() == [h for h in left.tolist() if h < shrinking.equal.bound]
+    kept = shrinking.column(report_data.KEPT)
+    assert (kept.size, kept.is_size_exact) == (1500, True)
+    assert kept.registers.tolist() == heaps.registers.tolist()
+    assert not shrinking.rescanned.needs_rescan
+    assert set(shrinking.seconds) == set(report_data.FOLLOWING)
+    assert min(shrinking.seconds.values()) > 0
 
 
 def test_a_mean_counts_each_pair_as_often_as_it_stands_for(report_data: ModuleType) -> None:
