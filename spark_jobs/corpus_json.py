@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.fs as pafs
 
 from service.core.canonical_forms import document_text, parse_json, scalar_text
 from service.core.errors import first_line
-from service.core.records import Int64s, starts_of
+from service.core.records import Flags, Int64s, Keys, starts_of
 from spark_jobs.corpus_columns import CellTexts, default_names, distinct_cells
 from spark_jobs.corpus_index import CorpusIndex
 from spark_jobs.corpus_tables import (
@@ -65,8 +65,7 @@ class Relation:
     rows: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+class _Line(NamedTuple):
     """Hold a line that is to be read: its piece, its place in it from 1, and what it says."""
 
     path: str
@@ -82,7 +81,6 @@ class _Batch:
 
     tables: list[_Line] = field(default_factory=list)
     cells: list[Any] = field(default_factory=list)
-    lengths: list[int] = field(default_factory=list)
     names: list[Any] = field(default_factory=list)
     widths: list[int] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
@@ -91,7 +89,6 @@ class _Batch:
     def add(self, relation: Relation, line: _Line) -> None:
         for column in relation.columns:
             self.cells += column
-            self.lengths.append(len(column))
         self.names += relation.names
         self.widths.append(len(relation.columns))
         self.rows.append(relation.rows)
@@ -113,21 +110,26 @@ class JsonLines:
     def read(self, pieces: list[Piece]) -> Iterator[FoundTables | ReadingFault | KnownLines | PieceLines]:
         batch = _Batch()
         for number, piece in enumerate(pieces):
-            known = None if self.previous is None else self.index.digests(self.previous, piece.path)
+            known = None if self.previous is None else known_digests(self.index, self.previous, piece.path)
             count = 0
             try:
                 for texts in self._blocks(piece):
-                    lines = [
-                        _Line(piece.path, number, place, blake2b(text, digest_size=DIGEST_BYTES).digest(), text)
-                        for place, text in enumerate(texts, count + 1)
-                    ]
-                    count += len(lines)
+                    digests = [blake2b(text, digest_size=DIGEST_BYTES).digest() for text in texts]
+                    unknown = np.ones(len(texts), np.bool_)
                     if known is not None:
-                        lines, skipped = _divide(lines, number, known)
-                        yield skipped
+                        packed = b"".join(digests)
+                        unknown = ~_are_known(packed, known)
+                        array = pa.FixedSizeBinaryArray.from_buffers(
+                            pa.binary(DIGEST_BYTES), len(digests), [None, pa.py_buffer(packed)]
+                        )
+                        yield KnownLines(number, count + 1 + np.flatnonzero(~unknown), array.filter(pa.array(~unknown)))
+                    lines = [
+                        _Line(piece.path, number, count + place + 1, digests[place], texts[place])
+                        for place in np.flatnonzero(unknown).tolist()
+                        if texts[place]
+                    ]
+                    count += len(texts)
                     for line in lines:
-                        if not line.text:
-                            continue
                         try:
                             batch.add(read_relation(line.text), line)
                         except TableError as error:
@@ -148,13 +150,13 @@ class JsonLines:
             batch, faults = _reread(batch)
             yield from faults
             texts, names = _texts(batch.cells), _texts(batch.names)
-        widths = np.array(batch.widths, np.int64)
+        widths, rows = np.array(batch.widths, np.int64), np.array(batch.rows, np.int64)
         first = starts_of(widths)
         positions = np.arange(first[-1]) - np.repeat(first[:-1], widths)
-        cells = CellTexts.of_array(texts, starts_of(np.array(batch.lengths, np.int64)))
+        cells = CellTexts.of_array(texts, starts_of(np.repeat(rows, widths)))
         yield FoundTables(
             np.array([table.piece for table in batch.tables], np.int64),
-            np.array(batch.rows, np.int64),
+            rows,
             widths,
             default_names(names, positions),
             distinct_cells(cells, self.null_tokens),
@@ -219,9 +221,9 @@ def read_relation(line: bytes, exact: bool = False) -> Relation:
     except ValueError as error:
         raise TableError(FaultKind.MALFORMED, f"the line is no JSON: {first_line(error)}") from error
     relation = document.get("relation") if isinstance(document, dict) else None
-    if not isinstance(relation, list) or not all(isinstance(column, list) for column in relation):
+    if not isinstance(relation, list) or not set(map(type, relation)) <= {list}:
         raise TableError(FaultKind.MALFORMED, "it has no list of columns that is named `relation`")
-    if any(len(column) != len(relation[0]) for column in relation):
+    if len(set(map(len, relation))) > 1:
         raise TableError(FaultKind.RAGGED, "the columns of its relation have not the same number of cells")
     if document.get("tableOrientation") == "VERTICAL":
         relation = [list(row) for row in zip(*relation, strict=True)]
@@ -269,12 +271,29 @@ def _texts(cells: list[Any]) -> pa.Array:
     return texts
 
 
-def _divide(lines: list[_Line], piece: int, known: pa.Array) -> tuple[list[_Line], KnownLines]:
-    """Part lines into those to be read and those that are known."""
-    digests = pa.array([line.digest for line in lines], pa.binary(DIGEST_BYTES))
-    is_known = pc.is_in(digests, value_set=known)
-    skipped = KnownLines(piece, np.array([line.number for line in lines])[is_known], digests.filter(is_known))
-    return [line for line, skip in zip(lines, is_known.to_pylist(), strict=True) if not skip], skipped
+@lru_cache(maxsize=4)
+def known_digests(index: CorpusIndex, generation: int, file: str) -> Keys:
+    """Give the digests of the lines of a file that a generation has tables of, ascending and each once.
+
+    They are kept for the next piece of the file: a generation's manifest does not change.
+    """
+    halves = np.frombuffer(b"".join(index.digests(generation, file).to_pylist()), ">u8").astype(np.uint64)
+    keys = Keys(halves[::2], halves[1::2])
+    keys = keys.take(keys.order())
+    first = np.ones(len(keys.high), np.bool_)
+    first[1:] = (keys.high[1:] != keys.high[:-1]) | (keys.low[1:] != keys.low[:-1])
+    return keys.take(first)
+
+
+def _are_known(digests: bytes, known: Keys) -> Flags:
+    """Mark the digests that are known."""
+    halves = np.frombuffer(digests, ">u8").astype(np.uint64)
+    high, low = halves[::2], halves[1::2]
+    flags = np.zeros(len(high), np.bool_)
+    if len(known.high):
+        place = np.minimum(np.searchsorted(known.high, high), len(known.high) - 1)
+        flags = (known.high[place] == high) & (known.low[place] == low)
+    return flags
 
 
 def _reread(batch: _Batch) -> tuple[_Batch, list[ReadingFault]]:

@@ -29,7 +29,7 @@ A_WHILE_AGO = 1_700_000_000_123_456_789
 class Reading:
     """Read one corpus again and again; the last `state` is what the service would keep in Postgres."""
 
-    location: Path
+    location: Path | str
     kind: CorpusKind
     index: CorpusIndex
     settings: CorpusSettings = field(default_factory=CorpusSettings)

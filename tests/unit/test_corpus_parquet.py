@@ -1,0 +1,97 @@
+"""Parquet of a corpus: values of any type have their canonical texts, large files come in portions, bad are told."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from service.core.canonical import canonical_text
+from service.core.corpus import CorpusKind, CorpusSettings
+from spark_jobs.corpus_index import CorpusIndex
+from tests.corpus_reading import Reading, fault_of, held, keys_of, put
+
+COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "int": (pa.int64(), [1, None, 3, 1]),
+    "double": (pa.float64(), [1.0, -0.0, 1e30, None]),
+    "decimal": (pa.decimal128(9, 2), [Decimal("1.00"), Decimal("2.50"), None, None]),
+    "text": (pa.string(), ["", "-", "né", None]),
+    "flag": (pa.bool_(), [True, False, None, True]),
+    "day": (pa.date32(), [date(2020, 2, 29), None, None, None]),
+    "moment": (pa.timestamp("us", "UTC"), [datetime(2020, 1, 2, 3, 4, 5, 6, UTC), None, None, None]),
+    "bytes": (pa.binary(), [b"\x00\xff", None, b"", None]),
+    "list": (pa.list_(pa.int32()), [[1, 2], None, [], [1, 2]]),
+    "nothing": (pa.null(), [None] * 4),
+    "dictionary": (pa.dictionary(pa.int8(), pa.string()), ["a", "b", "a", None]),
+}
+
+
+@pytest.mark.parametrize("batch_bytes", [8 << 20, 0])
+def test_values_of_all_types_have_their_canonical_texts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch_bytes: int
+) -> None:
+    monkeypatch.setattr("spark_jobs.corpus_arrow.BATCH_BYTES", batch_bytes)
+    arrays = [pa.array(values, kind) for kind, values in COLUMNS.values()]
+    (tmp_path / "lake").mkdir()
+    pq.write_table(pa.table(arrays, list(COLUMNS)), tmp_path / "lake" / "types.parquet", row_group_size=2)
+    pq.write_table(pa.table([pa.array([], pa.int8())] * 2, ["a", "a"]), tmp_path / "lake" / "rowless.pq")
+    reading = Reading(
+        tmp_path / "lake", CorpusKind.PARQUET, CorpusIndex(str(tmp_path / "index")), CorpusSettings(("-",))
+    )
+    state = reading.refresh()
+    expected = {
+        ("types.parquet", place): {
+            text for value in values if (text := canonical_text(value, None)) is not None and text != "-"
+        }
+        for place, (_, values) in enumerate(COLUMNS.values())
+    }
+    assert held(reading.index, state.manifest) == keys_of(
+        expected | {("rowless.pq", 0): set(), ("rowless.pq", 1): set()}
+    )
+    assert not state.faults
+    assert dict(zip(*(state.manifest.tables[name].to_pylist() for name in ("path", "rows")), strict=True)) == {
+        "types.parquet": 4,
+        "rowless.pq": 0,
+    }
+    assert state.manifest.tables["names"].to_pylist() == [["a", "a"], list(COLUMNS)]
+
+
+def test_a_large_file_is_read_in_portions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spark_jobs.corpus_arrow.BATCH_BYTES", 1000)
+    random = np.random.default_rng(5)
+    numbers, texts = random.integers(0, 800, 3000), [f"t{n}" for n in random.integers(0, 300, 3000)]
+    (tmp_path / "lake").mkdir()
+    pq.write_table(pa.table([pa.array(numbers), pa.array(texts)], ["n", "t"]), tmp_path / "lake" / "a.parquet")
+    reading = Reading(tmp_path / "lake", CorpusKind.PARQUET, CorpusIndex(str(tmp_path / "index")))
+    state = reading.refresh()
+    assert held(reading.index, state.manifest) == keys_of(
+        {("a.parquet", 0): {str(n) for n in numbers}, ("a.parquet", 1): set(texts)}
+    )
+
+
+def test_bad_files_are_told_and_the_others_are_read(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    put(lake / "none.parquet", b"a,b\n1,2\n")
+    put(lake / "empty.parquet", b"")
+    pq.write_table(pa.table({"a": ["x" * 50]}), lake / "good.parquet")
+    pq.write_table(pa.table({"a": ["x\0y"]}), lake / "nul.parquet")
+    pq.write_table(pa.table({"a": ["x" * 500_000]}), lake / "gigantic.parquet", compression="none")
+    raw = pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, 1], np.int32)), pa.py_buffer(b"\xff"))
+    pq.write_table(pa.table({"a": raw}), lake / "bytes.parquet")
+    whole = (lake / "good.parquet").read_bytes()
+    put(lake / "torn.parquet", whole[:-9])
+    put(lake / "rotten.parquet", whole[:4] + bytes(len(whole) - 30) + whole[-26:])
+    state = Reading(lake, CorpusKind.PARQUET, CorpusIndex(str(tmp_path / "index")), table_bytes=100_000).refresh()
+    assert state.manifest.tables["path"].to_pylist() == ["good.parquet"]
+    told = {path: message[: message.index(": ")] for path, message in fault_of(state).items()}
+    assert told == {
+        "none.parquet": "malformed", "empty.parquet": "empty", "nul.parquet": "binary", "bytes.parquet": "malformed",
+        "gigantic.parquet": "too large", "torn.parquet": "malformed", "rotten.parquet": told["rotten.parquet"],
+    }  # fmt: skip
+    assert told["rotten.parquet"] in ("malformed", "unreadable")
