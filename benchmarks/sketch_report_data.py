@@ -28,7 +28,7 @@ DELETION = (KEPT, HEAPS, HEAPS_BML, ONCE, ONCE_EQUAL, ONCE_LARGE)
 LARGE_K = 8 * equal_memory.K
 """What the paper gives bottom-k beside heaps (section 5.2)."""
 AGAIN, AGAIN_LARGE = "bottom-k, k = 1,536, read again", "bottom-k, k = 12,288, read again"
-FOLLOWING = (HEAPS, KEPT, AGAIN, AGAIN_LARGE)
+FOLLOWING = ("heaps", "as a state keeps it", AGAIN, AGAIN_LARGE)
 """What of `Shrinking` is timed."""
 
 Floats = NDArray[np.float64]

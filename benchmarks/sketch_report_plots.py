@@ -25,6 +25,8 @@ STYLES = {
     "heaps, estimated": ("#000000", "*"),
     "heaps, bml": ("#7f7f7f", "s"),
     "as a state keeps it, estimated": ("#0072b2", "^"),
+    "heaps": ("#000000", "*"),
+    "as a state keeps it": ("#0072b2", "^"),
     "bottom-k, k = 1,536": ("#d55e00", "o"),
     "bottom-k, bytes of the heaps": ("#cc79a7", "X"),
     "bottom-k, k = 12,288": ("#e69f00", "v"),
@@ -35,6 +37,9 @@ STYLES = {
 
 ERROR = "mean |error|"
 """The unit of most plots."""
+
+LETTERS_AN_INCH = 14
+"""Of a legend."""
 
 COLOURS = 64
 """A plot is stored with so many."""
@@ -97,8 +102,10 @@ def draw_bars(file: Path, groups: Sequence[str], bars: Mapping[str, Sequence[flo
 
 def _save(figure: plt.Figure, with_names: plt.Axes, file: Path) -> None:
     handles, names = with_names.get_legend_handles_labels()
-    figure.legend(handles, names, loc="lower center", ncols=4, fontsize=8, frameon=False)
-    figure.tight_layout(rect=(0, 0.45 / figure.get_figheight(), 1, 1))
+    columns = max(int(figure.get_figwidth() * LETTERS_AN_INCH / (max(map(len, names)) + 6)), 1)
+    figure.legend(handles, names, loc="lower center", ncols=columns, fontsize=8, frameon=False)
+    height = 0.1 + 0.18 * -(-len(names) // columns)
+    figure.tight_layout(rect=(0, height / figure.get_figheight(), 1, 1))
     file.parent.mkdir(parents=True, exist_ok=True)
     drawn = BytesIO()
     figure.savefig(drawn, dpi=85, facecolor="white")
