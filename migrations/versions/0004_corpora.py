@@ -144,10 +144,21 @@ def upgrade() -> None:
         sa.Column("gone", sa.Integer(), comment="first generation without it; NULL while it holds"),
         postgresql_partition_by="LIST (load_id)",
     )
+    op.create_table(
+        "corpus_change",
+        sa.Column("load_id", sa.Integer(), nullable=False),
+        sa.Column("dependent", sa.Integer(), nullable=False, comment="column id"),
+        sa.Column("referenced", sa.Integer(), nullable=False, comment="column id"),
+        sa.Column("overlap", sa.Integer(), nullable=False, comment="distinct values in both, where it holds or held"),
+        sa.Column("appeared", sa.Boolean(), nullable=False, comment="whether it came with the load, or went"),
+        comment="what is not as in the generation before; a partition of the load of the served generation alone",
+        postgresql_partition_by="LIST (load_id)",
+    )
 
 
 def downgrade() -> None:
     for table in (
+        "corpus_change",
         "corpus_ind",
         "corpus_load_task",
         "corpus_load",

@@ -23,20 +23,22 @@ DROP_TIMEOUT = "1s"
 """How long a drop waits for readers, and others wait behind it."""
 
 LOAD_TABLES = r"""
-SELECT c.relname, (regexp_match(c.relname, '\d+'))[1]::integer AS load_id FROM pg_class c
-WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace AND c.relname ~ '^corpus_ind_l\d+(_x\d+)?$'
+SELECT relname, (regexp_match(relname, '\d+'))[1]::integer AS load_id, relname ~ 'change' AS has_changes FROM pg_class
+WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace
+AND relname ~ '^corpus_(ind|change)_l\d+(_x\d+)?$'
 """
 
-# Loads that nothing speaks of: of refreshes of this corpus that did not land, or of past generations.
+# Loads of refreshes of this corpus that did not land, or of past generations, and changes to past generations.
 LEFT_OF_CORPUS = f"""
-SELECT relname FROM ({LOAD_TABLES}) t JOIN corpus_refresh r ON r.refresh_id = t.load_id
-WHERE r.corpus_id = %s AND NOT EXISTS (SELECT FROM corpus_load l WHERE l.load_id = t.load_id)
+SELECT relname FROM ({LOAD_TABLES}) t JOIN corpus_refresh r ON r.refresh_id = t.load_id JOIN corpus c USING (corpus_id)
+WHERE corpus_id = %s AND CASE WHEN has_changes THEN r.generation IS DISTINCT FROM c.generation
+                              ELSE NOT EXISTS (SELECT FROM corpus_load l WHERE l.load_id = t.load_id) END
+ORDER BY t.load_id, relname
 """
 LEFT_OF_REMOVED = f"""
 SELECT relname FROM ({LOAD_TABLES}) t
-WHERE NOT EXISTS (SELECT FROM corpus_refresh r WHERE r.refresh_id = t.load_id)
+WHERE NOT EXISTS (SELECT FROM corpus_refresh r WHERE r.refresh_id = t.load_id) ORDER BY load_id, relname
 """
-
 
 # There may be as many faults as files, and all come again with each refresh.
 FAULTS_OF_THE_PAST = """
@@ -48,6 +50,11 @@ AND refresh_id < (SELECT refresh_id FROM corpus_refresh WHERE corpus_id = %(corp
 def load_table(load_id: int) -> str:
     """Name the partition of a load."""
     return f"corpus_ind_l{load_id}"
+
+
+def change_table(load_id: int) -> str:
+    """Name the partition of what a load changed."""
+    return f"corpus_change_l{load_id}"
 
 
 def clear_remains(connection: Any, corpus_id: int) -> list[str]:
@@ -87,6 +94,8 @@ def tidy(connection: Any, corpus_id: int) -> list[str]:
             _delete_gone(cursor, load_id, oldest)
         connection.commit()
         _consolidate(cursor, corpus_id, oldest)
+        connection.commit()
+        cursor.execute("ANALYZE corpus_table (corpus_id, table_number, since, until, first_column, column_count)")
         connection.commit()
     return _drop(connection, LEFT_OF_CORPUS, (corpus_id,))
 

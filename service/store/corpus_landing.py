@@ -13,7 +13,7 @@ import numpy as np
 
 from service.core.column_sets import Int32s
 from service.core.errors import DamagedStateError
-from service.store.corpus_cleaning import load_table
+from service.store.corpus_cleaning import change_table, load_table
 from service.store.corpus_tables import write_tables
 from service.usecases.corpora import TableVersions
 
@@ -133,6 +133,8 @@ def put_inds(
     cursor.execute("ANALYZE difference")
     cursor.execute(COUNTED)
     came, left, appeared, went = cursor.fetchone()
+    if appeared or went:
+        _put_changes(cursor, load_id)
     if changed_columns is None and LARGE_SHARE * (came + left) > inds_before:
         cursor.execute("UPDATE corpus_load SET gone = %s WHERE load_id = ANY (%s)", (generation, loads))
         _attach(cursor, corpus_id, load_id, table, generation, _count(cursor, table))
@@ -150,6 +152,18 @@ def put_inds(
         cursor.execute(f"ANALYZE {table}")
         _attach(cursor, corpus_id, load_id, table, generation, came)
     return appeared, went
+
+
+def _put_changes(cursor: Any, load_id: int) -> None:
+    """Keep what appeared and what went, in its order."""
+    name = change_table(load_id)
+    cursor.execute(f"CREATE TABLE {name} (LIKE corpus_change INCLUDING COMMENTS)")
+    cursor.execute(
+        f"INSERT INTO {name} SELECT {load_id}, dependent, referenced, coalesce(new, old), old IS NULL FROM difference "
+        "WHERE old IS NULL OR new IS NULL ORDER BY dependent, referenced"
+    )
+    cursor.execute(f"CREATE UNIQUE INDEX {name}_pair ON {name} (dependent, referenced); ANALYZE {name}")
+    cursor.execute(f"ALTER TABLE corpus_change ATTACH PARTITION {name} FOR VALUES IN ({load_id})")
 
 
 def _require_touched(cursor: Any, load_id: int, table: str) -> None:

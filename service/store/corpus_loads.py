@@ -67,12 +67,12 @@ def working_on(url: str, refresh_id: int) -> Iterator[tuple[Corpus, Refresh]]:
                 raise StateError(
                     f"Another refresh of the corpus {refresh.corpus!r} is at work; wait until it has ended."
                 )
-            connection.execute(text(CLAIM), {"refresh_id": refresh_id})
-            refresh, corpus = refresh_of(connection, refresh_id), corpus_of(connection, refresh.corpus_id)
-            connection.commit()
-            if refresh.state is not RefreshState.RUNNING:
-                raise StateError(f"The refresh {refresh_id} cannot be run: it is {refresh.state}.")
             try:
+                connection.execute(text(CLAIM), {"refresh_id": refresh_id})
+                refresh, corpus = refresh_of(connection, refresh_id), corpus_of(connection, refresh.corpus_id)
+                connection.commit()
+                if refresh.state is not RefreshState.RUNNING:
+                    raise StateError(f"The refresh {refresh_id} cannot be run: it is {refresh.state}.")
                 yield corpus, refresh
             finally:
                 release_locks(connection.connection.driver_connection)

@@ -37,7 +37,7 @@ ALL = ColumnFilter()
 IS_VISIBLE = "t.corpus_id = :corpus_id and t.since <= :generation and (t.until is null or t.until > :generation)"
 
 LOADS = """
-select load_id, generation, gone from corpus_load
+select load_id from corpus_load
 where corpus_id = :corpus_id and generation <= :generation and (gone is null or gone > :generation) order by load_id
 """
 
@@ -87,10 +87,8 @@ select p.* from generate_series(:first_referenced, :last_referenced) r (column_i
 order by dependent, referenced limit :limit
 """
 
-ONLY_IN = f"""
-select dependent, referenced, overlap from {{these}} i
-where {BEHIND} and not exists
-(select from {{others}} o where o.dependent = i.dependent and o.referenced = i.referenced)
+CHANGES = f"""
+select dependent, referenced, overlap, appeared from corpus_change where load_id = :load_id and {BEHIND}
 order by dependent, referenced limit :limit
 """
 
@@ -110,7 +108,7 @@ def open_snapshot(
     reading = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
     with reading.connect() as connection:
         # What is dropped is not hidden by a snapshot; the lock is taken before it.
-        connection.execute(text("lock table corpus_ind in access share mode"))
+        connection.execute(text("lock table corpus_ind, corpus_change in access share mode"))
         corpus = find(connection)
         served = corpus.generation
         if served is None:
@@ -229,20 +227,11 @@ class PostgresCorpusSnapshot:
                 f"The generation before {self.generation} of the corpus {self.corpus.name!r} is not kept, "
                 "so that nothing can be said of what changed."
             )
-        old, new = self._inds(before), self._inds()
-        new_loads = [load.load_id for load in self._loads() if load.generation == self.generation]
-        ended = [load.load_id for load in self._loads(before) if load.gone == self.generation]
-        kept = ", ".join(str(load.load_id) for load in self._loads(before) if load.gone is None) or "null"
-        went = (
-            f"(select * from {served_inds(ended, before)} e union all "
-            f"select * from corpus_ind where load_id in ({kept}) and gone = {self.generation})"
-        )
-        came = served_inds(new_loads, self.generation)
-        appeared_rows = self._pairs(ONLY_IN.format(these=came, others=old), after, limit=limit)
-        went_rows = self._pairs(ONLY_IN.format(these=went, others=new), after, limit=limit)
-        found = [(row, ChangeKind.APPEARED, self.generation) for row in appeared_rows]
-        found += [(row, ChangeKind.WENT, before) for row in went_rows]
-        found = sorted(found, key=lambda each: (each[0].dependent, each[0].referenced))[:limit]
+        rows = self._pairs(CHANGES, after, load_id=self._refresh_id(), limit=limit)
+        found = [
+            (row, *((ChangeKind.APPEARED, self.generation) if row.appeared else (ChangeKind.WENT, before)))
+            for row in rows
+        ]
         columns = {
             generation: self._columns(
                 generation,
@@ -333,13 +322,9 @@ class PostgresCorpusSnapshot:
             for row in rows
         }
 
-    def _loads(self, generation: int | None = None) -> Found:
-        return self._rows(LOADS, generation=self.generation if generation is None else generation)
-
-    def _inds(self, generation: int | None = None) -> str:
-        """Give the INDs of a generation as a subquery."""
-        asked = self.generation if generation is None else generation
-        return served_inds([load.load_id for load in self._loads(asked)], asked)
+    def _inds(self) -> str:
+        """Give the INDs of the generation as a subquery."""
+        return served_inds([load.load_id for load in self._rows(LOADS)], self.generation)
 
     def _pairs(self, query: str, after: tuple[int, int] | None, **values: int) -> Found:
         after_dependent, after_referenced = (-1, -1) if after is None else after

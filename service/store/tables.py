@@ -440,6 +440,18 @@ corpus_ind = Table(
     postgresql_partition_by="LIST (load_id)",
 )
 
+corpus_change = Table(
+    "corpus_change",
+    metadata,
+    Column("load_id", Integer, nullable=False),
+    Column("dependent", Integer, nullable=False, comment="column id"),
+    Column("referenced", Integer, nullable=False, comment="column id"),
+    Column("overlap", Integer, nullable=False, comment="distinct values in both, where it holds or held"),
+    Column("appeared", Boolean, nullable=False, comment="whether it came with the load, or went"),
+    comment="what is not as in the generation before; a partition of the load of the served generation alone",
+    postgresql_partition_by="LIST (load_id)",
+)
+
 audit = Table(
     "audit",
     metadata,

@@ -321,7 +321,7 @@ def test_a_reader_keeps_its_generation_while_two_more_land(lake: GivenCorpus, mo
         lake.refresh({(0, 2, 5)})
         assert rows_of(snapshot.stream_pairs()) == sorted(WHOLE)
         assert len(load_tables(lake.url)) == 3
-    assert lake.corpora.clean() == ["corpus_ind_l1"]
+    assert lake.corpora.clean() == ["corpus_ind_l1", "corpus_change_l2"]
     with pytest.raises(NotFoundError, match="Generation 1 of the corpus 'lake' is not kept; there is 2 and 3"):
         served(lake, 1)
 
