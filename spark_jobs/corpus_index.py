@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -24,6 +26,9 @@ from service.core.records import Int64s, Keys, starts_of
 
 VERSION = 1
 """Of the folder's form: an index of another is read as none."""
+
+_PART = re.compile(r"[0-9a-f]{32}\.parquet")
+_GENERATION = re.compile(r"generation-([0-9]+)")
 
 BLOCK_CELLS = 1 << 20
 """Cells that are written and read at a time: 20 MB."""
@@ -179,20 +184,24 @@ class CorpusIndex:
             stream.write(json.dumps(described).encode())
 
     def keep_only(self, manifest: Manifest | None) -> None:
-        """Remove what is not of this generation: after landing, and before a refresh what one that died has left."""
+        """Remove what is not of this generation: after landing, and before a refresh what one that died has left.
+
+        Files and folders that have not the names of ours stay.
+        """
         filesystem, root = self._open()
         kept = {f"{part.name}.parquet" for part in manifest.parts} if manifest else set()
         for info in filesystem.get_file_info(pafs.FileSelector(f"{root}/parts", allow_not_found=True)):
-            if info.base_name not in kept:
+            if info.base_name not in kept and _PART.fullmatch(info.base_name):
                 filesystem.delete_file(info.path)
         for info in filesystem.get_file_info(pafs.FileSelector(root, allow_not_found=True)):
-            name = info.base_name
-            if name.startswith("generation-") and (manifest is None or name != f"generation-{manifest.generation}"):
+            generation = _GENERATION.fullmatch(info.base_name)
+            if generation and (manifest is None or int(generation[1]) != manifest.generation):
                 filesystem.delete_dir(info.path)
 
-    def write(self, name: str) -> PartWriter:
-        """Begin a part; its name must be a new one."""
+    def write(self) -> PartWriter:
+        """Begin a part, with a name that no other has."""
         filesystem, root = self._open()
+        name = uuid.uuid4().hex
         filesystem.create_dir(f"{root}/parts", recursive=True)
         return PartWriter(filesystem, self._path(root, name), name)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -138,7 +137,7 @@ class ReadTask:
     table_bytes: int = TABLE_BYTES
 
     def __call__(self, pieces: Sequence[Piece]) -> ReadResult:
-        writer = self.index.write(uuid.uuid4().hex)
+        writer = self.index.write()
         tables = [READ_TABLES.empty_table()]
         faults: list[ReadingFault] = []
         known: list[KnownLines] = []

@@ -30,8 +30,8 @@ class CorpusKind(StrEnum):
 class CorpusSettings:
     """Say how a corpus is read and what is looked for in it; none of it changes while there is the corpus.
 
-    Reading: `null_tokens` stand for NULL; `delimiter` None is found out; `db_schema` is that of a Postgres corpus. The
-    columns of a corpus of files are named by their first line with `header`.
+    Reading: `null_tokens` stand for NULL; `delimiter` None is a tab in .tsv, else a comma; `db_schema` is
+    that of a Postgres corpus. The columns of CSV files are named by their first line with `header`.
     Discovery: `filters` and `threshold` (A ⊆ B counts when |A ∩ B| ≥ threshold · |A|) say what counts; `top` keeps only
     the best referenced columns of each dependent; `algorithm` and `partitions` None leave it to a rule.
     A refresh fails when more than `max_failed` of the files cannot be read. `index` is the folder of what makes the
@@ -56,8 +56,8 @@ class CorpusSettings:
     def __post_init__(self) -> None:
         for name in ("delimiter", "quote"):
             value = getattr(self, name)
-            if value is not None and (len(value) != 1 or value in "\r\n"):
-                raise SourceError(f"{name} {value!r}: give one character, and none that ends a line.")
+            if value is not None and (len(value) != 1 or not value.isascii() or value in "\r\n\0"):
+                raise SourceError(f"{name} {value!r}: give one character, and none that ends a line or is not ASCII.")
         if self.delimiter == self.quote:
             raise SourceError(f"delimiter {self.delimiter!r}: the quote is the same character.")
         try:

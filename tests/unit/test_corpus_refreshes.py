@@ -276,11 +276,17 @@ def test_what_a_refresh_that_died_left_in_the_index_goes_and_what_is_served_stay
     put(tmp_path / "lake" / "a.csv", b"a\n1\n")
     reading = Reading(tmp_path / "lake", CorpusKind.CSV, CorpusIndex(str(tmp_path / "index")))
     served = reading.refresh().manifest
-    writer = reading.index.write("left-behind")
+    writer = reading.index.write()
     writer.add(np.array([0, 0]), reading.index.columns([])[2])
     writer.close()
     reading.index.save(replace(served, generation=2))
+    others = [tmp_path / "index" / name for name in ("parts/mine.parquet", "mine.txt", "generation-x/a")]
+    for other in others:  # somebody may have named a folder that has more in it
+        put(other, b"")
     reading.index.keep_only(served)
+    for other in others:
+        other.unlink()
+    others[-1].parent.rmdir()
     assert {path.name for path in (tmp_path / "index").rglob("*")} == {
         "parts", f"{served.parts[0].name}.parquet", "generation-1", "manifest.json", "tables.parquet", "files.parquet",
     }  # fmt: skip

@@ -53,6 +53,7 @@ def test_what_is_left_out_has_its_default() -> None:
         ({"null_tokens": "—"}, r"^null_tokens '—': give a list of texts"),
         ({"null_tokens": ["\0"]}, r"^null_tokens .*: give a text without NUL"),
         ({"delimiter": ";;"}, r"^delimiter ';;': give one character"),
+        ({"delimiter": "¦"}, r"^delimiter '¦': give one character, and none that .* is not ASCII"),
         ({"quote": "\n"}, r"^quote '\\n': give one character, and none that ends a line"),
         ({"delimiter": '"'}, r"^delimiter '\"': the quote is the same"),
         ({"header": 1}, r"^header 1: give true or false"),
