@@ -48,7 +48,7 @@ BY_END: dict[str, object] = {
 }
 EXPORTS = {
     "application/graphml+xml": '<graphml xmlns="http://graphml.graphdrawing.org/xmlns">...</graphml>\n',
-    "text/csv": "dependent_table,referenced_table,inds,component\ndemo.orders,demo.customers,1,0\n",
+    "text/csv": '"dependent_table","referenced_table","inds","component"\n"demo.orders","demo.customers",1,0\n',
 }
 PREFIXES = ("/api/v1/graph", "/api/v1/corpora/{corpus}/graph")
 BY_PATH = {f"{prefix}{end}": example for prefix in PREFIXES for end, example in BY_END.items()}

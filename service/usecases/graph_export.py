@@ -65,7 +65,8 @@ def graphml(graph: IndGraph, name: Callable[[int], str], component: int | None =
 def edges_csv(graph: IndGraph, name: Callable[[int], str], component: int | None = None) -> Iterator[str]:
     """Write the edges with their numbers of INDs, by the numbers of the dependent and the referenced table."""
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
+    # A carriage return in a name would be quoted by itself only if it ended lines.
+    writer = csv.writer(out, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
     writer.writerow(["dependent_table", "referenced_table", "inds", "component"])
     for edges in _edges(graph, component):
         writer.writerows(

@@ -144,6 +144,19 @@ def test_what_is_not_there_is_said_so(client: httpx.Client) -> None:
     assert client.get("/api/v1/graph/paths", params=one_of_them).json()["length"] == 1
 
 
+def test_a_state_without_anything_has_an_empty_graph(database_url: str) -> None:
+    engine = make_engine(database_url, "test")
+    with serving(app_over(engine)) as address, httpx.Client(base_url=address) as client:
+        assert client.get("/api/v1/graph").json()["tables"] == 0
+        for path in ("components", "tables"):
+            assert client.get(f"/api/v1/graph/{path}").json()["items"] == []
+        assert client.get("/api/v1/graph/tables?component=0").status_code == 404
+        assert (
+            len(list(ElementTree.fromstring(client.get("/api/v1/graph/export").content).iter())) == 6
+        )  # a graph and four keys
+    engine.dispose()
+
+
 def test_an_answer_is_polled_by_its_version(client: httpx.Client) -> None:
     for path in ("", "/components", "/tables", "/paths?from_table=s.a&to_table=s.d", "/export", "/export?format=csv"):
         again = client.get(f"/api/v1/graph{path}", headers={"If-None-Match": '"1"'})
