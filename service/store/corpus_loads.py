@@ -236,10 +236,10 @@ class Load:
             connection.commit()
 
     def _require_own(self, cursor: Any) -> None:
-        """Lock corpus and refresh against others; raise StateError when the load cannot land on what is served."""
+        """Raise StateError when the load cannot land on what is served."""
         cursor.execute(
             "SELECT c.generation, r.state, to_regclass(%s) IS NOT NULL FROM corpus c JOIN corpus_refresh r "
-            "USING (corpus_id) WHERE refresh_id = %s FOR UPDATE",
+            "USING (corpus_id) WHERE refresh_id = %s",
             (self.table, self.refresh_id),
         )
         served, state, has_load = cursor.fetchone() or (None, "removed", False)
@@ -257,13 +257,17 @@ class Load:
         return int((cursor.fetchone() or (0,))[0])
 
     def _put_refresh(self, cursor: Any, landed: Landed, report: Mapping[str, Any]) -> None:
+        """Make the new generation the served one; last of all, so that nobody who asks for a cancel waits for long."""
         told = {**report, "inds": landed.inds, "appeared": landed.appeared, "went": landed.went}
         cursor.execute(
-            "UPDATE corpus_refresh SET state = 'landed', generation = %s, ended_at = clock_timestamp(), fault = NULL, "
-            "report = %s WHERE refresh_id = %s",
-            (landed.generation, json.dumps(told), self.refresh_id),
+            "WITH landed AS (UPDATE corpus_refresh SET state = 'landed', generation = %s, "
+            "ended_at = clock_timestamp(), fault = NULL, report = %s WHERE refresh_id = %s AND state = 'running' "
+            "RETURNING corpus_id, generation) UPDATE corpus c SET generation = l.generation FROM landed l "
+            "WHERE c.corpus_id = l.corpus_id AND c.generation IS NOT DISTINCT FROM %s",
+            (landed.generation, json.dumps(told), self.refresh_id, self.served),
         )
-        cursor.execute("UPDATE corpus SET generation = %s WHERE corpus_id = %s", (landed.generation, self.corpus_id))
+        if not cursor.rowcount:
+            self._require_own(cursor)
         cursor.execute("DELETE FROM corpus_load_task WHERE load_id = %s", (self.refresh_id,))
 
 

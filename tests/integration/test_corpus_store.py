@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import signal
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import numpy as np
@@ -17,6 +19,7 @@ from hypothesis import strategies as st
 from service.core.column_filters import Reason
 from service.core.corpus import CorpusSettings
 from service.core.errors import DamagedStateError, NotFoundError, StateError
+from service.core.group_inds import Inds
 from service.store import corpus_cleaning
 from service.store.corpus_loads import Load, working_on
 from service.usecases.corpora import ChangeKind, ColumnFilter, CorpusFault, RefreshState
@@ -201,7 +204,7 @@ def test_a_task_that_runs_twice_writes_once(lake: GivenCorpus) -> None:
 
 
 def test_a_task_that_dies_in_the_middle_of_its_blocks_has_written_nothing(lake: GivenCorpus) -> None:
-    def blocks() -> Iterator:
+    def blocks() -> Iterator[Inds]:
         yield inds_of({(0, 1, 5)})
         raise RuntimeError("killed")
 
@@ -210,6 +213,29 @@ def test_a_task_that_dies_in_the_middle_of_its_blocks_has_written_nothing(lake: 
         with pytest.raises(RuntimeError, match="killed"):
             load.copy(0, blocks())
         assert load.copy(0, [inds_of({(1, 0, 5)})]) == 1
+
+
+@pytest.mark.parametrize("dies", [True, False])
+def test_of_two_attempts_of_a_task_at_once_one_writes(lake: GivenCorpus, dies: bool) -> None:
+    """The second waits for what becomes of the first."""
+    others_turn = threading.Event()
+
+    def blocks() -> Iterator[Inds]:
+        yield inds_of({(0, 1, 5)})
+        assert others_turn.wait(60)
+        if dies:
+            raise RuntimeError("killed")
+
+    with working_on(lake.url, lake.queue()) as (_, refresh), ThreadPoolExecutor() as both:
+        load = Load.begin(lake.url, refresh.refresh_id)
+        first = both.submit(load.copy, 0, blocks())
+        wait_for(lambda: is_locked(lake.url, "corpus_load_task", granted=True))
+        second = both.submit(load.copy, 0, [inds_of({(0, 1, 5)})])
+        wait_for(lambda: is_locked(lake.url, "transactionid", granted=False))
+        others_turn.set()
+        assert isinstance(first.exception(), RuntimeError) if dies else first.result() == 1
+        assert second.result() == (1 if dies else 0)
+        assert load.build_indexes() == 1
 
 
 @pytest.mark.parametrize("steps", range(4))
@@ -284,7 +310,7 @@ def test_a_process_that_is_killed_while_it_lands_leaves_what_is_served(lake: Giv
             cursor.execute("lock table corpus_load in exclusive mode")
             killed = multiprocessing.get_context("spawn").Process(target=land, args=(load,))
             killed.start()
-            wait_for(lambda: is_waited_for(lake.url))
+            wait_for(lambda: is_locked(lake.url, "corpus_load", granted=False))
             killed.kill()
             killed.join()
         assert killed.exitcode == -signal.SIGKILL
@@ -299,9 +325,13 @@ def land(load: Load) -> None:
     load.land(versions([]), np.empty(0, np.int32), None, [], {})
 
 
-def is_waited_for(url: str) -> bool:
+def is_locked(url: str, name: str, *, granted: bool) -> bool:
+    """Say whether somebody has, or waits for, a lock on a table or of this type."""
     with closing(psycopg2.connect(url)) as connection, connection.cursor() as cursor:
-        cursor.execute("select count(*) from pg_locks where not granted and relation = 'corpus_load'::regclass")
+        cursor.execute(
+            "select count(*) from pg_locks where granted = %s and (relation = to_regclass(%s) or locktype = %s)",
+            (granted, name, name),
+        )
         return bool(cursor.fetchone()[0])
 
 
@@ -310,7 +340,22 @@ def test_what_was_ended_by_others_meanwhile_does_not_land(lake: GivenCorpus) -> 
         load = lake.load({(0, 1, 5)})
         lake.corpora.end(refresh.refresh_id, RefreshState.CANCELLED, "by hand")
         with pytest.raises(StateError, match=r"cannot land: it is cancelled"):
-            load.land(versions([]), np.empty(0, np.int32), None, [], {})
+            land(load)
+    assert served(lake) == sorted(WHOLE)
+
+
+def test_what_is_cancelled_while_it_lands_does_not_land(lake: GivenCorpus) -> None:
+    """Who ends a refresh does not wait for its landing."""
+    with working_on(lake.url, lake.queue()) as (_, refresh), ThreadPoolExecutor() as other:
+        load = lake.load({(0, 1, 5)})
+        with closing(psycopg2.connect(lake.url)) as blocker, blocker.cursor() as cursor:
+            cursor.execute("lock table corpus_load in exclusive mode")
+            landing = other.submit(land, load)
+            wait_for(lambda: is_locked(lake.url, "corpus_load", granted=False))
+            assert lake.corpora.request_refresh("lake", requested_by="meanwhile").state is RefreshState.QUEUED
+            lake.corpora.end(refresh.refresh_id, RefreshState.CANCELLED, "by hand")
+        with pytest.raises(StateError, match=r"cannot land: it is cancelled"):
+            landing.result()
     assert served(lake) == sorted(WHOLE)
 
 
