@@ -173,8 +173,12 @@ class CorpusIndex:
         filesystem, root = self._open()
         folder = f"{root}/generation-{manifest.generation}"
         filesystem.create_dir(folder, recursive=True)
-        for name, table in (("tables", manifest.tables), ("files", manifest.files)):
-            pq.write_table(table, f"{folder}/{name}.parquet", filesystem=filesystem, compression="lz4")
+        for name, table, repeated in (
+            ("tables", manifest.tables, ["file", "part", "names.list.element"]),
+            ("files", manifest.files, []),
+        ):
+            path = f"{folder}/{name}.parquet"
+            pq.write_table(table, path, filesystem=filesystem, compression="lz4", use_dictionary=repeated)
         described = {
             "version": VERSION,
             "reading": manifest.reading,

@@ -165,7 +165,7 @@ def _tables_of(result: ReadResult, offsets: Mapping[tuple[str, int], int]) -> pa
     before = np.array([offsets.get((piece.path, piece.start), 0) for piece in result.pieces], np.int64)
     lines = pc.add(result.tables["line"], pa.array(before[piece]))
     none = pa.nulls(len(piece), pa.int32())
-    part = pa.nulls(len(piece), pa.string()) if result.part is None else pa.array([result.part.name] * len(piece))
+    part = pa.repeat(pa.scalar(result.part and result.part.name, pa.string()), len(piece))
     columns = {name: result.tables[name] for name in READ_TABLES.names}
     columns |= {"path": _paths(files, lines), "file": files, "line": lines, "part": part}
     columns |= {"table_number": none, "first_column": none}
@@ -187,7 +187,8 @@ def _moved_lines(
     second table has it without numbers, its values where those of its like are.
     """
     known = [(result.pieces[each.piece], each) for result in results for each in result.known if len(each.lines)]
-    files = pa.array([piece.path for piece, each in known for _ in each.lines], pa.string())
+    number = np.repeat(np.arange(len(known)), [len(each.lines) for _, each in known])
+    files = pa.array([piece.path for piece, _ in known], pa.string()).take(pa.array(number))
     lines = np.concatenate([np.zeros(0, np.int64), *(k.lines + offsets[piece.path, piece.start] for piece, k in known)])
     digests = pa.chunked_array([each.digests for _, each in known], TABLES.field("digest").type)
     rows = np.flatnonzero(pc.is_in(before["file"], pc.unique(files)).to_numpy())
@@ -219,12 +220,19 @@ def _codes(*columns: pa.Array | pa.ChunkedArray) -> Int64s:
 
 def _in_new_parts(tables: pa.Table, results: Sequence[ReadResult]) -> pa.Table:
     """Let tables point into the parts that theirs were copied to."""
+    moved = {
+        name: (result.part.name, numbers)
+        for result in results
+        if result.part is not None
+        for name, numbers in result.moved.items()
+    }
+    if not moved:
+        return tables
     part, column = np.array(tables["part"].to_pylist(), object), tables["part_column"].to_numpy().copy()
-    for result in results:
-        for name, numbers in result.moved.items():
-            rows = np.flatnonzero(part == name)
-            column[rows] = numbers[column[rows]]
-            part[rows] = result.part.name if result.part is not None else None
+    for name, (into, numbers) in moved.items():
+        rows = np.flatnonzero(part == name)
+        column[rows] = numbers[column[rows]]
+        part[rows] = into
     return _with(tables, part=pa.array(part.tolist(), pa.string()), part_column=pa.array(column))
 
 
