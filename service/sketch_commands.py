@@ -157,15 +157,19 @@ def upload(
 def download(
     column: Annotated[str, typer.Argument(help="schema.table.column, id:N, or sketch:NAME")],
     to: Annotated[Path | None, typer.Option("--out", help="File to write; default: the column's name.sketch.")] = None,
+    most_bytes: Bytes = None,
 ) -> None:
-    """Write a column's sketch, as it is now, to a file."""
+    """Write a column's sketch, as it is now, to a file; with --bytes one that is made of its values, if stored."""
     with (
         wiring.state_database(load_settings()) as url,
         wiring.reading_engine(url) as engine,
-        wiring.make_reader(engine).snapshot() as snapshot,
+        wiring.make_reader(engine).snapshot(with_values=most_bytes is not None) as snapshot,
     ):
         found = sketched_columns.resolve(snapshot, column)
-        data = sketched_columns.read_sketch(snapshot, found).to_bytes()
+        if most_bytes is None:
+            data = sketched_columns.read_sketch(snapshot, found).to_bytes()
+        else:
+            data = sketched_columns.fixed_size(snapshot, found, most_bytes).to_bytes()
     path = to or Path(quote(name_of(found).removeprefix(UPLOADED), safe=" ") + ENDING)
     path.write_bytes(data)
     out.print(Text(f"{path}: {len(data):,} bytes"))

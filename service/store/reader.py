@@ -12,11 +12,12 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from service.core.errors import StateError
 from service.core.model import AttributeName, TransitionKind
+from service.core.records import UInt64s
 from service.core.sketches.column import ColumnSketch
 from service.store import uploaded_sketches
 from service.store.audits import read_audits
 from service.store.database import LostConnectionError, place
-from service.store.sketch_reading import stream_sketches
+from service.store.sketch_reading import stream_hashes, stream_sketches
 from service.usecases.answers import (
     AttributeFilter,
     AttributeInfo,
@@ -307,6 +308,10 @@ class PostgresSnapshot:
     def sketches(self, attribute_ids: Sequence[int]) -> Iterator[tuple[int, ColumnSketch | str]]:
         """Give the sketches of these attributes, or why one is not to be had, by (attribute_id)."""
         return stream_sketches(self._connection, attribute_ids)
+
+    def hashes(self, attribute_id: int, count: int) -> Iterator[UInt64s]:
+        """Give the hashes of an attribute's `count` values, in portions and no order."""
+        return stream_hashes(self._connection, attribute_id, count)
 
     def uploaded(self) -> list[UploadedSketch]:
         """List what is uploaded by (name)."""

@@ -8,7 +8,7 @@ fail (REPEATABLE READ), and it is taken again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import TypeVar
 
 import numpy as np
 from sqlalchemy import Connection, text
@@ -18,9 +18,8 @@ from service.core.errors import SketchError
 from service.core.sketch_changes import SketchChanges
 from service.core.sketch_upkeep import SketchForm, apply_changes
 from service.core.sketches.column import ColumnSketch
-from service.store.bulk import KeyRange, read_keys
 from service.store.database import make_engine
-from service.store.sketch_reading import PORTION_RECORDS, read_changes, told_fault
+from service.store.sketch_reading import read_changes, stream_hashes, told_fault
 from service.store.tables import COMPACTION_LOCK
 
 Result = TypeVar("Result")
@@ -43,12 +42,6 @@ FAULTY = "update sketch set fault = :fault where attribute_id = :attribute_id"
 SHORT = """
 select attribute_id from sketch join attribute using (attribute_id) join source using (source_id)
 where needs_rescan and not sketch_only and fault is null order by attribute_id limit 1
-"""
-
-# The index of each partition has both columns: no record is read.
-KEYS = """
-select value_key from gen_rec where {condition}
-and cluster_id = any (select cluster_id from cluster where attribute_ids @> '{{{attribute_id}}}')
 """
 RESCANNED = """
 select array[bucket_bits, k, spares], distinct_count, (select max(version) from state_version)
@@ -157,10 +150,7 @@ def _rescan(connection: Connection, attribute_id: int) -> bool:
     """Build an attribute's sketch anew from the values that have it, range by range of the keys."""
     form, count, version = connection.execute(text(RESCANNED), {"attribute_id": attribute_id}).one()
     sketch = SketchForm(*form).empty()
-    bits = (count // PORTION_RECORDS).bit_length()
-    with cast(Any, connection.connection).cursor() as cursor:
-        for number in range(1 << bits):
-            condition = KeyRange(number, bits).condition()
-            sketch.update(read_keys(cursor, KEYS.format(condition=condition, attribute_id=attribute_id)).high)
+    for hashes in stream_hashes(connection, attribute_id, count):
+        sketch.update(hashes)
     _write(connection, attribute_id, version, sketch)
     return True

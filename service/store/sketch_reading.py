@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from sqlalchemy import Connection, text
 
 from service.core.errors import SketchError
+from service.core.records import UInt64s
 from service.core.sketch_changes import SketchChanges
 from service.core.sketch_upkeep import SketchBuilder, SketchForm, apply_changes
 from service.core.sketches.column import ColumnSketch
-from service.store.bulk import KeyRange, read_range
+from service.store.bulk import KeyRange, read_keys, read_range
 
 PORTION_RECORDS = 500_000
 """Records that are held at once while sketches are built from them."""
@@ -29,6 +30,13 @@ from sketch join attribute using (attribute_id) where dropped_version is null an
 CHANGES = """
 select version, changes from sketch_change
 where version > :after and (cast(:until as bigint) is null or version <= :until) order by version
+"""
+
+
+# The index of each partition has both columns: no record is read.
+KEYS = """
+select value_key from gen_rec where {condition}
+and cluster_id = any (select cluster_id from cluster where attribute_ids @> '{{{attribute_id}}}')
 """
 
 
@@ -95,6 +103,18 @@ def build_sketches(connection: Any, form: SketchForm, attribute_ids: Sequence[in
         found = read_range(connection, KeyRange(number, bits))
         builder.add(found.high, found.starts, found.attribute_ids.astype(np.int64))
     return builder.sketches
+
+
+def stream_hashes(connection: Connection, attribute_id: int, count: int) -> Iterator[UInt64s]:
+    """Give the hashes of an attribute's `count` values, range by range of the keys; to lock as `build_sketches` has it.
+
+    In each range they are in no order.
+    """
+    bits = (count // PORTION_RECORDS).bit_length()
+    with cast(Any, connection.connection).cursor() as cursor:
+        for number in range(1 << bits):
+            condition = KeyRange(number, bits).condition()
+            yield read_keys(cursor, KEYS.format(condition=condition, attribute_id=attribute_id)).high
 
 
 def told_fault(name: str, cause: object) -> str:

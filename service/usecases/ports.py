@@ -19,7 +19,7 @@ from service.core.model import (
     Table,
     TransitionKind,
 )
-from service.core.records import Keys, NewRecords, Records
+from service.core.records import Keys, NewRecords, Records, UInt64s
 from service.core.sketches.column import ColumnSketch
 from service.core.sketches.comparable import Comparable
 from service.usecases.answers import (
@@ -108,6 +108,12 @@ class StateSnapshot(Protocol):
 
     def sketches(self, attribute_ids: Sequence[int]) -> Iterator[tuple[int, ColumnSketch | str]]:
         """Give the sketches of these attributes, or why one is not to be had, by (attribute_id)."""
+
+    def hashes(self, attribute_id: int, count: int) -> Iterator[UInt64s]:
+        """Give the hashes of an attribute's `count` values, in portions and no order.
+
+        Needs a snapshot that was opened `with_values`.
+        """
 
     def uploaded(self) -> list[UploadedSketch]:
         """List what is uploaded by (name)."""

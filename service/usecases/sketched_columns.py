@@ -10,6 +10,7 @@ from service.core.errors import NotFoundError, SketchError, SubsetdError
 from service.core.estimators import Column, needed_bucket_bits
 from service.core.estimators.lookup import LEAST_BUCKET_BITS, MANY
 from service.core.estimators.model import Prefixes
+from service.core.sketch_upkeep import FixedForm
 from service.core.sketches.comparable import Comparable, read_comparable
 from service.core.sketches.prefixes import HashPrefixes
 from service.usecases import queries
@@ -144,6 +145,23 @@ def read_sketch(snapshot: StateSnapshot, column: ColumnInfo) -> Comparable:
     if isinstance(sketch, str):
         raise NoSketchError(f"{sketch}.")
     return sketch
+
+
+def fixed_size(snapshot: StateSnapshot, column: ColumnInfo, most_bytes: int) -> HashPrefixes:
+    """Sketch a column in so many bytes: its values where they are stored, else what its sketch tells of them.
+
+    Needs a snapshot that was opened `with_values`. Raises NoSketchError as `read_sketch` does, and SketchError for a
+    size that cannot be, or a column of which there is but a sketch of a fixed size.
+    """
+    sketch = FixedForm(most_bytes).empty()
+    if isinstance(column, AttributeInfo) and column.distinct_count is not None:
+        for hashes in snapshot.hashes(column.attribute_id, column.distinct_count):
+            sketch.update(hashes)
+        return sketch
+    held = read_sketch(snapshot, column)
+    if isinstance(held, HashPrefixes):
+        raise SketchError(f"the sketch of {name_of(column)} has a fixed size already, of {held.budget:,} bytes")
+    return HashPrefixes.of_column(held, most_bytes)
 
 
 def known_column(sketch: Comparable) -> Column:

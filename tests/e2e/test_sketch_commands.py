@@ -208,6 +208,10 @@ def test_a_sketch_of_a_fixed_size_is_made_uploaded_and_compared(
     assert (of_state["k"], of_state["spares_left"], of_state["needs_rescan"]) == (1536, 512, False)
     code, _, err = subsetd.ended("coefficients", "--method", "bottom-k", "--with-uploaded", "--format", "csv")
     assert (code, "left out: sketch:far: bottom-k needs" in err.replace("\n", " ")) == (0, True)
+    subsetd("sketch", "download", "s.customers.id", "--bytes", 300, "--out", "small.sketch")
+    own = fixed_size(SETS["s", "customers", "id"], 8, 300)
+    assert own.bits < 64
+    assert (tmp_path / "small.sketch").read_bytes() == own.to_bytes()
     subsetd("sketch", "download", "sketch:far", "--out", "back.sketch")
     assert (tmp_path / "back.sketch").read_bytes() == made.to_bytes()
 

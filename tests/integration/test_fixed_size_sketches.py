@@ -9,10 +9,17 @@ from typing import Any
 import httpx
 import pytest
 
+from service.core.errors import SketchError
 from service.core.sketches.prefixes import HashPrefixes
+from service.store import sketch_reading
+from service.store.database import make_engine
+from service.store.reader import PostgresStateReader
+from service.usecases import sketched_columns
+from tests import states
 from tests.integration.test_coefficients import (
     API,
     COLUMNS,
+    FORM,
     METHODS,
     NAMES,
     exact,
@@ -26,7 +33,7 @@ from tests.integration.test_coefficients import (
 
 __all__ = ["own_url"]
 
-M, BUDGET = 11, 1500
+M, BUDGET = 10, 1500
 UPLOADS = {f"sketch:{name}": f"s.{name}.v" for name in COLUMNS}
 """Each column a second time, held elsewhere in 1,500 bytes: up to 187 values are whole, the largest have 12 bits."""
 NUMBERS = ("coefficient", "low", "high")
@@ -101,6 +108,31 @@ def test_what_is_uploaded_says_what_it_is(client: httpx.Client) -> None:
         assert len(made.to_bytes()) <= BUDGET + 52
     kept = listed["s.all.v"]
     assert (kept["k"], kept["prefix_bits"], kept["most_bytes"], kept["needs_rescan"]) == (256, None, None, False)
+
+
+def test_a_fixed_size_is_made_of_stored_values_or_of_what_a_sketch_tells(
+    client: httpx.Client, own_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sketch_reading, "PORTION_RECORDS", 100)
+    engine = make_engine(own_url, "test-fixed-size")
+
+    def made() -> dict[str, HashPrefixes]:
+        with PostgresStateReader(engine).snapshot(with_values=True) as snapshot:
+            with pytest.raises(SketchError, match="sketch:all has a fixed size already, of 1,500 bytes"):
+                sketched_columns.fixed_size(snapshot, sketched_columns.resolve(snapshot, "sketch:all"), BUDGET)
+            return {
+                name: sketched_columns.fixed_size(snapshot, sketched_columns.resolve(snapshot, name), BUDGET)
+                for name in NAMES
+            }
+
+    stored = made()
+    assert {name: one.to_bytes() for name, one in stored.items()} == {name: fixed(name).to_bytes() for name in NAMES}
+    states.execute(own_url, "update source set sketch_only = true; update attribute set distinct_count = null")
+    for name, one in made().items():
+        assert one.is_complete == (len(NAMES[name]) < 100)
+        least = min(one.bits, FORM[0])
+        assert one.registers(least).tolist() == stored[name].registers(least).tolist()
+    engine.dispose()
 
 
 def test_a_method_that_needs_smallest_hashes_has_no_answer_and_says_so(client: httpx.Client) -> None:
