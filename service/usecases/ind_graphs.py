@@ -12,13 +12,16 @@ from typing import Protocol
 import numpy as np
 
 from service.core.column_sets import Int32s
-from service.core.errors import NotFoundError
+from service.core.errors import NotFoundError, StateError
 from service.core.group_inds import Inds
 from service.core.ind_graph import IndGraph, build_graph, shortest_paths
 from service.usecases.answers import Key, Page
 
 KEPT_GRAPHS = 4
 """Graphs that stay in memory, those asked for last: 24 bytes a pair of tables at most, and some 50 a table."""
+
+WAIT_SECONDS = 2.0
+"""How long a question waits for a graph that is being made for another one."""
 
 JOINS_SHOWN = 10
 """INDs that are named of one step of a path."""
@@ -146,12 +149,15 @@ class IndGraphs:
         self._graphs: OrderedDict[tuple[str, int], IndGraph] = OrderedDict()
 
     def graph(self, reader: GraphReader) -> IndGraph:
-        """Give the graph of what a reader reads."""
+        """Give the graph of what a reader reads; raise StateError while others are made for longer than a moment."""
         known = self._kept(reader.place)
         if known is not None:
             return known
-        # One is made at a time: two large ones at once would need the memory of both.
-        with self._making:
+        # One is made at a time: two large ones at once would need the memory of both. Whoever waits has a snapshot
+        # open, so many must not wait for long.
+        if not self._making.acquire(timeout=WAIT_SECONDS):
+            raise StateError("A large graph is being made; ask again in a moment.")
+        try:
             known = self._kept(reader.place)
             if known is not None:
                 return known
@@ -161,6 +167,8 @@ class IndGraphs:
                 while len(self._graphs) > KEPT_GRAPHS:
                     self._graphs.popitem(last=False)
             return made
+        finally:
+            self._making.release()
 
     def _kept(self, place: tuple[str, int]) -> IndGraph | None:
         with self._lock:
