@@ -141,12 +141,12 @@ class Paths:
 
 
 class IndGraphs:
-    """Make graphs, and keep those that were asked for last; one that several ask for is made once."""
+    """Make graphs, and keep those that were asked for last, one of each place; one that several want is made once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._making = threading.Lock()
-        self._graphs: OrderedDict[tuple[str, int], IndGraph] = OrderedDict()
+        self._graphs: OrderedDict[str, tuple[int, IndGraph]] = OrderedDict()
 
     def graph(self, reader: GraphReader) -> IndGraph:
         """Give the graph of what a reader reads; raise StateError while others are made for longer than a moment."""
@@ -163,7 +163,9 @@ class IndGraphs:
                 return known
             made = build_graph(*reader.tables_of_columns(), reader.stream_pairs())
             with self._lock:
-                self._graphs[reader.place] = made
+                name, version = reader.place
+                self._graphs[name] = version, made
+                self._graphs.move_to_end(name)
                 while len(self._graphs) > KEPT_GRAPHS:
                     self._graphs.popitem(last=False)
             return made
@@ -171,11 +173,13 @@ class IndGraphs:
             self._making.release()
 
     def _kept(self, place: tuple[str, int]) -> IndGraph | None:
+        name, version = place
         with self._lock:
-            found = self._graphs.get(place)
-            if found is not None:
-                self._graphs.move_to_end(place)
-            return found
+            found = self._graphs.get(name)
+            if found is None or found[0] != version:
+                return None
+            self._graphs.move_to_end(name)
+            return found[1]
 
 
 def summary(graph: IndGraph, reader: GraphReader) -> GraphSummary:

@@ -52,8 +52,17 @@ def test_a_graph_is_made_once_for_each_version() -> None:
     graphs, reader = IndGraphs(), FakeReader("lake")
     assert graphs.graph(reader) is graphs.graph(reader)
     newer = FakeReader("lake", 2)
-    assert graphs.graph(newer) is not graphs.graph(reader)
+    assert graphs.graph(newer) is graphs.graph(newer)
     assert (reader.reads, newer.reads) == (1, 1)
+
+
+def test_versions_that_follow_each_other_displace_no_other_graph() -> None:
+    graphs, other = IndGraphs(), FakeReader("lake")
+    graphs.graph(other)
+    for version in range(2 * KEPT_GRAPHS):
+        graphs.graph(FakeReader("", version))
+    graphs.graph(other)
+    assert other.reads == 1
 
 
 def test_the_graph_that_was_not_asked_for_longest_goes() -> None:
