@@ -41,7 +41,9 @@ COLUMN_HELP = "TABLE, or TABLE:POSITION with positions from 0, as in 2019/orders
 ENDINGS = {
     ".csv": CorpusKind.CSV,
     ".tsv": CorpusKind.CSV,
+    ".txt": CorpusKind.CSV,
     ".parquet": CorpusKind.PARQUET,
+    ".pq": CorpusKind.PARQUET,
     ".jsonl": CorpusKind.JSONL,
     ".ndjson": CorpusKind.JSONL,
     ".json": CorpusKind.JSONL,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
-from typing import Annotated
+from typing import Annotated, cast
 from urllib.parse import unquote
 
 from fastapi import APIRouter, Path, Query
@@ -17,7 +17,9 @@ from service.api.asking_corpora import CorpusAsked, CorpusPath
 from service.api.problems import documented
 from service.core.errors import SourceError
 from service.usecases import corpus_answers
+from service.usecases.answers import Key
 from service.usecases.corpora import ColumnFilter
+from service.usecases.corpora_ports import CorpusSnapshot
 from service.usecases.corpus_export import ExportFormat, export
 
 router = APIRouter(prefix="/api/v1/corpora/{corpus}", tags=["corpora"])
@@ -41,16 +43,16 @@ def list_corpus_inds(
     asked: CorpusAsked, corpus: CorpusPath, question: Annotated[shapes.IndsQuestion, Query()]
 ) -> shapes.IndsPage:
     """List the inclusion dependencies of a corpus, or those of one side, by the ids of both columns."""
-    after = cursors.decode("corpus-inds", "ii", question.cursor)
+    generation, after = _begin("corpus-inds", "ii", question)
     dependent = _side("dependent", question.dependent_table, question.dependent_position)
     referenced = _side("referenced", question.referenced_table, question.referenced_position)
-    with asked.snapshot(corpus, question.generation) as snapshot:
+    with asked.snapshot(corpus, generation) as snapshot:
         asked.stop_if_known()
         page = corpus_answers.inds(snapshot, dependent, referenced, after, question.limit)
         return shapes.IndsPage(
             corpus=snapshot.corpus.name,
             generation=snapshot.generation,
-            next_cursor=cursors.encode("corpus-inds", page.next_key),
+            next_cursor=_next("corpus-inds", snapshot, page.next_key),
             items=[shapes.Ind.model_validate(one) for one in page.items],
         )
 
@@ -73,15 +75,15 @@ def list_corpus_changes(
     asked: CorpusAsked, corpus: CorpusPath, question: Annotated[shapes.GenerationPageQuestion, Query()]
 ) -> shapes.ChangesPage:
     """List the inclusion dependencies that appeared or went between the generation before and this one."""
-    after = cursors.decode("corpus-changes", "ii", question.cursor)
-    with asked.snapshot(corpus, question.generation) as snapshot:
+    generation, after = _begin("corpus-changes", "ii", question)
+    with asked.snapshot(corpus, generation) as snapshot:
         asked.stop_if_known()
         page = corpus_answers.changes(snapshot, after, question.limit)
         return shapes.ChangesPage(
             corpus=snapshot.corpus.name,
             generation=snapshot.generation,
             since=snapshot.generation - 1,
-            next_cursor=cursors.encode("corpus-changes", page.next_key),
+            next_cursor=_next("corpus-changes", snapshot, page.next_key),
             items=[shapes.Change.model_validate(one) for one in page.items],
         )
 
@@ -91,14 +93,14 @@ def list_corpus_tables(
     asked: CorpusAsked, corpus: CorpusPath, question: Annotated[shapes.GenerationPageQuestion, Query()]
 ) -> shapes.TablesPage:
     """List the tables of a corpus by their numbers."""
-    after = cursors.decode("corpus-tables", "i", question.cursor)
-    with asked.snapshot(corpus, question.generation) as snapshot:
+    generation, after = _begin("corpus-tables", "i", question)
+    with asked.snapshot(corpus, generation) as snapshot:
         asked.stop_if_known()
         page = corpus_answers.tables(snapshot, after, question.limit)
         return shapes.TablesPage(
             corpus=snapshot.corpus.name,
             generation=snapshot.generation,
-            next_cursor=cursors.encode("corpus-tables", page.next_key),
+            next_cursor=_next("corpus-tables", snapshot, page.next_key),
             items=[shapes.Table.model_validate(one) for one in page.items],
         )
 
@@ -111,14 +113,14 @@ def list_corpus_columns(
     question: Annotated[shapes.GenerationPageQuestion, Query()],
 ) -> shapes.ColumnsPage:
     """List the columns of a table, with the filters that leave them out."""
-    after = cursors.decode("corpus-columns", "i", question.cursor)
-    with asked.snapshot(corpus, question.generation) as snapshot:
+    generation, after = _begin("corpus-columns", "i", question)
+    with asked.snapshot(corpus, generation) as snapshot:
         page = corpus_answers.columns(snapshot, unquote(table), after, question.limit)
         asked.stop_if_known()
         return shapes.ColumnsPage(
             corpus=snapshot.corpus.name,
             generation=snapshot.generation,
-            next_cursor=cursors.encode("corpus-columns", page.next_key),
+            next_cursor=_next("corpus-columns", snapshot, page.next_key),
             items=[shapes.Column.of(one) for one in page.items],
         )
 
@@ -142,6 +144,21 @@ def export_corpus(
             yield from export(snapshot, question.format)
 
     return StreamingResponse(body(), media_type=MEDIA_TYPES[question.format], headers=asked.headers)
+
+
+def _begin(route: str, columns: str, question: shapes.GenerationPageQuestion) -> tuple[int | None, Key | None]:
+    """Give the generation to read, and the key behind which to begin: a cursor goes on in the generation it is from."""
+    key = cursors.decode(route, f"i{columns}", question.cursor)
+    if key is None:
+        return question.generation, None
+    generation = cast(int, key[0])
+    if question.generation not in (None, generation):
+        raise cursors.CursorError(f"The cursor is of generation {generation}: leave out `generation`, or the cursor.")
+    return generation, key[1:]
+
+
+def _next(route: str, snapshot: CorpusSnapshot, key: Key | None) -> str | None:
+    return cursors.encode(route, None if key is None else (snapshot.generation, *key))
 
 
 def _side(name: str, table: str | None, position: int | None) -> ColumnFilter:

@@ -195,6 +195,20 @@ def test_an_answer_is_named_after_its_generation(own: httpx.Client, lake: GivenC
     problem(own.get(f"{URL}/inds", params={"generation": 1}), 404, "not-in-corpora")
 
 
+def test_pages_go_on_in_the_generation_that_they_began_in(lake: GivenCorpus, own: httpx.Client) -> None:
+    first = body(own.get(f"{URL}/inds", params={"limit": 1}))
+    lake.refresh(set(), [], gone=[0, 1, 2, 3])
+    assert body(own.get(f"{URL}/inds"))["items"] == []
+    rest = body(own.get(f"{URL}/inds", params={"cursor": first["next_cursor"]}))
+    assert rest["generation"] == first["generation"]
+    assert places(first["items"] + rest["items"]) == expected(SECOND)
+    other = own.get(f"{URL}/inds", params={"cursor": first["next_cursor"], "generation": 3})
+    assert "generation 2" in problem(other, 422, "invalid-cursor")
+    lake.refresh(set(), [])
+    gone = own.get(f"{URL}/inds", params={"cursor": first["next_cursor"]})
+    assert "not kept" in problem(gone, 404, "not-in-corpora")
+
+
 @pytest.mark.parametrize("generation", [1, 2])
 def test_the_export_names_both_columns_by_table_and_position(
     client: httpx.Client, generation: int, monkeypatch: pytest.MonkeyPatch
