@@ -23,7 +23,8 @@ DROP_TIMEOUT = "1s"
 """How long a drop waits for readers, and others wait behind it."""
 
 LOAD_TABLES = r"""
-SELECT relname, (regexp_match(relname, '\d+'))[1]::integer AS load_id, relname ~ 'change' AS has_changes FROM pg_class
+SELECT relname, (regexp_match(relname, '\d+'))[1]::integer AS load_id, relname ~ 'change' AS has_changes, relispartition
+FROM pg_class
 WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace
 AND relname ~ '^corpus_(ind|change)_l\d+(_x\d+)?$'
 """
@@ -33,11 +34,11 @@ LEFT_OF_CORPUS = f"""
 SELECT relname FROM ({LOAD_TABLES}) t JOIN corpus_refresh r ON r.refresh_id = t.load_id JOIN corpus c USING (corpus_id)
 WHERE corpus_id = %s AND CASE WHEN has_changes THEN r.generation IS DISTINCT FROM c.generation
                               ELSE NOT EXISTS (SELECT FROM corpus_load l WHERE l.load_id = t.load_id) END
-ORDER BY t.load_id, relname
+ORDER BY relispartition, t.load_id, relname
 """
 LEFT_OF_REMOVED = f"""
 SELECT relname FROM ({LOAD_TABLES}) t
-WHERE NOT EXISTS (SELECT FROM corpus_refresh r WHERE r.refresh_id = t.load_id) ORDER BY load_id, relname
+WHERE NOT EXISTS (SELECT FROM corpus_refresh r WHERE r.refresh_id = t.load_id) ORDER BY relispartition, load_id, relname
 """
 
 # There may be as many faults as files, and all come again with each refresh.
@@ -157,7 +158,10 @@ def _consolidate(cursor: Any, corpus_id: int, oldest: int) -> None:
 
 
 def _drop(connection: Any, query: str, values: Sequence[object]) -> list[str]:
-    """Drop the tables that a query names, each in a transaction of its own; those in use stay."""
+    """Drop the tables that a query names, each in a transaction of its own, up to the first that is in use.
+
+    Whoever reads one partition keeps all of them in use.
+    """
     dropped = []
     with connection.cursor() as cursor:
         cursor.execute(query, values)
@@ -169,7 +173,7 @@ def _drop(connection: Any, query: str, values: Sequence[object]) -> list[str]:
                 cursor.execute(f"DROP TABLE IF EXISTS {name}")
             except psycopg2.errors.LockNotAvailable:
                 connection.rollback()
-                continue
+                break
             connection.commit()
             dropped.append(name)
     return dropped

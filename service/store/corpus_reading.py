@@ -29,6 +29,7 @@ from service.usecases.corpora import (
     PairAnswer,
     TableVersions,
 )
+from service.usecases.queries import TrivialPairError
 
 Found = Sequence[Row[Any]]
 
@@ -177,6 +178,11 @@ class PostgresCorpusSnapshot:
         if left is None or right is None:
             fault = left_fault or right_fault
             return PairAnswer(self.generation, left, right, False, None, Reason(0), False, fault)
+        if left.column == right.column:
+            raise TrivialPairError(
+                f"Column {left.column.position} of {left.column.table} is on both sides; a column contains itself, "
+                "which is not reported. Name two."
+            )
         settings = self.corpus.settings
         found = self._rows(
             f"select overlap from {self._inds()} i where dependent = :dependent and referenced = :referenced",

@@ -57,7 +57,10 @@ class CorpusSnapshot(Protocol):
         """List INDs by (dependent column id, referenced column id)."""
 
     def pair(self, dependent: ColumnFilter, referenced: ColumnFilter) -> PairAnswer:
-        """Say whether an IND holds; both filters name a table and a position. Raises NotFoundError."""
+        """Say whether an IND holds; both filters name a table and a position.
+
+        Raises NotFoundError, and TrivialPairError for a column with itself.
+        """
 
     def tables(self, *, after: int | None = None, limit: int) -> list[CorpusTable]:
         """List tables by (table_number)."""

@@ -23,6 +23,7 @@ from service.core.group_inds import Inds
 from service.store import corpus_cleaning
 from service.store.corpus_loads import Load, working_on
 from service.usecases.corpora import ChangeKind, ColumnFilter, CorpusFault, RefreshState
+from service.usecases.queries import TrivialPairError
 from tests.corpora import GivenCorpus, GivenTable, Rows, inds_of, rows_of, versions
 from tests.waiting import wait_for
 
@@ -171,7 +172,7 @@ def test_an_ind_tells_its_columns_and_how_much_of_each_is_in_both(database_url: 
 
 def test_absent_is_told_apart_from_not_examined(database_url: str) -> None:
     corpus = GivenCorpus(database_url, settings=CorpusSettings.from_json({"coverage": "1/5", "top": 2}))
-    t = GivenTable(0, "t", 0, ["a", "b", "c", "d"], [3, 16, 15, 3], [0, 0, 4, 0], [0, 0, 0, 16])
+    t = GivenTable(0, "t", 0, ["a", "b", "c", "d", "e"], [3, 16, 15, 3, 9], [0, 0, 4, 0, 0], [0, 0, 0, 16, 0])
     corpus.refresh({(0, 2, 3), (1, 0, 3), (1, 2, 3)}, [t], faults=[CorpusFault("bad.csv", "binary\0")])
 
     def ask(left: int, right: int, table: str = "t") -> tuple[bool, bool, Reason, bool, str | None]:
@@ -184,11 +185,13 @@ def test_absent_is_told_apart_from_not_examined(database_url: str) -> None:
     assert ask(0, 1) == (False, False, Reason.LOW_COVERAGE, False, None)
     assert ask(2, 3) == (False, False, Reason.INTEGER_COLUMN | Reason.NOT_UNIQUE, False, None)
     assert ask(1, 3)[1:3] == (False, Reason.NOT_UNIQUE)
-    assert ask(1, 1)[3] is True
+    assert ask(1, 4) == (False, False, Reason(0), True, None)
+    with pytest.raises(TrivialPairError, match=r"^Column 1 of t is on both sides; a column contains itself"):
+        ask(1, 1)
     assert ask(0, 0, "bad.csv#7")[4] == "binary\\x00"
     assert ask(0, 0, "bad.csv") == (False, False, Reason(0), False, "binary\\x00")
-    with pytest.raises(NotFoundError, match=r"no column 4 in the table 't'; it has 4"):
-        ask(0, 4)
+    with pytest.raises(NotFoundError, match=r"no column 5 in the table 't'; it has 5"):
+        ask(0, 5)
     with pytest.raises(NotFoundError, match="no table 'nowhere' in generation 1 of the corpus 'lake'"):
         ask(0, 0, "nowhere")
 
