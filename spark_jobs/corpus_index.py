@@ -12,6 +12,7 @@ import os
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +22,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from service.core.column_sets import Int32s
-from service.core.errors import SourceError
+from service.core.errors import SourceError, StateError, first_line
 from service.core.records import Int64s, Keys, starts_of
 
 VERSION = 1
@@ -172,20 +173,21 @@ class CorpusIndex:
         """Write a manifest, whole or not at all."""
         filesystem, root = self._open()
         folder = f"{root}/generation-{manifest.generation}"
-        filesystem.create_dir(folder, recursive=True)
-        for name, table, repeated in (
-            ("tables", manifest.tables, ["file", "part", "names.list.element"]),
-            ("files", manifest.files, []),
-        ):
-            path = f"{folder}/{name}.parquet"
-            pq.write_table(table, path, filesystem=filesystem, compression="lz4", use_dictionary=repeated)
         described = {
             "version": VERSION,
             "reading": manifest.reading,
             "parts": [[part.name, part.columns, part.cells, part.size] for part in manifest.parts],
         }
-        with filesystem.open_output_stream(f"{folder}/manifest.json") as stream:
-            stream.write(json.dumps(described).encode())
+        with _writing(folder):
+            filesystem.create_dir(folder, recursive=True)
+            for name, table, repeated in (
+                ("tables", manifest.tables, ["file", "part", "names.list.element"]),
+                ("files", manifest.files, []),
+            ):
+                path = f"{folder}/{name}.parquet"
+                pq.write_table(table, path, filesystem=filesystem, compression="lz4", use_dictionary=repeated)
+            with filesystem.open_output_stream(f"{folder}/manifest.json") as stream:
+                stream.write(json.dumps(described).encode())
 
     def keep_only(self, manifest: Manifest | None) -> None:
         """Remove what is not of this generation: after landing, and before a refresh what one that died has left.
@@ -194,19 +196,21 @@ class CorpusIndex:
         """
         filesystem, root = self._open()
         kept = {f"{part.name}.parquet" for part in manifest.parts} if manifest else set()
-        for info in filesystem.get_file_info(pafs.FileSelector(f"{root}/parts", allow_not_found=True)):
-            if info.base_name not in kept and _PART.fullmatch(info.base_name):
-                filesystem.delete_file(info.path)
-        for info in filesystem.get_file_info(pafs.FileSelector(root, allow_not_found=True)):
-            generation = _GENERATION.fullmatch(info.base_name)
-            if generation and (manifest is None or int(generation[1]) != manifest.generation):
-                filesystem.delete_dir(info.path)
+        with _writing(root):
+            for info in filesystem.get_file_info(pafs.FileSelector(f"{root}/parts", allow_not_found=True)):
+                if info.base_name not in kept and _PART.fullmatch(info.base_name):
+                    filesystem.delete_file(info.path)
+            for info in filesystem.get_file_info(pafs.FileSelector(root, allow_not_found=True)):
+                generation = _GENERATION.fullmatch(info.base_name)
+                if generation and (manifest is None or int(generation[1]) != manifest.generation):
+                    filesystem.delete_dir(info.path)
 
     def write(self) -> PartWriter:
         """Begin a part, with a name that no other has."""
         filesystem, root = self._open()
         name = uuid.uuid4().hex
-        filesystem.create_dir(f"{root}/parts", recursive=True)
+        with _writing(root):
+            filesystem.create_dir(f"{root}/parts", recursive=True)
         return PartWriter(filesystem, self._path(root, name), name)
 
     def blocks(self, part: PartColumns) -> Iterator[tuple[Int32s, Keys]]:
@@ -265,6 +269,17 @@ class CorpusIndex:
         return f"{root}/parts/{part}.parquet"
 
 
+@contextmanager
+def _writing(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StateError(
+            f"{path}: the index of the corpus cannot be written: {error.strerror or first_line(error)}. Make room or "
+            "leave to write there, or add the corpus with another folder for its index."
+        ) from error
+
+
 class PartWriter:
     """Write the columns of a part one after the other; a part without columns leaves no file."""
 
@@ -282,26 +297,28 @@ class PartWriter:
 
     def extend(self, columns: int, blocks: Iterable[tuple[Int32s, Keys]]) -> int:
         """Write some columns; blocks have the columns' numbers from 0, ascending, and the keys of their values."""
-        if self._writer is None:
-            self._writer = pq.ParquetWriter(
-                self._path, CELLS, filesystem=self._filesystem, compression="none", use_dictionary=False,
-                write_statistics=False,
-                column_encoding={"column": "DELTA_BINARY_PACKED", "high": "PLAIN", "low": "PLAIN"},
-            )  # fmt: skip
         first = self._columns
         self._columns += columns
-        for numbers, keys in blocks:
-            self._cells += len(numbers)
-            cells = [pa.array(numbers + np.int32(first)), pa.array(keys.high), pa.array(keys.low)]
-            self._writer.write_table(pa.table(cells, schema=CELLS), BLOCK_CELLS)
+        with _writing(self._path):
+            if self._writer is None:
+                self._writer = pq.ParquetWriter(
+                    self._path, CELLS, filesystem=self._filesystem, compression="none", use_dictionary=False,
+                    write_statistics=False,
+                    column_encoding={"column": "DELTA_BINARY_PACKED", "high": "PLAIN", "low": "PLAIN"},
+                )  # fmt: skip
+            for numbers, keys in blocks:
+                self._cells += len(numbers)
+                cells = [pa.array(numbers + np.int32(first)), pa.array(keys.high), pa.array(keys.low)]
+                self._writer.write_table(pa.table(cells, schema=CELLS), BLOCK_CELLS)
         return first
 
     def close(self) -> Part | None:
         """End the part and describe it."""
         if self._writer is None:
             return None
-        self._writer.close()
-        return Part(self.name, self._columns, self._cells, self._filesystem.get_file_info(self._path).size)
+        with _writing(self._path):
+            self._writer.close()
+            return Part(self.name, self._columns, self._cells, self._filesystem.get_file_info(self._path).size)
 
 
 def counted_within(lengths: Int64s) -> Int64s:

@@ -9,22 +9,22 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.fs as pafs
 
 from service.core.column_sets import Int32s
 from service.core.corpus import CorpusKind, CorpusSettings
-from service.core.errors import SourceError, first_line
+from service.core.errors import SourceError
 from service.core.records import Int64s, starts_of
 from service.store.source_reader import page_ranges
 from spark_jobs.corpus_arrow import ParquetFiles, PostgresTables
 from spark_jobs.corpus_csv_files import CsvFiles
+from spark_jobs.corpus_files import corpus_root, list_files
 from spark_jobs.corpus_index import FILES, TABLES, CorpusIndex, Manifest, Part, PartColumns, PartWriter
 from spark_jobs.corpus_json import DIGEST_BYTES, JsonLines, KnownLines, PieceLines
-from spark_jobs.corpus_tables import TABLE_BYTES, FaultKind, FoundTables, Piece, ReadingFault, TableReader
+from spark_jobs.corpus_tables import TABLE_BYTES, FoundTables, Piece, ReadingFault, TableReader
 from spark_jobs.csv_source import ENDINGS as CSV_ENDINGS
 from spark_jobs.parquet_source import ENDINGS as PARQUET_ENDINGS
 from spark_jobs.postgres_source import PostgresReader, PostgresSource
-from spark_jobs.sources import Options, Split, find_file_system
+from spark_jobs.sources import Options, Split
 
 ENDINGS = {
     CorpusKind.CSV: CSV_ENDINGS,
@@ -170,36 +170,22 @@ class ReadTask:
         return CsvFiles(filesystem, root, self.settings, self.table_bytes)
 
 
-def corpus_root(location: str) -> tuple[pafs.FileSystem, str]:
-    """Give the file system and the folder that a corpus' paths are below; a file is a corpus in the folder it is in."""
-    filesystem, root = find_file_system(location)
-    if filesystem.get_file_info(root).type == pafs.FileType.File:
-        root = root.rpartition("/")[0]
-    return filesystem, root.rstrip("/")
-
-
 def list_corpus(location: str, kind: CorpusKind, settings: CorpusSettings) -> CorpusListing:
-    """List a corpus: folders that cannot be listed are faults. Raises SourceError when the corpus itself cannot be.
-
-    Files and folders whose names begin with a dot or an underscore are left out.
-    """
+    """List a corpus, as `list_files` does. Raises SourceError when it cannot be listed, or there is nothing in it."""
     if kind is CorpusKind.POSTGRES:
         return _list_database(location, settings)
-    filesystem, root = corpus_root(location)
     now = time.time_ns()
-    infos, faults = _list_files(filesystem, root, find_file_system(location)[1])
-    found = []
-    for info in infos:
-        path = info.path[len(root) :].lstrip("/")
-        if path.lower().endswith(ENDINGS[kind]) and not any(name[0] in "._" for name in path.split("/")):
-            found.append((path, info.size, _settled(info.mtime_ns, now)))
-    found.sort()
+    found, faults = list_files(location, ENDINGS[kind])
     if not found and not faults:
         raise SourceError(
             f"{location}: there is no table in it. Names of files of this kind end with {', '.join(ENDINGS[kind])}."
         )
-    paths, sizes, modified = zip(*found, strict=True) if found else ((), (), ())
-    return CorpusListing(paths, np.array(sizes, np.int64), np.array(modified, np.int64), faults)
+    return CorpusListing(
+        [file.path for file in found],
+        np.array([file.size for file in found], np.int64),
+        np.array([_settled(file.modified, now) for file in found], np.int64),
+        faults,
+    )
 
 
 def plan_reading(
@@ -272,36 +258,6 @@ def _list_database(location: str, settings: CorpusSettings) -> CorpusListing:
     sizes = [sum(part[3] for part in source.stored[number].parts) for number in wanted]
     paths = [str(source.tables()[number]) for number in wanted]
     return CorpusListing(paths, np.array(sizes, np.int64), np.full(len(wanted), -1, np.int64), (), source)
-
-
-def _list_files(filesystem: pafs.FileSystem, root: str, top: str) -> tuple[list[pafs.FileInfo], list[ReadingFault]]:
-    """List all files at or below `top`; where that fails, folder by folder, so that one does not hide the others."""
-    if filesystem.get_file_info(top).type == pafs.FileType.File:
-        return [filesystem.get_file_info(top)], []
-    try:
-        return [info for info in list_folder(filesystem, top, True) if info.type == pafs.FileType.File], []
-    except OSError:
-        pass
-    files, faults, folders = [], [], [top]
-    while folders:
-        folder = folders.pop()
-        try:
-            infos = list_folder(filesystem, folder, False)
-        except OSError as error:
-            if folder == top:
-                raise SourceError(f"{top}: the folder cannot be listed: {first_line(error)}.") from error
-            reason = f"the folder cannot be listed: {first_line(error)}"
-            faults.append(ReadingFault(folder[len(root) :].lstrip("/"), FaultKind.UNREADABLE, reason))
-            continue
-        files += [info for info in infos if info.type == pafs.FileType.File]
-        folders += [info.path for info in infos if info.type == pafs.FileType.Directory]
-    return files, faults
-
-
-def list_folder(filesystem: pafs.FileSystem, folder: str, recursive: bool) -> list[pafs.FileInfo]:
-    """Describe what is in a folder."""
-    infos: list[pafs.FileInfo] = filesystem.get_file_info(pafs.FileSelector(folder, recursive=recursive))
-    return infos
 
 
 def _settled(modified: int | None, now: int) -> int:

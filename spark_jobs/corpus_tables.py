@@ -107,7 +107,7 @@ def reading_error(error: OSError) -> TableError:
     """Say why a file could not be opened or read."""
     if isinstance(error, FileNotFoundError):
         return TableError(FaultKind.VANISHED, "it was there when the corpus was listed, and is gone")
-    return TableError(FaultKind.UNREADABLE, f"it cannot be read: {first_line(error)}")
+    return TableError(FaultKind.UNREADABLE, f"it cannot be read: {error.strerror or first_line(error)}")
 
 
 def read_whole(filesystem: pafs.FileSystem, path: str, limit: int) -> bytes:

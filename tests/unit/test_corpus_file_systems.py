@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from service.core.corpus import CorpusKind
-from spark_jobs import corpus_index, corpus_sources
+from service.core.errors import SourceError
+from spark_jobs import corpus_files, corpus_index
 from spark_jobs.corpus_index import CorpusIndex
 from tests.corpus_reading import Reading, fault_of, held, keys_of
 
@@ -27,7 +28,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> pafs.FileSystem:
     def found(location: str) -> tuple[pafs.FileSystem, str]:
         return memory, location.removeprefix("mock://")
 
-    monkeypatch.setattr(corpus_sources, "find_file_system", found)
+    monkeypatch.setattr(corpus_files, "find_file_system", found)
     monkeypatch.setattr(corpus_index.CorpusIndex, "_open", lambda index: found(index.folder))
     return memory
 
@@ -57,5 +58,31 @@ def test_any_file_system_of_arrow_can_hold_a_corpus_and_its_index(
     assert held(reading.index, state.manifest) == keys_of({(table, 0): {"1", "2"}})
     assert not fault_of(state)
     bucket.delete_file(name)
-    with pytest.raises(corpus_sources.SourceError, match="there is no table in it"):
+    with pytest.raises(SourceError, match="there is no table in it"):
         reading.refresh()
+
+
+class Barred:
+    """Be a file system one of whose folders nobody may list."""
+
+    def __init__(self, real: pafs.FileSystem) -> None:
+        self.real = real
+
+    def get_file_info(self, selector: pafs.FileSelector) -> list[pafs.FileInfo]:
+        if selector.recursive or selector.base_dir == "bucket/barred":
+            raise PermissionError(13, "Permission denied")
+        return self.real.get_file_info(selector)  # type: ignore[no-any-return]
+
+
+def test_a_folder_elsewhere_that_cannot_be_listed_hides_nothing_else(bucket: pafs.FileSystem) -> None:
+    for path in ("a.csv", "barred/b.csv", "c/d.csv", "_e/f.csv", "g.txt"):
+        bucket.create_dir(f"bucket/{path}".rpartition("/")[0], recursive=True)
+        bucket.open_output_stream(f"bucket/{path}").close()
+    found, faults = corpus_files._walk(Barred(bucket), "bucket", (".csv",))
+    assert sorted(file.path for file in found) == ["a.csv", "c/d.csv"]
+    assert [(fault.path, fault.message) for fault in faults] == [
+        ("barred", "the folder cannot be listed: Permission denied")
+    ]
+    assert [file.path for file in corpus_files._walk(bucket, "bucket", (".csv",))[0]] == [
+        "a.csv", "barred/b.csv", "c/d.csv",
+    ]  # fmt: skip

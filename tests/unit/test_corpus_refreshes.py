@@ -6,13 +6,11 @@ import csv
 import json
 import os
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -23,12 +21,22 @@ from service.core.column_filters import Filters, exclude
 from service.core.column_sets import ColumnSets, group_columns
 from service.core.corpus import CorpusKind, CorpusSettings
 from service.core.corpus_inds import Algorithm, find_inds
-from service.core.errors import SourceError
-from spark_jobs import corpus_sources
+from service.core.errors import SourceError, StateError
+from spark_jobs import corpus_files, corpus_sources
 from spark_jobs.corpus_index import CorpusIndex, DamagedIndexError
 from spark_jobs.corpus_sources import list_corpus, reading_settings
 from spark_jobs.corpus_state import CorpusState
-from tests.corpus_reading import A_WHILE_AGO, Columns, Reading, changed_columns, column_names, held, keys_of, put
+from tests.corpus_reading import (
+    A_WHILE_AGO,
+    Columns,
+    Reading,
+    changed_columns,
+    column_names,
+    fault_of,
+    held,
+    keys_of,
+    put,
+)
 from tests.many import unpack_web_tables
 from tests.unit.test_many_filters import INDS, SHA256
 
@@ -272,6 +280,14 @@ def test_an_index_that_is_not_as_it_was_written_is_refused(tmp_path: Path) -> No
     refused("there is no index of generation 1")
 
 
+def test_an_index_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+    put(tmp_path / "lake" / "a.csv", b"a\n1\n")
+    put(tmp_path / "index" / "parts", b"in the way")
+    reading = Reading(tmp_path / "lake", CorpusKind.CSV, CorpusIndex(str(tmp_path / "index")))
+    with pytest.raises(StateError, match=r"the index of the corpus cannot be written: .* another folder"):
+        reading.refresh()
+
+
 def test_what_a_refresh_that_died_left_in_the_index_goes_and_what_is_served_stays(tmp_path: Path) -> None:
     put(tmp_path / "lake" / "a.csv", b"a\n1\n")
     reading = Reading(tmp_path / "lake", CorpusKind.CSV, CorpusIndex(str(tmp_path / "index")))
@@ -324,42 +340,50 @@ def test_what_is_too_fresh_to_be_told_from_a_later_change_is_read_again(tmp_path
     assert reading.plan.read["path"].to_pylist() == ["fresh.csv"]
 
 
-def test_listings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listings(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
     for name in ("b/c.CSV", "a.csv", "b/d.tsv", "e.parquet", ".f.csv", "_g/h.csv", "i.csv/j.csv", "名/k l.csv"):
-        put(tmp_path / name, b"a\n")
+        put(lake / name, b"a\n")
     settings = CorpusSettings()
-    whole = list_corpus(str(tmp_path), CorpusKind.CSV, settings)
-    assert whole.paths == ("a.csv", "b/c.CSV", "b/d.tsv", "i.csv/j.csv", "名/k l.csv")
+    whole = list_corpus(str(lake), CorpusKind.CSV, settings)
+    assert whole.paths == ["a.csv", "b/c.CSV", "b/d.tsv", "i.csv/j.csv", "名/k l.csv"]
     assert set(whole.sizes.tolist()) == {2}
     assert set(whole.modified.tolist()) == {A_WHILE_AGO}
-    assert list_corpus(f"file://{tmp_path}/", CorpusKind.CSV, settings).paths == whole.paths
-    assert list_corpus(str(tmp_path / "b" / "c.CSV"), CorpusKind.CSV, settings).paths == ("c.CSV",)
+    assert list_corpus(f"file://{lake}/", CorpusKind.CSV, settings).paths == whole.paths
+    assert list_corpus(str(lake / "b" / "c.CSV"), CorpusKind.CSV, settings).paths == ["c.CSV"]
     with pytest.raises(SourceError, match="there is no table in it"):
-        list_corpus(str(tmp_path / "b"), CorpusKind.JSONL, settings)
+        list_corpus(str(lake / "b"), CorpusKind.JSONL, settings)
     with pytest.raises(SourceError, match="no such file or folder"):
         list_corpus(str(tmp_path / "z"), CorpusKind.CSV, settings)
 
 
-def test_a_folder_that_cannot_be_listed_is_a_fault_and_hides_nothing_else(
+def test_what_is_no_file_or_cannot_be_listed_is_told_and_hides_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("a.csv", "barred/b.csv", "c/d.csv"):
-        put(tmp_path / "lake" / name, b"a\n1\n")
-    reading = Reading(tmp_path / "lake", CorpusKind.CSV, CorpusIndex(str(tmp_path / "index")))
-    reading.refresh()
-    monkeypatch.setattr(corpus_sources, "list_folder", barring(corpus_sources.list_folder))
-    state = reading.refresh()
-    assert [fault.path for fault in state.faults] == ["barred"]
-    assert state.faults[0].message == "unreadable: the folder cannot be listed: Permission denied"
-    assert state.manifest.tables["path"].to_pylist() == ["a.csv", "c/d.csv"]
+    lake = tmp_path / "lake"
+    for name in ("a.csv", "barred/b.csv", "c/d.csv", "elsewhere/e.csv"):
+        put(lake / name, b"a\n1\n")
+    (lake / "elsewhere").rename(tmp_path / "elsewhere")
+    os.mkfifo(lake / "pipe.csv")
+    (lake / "nowhere.csv").symlink_to("gone")
+    (lake / "c" / "loop").symlink_to("..")
+    (lake / "linked").symlink_to(tmp_path / "elsewhere")
+    (lake / "linked.csv").symlink_to("a.csv")
+    os.close(os.open(os.fsencode(lake) + b"/\xff.csv", os.O_CREAT))
+    real = corpus_files.list_folder
 
+    def barred(folder: str) -> list[os.DirEntry[str]]:
+        if folder.endswith("/barred"):  # tests run as root, whom no permission stops
+            raise PermissionError(13, "Permission denied")
+        return real(folder)
 
-def barring(real: Callable[..., list[pafs.FileInfo]]) -> Callable[..., list[pafs.FileInfo]]:
-    """Let nobody list a folder of that name: tests run as root, whom no permission stops."""
-
-    def listed(filesystem: pafs.FileSystem, folder: str, recursive: bool) -> list[pafs.FileInfo]:
-        if recursive or folder.endswith("/barred"):
-            raise PermissionError("Permission denied")
-        return real(filesystem, folder, recursive)
-
-    return listed
+    monkeypatch.setattr(corpus_files, "list_folder", barred)
+    state = Reading(lake, CorpusKind.CSV, CorpusIndex(str(tmp_path / "index"))).refresh()
+    assert fault_of(state) == {
+        "barred": "unreadable: the folder cannot be listed: Permission denied",
+        "c/loop": "unreadable: the folder is, by a link, one it is in",
+        "nowhere.csv": "unreadable: it cannot be read: No such file or directory",
+        "pipe.csv": "unreadable: it is no ordinary file",
+        "\ufffd.csv": "unreadable: its name is no UTF-8: give it another",
+    }
+    assert state.manifest.tables["path"].to_pylist() == ["a.csv", "c/d.csv", "linked.csv", "linked/e.csv"]
