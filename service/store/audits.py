@@ -55,8 +55,8 @@ from audit where audit_id < :before order by audit_id desc limit :limit
 class AuditedState:
     """Hold one version of the state as an audit needs it, and the `snapshot` in which tasks read the same.
 
-    Arrays are by attribute id, of `names`' length: `rows` are int64[n]; an id that is not there has no name and 0
-    rows. `served` are the INDs, int32[n, 2] of (dependent, referenced).
+    Arrays are by attribute id, of `names`' length: `rows` are int64[n]; an id that is dropped, or not there, has no
+    name and 0 rows. `served` are the INDs, int32[n, 2] of (dependent, referenced).
     """
 
     snapshot: str
@@ -92,7 +92,8 @@ def audited_state(url: str) -> Iterator[AuditedState]:
                 served = np.array(cursor.fetchall(), np.int32).reshape(-1, 2)
                 cursor.execute("select coalesce(sum(value_count), 0)::bigint from cluster")
                 (records,) = cursor.fetchone()
-            count = max([*(row[0] for row in found), *served.ravel().tolist()], default=-1) + 1
+                cursor.execute("select coalesce(max(attribute_id), -1) + 1 from attribute")
+                (count,) = cursor.fetchone()
             names: list[AttributeName | None] = [None] * count
             rows = np.zeros(count, np.int64)
             for attribute_id, schema, table, column, row_count, _ in found:

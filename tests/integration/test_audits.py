@@ -75,3 +75,9 @@ def test_the_newest_audit_is_measured(client: httpx.Client, database_url: str) -
     found = measured()
     assert (found["subsetd_audit_differences"], found["subsetd_audit_version"]) == (3, 2)
     assert abs(found["subsetd_audit_timestamp_seconds"] - datetime.now(UTC).timestamp()) < 600
+
+
+def test_the_newest_audits_are_kept(client: httpx.Client, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.store.audits.KEPT_AUDITS", 2)
+    ids = [keep(database_url, number) for number in range(4)]
+    assert [one["audit_id"] for one in client.get("/api/v1/audits").json()["items"]] == [ids[3], ids[2]]
