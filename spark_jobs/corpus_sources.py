@@ -81,8 +81,13 @@ class CorpusListing:
     faults: Sequence[ReadingFault]
     database: PostgresSource | None = None
 
+    def confirm(self) -> None:
+        """Raise SourceError when a database table is no longer what the snapshot shows; call it when all is read."""
+        if self.database is not None:
+            self.database.confirm()
+
     def close(self) -> None:
-        """Let a database's snapshot go; call it when everything is read."""
+        """Let a database's snapshot go."""
         if self.database is not None:
             self.database.close()
 
@@ -251,13 +256,10 @@ def _rows(found: FoundTables, first_column: int) -> pa.Table:
 
 def _list_database(location: str, settings: CorpusSettings) -> CorpusListing:
     source = PostgresSource(Options(location, "corpus"))
-    wanted = [number for number, table in enumerate(source.tables()) if table.schema == settings.db_schema]
-    if not wanted:
-        source.close()
-        raise SourceError(f"{source.location}: its schema {settings.db_schema!r} has no table that can be read.")
-    sizes = [sum(part[3] for part in source.stored[number].parts) for number in wanted]
-    paths = [str(source.tables()[number]) for number in wanted]
-    return CorpusListing(paths, np.array(sizes, np.int64), np.full(len(wanted), -1, np.int64), (), source)
+    source.narrow(settings.db_schema)
+    sizes = np.array([sum(part[3] for part in table.parts) for table in source.stored], np.int64)
+    paths = [table.name for table in source.stored]
+    return CorpusListing(paths, sizes, np.full(len(paths), -1, np.int64), (), source)
 
 
 def _settled(modified: int | None, now: int) -> int:
@@ -271,14 +273,12 @@ def _settled(modified: int | None, now: int) -> int:
 def _pieces(kind: CorpusKind, listing: CorpusListing, number: int, target: int) -> Iterator[Piece]:
     path, size = listing.paths[number], int(listing.sizes[number])
     if listing.database is not None:
-        source = listing.database
-        place = [str(table) for table in source.tables()].index(path)
         splits = [
-            Split(place, bytes_of, pages)
-            for part in source.stored[place].parts
+            Split(number, bytes_of, pages)
+            for part in listing.database.stored[number].parts
             for pages, bytes_of in page_ranges(part, SPLIT_BYTES)
         ]
-        yield Piece(path, size, detail=(place, splits))
+        yield Piece(path, size, detail=(number, splits))
     elif kind is CorpusKind.JSONL and size > target and not path.lower().endswith(".gz"):
         count = -(-size // target)
         bounds = [size * i // count for i in range(count)]

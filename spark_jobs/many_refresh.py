@@ -134,6 +134,7 @@ class _Refresh:
             cores = running.sparkContext.defaultParallelism
         plan = plan_reading(self.corpus.kind, listing, previous, cores)
         results = self._read(running, plan.tasks, listing.database and listing.database.reader(), previous)
+        listing.confirm()
         listing.close()
         self.crash.reach("reading")
         with self._stage("numbering"):

@@ -9,7 +9,14 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from service.core.errors import SourceError
-from service.store.source_reader import PageRange, SourceSnapshot, page_ranges, read_pages, without_password
+from service.store.source_reader import (
+    PageRange,
+    SourceSnapshot,
+    StoredTable,
+    page_ranges,
+    read_pages,
+    without_password,
+)
 from spark_jobs.sources import Fault, Options, ParallelMap, SourceTable, Split
 
 BLOCK_BYTES = 4 << 20
@@ -96,10 +103,21 @@ class PostgresSource:
         except BaseException:
             self.close()
             raise
-        self._tables = [
-            SourceTable(t.schema, t.name, t.columns, t.key_columns, t.replica_identity) for t in self.stored
-        ]
-        self._reader = PostgresReader(options.source, self._snapshot.exported, self._tables)
+        self._set_tables(self.stored)
+
+    def narrow(self, schema: str) -> None:
+        """Forget the tables of all other schemas; raise SourceError when none is left."""
+        self._set_tables([table for table in self.stored if table.schema == schema])
+        if not self.stored:
+            self.close()
+            raise SourceError(
+                f"The {self._snapshot.place} has no table in its schema {schema!r} that the address's user can see."
+            )
+
+    def _set_tables(self, stored: list[StoredTable]) -> None:
+        self.stored = stored
+        self._tables = [SourceTable(t.schema, t.name, t.columns, t.key_columns, t.replica_identity) for t in stored]
+        self._reader = PostgresReader(self._snapshot.url, self._snapshot.exported, self._tables)
 
     def tables(self) -> list[SourceTable]:
         return self._tables

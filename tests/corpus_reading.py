@@ -56,6 +56,7 @@ class Reading:
                 listing.database.reader() if listing.database else None, self.table_bytes,
             )  # fmt: skip
             self.results = [task(pieces) for pieces in self.plan.tasks]
+            listing.confirm()
         finally:
             listing.close()
         self.generation += 1

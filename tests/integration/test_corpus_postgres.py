@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import psycopg2
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from service.core.corpus import CorpusKind, CorpusSettings
 from service.core.errors import SourceError
 from spark_jobs.corpus_index import CorpusIndex
-from spark_jobs.corpus_sources import list_corpus
+from spark_jobs.corpus_sources import ReadingPlan, list_corpus, plan_reading
 from tests.corpus_reading import Reading, changed_columns, held, keys_of
 
 TABLES = r"""
@@ -30,17 +31,17 @@ CREATE TABLE public.other (n int);
 """
 
 EXPECTED = {
-    ("Läke.things", 0): {"1", "2"},
-    ("Läke.things", 1): {"1.5", "2"},
-    ("Läke.things", 2): {'{"a":null,"b":1}'},
-    ("Läke.things", 3): {'["x",null]', "[]"},
-    ("Läke.things", 4): {"2020-01-02T01:04:05.000000Z"},
-    ("Läke.things", 5): {"00ff", ""},
-    ("Läke.words", 0): {f"w{n}" for n in range(700)} - {"w5"},
-    ("Läke.words", 1): {""},
-    ("Läke.parted", 0): {"1", "11"},
-    ("Läke.empty", 0): set(),
-    ("Läke.empty", 1): set(),
+    ("things", 0): {"1", "2"},
+    ("things", 1): {"1.5", "2"},
+    ("things", 2): {'{"a":null,"b":1}'},
+    ("things", 3): {'["x",null]', "[]"},
+    ("things", 4): {"2020-01-02T01:04:05.000000Z"},
+    ("things", 5): {"00ff", ""},
+    ("words", 0): {f"w{n}" for n in range(700)} - {"w5"},
+    ("words", 1): {""},
+    ("parted", 0): {"1", "11"},
+    ("empty", 0): set(),
+    ("empty", 1): set(),
 }
 
 
@@ -60,13 +61,13 @@ def test_a_schema_is_read_under_one_snapshot(empty_database_url: str, tmp_path: 
             *(state.manifest.tables[name].to_pylist() for name in ("path", "names", "rows")), strict=True
         )
     }
-    assert described["Läke.things"] == (["id", "price", "Sämt, all", "tags", "born", "raw"], 3)
-    assert described["Läke.words"] == (["word", "nothing"], 20_000)
-    assert described["Läke.empty"] == (["a", "b"], 0)
+    assert described["things"] == (["id", "price", "Sämt, all", "tags", "born", "raw"], 3)
+    assert described["words"] == (["word", "nothing"], 20_000)
+    assert described["empty"] == (["a", "b"], 0)
     with psycopg2.connect(url) as connection, connection.cursor() as cursor:
         cursor.execute('DROP TABLE "Läke".empty; UPDATE "Läke".parted SET n = 12 WHERE n = 11')
     after = reading.refresh()
-    assert changed_columns(after) == {("Läke.parted", 0)}
+    assert changed_columns(after) == {("parted", 0)}
     assert len(after.gone_columns) == 2
 
 
@@ -74,5 +75,23 @@ def test_a_schema_without_tables_is_no_corpus(empty_database_url: str) -> None:
     url = empty_database_url.replace("+psycopg2", "")
     with psycopg2.connect(url) as connection, connection.cursor() as cursor:
         cursor.execute("CREATE TABLE other (n int)")
-    with pytest.raises(SourceError, match="its schema 'lake' has no table that can be read"):
+    with pytest.raises(SourceError, match="has no table in its schema 'lake'"):
         list_corpus(url, CorpusKind.POSTGRES, CorpusSettings(db_schema="lake"))
+
+
+def test_a_table_that_is_emptied_while_it_is_read_is_not_taken_for_empty(
+    empty_database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = empty_database_url.replace("+psycopg2", "")
+    with psycopg2.connect(url) as connection, connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE words AS SELECT 'a' AS word")
+    reading = Reading(url, CorpusKind.POSTGRES, CorpusIndex(str(tmp_path / "index")))
+
+    def emptied(*arguments: Any) -> ReadingPlan:
+        with psycopg2.connect(url) as connection, connection.cursor() as cursor:
+            cursor.execute("TRUNCATE words")
+        return plan_reading(*arguments)
+
+    monkeypatch.setattr("tests.corpus_reading.plan_reading", emptied)
+    with pytest.raises(SourceError, match="words"):
+        reading.refresh()
