@@ -158,7 +158,8 @@ def tell_audit(exit_code: int, said: str) -> None:
     if exit_code:
         log_audits.error("audit found differences, or failed", exit_code=exit_code, said=said)
     else:
-        log_audits.info("audited", said=said.splitlines()[:1])
+        # Before it stands what it told of its progress.
+        log_audits.info("audited", found=said[said.find("version ") :].partition("\n")[0])
 
 
 def _of(refresh: Refresh) -> dict[str, object]:

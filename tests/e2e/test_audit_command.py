@@ -38,6 +38,7 @@ def test_a_schedule_audits_beside_the_service_and_makes_up_for_what_it_missed(
     )
     service = subsetd.start("serve", audit_schedule="0 0 * * *", spark_master="local[1]")
     wait_for(lambda: len(states.query(database_url, AUDITS)) == 2)
+    wait_for(lambda: "version 1: 2 columns with 5 distinct values, 1 INDs" in subsetd.said(service))
     subsetd.end(service)
     assert states.query(database_url, AUDITS)[1][1:] == (1, 0, 0)
 
