@@ -13,8 +13,6 @@ from itertools import islice
 
 import numpy as np
 from numba import njit
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from service.core.column_sets import Int32s, transpose
 from service.core.group_inds import Inds
@@ -208,6 +206,9 @@ def _added_up(pairs: Int64s, counts: Int64s | None) -> tuple[Int64s, Int64s]:
 
 def _components(starts: Int64s, neighbours: Int32s, is_vertex: Flags) -> Int32s:
     """Number the components of the vertices by falling size, then by their first table; the rest are NOWHERE."""
+    from scipy.sparse import csr_array  # here: loading it would make every command start later
+    from scipy.sparse.csgraph import connected_components
+
     n = len(is_vertex)
     component_of = np.full(n, NOWHERE, np.int32)
     if not n:
