@@ -34,12 +34,16 @@ _FRESH = 1 << 42
 
 @dataclass(frozen=True, slots=True)
 class WebCorpus:
-    """Hold a corpus: the values of column c at [starts[c]:starts[c + 1]], as numbers, with repetitions."""
+    """Hold a corpus: the values of column c at [starts[c]:starts[c + 1]], as numbers, with repetitions.
+
+    Table t has the columns [first_columns[t]:first_columns[t + 1]].
+    """
 
     tables: int
     starts: Int64s
     values: Int64s
     rows: Int64s
+    first_columns: Int64s
 
     def keys(self) -> Keys:
         """Give the key of each value: two mixes of its number."""
@@ -73,12 +77,12 @@ def make(tables: int, seed: int) -> WebCorpus:
         _part(min(_PART, tables - first), first, tables, np.random.default_rng([seed, tables, first]))
         for first in range(0, tables, _PART)
     ]
-    lengths, values, rows = (np.concatenate(side) for side in zip(*parts, strict=True))
-    return WebCorpus(tables, starts_of(lengths), values, rows)
+    lengths, values, rows, columns = (np.concatenate(side) for side in zip(*parts, strict=True))
+    return WebCorpus(tables, starts_of(lengths), values, rows, starts_of(columns))
 
 
-def _part(count: int, number: int, tables: int, random: np.random.Generator) -> tuple[Int64s, Int64s, Int64s]:
-    """Make some of the tables: values of each column, values, rows of each column."""
+def _part(count: int, number: int, tables: int, random: np.random.Generator) -> tuple[Int64s, ...]:
+    """Make some of the tables: values of each column, values, rows of each column, columns of each table."""
     columns_of = 1 + random.poisson(4.34, count)
     rows_of = np.clip(random.lognormal(1.95, 0.95, count), 1, 4670).astype(np.int64)
     table = np.repeat(np.arange(count), columns_of)
@@ -113,7 +117,7 @@ def _part(count: int, number: int, tables: int, random: np.random.Generator) -> 
     taken = copied[column]
     values[taken] = values[(starts[source[column]] + place)[taken]]
     present = values >= 0
-    return np.bincount(column[present], minlength=columns), values[present], length
+    return np.bincount(column[present], minlength=columns), values[present], length, columns_of
 
 
 def _mixed(numbers: NDArray[np.uint64], factor: int) -> NDArray[np.uint64]:

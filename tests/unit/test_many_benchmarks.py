@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks import many_process, web_corpus
-from benchmarks.corpora import Corpus, copies
+from benchmarks.corpora import Corpus, copies, read_corpus
+from benchmarks.corpus_refreshes import change_tables, write_copies, write_json_lines
 from benchmarks.rows.many_growth import discover
 from service.core.column_filters import PAPER, Filters, exclude
 from service.core.column_sets import ColumnSets
@@ -63,3 +65,30 @@ def test_runs_in_processes_of_their_own_agree_with_the_reference(filters: str, t
     runs = {what: many_process.measure(file, what, filters, tmp_path / "log") for what in ("reference", "choice")}
     assert runs["reference"]["inds"] == runs["choice"]["inds"] > 200
     assert all(0 < one["peak"] < 4 for one in runs.values())
+
+
+def test_a_made_corpus_is_written_as_it_was_counted(tmp_path: Path) -> None:
+    corpus = web_corpus.make(200, 6)
+    files = sorted(write_json_lines(corpus, tmp_path / "lines", 64).iterdir())
+    lines = [line for path in files for line in path.read_text().splitlines()]
+    columns = {}
+    for line in lines:
+        relation = json.loads(line)["relation"]
+        assert len({len(column) for column in relation}) == 1
+        columns |= {int(column[0][1:]): column[1:] for column in relation}
+    texts = corpus.texts()
+    for c, rows in enumerate(corpus.rows.tolist()):
+        assert len(columns[c]) == rows
+        assert [cell for cell in columns[c] if cell] == texts[corpus.starts[c] : corpus.starts[c + 1]]
+
+
+def test_written_copies_are_those_that_are_made(tmp_path: Path) -> None:
+    tables = tmp_path / "tables"
+    tables.mkdir()
+    (tables / "a.csv").write_text("x,y\n" + "".join(f"v{n},\n" for n in range(50)))
+    written = read_corpus(write_copies(tables, 3, tmp_path / "copies"))
+    assert written == copies(read_corpus(tables), 3)
+    before = [path.read_text() for path in sorted((tmp_path / "copies").rglob("*.csv"))]
+    assert change_tables(tmp_path / "copies", 0.34, 1) == 1
+    after = [path.read_text() for path in sorted((tmp_path / "copies").rglob("*.csv"))]
+    assert sum(one != other for one, other in zip(before, after, strict=True)) == 1

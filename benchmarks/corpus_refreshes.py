@@ -1,0 +1,165 @@
+"""Own the refreshing of corpora by the commands that users type, and the tables that rows refresh."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import sys
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import processes
+from benchmarks.context import Context, subsetd
+from benchmarks.state import Server, environment
+from benchmarks.web_corpus import WebCorpus
+from service.store.corpora import PostgresCorpora
+from service.store.database import make_engine
+
+MASTER = "local[2]"
+
+SPARK_START = """
+import sys
+from spark_jobs.session import session
+spark = session(sys.argv[1])
+spark.sparkContext.parallelize(range(2), 2).map(abs).collect()
+spark.stop()
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Refreshed:
+    """Hold a refresh: seconds from the command to its end and of its landing, peak memory, and its report."""
+
+    seconds: float
+    landing: float
+    peak_bytes: int
+    postgres_peak_bytes: int
+    report: Mapping[str, Any]
+
+    @property
+    def stored_per_second(self) -> float:
+        """Give INDs by the seconds of finding, storing, indexing and landing them."""
+        seconds = self.report["seconds"]
+        return float(self.report["stored"] / (seconds["finding INDs"] + seconds["indexing"] + self.landing))
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkedCorpus:
+    """Be a corpus in a database of its own."""
+
+    context: Context
+    postgres: Server
+    name: str
+
+    def add(self, folder: Path, *options: str) -> None:
+        """Register a folder."""
+        self.postgres.create(self.name)
+        shutil.rmtree(self._data_dir, ignore_errors=True)
+        self._run("add", self.name, folder, *options)
+
+    def refresh(self, *options: str) -> Refreshed:
+        """Refresh it, start of everything included."""
+        measured = self._run("refresh", self.name, "--wait", *options)
+        engine = make_engine(self.postgres.url(self.name), "benchmark")
+        last = PostgresCorpora(engine).refreshes(self.name, limit=1)[0]
+        engine.dispose()
+        assert last.report is not None
+        assert last.ended_at is not None
+        assert last.stage_started_at is not None  # of the landing, which is the last stage
+        self.context.say(f"{self.name}: {measured.seconds:.1f} s, {json.dumps(last.report)}")
+        return Refreshed(
+            measured.seconds,
+            (last.ended_at - last.stage_started_at).total_seconds(),
+            measured.usage.peak_bytes,
+            measured.beside["postgres"].peak_bytes,
+            last.report,
+        )
+
+    @property
+    def _data_dir(self) -> Path:
+        return self.context.work / f"corpus-{self.name}"
+
+    def _run(self, command: str, *arguments: str | Path) -> processes.Measured:
+        return processes.run(
+            [subsetd(), "corpus", command, *arguments],
+            log=self.context.logs / f"corpus-{command}-{self.name}.log",
+            environment={
+                **environment(self.postgres.url(self.name)),
+                "SUBSETD_SPARK_MASTER": MASTER,
+                "SUBSETD_DATA_DIR": str(self._data_dir),
+            },
+            beside={"postgres": self.postgres.pid},
+        )
+
+
+def spark_start(context: Context) -> float:
+    """Measure how long Spark takes to start, to run two tasks that do nothing, and to end."""
+    command = [sys.executable, "-c", SPARK_START, MASTER]
+    return processes.run(command, log=context.logs / "spark-start.log").seconds
+
+
+def write_copies(tables: Path, count: int, folder: Path) -> Path:
+    """Write copies of a folder of CSV tables as `corpora.copies` makes them; give where they are."""
+    if folder.exists():
+        return folder
+    for path in sorted(tables.rglob("*.csv")):
+        with path.open(encoding="utf-8", newline="") as lines:
+            header, *rows = csv.reader(lines)
+        own = {value for row in rows for value in row if value and zlib.crc32(value.encode()) % 100 < 50}
+        for copy in range(count):
+            target = folder.with_suffix(".part") / str(copy) / path.relative_to(tables)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with target.open("w", encoding="utf-8", newline="") as out:
+                writer = csv.writer(out)
+                writer.writerow(header)
+                writer.writerows([f"{value}~{copy}" if value in own else value for value in row] for row in rows)
+    return folder.with_suffix(".part").rename(folder)
+
+
+def write_json_lines(corpus: WebCorpus, folder: Path, tables_in_file: int = 4096) -> Path:
+    """Write a made corpus as JSON lines, a table a line; NULLs stand behind the values of a column, as ''.
+
+    A copy of a shorter column, which has fewer rows than its table, stands in a table of its own.
+    """
+    if folder.exists():
+        return folder
+    part = folder.with_suffix(".part")
+    part.mkdir(parents=True, exist_ok=True)
+    texts, starts, rows = corpus.texts(), corpus.starts.tolist(), corpus.rows.tolist()
+    for first in range(0, corpus.tables, tables_in_file):
+        bounds = corpus.first_columns[first : first + tables_in_file + 1].tolist()
+        with (part / f"{first:08}.jsonl").open("w", encoding="utf-8") as out:
+            for low, high in pairwise(bounds):
+                tables: dict[int, list[list[str]]] = {}
+                for c in range(low, high):
+                    values = texts[starts[c] : starts[c + 1]]
+                    column = [f"c{c}", *values, *[""] * (rows[c] - len(values))]
+                    tables.setdefault(rows[c], []).append(column)
+                for relation in tables.values():
+                    table = {"relation": relation, "hasHeader": True, "tableOrientation": "HORIZONTAL"}
+                    out.write(json.dumps(table, ensure_ascii=False) + "\n")
+    return part.rename(folder)
+
+
+def change_tables(folder: Path, share: float, seed: int) -> int:
+    """Give some of the tables one more row of values that are nowhere else; give how many."""
+    files = sorted(folder.rglob("*.csv"))
+    chosen = np.random.default_rng(seed).choice(len(files), max(1, round(share * len(files))), replace=False)
+    for number in chosen.tolist():
+        with files[number].open("r+", encoding="utf-8", newline="") as file:
+            width = len(next(csv.reader(file)))
+            file.seek(0, 2)
+            csv.writer(file).writerow([f"new {seed} {number} {place}" for place in range(width)])
+    return len(chosen)
+
+
+def options_for(filters: str) -> Sequence[str]:
+    """Give the options under which a corpus is read as the benchmarks read it: '' is NULL."""
+    return ("--null-token", "", "--filters", filters)
