@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import structlog
-from apscheduler.events import EVENT_JOB_ERROR
+from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.combining import OrTrigger
 from apscheduler.triggers.cron import CronTrigger
 
-from service.core.errors import SourceError
+from service.core.errors import SourceError, SubsetdError
 
 log = structlog.get_logger("subsetd.scheduler")
+logging.getLogger("apscheduler").setLevel(logging.CRITICAL)  # what fails is told here
 
 DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 """Days as cron counts them; 7 is Sunday as well. APScheduler counts from Monday, so it is given names."""
@@ -79,10 +81,7 @@ def running_every(tasks: Mapping[str, tuple[float, Callable[[], None]]]) -> Iter
     """
     # Threads that the interpreter does not wait for at its end would be cut off in mid-task: it waits for these.
     scheduler = BackgroundScheduler(timezone=UTC, executors={"default": ThreadPoolExecutor(max(1, len(tasks)))})
-    scheduler.add_listener(
-        lambda event: log.error("task failed", task=event.job_id, error=f"{event.exception}", trace=event.traceback),
-        EVENT_JOB_ERROR,
-    )
+    scheduler.add_listener(_Told(), EVENT_JOB_ERROR | EVENT_JOB_EXECUTED)
     for name, (seconds, task) in tasks.items():
         scheduler.add_job(
             task, "interval", seconds=seconds, id=name, next_run_time=datetime.now(UTC), coalesce=True, max_instances=1,
@@ -93,3 +92,20 @@ def running_every(tasks: Mapping[str, tuple[float, Callable[[], None]]]) -> Iter
         yield
     finally:
         scheduler.shutdown(wait=True)
+
+
+class _Told:
+    """Log how a task fails, once for as long as it fails in the same way: a database is away for many seconds."""
+
+    def __init__(self) -> None:
+        self._faults: dict[str, str] = {}
+
+    def __call__(self, event: Any) -> None:
+        if event.exception is None:
+            self._faults.pop(event.job_id, None)
+            return
+        fault = str(event.exception)
+        if self._faults.get(event.job_id) != fault:
+            self._faults[event.job_id] = fault
+            trace = {} if isinstance(event.exception, SubsetdError) else {"trace": event.traceback}
+            log.error("task failed", task=event.job_id, error=fault, **trace)

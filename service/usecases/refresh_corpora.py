@@ -135,8 +135,7 @@ class RefreshRunner:
         """Start a queued refresh; False when another runner has taken it, or one of its corpus runs."""
         if not self._corpora.claim(refresh.refresh_id):
             return False
-        claimed = self._corpora.refresh(refresh.refresh_id)
-        corpus = self._corpora.named(claimed.corpus)
+        claimed, corpus = self._corpora.refresh(refresh.refresh_id), self._corpora.named(refresh.corpus)
         self._jobs[claimed.refresh_id] = _Running(self._start(claimed), corpus, self._clock())
         self._observer.began(claimed)
         return True
@@ -164,41 +163,48 @@ class RefreshRunner:
         for running in self._jobs.values():
             running.job.end()
         deadline = self._clock() + END_SECONDS
-        for refresh_id, running in list(self._jobs.items()):
+        for running in self._jobs.values():
             while running.job.exit_code() is None and self._clock() < deadline:
                 time.sleep(0.05)
             if running.job.exit_code() is None:
                 running.job.kill()
-            refresh = self._corpora.refresh(refresh_id)
-            if refresh.state is RefreshState.RUNNING and (cancel or refresh.cancel_requested):
-                self._corpora.end(refresh_id, RefreshState.CANCELLED, None)
-            elif refresh.state is RefreshState.RUNNING:
-                self._corpora.requeue(refresh_id, "The service that ran it ended.", self._now())
             running.job.close()
-            del self._jobs[refresh_id]
+        jobs, self._jobs = self._jobs, {}
+        for refresh_id in jobs:
+            refresh = self._find(refresh_id)
+            if refresh is None or refresh.state is not RefreshState.RUNNING:
+                continue
+            if cancel or refresh.cancel_requested:
+                self._corpora.end(refresh_id, RefreshState.CANCELLED, None)
+            else:
+                self._corpora.requeue(refresh_id, "The service that ran it ended.", self._now())
 
     def _tend(self) -> None:
+        """See what became of the jobs. Where the database is away, the next look finds all as it is now."""
         for refresh_id, running in list(self._jobs.items()):
             code = running.job.exit_code()
-            if code is None:
-                self._watch(self._corpora.refresh(refresh_id), running)
+            refresh = self._find(refresh_id)
+            if refresh is None:
+                running.job.kill()  # its corpus was removed before the job had taken the lock
+            elif code is None:
+                self._watch(refresh, running)
                 continue
-            refresh = self._corpora.refresh(refresh_id)
-            # Whatever fails from here on leaves a refresh without a process, which `_take_up` finds.
-            del self._jobs[refresh_id]
-            said = running.job.said()
-            running.job.close()
-            if refresh.state is RefreshState.LANDED:
+            elif refresh.state is RefreshState.LANDED:
                 self._observer.landed(refresh)
             elif running.over_limit:
                 limit = running.corpus.time_limit_seconds
-                self._fail(
-                    refresh, running.corpus, f"It took longer than its time limit of {limit} s.", may_retry=False
-                )
+                self._fail(refresh, f"It took longer than its time limit of {limit} s.")
             else:
-                self._ended(
-                    refresh, running.corpus, f"Its process ended with exit code {code}. {_last_lines(said)}".strip()
-                )
+                self._ended(refresh, running.corpus, _fault(code, running.job.said()))
+            running.job.close()
+            del self._jobs[refresh_id]
+
+    def _find(self, refresh_id: int) -> Refresh | None:
+        """Find a refresh; None when its corpus was removed."""
+        try:
+            return self._corpora.refresh(refresh_id)
+        except NotFoundError:
+            return None
 
     def _watch(self, refresh: Refresh, running: _Running) -> None:
         limit = running.corpus.time_limit_seconds
@@ -224,21 +230,20 @@ class RefreshRunner:
 
     def _ended(self, refresh: Refresh, corpus: Corpus, fault: str) -> None:
         """Say of a refresh whose process ended without landing that it is cancelled, or has failed."""
-        if refresh.cancel_requested or refresh.state is RefreshState.CANCELLED:
+        if refresh.cancel_requested:
             self._corpora.end(refresh.refresh_id, RefreshState.CANCELLED, None)
             self._observer.cancelled(refresh)
-        else:
-            self._fail(refresh, corpus, refresh.fault or fault, may_retry=refresh.attempt <= corpus.retries)
-
-    def _fail(self, refresh: Refresh, corpus: Corpus, fault: str, *, may_retry: bool) -> None:
-        again_at = (
-            self._now() + min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(refresh.attempt - 1, 10)) if may_retry else None
-        )
-        if again_at is None:
-            self._corpora.end(refresh.refresh_id, RefreshState.FAILED, fault)
-        else:
+        elif refresh.attempt <= corpus.retries:
+            pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(refresh.attempt - 1, 10))
+            again_at = self._now() + pause
             self._corpora.requeue(refresh.refresh_id, fault, again_at)
-        self._observer.failed(refresh, fault, again_at)
+            self._observer.failed(refresh, fault, again_at)
+        else:
+            self._fail(refresh, fault)
+
+    def _fail(self, refresh: Refresh, fault: str) -> None:
+        self._corpora.end(refresh.refresh_id, RefreshState.FAILED, fault)
+        self._observer.failed(refresh, fault, None)
 
 
 def cancel_all(corpora: Corpora, name: str) -> list[Refresh]:
@@ -252,8 +257,10 @@ def cancel_all(corpora: Corpora, name: str) -> list[Refresh]:
     return found
 
 
-def _last_lines(said: str) -> str:
-    """Give the message of an error that a job told, or else its last lines."""
+def _fault(code: int, said: str) -> str:
+    """Give the message of an error that a job told, or else how it ended and its last lines."""
     lines = [line for line in said.splitlines() if line.strip()]
     told = [number for number, line in enumerate(lines) if line.startswith("error: ")]
-    return "\n".join(lines[told[-1] :]).removeprefix("error: ") if told else "\n".join(lines[-5:])
+    if told:
+        return "\n".join(lines[told[-1] :]).removeprefix("error: ")
+    return "\n".join([f"Its process ended with exit code {code}.", *lines[-5:]])

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from service.core.corpus import CorpusKind, CorpusSettings
-from service.core.errors import NotFoundError
+from service.core.errors import NotFoundError, StateError
 from service.scheduler import next_time
 from service.store.corpora import PostgresCorpora
 from service.store.corpus_loads import working_on
@@ -158,7 +158,7 @@ def test_a_job_that_fails_is_tried_again_after_a_pause_that_doubles(house: House
     for attempt in (1, 2, 3):
         runner.look()
         assert len(house.jobs) == attempt
-        house.jobs[-1].last_words = "[ 1.0 s] reading\nerror: /lake is away.\n"
+        house.jobs[-1].last_words = f"[ 1.0 s] reading\nerror: /lake is away for the\n{attempt}. time\n"
         house.jobs[-1].code = 1
         # The database goes by its own clock: for it the pause is over when it began long enough ago.
         house.shift = -FIRST_PAUSE * 2 ** (attempt - 1)
@@ -168,11 +168,52 @@ def test_a_job_that_fails_is_tried_again_after_a_pause_that_doubles(house: House
         if attempt < 3:
             assert refresh.not_before is not None
             assert timedelta(0) <= refresh.not_before - before < timedelta(minutes=1)
-    assert refresh.state is RefreshState.FAILED
-    assert refresh.fault is not None
-    assert "exit code 1" in refresh.fault
-    assert "/lake is away." in refresh.fault
+    assert (refresh.state, refresh.fault) == (RefreshState.FAILED, "/lake is away for the\n3. time")
     assert [event for event, _ in house.observed.events if event != "began"] == ["failed, again"] * 2 + ["failed"]
+
+
+def test_a_job_that_dies_without_a_word_is_told_by_its_code(house: House) -> None:
+    asked = house.ask(house.add())
+    runner = house.runner()
+    runner.look()
+    house.jobs[0].last_words, house.jobs[0].code = "reading: 7 tasks\n\nKilled", 137
+    runner.look()
+    fault = "Its process ended with exit code 137.\nreading: 7 tasks\nKilled"
+    assert house.corpora.refresh(asked).fault == fault
+
+
+def test_while_the_database_is_away_nothing_is_forgotten(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = house.ask(house.add())
+    runner = house.runner()
+    runner.look()
+    house.jobs[0].code = 1
+
+    def away(*_: object) -> None:
+        raise StateError("The database is away.")
+
+    for method in ("refresh", "end"):
+        with monkeypatch.context() as patch:
+            patch.setattr(house.corpora, method, away)
+            for _ in range(2):
+                with pytest.raises(StateError, match="away"):
+                    runner.look()
+    runner.look()
+    assert house.state(asked) is RefreshState.FAILED
+    assert house.observed.events == [("began", asked), ("failed", asked)]
+
+
+def test_a_corpus_that_is_removed_while_its_job_starts_takes_the_job_with_it(house: House) -> None:
+    house.ask(house.add())
+    house.ask(house.add("other"))
+    runner = house.runner()
+    runner.look()
+    house.corpora.remove("lake")
+    runner.look()
+    assert house.jobs[0].heard == ["kill", "close"]
+    assert house.jobs[1].refresh.corpus == "other"
+    house.corpora.remove("other")
+    runner.close()
+    assert house.jobs[1].heard == ["end", "close"]
 
 
 def test_a_pause_is_kept(house: House) -> None:

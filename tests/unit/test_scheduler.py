@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
-from service.core.errors import SourceError
+from service.core.errors import SourceError, StateError
 from service.scheduler import next_time, running_every
 from tests.waiting import BOUND_SECONDS
 
@@ -80,14 +82,20 @@ def test_a_time_that_never_comes() -> None:
     assert next_time("0 0 31 2 *", START) is None
 
 
-def test_a_task_that_fails_runs_again_and_holds_up_no_other() -> None:
+def test_a_task_that_fails_runs_again_and_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
     failures, runs = threading.Semaphore(0), threading.Semaphore(0)
+    ends = itertools.chain([StateError("The database is away.")] * 3, [None], itertools.repeat(RuntimeError("a slip")))
 
     def fail() -> None:
         failures.release()
-        raise RuntimeError("the database is away")
+        end = next(ends)
+        if end is not None:
+            raise end
 
-    with running_every({"failing": (0.01, fail), "other": (0.01, runs.release)}):
-        for _ in range(3):
+    with capture_logs() as logs, running_every({"failing": (0.01, fail), "other": (0.01, runs.release)}):
+        for _ in range(7):
             assert failures.acquire(timeout=BOUND_SECONDS)
             assert runs.acquire(timeout=BOUND_SECONDS)
+    told = [(one["task"], one["error"], "trace" in one) for one in logs]
+    assert told == [("failing", "The database is away.", False), ("failing", "a slip", True)], "each once"
+    assert caplog.records == []
