@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -13,6 +12,7 @@ from service import wiring
 from service.config import ConfigError, Settings
 from service.core.errors import FeedError, SourceError
 from service.core.estimators import bucket_bits_for
+from service.job_process import spark_command
 
 QualifyOption = Annotated[
     bool, typer.Option("--qualify", help="Put the source's name before its schemas', which another source has too.")
@@ -109,10 +109,8 @@ def spark_job(module: str, settings: Settings, arguments: Sequence[str], secrets
 
     Addresses with passwords, the state's first, go to its standard input.
     """
-    command = [sys.executable, "-m", module, "--database-url=-", f"--master={settings.spark_master}"]
-    ended = subprocess.run(
-        [*command, *sketch_sizes(settings), *arguments], input="\n".join([*secrets, ""]), text=True, check=False
-    )
+    command = spark_command(module, settings.spark_master, [*sketch_sizes(settings), *arguments])
+    ended = subprocess.run(command, input="\n".join([*secrets, ""]), text=True, check=False)
     return ended.returncode if ended.returncode >= 0 else 128 - ended.returncode
 
 
