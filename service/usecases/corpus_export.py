@@ -42,25 +42,24 @@ class ColumnPlaces:
     """Hold which table's column an id is: tables with columns by their first column's id, ascending."""
 
     first_columns: Int32s
-    paths: pa.ChunkedArray
+    paths: pa.LargeStringArray
 
     @staticmethod
     def read(snapshot: CorpusSnapshot) -> ColumnPlaces:
         """Read the tables of a generation: some 4 bytes and its path for each."""
-        firsts, paths = [np.empty(0, np.int32)], []
+        firsts, paths = [np.empty(0, np.int32)], [pa.array([], pa.large_string())]
         for block in snapshot.stream_tables():
             has_columns = np.diff(block.starts) > 0
             firsts.append(block.first_columns[has_columns])
             paths.append(block.paths.filter(pa.array(has_columns)).cast(pa.large_string()))
         first_columns = np.concatenate(firsts)
         order = np.argsort(first_columns, kind="stable")
-        return ColumnPlaces(first_columns[order], pa.chunked_array(paths, pa.large_string()).take(order))
+        return ColumnPlaces(first_columns[order], pa.concat_arrays(paths).take(order))
 
     def of(self, columns: Int32s) -> tuple[pa.StringArray, pa.Int32Array]:
         """Give the paths and positions of columns."""
         tables = np.searchsorted(self.first_columns, columns, "right") - 1
-        paths = self.paths.take(tables).cast(pa.string()).combine_chunks()
-        return paths, pa.array(columns - self.first_columns[tables], pa.int32())
+        return self.paths.take(tables).cast(pa.string()), pa.array(columns - self.first_columns[tables], pa.int32())
 
 
 def pairs(snapshot: CorpusSnapshot) -> Iterator[pa.RecordBatch]:
