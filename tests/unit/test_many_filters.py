@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
@@ -15,6 +16,7 @@ import pytest
 from benchmarks.corpora import Corpus, column_facts, column_sets, read_corpus
 from benchmarks.reference import find_inds as reference_inds
 from benchmarks.reference import ind_hash
+from service.core.audit import account
 from service.core.column_filters import (
     NULL_TOKENS,
     PAPER,
@@ -29,6 +31,7 @@ from service.core.column_filters import (
 from service.core.column_sets import ColumnSets, group_columns
 from service.core.corpus_inds import Algorithm, find_inds
 from service.core.group_inds import Inds
+from service.core.ind_graph import build_graph
 from service.core.signatures import DEFAULT, Parameters, Strategy
 from tests.many import INDS, SHA256, unpack_web_tables
 
@@ -92,6 +95,8 @@ def test_all_combinations_of_the_papers_filters(web_tables: WebTables, on: tuple
     assert len(expected) > 1_000
     for algorithm in Algorithm:
         assert np.array_equal(web_tables.found(filters, algorithm), expected), algorithm
+    unfiltered = Inds(*np.array(web_tables.inds, np.int32).T, np.zeros(INDS, np.int32))
+    assert account(unfiltered, web_tables.facts, filters).inds_left == len(expected)
 
 
 def test_every_pair_is_an_ind_absent_or_left_out_for_a_reason(web_tables: WebTables) -> None:
@@ -104,6 +109,34 @@ def test_every_pair_is_an_ind_absent_or_left_out_for_a_reason(web_tables: WebTab
     for side, why in (("dependent", excluded.dependent), ("referenced", excluded.referenced)):
         for reason, count in excluded.summary()[side].items():
             assert count == sum(bool(one & reason) for one in why.tolist())
+
+
+def test_the_graph_of_the_web_tables(web_tables: WebTables) -> None:
+    files = sorted({file for file, _ in web_tables.corpus.names})
+    number = {file: i for i, file in enumerate(files)}
+    table_of = np.array([number[file] for file, _ in web_tables.corpus.names], np.int32)
+    edges = Counter((int(table_of[a]), int(table_of[b])) for a, b in web_tables.inds)
+    leader = {table: table for edge in edges for table in edge}
+
+    def led_by(table: int) -> int:
+        while leader[table] != table:
+            leader[table] = table = leader[leader[table]]
+        return table
+
+    for a, b in edges:
+        leader[led_by(a)] = led_by(b)
+    components = Counter(led_by(table) for table in leader)
+    pairs = np.array(web_tables.inds, np.int32)
+    graph = build_graph(
+        table_of, len(files), [Inds(part[:, 0], part[:, 1], part[:, 0]) for part in np.split(pairs, [7])]
+    )
+    assert (graph.table_count, len(graph.inds), int(graph.inds.sum())) == (len(leader), len(edges), INDS)
+    assert graph.component_tables.tolist() == sorted(components.values(), reverse=True)
+    neighbours: dict[int, set[int]] = {table: set() for table in leader}
+    for a, b in edges:
+        neighbours[a].add(b)
+        neighbours[b].add(a)
+    assert graph.degree(int(graph.hubs[0])) == max(len(others - {table}) for table, others in neighbours.items())
 
 
 def test_what_an_integer_is() -> None:
