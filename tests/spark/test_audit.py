@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 
 import psycopg2
 import pytest
@@ -20,6 +23,9 @@ from spark_jobs.audit import audit, describe
 from tests import states
 from tests.postgres import TEMPLATE, fresh_database
 from tests.states import Tables
+from tests.waiting import wait_for
+
+ROOT = Path(__file__).resolve().parents[2]
 
 COLUMNS = {"a": ["x", "y"], "b": ["x", "y", "z"], "c": ["w"]}
 CELLS = st.sampled_from([None, "1", "2", "3", "+7", "-", "?", "text"])
@@ -148,6 +154,24 @@ def test_no_bootstrap_runs_beside_an_audit(spark: SparkSession, database_url: st
             cursor.execute("select pg_advisory_unlock_all()")
         assert audit(start, database_url, PAPER).differences == 0
         take_bootstrap_lock(connection)  # the audit has given it back
+
+
+def test_a_killed_audit_leaves_nothing_and_keeps_nobody_away(spark: SparkSession, database_url: str) -> None:
+    states.store(database_url, shop())
+    process = subprocess.Popen(
+        [sys.executable, "-m", "spark_jobs.audit", "--database-url", "-", "--master", "local[1]"],
+        stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT,
+    )  # fmt: skip
+    assert process.stdin is not None
+    with process.stdin as pipe:
+        pipe.write(f"{database_url}\n")
+    sessions = "select state from pg_stat_activity where application_name = 'subsetd audit'"
+    wait_for(lambda: ("idle in transaction",) in states.query(database_url, sessions))
+    process.kill()
+    process.wait()
+    wait_for(lambda: not states.query(database_url, sessions))
+    assert states.query(database_url, "select count(*) from audit") == [(0,)]
+    assert audit(spark, database_url, PAPER).differences == 0
 
 
 def test_a_state_without_a_version_is_refused(spark: SparkSession, database_url: str) -> None:
