@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import sys
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from rich.cells import cell_len, set_cell_size
@@ -15,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from service.core.column_filters import Reason
+from service.core.csv_lines import csv_lines
 from service.usecases.answers import PairAnswer, StateAnswer
 from service.usecases.batches import Totals
 
@@ -126,9 +126,7 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 def print_rows(header: Sequence[str], rows: Iterable[Sequence[Any]], format_: Format) -> None:
     """Print rows as CSV or JSON."""
     if format_ is Format.CSV:
-        writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(header)
-        writer.writerows(rows)
+        sys.stdout.writelines(csv_lines(chain([header], rows)))
     else:
         json.dump([dict(zip(header, row, strict=True)) for row in rows], sys.stdout, ensure_ascii=False)
         print()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 
+from service.core.csv_lines import csv_lines
 from service.usecases.coefficients import Matrix
 from service.usecases.sketched_columns import ColumnInfo, key_of, name_of
 
@@ -38,12 +38,9 @@ def preferred(accept: str | None) -> str | None:
 
 def to_csv(matrix: Matrix) -> bytes:
     """Write a matrix as CSV: the column `dependent`, then one for each referenced column; empty where there is none."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["dependent", *_labels(matrix.referenced)])
-    for label, row in zip(_labels(matrix.dependents), matrix.values.tolist(), strict=True):
-        writer.writerow([label, *("" if math.isnan(cell) else cell for cell in row)])
-    return text.getvalue().encode()
+    rows = zip(_labels(matrix.dependents), matrix.values.tolist(), strict=True)
+    cells = ([label, *(None if math.isnan(cell) else cell for cell in row)] for label, row in rows)
+    return "".join(csv_lines(chain([["dependent", *_labels(matrix.referenced)]], cells))).encode()
 
 
 def to_arrow(matrix: Matrix, metadata: Mapping[str, str]) -> bytes:
