@@ -118,7 +118,7 @@ class JsonLines:
                     unknown = np.ones(len(texts), np.bool_)
                     if known is not None:
                         packed = b"".join(digests)
-                        unknown = ~_are_known(packed, known)
+                        unknown = ~are_known(packed, known)
                         array = pa.FixedSizeBinaryArray.from_buffers(
                             pa.binary(DIGEST_BYTES), len(digests), [None, pa.py_buffer(packed)]
                         )
@@ -285,7 +285,7 @@ def known_digests(index: CorpusIndex, generation: int, file: str) -> Keys:
     return keys.take(first)
 
 
-def _are_known(digests: bytes, known: Keys) -> Flags:
+def are_known(digests: bytes, known: Keys) -> Flags:
     """Mark the digests that are known."""
     halves = np.frombuffer(digests, ">u8").astype(np.uint64)
     high, low = halves[::2], halves[1::2]

@@ -14,8 +14,9 @@ from pyarrow.fs import LocalFileSystem
 
 from service.core.canonical import canonical_json
 from service.core.corpus import CorpusKind, CorpusSettings
+from service.core.records import Keys
 from spark_jobs.corpus_index import CorpusIndex
-from spark_jobs.corpus_json import JsonLines, read_relation
+from spark_jobs.corpus_json import JsonLines, are_known, read_relation
 from spark_jobs.corpus_tables import Piece
 from tests.corpus_reading import Reading, fault_of, held, keys_of, put
 
@@ -171,6 +172,14 @@ def test_bad_lines_are_named_by_their_numbers_in_the_file_also_when_tasks_share_
         for place, column in enumerate(({f"v{number - 1}", "w"}, {"x" * 50, "y"}))
     }
     assert held(reading.index, state.manifest) == keys_of(expected)
+
+
+def test_a_line_is_known_by_its_whole_digest() -> None:
+    digests = [bytes([1] * 16), bytes([1] * 8 + [2] * 8), bytes([2] * 16), bytes([0] * 16), bytes([255] * 16)]
+    known = Keys.of(digests[1:3])
+    assert are_known(b"".join(digests), known).tolist() == [False, True, True, False, False]
+    assert are_known(b"".join(digests), Keys.of(())).tolist() == [False] * 5
+    assert are_known(b"", known).tolist() == []
 
 
 def test_packed_files_also_of_several_members_and_torn_ones(tmp_path: Path) -> None:

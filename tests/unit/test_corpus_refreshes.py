@@ -46,7 +46,9 @@ Tables = dict[str, list[list[str]]]
 VALUES = st.sampled_from(["1", "2", "a", "b", "é", ""])
 TABLE = st.integers(1, 3).flatmap(lambda width: st.lists(st.lists(VALUES, min_size=width, max_size=width), max_size=3))
 CORPORA = st.lists(st.dictionaries(st.sampled_from("stuvwxyz"), TABLE, max_size=6), min_size=1, max_size=4)
-LINES = st.lists(st.lists(TABLE.filter(bool), max_size=7), min_size=1, max_size=4)
+OFTEN = st.sampled_from([[["1"]], [["a"], ["b"]], [["1", "2"]]])
+LINES = st.lists(st.lists(OFTEN | TABLE.filter(bool), max_size=7), min_size=2, max_size=4)
+"""Lines of which some stand there more than once."""
 FACTS = ("distinct", "rows", "null_only", "integers_only")
 
 
@@ -183,6 +185,21 @@ def test_a_line_put_before_others_moves_them_and_changes_no_column(tmp_path: Pat
     versions = after.new_versions(exclude(after.facts, Filters()))
     assert versions.paths.to_pylist() == [f"all.jsonl#{n}" for n in (2, 3, 4, 5, 6, 1)]
     assert versions.first_columns.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_line_that_is_there_more_often_than_before_is_another_table_with_the_same_values(tmp_path: Path) -> None:
+    once, other = (json.dumps({"relation": [[cell, "b"]]}) for cell in ("a", "c"))
+    reading = Reading(tmp_path / "lake", CorpusKind.JSONL, CorpusIndex(str(tmp_path / "index")))
+    for step, lines in enumerate([[once, other], [other, once, once, once], [once, once]]):
+        put(tmp_path / "lake" / "all.jsonl", "\n".join(lines).encode(), change=step)
+        state = reading.refresh()
+        cells = {once: {"a", "b"}, other: {"c", "b"}}
+        expected = {(f"all.jsonl#{n}", 0): cells[line] for n, line in enumerate(lines, 1)}
+        assert held(reading.index, state.manifest) == keys_of(expected)
+        assert sum(len(result.tables) for result in reading.results) == (2 if step == 0 else 0)
+    assert state.column_ids.tolist() == [0, 2]
+    assert not state.changed.any()
+    assert state.gone_columns.tolist() == [1, 3]
 
 
 def test_versions_are_written_of_tables_that_differ_in_anything_that_is_told_of_them(tmp_path: Path) -> None:
