@@ -7,7 +7,7 @@ import json
 import shutil
 import sys
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -17,10 +17,12 @@ import numpy as np
 
 from benchmarks import processes
 from benchmarks.context import Context, subsetd
+from benchmarks.reference import Column
 from benchmarks.state import Server, environment
 from benchmarks.web_corpus import WebCorpus
 from service.store.corpora import PostgresCorpora
 from service.store.database import make_engine
+from service.usecases.corpora_ports import CorpusSnapshot
 
 MASTER = "local[2]"
 
@@ -97,6 +99,26 @@ class BenchmarkedCorpus:
             },
             beside={"postgres": self.postgres.pid},
         )
+
+
+def served_columns(snapshot: CorpusSnapshot) -> dict[int, Column]:
+    """Give the columns of a generation by their ids."""
+    return {
+        first + position: (path, position)
+        for block in snapshot.stream_tables()
+        for path, first, width in zip(
+            block.paths.to_pylist(), block.first_columns.tolist(), np.diff(block.starts).tolist(), strict=True
+        )
+        for position in range(width)
+    }
+
+
+def served_inds(snapshot: CorpusSnapshot) -> Iterator[tuple[Column, Column, int]]:
+    """Yield the INDs of a generation with the values that are in both columns."""
+    columns = served_columns(snapshot)
+    for block in snapshot.stream_pairs():
+        for dependent, referenced, overlap in zip(*(side.tolist() for side in block), strict=True):
+            yield columns[dependent], columns[referenced], overlap
 
 
 def spark_start(context: Context) -> float:

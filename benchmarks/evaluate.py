@@ -20,16 +20,20 @@ from rich.console import Console
 from benchmarks import table_changes
 from benchmarks.context import Context
 from benchmarks.corpora import column_sets, read_corpus
+from benchmarks.corpus_refreshes import served_inds
 from benchmarks.data_sets import GENERATED, DataSet, Part, Unavailable, generate, published
 from benchmarks.feeds import write_feed
 from benchmarks.processes import CommandFailed
-from benchmarks.reference import ind_hash
+from benchmarks.reference import Column, ind_hash
 from benchmarks.state import Server, consume
 from benchmarks.state_comparison import differences, inds, read_state
 from service.core.column_sets import group_columns
+from service.core.corpus import CorpusKind, CorpusSettings
 from service.core.corpus_inds import Algorithm, find_inds
 from service.core.errors import SubsetdError
 from service.store import migrate
+from service.store.corpora import PostgresCorpora
+from service.store.database import make_engine
 from service.store.embedded import EmbeddedPostgres
 
 SEED = 7
@@ -39,6 +43,9 @@ TEMPLATE = "evaluate_template"
 
 Bootstrap = Callable[[Path, str, str], object]
 """Bootstrap (folder, name, database address) with '' as NULL also when quoted."""
+
+Refresh = Callable[[Path, str, str], Sequence[tuple[Column, Column]]]
+"""Refresh the same as a corpus, and give the INDs that are served then."""
 
 
 @dataclass(slots=True)
@@ -66,8 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wanted = set(options.only or [])
     work = Path(tempfile.mkdtemp(prefix="subsetd-evaluate-"))
     try:
-        with EmbeddedPostgres(work / "postgres", throw_away=True) as postgres, _bootstrapper() as bootstrap:
-            evaluation = Evaluation(Context(console, SEED, work), Server(postgres), bootstrap)
+        with EmbeddedPostgres(work / "postgres", throw_away=True) as postgres, _jobs(work) as (bootstrap, refresh):
+            evaluation = Evaluation(Context(console, SEED, work), Server(postgres), bootstrap, refresh)
             console.print(f"Seed {SEED}. Set, known INDs and found INDs (hashes of the sorted lists compared), seconds")
             outcomes = list(evaluation.run(options.folder, wanted))
     except Unavailable as error:
@@ -90,6 +97,7 @@ class Evaluation:
     context: Context
     postgres: Server
     bootstrap: Bootstrap
+    refresh: Refresh
 
     def run(self, folder: Path, wanted: set[str]) -> Iterator[Outcome]:
         """Yield and print the outcomes of the sets that are `wanted` (all, when none is named)."""
@@ -135,7 +143,7 @@ class Evaluation:
         return Outcome(data_set.name + databases, f"{expected} INDs", f"{found} INDs", perf_counter() - started, faults)
 
     def corpus(self, data_set: DataSet) -> Outcome:
-        """Find the INDs of every database of a set by both algorithms for corpora, and compare them with the known."""
+        """Refresh every database of a set as a corpus, and find its INDs by both algorithms; compare with the known."""
         started = perf_counter()
         expected, found, faults = 0, 0, []
         for part in data_set.parts:
@@ -150,6 +158,10 @@ class Evaluation:
                 pairs = (pair for block in blocks for pair in zip(*(side.tolist() for side in block[:2]), strict=True))
                 count, sha256 = ind_hash((names[a], names[b]) for a, b in pairs)
                 faults += [f"{algorithm}: {fault}" for fault in _faults(part, count, sha256)]
+            with self._database() as url:
+                served = self.refresh(part.tables, part.name, url)
+            count, sha256 = ind_hash(((part.prefix + a, i), (part.prefix + b, j)) for (a, i), (b, j) in served)
+            faults += [f"refresh: {fault}" for fault in _faults(part, count, sha256)]
             found += count
         return Outcome(
             f"{data_set.name} as a corpus", f"{expected} INDs", f"{found} INDs", perf_counter() - started, faults
@@ -196,17 +208,33 @@ def _faults(part: Part, count: int, sha256: str) -> list[str]:
 
 
 @contextmanager
-def _bootstrapper() -> Iterator[Bootstrap]:
-    """Start one Spark session for all bootstraps."""
+def _jobs(work: Path) -> Iterator[tuple[Bootstrap, Refresh]]:
+    """Start one Spark session for all jobs."""
     from spark_jobs.bootstrap import run_bootstrap
+    from spark_jobs.many_refresh import run_refresh
+    from spark_jobs.progress import Quiet
     from spark_jobs.session import local_session
     from spark_jobs.sources import Options
 
     spark = local_session()
+
+    def bootstrap(folder: Path, name: str, url: str) -> object:
+        return run_bootstrap(spark, Options(source=str(folder), name=name, database_url=url, null_tokens=("",)))
+
+    def refresh(folder: Path, name: str, url: str) -> Sequence[tuple[Column, Column]]:
+        engine = make_engine(url, "evaluation")
+        try:
+            corpora = PostgresCorpora(engine)
+            corpora.add(name, str(folder), CorpusKind.CSV, CorpusSettings(null_tokens=("",)))
+            asked = corpora.request_refresh(name, requested_by="evaluation")
+            run_refresh(spark, url, asked.refresh_id, work, Quiet())
+            with corpora.snapshot(name) as snapshot:
+                return [(dependent, referenced) for dependent, referenced, _ in served_inds(snapshot)]
+        finally:
+            engine.dispose()
+
     try:
-        yield lambda folder, name, url: run_bootstrap(
-            spark, Options(source=str(folder), name=name, database_url=url, null_tokens=("",))
-        )
+        yield bootstrap, refresh
     finally:
         spark.stop()
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import numpy as np
 from pyspark.sql import SparkSession
 
+from benchmarks.corpus_refreshes import served_columns, served_inds
+from benchmarks.reference import Column
 from service.core.corpus import CorpusKind, CorpusSettings
 from service.store.corpora import PostgresCorpora
 from service.store.corpus_loads import Landed
@@ -18,9 +19,6 @@ from service.store.database import make_engine
 from service.usecases.corpora import Refresh
 from spark_jobs.many_refresh import run_refresh
 from spark_jobs.progress import Quiet
-
-Column = tuple[str, int]
-"""A table's path below the folder, and a position."""
 
 
 class Lake:
@@ -55,24 +53,12 @@ class Lake:
     def columns(self) -> dict[int, Column]:
         """Give all served columns by their ids."""
         with self.corpora.snapshot(self.name) as snapshot:
-            return {
-                first + position: (path, position)
-                for block in snapshot.stream_tables()
-                for path, first, width in zip(
-                    block.paths.to_pylist(), block.first_columns.tolist(), np.diff(block.starts).tolist(), strict=True
-                )
-                for position in range(width)
-            }
+            return served_columns(snapshot)
 
     def inds(self) -> dict[tuple[Column, Column], int]:
         """Give all served INDs with their overlaps; one that is there twice fails."""
-        columns = self.columns()
         with self.corpora.snapshot(self.name) as snapshot:
-            rows = [
-                ((columns[a], columns[b]), overlap)
-                for block in snapshot.stream_pairs()
-                for a, b, overlap in zip(*(side.tolist() for side in block), strict=True)
-            ]
+            rows = [((dependent, referenced), overlap) for dependent, referenced, overlap in served_inds(snapshot)]
         assert len(dict(rows)) == len(rows)
         return dict(rows)
 

@@ -180,12 +180,15 @@ def test_the_evaluation_tells_right_lists_of_inds_from_wrong_ones(postgres_serve
 
     printed = io.StringIO()
     context = Context(Console(file=printed, soft_wrap=True), 1, tmp_path / "work")
-    evaluation = Evaluation(context, Server(postgres_server), bootstrap_by_hand)
+    evaluation = Evaluation(
+        context, Server(postgres_server), bootstrap_by_hand, lambda *_: [(("t.csv", 1), ("t.csv", 0))]
+    )
     outcomes = list(evaluation.run(tmp_path, set(stats)))
     faults = [[], ["bad: the number is right, the hash is not"], ["worse: 1 INDs, not 2"]]
     assert [outcome.faults for outcome in outcomes[::2]] == faults
     assert [outcome.faults for outcome in outcomes[1::2]] == [
-        [f"{algorithm}: {fault}" for algorithm in ("rarest-first", "signatures") for fault in one] for one in faults
+        [f"{algorithm}: {fault}" for algorithm in ("rarest-first", "signatures", "refresh") for fault in one]
+        for one in faults
     ], "each set as a corpus as well"
     assert [line.split("  ")[-1] for line in printed.getvalue().splitlines()[::2]] == [
         "ok",
@@ -205,5 +208,5 @@ def test_a_set_that_cannot_be_bootstrapped_costs_its_own_row_only(postgres_serve
         raise SourceError(f"{folder.name} is broken: mend it")
 
     context = Context(Console(file=io.StringIO()), 1, tmp_path / "work")
-    outcomes = list(Evaluation(context, Server(postgres_server), refuse).run(tmp_path, set(stats)))
+    outcomes = list(Evaluation(context, Server(postgres_server), refuse, lambda *_: []).run(tmp_path, set(stats)))
     assert [outcome.faults for outcome in outcomes] == [["one is broken: mend it"], [], ["two is broken: mend it"], []]

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from benchmarks.reference import ind_hash
+from benchmarks.reference import Column, ind_hash
 from service.core.errors import SourceError
 from tests.many import INDS, SHA256, unpack_web_tables
-from tests.refreshing import Column, Lake, expected_inds, write_tables
+from tests.refreshing import Lake, expected_inds, write_tables
 
 Tables = dict[str, list[list[str]]]
 
