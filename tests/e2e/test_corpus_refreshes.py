@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.commands import Commands
+from tests.e2e.test_cli import Command
 from tests.waiting import wait_for
 
 Place = tuple[str, int]
@@ -71,20 +72,28 @@ def lake(tmp_path: Path) -> Lake:
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, database_url: str) -> None:
     """Let the commands' Spark be small, and their indexes be here."""
+    monkeypatch.setenv("SUBSETD_DATABASE_URL", database_url)
+    monkeypatch.setenv("SUBSETD_LOG_LEVEL", "error")
     monkeypatch.setenv("SUBSETD_SPARK_MASTER", "local[1]")
     monkeypatch.setenv("SUBSETD_DATA_DIR", str(tmp_path / "data"))
 
 
-def told(subsetd: Commands, *arguments: str) -> str:
-    code, said = subsetd.run("corpus", *arguments)
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run the quick commands in this process."""
+    return Command(monkeypatch, capsys)
+
+
+def refreshed(subsetd: Commands) -> str:
+    code, said = subsetd.run("corpus", "refresh", "lake", "--wait")
     assert code == 0, said
     return said
 
 
-def exported(subsetd: Commands, folder: Path, name: str) -> set[tuple[Place, Place]]:
-    told(subsetd, "export", "lake", str(folder / name))
+def exported(here: Command, folder: Path, name: str) -> set[tuple[Place, Place]]:
+    here("corpus", "export", "lake", folder / name)
     if name.endswith(".csv"):
         with (folder / name).open(newline="") as source:
             header, *rows = csv.reader(source)
@@ -97,23 +106,25 @@ def exported(subsetd: Commands, folder: Path, name: str) -> set[tuple[Place, Pla
     return set(found)
 
 
-def test_a_lake_is_refreshed_by_hand_and_compared_with_before(subsetd: Commands, lake: Lake, tmp_path: Path) -> None:
-    told(subsetd, "add", "lake", str(lake.folder))
-    assert "generation 1 of lake: 40 tables" in told(subsetd, "refresh", "lake", "--wait")
+def test_a_lake_is_refreshed_by_hand_and_compared_with_before(
+    subsetd: Commands, here: Command, lake: Lake, tmp_path: Path
+) -> None:
+    here("corpus", "add", "lake", lake.folder)
+    assert "generation 1 of lake: 40 tables" in refreshed(subsetd)
     before = lake.inds()
     assert len(before) > 100
-    assert exported(subsetd, tmp_path, "first.csv") == before
+    assert exported(here, tmp_path, "first.csv") == before
 
     lake.write("0/tábla 0.csv")
     lake.remove("1/tábla 1.csv")
     lake.write("new.csv")
     (lake.folder / "broken.csv").write_text("a,b\n1\n")
-    said = told(subsetd, "refresh", "lake", "--wait")
+    said = refreshed(subsetd)
     assert "38 files unchanged" in said
     assert "1 files could not be read" in said
     after = lake.inds()
-    assert exported(subsetd, tmp_path, "second.parquet") == after
-    header, *rows = csv.reader(told(subsetd, "changes", "lake", "--format", "csv").splitlines())
+    assert exported(here, tmp_path, "second.parquet") == after
+    header, *rows = csv.reader(here("corpus", "changes", "lake", "--format", "csv").splitlines())
     found = [dict(zip(header, row, strict=True)) for row in rows]
     changes = {
         (one["change"], *((one[f"{side}_table"], int(one[f"{side}_position"])) for side in ("dependent", "referenced")))
@@ -121,14 +132,14 @@ def test_a_lake_is_refreshed_by_hand_and_compared_with_before(subsetd: Commands,
     }
     # A changed table keeps its columns, so that its INDs that still hold did not change.
     assert changes == {("appeared", *pair) for pair in after - before} | {("went", *pair) for pair in before - after}
-    assert "broken.csv" in told(subsetd, "faults", "lake")
+    assert "broken.csv" in here("corpus", "faults", "lake")
 
     waiting = subsetd.start("corpus", "refresh", "lake", "--wait", "--full")
     wait_for(lambda: "starting Spark" in subsetd.said(waiting))
     waiting.send_signal(signal.SIGINT)
     assert waiting.wait(60) == 130
     assert "is cancelled" in subsetd.said(waiting)
-    assert exported(subsetd, tmp_path, "third.csv") == after, "what was found before is served"
+    assert exported(here, tmp_path, "third.csv") == after, "what was found before is served"
 
 
 @contextmanager
@@ -161,9 +172,9 @@ def ask(client: httpx.Client) -> None:
 
 
 def test_a_service_refreshes_on_schedule_and_survives_what_happens_to_it(
-    subsetd: Commands, lake: Lake, database_url: str
+    subsetd: Commands, here: Command, lake: Lake, database_url: str
 ) -> None:
-    told(subsetd, "add", "lake", str(lake.folder), "--schedule", "0 * * * *", "--filters", "min-values=2")
+    here("corpus", "add", "lake", lake.folder, "--schedule", "0 * * * *", "--filters", "min-values=2")
     with closing(psycopg2.connect(database_url)) as connection, connection, connection.cursor() as cursor:
         cursor.execute("update corpus set created_at = created_at - interval '1 hour'")
 

@@ -26,7 +26,7 @@ from tests.integration.serving import app_over, serving
 from tests.postgres import TEMPLATE, fresh_database
 
 NAME = "the lake, 100 %"
-HARD = 'a/b,"c"\n#1?.csv'
+HARD = 'a/b,"c"\r#\n1?.csv'
 """A table's path that is hard to write in a URL and in CSV."""
 TABLES = [
     GivenTable(0, "orders.csv", 0, ["id", "customer"], [8, 5]),
