@@ -87,15 +87,13 @@ def merge_cells(parts: Sequence[ColumnCells]) -> ColumnCells:
     """Put together what was found of the same columns in several portions of their rows."""
     if len(parts) == 1:
         return parts[0]
-    column = np.concatenate([np.repeat(np.arange(len(part)), np.diff(part.starts)) for part in parts])
-    high, low = (np.concatenate(half) for half in zip(*(part.keys for part in parts), strict=True))
-    order = np.lexsort((low, high, column))
-    column, high, low = column[order], high[order], low[order]
-    first = np.ones(len(column), np.bool_)
-    first[1:] = (np.diff(column) != 0) | (high[1:] != high[:-1]) | (low[1:] != low[:-1])
+    column = np.concatenate([np.repeat(np.arange(len(part), dtype=np.int32), np.diff(part.starts)) for part in parts])
+    keys = Keys(*(np.concatenate(half) for half in zip(*(part.keys for part in parts), strict=True)))
+    first = _first_cells(column, keys.high, keys.low)
+    first = first[np.argsort(column[first], kind="stable")]  # merges the parts' runs
     return ColumnCells(
         starts_of(np.bincount(column[first], minlength=len(parts[0]))),
-        Keys(high[first], low[first]),
+        keys.take(first),
         _in_all([(part.starts, part.null_only) for part in parts]),
         _in_all([(part.starts, part.integers_only) for part in parts]),
     )
@@ -191,6 +189,31 @@ def _number_texts(data: Bytes, starts: Int64s, ends: Int64s) -> tuple[Int32s, In
                     slot = np.int64(np.uint64(slot + 1) & mask)
                 table[slot] = known
     return codes, examples[:count].copy()
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _first_cells(column: Int32s, high: UInt64s, low: UInt64s) -> Int64s:
+    """Give the place of each distinct (column, key) where it comes first."""
+    size = 16
+    while size < 2 * len(column):
+        size *= 2
+    table = np.full(size, -1, np.int32)
+    first = np.empty(len(column), np.int64)
+    count = 0
+    for i in range(len(column)):
+        # Keys are evenly distributed; columns may share them.
+        hashed = (high[i] + np.uint64(column[i])) * np.uint64(0x9E3779B97F4A7C15)
+        slot = np.int64((hashed >> np.uint64(32)) & np.uint64(size - 1))
+        while table[slot] >= 0:
+            other = first[table[slot]]
+            if high[other] == high[i] and low[other] == low[i] and column[other] == column[i]:
+                break
+            slot = (slot + 1) & (size - 1)
+        if table[slot] < 0:
+            table[slot] = count
+            first[count] = i
+            count += 1
+    return first[:count].copy()
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
