@@ -43,6 +43,7 @@ from service.config import Settings
 from service.core.errors import FeedError, NotFoundError, RecordError, SubsetdError
 from service.observe import ConsumerObserver
 from service.preflight_command import preflight
+from service.refresh_service import refreshing_corpora
 from service.server import ending_on_signals, serve_until
 from service.terminal import err, out
 from service.usecases import queries
@@ -231,7 +232,7 @@ def serve() -> None:
     settings = wiring.configured_settings()
     with wiring.state_database(settings) as url, wiring.reading_engine(url, settings) as engine:
         service = wiring.make_service(engine, settings, CollectorRegistry())
-        with wiring.refreshing_corpora(url, settings), auditing(url, settings):
+        with refreshing_corpora(url, settings), auditing(url, settings):
             serve_until(service, settings.host, settings.port, threading.Event(), _say_address(settings))
 
 
@@ -253,7 +254,7 @@ def run(
         with (
             wiring.sending_transitions(url, settings),
             wiring.compacting_sketches(url),
-            wiring.refreshing_corpora(url, settings),
+            refreshing_corpora(url, settings),
             auditing(url, settings),
             _running(consumer.run) as failed,
         ):

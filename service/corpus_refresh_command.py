@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from service import wiring
+from service.refresh_service import refresh_runner
 from service.server import ending_on_signals
 from service.terminal import err, out
 from service.usecases.corpora import Refresh, RefreshState
@@ -41,7 +42,7 @@ def refresh(
         with (
             _Shown() as shown,
             ending_on_signals(stop.set),
-            wiring.refresh_runner(url, settings, cancel=True) as runner,
+            refresh_runner(url, settings, cancel=True) as runner,
         ):
             ended = runner.attend(asked.refresh_id, shown, lambda: stop.wait(LOOK_SECONDS))
         if ended.state in WAITING:

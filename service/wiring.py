@@ -29,9 +29,8 @@ from service.core.canonical import value_keys
 from service.core.cell_decoding import WireSettings
 from service.core.errors import FeedError, NotFoundError, SourceError, StateError
 from service.core.model import Table
-from service.job_process import JobProcess, spark_command
-from service.observe import ConsumerObserver, RefreshObserver
-from service.scheduler import next_time, running_every
+from service.observe import ConsumerObserver
+from service.scheduler import next_time
 from service.store import dead_letters, feeds
 from service.store.checks import PostgresVerifier
 from service.store.corpora import PostgresCorpora
@@ -65,7 +64,6 @@ from service.usecases.corpora import Corpus
 from service.usecases.follow_feed import Consumer
 from service.usecases.preflight import check
 from service.usecases.preflight_facts import Facts, Finding, Level
-from service.usecases.refresh_corpora import Observer, RefreshRunner, Unobserved
 from service.usecases.register_corpora import CorpusRegister
 from service.usecases.retry_dead_letters import DeadLetter, DeadLetterFeed
 from service.usecases.send_transitions import TransitionSender
@@ -400,73 +398,23 @@ def make_service(
 
 
 @contextmanager
-def corpus_register(settings: Settings | None = None, *, migrate: bool = False) -> Iterator[CorpusRegister]:
+def corpus_register(*, migrate: bool = False) -> Iterator[CorpusRegister]:
     """Give the register of corpora on the state's database, for a command."""
-    settings = settings or configured_settings()
+    settings = configured_settings()
     with state_database(settings, migrate=migrate) as url, reading_engine(url) as engine:
         yield make_corpus_register(engine, settings)
 
 
 def make_corpus_register(engine: Engine, settings: Settings) -> CorpusRegister:
     """Make what registers and removes corpora."""
-    return CorpusRegister(PostgresCorpora(engine), next_time, _now, partial(_remove_index, settings))
-
-
-@contextmanager
-def refresh_runner(
-    url: str, settings: Settings, observer: Observer | None = None, *, cancel: bool = False
-) -> Iterator[RefreshRunner]:
-    """Give what runs refreshes as Spark jobs; those that run at the end are ended, and wait or are cancelled."""
-    with reading_engine(url) as engine:
-        runner = RefreshRunner(
-            PostgresCorpora(engine),
-            lambda refresh: JobProcess(
-                spark_command(
-                    "spark_jobs.many_refresh",
-                    settings.spark_master,
-                    [f"--refresh-id={refresh.refresh_id}", f"--data-dir={settings.data_dir}"],
-                ),
-                [url],
-            ),
-            next_time,
-            _now,
-            observer or Unobserved(),
-            at_once=settings.refreshes_at_once,
-        )
-        try:
-            yield runner
-        finally:
-            runner.close(cancel=cancel)
-
-
-@contextmanager
-def refreshing_corpora(url: str, settings: Settings) -> Iterator[None]:
-    """Run refreshes that are due or asked for, beside the service."""
-    with (
-        refresh_runner(url, settings, RefreshObserver()) as runner,
-        running_every(
-            {
-                "refreshes": (1, runner.look),
-                "refresh schedules": (10, runner.request_due),
-            }
-        ),
-    ):
-        yield
+    now = partial(datetime.now, UTC)
+    return CorpusRegister(PostgresCorpora(engine), next_time, now, partial(_remove_index, settings))
 
 
 def _remove_index(settings: Settings, corpus: Corpus) -> None:
     """Remove the index of a corpus that is gone; a folder that the user has named stays."""
     if corpus.settings.index is None:
-        rmtree(index_folder(settings, corpus), ignore_errors=True)
-
-
-def index_folder(settings: Settings, corpus: Corpus) -> Path:
-    """Give the folder of a corpus' index, where it has none of its own."""
-    return settings.data_dir / "corpora" / corpus.name
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
+        rmtree(settings.data_dir / "corpora" / corpus.name, ignore_errors=True)
 
 
 @contextmanager
