@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
@@ -14,7 +14,7 @@ from service.core.column_sets import ColumnSets, Int32s, group_columns
 from service.core.corpus_inds import Algorithm, Choice, choose, find_group_inds
 from service.core.group_inds import Inds, as_columns
 from service.core.records import Flags, Int64s, Keys, UInt64s
-from service.core.signatures import Parameters
+from service.core.signatures import Parameters, Strategy
 from service.core.top_referenced import top_referenced
 from spark_jobs.corpus_index import CorpusIndex, PartColumns
 
@@ -73,9 +73,16 @@ def fits_one_process(search: Search) -> bool:
 
 
 def find_all(
-    index: CorpusIndex, parts: Sequence[PartColumns], search: Search, threads: int
+    index: CorpusIndex,
+    parts: Sequence[PartColumns],
+    search: Search,
+    threads: int,
+    tell: Callable[[int, int], None] | None = None,
 ) -> tuple[Choice, Iterator[Inds]]:
-    """Choose an algorithm and yield all INDs by column ids, in blocks of at most a million."""
+    """Choose an algorithm and yield all INDs by column ids, in blocks of at most a million.
+
+    `tell` hears how many sets of equal columns are done, of how many.
+    """
     column_ids, starts, keys = by_column(*index.columns(search.of_parts(parts, search.examined)))
     columns = ColumnSets.of_keys(starts, keys)
     del keys
@@ -88,6 +95,9 @@ def find_all(
     # Only rarest-first gives each dependent's INDs in one piece, in order.
     algorithm = Algorithm.RAREST_FIRST if search.top else search.algorithm or choice.algorithm
     found = find_group_inds(groups, columns.keys, algorithm, search.parameters, threads)
+    if tell is not None:
+        by_referenced = algorithm is Algorithm.SIGNATURES and search.parameters.strategy is Strategy.REF2DEPS
+        found = _telling(found, by_referenced, len(groups), tell)
     blocks = top_referenced(groups, found, search.top) if search.top else as_columns(groups, found)
     return Choice(algorithm, choice.rarest_first, choice.signatures), with_ids(blocks, column_ids)
 
@@ -125,6 +135,14 @@ def find_changed(index: CorpusIndex, parts: Sequence[PartColumns], search: Searc
         coverage=search.coverage, threshold=search.threshold, threads=threads,
     )  # fmt: skip
     return with_ids(found, column_ids)
+
+
+def _telling(
+    blocks: Iterator[Inds], by_referenced: bool, groups: int, tell: Callable[[int, int], None]
+) -> Iterator[Inds]:
+    for block in blocks:
+        yield block
+        tell(int((block.referenced if by_referenced else block.dependent)[-1]) + 1, groups)
 
 
 def by_column(column_ids: Int32s, starts: Int64s, keys: Keys) -> tuple[Int32s, Int64s, Keys]:

@@ -37,7 +37,7 @@ from spark_jobs.corpus_sources import ReadResult, ReadTask, list_corpus, plan_re
 from spark_jobs.corpus_state import CorpusState, corpus_state
 from spark_jobs.many_discovery import Search, fits_one_process
 from spark_jobs.many_partitions import find_in_partitions, partition_count
-from spark_jobs.many_tasks import OneProcessTask, StoreInds
+from spark_jobs.many_tasks import TOLD_SECONDS, OneProcessTask, ProgressTold, StoreInds
 from spark_jobs.parallel import FAULTS_TOLD, telling_job
 from spark_jobs.progress import Display, make_display, watching
 from spark_jobs.session import is_local, session
@@ -45,8 +45,7 @@ from spark_jobs.tasks import CrashPoint, Telling
 
 CRASH_POINTS = ("reading", "storing", "indexing", "landing")
 
-TOLD_SECONDS = 1.0
-"""How often progress inside a stage is written to the database."""
+FINDING = "finding INDs"
 
 
 class ProgressRow(Display):
@@ -253,9 +252,10 @@ class _Refresh:
                 )  # fmt: skip
                 self.report["partitions"] = count
             else:
-                self.display.begin("finding INDs")
+                self.display.begin(FINDING)
                 told = spark.sparkContext.broadcast(replace(search, sums=search.sums[:0]))
-                task = OneProcessTask(self.index, parts, told, store, _task_cores(spark))
+                tell = ProgressTold(self.load.url, self.load.refresh_id, FINDING)
+                task = OneProcessTask(self.index, parts, told, store, _task_cores(spark), tell)
                 ((found, choice),) = spark.sparkContext.parallelize([0], 1).mapPartitions(task).collect()
                 self.report["partitions"] = 1
                 if choice is not None:
@@ -264,7 +264,7 @@ class _Refresh:
                         name: value for name, value in asdict(choice).items() if name != "algorithm"
                     }
         self.report["stored"] = found
-        self.seconds["finding INDs"] = time.monotonic() - start
+        self.seconds[FINDING] = time.monotonic() - start
 
     @contextmanager
     def _watching(self, spark: SparkSession, stages: list[tuple[str, int]]) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -9,10 +10,16 @@ from pyspark import Broadcast
 
 from service.core.corpus_inds import Choice
 from service.core.group_inds import Inds
+from service.store.corpora import PostgresCorpora
 from service.store.corpus_loads import Load
+from service.store.database import make_engine
+from service.store.generation import TASK_NAME
 from spark_jobs.corpus_index import CorpusIndex, PartColumns
 from spark_jobs.many_discovery import Search, find_all, find_changed
 from spark_jobs.tasks import CrashPoint, telling_errors
+
+TOLD_SECONDS = 1.0
+"""How often progress inside a stage is written to the database."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +38,26 @@ class StoreInds:
             self.crash.reach("storing")
 
 
+@dataclass(slots=True)
+class ProgressTold:
+    """Tell from inside a task how far a refresh is, now and then; picklable."""
+
+    url: str
+    refresh_id: int
+    stage: str
+    told: float = 0.0
+
+    def __call__(self, done: int, total: int) -> None:
+        if time.monotonic() - self.told < TOLD_SECONDS:
+            return
+        self.told = time.monotonic()
+        engine = make_engine(self.url, TASK_NAME, pool_size=1, max_overflow=0)
+        try:
+            PostgresCorpora(engine).progress(self.refresh_id, self.stage, done, total)
+        finally:
+            engine.dispose()
+
+
 @dataclass(frozen=True, slots=True)
 class OneProcessTask:
     """Find all INDs of a search in this process and store them; gives their number, and what chose the algorithm.
@@ -43,13 +70,14 @@ class OneProcessTask:
     search: Broadcast[Search]
     store: StoreInds
     threads: int
+    tell: ProgressTold
 
     def __call__(self, _: Iterable[int]) -> Iterator[tuple[int, Choice | None]]:
         search = self.search.value
         with telling_errors():
             choice = None
             if search.changed is None:
-                choice, blocks = find_all(self.index, self.parts, search, self.threads)
+                choice, blocks = find_all(self.index, self.parts, search, self.threads, self.tell)
             else:
                 blocks = find_changed(self.index, self.parts, search, self.threads)
             yield self.store(0, blocks), choice

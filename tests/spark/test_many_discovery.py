@@ -128,3 +128,14 @@ def test_nothing_to_look_for(spark: SparkSession, tmp_path: Path) -> None:
         search = search_of(columns, [4, 9], [False] * 2, [False] * 2, changed=changed)
         assert in_partitions(spark, tmp_path, index, parts, search, 2) == []
         assert listed(find_changed(index, parts, search, 1) if changed else find_all(index, parts, search, 1)[1]) == []
+
+
+def test_progress_ascends_to_the_last_set_of_columns() -> None:
+    columns = [frozenset(range(size)) for size in range(1, 40)]
+    everyone, ids, told = [True] * len(columns), ids_of(columns), []
+    index, parts = stored(columns, ids, 2)
+    search = search_of(columns, ids, everyone, everyone)
+    _, found = find_all(index, parts, search, 2, lambda done, total: told.append((done, total)))
+    assert listed(found) == with_ids(brute_force(columns), ids)
+    assert told == sorted(told)
+    assert told[-1] == (38, 39), "the largest is in no other"
