@@ -77,6 +77,9 @@ class CorpusSettings:
             allowances(np.empty(0, np.int64), self.threshold, self.filters.coverage)
         except ValueError as error:
             raise SourceError(f"threshold, coverage: {error}.") from None
+        for name, number in (("top", self.top), ("partitions", self.partitions)):
+            if number is not None and self.algorithm is Algorithm.SIGNATURES:
+                raise SourceError(f"{name}: rarest-first alone does so. Leave out the algorithm signatures, or it.")
         if self.threshold < 1 and self.algorithm is Algorithm.SIGNATURES:
             raise SourceError("algorithm signatures finds whole inclusions only: leave out the threshold, or it.")
 

@@ -71,6 +71,8 @@ def test_what_is_left_out_has_its_default() -> None:
         ({"max_failed": 2}, r"^max_failed 2: give a share"),
         ({"algorithm": "auto"}, r"^algorithm 'auto': give one of rarest-first, signatures"),
         ({"algorithm": "signatures", "threshold": 0.9}, r"^algorithm signatures finds whole inclusions only"),
+        ({"algorithm": "signatures", "top": 3}, r"^top: rarest-first alone does so"),
+        ({"algorithm": "signatures", "partitions": 3}, r"^partitions: rarest-first alone does so"),
         ({"bits": 0}, r"^bits, hashes, passes, strategy: 0 bits"),
         ({"strategy": []}, r"^strategy \[\]: give one of dep2refs, ref2deps"),
     ],
