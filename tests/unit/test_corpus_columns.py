@@ -74,6 +74,13 @@ def test_many_texts_make_the_table_of_texts_grow() -> None:
     assert described(cells_of(columns, ())) == by_sets(columns, ())
 
 
+def test_columns_that_share_all_values_keep_each_its_own() -> None:
+    portions = [[["a", "b"]] * 600, [["b", "c"]] * 600]
+    assert described(merge_cells([cells_of(portion, ()) for portion in portions])) == by_sets(
+        [["a", "b", "c"]] * 600, ()
+    )
+
+
 def test_a_text_with_nul_has_no_key() -> None:
     with pytest.raises(SourceError, match="has a NUL character"):
         cells_of([["a\0b"]], ())

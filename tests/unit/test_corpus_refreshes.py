@@ -345,6 +345,32 @@ def test_parts_that_are_mostly_dead_or_many_and_small_are_written_anew(
     assert max(map(len, parts)) <= 6
 
 
+def test_a_part_most_of_which_is_dead_is_copied_when_nothing_else_changes(tmp_path: Path) -> None:
+    reading = Reading(tmp_path / "lake", CorpusKind.CSV, CorpusIndex(str(tmp_path / "index")))
+    for name in range(8):
+        put(tmp_path / "lake" / f"{name}.csv", f"a,b\n{name},x\n".encode())
+    (first,) = reading.refresh().manifest.parts
+    for name in range(5):
+        put(tmp_path / "lake" / f"{name}.csv", f"a,b\n{name}{name},y\n".encode(), change=1)
+    assert first in reading.refresh().manifest.parts
+    state = reading.refresh()
+    assert first not in state.manifest.parts
+    assert sorted(part.cells for part in state.manifest.parts) == [6, 10]
+    assert not state.changed.any()
+    assert not state.is_new.any()
+    require_same_as_full(reading, state, tmp_path / "full")
+
+
+@pytest.mark.parametrize(("data", "change"), [(b"a\n2\n", 1), (b"a\n1\n2\n", 0)])
+def test_a_file_of_another_size_or_time_is_read_again(tmp_path: Path, data: bytes, change: int) -> None:
+    reading = Reading(tmp_path / "lake", CorpusKind.CSV, CorpusIndex(str(tmp_path / "index")))
+    put(tmp_path / "lake" / "a.csv", b"a\n1\n")
+    put(tmp_path / "lake" / "b.csv", b"a\n1\n")
+    reading.refresh()
+    put(tmp_path / "lake" / "a.csv", data, change)
+    assert changed_columns(reading.refresh()) == {("a.csv", 0)}
+
+
 def test_what_is_too_fresh_to_be_told_from_a_later_change_is_read_again(tmp_path: Path) -> None:
     for name in ("old", "fresh"):
         put(tmp_path / "lake" / f"{name}.csv", b"a\n1\n")
