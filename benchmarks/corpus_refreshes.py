@@ -145,7 +145,7 @@ def write_copies(tables: Path, count: int, folder: Path) -> Path:
     return folder.with_suffix(".part").rename(folder)
 
 
-def write_json_lines(corpus: WebCorpus, folder: Path, tables_in_file: int = 4096) -> Path:
+def write_json_lines(corpus: WebCorpus, folder: Path, tables_in_file: int = 1024) -> Path:
     """Write a made corpus as JSON lines, a table a line; NULLs stand behind the values of a column, as ''.
 
     A copy of a shorter column, which has fewer rows than its table, stands in a table of its own.
@@ -170,16 +170,27 @@ def write_json_lines(corpus: WebCorpus, folder: Path, tables_in_file: int = 4096
     return part.rename(folder)
 
 
-def change_tables(folder: Path, share: float, seed: int) -> int:
-    """Give some of the tables one more row of values that are nowhere else; give how many."""
-    files = sorted(folder.rglob("*.csv"))
-    chosen = np.random.default_rng(seed).choice(len(files), max(1, round(share * len(files))), replace=False)
-    for number in chosen.tolist():
-        with files[number].open("r+", encoding="utf-8", newline="") as file:
-            width = len(next(csv.reader(file)))
-            file.seek(0, 2)
-            csv.writer(file).writerow([f"new {seed} {number} {place}" for place in range(width)])
-    return len(chosen)
+def change_tables(folder: Path, share: float, seed: int, spread: bool = False) -> int:
+    """Give some of the tables of JSON lines one more row, of values that are nowhere else; give how many.
+
+    They stand together in as few files as can be or, with `spread`, in all.
+    """
+    files = sorted(folder.iterdir())
+    texts = [path.read_text("utf-8").splitlines() for path in files]
+    every = round(1 / share)
+    left = sum(map(len, texts)) // every
+    changed = 0
+    for path, lines in zip(files, texts, strict=True):
+        chosen = range(0, len(lines), every) if spread else range(min(left - changed, len(lines)))
+        for number in chosen:
+            table = json.loads(lines[number])
+            for place, column in enumerate(table["relation"]):
+                column.append(f"new {seed} {path.name} {number} {place}")
+            lines[number] = json.dumps(table, ensure_ascii=False)
+        changed += len(chosen)
+        if chosen:
+            path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    return changed
 
 
 def options_for(filters: str) -> Sequence[str]:

@@ -88,7 +88,14 @@ def test_written_copies_are_those_that_are_made(tmp_path: Path) -> None:
     (tables / "a.csv").write_text("x,y\n" + "".join(f"v{n},\n" for n in range(50)))
     written = read_corpus(write_copies(tables, 3, tmp_path / "copies"))
     assert written == copies(read_corpus(tables), 3)
-    before = [path.read_text() for path in sorted((tmp_path / "copies").rglob("*.csv"))]
-    assert change_tables(tmp_path / "copies", 0.34, 1) == 1
-    after = [path.read_text() for path in sorted((tmp_path / "copies").rglob("*.csv"))]
-    assert sum(one != other for one, other in zip(before, after, strict=True)) == 1
+
+
+@pytest.mark.parametrize(("spread", "files"), [(False, 1), (True, 4)])
+def test_tables_are_changed_together_or_everywhere(tmp_path: Path, spread: bool, files: int) -> None:
+    folder = write_json_lines(web_corpus.make(200, 6), tmp_path / "lines", 64)
+    before = [path.read_text().splitlines() for path in sorted(folder.iterdir())]
+    changed = change_tables(folder, 0.05, 1, spread)
+    after = [path.read_text().splitlines() for path in sorted(folder.iterdir())]
+    differ = [sum(a != b for a, b in zip(one, other, strict=True)) for one, other in zip(before, after, strict=True)]
+    assert sum(differ) == changed == pytest.approx(0.05 * sum(map(len, before)), abs=3)
+    assert np.count_nonzero(differ) == files
