@@ -8,7 +8,7 @@ import shutil
 import sys
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -48,8 +48,14 @@ class Refreshed:
     @property
     def stored_per_second(self) -> float:
         """Give INDs by the seconds of finding, storing, indexing and landing them."""
-        seconds = self.report["seconds"]
-        return float(self.report["stored"] / (seconds["finding INDs"] + seconds["indexing"] + self.landing))
+        seconds: float = self.report["seconds"]["finding INDs"] + self.indexing + self.landing
+        return self.report["stored"] / seconds
+
+    @property
+    def indexing(self) -> float:
+        """Give the seconds of building indexes."""
+        seconds: float = self.report["seconds"]["indexing"]
+        return seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,14 +160,16 @@ def write_json_lines(corpus: WebCorpus, folder: Path, tables_in_file: int = 1024
         return folder
     part = folder.with_suffix(".part")
     part.mkdir(parents=True, exist_ok=True)
-    texts, starts, rows = corpus.texts(), corpus.starts.tolist(), corpus.rows.tolist()
+    starts, rows = corpus.starts.tolist(), corpus.rows.tolist()
     for first in range(0, corpus.tables, tables_in_file):
         bounds = corpus.first_columns[first : first + tables_in_file + 1].tolist()
+        begin = starts[bounds[0]]
+        texts = replace(corpus, values=corpus.values[begin : starts[bounds[-1]]]).texts()
         with (part / f"{first:08}.jsonl").open("w", encoding="utf-8") as out:
             for low, high in pairwise(bounds):
                 tables: dict[int, list[list[str]]] = {}
                 for c in range(low, high):
-                    values = texts[starts[c] : starts[c + 1]]
+                    values = texts[starts[c] - begin : starts[c + 1] - begin]
                     column = [f"c{c}", *values, *[""] * (rows[c] - len(values))]
                     tables.setdefault(rows[c], []).append(column)
                 for relation in tables.values():
