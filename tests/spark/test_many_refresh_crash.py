@@ -95,9 +95,9 @@ def test_a_refresh_that_is_asked_to_end_ends(database_url: str, tmp_path: Path, 
 def test_an_executor_that_is_killed_costs_time_only(spark: SparkSession, database_url: str, tmp_path: Path) -> None:
     """Over partitions on two executors of their own; what the lost one had is made anew."""
     folder = unpack_web_tables(tmp_path) / "tables"
-    for path in sorted(folder.iterdir())[300:]:
+    for path in sorted(folder.iterdir())[150:]:
         path.unlink()
-    lake, other = (Lake(database_url, folder, null_tokens=[""], partitions=count) for count in (7, 3))
+    lake, other = (Lake(database_url, folder, null_tokens=[""], partitions=count) for count in (4, None))
     with refreshing(lake, master="local-cluster[2,1,1024]") as process:
         wait_for(lambda: lake.last().stage == "proposing" or process.poll() is not None, seconds=240)
         executors = [
@@ -111,7 +111,7 @@ def test_an_executor_that_is_killed_costs_time_only(spark: SparkSession, databas
     assert process.returncode == 0, told
     other.refresh(spark)
     assert lake.inds() == other.inds()
-    assert len(lake.inds()) > 5_000
+    assert len(lake.inds()) > 1_000
 
 
 def test_an_error_is_one_message_and_exit_code_1(database_url: str, tmp_path: Path) -> None:
