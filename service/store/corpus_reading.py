@@ -292,8 +292,10 @@ class PostgresCorpusSnapshot:
 
     def _column(self, chosen: ColumnFilter) -> tuple[CorpusColumn | None, str | None]:
         """Find a column; or say why its table could not be read."""
-        fault = self._fault(chosen.table or "")
-        if fault is not None:
+        path = chosen.table or ""
+        fault = self._fault(path)
+        # A file that breaks off is a fault, and its tables before the break are there.
+        if fault is not None and not self._rows(f"{TABLES} and path = :path", path=path):
             return None, fault
         column_id, _ = self._range(chosen)
         return self._columns(self.generation, [column_id])[column_id], None
@@ -303,10 +305,10 @@ class PostgresCorpusSnapshot:
         return self._rows(f"select from {self._inds()} i where dependent = {column_id} limit :limit", limit=count)
 
     def _fault(self, path: str) -> str | None:
-        """Say why a table of this generation, or the file it is a line of, could not be read; None when it was."""
+        """Say why a table, its file or a folder above it could not be read for this generation; None if they were."""
         query = (
-            "select message from corpus_fault where refresh_id = :refresh_id "
-            "and (path = :path or starts_with(:path, path || '#')) order by path desc limit 1"
+            "select message from corpus_fault where refresh_id = :refresh_id and (path = :path "
+            "or starts_with(:path, path || '#') or starts_with(:path, path || '/')) order by path desc limit 1"
         )
         found = self._rows(query, refresh_id=self._refresh_id(), path=path) if "\0" not in path else []
         return found[0].message if found else None

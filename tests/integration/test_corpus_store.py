@@ -211,12 +211,29 @@ def test_absent_is_told_apart_from_not_examined(database_url: str) -> None:
     assert ask(1, 4) == (False, False, Reason(0), True, None)
     with pytest.raises(TrivialPairError, match=r"^Column 1 of t is on both sides; a column contains itself"):
         ask(1, 1)
-    assert ask(0, 0, "bad.csv#7")[4] == "binary\\x00"
+    assert ask(0, 0, "bad.csv#7")[4] == ask(0, 0, "bad.csv/7")[4] == "binary\\x00"
     assert ask(0, 0, "bad.csv") == (False, False, Reason(0), False, "binary\\x00")
     with pytest.raises(NotFoundError, match=r"no column 5 in the table 't'; it has 5"):
         ask(0, 5)
     with pytest.raises(NotFoundError, match="no table 'nowhere' in generation 1 of the corpus 'lake'"):
         ask(0, 0, "nowhere")
+
+
+def test_tables_before_the_place_where_a_file_breaks_off_are_examined(database_url: str) -> None:
+    corpus = GivenCorpus(database_url)
+    faults = [CorpusFault("f", "unreadable: torn"), CorpusFault("f#3", "ragged")]
+    corpus.refresh({(0, 1, 3)}, [GivenTable(n, f"f#{n + 1}", n, ["a"]) for n in range(2)], faults=faults)
+    with corpus.corpora.snapshot("lake") as snapshot:
+        holds, absent = (
+            snapshot.pair(ColumnFilter(a, 0), ColumnFilter(b, 0)) for a, b in (("f#1", "f#2"), ("f#2", "f#1"))
+        )
+        assert (holds.holds, holds.examined, holds.fault) == (True, True, None)
+        assert (absent.holds, absent.examined, absent.fault) == (False, True, None)
+        assert [snapshot.pair(ColumnFilter("f#1", 0), ColumnFilter(path, 0)).fault for path in ("f#3", "f#4")] == [
+            "ragged", "unreadable: torn",
+        ]  # fmt: skip
+        with pytest.raises(NotFoundError, match=r"no column 1 in the table 'f#1'"):
+            snapshot.pair(ColumnFilter("f#1", 1), ColumnFilter("f#2", 0))
 
 
 def test_a_task_that_runs_twice_writes_once(lake: GivenCorpus) -> None:
