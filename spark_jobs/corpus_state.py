@@ -102,7 +102,6 @@ def corpus_state(
     columns = np.repeat(starts[:-1][order], widths[order]) + counted_within(widths[order])
     tables = tables.take(pa.array(order))
 
-    faults = _faults(plan, results, offsets)
     faulty = pa.array(sorted({fault.path for result in results for fault in result.faults}), pa.string())
     files = pa.concat_tables([plan.kept, plan.read.filter(pc.invert(pc.is_in(plan.read["path"], faulty)))])
     parts = {part.name: part for part in (plan.previous.parts if plan.previous is not None else ())}
@@ -112,6 +111,7 @@ def corpus_state(
         generation, reading_settings(settings), files.cast(FILES), tables, [p for n, p in parts.items() if n in used]
     )
     gone_tables, gone_columns = _gone(numbered, tables)
+    faults = [*_faults(plan, results, offsets), *_lost(plan, results, numbered, gone_tables)]
     return CorpusState(
         manifest=manifest,
         column_ids=_column_ids(tables),
@@ -156,6 +156,26 @@ def _faults(
         CorpusFault(f"{path}#{line}" if line else path, f"{fault.kind.value}: {fault.message}")
         for path, line, fault in placed
     ]
+
+
+def _lost(
+    plan: ReadingPlan, results: Sequence[ReadResult], numbered: _Numbered, gone_tables: Int32s
+) -> list[CorpusFault]:
+    """Give a fault for each served table that went with its file or a folder above it, which could not be read.
+
+    One file of JSON lines or one folder may have had most of a corpus: it must not count as one table.
+    """
+    faults = [*plan.listing.faults, *(fault for result in results for fault in result.faults if fault.line is None)]
+    kinds = {fault.path: fault.kind for fault in faults}
+    if not kinds:
+        return []
+    lost = []
+    for path in numbered.paths.filter(pa.array(np.isin(numbered.numbers, gone_tables))).to_pylist():
+        places = [place for place, character in enumerate(path) if character in "/#"]
+        above = next((path[:place] for place in places if path[:place] in kinds), None)
+        if above is not None:
+            lost.append(CorpusFault(path, f"{kinds[above].value}: {above} could not be read"))
+    return sorted(lost, key=lambda fault: fault.path)
 
 
 def _tables_of(result: ReadResult, offsets: Mapping[tuple[str, int], int]) -> pa.Table:

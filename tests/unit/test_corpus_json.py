@@ -194,6 +194,13 @@ def test_packed_files_also_of_several_members_and_torn_ones(tmp_path: Path) -> N
     torn = reading.refresh()
     assert fault_of(torn)["whole.json.gz"].startswith("unreadable: it cannot be read: ")
     assert torn.manifest.files.num_rows == 0  # it is tried again
+    lost = {
+        path for path, message in fault_of(torn).items() if message == "unreadable: whole.json.gz could not be read"
+    }
+    there = set(torn.manifest.tables["path"].to_pylist())
+    assert lost
+    assert lost | there == {f"whole.json.gz#{number}" for number in range(1, 301)}
+    assert len(torn.faults) == 1 + len(lost) == 301 - len(there)
     put(tmp_path / "lake" / "whole.json.gz", packed, change=2)
     assert reading.refresh().manifest.tables.num_rows == 300
 

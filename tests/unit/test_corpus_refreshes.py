@@ -430,3 +430,32 @@ def test_what_is_no_file_or_cannot_be_listed_is_told_and_hides_nothing_else(
         "\ufffd.csv": "unreadable: its name is no UTF-8: give it another",
     }
     assert state.manifest.tables["path"].to_pylist() == ["a.csv", "c/d.csv", "linked.csv", "linked/e.csv"]
+
+
+def test_tables_that_were_served_and_are_in_a_folder_that_cannot_be_listed_are_faults_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One folder must not count as one table: the share of failures would let most of a corpus go."""
+    lake = tmp_path / "lake"
+    for name in ("a.csv", "gone.csv", "barred/b.csv", "barred/c/d.csv", "barred.csv"):
+        put(lake / name, b"a\n1\n")
+    reading = Reading(lake, CorpusKind.CSV, CorpusIndex(str(tmp_path / "index")))
+    reading.refresh()
+    (lake / "gone.csv").unlink()
+    real = corpus_files.list_folder
+
+    def barred(folder: str) -> list[os.DirEntry[str]]:
+        if folder.endswith("/barred"):
+            raise PermissionError(13, "Permission denied")
+        return real(folder)
+
+    monkeypatch.setattr(corpus_files, "list_folder", barred)
+    state = reading.refresh()
+    assert state.manifest.tables["path"].to_pylist() == ["a.csv", "barred.csv"]
+    assert fault_of(state) == {
+        "barred": "unreadable: the folder cannot be listed: Permission denied",
+        "barred/b.csv": "unreadable: barred could not be read",
+        "barred/c/d.csv": "unreadable: barred could not be read",
+    }
+    monkeypatch.undo()
+    assert len(reading.refresh().manifest.tables) == 4
