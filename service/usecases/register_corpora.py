@@ -47,17 +47,24 @@ class CorpusRegister:
         """Register a corpus; nothing of it is read yet. Raises as `Corpora.add` does.
 
         Raises SourceError for a name that can be no folder's, a location or index that is relative, a location with a
-        password, a kind that does not go with it, and a schedule that is none or never comes.
+        password, a kind that does not go with it, another corpus' index, and a schedule that is none or never comes.
         """
         _check_name(name)
         _check_location(location, kind)
         if settings.index is not None:
             _check_folder("index", settings.index)
+            self._check_own_index(name, settings.index)
         if schedule is not None and self._next_time(schedule, self._now()) is None:
             raise SourceError(f"The schedule {schedule!r} never comes: there is no such day.")
         return self.corpora.add(
             name, location, kind, settings, schedule=schedule, time_limit_seconds=time_limit_seconds, retries=retries
         )
+
+    def _check_own_index(self, name: str, index: str) -> None:
+        """Refuse the index of another corpus: each would take the other's values for its own."""
+        for other in self.corpora.all():
+            if other.name != name and (other.settings.index or "").rstrip("/") == index.rstrip("/"):
+                raise SourceError(f"The index {index!r} is that of the corpus {other.name}: give each its own folder.")
 
     def remove(self, name: str) -> None:
         """Forget a corpus, what was found in it, and its index; its files stay. Raises as `Corpora.remove` does."""

@@ -321,6 +321,15 @@ def test_what_cannot_be_a_corpus_is_refused_by_name(client: httpx.Client, change
     assert len(body(client.get("/api/v1/corpora"))["items"]) == 1
 
 
+def test_the_index_of_another_corpus_is_refused(own: httpx.Client) -> None:
+    """Two would take each other's values for their own."""
+    new = {"name": "one", "location": "/data", "kind": "csv", "settings": {"index": "/indexes/one"}}
+    body(own.post("/api/v1/corpora", json=new), 201)
+    again = {**new, "name": "two", "settings": {"index": "/indexes/one/"}}
+    assert "the corpus one" in problem(own.post("/api/v1/corpora", json=again), 422, "refused-corpus")
+    problem(own.post("/api/v1/corpora", json=new), 409, "conflict")
+
+
 def test_a_page_of_another_host_cannot_change_anything(client: httpx.Client) -> None:
     """A browser sends forms and plain text to any host without asking it first, so such requests are refused."""
     for path, sent in {
