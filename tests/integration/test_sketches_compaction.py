@@ -206,6 +206,27 @@ def test_the_compactor_waits_until_the_log_is_long_and_tells_what_it_found(
     assert (log.backlog(), told) == ((0, 0), [])
 
 
+def test_a_column_that_runs_short_in_a_quiet_feed_is_read_again(
+    database_url: str, stream: Stream, log: PostgresSketchLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some versions are no long log, and none may follow for hours."""
+    for row in sorted((+stream.tables.rows["orders"]).elements(), key=str)[3:]:
+        stream.change("orders", row, None)
+    consume(database_url, stream)
+    short, _ = served(database_url)
+    assert short
+    monkeypatch.setattr(compact_sketches, "MOST_LOOKS", 3)
+    compactor = SketchCompactor(log, pytest.fail)
+    for expected in (short, short, {}):
+        compactor.look(threading.Event())
+        assert served(database_url)[0] == expected
+    assert states.read(database_url) == states.expected(stream.tables)
+    random_changes(stream, random.Random(3), 10)
+    consume(database_url, stream)
+    compactor.look(threading.Event())
+    assert log.backlog()[0], "it is counted from the last folding on"
+
+
 def test_what_keeps_a_compactor_from_its_work_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compact_sketches, "LOOK_SECONDS", 0.0)
     told: list[str] = []
