@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -53,6 +56,17 @@ def test_cut_hashes_beside_all_hashes_of_a_small_column_are_counted(
         # A value of one column may meet a cell of the other by chance.
         assert found.phi == pytest.approx(phi, abs=3.5 / min(sizes))
         assert (found.phi == found.low == found.high == phi) or x.prefixes is not None
+
+
+@pytest.mark.parametrize("make", [of_fixed_size, partial(kept, counts_values=False)], ids=["fixed size", "kept"])
+def test_what_is_contained_is_all_of_it_though_its_size_is_estimated(make: Callable[[UInt64s], Column]) -> None:
+    """The ratio of sizes is rounded: to nothing above 1 nor, where a threshold is 1, just below."""
+    found = []
+    for seed in range(60):
+        hashes = random_hashes(6000, seed)
+        found.append(estimate(make(hashes[:1000]), kept(hashes)).phi or 0.0)
+    assert max(found) == 1
+    assert max(phi for phi in found if phi != 1) < 1 - 1e-6
 
 
 @pytest.mark.parametrize("counts_values", [True, False])

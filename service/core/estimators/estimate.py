@@ -21,6 +21,9 @@ from service.core.sketches.hashing import UInt8s, most_rho
 
 METHODS = ("bml", "bml-exact-load", "joint-mle", "bottom-k", "estimated")
 
+ROUNDING = 1e-12
+"""A coefficient so near to 1 is 1: ratios of estimated sizes end beside it, on either side."""
+
 NO_HASHES = "bottom-k needs the smallest hashes of both columns, which hash prefixes are not; choose another method"
 NO_VALUES = "the dependent column has no values, so that its inclusion coefficient is not defined"
 
@@ -42,6 +45,7 @@ def estimate(x: Column, y: Column, method: str = "estimated", level: float = 0.9
     if y.size == 0:
         return Estimate(0.0, 0.0, 0.0, method, level)
     phi, low, high = _ESTIMATORS[method](x, y, level)
+    phi = phi if phi < 1 - ROUNDING else 1.0
     return Estimate(phi, min(max(low, 0.0), phi), max(min(high, 1.0), phi), method, level)
 
 
