@@ -11,6 +11,7 @@ from service.core.estimators import Column, needed_bucket_bits
 from service.core.estimators.lookup import LEAST_BUCKET_BITS, MANY
 from service.core.estimators.model import Prefixes
 from service.core.sketch_upkeep import FixedForm
+from service.core.sketches.column import ColumnSketch
 from service.core.sketches.comparable import Comparable, read_comparable
 from service.core.sketches.prefixes import HashPrefixes
 from service.usecases import queries
@@ -230,7 +231,7 @@ def upload(uploads: Uploads, column: str, data: bytes) -> tuple[SketchInfo, bool
     """Keep a sketch that was made elsewhere as the column `sketch:NAME`; describe it, and tell whether it is new.
 
     Raises SketchNameError for a name that cannot be one, and SketchError that says what is wrong with the bytes:
-    another hash function, seed, format or kind, damage, too few buckets, full registers.
+    another hash function, seed, format or kind, damage, too few buckets, full registers, values counted repeatedly.
     """
     name = upload_name(column)
     sketch = read_comparable(data)
@@ -242,5 +243,10 @@ def upload(uploads: Uploads, column: str, data: bytes) -> tuple[SketchInfo, bool
         )
     if not math.isfinite(sketch.estimate()):
         raise SketchError("all registers of the sketch are full: it does not tell how many values it has seen")
+    if isinstance(sketch, ColumnSketch) and sketch.counts_values and any(sketch.bottom.counts > 1):
+        raise SketchError(
+            "the sketch says that it counts values, and it was fed with occurrences: some hashes came repeatedly; make "
+            "it without repeated values, or as one of occurrences"
+        )
     uploaded_at, is_new = uploads.put(name, sketch)
     return describe(UploadedSketch(name, uploaded_at), sketch), is_new

@@ -430,6 +430,13 @@ def full_sketch() -> bytes:
     return sketch.to_bytes()
 
 
+def repeated_sketch() -> bytes:
+    """Feed a sketch of values with occurrences: it would tell a number of values that is none."""
+    sketch = ColumnSketch(*FORM)
+    sketch.update(np.repeat(np.arange(20, dtype=np.uint64), 3))
+    return sketch.to_bytes()
+
+
 GOOD = sketch_of(NAMES["s.few.v"]).to_bytes()
 
 
@@ -443,6 +450,7 @@ GOOD = sketch_of(NAMES["s.few.v"]).to_bytes()
         (sketch_of(NAMES["s.few.v"], (3, 256, 64)).to_bytes(), "m = 3"),
         (Hll(10).to_bytes(), "HLL"),
         (full_sketch(), "full"),
+        (repeated_sketch(), "fed with occurrences"),
         (GOOD[:-1], "length"),
         (GOOD[:60] + bytes([GOOD[60] ^ 1]) + GOOD[61:], "checksum"),
         (b"", "no sketch"),
