@@ -95,8 +95,9 @@ def paths(
         out.print(Text(" - ".join(path.tables), style="bold"))
         for step in (each for both in path.steps for each in both):
             for join in step.joins:
-                dependent = f"{step.dependent}.{join.dependent_column}"
-                out.print(Text(f"  {dependent} ⊆ {step.referenced}.{join.referenced_column}"))
+                left = _told(step.dependent, join.dependent_column, join.dependent_position, corpus)
+                right = _told(step.referenced, join.referenced_column, join.referenced_position, corpus)
+                out.print(Text(f"  {left} ⊆ {right}"))
             if step.inds > len(step.joins):
                 out.print(f"  ... and {step.inds - len(step.joins):,} more")
     if found.has_more:
@@ -140,6 +141,11 @@ def _opened(corpus: str | None, generation: int | None) -> Iterator[tuple[IndGra
             engine = stack.enter_context(wiring.reading_engine(url))
             reader = TrackedGraphReader(stack.enter_context(wiring.make_reader(engine).snapshot()))
         yield IndGraphs().graph(reader), reader
+
+
+def _told(table: str, column: str, position: int, corpus: str | None) -> str:
+    """Name a column; in a corpus by its position, too, for names of columns repeat there."""
+    return f"{table}.{column}" if corpus is None else f"{table}:{position} ({column})"
 
 
 def _print(header: list[str], rows: Iterator[list[Any]], format_: Format) -> None:

@@ -61,10 +61,10 @@ def test_the_graph_as_a_file(subsetd: Command) -> None:
 def test_the_graph_of_a_corpus(subsetd: Command, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUBSETD_DATABASE_URL", database_url)
     corpus = GivenCorpus(database_url)
-    corpus.refresh({(0, 5, 2)}, [GivenTable(0, "a.csv", 0, ["id"]), GivenTable(2, "x/b.csv", 5, ["a_id"])])
+    corpus.refresh({(0, 5, 2)}, [GivenTable(0, "a.csv", 0, ["id"]), GivenTable(2, "x/b.csv", 4, ["a_id", "a_id"])])
     corpus.refresh(set(), gone=[2], changed=[5])
     assert subsetd("graph", "show", "--corpus", "lake").startswith("0 tables in 0 components, 1 tables in no IND")
     before = ("--corpus", "lake", "--generation", "1")
-    assert subsetd("graph", "paths", "x/b.csv", "a.csv", *before).splitlines()[1] == "  a.csv.id ⊆ x/b.csv.a_id"
+    assert subsetd("graph", "paths", "x/b.csv", "a.csv", *before).splitlines()[1] == "  a.csv:0 (id) ⊆ x/b.csv:1 (a_id)"
     code, _, fault = subsetd.ended("graph", "show", "--generation", "1")
     assert (code, "only a corpus has generations" in fault) == (2, True)
