@@ -63,7 +63,9 @@ def add(
         list[str] | None,
         typer.Option("--null-token", help="Text that means NULL; `paper` for MANY's list of 14; repeatable."),
     ] = None,
-    delimiter: Annotated[str | None, typer.Option("--delimiter", help="Between cells; default: found out.")] = None,
+    delimiter: Annotated[
+        str | None, typer.Option("--delimiter", help="Between cells; default: a tab in .tsv, else a comma.")
+    ] = None,
     quote: Annotated[str | None, typer.Option("--quote", help="Quoting character of CSV files.")] = None,
     header: Annotated[bool, typer.Option("--header/--no-header", help="Whether CSV files begin with a header.")] = True,
     encoding: Annotated[str | None, typer.Option("--encoding", help="Encoding of CSV files; default utf-8.")] = None,
@@ -92,7 +94,7 @@ def add(
     ] = None,
     partitions: Annotated[int | None, typer.Option("--partitions", help="Of Spark; default: by size.")] = None,
     max_failed: Annotated[
-        str | None, typer.Option("--max-failed", help="Share of files that may be unreadable; default 0.1.")
+        str | None, typer.Option("--max-failed", help="Share of tables that may be unreadable; default 0.1.")
     ] = None,
     index: Annotated[
         str | None, typer.Option("--index", help="Folder of the index; default below SUBSETD_DATA_DIR.")
