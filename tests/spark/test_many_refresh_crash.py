@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from service.usecases.corpora import RefreshState
+from spark_jobs.many_partitions import STAGES
 from spark_jobs.many_refresh import CRASH_POINTS
 from tests.many import unpack_web_tables
 from tests.refreshing import Lake, expected_inds, write_tables
@@ -92,6 +93,14 @@ def test_a_refresh_that_is_asked_to_end_ends(database_url: str, tmp_path: Path, 
     assert lake.corpora.named(lake.name).generation is None
 
 
+def command_of(process: psutil.Process) -> list[str]:
+    """Give the command of a process, nothing of one that has ended meanwhile."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
 def test_an_executor_that_is_killed_costs_time_only(spark: SparkSession, database_url: str, tmp_path: Path) -> None:
     """Over partitions on two executors of their own; what the lost one had is made anew."""
     folder = unpack_web_tables(tmp_path) / "tables"
@@ -99,11 +108,11 @@ def test_an_executor_that_is_killed_costs_time_only(spark: SparkSession, databas
         path.unlink()
     lake, other = (Lake(database_url, folder, null_tokens=[""], partitions=count) for count in (4, None))
     with refreshing(lake, master="local-cluster[2,1,1024]") as process:
-        wait_for(lambda: lake.last().stage == "proposing" or process.poll() is not None, seconds=240)
+        wait_for(lambda: lake.last().stage in STAGES[1:-1] or process.poll() is not None, seconds=240)
         executors = [
             child.pid
             for child in psutil.Process(process.pid).children(recursive=True)
-            if any("CoarseGrainedExecutorBackend" in word for word in child.cmdline())
+            if any("CoarseGrainedExecutorBackend" in word for word in command_of(child))
         ]
         assert len(executors) == 2, process.communicate()[1] if process.poll() is not None else executors
         os.kill(executors[0], signal.SIGKILL)
