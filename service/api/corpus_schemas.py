@@ -26,7 +26,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     null_tokens: list[Text] = Field([], description="texts that stand for NULL", examples=[["", "-", "n/a"]])
-    delimiter: Text | None = Field(None, description="of CSV; null: it is found out")
+    delimiter: Text | None = Field(None, description="of CSV; null: a tab in .tsv, else a comma")
     quote: Text = '"'
     header: bool = Field(True, description="whether files begin with the columns' names")
     encoding: Text = "utf-8"
@@ -46,7 +46,7 @@ class Settings(BaseModel):
         None, description="keep only so many referenced columns of each dependent, those covered best"
     )
     partitions: int | None = Field(None, description="of Spark; null: a rule by size")
-    max_failed: Share = Field("1/10", description="a refresh fails when a larger share of the files cannot be read")
+    max_failed: Share = Field("1/10", description="a refresh fails when a larger share of the tables cannot be read")
     index: Text | None = Field(None, description="folder of the index; null: one of the service's own")
 
     def to_core(self) -> core.CorpusSettings:

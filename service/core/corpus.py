@@ -34,7 +34,7 @@ class CorpusSettings:
     that of a Postgres corpus. The columns of CSV files are named by their first line with `header`.
     Discovery: `filters` and `threshold` (A ⊆ B counts when |A ∩ B| ≥ threshold · |A|) say what counts; `top` keeps only
     the best referenced columns of each dependent; `algorithm` and `partitions` None leave it to a rule.
-    A refresh fails when more than `max_failed` of the files cannot be read. `index` is the folder of what makes the
+    A refresh fails when more than `max_failed` of the tables cannot be read. `index` is the folder of what makes the
     next refresh cheap; None: one of the service's own. Raises SourceError, which names the option, for what cannot be.
     """
 
@@ -72,7 +72,7 @@ class CorpusSettings:
             if number is not None and number < 1:
                 raise SourceError(f"{name} {number}: give at least 1.")
         if not 0 <= self.max_failed <= 1:
-            raise SourceError(f"max_failed {self.max_failed}: give a share of the files between 0 and 1.")
+            raise SourceError(f"max_failed {self.max_failed}: give a share of the tables between 0 and 1.")
         try:
             allowances(np.empty(0, np.int64), self.threshold, self.filters.coverage)
         except ValueError as error:
