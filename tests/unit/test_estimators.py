@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from service.core.errors import SketchError
 from service.core.estimators import METHODS, Column, estimate
+from service.core.estimators.bottom_k import Sample, sample_union
 from tests.columns import column_of, draw_pair
 
 EACH_METHOD = pytest.mark.parametrize("method", METHODS)
@@ -56,6 +57,17 @@ def test_columns_whose_hashes_are_all_known_are_compared_exactly() -> None:
     x, y = draw_pair(5, 50, 60, 20, 6, 64)
     assert estimate(x, y)[:3] == (20 / 50, 20 / 50, 20 / 50)
     assert estimate(y, x)[:3] == (20 / 60, 20 / 60, 20 / 60)
+
+
+@pytest.mark.parametrize("held", [(40, 200), (200, 40), (40, 1000), (1000, 40)])
+def test_a_sample_of_two_columns_is_the_smallest_of_their_union(held: tuple[int, int]) -> None:
+    """Of columns that hold differently many, as they do after removing, the shorter says how far it goes."""
+    hashes = np.random.default_rng(8).integers(0, 2**64, 900, np.uint64)
+    of_x, of_y = hashes[:600], hashes[300:]
+    sample = sample_union(column_of(of_x, 6, held[0]), column_of(of_y, 6, held[1]))
+    smallest = {*np.sort(hashes)[:40].tolist()}
+    in_x, in_y = smallest & {*of_x.tolist()}, smallest & {*of_y.tolist()}
+    assert sample == Sample(len(in_x), len(in_y), len(in_x & in_y), is_complete=False)
 
 
 @pytest.mark.parametrize("common", [0, 100, 1500, 2400, 2500])

@@ -8,7 +8,7 @@ import pytest
 from service.core.errors import SketchError
 from service.core.estimators import Column, estimate
 from service.core.estimators.all_pairs import PORTION, estimate_pairs, pairs_of, stack
-from tests.columns import column_of
+from tests.columns import column_of, draw_pair
 
 M = 8
 
@@ -53,6 +53,13 @@ def test_a_threshold_leaves_out_only_what_cannot_reach_it() -> None:
     smaller = np.minimum(stacked.sizes[x], stacked.sizes[y])
     reaching = everything.overlap >= 0.9 * smaller
     assert {*zip(x[reaching], y[reaching], strict=True)} <= {*zip(kept.x, kept.y, strict=True)}
+
+
+def test_a_threshold_leaves_out_nothing_that_just_reaches_it() -> None:
+    """The registers of half of such pairs are below what is expected at the threshold."""
+    stacked = stack([column for seed in range(100) for column in draw_pair(seed, 400, 2000, 200, M)])
+    x = np.arange(0, 200, 2)
+    assert len(estimate_pairs(stacked, x, x + 1, threshold=0.5).x) == 100
 
 
 def test_columns_of_different_widths_meet_at_the_narrowest() -> None:
