@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, default=results_file.RESULTS, help="file of results")
     options = parser.parse_args(arguments)
     if options.table:
-        print(results_file.markdown_table(one for one in results_file.load(options.results) if one["goal"]))
+        print(results_file.markdown_table(results_file.goals_met(results_file.load(options.results))))
         return 0
     console = Console(soft_wrap=True) if sys.stdout.isatty() else Console(width=160)
     measured, failed = [], []

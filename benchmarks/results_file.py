@@ -6,6 +6,7 @@ import json
 import operator
 import os
 import platform
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,9 @@ from typing import Any
 from rich.table import Table
 
 RESULTS = Path(__file__).parent / "results" / "latest.json"
+
+_SIZE = re.compile(r"^(x\d+|[\d,]+ tables)(, |: )")
+"""How a metric that is measured in several sizes begins."""
 
 _COMPARISONS = {"<=": operator.le, ">=": operator.ge, "=": operator.eq}
 
@@ -91,6 +95,16 @@ def store(row: str, objects: Sequence[dict[str, Any]], path: Path = RESULTS) -> 
     written = path.with_suffix(".new")
     written.write_text(json.dumps([*kept, *objects], indent=1, ensure_ascii=False) + "\n", "utf-8")
     written.replace(path)
+
+
+def goals_met(objects: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Choose what the README shows: metrics with a goal, of several sizes the last one that fails, or else the last."""
+    shown: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for one in objects:
+        key = (one["row"], _SIZE.sub("", one["metric"]), one["goal"])
+        if one["goal"] and not (one["holds"] and key in shown and shown[key]["holds"] is False):
+            shown[key] = one
+    return list(shown.values())
 
 
 def markdown_table(objects: Iterable[dict[str, Any]]) -> str:

@@ -337,3 +337,16 @@ def test_a_delay_ends_with_the_first_answer_whose_position_is_behind_the_record(
 def test_a_record_that_was_never_shown_is_an_error_not_a_delay():
     with pytest.raises(ValueError, match="reached offset 1 of 2"):
         freshness.delays_of([10.0, 10.1], [(10.5, 1)])
+
+
+def test_the_readme_shows_of_several_sizes_the_last_one_that_fails_or_else_the_last():
+    def metric(name: str, value: float, goal: str | None = "value <= 3") -> Result:
+        return Result(name, value, "s", goal=goal)
+
+    measured = [
+        metric("x1: CPU", 1), metric("x2: CPU", 4), metric("x8: CPU", 2), metric("x8, filters: CPU", 1),
+        metric("65,536 tables, no filters: INDs", 2), metric("262,144 tables, no filters: INDs", 3),
+        metric("x8: columns", 9, None),
+    ]  # fmt: skip
+    shown = [one["metric"] for one in results_file.goals_met(results_file.as_objects("row", 1, measured))]
+    assert shown == ["x2: CPU", "x8, filters: CPU", "262,144 tables, no filters: INDs"]
