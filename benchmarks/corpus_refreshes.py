@@ -6,7 +6,6 @@ import csv
 import json
 import shutil
 import sys
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -17,6 +16,7 @@ import numpy as np
 
 from benchmarks import processes
 from benchmarks.context import Context, subsetd
+from benchmarks.corpora import is_own
 from benchmarks.reference import Column
 from benchmarks.state import Server, environment
 from benchmarks.web_corpus import WebCorpus
@@ -140,7 +140,7 @@ def write_copies(tables: Path, count: int, folder: Path) -> Path:
     for path in sorted(tables.rglob("*.csv")):
         with path.open(encoding="utf-8", newline="") as lines:
             header, *rows = csv.reader(lines)
-        own = {value for row in rows for value in row if value and zlib.crc32(value.encode()) % 100 < 50}
+        own = {value for row in rows for value in row if value and is_own(value)}
         for copy in range(count):
             target = folder.with_suffix(".part") / str(copy) / path.relative_to(tables)
             target.parent.mkdir(parents=True, exist_ok=True)

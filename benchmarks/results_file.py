@@ -143,7 +143,8 @@ def _number(value: float) -> str:
 
 
 def _rounded(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.6g}")
+    """Keep six digits, and all of a whole number."""
+    return value if value is None or value == int(value) else float(f"{value:.6g}")
 
 
 def _lines(path: str) -> list[str]:
