@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from datetime import datetime
 
-from service.usecases.refresh_corpora import END_SECONDS, Job
+from service.usecases.refresh_corpora import Job, end_jobs
 
 
 class AuditSchedule:
@@ -48,15 +47,8 @@ class AuditSchedule:
 
     def close(self) -> None:
         """End the audit that runs; it has left nothing behind."""
-        if self._job is None:
-            return
-        self._job.end()
-        deadline = time.monotonic() + END_SECONDS
-        while self._job.exit_code() is None and time.monotonic() < deadline:
-            time.sleep(0.05)
-        if self._job.exit_code() is None:
-            self._job.kill()
-        self._job.close()
+        if self._job is not None:
+            end_jobs([self._job])
         self._job = None
 
     def _start_due(self) -> None:

@@ -74,6 +74,15 @@ class Totals(BatchCounts):
     version: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
 
+    def add(self, report: BatchReport) -> None:
+        """Count a batch that is durable."""
+        self.batches += 1
+        self.version = report.version
+        for name in ("records", "inserted", "updated", "deleted", "skipped", "dead"):
+            setattr(self, name, getattr(self, name) + getattr(report.counts, name))
+        for step, spent in report.seconds.items():
+            self.seconds[step] = self.seconds.get(step, 0.0) + spent
+
 
 class Observer(Protocol):
     """Hear what the consumer does; called from its threads, must not raise."""

@@ -489,14 +489,8 @@ class Session:
 
     def _stored(self, report: BatchReport) -> None:
         """Count a batch that is durable (on the store's thread)."""
-        totals, counts = self._of.totals, report.counts
-        totals.batches += 1
-        totals.version = report.version
-        for name in ("records", "inserted", "updated", "deleted", "skipped", "dead"):
-            setattr(totals, name, getattr(totals, name) + getattr(counts, name))
-        totals.elapsed = time.perf_counter() - (self._of.started or 0.0)
-        for step, spent in report.seconds.items():
-            totals.seconds[step] = totals.seconds.get(step, 0.0) + spent
+        self._of.totals.add(report)
+        self._of.totals.elapsed = time.perf_counter() - (self._of.started or 0.0)
         self._of.observer.committed(report)
 
     def _settle(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -44,6 +44,19 @@ class Job(Protocol):
 
     def close(self) -> None:
         """Free what is kept of it when it has ended."""
+
+
+def end_jobs(jobs: Sequence[Job], clock: Callable[[], float] = time.monotonic) -> None:
+    """Ask jobs to end, wait for them, and kill those that take too long."""
+    for job in jobs:
+        job.end()
+    deadline = clock() + END_SECONDS
+    for job in jobs:
+        while job.exit_code() is None and clock() < deadline:
+            time.sleep(0.05)
+        if job.exit_code() is None:
+            job.kill()
+        job.close()
 
 
 class Observer(Protocol):
@@ -160,15 +173,7 @@ class RefreshRunner:
 
     def close(self, *, cancel: bool = False) -> None:
         """End the jobs that run; they wait for the next runner to begin anew, or with `cancel` are cancelled."""
-        for running in self._jobs.values():
-            running.job.end()
-        deadline = self._clock() + END_SECONDS
-        for running in self._jobs.values():
-            while running.job.exit_code() is None and self._clock() < deadline:
-                time.sleep(0.05)
-            if running.job.exit_code() is None:
-                running.job.kill()
-            running.job.close()
+        end_jobs([running.job for running in self._jobs.values()], self._clock)
         jobs, self._jobs = self._jobs, {}
         for refresh_id in jobs:
             refresh = self._find(refresh_id)

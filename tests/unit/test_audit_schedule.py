@@ -93,7 +93,7 @@ def test_another_service_s_audit_counts() -> None:
 
 @pytest.mark.parametrize("ends_when_asked", [True, False])
 def test_the_end_of_the_service_ends_its_audit(ends_when_asked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.usecases.audit_schedule.END_SECONDS", 0.1)
+    monkeypatch.setattr("service.usecases.refresh_corpora.END_SECONDS", 0.1)
     world = World()
     world.at(hours=2.5)
     world.jobs[0].ends_when_asked = ends_when_asked
