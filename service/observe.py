@@ -110,9 +110,9 @@ class ConsumerObserver:
         self._hits.inc(report.cache_hits)
         self._misses.inc(report.cache_misses)
         self._entries.set(report.cache_entries)
-        self._read.inc(report.read)
-        self._written.inc(report.written)
-        log.debug("committed", version=report.version, records=report.counts.records, values=report.values)
+        self._read.inc(report.accesses.read)
+        self._written.inc(report.accesses.written)
+        log.debug("committed", version=report.version, records=report.counts.records, values=report.accesses.values)
         if report.counts.dead:
             log.warning("records set aside", version=report.version, dead=report.counts.dead)
 

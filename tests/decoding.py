@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from service.core.model import BadRecord, RawRecord, RowChange, Skipped
-from service.usecases.decoding import decode_each, separate
+from service.usecases.batches import decode_each, separate
 from service.usecases.ports import Decoder
 
 

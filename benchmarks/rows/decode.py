@@ -14,7 +14,7 @@ from benchmarks.context import Context
 from benchmarks.results_file import Result
 from service.core.model import Attribute, AttributeName, RawRecord, Table
 from service.stream.envelope import Decoder
-from service.usecases.decoding import decode_each, separate
+from service.usecases.batches import decode_each, separate
 from service.wiring import tune_process
 
 SEED = 7

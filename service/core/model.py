@@ -202,6 +202,10 @@ class SchemaDrift(RecordError):
         self.retyped = tuple(retyped)
 
 
+Decoded = RowChange | Skipped | RecordError
+"""What one record says: a change, nothing that concerns a row, or why it cannot be applied."""
+
+
 class BadRecord(NamedTuple):
     """Keep a record that cannot be applied, with the error that says why."""
 

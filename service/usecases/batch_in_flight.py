@@ -1,41 +1,70 @@
-"""Own the one batch that is being written while the next is applied in memory."""
+"""Own the one batch that is being written while the next is applied in memory, and the look-ups behind it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 
+import numpy as np
+
 from service.core.errors import StateError
-from service.core.records import NewRecords
+from service.core.model import Table
+from service.core.records import Keys, NewRecords, Records, find_keys, gather
+from service.core.val_cache import ValCache
 from service.usecases.batches import BatchReport, timed
 from service.usecases.live_state import BatchCommit
-from service.usecases.ports import DeadLetterSink, UnitOfWork
-from service.usecases.row_images import Images
+from service.usecases.ports import DeadLetterSink, StateWriter, UnitOfWork
+from service.usecases.row_images import Image, Images
 
 
 class BatchInFlight:
-    """Write a batch on a thread of its own.
+    """Write a batch on a thread of its own, and look up what is stored of others.
 
-    `records` and `images` are what it writes: look-ups are answered from them, for the store may not have them yet.
-    `stored` hears on that thread of each batch that is durable.
+    What the batch writes is answered from it, for the store may not have it yet. `stored` hears on that thread of each
+    batch that is durable.
     """
 
-    def __init__(self, stored: Callable[[BatchReport], None]) -> None:
+    def __init__(self, writer: StateWriter, stored: Callable[[BatchReport], None]) -> None:
+        self._writer = writer
         self._stored = stored
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="subsetd-store")
         self._future: Future[None] | None = None
-        self.records = NewRecords.none()
-        self.images: Images = {}
+        self._records = NewRecords.none()
+        self._images: Images = {}
 
     @property
     def is_busy(self) -> bool:
         """Tell whether a batch was given and not settled yet."""
         return self._future is not None
 
+    def look_up(self, keys: Keys, cache: ValCache) -> tuple[Records, int]:
+        """Find the records of ascending keys: in this batch, in the cache, and the rest in the store; count that."""
+        written = find_keys(self._records.keys, keys)
+        pending, others = np.flatnonzero(written >= 0), np.flatnonzero(written < 0)
+        is_cached, cached = cache.find(keys.take(others))
+        misses = others[~is_cached]
+        parts = [(others[is_cached], cached), (pending, self._records.take(written[pending]).records)]
+        if len(misses):
+            parts.append((misses, self._writer.lookup(keys.take(misses))))
+        return gather(len(keys.high), parts), len(misses)
+
+    def look_up_images(self, wanted: Mapping[Table, set[bytes]]) -> Images:
+        """Find kept rows: in this batch, and the rest in the store."""
+        found: dict[Table, dict[bytes, Image]] = {}
+        missing: dict[Table, list[bytes]] = {}
+        for table, keys in wanted.items():
+            pending = self._images.get(table, {})
+            found[table] = {key: pending[key] for key in keys if key in pending}
+            missing[table] = [key for key in keys if key not in pending]
+        if missing:
+            for table, images in self._writer.read_images(missing).items():
+                found[table].update(images)
+        return found
+
     def write(self, unit: UnitOfWork, commit: BatchCommit, report: BatchReport, sink: DeadLetterSink | None) -> None:
         """Begin to write a batch; the one before must be settled."""
-        self.records, self.images = commit.delta.records, commit.images
+        self._records, self._images = commit.delta.records, commit.images
         self._future = self._pool.submit(self._write, unit, commit, report, sink)
 
     def settle(self) -> bool:
@@ -44,7 +73,7 @@ class BatchInFlight:
             return False
         future, self._future = self._future, None
         future.result()
-        self.records, self.images = NewRecords.none(), {}
+        self._records, self._images = NewRecords.none(), {}
         return True
 
     def close(self) -> None:

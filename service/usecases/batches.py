@@ -1,18 +1,18 @@
-"""Own what a batch is: its bounds, what it holds between decoding and commit, and what is told of it."""
+"""Own what a batch is: its bounds, what its records say, where it is cut, and what is told of it behind its commit."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Protocol
 
-from service.core.errors import SubsetdError
-from service.core.model import BadRecord, FeedPosition, RawRecord, Skipped, Table
-from service.usecases.decoding import Decoded
-from service.usecases.live_state import BatchCounts, LiveState
+from service.core.errors import RecordError, SubsetdError
+from service.core.model import BadRecord, Decoded, FeedPosition, RawRecord, RowChange, Skipped, Table
+from service.usecases.live_state import Accesses, BatchCounts, LiveState
+from service.usecases.ports import Decoder
 from service.usecases.screening import Seen
 from service.usecases.transactions import TransactionKey
 
@@ -41,9 +41,7 @@ class BatchReport:
 
     version: int
     counts: BatchCounts
-    values: int
-    read: int
-    written: int
+    accesses: Accesses
     seconds: dict[str, float]
     lag: Positions | None
     newest_source_ms: int | None
@@ -54,18 +52,14 @@ class BatchReport:
     """Records that were skipped, by reason."""
 
 
-@dataclass(slots=True)
-class Totals(BatchCounts):
+@dataclass
+class Totals(Accesses, BatchCounts):
     """Sum up a run's batches; `seconds` are of the steps, `elapsed` from the first record to the last commit.
 
     `warmed` records were read in bulk to fill ValCache, beside those that were `read` for a batch.
     """
 
     batches: int = 0
-    values: int = 0
-    read: int = 0
-    written: int = 0
-    without_caches: int = 0
     cache_hits: int = 0
     cache_misses: int = 0
     warmed: int = 0
@@ -78,8 +72,11 @@ class Totals(BatchCounts):
         """Count a batch that is durable."""
         self.batches += 1
         self.version = report.version
-        for name in ("records", "inserted", "updated", "deleted", "skipped", "dead"):
-            setattr(self, name, getattr(self, name) + getattr(report.counts, name))
+        for counted in (report.counts, report.accesses):
+            for one in fields(counted):
+                setattr(self, one.name, getattr(self, one.name) + getattr(counted, one.name))
+        self.cache_hits += report.cache_hits
+        self.cache_misses += report.cache_misses
         for step, spent in report.seconds.items():
             self.seconds[step] = self.seconds.get(step, 0.0) + spent
 
@@ -117,6 +114,49 @@ class Batch:
     is_whole: bool | None = None
     skipped: list[Skipped] = field(default_factory=list)
     seen: dict[tuple[str, int], dict[str, Seen]] = field(default_factory=dict)
+
+    def part(self, start: int, end: int, before: Positions) -> Batch:
+        """Cut some records out, of which those in front are applied up to `before`; it ends before the rest."""
+        after = dict(self.after)
+        for record in reversed(self.records[end:]):
+            after[record.topic, record.partition] = record.offset
+        # The parts are told of one by one: what was spent on the whole goes to the first, once.
+        records, decoded = self.records[start:end], self.decoded[start:end]
+        part = Batch(records, decoded, before, after, {} if start else self.seconds)
+        part.transactions = self.transactions[start:end]
+        if self.is_whole is not None:
+            behind = set(self.transactions[end:]) - {None}
+            part.is_whole = self.is_whole and behind.isdisjoint(self.transactions[:end])
+        return part
+
+
+def decode_each(decoder: Decoder, records: Iterable[RawRecord]) -> list[Decoded]:
+    """Decode records in their order, aligned with them; raises only what `decoder` raises beside RecordError."""
+    decode = decoder.decode
+    decoded: list[Decoded] = []
+    for record in records:
+        try:
+            decoded.append(decode(record))
+        except RecordError as error:
+            decoded.append(error.with_traceback(None))  # which would hold this frame, and all that was decoded
+    return decoded
+
+
+def separate(
+    records: Sequence[RawRecord], decoded: Sequence[Decoded]
+) -> tuple[list[RowChange], list[Skipped], list[BadRecord]]:
+    """Separate what records were decoded to: changes, skipped and bad ones, each in the order of the records."""
+    changes: list[RowChange] = []
+    skipped: list[Skipped] = []
+    bad: list[BadRecord] = []
+    for record, one in zip(records, decoded, strict=True):
+        if isinstance(one, RowChange):
+            changes.append(one)
+        elif isinstance(one, Skipped):
+            skipped.append(one)
+        else:
+            bad.append(BadRecord(record, one))
+    return changes, skipped, bad
 
 
 @contextmanager

@@ -13,12 +13,10 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import KW_ONLY, dataclass, field, replace
 
-import numpy as np
-
 from service.core.clustering import NULL_KEY, Underflow
 from service.core.errors import RecordError, SubsetdError
 from service.core.model import BadRecord, FeedPosition, Operation, RawRecord, RowChange, SchemaDrift, Table
-from service.core.records import Keys, Records, find_keys, gather
+from service.core.records import Keys
 from service.usecases.batch_in_flight import BatchInFlight
 from service.usecases.batches import (
     Batch,
@@ -28,16 +26,17 @@ from service.usecases.batches import (
     Observer,
     Positions,
     Totals,
+    decode_each,
     first_of,
     place_of,
+    separate,
     timed,
 )
-from service.usecases.decoding import decode_each, separate
-from service.usecases.live_state import BatchCommit, BatchCounts, LiveState, StateDelta
+from service.usecases.live_state import Accesses, BatchCommit, BatchCounts, LiveState, StateDelta
 from service.usecases.netting import net, never_inserted, offenders
 from service.usecases.ports import DeadLetterSink, Decoder, Feed, StateWriter, UnitOfWork
 from service.usecases.retry_dead_letters import DeadLetterFeed
-from service.usecases.row_images import Image, Images, complete, wanted_rows
+from service.usecases.row_images import Completed, complete, wanted_rows
 from service.usecases.screening import RetryScreen, Screen, Screened, count_reasons, put_seen, read_seen
 from service.usecases.transactions import TransactionBuffer, WaitLimits
 from service.usecases.warm_up import WarmUp, WarmUpPolicy
@@ -104,7 +103,7 @@ class Session:
             else:
                 self._sink = None  # they were sent when they were set aside
                 self._screen = RetryScreen(loaded.snapshots, self._retried, loaded.begun)
-            self._in_flight = BatchInFlight(self._stored)
+            self._in_flight = BatchInFlight(self._writer, self._stored)
             closing.callback(self._in_flight.close)
             self._warm_up = WarmUp(self._state.cache, loaded.values, self._writer.read_range, following.warm_up)
             closing.callback(self._warm_up.close)
@@ -236,7 +235,7 @@ class Session:
         for cut in [i for i, r in enumerate(batch.records) if place_of(r) in cutting]:
             place = place_of(batch.records[cut])
             if start < cut:
-                self._take(self._part(batch, start, cut))
+                self._take(batch.part(start, cut, self._positions))
             if place in stopping:
                 self._settle()
                 raise stopping[place]
@@ -244,12 +243,12 @@ class Session:
                 if cut == 0:
                     self._change_schema(drifts[place])
                 # What was before it is applied now: it may be seen to repeat that, or be refused.
-                return self._part(batch, cut, end)
-            alone = self._part(batch, cut, cut + 1)
+                return batch.part(cut, end, self._positions)
+            alone = batch.part(cut, cut + 1, self._positions)
             alone.seen = self._screen.screen([truncates[place]]).seen
             self._truncate(alone, truncates[place])
             start = cut + 1
-        return self._part(batch, start, end) if start < end else None
+        return batch.part(start, end, self._positions) if start < end else None
 
     def _screen_drifts(
         self, bad: list[BadRecord], drifts: dict[tuple[str, int, int], SchemaDrift], screened: Screened
@@ -299,26 +298,16 @@ class Session:
                 self._of.observer.schema_changed(table, (), columns)
         raise BeginAnew
 
-    def _part(self, batch: Batch, start: int, end: int) -> Batch:
-        """Cut some records out of a batch, of which those before are applied; its positions end before the rest."""
-        after = dict(batch.after)
-        for record in reversed(batch.records[end:]):
-            after[record.topic, record.partition] = record.offset
-        # The parts are told of one by one: what was spent on the whole goes to the first, once.
-        records, decoded = batch.records[start:end], batch.decoded[start:end]
-        part = Batch(records, decoded, self._positions, after, {} if start else batch.seconds)
-        part.transactions = batch.transactions[start:end]
-        if batch.is_whole is not None:
-            behind = set(batch.transactions[end:]) - {None}
-            part.is_whole = batch.is_whole and behind.isdisjoint(batch.transactions[:end])
-        return part
-
     def _apply(self, batch: Batch, decoded: list[RowChange]) -> None:
         state, seconds = self._state, batch.seconds
-        images = self._look_up_images(decoded, seconds)
+        has_images = any(table.row_images for table in {change.table for change in decoded})
+        with timed(seconds, "complete"):
+            images = self._in_flight.look_up_images(wanted_rows(decoded)) if has_images else {}
         while True:
-            with timed(seconds, "complete"):
-                completed = complete(decoded, images, state.version + 1, self._retried)
+            completed = Completed(decoded)
+            if has_images:
+                with timed(seconds, "complete"):
+                    completed = complete(decoded, images, state.version + 1, self._retried)
             changes = completed.changes
             errors = {place_of(at): error for at, error in completed.errors.items()}
             if errors:
@@ -327,7 +316,8 @@ class Session:
             with timed(seconds, "net"):
                 netted = net(changes, self._of.value_keys)
             with timed(seconds, "look_up"):
-                found = self._look_up(netted.deltas.keys)
+                found, read = self._in_flight.look_up(netted.deltas.keys, state.cache)
+                state.accesses.read += read
             try:
                 with timed(seconds, "apply"):
                     delta = state.apply(netted, found)
@@ -363,25 +353,11 @@ class Session:
             first = first_of(batch.records, errors)
             assert first is not None
             if first:
-                self._take(self._part(batch, 0, first))
+                self._take(batch.part(0, first, self._positions))
             self._settle()
             raise errors[place_of(batch.records[first])]
         batch.bad.extend(BadRecord(r, errors[place_of(r)]) for r in batch.records if place_of(r) in errors)
         return [c for c in changes if place_of(c.position) not in errors]
-
-    def _look_up_images(self, changes: Sequence[RowChange], seconds: dict[str, float]) -> Images:
-        """Find the kept rows of changes: in the batch in flight, and the rest in the store."""
-        with timed(seconds, "complete"):
-            found: dict[Table, dict[bytes, Image]] = {}
-            missing: dict[Table, list[bytes]] = {}
-            for table, keys in wanted_rows(changes).items():
-                pending = self._in_flight.images.get(table, {})
-                found[table] = {key: pending[key] for key in keys if key in pending}
-                missing[table] = [key for key in keys if key not in pending]
-            if missing:
-                for table, images in self._writer.read_images(missing).items():
-                    found[table].update(images)
-            return found
 
     def _truncate(self, batch: Batch, change: RowChange) -> None:
         state = self._state
@@ -395,19 +371,6 @@ class Session:
         commit = replace(self._commit(batch, [change], counts, delta), emptied=change.table)
         self._in_flight.write(unit, commit, self._report(commit, batch), self._sink)
         self._settle()
-
-    def _look_up(self, keys: Keys) -> Records:
-        """Find the records of ascending keys: in the batch in flight, in the cache, and the rest in the store."""
-        in_flight = self._in_flight.records
-        written = find_keys(in_flight.keys, keys)
-        pending, others = np.flatnonzero(written >= 0), np.flatnonzero(written < 0)
-        is_cached, cached = self._state.cache.find(keys.take(others))
-        misses = others[~is_cached]
-        parts = [(others[is_cached], cached), (pending, in_flight.take(written[pending]).records)]
-        if len(misses):
-            parts.append((misses, self._writer.lookup(keys.take(misses))))
-            self._state.accesses.read += len(misses)
-        return gather(len(keys.high), parts)
 
     def _begin(self, batch: Batch) -> UnitOfWork:
         with timed(batch.seconds, "wait"):
@@ -462,22 +425,13 @@ class Session:
         return found
 
     def _report(self, commit: BatchCommit, batch: Batch) -> BatchReport:
-        state, totals = self._state, self._of.totals
-        accesses, cache = state.accesses, state.cache
-        state.accesses = type(accesses)()
+        state, cache = self._state, self._state.cache
+        accesses, state.accesses = state.accesses, Accesses()
         hits, misses, cache.hits, cache.misses = cache.hits, cache.misses, 0, 0
-        totals.values += accesses.values
-        totals.read += accesses.read
-        totals.written += accesses.written
-        totals.without_caches += accesses.without_caches
-        totals.cache_hits += hits
-        totals.cache_misses += misses
         return BatchReport(
             version=commit.version,
             counts=commit.counts,
-            values=accesses.values,
-            read=accesses.read,
-            written=accesses.written,
+            accesses=accesses,
             seconds=batch.seconds,
             lag=self._lag(),
             newest_source_ms=commit.newest_source_ms,

@@ -102,7 +102,7 @@ class BatchCommit:
     """The batch's records where they had been set aside before: those that are not again are no dead letters now."""
 
 
-@dataclass(slots=True)
+@dataclass  # without slots, as the next one: `Totals` is both
 class BatchCounts:
     """Count the records of a batch, and what became of them."""
 
@@ -114,7 +114,7 @@ class BatchCounts:
     dead: int = 0
 
 
-@dataclass(slots=True)
+@dataclass
 class Accesses:
     """Count accesses to the generator records, as the 2017 paper's Table 4 does."""
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from service.core.errors import RecordError
-from service.core.model import RawRecord, RowChange, Table, TransactionMark
-from service.usecases.decoding import Decoded
+from service.core.model import Decoded, RawRecord, RowChange, Table, TransactionMark
 
 TRANSACTION_TOPIC = ".transaction"
 REMEMBERED_ENDS = 100_000
