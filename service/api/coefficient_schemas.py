@@ -151,9 +151,8 @@ class PairEstimates(Versioned):
 
     @classmethod
     def of(cls, head: answers.StateHead, level: float, one: Comparison) -> PairEstimates:
-        return cls(
-            version=head.version,
-            transaction_consistent=head.transaction_consistent,
+        return cls.at(
+            head,
             level=level,
             dependent=Sketch.of(one.dependent),
             referenced=Sketch.of(one.referenced),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import dataclass
 from uuid import UUID
 
 from service.core.errors import SubsetdError
@@ -16,6 +17,22 @@ MAX_LENGTH = 8192
 
 class CursorError(SubsetdError):
     """A cursor is not one that this route gave."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cursors:
+    """Write and read the cursors of one route; `columns` are those of its keys, as `decode` has them."""
+
+    route: str
+    columns: str
+
+    def encode(self, key: Key | None) -> str | None:
+        """Write the key at which a page ended; None stays None."""
+        return encode(self.route, key)
+
+    def decode(self, cursor: str | None) -> Key | None:
+        """Read a cursor; raise `CursorError` for one that this route did not give."""
+        return decode(self.route, self.columns, cursor)
 
 
 def encode(route: str, key: Key | None) -> str | None:

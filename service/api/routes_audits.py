@@ -14,8 +14,11 @@ from service.api.asking import Asked
 from service.api.problems import documented
 from service.api.schemas import Answer, PageQuestion
 from service.usecases import audits
+from service.usecases.queries import page_of
 
 router = APIRouter(prefix="/api/v1", tags=["state"])
+
+AUDITS = cursors.Cursors("audits", "i")
 
 _answered = partial(examples.answered, etag=("state version and newest audit, quoted", '"3-12"'))
 
@@ -68,15 +71,15 @@ def list_audits(asked: Asked, question: Annotated[PageQuestion, Query()]) -> Aud
     An audit finds the inclusion dependencies of one version anew, from all stored values, and holds the served ones
     against them.
     """
-    after = cursors.decode("audits", "i", question.cursor)
+    after = AUDITS.decode(question.cursor)
     with asked.snapshot() as snapshot:
         newest = snapshot.audits(None, 1)
         asked.name_answer(f"{snapshot.head.version}-{newest[0].audit_id if newest else 0}")
         asked.stop_if_known()
         found = snapshot.audits(None if after is None else int(after[0]), question.limit + 1)
-    page = found[: question.limit]
+    page = page_of(found, question.limit, lambda one: (one.audit_id,))
     return AuditsPage(
         version=snapshot.head.version,
-        next_cursor=cursors.encode("audits", (page[-1].audit_id,)) if len(found) > len(page) else None,
-        items=[Audit.of(one) for one in page],
+        next_cursor=AUDITS.encode(page.next_key),
+        items=[Audit.of(one) for one in page.items],
     )

@@ -20,7 +20,7 @@ from service.usecases.sketched_columns import choice_of, resolve
 
 router = APIRouter(prefix="/api/v1/coefficients", tags=["inclusion coefficients"])
 
-CURSOR = "issiisfiis"
+COEFFICIENTS = cursors.Cursors("coefficients", "issiisfiis")
 """The place of a dependent among all columns, and of a coefficient among those of its dependent."""
 
 
@@ -37,7 +37,7 @@ def list_coefficients(
     dependent the largest first. The work of a page is bounded: it may be short, even empty, and still have a
     `next_cursor`. Estimates are had of 1,000 columns at most, the `top` ones of 250,000 pairs.
     """
-    after = cursors.decode("coefficients", CURSOR, question.cursor)
+    after = COEFFICIENTS.decode(question.cursor)
     with asked.snapshot() as snapshot:
         wanted = _question(snapshot, question, question.min_coefficient)
         if any(one.has_uploads for one in (wanted.dependents, wanted.referenced)):
@@ -52,13 +52,8 @@ def list_coefficients(
                 page = coefficients.page(snapshot, wanted, after, question.limit)
             else:
                 page = coefficients.top(snapshot, wanted, question.top)
-    return shapes.CoefficientsPage(
-        version=snapshot.head.version,
-        transaction_consistent=snapshot.head.transaction_consistent,
-        next_cursor=cursors.encode("coefficients", page.next_key),
-        level=question.level,
-        left_out=len(page.left_out),
-        items=[shapes.Coefficient.of(one) for one in page.items],
+    return shapes.CoefficientsPage.page(
+        snapshot.head, COEFFICIENTS, page, shapes.Coefficient.of, level=question.level, left_out=len(page.left_out)
     )
 
 

@@ -20,6 +20,9 @@ from service.usecases.graph_export import GraphFormat
 from service.usecases.graph_readers import CorpusGraphReader, TrackedGraphReader
 from service.usecases.ind_graphs import GraphReader, IndGraphs
 
+COMPONENTS = cursors.Cursors("components", "i")
+TABLES = cursors.Cursors("graph_tables", "iii")
+
 CORPUS_ETAG = ("corpus and generation, quoted", '"1-2"')
 MEDIA_TYPES = {GraphFormat.GRAPHML: "application/graphml+xml", GraphFormat.CSV: "text/csv"}
 
@@ -68,13 +71,13 @@ def graph_routes(
         request: Request, asked: asked_graph, question: Annotated[schemas.PageQuestion, Query()]
     ) -> shapes.ComponentsPage:
         """List the connected components, largest first, each with its hub."""
-        after = cursors.decode("components", "i", question.cursor)
+        after = COMPONENTS.decode(question.cursor)
         with asked.reader() as reader:
             asked.stop_if_known()
             page = ind_graphs.components(_graphs(request).graph(reader), reader, after, question.limit)
         return shapes.ComponentsPage(
             version=reader.place[1],
-            next_cursor=cursors.encode("components", page.next_key),
+            next_cursor=COMPONENTS.encode(page.next_key),
             items=[shapes.Component.model_validate(one) for one in page.items],
         )
 
@@ -87,7 +90,7 @@ def graph_routes(
         request: Request, asked: asked_graph, question: Annotated[shapes.GraphTablesQuestion, Query()]
     ) -> shapes.GraphTablesPage:
         """List the graph's tables, or those of a component, hubs first: those that share INDs with most others."""
-        after = cursors.decode("graph_tables", "iii", question.cursor)
+        after = TABLES.decode(question.cursor)
         with asked.reader() as reader:
             graph = _graphs(request).graph(reader)
             ind_graphs.check_component(graph, question.component)
@@ -95,7 +98,7 @@ def graph_routes(
             page = ind_graphs.tables(graph, reader, question.component, after, question.limit)
         return shapes.GraphTablesPage(
             version=reader.place[1],
-            next_cursor=cursors.encode("graph_tables", page.next_key),
+            next_cursor=TABLES.encode(page.next_key),
             items=[shapes.GraphTable.model_validate(one) for one in page.items],
         )
 

@@ -19,6 +19,8 @@ from service.usecases.ports import Uploads
 
 router = APIRouter(prefix="/api/v1/sketches", tags=["sketches"])
 
+SKETCHES = cursors.Cursors("sketches", "issiis")
+
 BYTES = "application/octet-stream"
 MAX_BYTES = 8 << 20
 """The largest sketch that is taken: one of 2^18 buckets and 10^9 values has less than half of it."""
@@ -42,17 +44,12 @@ UploadPath = Annotated[
 @router.get("", responses=examples.answered("A page of sketches") | documented(422, 500, 503))
 def list_sketches(asked: Asked, question: Annotated[schemas.PageQuestion, Query()]) -> shapes.SketchesPage:
     """List the sketches of attributes, in their order, then the uploaded ones by name, each with what it tells."""
-    after = cursors.decode("sketches", "issiis", question.cursor)
+    after = SKETCHES.decode(question.cursor)
     with asked.snapshot() as snapshot:
         asked.depends_on_uploads(snapshot)
         asked.stop_if_known()
         page = sketched_columns.sketches(snapshot, after, question.limit)
-    return shapes.SketchesPage(
-        version=snapshot.head.version,
-        transaction_consistent=snapshot.head.transaction_consistent,
-        next_cursor=cursors.encode("sketches", page.next_key),
-        items=[shapes.Sketch.of(one) for one in page.items],
-    )
+    return shapes.SketchesPage.page(snapshot.head, SKETCHES, page, shapes.Sketch.of)
 
 
 @router.get("/bucket_bits", responses=documented(422, 500))

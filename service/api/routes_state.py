@@ -14,6 +14,10 @@ from service.usecases.answers import AttributeFilter
 
 router = APIRouter(prefix="/api/v1", tags=["state"])
 
+ATTRIBUTES = cursors.Cursors("attributes", "ssii")
+CLUSTERS = cursors.Cursors("clusters", "i")
+DEAD_LETTERS = cursors.Cursors("dead_letters", "i")
+
 
 @router.get("/state", responses=examples.answered("The state") | documented(422, 500, 503))
 def get_state(asked: Asked, _: Annotated[schemas.Question, Query()]) -> schemas.State:
@@ -22,9 +26,8 @@ def get_state(asked: Asked, _: Annotated[schemas.Question, Query()]) -> schemas.
         asked.stop_if_known()
         found = queries.state(snapshot)
     head = found.head
-    return schemas.State(
-        version=head.version,
-        transaction_consistent=head.transaction_consistent,
+    return schemas.State.at(
+        head,
         generation=head.generation,
         first_version=head.first_version,
         kind=head.kind,
@@ -42,18 +45,13 @@ def get_state(asked: Asked, _: Annotated[schemas.Question, Query()]) -> schemas.
 )
 def list_attributes(asked: Asked, question: Annotated[schemas.AttributesQuestion, Query()]) -> schemas.AttributesPage:
     """List attributes with their counters, by schema, table and ordinal."""
-    after = cursors.decode("attributes", "ssii", question.cursor)
+    after = ATTRIBUTES.decode(question.cursor)
     with asked.snapshot() as snapshot:
         one = None if question.attribute is None else queries.resolve(snapshot, question.attribute).attribute_id
         asked.stop_if_known()
         chosen = AttributeFilter(question.schema_, question.table, one, question.contains)
         page = queries.attributes(snapshot, chosen, after, question.limit)
-    return schemas.AttributesPage(
-        version=snapshot.head.version,
-        transaction_consistent=snapshot.head.transaction_consistent,
-        next_cursor=cursors.encode("attributes", page.next_key),
-        items=[schemas.Attribute.of(one) for one in page.items],
-    )
+    return schemas.AttributesPage.page(snapshot.head, ATTRIBUTES, page, schemas.Attribute.of)
 
 
 @router.get(
@@ -62,16 +60,16 @@ def list_attributes(asked: Asked, question: Annotated[schemas.AttributesQuestion
 )
 def list_clusters(asked: Asked, question: Annotated[schemas.ClustersQuestion, Query()]) -> schemas.ClustersPage:
     """List attribute clusters by id: attributes that share `value_count` values which no other attribute has."""
-    after = cursors.decode("clusters", "i", question.cursor)
+    after = CLUSTERS.decode(question.cursor)
     with asked.snapshot() as snapshot:
         one = None if question.attribute is None else queries.resolve(snapshot, question.attribute).attribute_id
         asked.stop_if_known()
         page, names = queries.clusters(snapshot, one, after, question.limit)
-    return schemas.ClustersPage(
-        version=snapshot.head.version,
-        transaction_consistent=snapshot.head.transaction_consistent,
-        next_cursor=cursors.encode("clusters", page.next_key),
-        items=[schemas.Cluster.model_validate(one) for one in page.items],
+    return schemas.ClustersPage.page(
+        snapshot.head,
+        CLUSTERS,
+        page,
+        schemas.Cluster.model_validate,
         attributes=[schemas.AttributeRef.of(names[one]) for one in sorted(names)],
     )
 
@@ -84,13 +82,8 @@ def list_dead_letters(
     asked: Asked, question: Annotated[schemas.DeadLettersQuestion, Query()]
 ) -> schemas.DeadLettersPage:
     """List the records that were set aside, oldest first; a long record is cut to 4,096 characters."""
-    after = cursors.decode("dead_letters", "i", question.cursor)
+    after = DEAD_LETTERS.decode(question.cursor)
     with asked.snapshot() as snapshot:
         asked.stop_if_known()
         page = queries.dead_letters(snapshot, question.feed, after, question.limit)
-    return schemas.DeadLettersPage(
-        version=snapshot.head.version,
-        transaction_consistent=snapshot.head.transaction_consistent,
-        next_cursor=cursors.encode("dead_letters", page.next_key),
-        items=[schemas.DeadLetter.model_validate(one) for one in page.items],
-    )
+    return schemas.DeadLettersPage.page(snapshot.head, DEAD_LETTERS, page, schemas.DeadLetter.model_validate)

@@ -14,6 +14,10 @@ from service.usecases.answers import TransitionFilter
 
 router = APIRouter(prefix="/api/v1", tags=["inclusion dependencies"])
 
+UINDS = cursors.Cursors("uinds", "ii")
+MISSING = cursors.Cursors("missing", "iu")
+CHANGES = cursors.Cursors("changes", "iii")
+
 
 @router.get(
     "/uinds",
@@ -21,18 +25,18 @@ router = APIRouter(prefix="/api/v1", tags=["inclusion dependencies"])
 )
 def list_uinds(asked: Asked, question: Annotated[schemas.UindsQuestion, Query()]) -> schemas.UindsPage:
     """List the inclusion dependencies that hold, or held at the version `as_of`, by the ids of both sides."""
-    after = cursors.decode("uinds", "ii", question.cursor)
+    after = UINDS.decode(question.cursor)
     with asked.snapshot() as snapshot:
         dependent, referenced = sides(snapshot, question)
         queries.check_as_of(snapshot, question.as_of)
         asked.stop_if_known()
         page = queries.uinds(snapshot, dependent, referenced, as_of=question.as_of, after=after, limit=question.limit)
-    return schemas.UindsPage(
-        version=snapshot.head.version,
-        transaction_consistent=snapshot.head.transaction_consistent,
-        next_cursor=cursors.encode("uinds", page.next_key),
+    return schemas.UindsPage.page(
+        snapshot.head,
+        UINDS,
+        page,
+        schemas.Uind.of,
         as_of=snapshot.head.version if question.as_of is None else question.as_of,
-        items=[schemas.Uind.of(one) for one in page.items],
     )
 
 
@@ -62,19 +66,19 @@ def list_missing(
     question: Annotated[schemas.PageQuestion, Query()],
 ) -> schemas.MissingPage:
     """List the values of the dependent that the referenced attribute lacks."""
-    after = cursors.decode("missing", "iu", question.cursor)
+    after = MISSING.decode(question.cursor)
     with asked.snapshot(with_values=True) as snapshot:
         pair = from_path(snapshot, dependent), from_path(snapshot, referenced)
         queries.refuse_trivial(*pair)
         asked.stop_if_known()
         share = queries.coefficient(snapshot, *pair)
         page = queries.missing_values(snapshot, *pair, after, question.limit)
-    return schemas.MissingPage(
-        version=snapshot.head.version,
-        transaction_consistent=snapshot.head.transaction_consistent,
-        next_cursor=cursors.encode("missing", page.next_key),
+    return schemas.MissingPage.page(
+        snapshot.head,
+        MISSING,
+        page,
+        schemas.MissingValue.model_validate,
         missing_count=share.distinct_count - share.overlap,
-        items=[schemas.MissingValue.model_validate(one) for one in page.items],
     )
 
 
@@ -87,17 +91,11 @@ def list_changes(asked: Asked, question: Annotated[schemas.ChangesQuestion, Quer
 
     To follow: go through the pages, then ask again with `since` = the `version` of the last page.
     """
-    after = cursors.decode("changes", "iii", question.cursor)
+    after = CHANGES.decode(question.cursor)
     with asked.snapshot() as snapshot:
         dependent, referenced = sides(snapshot, question)
         queries.check_since(snapshot, question.since)
         asked.stop_if_known()
         chosen = TransitionFilter(question.since, question.kind, dependent, referenced)
         page = queries.transitions(snapshot, chosen, after, question.limit)
-    return schemas.ChangesPage(
-        version=snapshot.head.version,
-        transaction_consistent=snapshot.head.transaction_consistent,
-        next_cursor=cursors.encode("changes", page.next_key),
-        since=question.since,
-        items=[schemas.Transition.of(one) for one in page.items],
-    )
+    return schemas.ChangesPage.page(snapshot.head, CHANGES, page, schemas.Transition.of, since=question.since)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -114,9 +115,27 @@ class Versioned(Answer):
         description="whether this version holds each of the source's transactions whole or not at all; null: not known"
     )
 
+    @classmethod
+    def at(cls, head: answers.StateHead, **more: Any) -> Self:
+        """Make an answer that was computed from this version; `more` are its other fields."""
+        return cls(version=head.version, transaction_consistent=head.transaction_consistent, **more)
+
 
 class Paged(Versioned):
     next_cursor: str | None = Field(description="null on the last page")
+
+    @classmethod
+    def page(
+        cls,
+        head: answers.StateHead,
+        written: cursors.Cursors,
+        page: answers.Page[Any],
+        show: Callable[[Any], Answer],
+        **more: Any,
+    ) -> Self:
+        """Make a page of this version: its cursor as `written` for the route, each of its items as `show` makes it."""
+        items = [show(one) for one in page.items]
+        return cls.at(head, next_cursor=written.encode(page.next_key), items=items, **more)
 
 
 class Source(Answer):
@@ -253,9 +272,8 @@ class Pair(Versioned):
     @classmethod
     def of(cls, head: answers.StateHead, one: answers.PairAnswer) -> Pair:
         share = one.coefficient
-        return cls(
-            version=head.version,
-            transaction_consistent=head.transaction_consistent,
+        return cls.at(
+            head,
             dependent=Attribute.of(one.dependent),
             referenced=Attribute.of(one.referenced),
             holds=one.holds,
