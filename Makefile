@@ -3,9 +3,10 @@
 #   make demo       see it work on real data, and serve the answers     make test      all checks and all tests
 #   make bench      all benchmarks, or ONLY=row                         make lint      the checks alone
 #   make endurance  the long proofs, or ONLY=word of their names        make format    let ruff lay out the code
+#   make mutants    does a test see each small change of the core? SAMPLE=100 of each module, ONLY=modules
 #   make evaluate   DATA=folder of data sets                            make sketch-report DATA=folder: plots
 
-.PHONY: env test lint format demo bench endurance evaluate sketch-report clean
+.PHONY: env test lint format demo bench endurance mutants evaluate sketch-report clean
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 
@@ -18,7 +19,7 @@ PIP := $(BIN)/python $(wildcard tools/pip-*.whl)/pip install --quiet --disable-p
 PYTHONS := python3 python3.13 python3.12 python3.11
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,6p'
+	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,7p'
 
 env: $(READY)
 
@@ -61,6 +62,15 @@ bench: env
 
 endurance: env
 	SUBSETD_ENDURANCE=1 $(BIN)/python -m pytest tests/endurance -ra $(if $(ONLY),-k $(ONLY))
+
+# Tools that nothing else needs stand beside the environment; what they share with it comes from there.
+MUTANTS := build/mutants
+$(MUTANTS)/lib: tests/mutants/requirements.lock | $(READY)
+	$(PIP) --require-hashes --no-deps --target $@ -r $<
+	@touch $@
+
+mutants: env $(MUTANTS)/lib
+	PYTHONPATH=$(MUTANTS)/lib nice -n 15 $(BIN)/python -m tests.mutants $(if $(SAMPLE),--sample $(SAMPLE)) $(ONLY)
 
 evaluate: env
 	@test -n "$(DATA)" || { echo "say where the data sets are: make evaluate DATA=folder" >&2; exit 2; }

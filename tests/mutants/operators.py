@@ -1,0 +1,135 @@
+"""Own which mutants a module has: the operators of mutmut, on the bodies of all functions, decorated ones too."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import libcst as cst
+from libcst.metadata import MetadataWrapper, PositionProvider
+from mutmut.mutation.mutators import mutation_operators
+
+# What mutmut leaves out too: a mutant of these tells nothing, or cannot be told from the function itself.
+_LEFT_OUT_CALLS = {"len", "isinstance", "cast"}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change of one place of a module."""
+
+    path: str
+    line: int
+    last_line: int
+    function: str  # the qualified name of the outermost function around it
+    original: cst.CSTNode
+    mutated: cst.CSTNode
+    around: cst.CSTNode  # the statement of the module around it
+    text: str  # of the module
+
+    @property
+    def source(self) -> str:
+        """The whole module with the change."""
+        # Operators share nodes such as commas between places, so that a replacement must go by identity.
+        changed = self.around.visit(_Replacement(self.original, self.mutated))
+        return self.text.replace(self._text_of(self.around), self._text_of(changed), 1)
+
+    def change(self, source: str) -> str:
+        """Say the change as its lines before and after."""
+        lines = difflib.unified_diff(self.text.splitlines(), source.splitlines(), n=0, lineterm="")
+        return "\n".join(
+            f"{line[0]} {line[1:].strip()}" for line in lines if line[:3] not in {"---", "+++"} and line[0] in "+-"
+        )
+
+    def _text_of(self, node: cst.CSTNode) -> str:
+        return cst.Module([]).code_for_node(node)
+
+
+class _Replacement(cst.CSTTransformer):
+    def __init__(self, original: cst.CSTNode, mutated: cst.CSTNode) -> None:
+        super().__init__()
+        self._original, self._mutated = original, mutated
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        return node is not self._original
+
+    def on_leave(self, original_node: Any, updated_node: Any) -> Any:
+        return self._mutated if original_node is self._original else updated_node
+
+
+class _Places(cst.CSTVisitor):
+    METADATA_DEPENDENCIES = (PositionProvider,)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[int, int, str, cst.CSTNode, cst.CSTNode, cst.CSTNode]] = []
+        self._scope: list[cst.FunctionDef | cst.ClassDef] = []
+        self._statements: list[tuple[int, int]] = []
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        if isinstance(node, cst.Annotation | cst.Decorator | cst.Parameters | cst.Import | cst.ImportFrom):
+            return False
+        if isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value in _LEFT_OUT_CALLS:
+            return False
+        if isinstance(node, cst.Arg) and _is_strict(node):
+            return False
+        if isinstance(node, cst.Expr) and isinstance(node.value, cst.SimpleString | cst.ConcatenatedString):
+            return False
+        if isinstance(node, cst.SimpleStatementLine | cst.BaseCompoundStatement):
+            span = self.get_metadata(PositionProvider, node)
+            last = span.end.line
+            if isinstance(node, cst.BaseCompoundStatement):
+                last = max(span.start.line, self.get_metadata(PositionProvider, node.body).start.line - 1)
+            self._statements.append((span.start.line, last))
+        if isinstance(node, cst.FunctionDef | cst.ClassDef):
+            self._scope.append(node)
+        elif any(isinstance(scope, cst.FunctionDef) for scope in self._scope):
+            position = self.get_metadata(PositionProvider, node, None)
+            first, last = self._statements[-1]
+            line = position.start.line if position else first
+            for kind, operator in mutation_operators:
+                if isinstance(node, kind):
+                    for mutated in operator(node):
+                        if any(map(_is_strict, getattr(node, "args", ()))) > any(map(_is_strict, mutated.args)):
+                            continue
+                        self.found.append((line, last, self._function(), node, mutated, self._scope[0]))
+        return True
+
+    def on_leave(self, original_node: cst.CSTNode) -> None:
+        if isinstance(original_node, cst.SimpleStatementLine | cst.BaseCompoundStatement):
+            self._statements.pop()
+        if isinstance(original_node, cst.FunctionDef | cst.ClassDef):
+            self._scope.pop()
+
+    def _function(self) -> str:
+        names = []
+        for scope in self._scope:
+            names.append(scope.name.value)
+            if isinstance(scope, cst.FunctionDef):
+                break
+        return ".".join(names)
+
+
+def _is_strict(argument: cst.Arg) -> bool:
+    """Tell `strict=True` of zip: it guards against our own mistakes, and no test can reach it."""
+    name = argument.keyword.value if argument.keyword else ""
+    return name == "strict" and isinstance(argument.value, cst.Name) and argument.value.value == "True"
+
+
+def mutants_of(path: Path) -> Sequence[Mutant]:
+    """All mutants of a module, in the order of its text."""
+    text = path.read_text("utf-8")
+    wrapper = MetadataWrapper(cst.parse_module(text))
+    places = _Places()
+    wrapper.visit(places)
+    return [Mutant(path.as_posix(), *place, text) for place in places.found]
+
+
+def functions_in(code: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Code objects of the functions and methods of a compiled module, with their qualified names."""
+    for constant in code.co_consts:
+        if hasattr(constant, "co_qualname"):
+            yield constant.co_qualname, constant
+            yield from functions_in(constant)

@@ -1,0 +1,205 @@
+"""Own the running of mutants: the tests are collected once, and each mutant is tried in a fork of that process."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import os
+import random
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import coverage
+import pytest
+from _pytest.runner import runtestprotocol
+
+from tests.mutants.operators import Mutant, functions_in, mutants_of
+
+TEST_SECONDS = 20  # of CPU: a longer test tries no mutants
+_MEMORY = 8 << 30
+
+
+@dataclass
+class MutantRun:
+    """What is to be tried, and what came of it."""
+
+    modules: Sequence[str]
+    sample: int
+    seed: int
+    kept: Path
+    only_lines: set[int] = field(default_factory=set)
+    verbose: bool = False
+    again: bool = False
+
+    def pytest_configure(self) -> None:
+        """Make Hypothesis draw the same examples in every fork, and stop at the first that fails."""
+        from hypothesis import Phase, settings  # pytest rewrites it, so it must come first
+
+        settings.register_profile(
+            "mutants", deadline=None, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate]
+        )
+        settings.load_profile("mutants")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Try the mutants in place of the tests."""
+        traces = self._trace(session.items)
+        for path in self.modules:
+            self._try_module(path, session.items, traces)
+        return True
+
+    def _trace(self, items: Sequence[pytest.Item]) -> dict[str, Any]:
+        """Learn by one run of each test how long it takes and which lines it reaches; keep it for the next time."""
+        kept = self.kept / "traces.json"
+        traces: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
+        sources = b"".join(path.read_bytes() for path in sorted(Path("service").rglob("*.py")))
+        for item in items:
+            text = item.path.read_bytes()
+            digest = hashlib.sha256(sources + text + item.nodeid.encode()).hexdigest()
+            if traces.get(item.nodeid, {}).get("digest") != digest:
+                traces[item.nodeid] = {"digest": digest, **_traced(item)}
+        kept.write_text(json.dumps(traces))
+        unfit = [item.nodeid for item in items if not traces[item.nodeid]["passed"]]
+        print(f"\n{len(items)} tests, {len(unfit)} fail without the compiler or take more than {TEST_SECONDS} s:")
+        print("\n".join(f"  {name}" for name in unfit))
+        return traces
+
+    def _try_module(self, path: str, items: Sequence[pytest.Item], traces: dict[str, Any]) -> None:
+        mutants = mutants_of(Path(path))
+        kept = self.kept / (path.replace("/", ".") + ".json")
+        before: dict[str, Any] = json.loads(kept.read_text()) if self.again else {"survivors": []}
+        lived = {survivor["change"] for survivor in before["survivors"]}
+        chosen = [mutant for mutant in mutants if not self.only_lines or mutant.line in self.only_lines]
+        if not self.again and 0 < self.sample < len(chosen):
+            places = random.Random(f"{self.seed} {path}").sample(range(len(chosen)), self.sample)
+            chosen = [chosen[place] for place in sorted(places)]
+        by_name = {item.nodeid: item for item in items}
+        reached = [(name, trace) for name, trace in traces.items() if name in by_name and path in trace["lines"]]
+        reached = [(name, trace) for name, trace in reached if trace["passed"]]
+        reached.sort(key=lambda entry: entry[1]["seconds"])
+        survivors = []
+        ends = dict.fromkeys(("killed", "timeout", "crashed", "survived", "untested", "no mutant"), 0)
+        for mutant in chosen:
+            source = mutant.source
+            change = mutant.change(source)
+            if self.again and change not in lived:
+                continue
+            lines = set(range(mutant.line, mutant.last_line + 1))
+            tests = [(by_name[name], trace) for name, trace in reached if lines & set(trace["lines"][path])]
+            end = _try_mutant(mutant, source, tests)
+            ends[end] += 1
+            if end in {"survived", "untested"}:
+                survivors.append({"line": mutant.line, "change": change, "end": end, "tests": len(tests)})
+            if self.verbose:
+                print(f"{path}:{mutant.line} {end}\n{change}", flush=True)
+        tried = sum(ends.values()) - ends["no mutant"]
+        if self.again:
+            record = before | {"survivors": survivors}
+        else:
+            record = {"path": path, "mutants": len(mutants), "tried": tried, "lived_first": len(survivors), **ends}
+            record |= {"seed": self.seed, "survivors": survivors}
+        kept.write_text(json.dumps(record, indent=1))
+        share = 1 - len(survivors) / max(record["tried"], 1)
+        print(f"{path}: {len(mutants)} mutants, {record['tried']} tried, {share:.1%} killed", flush=True)
+
+
+def _traced(item: pytest.Item) -> dict[str, Any]:
+    """Run one test in a fork with its lines watched: whether it passed, CPU seconds, and lines by module."""
+    read, write = os.pipe()
+
+    def watch() -> bool:
+        watcher = coverage.Coverage(data_file=None, source_dirs=[os.path.abspath("service")], config_file=False)
+        watcher.start()
+        before = time.process_time()
+        passed = _run_tests([item])
+        seconds = time.process_time() - before
+        watcher.stop()
+        data = watcher.get_data()
+        here = os.getcwd() + "/"
+        lines = {
+            name.removeprefix(here): sorted(data.lines(name) or [])
+            for name in data.measured_files()
+            if name.startswith(here)
+        }
+        with os.fdopen(write, "w") as pipe:
+            json.dump({"passed": passed, "seconds": seconds, "lines": lines}, pipe)
+        return passed
+
+    child = _fork(watch, 2 * TEST_SECONDS)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        text = pipe.read()
+    os.waitpid(child, 0)
+    return json.loads(text) if text else {"passed": False, "seconds": float(TEST_SECONDS), "lines": {}}
+
+
+def _try_mutant(mutant: Mutant, source: str, tests: Sequence[tuple[pytest.Item, Any]]) -> str:
+    try:
+        code = dict(functions_in(compile(source, os.path.abspath(mutant.path), "exec")))[mutant.function]
+    except SyntaxError:
+        return "no mutant"  # nor a program
+    if not tests:
+        return "untested"
+
+    def try_it() -> bool:
+        _live_function(mutant).__code__ = code
+        return _run_tests([item for item, _ in tests])
+
+    seconds = 5 + 4 * sum(trace["seconds"] for _, trace in tests)
+    _, status = os.waitpid(_fork(try_it, seconds), 0)
+    if os.WIFSIGNALED(status):
+        slow = os.WTERMSIG(status) in {signal.SIGXCPU, signal.SIGALRM, signal.SIGKILL}
+        return "timeout" if slow else "crashed"
+    return "survived" if os.WEXITSTATUS(status) == 0 else "killed"
+
+
+def _live_function(mutant: Mutant) -> FunctionType:
+    """The function that the program calls: forks change its code, so that all who imported it get the mutant."""
+    module = importlib.import_module(mutant.path.removesuffix(".py").replace("/", ".").removesuffix(".__init__"))
+    found: Any = module
+    for name in mutant.function.split("."):
+        found = vars(found)[name]
+    while not isinstance(found, FunctionType):
+        found = getattr(found, "fget", None) or getattr(found, "__func__", None) or found.__wrapped__
+    return found
+
+
+def _fork(work: Callable[[], bool], seconds: float) -> int:
+    """Run work in a fork that ends after these seconds of CPU, or far more by the clock: it may sleep for ever."""
+    child = os.fork()
+    if child:
+        return child
+    try:
+        quiet = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(quiet, stream)
+        resource.setrlimit(resource.RLIMIT_CPU, (int(seconds) + 1, int(seconds) + 2))
+        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(int(60 * seconds) + 600)
+        passed = work()
+    except BaseException:
+        os._exit(1)
+    os._exit(0 if passed else 1)
+
+
+def _run_tests(items: Iterable[pytest.Item]) -> bool:
+    """Run tests until one fails."""
+    items = list(items)
+    for item, after in zip(items, [*items[1:], None], strict=True):
+        for report in runtestprotocol(item, log=False, nextitem=after):
+            if report.failed:
+                return False
+    return True
+
+
+sys.setrecursionlimit(max(sys.getrecursionlimit(), 5000))
