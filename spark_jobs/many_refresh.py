@@ -33,15 +33,16 @@ from service.store.migrate import require_current
 from service.usecases.corpora import Corpus, Refresh
 from spark_jobs.command_line import add_engine_options, read_secrets
 from spark_jobs.corpus_index import CorpusIndex, DamagedIndexError, Manifest
-from spark_jobs.corpus_sources import ReadResult, ReadTask, list_corpus, plan_reading, reading_settings
+from spark_jobs.corpus_sources import ReadTask, list_corpus, plan_reading, reading_settings
 from spark_jobs.corpus_state import CorpusState, corpus_state
 from spark_jobs.many_discovery import Search, fits_one_process
 from spark_jobs.many_partitions import find_in_partitions, partition_count
 from spark_jobs.many_tasks import TOLD_SECONDS, OneProcessTask, ProgressTold, StoreInds
+from spark_jobs.many_workers import Workers, local_cores
 from spark_jobs.parallel import FAULTS_TOLD, telling_job
-from spark_jobs.progress import Display, make_display, watching
-from spark_jobs.session import is_local, session
-from spark_jobs.tasks import CrashPoint, Telling
+from spark_jobs.progress import Display, make_display
+from spark_jobs.session import session
+from spark_jobs.tasks import CrashPoint
 
 CRASH_POINTS = ("reading", "storing", "indexing", "landing")
 
@@ -83,10 +84,12 @@ def run_refresh(
     data_dir: Path,
     shown: Display,
     fail_at: str | None = None,
+    cores: int | None = None,
 ) -> Landed:
     """Refresh a corpus and make what was found the served generation.
 
-    `spark` may be a function that starts the session: it is called when the corpus can be listed. Raises SourceError
+    `spark` may be a function that starts the session: it is called when there is more to do than the driver does as
+    fast with `cores` threads. Raises SourceError
     when too much of the corpus cannot be read, and StateError for a database that cannot be written or a refresh that
     is not to run; then the generation before is served as it was.
     """
@@ -96,7 +99,10 @@ def run_refresh(
         display = ProgressRow(PostgresCorpora(engine), refresh_id, shown)
         with ExitStack() as stack:
             corpus, asked = stack.enter_context(working_on(url, refresh_id))
-            return _Refresh(url, corpus, asked, data_dir, display, CrashPoint(fail_at, os.getpid()), stack).run(spark)
+            seconds: dict[str, float] = {}
+            workers = Workers(spark, display, seconds, cores)
+            crash = CrashPoint(fail_at, os.getpid())
+            return _Refresh(url, corpus, asked, data_dir, display, workers, seconds, crash, stack).run()
     finally:
         engine.dispose()
 
@@ -109,30 +115,33 @@ class _Refresh:
         asked: Refresh,
         data_dir: Path,
         display: Display,
+        workers: Workers,
+        seconds: dict[str, float],
         crash: CrashPoint,
         stack: ExitStack,
     ) -> None:
         self.corpus, self.asked = corpus, asked
         self.settings = corpus.settings
         self.display = display
+        self.workers = workers
         self.crash = crash
         self.stack = stack
         self.load = Load.begin(url, asked.refresh_id)
         self.index = CorpusIndex(self.settings.index or str(data_dir / "corpora" / corpus.name))
-        self.seconds: dict[str, float] = {}
-        self.report: dict[str, Any] = {"seconds": self.seconds}
+        self.seconds = seconds
+        self.report: dict[str, Any] = {"seconds": seconds}
 
-    def run(self, spark: SparkSession | Callable[[], SparkSession]) -> Landed:
+    def run(self) -> Landed:
         start = time.monotonic()
         with self._stage("listing"):
             listing = list_corpus(self.corpus.location, self.corpus.kind, self.settings)
             self.stack.callback(listing.close)
             previous = self._previous()
-        with self._stage("starting Spark"):
-            running = spark if isinstance(spark, SparkSession) else spark()
-            cores = running.sparkContext.defaultParallelism
-        plan = plan_reading(self.corpus.kind, listing, previous, cores)
-        results = self._read(running, plan.tasks, listing.database and listing.database.reader(), previous)
+        plan = plan_reading(self.corpus.kind, listing, previous, self.workers.cores)
+        generation = None if previous is None else previous.generation
+        database = None if listing.database is None else listing.database.reader()
+        task = ReadTask(self.corpus.location, self.corpus.kind, self.settings, self.index, generation, database)
+        results = self.workers.read(plan, task)
         listing.confirm()
         listing.close()
         self.crash.reach("reading")
@@ -147,7 +156,8 @@ class _Refresh:
         files = {"read": len(plan.read), "unchanged": len(plan.kept), "gone": plan.gone, "faults": len(state.faults)}
         self._describe(state, exclusions, files)
         changed = None if self.report["full"] else state.changed
-        self._find(running, state, self._search(state, exclusions, changed))
+        self._find(state, self._search(state, exclusions, changed))
+        self.report["spark"] = self.workers.is_running
         with self._stage("indexing"):
             self.crash.reach("indexing")
             self.load.build_indexes()
@@ -179,16 +189,6 @@ class _Refresh:
             self.report["index"] = "Not used: a full refresh was asked for."
             return None
         return previous
-
-    def _read(
-        self, spark: SparkSession, tasks: Sequence[Any], database: Any, previous: Manifest | None
-    ) -> list[ReadResult]:
-        generation = None if previous is None else previous.generation
-        task = ReadTask(self.corpus.location, self.corpus.kind, self.settings, self.index, generation, database)
-        if not tasks:
-            return []
-        with telling_job(), self._watching(spark, [("reading", len(tasks))]):
-            return spark.sparkContext.parallelize(tasks, len(tasks)).map(Telling(task)).collect()
 
     def _require_enough(self, state: CorpusState) -> None:
         """Raise SourceError when there is nothing to land, or too much could not be read."""
@@ -234,43 +234,33 @@ class _Refresh:
             settings.algorithm, settings.parameters, settings.top,
         )  # fmt: skip
 
-    def _find(self, spark: SparkSession, state: CorpusState, search: Search) -> None:
-        """Find and store INDs: in one task where all values fit into a process, or over partitions."""
+    def _find(self, state: CorpusState, search: Search) -> None:
+        """Find and store INDs: in one process where all values fit into it, or over partitions."""
         self.report |= {"algorithm": Algorithm.RAREST_FIRST.value, "estimates": None, "partitions": 0, "stored": 0}
         if search.changed is not None and not (search.changed & search.examined).any():
             return
         parts = state.manifest.part_columns()
         store = StoreInds(self.load, self.crash)
         wants_signatures = self.settings.algorithm is Algorithm.SIGNATURES
-        start = time.monotonic()
-        with telling_job():
-            if self.settings.partitions or not (wants_signatures or fits_one_process(search)):
-                count = self.settings.partitions or partition_count(search, spark.sparkContext.defaultParallelism)
+        if self.settings.partitions or not (wants_signatures or fits_one_process(search)):
+            start = time.monotonic()
+            spark = self.workers.spark
+            count = self.settings.partitions or partition_count(search, spark.sparkContext.defaultParallelism)
+            with telling_job():
                 found = find_in_partitions(
                     spark, self.index, parts, search, count, store,
-                    lambda stages: self._watching(spark, [(stage, count) for stage in stages]),
+                    lambda stages: self.workers.watching([(stage, count) for stage in stages]),
                 )  # fmt: skip
-                self.report["partitions"] = count
-            else:
-                self.display.begin(FINDING)
-                told = spark.sparkContext.broadcast(replace(search, sums=search.sums[:0]))
-                tell = ProgressTold(self.load.url, self.load.refresh_id, FINDING)
-                task = OneProcessTask(self.index, parts, told, store, _task_cores(spark), tell)
-                ((found, choice),) = spark.sparkContext.parallelize([0], 1).mapPartitions(task).collect()
-                self.report["partitions"] = 1
-                if choice is not None:
-                    self.report["algorithm"] = choice.algorithm.value
-                    self.report["estimates"] = {
-                        name: value for name, value in asdict(choice).items() if name != "algorithm"
-                    }
-        self.report["stored"] = found
-        self.seconds[FINDING] = time.monotonic() - start
-
-    @contextmanager
-    def _watching(self, spark: SparkSession, stages: list[tuple[str, int]]) -> Iterator[None]:
-        with watching(spark.sparkContext, self.display, stages, str) as seconds:
-            yield
-        self.seconds.update(seconds)
+            self.report |= {"partitions": count, "stored": found}
+            self.seconds[FINDING] = time.monotonic() - start
+            return
+        tell = ProgressTold(self.load.url, self.load.refresh_id, FINDING)
+        task = OneProcessTask(self.index, parts, store, tell)
+        found, choice = self.workers.find(task, replace(search, sums=search.sums[:0]), FINDING)
+        self.report |= {"partitions": 1, "stored": found}
+        if choice is not None:
+            self.report["algorithm"] = choice.algorithm.value
+            self.report["estimates"] = {name: value for name, value in asdict(choice).items() if name != "algorithm"}
 
     @contextmanager
     def _stage(self, stage: str) -> Iterator[None]:
@@ -278,14 +268,6 @@ class _Refresh:
         start = time.monotonic()
         yield
         self.seconds[stage] = time.monotonic() - start
-
-
-def _task_cores(spark: SparkSession) -> int:
-    """Say how many cores a task has that runs alone."""
-    context = spark.sparkContext
-    if is_local(str(context.master)):
-        return context.defaultParallelism
-    return int(context.getConf().get("spark.executor.cores", "1"))
 
 
 def _end(*_: object) -> None:
@@ -305,6 +287,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--data-dir", type=Path, default=Path(), help="where indexes of corpora are, unless they say so"
     )
+    parser.add_argument("--on-spark", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--fail-at", choices=CRASH_POINTS, help=argparse.SUPPRESS)
     given = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
     read_secrets(given, "database_url")
@@ -320,7 +303,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return started[0]
 
     try:
-        landed = run_refresh(start, given.database_url, given.refresh_id, given.data_dir, display, given.fail_at)
+        landed = run_refresh(
+            start() if given.on_spark else start, given.database_url, given.refresh_id, given.data_dir, display,
+            given.fail_at, local_cores(given.master),
+        )  # fmt: skip
     except SubsetdError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

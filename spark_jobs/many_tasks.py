@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-
-from pyspark import Broadcast
+from typing import NamedTuple
 
 from service.core.corpus_inds import Choice
 from service.core.group_inds import Inds
@@ -16,7 +15,7 @@ from service.store.database import make_engine
 from service.store.generation import TASK_NAME
 from spark_jobs.corpus_index import CorpusIndex, PartColumns
 from spark_jobs.many_discovery import Search, find_all, find_changed
-from spark_jobs.tasks import CrashPoint, telling_errors
+from spark_jobs.tasks import CrashPoint
 
 TOLD_SECONDS = 1.0
 """How often progress inside a stage is written to the database."""
@@ -58,26 +57,29 @@ class ProgressTold:
             engine.dispose()
 
 
+class Found(NamedTuple):
+    """Say how many INDs were stored, and what chose the algorithm; None where there was nothing to choose."""
+
+    inds: int
+    choice: Choice | None
+
+
 @dataclass(frozen=True, slots=True)
 class OneProcessTask:
-    """Find all INDs of a search in this process and store them; gives their number, and what chose the algorithm.
+    """Find all INDs of a search in this process and store them; picklable.
 
     Among changed columns there is nothing to choose: signatures of parts of columns show nothing.
     """
 
     index: CorpusIndex
     parts: Sequence[PartColumns]
-    search: Broadcast[Search]
     store: StoreInds
-    threads: int
     tell: ProgressTold
 
-    def __call__(self, _: Iterable[int]) -> Iterator[tuple[int, Choice | None]]:
-        search = self.search.value
-        with telling_errors():
-            choice = None
-            if search.changed is None:
-                choice, blocks = find_all(self.index, self.parts, search, self.threads, self.tell)
-            else:
-                blocks = find_changed(self.index, self.parts, search, self.threads)
-            yield self.store(0, blocks), choice
+    def __call__(self, search: Search, threads: int) -> Found:
+        choice = None
+        if search.changed is None:
+            choice, blocks = find_all(self.index, self.parts, search, threads, self.tell)
+        else:
+            blocks = find_changed(self.index, self.parts, search, threads)
+        return Found(self.store(0, blocks), choice)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from benchmarks.corpus_refreshes import served_columns, served_inds
@@ -16,9 +17,18 @@ from service.core.corpus import CorpusKind, CorpusSettings
 from service.store.corpora import PostgresCorpora
 from service.store.corpus_loads import Landed
 from service.store.database import make_engine
-from service.usecases.corpora import Refresh
+from service.usecases.corpora import NewCorpus, Refresh
 from spark_jobs.many_refresh import run_refresh
 from spark_jobs.progress import Quiet
+
+Tables = dict[str, list[list[str]]]
+"""The columns of tables, by their paths."""
+
+_TABLE = st.integers(1, 3).flatmap(
+    lambda rows: st.lists(st.lists(st.sampled_from(CELLS), min_size=rows, max_size=rows), min_size=1, max_size=3)
+)
+CELLS = [*"abcd12", "x y"]
+LAKES = st.dictionaries(st.sampled_from([f"{n % 2}/t{n}.csv" for n in range(7)]), _TABLE, min_size=2, max_size=7)
 
 
 class Lake:
@@ -29,7 +39,7 @@ class Lake:
         self.data_dir = folder.parent / f"data-{uuid4().hex}"
         self.corpora = PostgresCorpora(make_engine(url, "test"))
         self.name = f"lake-{uuid4().hex[:8]}"
-        self.corpora.add(self.name, str(folder), kind, CorpusSettings.from_json(settings))
+        self.corpora.add(NewCorpus(self.name, str(folder), kind, CorpusSettings.from_json(settings)))
 
     def queue(self, *, full: bool = False) -> int:
         """Ask for a refresh; give its number."""
@@ -74,6 +84,11 @@ def expected_inds(
         if a != b and left and right
         if len(left & right) >= threshold * len(left) and len(left & right) >= coverage * len(right)
     }
+
+
+def values_of(tables: Tables) -> dict[Column, set[str]]:
+    """Give the values of each column, without NULLs."""
+    return {(path, n): set(cells) - {""} for path, columns in tables.items() for n, cells in enumerate(columns)}
 
 
 def write_tables(folder: Path, tables: Mapping[str, Sequence[Sequence[str]]]) -> None:

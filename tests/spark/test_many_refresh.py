@@ -18,18 +18,12 @@ from benchmarks.reference import Column, find_inds, ind_hash
 from service.core.column_filters import NULL_TOKENS
 from service.core.errors import SourceError
 from tests.many import INDS, SHA256, unpack_web_tables
-from tests.refreshing import Lake, expected_inds, write_tables
-
-Tables = dict[str, list[list[str]]]
+from tests.refreshing import LAKES, Lake, Tables, expected_inds, values_of, write_tables
 
 
 @pytest.fixture(scope="module")
 def web_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return unpack_web_tables(tmp_path_factory.mktemp("web"))
-
-
-def values_of(tables: Tables) -> dict[Column, set[str]]:
-    return {(path, n): set(cells) - {""} for path, columns in tables.items() for n, cells in enumerate(columns)}
 
 
 @pytest.mark.parametrize(
@@ -54,13 +48,6 @@ def test_web_tables_have_their_published_inds(
     assert (report["tables"], report["columns"], report["full"]) == (2_000, 12_598, True)
     assert report["files"] == {"read": 2_000, "unchanged": 0, "gone": 0, "faults": 0}
     assert report["filters"] == {"dependent": {"no_values": 3}, "referenced": {"no_values": 3}}
-
-
-CELLS = [*"abcd12", "x y"]
-TABLE = st.integers(1, 3).flatmap(
-    lambda rows: st.lists(st.lists(st.sampled_from(CELLS), min_size=rows, max_size=rows), min_size=1, max_size=3)
-)
-LAKES = st.dictionaries(st.sampled_from([f"{n % 2}/t{n}.csv" for n in range(7)]), TABLE, min_size=2, max_size=7)
 
 
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])  # each has its own corpus

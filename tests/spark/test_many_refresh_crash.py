@@ -44,8 +44,9 @@ def refreshing(
         process.communicate()
 
 
+@pytest.mark.parametrize("where", [(), ("--on-spark",)], ids=["driver", "spark"])
 def test_a_refresh_killed_at_any_stage_leaves_the_generation_before(
-    spark: SparkSession, database_url: str, tmp_path: Path
+    spark: SparkSession, database_url: str, tmp_path: Path, where: tuple[str, ...]
 ) -> None:
     """One test for all stages: each run finds what the one before it left."""
     tables = {f"{n}.csv": [[f"v{k}" for k in range(n, n + 5)], ["x"] * 5] for n in range(10)}
@@ -57,14 +58,15 @@ def test_a_refresh_killed_at_any_stage_leaves_the_generation_before(
     write_tables(tmp_path / "lake", tables)
     refresh_id = lake.queue()
     for stage in CRASH_POINTS:
-        with refreshing(lake, "--fail-at", stage, refresh_id=refresh_id) as process:
+        with refreshing(lake, "--fail-at", stage, *where, refresh_id=refresh_id) as process:
             _, told = process.communicate(timeout=300)
         assert process.returncode == -signal.SIGKILL, f"{stage}: {told}"
         assert lake.inds() == before, f"killed at {stage}"
         assert lake.corpora.refresh(refresh_id).state is RefreshState.RUNNING, "its runner sees that it has died"
-    with refreshing(lake, refresh_id=refresh_id) as process:
+    with refreshing(lake, *where, refresh_id=refresh_id) as process:
         said, told = process.communicate(timeout=300)
     assert process.returncode == 0, told
+    assert lake.report["spark"] is bool(where)
     expected = expected_inds(
         {(path, n): set(cells) for path, columns in tables.items() for n, cells in enumerate(columns)}
     )
