@@ -35,6 +35,7 @@ from service.store import migrate
 from service.store.corpora import PostgresCorpora
 from service.store.database import make_engine
 from service.store.embedded import EmbeddedPostgres
+from service.usecases.corpora import NewCorpus
 
 SEED = 7
 CHANGES = 2_000
@@ -225,7 +226,7 @@ def _jobs(work: Path) -> Iterator[tuple[Bootstrap, Refresh]]:
         engine = make_engine(url, "evaluation")
         try:
             corpora = PostgresCorpora(engine)
-            corpora.add(name, str(folder), CorpusKind.CSV, CorpusSettings(null_tokens=("",)))
+            corpora.add(NewCorpus(name, str(folder), CorpusKind.CSV, CorpusSettings(null_tokens=("",))))
             asked = corpora.request_refresh(name, requested_by="evaluation")
             run_refresh(spark, url, asked.refresh_id, work, Quiet())
             with corpora.snapshot(name) as snapshot:

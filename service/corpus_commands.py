@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,11 +12,9 @@ import typer
 from rich.text import Text
 
 from service import terminal, wiring
-from service.core.corpus import CorpusKind, CorpusSettings, parse_filters, preset_null_tokens
-from service.core.corpus_inds import Algorithm
 from service.core.errors import SourceError
-from service.core.signatures import Strategy
 from service.corpus_refresh_command import refresh
+from service.corpus_settings_commands import NameArgument, add, set_
 from service.terminal import Format, out
 from service.usecases import corpus_answers
 from service.usecases.corpora import ColumnFilter, ColumnRef, Refresh
@@ -31,116 +28,15 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the corpus.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print the list.")]
 GenerationOption = Annotated[
     int | None, typer.Option("--generation", help="The one before the served one; default: the served one.")
 ]
 COLUMN_HELP = "TABLE, or TABLE:POSITION with positions from 0, as in 2019/orders.csv:1"
 
-ENDINGS = {
-    ".csv": CorpusKind.CSV,
-    ".tsv": CorpusKind.CSV,
-    ".txt": CorpusKind.CSV,
-    ".parquet": CorpusKind.PARQUET,
-    ".pq": CorpusKind.PARQUET,
-    ".jsonl": CorpusKind.JSONL,
-    ".ndjson": CorpusKind.JSONL,
-    ".json": CorpusKind.JSONL,
-}
-"""Of files, before .gz, and the kind of a corpus of them."""
 
-
-@app.command()
-def add(
-    name: NameArgument,
-    location: Annotated[
-        str,
-        typer.Argument(help="A folder or bucket of CSV, Parquet, or JSON lines (a table a line), or postgresql://..."),
-    ],
-    kind: Annotated[CorpusKind | None, typer.Option("--kind", help="Default: by the files' endings.")] = None,
-    null_token: Annotated[
-        list[str] | None,
-        typer.Option("--null-token", help="Text that means NULL; `paper` for MANY's list of 14; repeatable."),
-    ] = None,
-    delimiter: Annotated[
-        str | None, typer.Option("--delimiter", help="Between cells; default: a tab in .tsv, else a comma.")
-    ] = None,
-    quote: Annotated[str | None, typer.Option("--quote", help="Quoting character of CSV files.")] = None,
-    header: Annotated[bool, typer.Option("--header/--no-header", help="Whether CSV files begin with a header.")] = True,
-    encoding: Annotated[str | None, typer.Option("--encoding", help="Encoding of CSV files; default utf-8.")] = None,
-    db_schema: Annotated[str | None, typer.Option("--db-schema", help="Schema of a Postgres; default public.")] = None,
-    filters: Annotated[
-        str,
-        typer.Option(
-            "--filters",
-            help="What is left out: none, paper, or some of null-columns, integer-columns, non-unique-referenced, "
-            "coverage=0.2, min-values=3, with commas between them.",
-        ),
-    ] = "none",
-    threshold: Annotated[
-        str | None, typer.Option("--threshold", help="Share of the dependent's values to be in the other; default 1.")
-    ] = None,
-    algorithm: Annotated[
-        Algorithm | None, typer.Option("--algorithm", help="Default: what costs less, decided at each refresh.")
-    ] = None,
-    bits: Annotated[int | None, typer.Option("--bits", help="m: bits of a signature; default 650.")] = None,
-    hashes: Annotated[int | None, typer.Option("--hashes", help="k: hash functions; default 6.")] = None,
-    passes: Annotated[int | None, typer.Option("--passes", help="p: signatures of a column; default 2.")] = None,
-    strategy: Annotated[Strategy | None, typer.Option("--strategy", help="Which side is given; dep2refs.")] = None,
-    top: Annotated[
-        int | None,
-        typer.Option("--top", help="Keep only so many referenced columns of each dependent, the best covered."),
-    ] = None,
-    partitions: Annotated[int | None, typer.Option("--partitions", help="Of Spark; default: by size.")] = None,
-    max_failed: Annotated[
-        str | None, typer.Option("--max-failed", help="Share of tables that may be unreadable; default 0.1.")
-    ] = None,
-    index: Annotated[
-        str | None, typer.Option("--index", help="Folder of the index; default below SUBSETD_DATA_DIR.")
-    ] = None,
-    schedule: Annotated[
-        str | None, typer.Option("--schedule", help="When it is refreshed: cron's five fields, in UTC: '30 2 * * *'.")
-    ] = None,
-    time_limit: Annotated[
-        int | None, typer.Option("--time-limit", min=1, help="Seconds that a refresh may take; default: no limit.")
-    ] = None,
-    retries: Annotated[int, typer.Option("--retries", min=0, max=100, help="Attempts behind one that failed.")] = 0,
-) -> None:
-    """Register a corpus; `subsetd corpus refresh NAME --wait` then reads it."""
-    place = location if "://" in location else os.path.abspath(location)
-    given: dict[str, Any] = {
-        "null_tokens": preset_null_tokens(tuple(null_token)) if null_token else None,
-        "delimiter": delimiter,
-        "quote": quote,
-        "encoding": encoding,
-        "db_schema": db_schema,
-        "threshold": threshold,
-        "algorithm": algorithm,
-        "bits": bits,
-        "hashes": hashes,
-        "passes": passes,
-        "strategy": strategy,
-        "top": top,
-        "partitions": partitions,
-        "max_failed": max_failed,
-        "index": index if index is None or "://" in index else os.path.abspath(index),
-    }
-    settings = {option: value for option, value in given.items() if value is not None}
-    settings |= {"header": header, **parse_filters(filters)}
-    with wiring.corpus_register(migrate=True) as register:
-        corpus = register.add(
-            name,
-            place,
-            kind or _kind_of(place),
-            CorpusSettings.from_json(settings),
-            schedule=schedule,
-            time_limit_seconds=time_limit,
-            retries=retries,
-        )
-    out.print(
-        Text(f"{corpus.name}: {corpus.kind} in {corpus.location}. Refresh it: subsetd corpus refresh {name} --wait")
-    )
+app.command()(add)
+app.command("set")(set_)
 
 
 @app.command("list")
@@ -328,24 +224,6 @@ def remove(name: NameArgument) -> None:
 def _snapshot(name: str, generation: int | None) -> Iterator[CorpusSnapshot]:
     with wiring.corpus_register() as register, register.corpora.snapshot(name, generation) as snapshot:
         yield snapshot
-
-
-def _kind_of(location: str) -> CorpusKind:
-    """Tell what a folder is made of by the first file whose ending says it."""
-    if location.startswith(("postgresql://", "postgres://")):
-        return CorpusKind.POSTGRES
-    files = [location] if "://" in location or os.path.isfile(location) else _files_below(location)
-    for path in files:
-        kind = ENDINGS.get(Path(path.lower().removesuffix(".gz")).suffix)
-        if kind is not None:
-            return kind
-    raise SourceError(f"What {location} is made of is not seen from its files' endings: say it with --kind.")
-
-
-def _files_below(folder: str) -> Iterator[str]:
-    for place, folders, files in os.walk(folder):
-        folders.sort()
-        yield from (os.path.join(place, file) for file in sorted(files))
 
 
 def _side(text: str | None) -> ColumnFilter:

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from service.core.canonical import CellDecoder, cell_decoder
 from service.core.canonical_arrow import text_buffers
+from service.core.corpus import CorpusSettings
 from service.core.errors import RecordError, SourceError, first_line
 from service.core.records import Int64s, starts_of
 from service.store.canonical_sql import needs_document_walk
@@ -41,8 +42,7 @@ class ParquetFiles:
 
     filesystem: pafs.FileSystem
     root: str
-    null_tokens: Sequence[str]
-    table_bytes: int
+    settings: CorpusSettings
 
     def read(self, pieces: list[Piece]) -> Iterator[FoundTables | ReadingFault]:
         batch = _Batch()
@@ -55,10 +55,10 @@ class ParquetFiles:
             if found is not None:
                 yield found
             if batch.size >= BATCH_BYTES:
-                yield batch.found(self.null_tokens)
+                yield batch.found(self.settings.null_tokens)
                 batch = _Batch()
         if batch.rows:
-            yield batch.found(self.null_tokens)
+            yield batch.found(self.settings.null_tokens)
 
     def _read(self, number: int, piece: Piece, batch: _Batch) -> FoundTables | None:
         """Read a small file into the batch, a large one in portions of its rows."""
@@ -68,8 +68,8 @@ class ParquetFiles:
             with pq.ParquetFile(self.filesystem.open_input_file(f"{self.root}/{piece.path}")) as file:
                 described, names = file.metadata, file.schema_arrow.names
                 size = sum(described.row_group(i).total_byte_size for i in range(described.num_row_groups))
-                if size > self.table_bytes:
-                    raise too_large(self.table_bytes)
+                if size > self.settings.max_table_bytes:
+                    raise too_large(self.settings.max_table_bytes)
                 if any("\0" in name for name in names):
                     raise TableError(FaultKind.BINARY, "the name of a column has a NUL character")
                 if size <= BATCH_BYTES:
@@ -78,7 +78,7 @@ class ParquetFiles:
                     return None
                 rows = max(1, min(BATCH_ROWS, BATCH_BYTES * described.num_rows // size))
                 chunks = (pa.Table.from_batches([batch]) for batch in file.iter_batches(rows, use_threads=False))
-                cells = cells_of(len(names), chunks, [None] * len(names), self.null_tokens)
+                cells = cells_of(len(names), chunks, [None] * len(names), self.settings.null_tokens)
         except OSError as error:
             raise reading_error(error) from error
         except (pa.ArrowException, SourceError, RecordError) as error:

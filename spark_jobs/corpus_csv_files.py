@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from service.core.corpus import CorpusSettings
+from service.core.corpus import PACKINGS, CorpusSettings
 from spark_jobs.corpus_columns import ColumnCells, distinct_cells, merge_cells
 from spark_jobs.corpus_csv import (
     AFTER_QUOTE,
@@ -31,7 +31,8 @@ from spark_jobs.corpus_tables import (
     ReadingFault,
     TableError,
     found_table,
-    read_whole,
+    packing_of,
+    read_small,
     reading_error,
     too_large,
 )
@@ -43,6 +44,9 @@ _BROKEN = {
     AFTER_QUOTE: "there is text after a cell's closing quote",
     OPEN_QUOTE: "a quote is opened and never closed",
 }
+
+
+TABBED = tuple(f".tsv{packed}" for packed in ("", *PACKINGS))
 
 
 @dataclass
@@ -66,19 +70,19 @@ class CsvFiles:
     filesystem: pafs.FileSystem
     root: str
     settings: CorpusSettings
-    table_bytes: int
 
     def read(self, pieces: list[Piece]) -> Iterator[FoundTables | ReadingFault]:
         batches: dict[Dialect, _Batch] = {}
         for number, piece in enumerate(pieces):
             dialect = self._dialect(piece.path)
             try:
-                if piece.size > self.table_bytes:
-                    raise too_large(self.table_bytes)
-                if piece.size > BATCH_BYTES:
-                    yield self._read_large(number, f"{self.root}/{piece.path}", dialect)
+                path = f"{self.root}/{piece.path}"
+                data = None if piece.size > BATCH_BYTES else read_small(self.filesystem, path, BATCH_BYTES)
+                if data is None:
+                    yield self._read_large(number, path, dialect)
                     continue
-                data = read_whole(self.filesystem, f"{self.root}/{piece.path}", self.table_bytes)
+                if len(data) > self.settings.max_table_bytes:
+                    raise too_large(self.settings.max_table_bytes)
                 batch = batches.setdefault(dialect, _Batch())
                 batch.add(_as_utf8(data, self.settings.encoding), number)
             except TableError as error:
@@ -90,9 +94,8 @@ class CsvFiles:
             yield from self._found(batch, dialect, pieces)
 
     def _dialect(self, path: str) -> Dialect:
-        return Dialect(
-            self.settings.delimiter or ("\t" if path.lower().endswith(".tsv") else ","), self.settings.quote or None
-        )
+        is_tabbed = path.lower().endswith(TABBED)
+        return Dialect(self.settings.delimiter or ("\t" if is_tabbed else ","), self.settings.quote or None)
 
     def _found(self, batch: _Batch, dialect: Dialect, pieces: list[Piece]) -> Iterator[FoundTables | ReadingFault]:
         found = tokenise(batch.files, dialect, self.settings.header)
@@ -144,11 +147,11 @@ class CsvFiles:
         is_utf8 = _is_utf8(self.settings.encoding)
         kept, size, is_first = b"", 0, True
         try:
-            with self.filesystem.open_input_stream(path, compression=None) as stream:
+            with self.filesystem.open_input_stream(path, compression=packing_of(path)) as stream:
                 while data := stream.read(max(BATCH_BYTES, len(kept))):
                     size += len(data)
-                    if size > self.table_bytes:
-                        raise too_large(self.table_bytes)
+                    if size > self.settings.max_table_bytes:
+                        raise too_large(self.settings.max_table_bytes)
                     kept += data if is_utf8 else decoder.decode(data).encode()
                     if is_first and kept.startswith(BOM):
                         kept = kept[len(BOM) :]

@@ -93,8 +93,8 @@ class PartColumns:
 class Manifest:
     """Hold what a generation is made of.
 
-    `reading` are the settings that decide what a cell is: under others everything is read anew. `files` has a row for
-    each file that was read, as FILES; `tables` is as TABLES, ascending by first_column.
+    `reading` are the settings that decide what a generation is: under others everything is read anew. `files` has a row
+    for each file that was read, as FILES; `tables` is as TABLES, ascending by first_column.
     """
 
     generation: int
@@ -161,7 +161,9 @@ class CorpusIndex:
         except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
             raise DamagedIndexError(f"{self.folder}: there is no index of generation {generation}: {error}.") from error
         if described["version"] != VERSION or described["reading"] != json.loads(json.dumps(reading)):
-            raise DamagedIndexError(f"{self.folder}: the index is of another version, or of other settings of reading.")
+            raise DamagedIndexError(
+                f"{self.folder}: the index is of another version, or of other settings of the corpus."
+            )
         for part, info in zip(parts, infos, strict=True):
             if info.size != part.size:
                 raise DamagedIndexError(f"{info.path}: the part is gone, or not as it was written.")

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from service.core.canonical_forms import document_text, parse_json, scalar_text
+from service.core.corpus import CorpusSettings
 from service.core.errors import first_line
 from service.core.records import Flags, Int64s, Keys, starts_of
 from spark_jobs.corpus_columns import CellTexts, default_names, distinct_cells
@@ -30,6 +31,7 @@ from spark_jobs.corpus_tables import (
     Piece,
     ReadingFault,
     TableError,
+    packing_of,
     reading_error,
     too_large,
 )
@@ -98,12 +100,11 @@ class _Batch:
 
 @dataclass(frozen=True, slots=True)
 class JsonLines:
-    """Read files of JSON lines, packed by gzip or not; what `index` knows of generation `previous` is not parsed."""
+    """Read files of JSON lines, packed or not; what `index` knows of generation `previous` is not parsed."""
 
     filesystem: pafs.FileSystem
     root: str
-    null_tokens: Sequence[str]
-    table_bytes: int
+    settings: CorpusSettings
     index: CorpusIndex
     previous: int | None
 
@@ -159,7 +160,7 @@ class JsonLines:
             rows,
             widths,
             default_names(names, positions),
-            distinct_cells(cells, self.null_tokens),
+            distinct_cells(cells, self.settings.null_tokens),
             np.array([table.number for table in batch.tables], np.int64),
             [table.digest for table in batch.tables],
         )
@@ -167,10 +168,9 @@ class JsonLines:
     def _blocks(self, piece: Piece) -> Iterator[list[bytes]]:
         """Yield the lines that begin in a piece, without their ends; raise TableError when the file cannot be read."""
         path = f"{self.root}/{piece.path}"
-        packed = "gzip" if piece.path.lower().endswith(".gz") else None
         try:
             if piece.start == 0:
-                with self.filesystem.open_input_stream(path, compression=packed) as stream:
+                with self.filesystem.open_input_stream(path, compression=packing_of(path)) as stream:
                     yield from self._lines(stream, 0, piece.end)
             else:
                 with self.filesystem.open_input_file(path) as file:
@@ -197,8 +197,8 @@ class JsonLines:
             if not cut:
                 if not data:
                     return
-                if len(rest) > self.table_bytes:
-                    raise too_large(self.table_bytes)
+                if len(rest) > self.settings.max_table_bytes:
+                    raise too_large(self.settings.max_table_bytes)
                 continue
             if end is not None and place + cut > end:
                 cut = rest.find(b"\n", end - 1 - place) + 1 or cut

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from service.core.column_sets import Int32s
-from service.core.corpus import CorpusKind, CorpusSettings
+from service.core.corpus import PACKINGS, CorpusKind, CorpusSettings
 from service.core.errors import SourceError
 from service.core.records import Int64s, starts_of
 from service.store.source_reader import page_ranges
@@ -20,16 +20,16 @@ from spark_jobs.corpus_csv_files import CsvFiles
 from spark_jobs.corpus_files import corpus_root, list_files
 from spark_jobs.corpus_index import FILES, TABLES, CorpusIndex, Manifest, Part, PartColumns, PartWriter
 from spark_jobs.corpus_json import DIGEST_BYTES, JsonLines, KnownLines, PieceLines
-from spark_jobs.corpus_tables import TABLE_BYTES, FoundTables, Piece, ReadingFault, TableReader
+from spark_jobs.corpus_tables import FoundTables, Piece, ReadingFault, TableReader, packing_of
 from spark_jobs.csv_source import ENDINGS as CSV_ENDINGS
 from spark_jobs.parquet_source import ENDINGS as PARQUET_ENDINGS
 from spark_jobs.postgres_source import PostgresReader, PostgresSource
 from spark_jobs.sources import Options, Split
 
 ENDINGS = {
-    CorpusKind.CSV: CSV_ENDINGS,
+    CorpusKind.CSV: tuple(f"{name}{packed}" for name in CSV_ENDINGS for packed in ("", *PACKINGS)),
     CorpusKind.PARQUET: PARQUET_ENDINGS,
-    CorpusKind.JSONL: tuple(f"{name}{packed}" for name in (".json", ".jsonl", ".ndjson") for packed in ("", ".gz")),
+    CorpusKind.JSONL: tuple(f"{name}{packed}" for name in (".json", ".jsonl", ".ndjson") for packed in ("", *PACKINGS)),
 }
 """What the names of a corpus' files end with; all others are left alone."""
 
@@ -53,8 +53,11 @@ SMALL_PART_CELLS = 1 << 20
 BIG_PART_CELLS = 1 << 23
 """An index may have so many small parts. When there are more they are put together to big ones."""
 
-READING = ("null_tokens", "delimiter", "quote", "header", "encoding", "db_schema")
-"""Settings that decide what a cell is."""
+READING = (
+    "null_tokens", "delimiter", "quote", "header", "encoding", "db_schema", "max_table_bytes",
+    "null_columns", "integer_columns", "non_unique_referenced", "coverage", "min_values", "threshold", "top",
+)  # fmt: skip
+"""Settings that decide what is read, and which INDs count: under others a refresh begins anew."""
 
 READ_TABLES = pa.schema([("piece", pa.int32()), *(TABLES.field(name) for name in (
     "line", "digest", "rows", "names", "distinct", "null_only", "integers_only", "sums", "part_column",
@@ -63,7 +66,7 @@ READ_TABLES = pa.schema([("piece", pa.int32()), *(TABLES.field(name) for name in
 
 
 def reading_settings(settings: CorpusSettings) -> dict[str, object]:
-    """Give the settings that decide what a cell is, for a manifest."""
+    """Give the settings that decide what a generation is, for its manifest."""
     described = settings.to_json()
     return {name: described[name] for name in READING}
 
@@ -139,7 +142,6 @@ class ReadTask:
     index: CorpusIndex
     previous: int | None = None
     reader: PostgresReader | None = None
-    table_bytes: int = TABLE_BYTES
 
     def __call__(self, pieces: Sequence[Piece]) -> ReadResult:
         writer = self.index.write()
@@ -164,15 +166,14 @@ class ReadTask:
         return ReadResult(pieces, writer.close(), pa.concat_tables(tables), known, lines, faults, moved)
 
     def _reader(self) -> TableReader:
-        nulls = self.settings.null_tokens
         if self.reader is not None:
-            return PostgresTables(self.reader, nulls)
+            return PostgresTables(self.reader, self.settings.null_tokens)
         filesystem, root = corpus_root(self.location)
         if self.kind is CorpusKind.PARQUET:
-            return ParquetFiles(filesystem, root, nulls, self.table_bytes)
+            return ParquetFiles(filesystem, root, self.settings)
         if self.kind is CorpusKind.JSONL:
-            return JsonLines(filesystem, root, nulls, self.table_bytes, self.index, self.previous)
-        return CsvFiles(filesystem, root, self.settings, self.table_bytes)
+            return JsonLines(filesystem, root, self.settings, self.index, self.previous)
+        return CsvFiles(filesystem, root, self.settings)
 
 
 def list_corpus(location: str, kind: CorpusKind, settings: CorpusSettings) -> CorpusListing:
@@ -279,7 +280,7 @@ def _pieces(kind: CorpusKind, listing: CorpusListing, number: int, target: int) 
             for pages, bytes_of in page_ranges(part, SPLIT_BYTES)
         ]
         yield Piece(path, size, detail=(number, splits))
-    elif kind is CorpusKind.JSONL and size > target and not path.lower().endswith(".gz"):
+    elif kind is CorpusKind.JSONL and size > target and packing_of(path) is None:
         count = -(-size // target)
         bounds = [size * i // count for i in range(count)]
         for start, end in zip(bounds, [*bounds[1:], None], strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,15 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from service.core.corpus import PACKINGS
 from service.core.errors import first_line
 from service.core.records import Int64s
 from spark_jobs.corpus_columns import ColumnCells
 
 BATCH_BYTES = 8 << 20
 """Tables are looked at together up to so many bytes of their files; a larger one is read in portions of it."""
-
-TABLE_BYTES = 1 << 30
-"""A table of more bytes than this is a fault: it is not read."""
 
 
 class FaultKind(StrEnum):
@@ -110,20 +109,26 @@ def reading_error(error: OSError) -> TableError:
     return TableError(FaultKind.UNREADABLE, f"it cannot be read: {error.strerror or first_line(error)}")
 
 
-def read_whole(filesystem: pafs.FileSystem, path: str, limit: int) -> bytes:
-    """Read a file; raise TableError when it cannot be, or has more than `limit` bytes."""
+def packing_of(path: str) -> str | None:
+    """Say what a file is packed by, as Arrow names it; None: by nothing."""
+    return next((codec for ending, codec in PACKINGS.items() if path.lower().endswith(ending)), None)
+
+
+def read_small(filesystem: pafs.FileSystem, path: str, limit: int) -> bytes | None:
+    """Read a file, unpacked; None when it has more than `limit` bytes. Raises TableError when it cannot be read."""
+    packing = packing_of(path)
     try:
-        if isinstance(filesystem, pafs.LocalFileSystem):  # a third of the time of Arrow's own
+        if packing is None and isinstance(filesystem, pafs.LocalFileSystem):  # a third of the time of Arrow's own
             with open(path, "rb", buffering=0) as file:
-                data = file.readall()
+                if os.fstat(file.fileno()).st_size > limit:
+                    return None
+                data: bytes = file.readall()
         else:
-            with filesystem.open_input_stream(path, compression=None) as stream:
+            with filesystem.open_input_stream(path, compression=packing) as stream:
                 data = stream.read(limit + 1)
     except OSError as error:
         raise reading_error(error) from error
-    if len(data) > limit:
-        raise too_large(limit)
-    return data
+    return data if len(data) <= limit else None
 
 
 def too_large(limit: int) -> TableError:

@@ -14,7 +14,7 @@ from service.core.records import starts_of
 from service.store.corpora import PostgresCorpora
 from service.store.corpus_loads import Landed, Load, working_on
 from service.store.database import make_engine
-from service.usecases.corpora import CorpusFault, TableVersions
+from service.usecases.corpora import CorpusFault, NewCorpus, TableVersions
 
 Rows = set[tuple[int, int, int]]
 """(dependent, referenced, overlap)"""
@@ -69,7 +69,7 @@ class GivenCorpus:
     def __init__(self, url: str, name: str = "lake", settings: CorpusSettings | None = None) -> None:
         self.url, self.name = url, name
         self.corpora = PostgresCorpora(make_engine(url, "test"))
-        self.corpora.add(name, "/lake", CorpusKind.CSV, settings or CorpusSettings())
+        self.corpora.add(NewCorpus(name, "/lake", CorpusKind.CSV, settings or CorpusSettings()))
 
     def refresh(
         self,

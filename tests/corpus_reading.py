@@ -16,7 +16,6 @@ from service.usecases.corpora import TableVersions
 from spark_jobs.corpus_index import CorpusIndex, Manifest
 from spark_jobs.corpus_sources import ReadingPlan, ReadResult, ReadTask, list_corpus, plan_reading, reading_settings
 from spark_jobs.corpus_state import CorpusState, corpus_state
-from spark_jobs.corpus_tables import TABLE_BYTES
 
 Columns = dict[tuple[str, int], frozenset[bytes]]
 """Value keys by (path of the table, position)."""
@@ -35,7 +34,6 @@ class Reading:
     settings: CorpusSettings = field(default_factory=CorpusSettings)
     cores: int = 2
     task_bytes: int = 32 << 20
-    table_bytes: int = TABLE_BYTES
     generation: int = 0
     next_table: int = 0
     next_column: int = 0
@@ -53,7 +51,7 @@ class Reading:
             task = ReadTask(
                 str(self.location), self.kind, self.settings, self.index,
                 previous.generation if previous else None,
-                listing.database.reader() if listing.database else None, self.table_bytes,
+                listing.database.reader() if listing.database else None,
             )  # fmt: skip
             self.results = [task(pieces) for pieces in self.plan.tasks]
             listing.confirm()

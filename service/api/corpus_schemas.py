@@ -47,23 +47,39 @@ class Settings(BaseModel):
     )
     partitions: int | None = Field(None, description="of Spark; null: a rule by size")
     max_failed: Share = Field("1/10", description="a refresh fails when a larger share of the tables cannot be read")
+    max_table_bytes: int = Field(1 << 30, description="a table of more bytes is not read, and is a fault")
     index: Text | None = Field(None, description="folder of the index; null: one of the service's own")
 
-    def to_core(self) -> core.CorpusSettings:
-        """Make the core's settings of it; raise SourceError for what cannot be."""
-        return core.CorpusSettings.from_json(self.model_dump(mode="json", exclude_unset=True))
 
+class CorpusChanges(BaseModel):
+    """What of a corpus is to be otherwise; what is left out stays as it is."""
 
-class NewCorpus(BaseModel):
     model_config = ConfigDict(extra="forbid")
+
+    settings: Settings | None = Field(None, description="those that are to be others; all but index can be")
+    schedule: Text | None = Field(None, description="cron's five fields, in UTC; null: none", examples=["30 2 * * *"])
+    time_limit_seconds: Annotated[int, Field(ge=1, lt=1 << 31)] | None = Field(None, description="of one refresh")
+    retries: int = Field(0, ge=0, le=100, description="attempts behind a first that failed")
+
+    def given(self) -> dict[str, Any]:
+        """Give what was said, with an object of settings."""
+        told = self.model_dump(mode="json", exclude_unset=True)
+        return told | {"settings": told.get("settings") or {}}
+
+
+class NewCorpus(CorpusChanges):
+    """A corpus to be; what is left out has its default."""
 
     name: Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00]+$")] = Field(examples=["lake"])
     location: Text = Field(description="an absolute folder, a bucket, or postgresql://...", examples=["/data/lake"])
     kind: core.CorpusKind = Field(examples=["csv"])
-    settings: Settings | None = None
-    schedule: Text | None = Field(None, description="cron's five fields, in UTC", examples=["30 2 * * *"])
-    time_limit_seconds: Annotated[int, Field(ge=1, lt=1 << 31)] | None = Field(None, description="of one refresh")
-    retries: int = Field(0, ge=0, le=100, description="attempts behind a first that failed")
+
+    def to_core(self) -> corpora.NewCorpus:
+        """Make a corpus of it; raise SourceError for what cannot be."""
+        told = self.given()
+        return corpora.NewCorpus(
+            **told | {"kind": self.kind, "settings": core.CorpusSettings.from_json(told["settings"])}
+        )
 
 
 class Corpus(Answer):

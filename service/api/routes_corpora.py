@@ -11,7 +11,6 @@ from service.api import corpus_schemas as shapes
 from service.api import cursors, schemas
 from service.api.asking_corpora import CorpusPath, Register, Registered
 from service.api.problems import documented
-from service.core.corpus import CorpusSettings
 from service.core.errors import NotFoundError
 from service.usecases import corpora as values
 from service.usecases import corpus_answers
@@ -45,15 +44,7 @@ def list_corpora(corpora: Registered, question: Annotated[schemas.PageQuestion, 
 @router.post("", status_code=201, responses=documented(409, 422, 500, 503))
 def add_corpus(response: Response, register: Register, body: shapes.NewCorpus) -> shapes.Corpus:
     """Register a corpus: what is in it, what is looked for, and when. A refresh then reads it."""
-    added = register.add(
-        body.name,
-        body.location,
-        body.kind,
-        CorpusSettings() if body.settings is None else body.settings.to_core(),
-        schedule=body.schedule,
-        time_limit_seconds=body.time_limit_seconds,
-        retries=body.retries,
-    )
+    added = register.add(body.to_core())
     response.headers["Location"] = f"{router.prefix}/{quote(added.name, safe='')}"
     return shapes.Corpus.of(added)
 
@@ -75,6 +66,12 @@ def show_corpus(
         generations=generations,
         last_refresh=shapes.Refresh.model_validate(newest[0]) if newest else None,
     )
+
+
+@router.patch("/{corpus}", responses=documented(404, 422, 500, 503))
+def change_corpus(register: Register, corpus: CorpusPath, body: shapes.CorpusChanges) -> shapes.Corpus:
+    """Change settings, schedule, time limit or retries of a corpus; the next refresh goes by them."""
+    return shapes.Corpus.of(register.change(unquote(corpus), body.given()))
 
 
 @router.delete("/{corpus}", status_code=204, responses=documented(404, 409, 422, 500, 503))

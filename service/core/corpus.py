@@ -26,16 +26,24 @@ class CorpusKind(StrEnum):
     POSTGRES = "postgres"
 
 
+FILTERS = frozenset(("null_columns", "integer_columns", "non_unique_referenced", "coverage", "min_values"))
+"""The settings that are filters."""
+
+PACKINGS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+"""What the names of packed files end with, and what they are packed by; Parquet files pack themselves."""
+
+
 @dataclass(frozen=True, slots=True)
 class CorpusSettings:
-    """Say how a corpus is read and what is looked for in it; none of it changes while there is the corpus.
+    """Say how a corpus is read and what is looked for in it.
 
     Reading: `null_tokens` stand for NULL; `delimiter` None is a tab in .tsv, else a comma; `db_schema` is
     that of a Postgres corpus. The columns of CSV files are named by their first line with `header`.
     Discovery: `filters` and `threshold` (A ⊆ B counts when |A ∩ B| ≥ threshold · |A|) say what counts; `top` keeps only
     the best referenced columns of each dependent; `algorithm` and `partitions` None leave it to a rule.
-    A refresh fails when more than `max_failed` of the tables cannot be read. `index` is the folder of what makes the
-    next refresh cheap; None: one of the service's own. Raises SourceError, which names the option, for what cannot be.
+    A refresh fails when more than `max_failed` of the tables cannot be read; one of more than `max_table_bytes` is not.
+    `index` is the folder of what makes the next refresh cheap; None: one of the service's own. Raises SourceError,
+    which names the option, for what cannot be.
     """
 
     null_tokens: tuple[str, ...] = ()
@@ -51,6 +59,7 @@ class CorpusSettings:
     top: int | None = None
     partitions: int | None = None
     max_failed: Fraction = Fraction(1, 10)
+    max_table_bytes: int = 1 << 30
     index: str | None = None
 
     def __post_init__(self) -> None:
@@ -68,6 +77,7 @@ class CorpusSettings:
             ("min_values", self.filters.min_values),
             ("top", self.top),
             ("partitions", self.partitions),
+            ("max_table_bytes", self.max_table_bytes),
         ):
             if number is not None and number < 1:
                 raise SourceError(f"{name} {number}: give at least 1.")
@@ -106,8 +116,13 @@ class CorpusSettings:
             "top": self.top,
             "partitions": self.partitions,
             "max_failed": str(self.max_failed),
+            "max_table_bytes": self.max_table_bytes,
             "index": self.index,
         }
+
+    def changed(self, given: Mapping[str, Any]) -> CorpusSettings:
+        """Give these settings with some others, as `from_json` takes them; raises as it does."""
+        return CorpusSettings.from_json({**self.to_json(), **given})
 
     @staticmethod
     def from_json(given: Mapping[str, Any]) -> CorpusSettings:
@@ -122,7 +137,7 @@ class CorpusSettings:
         own = {field.name for field in fields(CorpusSettings)}
         try:
             return CorpusSettings(
-                filters=Filters(**{name: read[name] for name in _FILTERS & read.keys()}),
+                filters=Filters(**{name: read[name] for name in FILTERS & read.keys()}),
                 parameters=Parameters(**{name: read[name] for name in _PARAMETERS & read.keys()}),
                 **{name: value for name, value in read.items() if name in own},
             )
@@ -142,7 +157,7 @@ def parse_filters(text: str) -> dict[str, Any]:
         if part == "none":
             continue
         if part == "paper":
-            settings |= {name: getattr(PAPER, name) for name in _FILTERS - {"min_values"}}
+            settings |= {name: getattr(PAPER, name) for name in FILTERS - {"min_values"}}
             settings["coverage"] = str(PAPER.coverage)
         elif name in ("null_columns", "integer_columns", "non_unique_referenced") and not value:
             settings[name] = True
@@ -182,7 +197,13 @@ def _flag(value: Any) -> bool:
 
 
 def _number(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 1 << 31:
+    if abs(_long(value)) >= 1 << 31:
+        raise ValueError("a whole number")
+    return _long(value)
+
+
+def _long(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 1 << 53:
         raise ValueError("a whole number")
     return value
 
@@ -206,7 +227,6 @@ def _one_of(names: type[StrEnum]) -> Callable[[Any], StrEnum]:
     return read
 
 
-_FILTERS = frozenset(("null_columns", "integer_columns", "non_unique_referenced", "coverage", "min_values"))
 _PARAMETERS = frozenset(("bits", "hashes", "passes", "strategy"))
 _OPTIONAL = frozenset(("delimiter", "algorithm", "top", "partitions", "index"))
 _READERS: dict[str, Callable[[Any], Any]] = {
@@ -230,6 +250,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "top": _number,
     "partitions": _number,
     "max_failed": _fraction,
+    "max_table_bytes": _long,
     "index": _text,
 }
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
@@ -17,7 +18,7 @@ from service.store.corpus_cleaning import CLEANER_NAME, clean, drop_removed
 from service.store.corpus_reading import PostgresCorpusSnapshot, open_snapshot, read_faults
 from service.store.generation import connect
 from service.store.tables import CORPUS_LOCK
-from service.usecases.corpora import Corpus, CorpusFault, Refresh, RefreshState
+from service.usecases.corpora import Corpus, CorpusFault, NewCorpus, Refresh, RefreshState
 
 CORPORA = """
 select corpus_id, name, location, kind, settings, schedule, time_limit_seconds, retries, generation, created_at
@@ -35,6 +36,12 @@ ADD = """
 insert into corpus (name, location, kind, settings, schedule, time_limit_seconds, retries)
 values (:name, :location, :kind, cast(:settings as jsonb), :schedule, :time_limit_seconds, :retries)
 on conflict (name) do nothing returning corpus_id
+"""
+
+CHANGE = """
+update corpus set settings = cast(:settings as jsonb), schedule = :schedule, time_limit_seconds = :time_limit_seconds,
+       retries = :retries
+where corpus_id = :corpus_id
 """
 
 # Of two that ask at once, the second finds the row of the first.
@@ -73,7 +80,7 @@ where refresh_id = :refresh_id and state = 'running' returning cancel_requested
 
 REQUEUE = """
 update corpus_refresh set state = 'queued', fault = :fault, not_before = :not_before
-where refresh_id = :refresh_id and state = 'running'
+where refresh_id = :refresh_id and state = 'running' and attempt = :attempt
 """
 
 END = """
@@ -97,29 +104,16 @@ class PostgresCorpora:
         self._engine = engine
         self._url = engine.url.render_as_string(hide_password=False)
 
-    def add(
-        self,
-        name: str,
-        location: str,
-        kind: CorpusKind,
-        settings: CorpusSettings,
-        *,
-        schedule: str | None = None,
-        time_limit_seconds: int | None = None,
-        retries: int = 0,
-    ) -> Corpus:
-        values = {
-            "name": name,
-            "location": location,
-            "kind": kind.value,
-            "settings": json.dumps(settings.to_json()),
-            "schedule": schedule,
-            "time_limit_seconds": time_limit_seconds,
-            "retries": retries,
-        }
+    def add(self, new: NewCorpus) -> Corpus:
         with self._engine.begin() as connection:
-            if connection.execute(text(ADD), values).one_or_none() is None:
-                raise ConflictError(f"There is a corpus {name!r} already: give another name, or remove it first.")
+            if connection.execute(text(ADD), _values(new)).one_or_none() is None:
+                raise ConflictError(f"There is a corpus {new.name!r} already: give another name, or remove it first.")
+            return corpus_named(connection, new.name)
+
+    def change(self, name: str, changed: Callable[[Corpus], NewCorpus]) -> Corpus:
+        with self._engine.begin() as connection:
+            corpus = corpus_named(connection, name, "for update")
+            connection.execute(text(CHANGE), _values(changed(corpus)) | {"corpus_id": corpus.corpus_id})
             return corpus_named(connection, name)
 
     def remove(self, name: str) -> Corpus:
@@ -192,8 +186,8 @@ class PostgresCorpora:
             is_cancelled = connection.scalar(text(PROGRESS), values)
         return is_cancelled is not False  # none runs under this id any more: that is an end, too
 
-    def requeue(self, refresh_id: int, fault: str, not_before: datetime) -> None:
-        values = {"refresh_id": refresh_id, "fault": _stored(fault), "not_before": not_before}
+    def requeue(self, refresh_id: int, attempt: int, fault: str, not_before: datetime) -> None:
+        values = {"refresh_id": refresh_id, "attempt": attempt, "fault": _stored(fault), "not_before": not_before}
         try:
             with self._engine.begin() as connection:
                 connection.execute(text(REQUEUE), values)
@@ -232,11 +226,11 @@ class PostgresCorpora:
         return clean(self._url)
 
 
-def corpus_named(connection: Connection, name: str) -> Corpus:
-    """Find a corpus by its name; raise NotFoundError."""
+def corpus_named(connection: Connection, name: str, locking: str = "") -> Corpus:
+    """Find a corpus by its name, with a locking clause behind the query; raise NotFoundError."""
     found = None
     if "\0" not in name:
-        found = connection.execute(text(f"{CORPORA} where name = :name"), {"name": name}).one_or_none()
+        found = connection.execute(text(f"{CORPORA} where name = :name {locking}"), {"name": name}).one_or_none()
     if found is None:
         raise NotFoundError(f"There is no corpus {name!r}; `subsetd corpus list` names those there are.")
     return _corpus(found)
@@ -255,6 +249,11 @@ def refresh_of(connection: Connection, refresh_id: int) -> Refresh:
     if found is None:
         raise NotFoundError(f"There is no refresh {refresh_id}; `subsetd corpus history NAME` names those there were.")
     return _refresh(found)
+
+
+def _values(new: NewCorpus) -> dict[str, Any]:
+    own = {field.name: getattr(new, field.name) for field in fields(NewCorpus)}
+    return own | {"kind": new.kind.value, "settings": json.dumps(new.settings.to_json())}
 
 
 def _corpus(row: Row[Any]) -> Corpus:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 from sqlalchemy import Connection, Engine, Row, text
 
 from service.core.column_filters import Reason
+from service.core.corpus import CorpusSettings
 from service.core.errors import NotFoundError
 from service.core.group_inds import BLOCK, Inds
 from service.store.copy_stream import HEADER
@@ -183,7 +185,7 @@ class PostgresCorpusSnapshot:
                 f"Column {left.column.position} of {left.column.table} is on both sides; a column contains itself, "
                 "which is not reported. Name two."
             )
-        settings = self.corpus.settings
+        settings = self._settings()
         found = self._rows(
             f"select overlap from {self._inds()} i where dependent = :dependent and referenced = :referenced",
             dependent=left.column.column_id,
@@ -312,6 +314,14 @@ class PostgresCorpusSnapshot:
         )
         found = self._rows(query, refresh_id=self._refresh_id(), path=path) if "\0" not in path else []
         return found[0].message if found else None
+
+    def _settings(self) -> CorpusSettings:
+        """Give the settings that the generation was found with: those of the corpus may be others since."""
+        query = (
+            "select coalesce(report -> 'settings', cast(:settings as jsonb)) from corpus_refresh "
+            "where corpus_id = :corpus_id and generation = :generation"
+        )
+        return CorpusSettings.from_json(self._rows(query, settings=json.dumps(self.corpus.settings.to_json()))[0][0])
 
     def _refresh_id(self) -> int:
         query = "select refresh_id from corpus_refresh where corpus_id = :corpus_id and generation = :generation"

@@ -30,21 +30,27 @@ class RefreshState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Corpus:
-    """Describe a registered corpus; `generation` is the one that is served, None before the first refresh landed.
+class NewCorpus:
+    """Say what a corpus is, how it is read, and when.
 
     `schedule` is a cron expression; `time_limit_seconds` (None: no limit) ends a refresh, and one that failed is tried
     again up to `retries` times.
     """
 
-    corpus_id: int
     name: str
     location: str
     kind: CorpusKind
-    settings: CorpusSettings
-    schedule: str | None
-    time_limit_seconds: int | None
-    retries: int
+    settings: CorpusSettings = CorpusSettings()  # noqa: RUF009
+    schedule: str | None = None
+    time_limit_seconds: int | None = None
+    retries: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Corpus(NewCorpus):
+    """Describe a registered corpus; `generation` is the one that is served, None before the first refresh landed."""
+
+    corpus_id: int
     generation: int | None
     created_at: datetime
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any, Protocol
 
-from service.core.corpus import CorpusKind, CorpusSettings
 from service.core.group_inds import Inds
 from service.usecases.corpora import (
     Change,
@@ -17,6 +16,7 @@ from service.usecases.corpora import (
     CorpusFault,
     CorpusInd,
     CorpusTable,
+    NewCorpus,
     PairAnswer,
     Refresh,
     RefreshState,
@@ -96,18 +96,14 @@ class Corpora(Protocol):
     Methods that take a name raise NotFoundError when no corpus has it, those that take an id of a refresh likewise.
     """
 
-    def add(
-        self,
-        name: str,
-        location: str,
-        kind: CorpusKind,
-        settings: CorpusSettings,
-        *,
-        schedule: str | None = None,
-        time_limit_seconds: int | None = None,
-        retries: int = 0,
-    ) -> Corpus:
+    def add(self, new: NewCorpus) -> Corpus:
         """Register a corpus; raise `ConflictError` when the name is taken."""
+
+    def change(self, name: str, changed: Callable[[Corpus], NewCorpus]) -> Corpus:
+        """Let a corpus have other settings, schedule, time limit and retries; `changed` is given it as it is.
+
+        Of two that change it at once the second is given what the first has made of it.
+        """
 
     def remove(self, name: str) -> Corpus:
         """Forget a corpus with all of its INDs; raise `ConflictError` while a refresh of it runs."""
@@ -140,8 +136,8 @@ class Corpora(Protocol):
     def progress(self, refresh_id: int, stage: str, done: int, total: int) -> bool:
         """Tell how far a refresh is; give whether it is asked to end."""
 
-    def requeue(self, refresh_id: int, fault: str, not_before: datetime) -> None:
-        """Put a refresh that ran and failed back in the queue, for a later attempt."""
+    def requeue(self, refresh_id: int, attempt: int, fault: str, not_before: datetime) -> None:
+        """Put a refresh whose attempt of this number failed back in the queue; one that is at another stays there."""
 
     def end(
         self, refresh_id: int, state: RefreshState, fault: str | None, report: dict[str, Any] | None = None

@@ -91,6 +91,7 @@ class Unobserved:
 class _Running:
     job: Job
     corpus: Corpus
+    attempt: int
     since: float
     ending_since: float | None = None
     over_limit: bool = False
@@ -149,7 +150,7 @@ class RefreshRunner:
         if not self._corpora.claim(refresh.refresh_id):
             return False
         claimed, corpus = self._corpora.refresh(refresh.refresh_id), self._corpora.named(refresh.corpus)
-        self._jobs[claimed.refresh_id] = _Running(self._start(claimed), corpus, self._clock())
+        self._jobs[claimed.refresh_id] = _Running(self._start(claimed), corpus, claimed.attempt, self._clock())
         self._observer.began(claimed)
         return True
 
@@ -175,22 +176,22 @@ class RefreshRunner:
         """End the jobs that run; they wait for the next runner to begin anew, or with `cancel` are cancelled."""
         end_jobs([running.job for running in self._jobs.values()], self._clock)
         jobs, self._jobs = self._jobs, {}
-        for refresh_id in jobs:
-            refresh = self._find(refresh_id)
+        for refresh_id, running in jobs.items():
+            refresh = self._find(refresh_id, running.attempt)
             if refresh is None or refresh.state is not RefreshState.RUNNING:
                 continue
             if cancel or refresh.cancel_requested:
                 self._corpora.end(refresh_id, RefreshState.CANCELLED, None)
             else:
-                self._corpora.requeue(refresh_id, "The service that ran it ended.", self._now())
+                self._corpora.requeue(refresh_id, running.attempt, "The service that ran it ended.", self._now())
 
     def _tend(self) -> None:
         """See what became of the jobs. Where the database is away, the next look finds all as it is now."""
         for refresh_id, running in list(self._jobs.items()):
             code = running.job.exit_code()
-            refresh = self._find(refresh_id)
+            refresh = self._find(refresh_id, running.attempt)
             if refresh is None:
-                running.job.kill()  # its corpus was removed before the job had taken the lock
+                running.job.kill()  # it has not taken the lock of the corpus: that is gone, or others work on it
             elif code is None:
                 self._watch(refresh, running)
                 continue
@@ -204,12 +205,13 @@ class RefreshRunner:
             running.job.close()
             del self._jobs[refresh_id]
 
-    def _find(self, refresh_id: int) -> Refresh | None:
-        """Find a refresh; None when its corpus was removed."""
+    def _find(self, refresh_id: int, attempt: int) -> Refresh | None:
+        """Find a refresh; None when its corpus was removed, or when another runner makes a later attempt by now."""
         try:
-            return self._corpora.refresh(refresh_id)
+            refresh = self._corpora.refresh(refresh_id)
         except NotFoundError:
             return None
+        return refresh if refresh.attempt == attempt else None
 
     def _watch(self, refresh: Refresh, running: _Running) -> None:
         limit = running.corpus.time_limit_seconds
@@ -241,7 +243,7 @@ class RefreshRunner:
         elif refresh.attempt <= corpus.retries:
             pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(refresh.attempt - 1, 10))
             again_at = self._now() + pause
-            self._corpora.requeue(refresh.refresh_id, fault, again_at)
+            self._corpora.requeue(refresh.refresh_id, refresh.attempt, fault, again_at)
             self._observer.failed(refresh, fault, again_at)
         else:
             self._fail(refresh, fault)

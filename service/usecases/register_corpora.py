@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import PurePosixPath
+from typing import Any
 from urllib.parse import urlsplit
 
-from service.core.corpus import CorpusKind, CorpusSettings
+from service.core.corpus import CorpusKind
 from service.core.errors import SourceError
-from service.usecases.corpora import Corpus
+from service.usecases.corpora import Corpus, NewCorpus
 from service.usecases.corpora_ports import Corpora
 
 LONGEST_NAME = 128
@@ -33,32 +35,39 @@ class CorpusRegister:
         self._now = now
         self._remove_index = remove_index
 
-    def add(
-        self,
-        name: str,
-        location: str,
-        kind: CorpusKind,
-        settings: CorpusSettings,
-        *,
-        schedule: str | None = None,
-        time_limit_seconds: int | None = None,
-        retries: int = 0,
-    ) -> Corpus:
+    def add(self, new: NewCorpus) -> Corpus:
         """Register a corpus; nothing of it is read yet. Raises as `Corpora.add` does.
 
         Raises SourceError for a name that can be no folder's, a location or index that is relative, a location with a
         password, a kind that does not go with it, another corpus' index, and a schedule that is none or never comes.
         """
-        _check_name(name)
-        _check_location(location, kind)
-        if settings.index is not None:
-            _check_folder("index", settings.index)
-            self._check_own_index(name, settings.index)
+        _check_name(new.name)
+        _check_location(new.location, new.kind)
+        if new.settings.index is not None:
+            _check_folder("index", new.settings.index)
+            self._check_own_index(new.name, new.settings.index)
+        self._check_schedule(new.schedule)
+        return self.corpora.add(new)
+
+    def change(self, name: str, changes: Mapping[str, Any]) -> Corpus:
+        """Change a corpus; the next refresh goes by it.
+
+        `changes` may have schedule, time_limit_seconds and retries, and `settings`, an object of those settings that
+        are to be others. Raises SourceError for what cannot be, and for another index; NotFoundError.
+        """
+        if "index" in changes.get("settings", {}):
+            raise SourceError("The index stays where it is: to have another one, remove the corpus and add it again.")
+        self._check_schedule(changes.get("schedule"))
+
+        def changed(corpus: Corpus) -> NewCorpus:
+            settings = corpus.settings.changed(changes.get("settings", {}))
+            return replace(corpus, **{**changes, "settings": settings})
+
+        return self.corpora.change(name, changed)
+
+    def _check_schedule(self, schedule: str | None) -> None:
         if schedule is not None and self._next_time(schedule, self._now()) is None:
             raise SourceError(f"The schedule {schedule!r} never comes: there is no such day.")
-        return self.corpora.add(
-            name, location, kind, settings, schedule=schedule, time_limit_seconds=time_limit_seconds, retries=retries
-        )
 
     def _check_own_index(self, name: str, index: str) -> None:
         """Refuse the index of another corpus: each would take the other's values for its own."""

@@ -145,6 +145,7 @@ def test_a_corpus_is_added_with_all_its_options(subsetd: Command, tmp_path: Path
         "--top": 5,
         "--partitions": 7,
         "--max-failed": "0.5",
+        "--max-table-bytes": 1 << 40,
         "--index": "index",
         "--encoding": "latin-1",
         "--delimiter": ";",
@@ -165,8 +166,47 @@ def test_a_corpus_is_added_with_all_its_options(subsetd: Command, tmp_path: Path
         "delimiter": ";", "quote": "'", "header": False, "encoding": "latin-1", "db_schema": "other",
         "null_columns": True, "integer_columns": True, "non_unique_referenced": True, "coverage": "1/3",
         "min_values": 4, "threshold": "9/10", "algorithm": "rarest-first", "bits": 100, "hashes": 2, "passes": 3,
-        "strategy": "ref2deps", "top": 5, "partitions": 7, "max_failed": "1/2", "index": str(tmp_path / "index"),
+        "strategy": "ref2deps", "top": 5, "partitions": 7, "max_failed": "1/2", "max_table_bytes": 1 << 40,
+        "index": str(tmp_path / "index"),
     }  # fmt: skip
+
+
+def test_a_corpus_is_changed_and_what_is_not_named_stays(lake: GivenCorpus, subsetd: Command) -> None:
+    before = json.loads(subsetd("corpus", "show", "lake"))
+    options = ["--null-token", "-", "--filters", "coverage=0.5", "--no-header", "--schedule", "0 4 * * *"]
+    said = subsetd("corpus", "set", "lake", *options, "--time-limit", 60, "--retries", 3, "--top", 7)
+    assert said.strip() == "lake is changed: subsetd corpus show lake"
+    now = json.loads(subsetd("corpus", "show", "lake"))
+    assert (now["schedule"], now["time_limit_seconds"], now["retries"]) == ("0 4 * * *", 60, 3)
+    others = {"null_tokens": ["-"], "coverage": "1/2", "header": False, "top": 7}
+    assert now["settings"] == before["settings"] | others
+    subsetd("corpus", "set", "lake", "--filters", "integer-columns", "--unset", "schedule", "--unset", "--time-limit")
+    subsetd("corpus", "set", "lake", "--unset", "null-token", "--unset", "top", "--header", "--unset", "retries")
+    now = json.loads(subsetd("corpus", "show", "lake"))
+    assert now["settings"] == before["settings"] | {"integer_columns": True}
+    subsetd("corpus", "set", "lake", "--unset", "filters")
+    assert json.loads(subsetd("corpus", "show", "lake")) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["lake"], "Nothing is to be changed of lake"),
+        (["lake", "--unset", "name"], "--unset name: `subsetd corpus set` has no such option"),
+        (["lake", "--unset", "index"], "The index stays where it is"),
+        (["lake", "--schedule", "0 0 31 2 *"], "never comes"),
+        (["lake", "--threshold", "0.5", "--algorithm", "signatures"], "signatures"),
+        (["sea", "--top", "1"], "There is no corpus 'sea'"),
+    ],
+)
+def test_what_cannot_be_changed_is_one_message(
+    lake: GivenCorpus, subsetd: Command, arguments: list[str], message: str
+) -> None:
+    before = subsetd("corpus", "show", "lake")
+    code, _, err = subsetd.ended("corpus", "set", *arguments)
+    assert code == 1
+    assert message in err
+    assert subsetd("corpus", "show", "lake") == before
 
 
 @pytest.mark.parametrize(

@@ -268,6 +268,31 @@ def test_a_corpus_is_registered_refreshed_and_removed(own: httpx.Client, lake: G
     assert places(pages(own, "/inds")) == expected(SECOND), "the other is as it was"
 
 
+def test_a_corpus_is_changed_in_part_and_its_generations_answer_as_they_were_found(
+    own: httpx.Client, lake: GivenCorpus
+) -> None:
+    before = body(own.get(URL))
+    changes = {"settings": {"coverage": "1/2", "null_tokens": ["-"]}, "schedule": "0 4 * * *", "retries": 3}
+    changed = body(own.patch(URL, json=changes))
+    settings = before["settings"] | {"coverage": "1/2", "null_tokens": ["-"]}
+    assert (changed["settings"], changed["schedule"], changed["retries"]) == (settings, "0 4 * * *", 3)
+    assert changed == {name: body(own.get(URL))[name] for name in changed}
+    assert body(own.patch(URL, json={"schedule": None}))["schedule"] is None
+    assert body(own.patch(URL, json={}))["retries"] == 3
+    assert "never comes" in problem(own.patch(URL, json={"schedule": "0 0 31 2 *"}), 422, "refused-corpus")
+    assert "stays where it is" in problem(own.patch(URL, json={"settings": {"index": "/x"}}), 422, "refused-corpus")
+    problem(own.patch(URL, json={"location": "/x"}), 422, "invalid-request")
+    problem(own.patch("/api/v1/corpora/sea", json={}), 404, "not-in-corpora")
+
+    lake.corpora.change(lake.name, lambda _: lake.corpora.named(lake.name))  # what is given as it was stays
+    lake.refresh(SECOND, settings=CorpusSettings.from_json(settings).to_json())
+    body(own.patch(URL, json={"settings": {"coverage": 0}}))
+    # 10 of 40 values: half of them would have been enough for nobody.
+    sides = {"dependent_table": HARD, "dependent_position": 2, "referenced_table": "last.csv", "referenced_position": 0}
+    answer = body(own.get(f"{URL}/pair", params=sides))
+    assert "low_coverage" in answer["reasons"]
+
+
 def test_refreshes_are_listed_with_their_faults(client: httpx.Client) -> None:
     found = pages(client, "/refreshes")
     assert [(one["state"], one["generation"]) for one in found] == [("landed", 2), ("landed", 1)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,7 +13,7 @@ from service.core.errors import NotFoundError, StateError
 from service.store.corpora import PostgresCorpora
 from service.store.corpus_loads import working_on
 from service.store.database import make_engine
-from service.usecases.corpora import RefreshState
+from service.usecases.corpora import NewCorpus, RefreshState
 from tests.corpora import GivenCorpus
 
 LONG_AGO, FAR_OFF = datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
@@ -23,21 +24,20 @@ def corpora(database_url: str) -> PostgresCorpora:
     """Give a register with two corpora, a and b."""
     register = PostgresCorpora(make_engine(database_url, "test"))
     for name in ("b", "a"):
-        register.add(name, f"/{name}", CorpusKind.JSONL, CorpusSettings())
+        register.add(NewCorpus(name, f"/{name}", CorpusKind.JSONL))
     return register
 
 
 def test_what_is_registered_is_read_back(corpora: PostgresCorpora) -> None:
     settings = CorpusSettings.from_json({"null_tokens": ["—", ""], "coverage": 0.2, "top": 3})
-    corpus = corpora.add(
-        "c", "s3://x", CorpusKind.CSV, settings, schedule="0 4 * * *", time_limit_seconds=60, retries=2
-    )
+    new = NewCorpus("c", "s3://x", CorpusKind.CSV, settings, "0 4 * * *", 60, 2)
+    corpus = corpora.add(new)
     assert corpus == corpora.named("c") == corpora.all()[-1]
     assert (corpus.settings, corpus.kind, corpus.schedule) == (settings, CorpusKind.CSV, "0 4 * * *")
     assert (corpus.time_limit_seconds, corpus.retries, corpus.generation) == (60, 2, None)
     assert [each.name for each in corpora.all()] == ["a", "b", "c"]
     with pytest.raises(StateError, match="There is a corpus 'c' already"):
-        corpora.add("c", "/other", CorpusKind.CSV, settings)
+        corpora.add(replace(new, location="/other"))
 
 
 @pytest.mark.parametrize("name", ["nowhere", "\0"])
@@ -88,18 +88,20 @@ def test_corpora_take_turns_and_one_of_each_runs_at_a_time(corpora: PostgresCorp
 def test_a_retry_waits_for_its_time_and_gives_way_to_a_later_request(corpora: PostgresCorpora) -> None:
     refresh_id = corpora.request_refresh("a", requested_by="x").refresh_id
     assert corpora.claim(refresh_id)
-    corpora.requeue(refresh_id, "Spark died", FAR_OFF)
+    corpora.requeue(refresh_id, 1, "Spark died", FAR_OFF)
     assert corpora.next_queued() is None
     assert corpora.refresh(refresh_id).fault == "Spark died"
     assert corpora.claim(refresh_id) is False
 
     other = corpora.request_refresh("b", requested_by="x").refresh_id
     assert corpora.claim(other)
-    corpora.requeue(other, "Spark died", LONG_AGO)
+    corpora.requeue(other, 1, "Spark died", LONG_AGO)
     assert corpora.claim(other)
     assert corpora.refresh(other).attempt == 2
     later = corpora.request_refresh("b", requested_by="x").refresh_id
-    corpora.requeue(other, "Spark died again", LONG_AGO)
+    corpora.requeue(other, 1, "Whoever ran the first attempt wakes up", LONG_AGO)
+    assert corpora.refresh(other).state is RefreshState.RUNNING
+    corpora.requeue(other, 2, "Spark died again", LONG_AGO)
     assert corpora.refresh(other).state is RefreshState.FAILED
     assert corpora.claim(later)
 

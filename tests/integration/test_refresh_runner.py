@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from service.core.corpus import CorpusKind, CorpusSettings
+from service.core.corpus import CorpusKind
 from service.core.errors import NotFoundError, StateError
 from service.scheduler import next_time
 from service.store.corpora import PostgresCorpora
 from service.store.corpus_loads import working_on
 from service.store.database import make_engine
-from service.usecases.corpora import Refresh, RefreshState
+from service.usecases.corpora import NewCorpus, Refresh, RefreshState
 from service.usecases.refresh_corpora import (
     END_SECONDS,
     FIRST_PAUSE,
@@ -86,7 +86,7 @@ class House:
         self.observed = Observed()
 
     def add(self, name: str = "lake", **options: object) -> str:
-        self.corpora.add(name, "/lake", CorpusKind.CSV, CorpusSettings(), **options)  # type: ignore[arg-type]
+        self.corpora.add(NewCorpus(name, "/lake", CorpusKind.CSV, **options))  # type: ignore[arg-type]
         return name
 
     def runner(self, at_once: int = 1) -> RefreshRunner:

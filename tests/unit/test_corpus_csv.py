@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
 import csv
+import gzip
 import io
 from pathlib import Path
 
@@ -154,7 +156,9 @@ def test_bad_files_are_named_with_what_is_wrong_and_the_others_are_read(
     for name, (data, _) in BAD.items():
         put(tmp_path / "lake" / "bad" / name, data)
     put(tmp_path / "lake" / "good.csv", GOOD)
-    reading = Reading(tmp_path / "lake", CorpusKind.CSV, CorpusIndex(str(tmp_path / "index")), table_bytes=300)
+    reading = Reading(
+        tmp_path / "lake", CorpusKind.CSV, CorpusIndex(str(tmp_path / "index")), CorpusSettings(max_table_bytes=300)
+    )
     for _ in range(2):  # a bad file is tried again, and told again, each time
         state = reading.refresh()
         told = fault_of(state)
@@ -166,22 +170,59 @@ def test_bad_files_are_named_with_what_is_wrong_and_the_others_are_read(
     assert "bad/ragged.csv" not in fault_of(reading.refresh())
 
 
+PACK = {"gz": gzip.compress, "bz2": bz2.compress, "zst": lambda data: pa.Codec("zstd").compress(data, asbytes=True)}
+
+
+@pytest.mark.parametrize("ending", PACK)
+@pytest.mark.parametrize("portion", [8 << 20, 64])
+def test_packed_files_are_read_as_what_they_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, portion: int
+) -> None:
+    monkeypatch.setattr("spark_jobs.corpus_csv_files.BATCH_BYTES", portion)
+    pack = PACK[ending]
+    numbers = b"".join(b"%d,x\n" % n for n in range(100))
+    for name, data in {
+        f"commas.csv.{ending}": pack(b"n,m\n" + numbers),
+        f"TABS.TSV.{ending.upper()}": pack(b"n\tm\n1,2\t\n"),
+        f"torn.csv.{ending}": pack(b"n,m\n" + numbers)[:-12],
+        f"huge.csv.{ending}": pack(b"n\n" + b"1\n" * 10_000),
+    }.items():
+        put(tmp_path / "lake" / name, data)
+    settings = CorpusSettings(max_table_bytes=2000)
+    reading = Reading(tmp_path / "lake", CorpusKind.CSV, CorpusIndex(str(tmp_path / "index")), settings)
+    state = reading.refresh()
+    assert held(reading.index, state.manifest) == keys_of(
+        {
+            (f"commas.csv.{ending}", 0): set(map(str, range(100))),
+            (f"commas.csv.{ending}", 1): {"x"},
+            (f"TABS.TSV.{ending.upper()}", 0): {"1,2"},
+            (f"TABS.TSV.{ending.upper()}", 1): set(),
+        }
+    )
+    assert {path: message.partition(":")[0] for path, message in fault_of(state).items()} == {
+        f"torn.csv.{ending}": "unreadable",
+        f"huge.csv.{ending}": "too large",
+    }
+
+
 def test_a_file_that_vanishes_or_grows_after_the_listing_is_a_fault_and_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("gone.csv", "good.csv", "grown.csv"):
         put(tmp_path / "lake" / name, GOOD)
-    reading = Reading(tmp_path / "lake", CorpusKind.CSV, CorpusIndex(str(tmp_path / "index")), table_bytes=1000)
+    reading = Reading(
+        tmp_path / "lake", CorpusKind.CSV, CorpusIndex(str(tmp_path / "index")), CorpusSettings(max_table_bytes=1000)
+    )
     from spark_jobs import corpus_csv_files
 
-    real = corpus_csv_files.read_whole
+    real = corpus_csv_files.read_small
 
-    def meddling(filesystem: object, path: str, limit: int) -> bytes:
+    def meddling(filesystem: object, path: str, limit: int) -> bytes | None:
         (tmp_path / "lake" / "gone.csv").unlink(missing_ok=True)
         (tmp_path / "lake" / "grown.csv").write_bytes(GOOD * 500)
         return real(filesystem, path, limit)
 
-    monkeypatch.setattr(corpus_csv_files, "read_whole", meddling)
+    monkeypatch.setattr(corpus_csv_files, "read_small", meddling)
     state = reading.refresh()
     assert {path: message.partition(":")[0] for path, message in fault_of(state).items()} == {
         "gone.csv": "vanished",

@@ -132,7 +132,7 @@ def test_pieces_of_a_file_have_its_lines_each_once(
     data = b"\n".join(lines) + (b"\n" if has_end else b"")
     path = tmp_path_factory.mktemp("pieces") / "lines.jsonl"
     path.write_bytes(data)
-    reader = JsonLines(LocalFileSystem(), str(path.parent), (), 1 << 20, CorpusIndex(str(path.parent)), None)
+    reader = JsonLines(LocalFileSystem(), str(path.parent), CorpusSettings(), CorpusIndex(str(path.parent)), None)
     bounds = [len(data) * i // count for i in range(count)]
     pieces = [Piece(path.name, 0, start, end) for start, end in zip(bounds, [*bounds[1:], None], strict=True)]
     found = [text for piece in pieces for block in reader._blocks(piece) for text in block]
@@ -208,7 +208,9 @@ def test_packed_files_also_of_several_members_and_torn_ones(tmp_path: Path) -> N
 def test_a_line_that_never_ends_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spark_jobs.corpus_json.BATCH_BYTES", 64)
     put(tmp_path / "lake" / "a.jsonl", line(WDC) + b"\n" + b"x" * 5000)
-    reading = Reading(tmp_path / "lake", CorpusKind.JSONL, CorpusIndex(str(tmp_path / "index")), table_bytes=1000)
+    reading = Reading(
+        tmp_path / "lake", CorpusKind.JSONL, CorpusIndex(str(tmp_path / "index")), CorpusSettings(max_table_bytes=1000)
+    )
     state = reading.refresh()
     assert fault_of(state) == {"a.jsonl": "too large: it has more than 1,000 bytes, the most that a table may have"}
     assert state.manifest.tables["path"].to_pylist() == ["a.jsonl#1"]

@@ -87,7 +87,9 @@ def test_bad_files_are_told_and_the_others_are_read(tmp_path: Path) -> None:
     whole = (lake / "good.parquet").read_bytes()
     put(lake / "torn.parquet", whole[:-9])
     put(lake / "rotten.parquet", whole[:4] + bytes(len(whole) - 30) + whole[-26:])
-    state = Reading(lake, CorpusKind.PARQUET, CorpusIndex(str(tmp_path / "index")), table_bytes=100_000).refresh()
+    state = Reading(
+        lake, CorpusKind.PARQUET, CorpusIndex(str(tmp_path / "index")), CorpusSettings(max_table_bytes=100_000)
+    ).refresh()
     assert state.manifest.tables["path"].to_pylist() == ["good.parquet"]
     told = {path: message[: message.index(": ")] for path, message in fault_of(state).items()}
     assert told == {
