@@ -129,7 +129,7 @@ class _Refresh:
         self.load = Load.begin(url, asked.refresh_id)
         self.index = CorpusIndex(self.settings.index or str(data_dir / "corpora" / corpus.name))
         self.seconds = seconds
-        self.report: dict[str, Any] = {"seconds": seconds}
+        self.report: dict[str, Any] = {"settings": corpus.settings.to_json(), "seconds": seconds}
 
     def run(self) -> Landed:
         start = time.monotonic()
