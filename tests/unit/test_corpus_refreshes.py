@@ -37,8 +37,7 @@ from tests.corpus_reading import (
     keys_of,
     put,
 )
-from tests.many import unpack_web_tables
-from tests.unit.test_many_filters import INDS, SHA256
+from tests.lakes import LAKES, unpack
 
 Tables = dict[str, list[list[str]]]
 """The rows of tables by name, without headers."""
@@ -224,7 +223,7 @@ def test_versions_are_written_of_tables_that_differ_in_anything_that_is_told_of_
 
 @pytest.fixture(scope="module")
 def web_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return unpack_web_tables(tmp_path_factory.mktemp("web"))
+    return unpack("webtables_2k", tmp_path_factory.mktemp("web"))
 
 
 @pytest.mark.parametrize("kind", [CorpusKind.CSV, CorpusKind.PARQUET, CorpusKind.JSONL])
@@ -243,7 +242,7 @@ def test_web_tables_have_the_published_inds_whatever_they_are_packed_in(
     every = np.ones(len(ids), np.bool_)
     blocks = find_inds(group_columns(sets, every, every), sets.keys, Algorithm.RAREST_FIRST)
     found = [pair for block in blocks for pair in zip(block.dependent, block.referenced, strict=True)]
-    assert ind_hash((columns[ids[one]], columns[ids[other]]) for one, other in found) == (INDS, SHA256)
+    assert ind_hash((columns[ids[one]], columns[ids[other]]) for one, other in found) == LAKES["webtables_2k"][1:]
 
 
 def pack(tables: Path, location: Path, kind: CorpusKind) -> dict[str, str]:
