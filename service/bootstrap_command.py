@@ -19,7 +19,9 @@ QualifyOption = Annotated[
 ]
 RowImagesOption = Annotated[
     str | None,
-    typer.Option("--row-images", help="auto, always or never: keep rows, for changes without whole before-images."),
+    typer.Option(
+        "--row-images", help="auto, always or never: keep rows, for changes without whole before-images; default auto."
+    ),
 ]
 KeyOption = Annotated[
     list[str] | None,
@@ -28,7 +30,9 @@ KeyOption = Annotated[
 
 
 def bootstrap(
-    source: Annotated[str, typer.Argument(help="A folder of CSV or Parquet files, or postgresql://...")],
+    source: Annotated[
+        str, typer.Argument(help="A folder of CSV or Parquet files, postgresql://..., or kafka://host:port/topic,...")
+    ],
     name: Annotated[str, typer.Option("--name", help="Name of the source; of files also the schema.")],
     master: Annotated[str | None, typer.Option("--master", help="Spark master; default SUBSETD_SPARK_MASTER.")] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Read a source anew that was read before.")] = False,
@@ -41,11 +45,21 @@ def bootstrap(
     null_token: Annotated[
         list[str] | None, typer.Option("--null-token", help="Text that means NULL, after unquoting; repeatable.")
     ] = None,
-    delimiter: Annotated[str | None, typer.Option("--delimiter", help="Between the cells of a CSV file.")] = None,
-    quote: Annotated[str | None, typer.Option("--quote", help="Quoting character of CSV files; '' for none.")] = None,
+    delimiter: Annotated[
+        str | None,
+        typer.Option(
+            "--delimiter", help="Between the cells of CSV files; default: a comma, or a tab if all end in .tsv."
+        ),
+    ] = None,
+    quote: Annotated[
+        str | None,
+        typer.Option("--quote", help="Quoting character of CSV files; '' for none; default: the double quote."),
+    ] = None,
     header: Annotated[bool, typer.Option("--header/--no-header", help="Whether CSV files begin with a header.")] = True,
     encoding: Annotated[str | None, typer.Option("--encoding", help="Encoding of CSV files; default utf-8.")] = None,
-    exclude: Annotated[list[str] | None, typer.Option("--exclude", help="Table to leave out; repeatable.")] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option("--exclude", help="Table to leave out, table or schema.table; repeatable.")
+    ] = None,
     only_table: Annotated[
         list[str] | None,
         typer.Option("--only-table", help="schema.table of a Postgres to read, and no other; repeatable."),

@@ -39,6 +39,7 @@ from service.bootstrap_command import (
     spark_bootstrap,
 )
 from service.coefficient_command import coefficients
+from service.command_help import command_of
 from service.config import Settings
 from service.core.errors import FeedError, NotFoundError, RecordError, SubsetdError
 from service.observe import ConsumerObserver
@@ -70,7 +71,7 @@ app.add_typer(dead_letter_commands.app, name="dead-letters")
 def main() -> None:
     """Run the command; an error that the user can mend is one message and its exit code, never a stack trace."""
     try:
-        app()
+        command_of(app)()
     except SubsetdError as error:
         err.print("[bold red]error:[/]", Text(str(error)))
         if isinstance(error, RecordError):
@@ -146,13 +147,18 @@ def consume(
     ],
     until_end: Annotated[bool, typer.Option("--until-end", help="End when all that is there now is applied.")] = False,
     on_error: Annotated[
-        ErrorPolicy | None, typer.Option("--on-error", help="none: stop at a bad record; all: set it aside.")
+        ErrorPolicy | None,
+        typer.Option(
+            "--on-error", help="none: stop at a bad record; all: set it aside; default SUBSETD_ON_ERROR, or none."
+        ),
     ] = None,
     source: Annotated[
         list[str] | None,
         typer.Option("--source", help="Source that the feed is of, where several could be; repeatable."),
     ] = None,
-    stats_json: Annotated[Path | None, typer.Option("--stats-json", help="Write the run's figures to a file.")] = None,
+    stats_json: Annotated[
+        Path | None, typer.Option("--stats-json", help="Write the run's figures to this file.")
+    ] = None,
 ) -> None:
     """Follow a change feed and keep the state current; SIGTERM ends it behind the batch in hand."""
     _consume(feed, until_end, on_error, stats_json, source)
@@ -190,15 +196,22 @@ def follow(
     replace: Annotated[
         bool, typer.Option("--replace", help="Read a source anew that was read before, with a new slot.")
     ] = False,
-    exclude: Annotated[list[str] | None, typer.Option("--exclude", help="Table to leave out; repeatable.")] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option("--exclude", help="Table to leave out, table or schema.table; repeatable.")
+    ] = None,
     qualify: QualifyOption = False,
     row_images: RowImagesOption = None,
     key: KeyOption = None,
     master: Annotated[str | None, typer.Option("--master", help="Spark master; default SUBSETD_SPARK_MASTER.")] = None,
     on_error: Annotated[
-        ErrorPolicy | None, typer.Option("--on-error", help="none: stop at a bad record; all: set it aside.")
+        ErrorPolicy | None,
+        typer.Option(
+            "--on-error", help="none: stop at a bad record; all: set it aside; default SUBSETD_ON_ERROR, or none."
+        ),
     ] = None,
-    stats_json: Annotated[Path | None, typer.Option("--stats-json", help="Write the run's figures to a file.")] = None,
+    stats_json: Annotated[
+        Path | None, typer.Option("--stats-json", help="Write the run's figures to this file.")
+    ] = None,
 ) -> None:
     """Read a Postgres database once, then follow its changes through a replication slot; a second call goes on."""
     with wiring.state_database(wiring.configured_settings(), migrate=True) as url:
@@ -228,7 +241,7 @@ def unfollow(
 
 @app.command()
 def serve() -> None:
-    """Serve the answers over HTTP."""
+    """Serve the answers over HTTP, at SUBSETD_HOST and SUBSETD_PORT: http://127.0.0.1:8321 if neither is set."""
     settings = wiring.configured_settings()
     with wiring.state_database(settings) as url, wiring.reading_engine(url, settings) as engine:
         service = wiring.make_service(engine, settings, CollectorRegistry())
@@ -238,13 +251,18 @@ def serve() -> None:
 
 @app.command()
 def run(
-    feed: Annotated[str | None, typer.Option("--feed", help="Feed to follow; default SUBSETD_FEED.")] = None,
+    feed: Annotated[
+        str | None, typer.Option("--feed", help="Feed to follow, as consume takes it; default SUBSETD_FEED.")
+    ] = None,
 ) -> None:
-    """Migrate the state, follow a feed and serve the answers, in one process."""
+    """Bring the state's schema up to date, follow a feed and serve the answers, in one process."""
     settings = wiring.configured_settings()
     address = feed or settings.feed
     if address is None:
-        raise FeedError("No feed is named: give --feed or SUBSETD_FEED (kafka://host:port/topic,... or file:PATH).")
+        raise FeedError(
+            "No feed is named: give --feed or SUBSETD_FEED "
+            "(kafka://host:port/topic,..., postgresql://...?name=NAME or file:PATH)."
+        )
     with wiring.state_database(settings, migrate=True) as url, wiring.reading_engine(url, settings) as engine:
         registry = CollectorRegistry()
         observer = ConsumerObserver(registry)

@@ -55,7 +55,7 @@ def list_(feed: FeedOption = None, format_: FormatOption = Format.TABLE) -> None
 
 
 @app.command()
-def show(dead_letter_id: Annotated[int, typer.Argument(metavar="ID")]) -> None:
+def show(dead_letter_id: Annotated[int, typer.Argument(metavar="ID", help="Its number in the list.")]) -> None:
     """Show one record whole, as it was received."""
     with wiring.state_database(load_settings()) as url, wiring.reading_engine(url) as engine:
         (letter,) = wiring.read_dead_letters(engine, [dead_letter_id])
@@ -77,7 +77,7 @@ def show(dead_letter_id: Annotated[int, typer.Argument(metavar="ID")]) -> None:
 
 @app.command()
 def retry(
-    ids: Annotated[list[int] | None, typer.Argument(metavar="[ID...]")] = None,
+    ids: Annotated[list[int] | None, typer.Argument(metavar="[ID...]", help="Numbers in the list.")] = None,
     all_: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
 ) -> None:
     """Try to apply records again, in their order; those that fail stay, with their new message."""
@@ -100,7 +100,7 @@ def retry(
 
 
 @app.command()
-def drop(ids: Annotated[list[int], typer.Argument(metavar="ID...")]) -> None:
+def drop(ids: Annotated[list[int], typer.Argument(metavar="ID...", help="Numbers in the list.")]) -> None:
     """Forget records that were set aside."""
     with wiring.state_database(load_settings()) as url, wiring.reading_engine(url) as engine:
         wiring.drop_dead_letters(engine, ids)

@@ -1,0 +1,89 @@
+"""Own what the help says beside each command's own words: an example of each, and in which order they are listed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import typer.main
+from typer.core import TyperGroup
+
+ENDING = (
+    "Settings are environment variables, SUBSETD_DATABASE_URL, SUBSETD_PORT and others: docs/settings.md. "
+    "The exit code is 0 when all went well, 1 after an error, 2 when the command or a setting is none."
+)
+
+EXAMPLES: Mapping[str, str] = {
+    "demo": "subsetd demo --once",
+    "bootstrap": "subsetd bootstrap /data/sales --name sales --null-token '\\N'",
+    "follow": "subsetd follow postgresql://me@localhost:5432/shop --name shop",
+    "unfollow": "subsetd unfollow shop",
+    "consume": "subsetd consume --feed kafka://localhost:9092/shop.public.orders,shop.public.items --until-end",
+    "pause": "subsetd pause",
+    "resume": "subsetd resume",
+    "run": "subsetd run --feed 'kafka://localhost:9092/?prefix=shop.public.'",
+    "serve": "subsetd serve",
+    "status": "subsetd status",
+    "attributes": "subsetd attributes --table orders",
+    "inds": "subsetd inds --referenced-table customers --format csv",
+    "explain": "subsetd explain sales.orders.customer_id sales.customers.id --missing 20",
+    "coefficients": "subsetd coefficients --dependent sales.orders.customer_id --top 10",
+    "sketch": "subsetd sketch far.csv --out far.zip",
+    "sketch file": "subsetd sketch far.csv --column id --out id.sketch",
+    "sketch lake": "subsetd sketch lake /data/lake --name lake",
+    "sketch upload": "subsetd sketch upload far.zip --prefix far.",
+    "sketch download": "subsetd sketch download sales.orders.customer_id --out customer_id.sketch",
+    "sketch list": "subsetd sketch list --format json",
+    "sketch drop": "subsetd sketch drop sketch:far.id",
+    "corpus": "subsetd corpus add lake /data/lake && subsetd corpus refresh lake --wait",
+    "corpus add": "subsetd corpus add lake /data/lake --filters paper --null-token paper --schedule '30 2 * * *'",
+    "corpus set": "subsetd corpus set lake --schedule '0 4 * * 0' --unset time-limit",
+    "corpus list": "subsetd corpus list",
+    "corpus refresh": "subsetd corpus refresh lake --wait",
+    "corpus history": "subsetd corpus history lake --limit 5",
+    "corpus show": "subsetd corpus show lake",
+    "corpus faults": "subsetd corpus faults lake",
+    "corpus tables": "subsetd corpus tables lake 2019/orders.csv",
+    "corpus inds": "subsetd corpus inds lake --dependent 2019/orders.csv:1",
+    "corpus pair": "subsetd corpus pair lake 2019/orders.csv:1 customers.csv:0",
+    "corpus changes": "subsetd corpus changes lake",
+    "corpus export": "subsetd corpus export lake inds.parquet",
+    "corpus cancel": "subsetd corpus cancel lake",
+    "corpus remove": "subsetd corpus remove lake",
+    "graph": "subsetd graph show --top 5",
+    "graph show": "subsetd graph show --corpus lake",
+    "graph tables": "subsetd graph tables --component 0",
+    "graph paths": "subsetd graph paths sales.orders sales.regions",
+    "graph export": "subsetd graph export inds.graphml",
+    "verify": "subsetd verify --source sales=/data/sales",
+    "audit": "subsetd audit",
+    "preflight": "subsetd preflight --source postgresql://me@localhost:5432/shop --connect http://localhost:8083",
+    "dead-letters": "subsetd dead-letters",
+    "dead-letters list": "subsetd dead-letters list --format json",
+    "dead-letters show": "subsetd dead-letters show 17",
+    "dead-letters retry": "subsetd dead-letters retry 17 18",
+    "dead-letters drop": "subsetd dead-letters drop 17",
+    "attribute": "subsetd attribute rename public.orders.client public.orders.customer",
+    "attribute drop": "subsetd attribute drop public.orders.note",
+    "attribute rename": "subsetd attribute rename public.orders.client public.orders.customer",
+}
+"""An example of each command, by its words; the help lists commands in this order."""
+
+
+def command_of(app: typer.Typer) -> TyperGroup:
+    """Make the command of an app, its help with the examples and in their order."""
+    command = typer.main.get_group(app)
+    _explain(command, "")
+    command.epilog = ENDING
+    return command
+
+
+def _explain(command: Any, words: str) -> None:
+    if words in EXAMPLES:
+        command.epilog = f"Example: {EXAMPLES[words]}"
+    if isinstance(command, TyperGroup):
+        for name, inner in command.commands.items():
+            _explain(inner, f"{words} {name}".strip())
+        order = list(EXAMPLES)
+        listed = sorted(command.commands, key=lambda name: order.index(f"{words} {name}".strip()))
+        command.commands = {name: command.commands[name] for name in listed}
