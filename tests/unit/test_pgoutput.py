@@ -6,6 +6,7 @@ import struct
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import orjson
 import pytest
@@ -25,7 +26,17 @@ from service.core.model import (
     Skipped,
     Table,
 )
-from service.stream.pgoutput import PgoutputDecoder, parse_relation, renamed_relation
+from service.stream.pgoutput import (
+    PgoutputDecoder,
+    Relation,
+    RelationColumn,
+    parse_begin,
+    parse_commit,
+    parse_relation,
+    parse_truncate,
+    relation_oid,
+    renamed_relation,
+)
 from service.stream.pgoutput_cells import parse_array, text_decoder
 from tests.canonical_cases import texts
 from tests.decoding import decode_all
@@ -223,6 +234,34 @@ def test_a_relation_goes_by_another_name() -> None:
     described = parse_relation(renamed_relation(relation("id", "note", name="orders_2026"), "sales", "ord-ers"))
     assert (described.schema, described.name) == ("sales", "ord-ers")
     assert [(c.name, c.is_key) for c in described.columns] == [("id", True), ("note", False)]
+
+
+def test_messages_are_laid_out_as_the_protocol_says() -> None:
+    """Chapter "Logical Replication Message Formats" of Postgres' manual."""
+    moment = datetime(2026, 11, 21, 12, 30, 0, 250_999, tzinfo=UTC)
+    since = (moment - datetime(2000, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    begun = parse_begin(b"B" + struct.pack(">QqI", 0x16B374D848, since, 0xFFFFFFFE))
+    assert begun == (0x16B374D848, int(moment.timestamp() * 1000), 0xFFFFFFFE)
+    assert parse_commit(b"C" + struct.pack(">BQQq", 0, 1 << 40, (1 << 40) + 48, since)) == (1 << 40, (1 << 40) + 48)
+    assert parse_truncate(b"T" + struct.pack(">IBIII", 3, 2, 16_384, 5, 0xFFFFFFFF)) == (16_384, 5, 0xFFFFFFFF)
+    assert relation_oid(message("I", ("N", row("1")))) == 7
+
+
+def test_a_relation_message_has_names_key_types_and_modifiers() -> None:
+    """Only the lowest bit of a column's flags says that it is of the key; no schema stands for pg_catalog."""
+    head = b"R" + struct.pack(">I", 65_536) + b"\0orders\0i" + struct.pack(">H", 2)
+    columns = b"\x03id\0" + struct.pack(">Ii", 23, -1) + b"\x02n\xc3\xb6te\0" + struct.pack(">Ii", 1043, 14)
+    told = (RelationColumn("id", True, 23, -1), RelationColumn("nöte", False, 1043, 14))
+    assert parse_relation(head + columns) == Relation(65_536, "pg_catalog", "orders", "i", told)
+
+
+@pytest.mark.parametrize("texts", [("1", "x" * 300, ""), ("ü", "", "日本"), ("", None, "é" * 200)])
+def test_texts_of_all_lengths_and_alphabets_follow_each_other(texts: tuple[str | None, ...]) -> None:
+    columns = ("id", "note", "more")
+    value = message("U", ("O", row(*texts)), ("N", row(*texts)))
+    change = PgoutputDecoder([table(columns=columns)]).decode(record(value, relation(*columns), ["text"] * 3))
+    assert isinstance(change, RowChange)
+    assert (change.before, change.after) == (texts, texts)
 
 
 elements = st.none() | texts
