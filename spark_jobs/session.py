@@ -5,14 +5,18 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.classic.dataframe import DataFrame
 from pyspark.sql.udf import UserDefinedFunction
@@ -57,20 +61,45 @@ def session(
     java = find_java()
     os.environ["JAVA_HOME"] = str(java.home)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master(master).appName(app_name)
+    conf = SparkConf().setMaster(master).setAppName(app_name)
     options = "-XX:+UseParallelGC -XX:TieredStopAtLevel=1"  # moves bytes for a minute: C2 would never pay back
     options += f" -Dlog4j2.configurationFile={_logging_file(log_level)}"
     if is_local(master):
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-        builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+        conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
     else:
-        builder = builder.config("spark.submit.pyFiles", str(zip_packages()))
-    builder = builder.config("spark.driver.memory", driver_memory).config("spark.driver.extraJavaOptions", options)
+        conf.set("spark.submit.pyFiles", str(zip_packages()))
+    conf.set("spark.driver.memory", driver_memory).set("spark.driver.extraJavaOptions", options)
     for key, value in {**SETTINGS, **{key.replace("_", "."): value for key, value in settings.items()}}.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+        conf.set(key, value)
+    with _signals_waiting():
+        SparkContext._ensure_initialized(conf=conf)  # starts Java, as getOrCreate() would
+    spark = SparkSession.builder.config(conf=conf).getOrCreate()
     spark.sparkContext.setLogLevel(log_level.upper())
     return spark
+
+
+@contextmanager
+def _signals_waiting() -> Iterator[None]:
+    """Let signals that have a handler wait for the end of the block.
+
+    A Java of Spark's ends when its driver has ended, but not one that was starting when the driver was interrupted:
+    PySpark then takes away the folder in which it is to say its port, and it fails before it looks for the driver.
+    """
+    came: list[int] = []
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if callable(handler := signal.getsignal(number)):
+                handlers[number] = handler
+                signal.signal(number, lambda caught, _: came.append(caught))
+    try:
+        yield
+    finally:
+        for caught, handler in handlers.items():
+            signal.signal(caught, handler)
+    if came:
+        signal.raise_signal(came[0])
 
 
 def local_session(cores: int | str = "*", **settings: str) -> SparkSession:

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+import psutil
+
 BOUND_SECONDS = 300.0
 """Many times what a busy machine takes: whoever waits so long waits in vain."""
 
@@ -19,3 +21,8 @@ def wait_for(condition: Callable[[], T], seconds: float = BOUND_SECONDS) -> T:
         assert time.monotonic() < deadline, "it did not come to pass in time"
         time.sleep(0.01)
     return found
+
+
+def wait_for_end(process: psutil.Process, seconds: float = BOUND_SECONDS) -> None:
+    """Wait until a process, whoever has started it, has ended; one that nobody reaps has."""
+    wait_for(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, seconds)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import psutil
 
 from service.job_process import SAID_BYTES, JobProcess
-from tests.waiting import wait_for
+from tests.waiting import wait_for, wait_for_end
 
 
 @contextmanager
@@ -75,4 +75,4 @@ def test_a_job_is_killed_with_all_that_it_has_started() -> None:
         child = psutil.Process(int(job.said()))
         job.kill()
         assert job.exit_code() == 137
-        wait_for(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+        wait_for_end(child)
