@@ -90,11 +90,17 @@ class Operation(StrEnum):
 
 
 class FeedPosition(NamedTuple):
-    """Place one record in a feed: offsets of a Kafka partition, or byte offsets of a file (partition 0)."""
+    """Place one record in a feed: offsets of a Kafka partition, or byte offsets of a file (partition 0).
+
+    `str()` gives it as messages name it.
+    """
 
     topic: str
     partition: int
     offset: int
+
+    def __str__(self) -> str:
+        return f"topic {self.topic}, partition {self.partition}, offset {self.offset}"
 
 
 class StoredPosition(NamedTuple):
@@ -119,6 +125,11 @@ class RawRecord(NamedTuple):
     value: bytes | None
     timestamp_ms: int
     headers: Sequence[tuple[str, bytes | None]] = ()
+
+    @property
+    def position(self) -> FeedPosition:
+        """Give its place in its feed."""
+        return FeedPosition(self.topic, self.partition, self.offset)
 
 
 @dataclass(frozen=True, slots=True)

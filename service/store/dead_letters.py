@@ -51,8 +51,8 @@ def write(cursor: Any, commit: BatchCommit, *, goes_back: bool = False) -> None:
     `goes_back` says that records of the feed are read again which were before.
     """
     if commit.retried is not None:
-        dead = {_place(bad.record) for bad in commit.dead_letters}
-        applied = [(commit.feed, *_place(record)) for record in commit.retried if _place(record) not in dead]
+        dead = {bad.record.position for bad in commit.dead_letters}
+        applied = [(commit.feed, *record.position) for record in commit.retried if record.position not in dead]
         if applied:
             execute_values(cursor, DELETE, applied)
     if commit.dead_letters:
@@ -61,17 +61,11 @@ def write(cursor: Any, commit: BatchCommit, *, goes_back: bool = False) -> None:
         execute_values(cursor, WRITE + also, [_row(commit, bad) for bad in commit.dead_letters])
 
 
-def _place(record: RawRecord) -> tuple[str, int, int]:
-    return record.topic, record.partition, record.offset
-
-
 def _row(commit: BatchCommit, bad: BadRecord) -> tuple[Any, ...]:
     record = bad.record
     return (
         commit.feed,
-        record.topic,
-        record.partition,
-        record.offset,
+        *record.position,
         type(bad.error).__name__,
         str(bad.error).replace("\0", "\\x00"),
         (record.value or b"").decode("utf-8", "backslashreplace").replace("\0", "\\x00"),

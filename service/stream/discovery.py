@@ -79,9 +79,7 @@ class Discovery(Decoder):
                 try:
                     self._look(record)
                 except RecordError as error:
-                    raise RecordError(
-                        f"topic {record.topic}, partition {record.partition}, offset {record.offset}: {error}"
-                    ) from error
+                    raise RecordError(f"{record.position}: {error}") from error
         return self.tables
 
     def _look(self, record: RawRecord) -> None:

@@ -10,7 +10,6 @@ import orjson
 from service.core.cell_decoding import WireSettings
 from service.core.errors import RecordError
 from service.core.model import (
-    FeedPosition,
     Operation,
     RawRecord,
     Row,
@@ -87,7 +86,7 @@ class Decoder:
             message = str(error).replace("\0", "\\0")
             if len(message) > LONGEST_MESSAGE:
                 message = message[:LONGEST_MESSAGE] + "..."
-            message = f"topic {record.topic}, partition {record.partition}, offset {record.offset}: {message}"
+            message = f"{record.position}: {message}"
             if isinstance(error, SchemaDrift):
                 raise SchemaDrift(
                     message,
@@ -152,7 +151,7 @@ class Decoder:
             if schema is not None:
                 drift.filled = schema.filled(column for column, _ in drift.added)
             raise
-        at = FeedPosition(record.topic, record.partition, record.offset)
+        at = record.position
         return RowChange(tracked.table, operation, rows[0], rows[1], at, position, rows[2], moves)
 
     def _parse(self, topic: str, value: bytes, is_key: bool = False) -> Parsed:
@@ -345,7 +344,7 @@ def _data_type_of(schema: WireSchema | None) -> Callable[[str], str] | None:
 
 
 def _skip(record: RawRecord, reason: str) -> Skipped:
-    return Skipped(FeedPosition(record.topic, record.partition, record.offset), reason)
+    return Skipped(record.position, reason)
 
 
 def _without_op(record: RawRecord, envelope: dict[str, Any]) -> Skipped:
@@ -354,7 +353,7 @@ def _without_op(record: RawRecord, envelope: dict[str, Any]) -> Skipped:
         return _skip(record, "heartbeat")
     status = envelope.get("status")
     if status in ("BEGIN", "END") and "id" in envelope:
-        at = FeedPosition(record.topic, record.partition, record.offset)
+        at = record.position
         counts = _event_counts(envelope.get("data_collections")) if status == "END" else None
         return TransactionMark(at, f"transaction {status}", str(envelope["id"]), counts)
     if "ddl" in envelope or "tableChanges" in envelope:

@@ -18,7 +18,6 @@ import orjson
 from service.core.errors import RecordError
 from service.core.model import (
     UNAVAILABLE,
-    FeedPosition,
     Operation,
     RawRecord,
     Row,
@@ -141,7 +140,7 @@ class PgoutputDecoder:
 
     def decode(self, record: RawRecord) -> RowChange | Skipped:
         """Decode one record; raise RecordError for one that cannot be applied."""
-        at = FeedPosition(record.topic, record.partition, record.offset)
+        at = record.position
         if not record.value:
             return Skipped(at, "heartbeat")
         headers: dict[str, bytes] = dict(record.headers)  # type: ignore[arg-type]  # without a value: no message
@@ -154,13 +153,13 @@ class PgoutputDecoder:
         except SchemaDrift as drift:
             filled = frozenset(orjson.loads(headers["filled"])) if "filled" in headers else None
             raise SchemaDrift(
-                _cut(f"{_place(at)}{drift}"), drift.table, drift.added, drift.missing, position, filled, drift.retyped
+                _cut(f"{at}: {drift}"), drift.table, drift.added, drift.missing, position, filled, drift.retyped
             ) from None
         except RecordError as error:
-            raise RecordError(_cut(f"{_place(at)}{error}")) from None
+            raise RecordError(_cut(f"{at}: {error}")) from None
         except (struct.error, KeyError, IndexError, TypeError, ValueError) as error:
             raise RecordError(
-                f"{_place(at)}is no message of pgoutput's protocol 1: {error!r}; is this record of another feed?"
+                f"{at}: is no message of pgoutput's protocol 1: {error!r}; is this record of another feed?"
             ) from error
         return RowChange(shape.table, operation, before, after, at, position, key)
 
@@ -344,10 +343,6 @@ def _tuple(message: bytes, at: int) -> tuple[list[str | None], int]:
 def _text(message: bytes, at: int) -> tuple[str, int]:
     end = message.index(b"\0", at)
     return message[at:end].decode(), end + 1
-
-
-def _place(at: FeedPosition) -> str:
-    return f"topic {at.topic}, partition {at.partition}, offset {at.offset}: "
 
 
 def _cut(message: str) -> str:

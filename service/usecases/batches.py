@@ -168,14 +168,9 @@ def timed(seconds: dict[str, float], step: str) -> Iterator[None]:
         seconds[step] = seconds.get(step, 0.0) + time.perf_counter() - started
 
 
-def place_of(at: RawRecord | FeedPosition) -> tuple[str, int, int]:
-    """Give what tells a record of a feed apart."""
-    return at.topic, at.partition, at.offset
-
-
-def first_of(records: Sequence[RawRecord], places: Iterable[tuple[str, int, int]]) -> int | None:
+def first_of(records: Sequence[RawRecord], places: Iterable[FeedPosition]) -> int | None:
     """Return where in `records` the first of the places is."""
     wanted = set(places)
     if not wanted:
         return None
-    return next((i for i, record in enumerate(records) if place_of(record) in wanted), None)
+    return next((i for i, record in enumerate(records) if record.position in wanted), None)

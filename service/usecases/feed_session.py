@@ -28,7 +28,6 @@ from service.usecases.batches import (
     Totals,
     decode_each,
     first_of,
-    place_of,
     separate,
     timed,
 )
@@ -211,19 +210,18 @@ class Session:
             decoded, skipped, bad = separate(batch.records, batch.decoded)
         with timed(batch.seconds, "screen"):
             screened = self._screen.screen(decoded)
-            drifts = {place_of(b.record): b.error for b in bad if isinstance(b.error, SchemaDrift)}
+            drifts = {b.record.position: b.error for b in bad if isinstance(b.error, SchemaDrift)}
             if self._retried is not None:
                 drifts = {}  # columns follow the feed, not a record from long ago
             elif drifts:
                 bad = self._screen_drifts(bad, drifts, screened)
         if screened.bad:
-            refused = {place_of(at): error for at, error in screened.bad.items()}
-            bad += [BadRecord(r, refused[place_of(r)]) for r in batch.records if place_of(r) in refused]
+            bad += [BadRecord(r, screened.bad[r.position]) for r in batch.records if r.position in screened.bad]
         changes = screened.changes
-        stopping: dict[tuple[str, int, int], SubsetdError] = {place_of(at): e for at, e in screened.rewound.items()}
+        stopping: dict[FeedPosition, SubsetdError] = dict(screened.rewound)
         if self._of.on_error is ErrorPolicy.STOP:
-            stopping |= {place_of(b.record): b.error for b in bad}
-        truncates = {place_of(c.position): c for c in changes if c.operation is Operation.TRUNCATE}
+            stopping |= {b.record.position: b.error for b in bad}
+        truncates = {c.position: c for c in changes if c.operation is Operation.TRUNCATE}
         if not stopping and not truncates and not drifts:
             batch.bad += bad
             batch.skipped += skipped + screened.skipped
@@ -232,8 +230,8 @@ class Session:
             return None
         start, end = 0, len(batch.records)
         cutting = truncates.keys() | stopping.keys() | drifts.keys()
-        for cut in [i for i, r in enumerate(batch.records) if place_of(r) in cutting]:
-            place = place_of(batch.records[cut])
+        for cut in [i for i, r in enumerate(batch.records) if r.position in cutting]:
+            place = batch.records[cut].position
             if start < cut:
                 self._take(batch.part(start, cut, self._positions))
             if place in stopping:
@@ -251,27 +249,26 @@ class Session:
         return batch.part(start, end, self._positions) if start < end else None
 
     def _screen_drifts(
-        self, bad: list[BadRecord], drifts: dict[tuple[str, int, int], SchemaDrift], screened: Screened
+        self, bad: list[BadRecord], drifts: dict[FeedPosition, SchemaDrift], screened: Screened
     ) -> list[BadRecord]:
         """Take out of `drifts` those that are applied already or were refused, and give the bad records that are left.
 
         What is applied already goes to what was `screened`, as if it could have been decoded.
         """
         as_changes = [
-            RowChange(d.table, Operation.UPDATE, None, None, FeedPosition(*place), d.source_position)
-            for place, d in drifts.items()
+            RowChange(d.table, Operation.UPDATE, None, None, place, d.source_position) for place, d in drifts.items()
         ]
         told = self._screen.screen(as_changes)
         screened.skipped += told.skipped
         screened.rewound |= told.rewound
         for at in [*(skipped.position for skipped in told.skipped), *told.rewound]:
-            del drifts[place_of(at)]
+            del drifts[at]
         left = [b for b in bad if not isinstance(b.error, SchemaDrift)]
         for record, error in bad:
-            if isinstance(error, SchemaDrift) and place_of(record) in drifts:
+            if isinstance(error, SchemaDrift) and record.position in drifts:
                 refusal = self._refused.get((str(error.table), error.added, error.missing, error.retyped))
                 if refusal is not None:
-                    del drifts[place_of(record)]
+                    del drifts[record.position]
                     left.append(BadRecord(record, RecordError(f"{error}{refusal}")))
         return left
 
@@ -309,7 +306,7 @@ class Session:
                 with timed(seconds, "complete"):
                     completed = complete(decoded, images, state.version + 1, self._retried)
             changes = completed.changes
-            errors = {place_of(at): error for at, error in completed.errors.items()}
+            errors = completed.errors
             if errors:
                 decoded = self._leave_out(batch, decoded, errors)
                 continue
@@ -330,7 +327,7 @@ class Session:
                 keys = sorted({key for key, _, _ in cells if key != NULL_KEY})
                 texts = dict(zip(keys, netted.texts_of(Keys.of(keys)), strict=True))
                 places = sorted(offenders(changes, cells, texts))
-                errors = {place_of(changes[i].position): never_inserted(changes[i], texts, cells) for i in places}
+                errors = {changes[i].position: never_inserted(changes[i], texts, cells) for i in places}
             decoded = self._leave_out(batch, decoded, errors)
         batch.skipped += completed.skipped
         counts = BatchCounts(
@@ -346,7 +343,7 @@ class Session:
         self._in_flight.write(unit, commit, self._report(commit, batch), self._sink)
 
     def _leave_out(
-        self, batch: Batch, changes: list[RowChange], errors: dict[tuple[str, int, int], RecordError]
+        self, batch: Batch, changes: list[RowChange], errors: dict[FeedPosition, RecordError]
     ) -> list[RowChange]:
         """Set records aside and give the changes of the others; or (STOP) apply what is before the first, and raise."""
         if self._of.on_error is ErrorPolicy.STOP:
@@ -355,9 +352,9 @@ class Session:
             if first:
                 self._take(batch.part(0, first, self._positions))
             self._settle()
-            raise errors[place_of(batch.records[first])]
-        batch.bad.extend(BadRecord(r, errors[place_of(r)]) for r in batch.records if place_of(r) in errors)
-        return [c for c in changes if place_of(c.position) not in errors]
+            raise errors[batch.records[first].position]
+        batch.bad.extend(BadRecord(r, errors[r.position]) for r in batch.records if r.position in errors)
+        return [c for c in changes if c.position not in errors]
 
     def _truncate(self, batch: Batch, change: RowChange) -> None:
         state = self._state
@@ -399,7 +396,7 @@ class Session:
             delta=delta,
             counts=counts,
             dead_letters=batch.bad,
-            last_position=FeedPosition(last.topic, last.partition, last.offset),
+            last_position=last.position,
             source_positions=self._say_where(batch, changes),
             newest_source_ms=max(times, default=None),
             topic_ids=self._feed.describe().topic_ids,

@@ -172,7 +172,7 @@ def never_inserted(
             at = change.position
             shown = "a NULL" if text is None else f"the value {text if len(text) <= 60 else text[:60] + '...'!r}"
             return RecordError(
-                f"topic {at.topic}, partition {at.partition}, offset {at.offset}: takes {shown} out of "
+                f"{at}: takes {shown} out of "
                 f"{attribute.name}, where it is not: the feed deletes what was never inserted, or begins before the "
                 f"bootstrap; bootstrap again with --replace and the --feed-position at which the data was read, or "
                 f"set such records aside with --on-error all"

@@ -22,7 +22,7 @@ class DeadLetter:
     @property
     def position(self) -> FeedPosition:
         """Give its place in its feed."""
-        return FeedPosition(self.record.topic, self.record.partition, self.record.offset)
+        return self.record.position
 
 
 class DeadLetterFeed:

@@ -158,7 +158,7 @@ def _keys(change: RowChange) -> tuple[bytes | None, bytes | None]:
 def _overtaken(change: RowChange) -> RecordError:
     at = change.position
     return RecordError(
-        f"topic {at.topic}, partition {at.partition}, offset {at.offset}: was overtaken: a later change of the same "
+        f"{at}: was overtaken: a later change of the same "
         f"row of {change.table} is applied already; drop it with `subsetd dead-letters drop`"
     )
 
@@ -174,7 +174,7 @@ def _filled(change: RowChange, before: Row | None) -> Row:
         in_sql = sql_name(*(table.wire or (None, table.schema, table.name))[1:])
         columns = [a.name.column for a, cell in zip(table.attributes, after, strict=True) if cell == UNAVAILABLE]
         raise RecordError(
-            f"topic {at.topic}, partition {at.partition}, offset {at.offset}: changes a row of {table} without its "
+            f"{at}: changes a row of {table} without its "
             f"unchanged {', '.join(columns)}, and the state does not keep that row: bootstrap the source again with "
             f"--replace, or send whole rows by `ALTER TABLE {in_sql} REPLICA IDENTITY FULL`"
         )

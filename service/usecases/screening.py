@@ -28,7 +28,7 @@ SEEN = "seen"
 class Seen(NamedTuple):
     """Hold how far a source was followed in a partition: highest place, newest ts_ms, newest transaction (64 bits).
 
-    `mark` is a change's mark with its number in its group as the last one (see `_placed`); `last` is the mark of the
+    `mark` is a change's mark with its number in its group as the last one (see `_number`); `last` is the mark of the
     last change that came, repeated or not, and behind it its number.
     """
 
@@ -264,7 +264,7 @@ def _rewound(change: RowChange, now: Seen, seen: Seen) -> FeedError:
     at = change.position
     order = f"place {list(now.mark)}, before: {list(seen.mark)}" if now.mark else f"transaction {now.transaction}"
     return FeedError(
-        f"topic {at.topic}, partition {at.partition}, offset {at.offset}: the source {change.table.source!r} was set "
+        f"{at}: the source {change.table.source!r} was set "
         f"back: a change made later (ts_ms {now.ts_ms}, before: {seen.ts_ms}) stands earlier in the source's own order "
         f"({order}) than what is applied already. It was restored from a backup, or another server took over. Its data "
         f"may differ from the state: bootstrap it again with --replace, and let the feed go on behind that"
@@ -274,7 +274,7 @@ def _rewound(change: RowChange, now: Seen, seen: Seen) -> FeedError:
 def _late_truncate(change: RowChange) -> RecordError:
     at, table = change.position, change.table
     return RecordError(
-        f"topic {at.topic}, partition {at.partition}, offset {at.offset}: empties {table}, but at a place in the feed "
+        f"{at}: empties {table}, but at a place in the feed "
         f"that is passed: bootstrap its source again with --replace, or drop it with `subsetd dead-letters drop`"
     )
 
@@ -282,7 +282,7 @@ def _late_truncate(change: RowChange) -> RecordError:
 def _second_snapshot(change: RowChange) -> RecordError:
     at, table = change.position, change.table
     return RecordError(
-        f"topic {at.topic}, partition {at.partition}, offset {at.offset}: is a row of a snapshot (op r) of {table}, "
+        f"{at}: is a row of a snapshot (op r) of {table}, "
         f"whose rows the state has counted already: set the connector's snapshot.mode to no_data, or bootstrap the "
         f"source again with --replace --row-images always, with which such a row is an upsert by key"
     )
@@ -291,6 +291,6 @@ def _second_snapshot(change: RowChange) -> RecordError:
 def _outlived(change: RowChange, version: int, begun: int) -> RecordError:
     at, table = change.position, change.table
     return RecordError(
-        f"topic {at.topic}, partition {at.partition}, offset {at.offset}: was set aside at version {version}, and "
+        f"{at}: was set aside at version {version}, and "
         f"{table} was bootstrapped or emptied at version {begun} since; drop it with `subsetd dead-letters drop`"
     )
