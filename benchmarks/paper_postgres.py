@@ -10,7 +10,7 @@ import psycopg2.extensions
 
 from benchmarks.bare_merge import Records
 from benchmarks.feeds import Change
-from service.core.paper_algorithms import MemoryGenRecs, PaperClustering
+from benchmarks.paper_algorithms import MemoryGenRecs, PaperClustering
 
 
 class SqlGenRecs:

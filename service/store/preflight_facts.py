@@ -53,7 +53,7 @@ group by n.oid, n.nspname, c.oid, c.relname, c.relowner, c.relreplident order by
 """
 
 SLOTS = """
-select slot_name, plugin, database, active, wal_status,
+select slot_name, database, active, wal_status,
     case when pg_is_in_recovery() then null else pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint end,
     catalog_xmin::text::bigint
 from pg_replication_slots where slot_type = 'logical' and database = current_database() order by 1

@@ -39,7 +39,7 @@ WHERE c.oid = pg_partition_root(%s)
 _SLOT = """
 SELECT current_setting('wal_level'), EXISTS (SELECT FROM pg_publication WHERE pubname = s.slot_name),
   (pg_current_wal_lsn() - '0/0'::pg_lsn)::bigint, (s.confirmed_flush_lsn - '0/0'::pg_lsn)::bigint,
-  s.wal_status, coalesce(pg_current_wal_lsn() - s.restart_lsn, 0)::bigint, s.active_pid
+  s.wal_status, coalesce(pg_current_wal_lsn() - s.restart_lsn, 0)::bigint
 FROM pg_replication_slots s WHERE s.slot_name = %s AND s.database = current_database()
 """
 
@@ -53,7 +53,6 @@ class SlotState(NamedTuple):
     confirmed: int
     wal_status: str
     held_back: int
-    active_pid: int | None
 
 
 class DescribedRelation(NamedTuple):

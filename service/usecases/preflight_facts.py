@@ -54,7 +54,6 @@ class SlotFacts:
     """Describe a replication slot; `wal_status` is Postgres' word, `held_bytes` the WAL that it holds back."""
 
     name: str
-    plugin: str | None
     database: str | None
     is_active: bool
     wal_status: str | None

@@ -22,12 +22,12 @@ from benchmarks.bare_merge import apply_bare, read_records, record_batches, valu
 from benchmarks.context import Context
 from benchmarks.evaluate import Evaluation
 from benchmarks.feeds import Change, batches, cell_deltas, net
+from benchmarks.paper_algorithms import PaperClustering
 from benchmarks.paper_postgres import SqlGenRecs, apply_change, count_accesses, tuple_by_tuple_rates
 from benchmarks.state import Server
 from benchmarks.table_changes import Tables, change_randomly, read_tables
 from service.core.errors import SourceError
 from service.core.model import AttributeName
-from service.core.paper_algorithms import PaperClustering
 from service.store import migrate
 from service.store.embedded import EmbeddedPostgres
 from tests.hand_made_state import HandMadeState

@@ -124,9 +124,9 @@ def test_a_followed_table_is_held_against_what_the_state_knows_of_it() -> None:
 @pytest.mark.parametrize(
     ("slot", "level", "words"),
     [
-        (SlotFacts("s", "pgoutput", "shop", True, "lost", None, 15), "fail", "pg_drop_replication_slot('s')"),
-        (SlotFacts("s", "pgoutput", "shop", True, "unreserved", 1, 15), "warn", "catch up"),
-        (SlotFacts("s", "pgoutput", "shop", False, "reserved", 7 << 20, 15), "warn", "start its reader"),
+        (SlotFacts("s", "shop", True, "lost", None, 15), "fail", "pg_drop_replication_slot('s')"),
+        (SlotFacts("s", "shop", True, "unreserved", 1, 15), "warn", "catch up"),
+        (SlotFacts("s", "shop", False, "reserved", 7 << 20, 15), "warn", "start its reader"),
     ],
 )
 def test_slots_of_a_source(slot: SlotFacts, level: str, words: str) -> None:
@@ -135,7 +135,7 @@ def test_slots_of_a_source(slot: SlotFacts, level: str, words: str) -> None:
 
 
 def test_a_slot_that_is_younger_than_the_bootstrap_may_have_left_a_gap() -> None:
-    slot = SlotFacts("s", "pgoutput", "shop", True, "reserved", 0, 25)
+    slot = SlotFacts("s", "shop", True, "reserved", 0, 25)
     fresh = replace(STATE, positions={})
     (finding,) = wrong(Facts(state=fresh, source=replace(SOURCE, slots=[slot])))
     assert "made after the bootstrap" in finding.found

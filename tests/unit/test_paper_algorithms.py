@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.paper_algorithms import MemoryGenRecs, PaperClustering, tuple_clustering
 from service.core.errors import RecordError
-from service.core.paper_algorithms import MemoryGenRecs, PaperClustering, tuple_clustering
 
 TABLE_1 = [dict(zip("ABCD", row, strict=True)) for row in ("aafa", "bbea", "bcfc", "ddfc")]
 EXAMPLE_4_11_BEFORE, EXAMPLE_4_11_AFTER = {"B": "c", "D": "c"}, {"B": "g", "D": "g"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -15,15 +14,12 @@ from service.core.sketches.cardinality import (
     SMALL_ALPHAS,
     flajolet,
     histogram,
-    improved,
     likelihood_bounds,
     linear_counting,
     maximum_likelihood,
 )
 from service.core.sketches.hll import Hll
 from tests.sketches import random_hashes
-
-Estimator = Callable[[Int64s], float]
 
 
 def thrown(n: int, m: int, generator: np.random.Generator) -> Int64s:
@@ -48,12 +44,11 @@ def log_likelihood(counts: Int64s, n: float) -> float:
     return sum(int(count) * math.log(tops[k + 1] - tops[k]) for k, count in enumerate(counts) if count)
 
 
-@pytest.mark.parametrize("estimator", [improved, maximum_likelihood])
 @pytest.mark.parametrize("n", [1, 30, 300, 1000, 3000, 30_000, 10**6, 10**12])
-def test_ertls_estimators_are_unbiased_and_as_sharp_as_they_should_be(estimator: Estimator, n: int) -> None:
+def test_maximum_likelihood_is_unbiased_and_as_sharp_as_it_should_be(n: int) -> None:
     generator = np.random.default_rng(n)
     draw = thrown if n <= 3000 else simulated
-    estimates = np.array([estimator(draw(n, 10, generator)) for _ in range(400)]) / n
+    estimates = np.array([maximum_likelihood(draw(n, 10, generator)) for _ in range(400)]) / n
     error = 1.04 / math.sqrt(1 << 10)
     assert abs(estimates.mean() - 1) < 4 * error / math.sqrt(400)
     assert math.sqrt(((estimates - 1) ** 2).mean()) < 1.15 * error
@@ -64,7 +59,7 @@ def test_estimates_of_real_hashes() -> None:
         sketch = Hll(12)
         sketch.update(random_hashes(size, seed=size))
         counts = histogram(sketch.registers, 12)
-        estimates = [improved(counts), maximum_likelihood(counts), flajolet(counts), sketch.estimate()]
+        estimates = [maximum_likelihood(counts), flajolet(counts), sketch.estimate()]
         assert all(abs(estimate / size - 1) < 0.05 for estimate in estimates)
 
 
@@ -88,9 +83,9 @@ def test_maximum_likelihood_is_the_highest_point_of_the_likelihood(n: float, m: 
 def test_registers_that_are_all_empty_or_all_full(m: int) -> None:
     empty, full = np.zeros(66 - m, np.int64), np.zeros(66 - m, np.int64)
     empty[0] = full[-1] = 1 << m
-    for estimator in (improved, maximum_likelihood, linear_counting, flajolet):
+    for estimator in (maximum_likelihood, linear_counting, flajolet):
         assert estimator(empty) == 0
-    assert improved(full) == maximum_likelihood(full) == linear_counting(full) == math.inf
+    assert maximum_likelihood(full) == linear_counting(full) == math.inf
     low, high = likelihood_bounds(empty, 0.95)
     assert low == 0
     # A ratio of likelihoods e^-n below e^-1.92 is refused.
@@ -98,21 +93,6 @@ def test_registers_that_are_all_empty_or_all_full(m: int) -> None:
     low, high = likelihood_bounds(full, 0.95)
     assert 2**60 < low < high == math.inf
     assert full[-1] * math.log(-math.expm1(-low / 2.0**64)) == pytest.approx(-3.841458820694124 / 2, rel=1e-6)
-
-
-def test_a_histogram_that_ertls_improved_estimator_is_summed_up_for_by_hand() -> None:
-    counts = np.zeros(66 - 3, np.int64)
-    counts[[0, 1, 2, 4]] = 2, 3, 2, 1
-    share = 2 / 8
-    sigma = share + sum(share ** (2**k) * 2 ** (k - 1) for k in range(1, 8))
-    z = 8 * sigma + 3 / 2 + 2 / 4 + 1 / 16
-    assert improved(counts) == pytest.approx(64 / (2 * math.log(2)) / z)
-    full = np.zeros(66 - 3, np.int64)
-    full[[60, 62]] = 4, 4
-    share = 1 - 4 / 8
-    tau = (1 - share - sum((1 - share ** (2.0**-k)) ** 2 * 2.0**-k for k in range(1, 60))) / 3
-    z = 8 * tau / 2**61 + 4 / 2**60
-    assert improved(full) == pytest.approx(64 / (2 * math.log(2)) / z)
 
 
 @pytest.mark.parametrize("buckets", [size for size in SMALL_ALPHAS if size > 1])

@@ -11,12 +11,9 @@ from collections.abc import Callable
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
 from service.core.records import Int64s
 from service.core.sketches.hashing import UInt8s, check_bucket_bits, most_rho
-
-Floats = NDArray[np.float64]
 
 SMALL_ALPHAS = {1: 0.0, 2: 0.3512, 4: 0.5324, 8: 0.6256, 16: 0.673, 32: 0.697, 64: 0.709}
 """α of Flajolet et al. 2007, Figure 3, and for fewer buckets by its integral. A lone bucket has no finite mean."""
@@ -25,19 +22,6 @@ SMALL_ALPHAS = {1: 0.0, 2: 0.3512, 4: 0.5324, 8: 0.6256, 16: 0.673, 32: 0.697, 6
 def histogram(registers: UInt8s, m: int) -> Int64s:
     """Count the registers of each value."""
     return np.bincount(registers, minlength=most_rho(check_bucket_bits(m)) + 1).astype(np.int64)
-
-
-def improved(counts: Int64s) -> float:
-    """Estimate by Ertl's improved raw estimator (Algorithm 6): no tables, no switch between ranges.
-
-    Infinite when every register has its highest value.
-    """
-    buckets = int(counts.sum())
-    z = buckets * _tau(1 - counts[-1] / buckets)
-    for count in counts[-2:0:-1].tolist():
-        z = 0.5 * (z + count)
-    z += buckets * _sigma(counts[0] / buckets)
-    return buckets**2 / (2 * math.log(2) * z) if z else math.inf
 
 
 def maximum_likelihood(counts: Int64s, ones: int = 0, zeros: int = 0) -> float:
@@ -119,32 +103,6 @@ def flajolet(counts: Int64s) -> float:
     alpha = SMALL_ALPHAS.get(buckets, 0.7213 / (1 + 1.079 / buckets))
     raw = alpha * buckets**2 / float(counts @ 0.5 ** np.arange(len(counts)))
     return linear_counting(counts) if raw <= 2.5 * buckets and counts[0] else raw
-
-
-def _sigma(x: float) -> float:
-    """Give σ(x) = x + sum over k ≥ 1 of x^(2^k) 2^(k-1) (Ertl 2017, section 3)."""
-    if x == 1:
-        return math.inf
-    total, before, weight = x, -1.0, 1.0
-    while total != before:
-        before = total
-        x *= x
-        total += x * weight
-        weight *= 2
-    return total
-
-
-def _tau(x: float) -> float:
-    """Give τ(x) = (1 - x - sum over k ≥ 1 of (1 - x^(2^-k))^2 2^-k) / 3 (Ertl 2017, section 3)."""
-    total, before, weight = 1 - x, -1.0, 1.0
-    if x == 0:
-        return 0.0
-    while total != before:
-        before = total
-        x = math.sqrt(x)
-        weight /= 2
-        total -= (1 - x) ** 2 * weight
-    return total / 3
 
 
 class _Likelihood:
