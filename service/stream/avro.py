@@ -91,21 +91,17 @@ def _connect_field(schema: Any, names: dict[str, Any], namespace: str = "") -> d
         parts = [part for part in schema if part != "null"]
         return _connect_field(parts[0], names, namespace) if len(parts) == 1 else {}
     if isinstance(schema, str):
-        named = names.get(schema) or names.get(f"{namespace}.{schema}")
+        named = names.get(_full_name(schema, namespace))
         return named if named is not None else {"type": _CONNECT_TYPES.get(schema, schema)}
     kind = schema["type"]
-    if isinstance(kind, dict | list):
-        return _connect_field(kind, names, namespace)
     field: dict[str, Any] = {"type": _CONNECT_TYPES.get(kind, kind)}
-    if "connect.name" in schema and kind != "record":
+    if "connect.name" in schema:
         field["name"] = schema["connect.name"]
         field["parameters"] = schema.get("connect.parameters")
     if kind in ("record", "enum", "fixed"):
-        namespace = schema.get("namespace", namespace)
-        names[schema["name"]] = names[f"{namespace}.{schema['name']}"] = field
-        name = schema.get("connect.name")
-        if isinstance(name, str) and name.startswith("io.debezium."):
-            field["name"] = name
+        full_name = _full_name(schema["name"], schema.get("namespace", namespace))
+        names[full_name] = field
+        namespace = full_name.rpartition(".")[0]
     if kind == "record":
         field["fields"] = [
             {**_connect_field(inner["type"], names, namespace), "field": inner["name"]} for inner in schema["fields"]
@@ -113,6 +109,11 @@ def _connect_field(schema: Any, names: dict[str, Any], namespace: str = "") -> d
     if kind == "array":
         field["items"] = _connect_field(schema["items"], names, namespace)
     return field
+
+
+def _full_name(name: str, namespace: str) -> str:
+    """Put the namespace around a name before it, unless it has its own: two types may differ in it alone."""
+    return name if "." in name or not namespace else f"{namespace}.{name}"
 
 
 def _as_json(value: Any) -> Any:

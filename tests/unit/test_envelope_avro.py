@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import struct
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -15,8 +16,10 @@ from hypothesis import strategies as st
 
 from service.core.errors import FeedAwayError, FeedError, RecordError
 from service.core.model import UNAVAILABLE, RowChange, SchemaDrift
+from service.stream.avro import AvroReader
 from service.stream.envelope import Decoder
 from service.stream.schema_registry import HttpSchemaRegistry
+from service.stream.wire_schema import WireSchema
 from tests.decoding import decode_all
 from tests.events import record, tracked_table
 from tests.registry import StubRegistry, avro_record, schema_registry
@@ -169,7 +172,7 @@ def test_a_record_cut_short_or_too_long_is_refused(registry: StubRegistry) -> No
     for end in range(1, len(whole)):
         with pytest.raises(RecordError, match=r"offset 0: is no Avro record"):
             reading.decode(record(whole[:end]))
-    with pytest.raises(RecordError, match="2 bytes too many"):
+    with pytest.raises(RecordError, match=": 2 bytes too many"):
         reading.decode(record(whole + b"xy"))
 
 
@@ -221,6 +224,101 @@ def test_a_password_is_sent_and_never_told(registry: StubRegistry) -> None:
 def test_without_a_registry_the_setting_is_named() -> None:
     with pytest.raises(RecordError, match="SUBSETD_SCHEMA_REGISTRY"):
         Decoder([TABLE]).decode(record(changed("c", after=ROW)))
+
+
+class OneSchema:
+    """Hold one schema for every id."""
+
+    def __init__(self, schema: object) -> None:
+        self.text = json.dumps(schema)
+
+    def schema(self, schema_id: int) -> str:
+        return self.text
+
+
+def read(schema: object, value: object) -> tuple[Any, WireSchema]:
+    return AvroReader(OneSchema(schema)).read(avro_record(9, schema, value))
+
+
+def row_schema(**kinds: object) -> dict[str, Any]:
+    fields = [{"name": name, "type": kind} for name, kind in kinds.items()]
+    return {"type": "record", "name": "Row", "namespace": "shop", "fields": fields}
+
+
+MONEY = {
+    "type": "fixed",
+    "name": "Money",
+    "size": 2,
+    "connect.name": "org.apache.kafka.connect.data.Decimal",
+    "connect.parameters": {"scale": "2", "connect.decimal.precision": "4"},
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "data_type"),
+    [
+        ("boolean", True, "boolean"),
+        ("long", 5, "bigint"),
+        ({"type": "enum", "name": "Mood", "symbols": ["sad", "glad"]}, "glad", "text"),
+        (["null", "int"], 5, "integer"),
+        (["null", "int", "string"], "x", "string"),
+        ({"type": "array", "items": named("int", "io.debezium.time.Date")}, [5], "date[]"),
+        (MONEY, b"\x00\x01", "numeric(4,2)"),
+        ({"type": "fixed", "name": "Two", "size": 2}, b"ab", "string"),
+    ],
+)
+def test_a_schema_tells_the_type_of_a_column(kind: Any, value: object, data_type: str) -> None:
+    _, schema = read(row_schema(cell=kind), {"cell": value})
+    assert schema.data_type("cell") == data_type
+
+
+def test_a_name_is_looked_for_in_the_namespace_around_it() -> None:
+    """Section Names of Avro's specification: a name without a dot is of the namespace of what it stands in."""
+    day = named("long", "io.debezium.time.Date")
+    cents, days = b"\x00\x01", {"at": 1}
+    schema = row_schema(
+        price=MONEY,
+        again="Money",
+        full="shop.Money",
+        union=["null", "Money"],
+        many={"type": "array", "items": "Money"},
+        other={"type": "record", "name": "Money", "namespace": "bank", "fields": [{"name": "at", "type": day}]},
+        still="Money",
+        banks="bank.Money",
+        dotted={"type": "enum", "name": "zoo.Mood", "symbols": ["glad"]},
+    )
+    row = {"price": cents, "again": cents, "full": cents, "union": cents, "many": [cents]}
+    payload, told = read(schema, {**row, "other": days, "still": cents, "banks": days, "dotted": "glad"})
+    assert {name: told.data_type(name) for name in ("price", "again", "full", "union", "still")} == dict.fromkeys(
+        ("price", "again", "full", "union", "still"), "numeric(4,2)"
+    )
+    assert (told.data_type("many"), told.data_type("banks"), told.data_type("dotted")) == (
+        "numeric(4,2)[]",
+        "json",
+        "text",
+    )
+    assert payload == {
+        **dict.fromkeys(("price", "again", "full", "union", "still"), "AAE="), "many": ["AAE="],
+        "other": days, "banks": days, "dotted": "glad",
+    }  # fmt: skip
+
+
+def test_names_inside_a_named_type_are_of_its_namespace() -> None:
+    inner = [{"name": "one", "type": MONEY}, {"name": "two", "type": "Money"}]
+    after = {"type": "record", "name": "bank.Value", "fields": inner}
+    envelope = row_schema(before=["null", after], after=["null", "bank.Value"])
+    _, told = read(envelope, {"before": None, "after": None})
+    assert (told.data_type("one"), told.data_type("two")) == ("numeric(4,2)", "numeric(4,2)")
+
+
+def test_a_record_without_fields_ends_with_the_id_of_its_schema() -> None:
+    assert read({"type": "record", "name": "Nothing", "fields": []}, {})[0] == {}
+
+
+def test_without_fastavro_it_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fastavro", None)
+    with pytest.raises(FeedError, match=r"^Records in Avro need .*install it with `pip install 'subsetd\[avro\]'`\.$"):
+        AvroReader(OneSchema("int"))
 
 
 @given(data=st.data())

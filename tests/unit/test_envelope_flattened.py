@@ -10,6 +10,7 @@ import pytest
 from service.core.errors import RecordError
 from service.core.model import Operation, RowChange, Skipped
 from service.stream.envelope import Decoder
+from service.stream.flattened import unflatten
 from tests.events import record, tracked_table
 
 KEPT = replace(tracked_table("shop", "orders", {"id": "integer", "note": "string"}), key=(0,), row_images=True)
@@ -40,6 +41,22 @@ def test_rows_of_a_table_with_row_images_are_followed() -> None:
 def test_a_delete_is_a_row_that_says_so(deleted: object) -> None:
     change = decode({"id": 7, "note": None, "__op": "d", "__deleted": deleted})
     assert (change.operation, change.key, change.after) == (Operation.DELETE, ("7",), None)
+
+
+def test_a_row_that_says_so_is_deleted_whatever_its_operation_is_called() -> None:
+    assert decode({"id": 7, "note": "x", "__op": "u", "__deleted": "true"}).operation is Operation.DELETE
+
+
+def test_a_truncate_has_no_row() -> None:
+    change = decode({"__op": "t", "__deleted": "false"})
+    assert (change.operation, change.before, change.after) == (Operation.TRUNCATE, None, None)
+
+
+def test_fields_of_the_source_may_have_its_name_or_none() -> None:
+    """`add.fields` names them `source.lsn` or, shorter, `lsn`; the longer one counts where both are there."""
+    names = ("db", "schema", "table", "lsn", "txId", "sequence", "snapshot", "connector")
+    event = {"id": 1, "__op": "c", **{f"__{name}": f"short {name}" for name in names}, "__source_lsn": 5, "__ts_ms": 1}
+    assert unflatten(event)["source"] == {**{name: f"short {name}" for name in names}, "lsn": 5}
 
 
 def test_its_fields_say_table_and_place_in_the_source() -> None:
