@@ -51,7 +51,7 @@ def _numeric(text: str) -> str | None:
     cut = text.rstrip("0")
     if cut.endswith("."):
         cut = cut[:-1]
-    return None if cut in ("-0", "") else cut
+    return None if cut == "-0" else cut
 
 
 def _array_decoder(name: str) -> TextDecoder:

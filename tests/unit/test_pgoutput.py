@@ -300,6 +300,14 @@ def test_what_is_no_array_is_told(text: str) -> None:
         ("date", "0044-03-15 BC", "-0043-03-15"),
         ("date", "10000-01-01", "+10000-01-01"),
         ("character(3)", "a  ", "a"),
+        ("character(4)", "1.50", "1.50"),
+        ("boolean", "f", "false"),
+        ("bytea", "\\x00ff", "00ff"),
+        ("bytea[]", r'{"\\x00ff",NULL}', '["00ff",null]'),
+        ("boolean[]", "{t,f,NULL}", "[true,false,null]"),
+        ("numeric(5,2)[]", "{1.50,-0.00}", "[1.5,0]"),
+        ("text[]", '{a;b,"c,d","NULL"}', '["a;b","c,d","NULL"]'),
+        ("integer[]", "[0:1][1:1]={{1},{NULL}}", "[[1],[null]]"),
         ("box[]", "{(1,1),(0,0);(2,2),(1,1)}", '["(1,1),(0,0)","(2,2),(1,1)"]'),
     ],
 )
@@ -307,3 +315,17 @@ def test_texts_of_types_that_are_more_than_their_text(data_type: str, text: str,
     decode_text = text_decoder(data_type)
     assert decode_text is not None
     assert decode_text(text) == canonical
+
+
+@pytest.mark.parametrize("data_type", ["integer", "character varying(20)", "uuid", "bit(3)", "bit varying(5)", "TEXT"])
+def test_texts_of_other_types_stay_as_they_are(data_type: str) -> None:
+    assert text_decoder(data_type) is None
+
+
+def test_a_backslash_stands_before_any_character() -> None:
+    assert parse_array('{"a\\\nb","\\"c\\\\",d\ne}') == ["a\nb", '"c\\', "d\ne"]
+
+
+def test_a_long_text_that_is_no_array_is_told_by_its_beginning() -> None:
+    with pytest.raises(RecordError, match=f"^'{'x' * 80}' is no array"):
+        parse_array("x" * 200)
