@@ -1,0 +1,1 @@
+"""Own what turns keys and inclusions into foreign keys: candidates, names, features, choices, ranking."""
