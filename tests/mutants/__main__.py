@@ -26,6 +26,7 @@ def main() -> int:
     parser.add_argument("--kept", type=Path, default=Path("build/mutants"), help="folder of results")
     parser.add_argument("--tests", nargs="*", default=["tests/unit"])
     parser.add_argument("--again", action="store_true", help="only those that lived the last time")
+    parser.add_argument("--examples", type=int, default=100, help="of each law: with few, try --again with all")
     parser.add_argument("--verbose", action="store_true")
     given = parser.parse_args()
     modules = given.modules or [
@@ -37,7 +38,7 @@ def main() -> int:
         first, _, last = part.partition("-")
         lines |= set(range(int(first), int(last or first) + 1))
     given.kept.mkdir(parents=True, exist_ok=True)
-    run = MutantRun(modules, given.sample, given.seed, given.kept, lines, given.verbose, given.again)
+    run = MutantRun(modules, given.sample, given.seed, given.kept, lines, given.verbose, given.again, given.examples)
     options = ["-p", "no:cacheprovider", "-p", "no:timeout", "-s", "-o", "addopts=--import-mode=importlib"]
     # Compiled code wraps silently where numpy's scalars warn.
     options += ["-W", "ignore:overflow encountered:RuntimeWarning", "-W", "ignore:This process:DeprecationWarning"]

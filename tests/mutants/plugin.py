@@ -23,7 +23,7 @@ from _pytest.runner import runtestprotocol
 
 from tests.mutants.operators import Mutant, functions_in, mutants_of
 
-TEST_SECONDS = 20  # of CPU: a longer test tries no mutants
+TEST_SECONDS = 20  # of CPU, with its lines watched: a longer test tries no mutants
 _MEMORY = 8 << 30
 
 
@@ -38,15 +38,24 @@ class MutantRun:
     only_lines: set[int] = field(default_factory=set)
     verbose: bool = False
     again: bool = False
+    examples: int = 100
 
-    def pytest_configure(self) -> None:
-        """Make Hypothesis draw the same examples in every fork, and stop at the first that fails."""
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Make Hypothesis draw the same examples in every fork, at most as many as asked, and not shrink them."""
         from hypothesis import Phase, settings  # pytest rewrites it, so it must come first
 
-        settings.register_profile(
-            "mutants", deadline=None, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate]
-        )
-        settings.load_profile("mutants")
+        for item in items:
+            test = getattr(item, "obj", None)
+            if hasattr(test, "is_hypothesis_test"):
+                own = test._hypothesis_internal_use_settings or settings.default
+                test._hypothesis_internal_use_settings = settings(
+                    own,
+                    deadline=None,
+                    derandomize=True,
+                    database=None,
+                    phases=[Phase.explicit, Phase.generate],
+                    max_examples=min(own.max_examples, self.examples),
+                )
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -60,12 +69,11 @@ class MutantRun:
         """Learn by one run of each test how long it takes and which lines it reaches; keep it for the next time."""
         kept = self.kept / "traces.json"
         traces: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
-        sources = b"".join(path.read_bytes() for path in sorted(Path("service").rglob("*.py")))
         for item in items:
-            text = item.path.read_bytes()
-            digest = hashlib.sha256(sources + text + item.nodeid.encode()).hexdigest()
-            if traces.get(item.nodeid, {}).get("digest") != digest:
-                traces[item.nodeid] = {"digest": digest, **_traced(item)}
+            known = traces.get(item.nodeid)
+            if known is None or known["digest"] != _digest(item, known["lines"]):
+                found = _traced(item)
+                traces[item.nodeid] = {"digest": _digest(item, found["lines"]), **found}
         kept.write_text(json.dumps(traces))
         unfit = [item.nodeid for item in items if not traces[item.nodeid]["passed"]]
         print(f"\n{len(items)} tests, {len(unfit)} fail without the compiler or take more than {TEST_SECONDS} s:")
@@ -111,6 +119,12 @@ class MutantRun:
         print(f"{path}: {len(mutants)} mutants, {record['tried']} tried, {share:.1%} killed", flush=True)
 
 
+def _digest(item: pytest.Item, reached: Iterable[str]) -> str:
+    """Sum up a test's file and the modules that it reaches: with the same ones, it does the same."""
+    paths = [item.path, *(Path(path) for path in sorted(reached) if Path(path).exists())]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
+
+
 def _traced(item: pytest.Item) -> dict[str, Any]:
     """Run one test in a fork with its lines watched: whether it passed, CPU seconds, and lines by module."""
     read, write = os.pipe()
@@ -133,7 +147,7 @@ def _traced(item: pytest.Item) -> dict[str, Any]:
             json.dump({"passed": passed, "seconds": seconds, "lines": lines}, pipe)
         return passed
 
-    child = _fork(watch, 2 * TEST_SECONDS)
+    child = _fork(watch, TEST_SECONDS)
     os.close(write)
     with os.fdopen(read) as pipe:
         text = pipe.read()
