@@ -54,7 +54,9 @@ class Settings(BaseModel):
 class CorpusChanges(BaseModel):
     """What of a corpus is to be otherwise; what is left out stays as it is."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"example": {"schedule": "0 4 * * 0", "settings": {"coverage": 0.2}}}
+    )
 
     settings: Settings | None = Field(None, description="those that are to be others; all but index can be")
     schedule: Text | None = Field(None, description="cron's five fields, in UTC; null: none", examples=["30 2 * * *"])
@@ -69,6 +71,18 @@ class CorpusChanges(BaseModel):
 
 class NewCorpus(CorpusChanges):
     """A corpus to be; what is left out has its default."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "name": "web_tables",
+                "location": "/data/web_tables",
+                "kind": "csv",
+                "schedule": "30 2 * * *",
+                "settings": {"null_tokens": ["-", "n/a"], "integer_columns": True},
+            }
+        }
+    )
 
     name: Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00]+$")] = Field(examples=["lake"])
     location: Text = Field(description="an absolute folder, a bucket, or postgresql://...", examples=["/data/lake"])
@@ -142,11 +156,11 @@ class CorporaPage(Answer):
 class Nothing(BaseModel):
     """Be an empty object: a page of another host cannot send JSON unasked."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"example": {}})
 
 
 class NewRefresh(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"example": {"full": True}})
 
     full: bool = Field(False, description="read everything anew, also what is unchanged")
 

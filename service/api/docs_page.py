@@ -6,6 +6,7 @@ import json
 from html import escape
 from typing import Any
 
+from service.api.example_requests import example_request
 from service.api.problems import EXPLANATIONS
 
 STYLE = """
@@ -15,6 +16,9 @@ h2 { margin-top: 2.5rem; font-size: 1.1rem; } code, pre { font-family: ui-monosp
 pre { overflow-x: auto; padding: .75rem; border: 1px solid #8886; border-radius: 4px; }
 table { border-collapse: collapse; } td, th { text-align: left; vertical-align: top; padding: .15rem 1rem .15rem 0; }
 """
+
+HOST = "127.0.0.1:8321"
+"""Where the service is unless settings say otherwise; the examples name it."""
 
 SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
 
@@ -29,14 +33,14 @@ def render(openapi: dict[str, Any], openapi_url: str) -> str:
         f"<p>The same for programs: <a href='{openapi_url}'>{openapi_url}</a></p>",
     ]
     for path, operations in openapi["paths"].items():
-        parts += [_operation(method, path, operation) for method, operation in operations.items()]
+        parts += [_operation(method, path, operation, openapi) for method, operation in operations.items()]
     parts.append("<h2>Problems</h2><table>")
     parts += [f"<tr id='{kind}'><td><code>{kind}</code><td>{escape(text)}" for kind, text in EXPLANATIONS.items()]
     parts.append("</table></html>")
     return "\n".join(parts)
 
 
-def _operation(method: str, path: str, operation: dict[str, Any]) -> str:
+def _operation(method: str, path: str, operation: dict[str, Any], openapi: dict[str, Any]) -> str:
     shown = escape(path) if "{" in path else f"<a href='{escape(path)}'>{escape(path)}</a>"
     rows = "".join(
         f"<tr><td><code>{escape(one['name'])}</code><td>{escape(one.get('description', ''))}"
@@ -47,4 +51,5 @@ def _operation(method: str, path: str, operation: dict[str, Any]) -> str:
     example = json.dumps(content["example"], indent=2, ensure_ascii=False) if "example" in content else ""
     folded = f"<details><summary>Example</summary><pre>{escape(example)}</pre></details>" if example else ""
     text = escape(operation.get("description", ""))
-    return f"<h2>{method.upper()} <code>{shown}</code></h2><p>{text}</p><table>{rows}</table>{folded}"
+    asked = escape(example_request(method, path, operation, openapi).as_curl(HOST))
+    return f"<h2>{method.upper()} <code>{shown}</code></h2><p>{text}</p><table>{rows}</table><pre>{asked}</pre>{folded}"

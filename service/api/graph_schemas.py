@@ -17,10 +17,15 @@ class GraphTablesQuestion(PageQuestion):
 
 
 class PathsQuestion(Question):
-    from_table: Text = Field(description="schema.table (in a corpus: its path)", examples=["demo.orders"])
-    to_table: Text = Field(description="schema.table (in a corpus: its path)", examples=["demo.regions"])
+    from_table: Text = Field(description="schema.table", examples=["demo.orders"])
+    to_table: Text = Field(description="schema.table", examples=["demo.regions"])
     along_inds: bool = Field(False, description="each step goes from a dependent table to a referenced one")
     limit: int = Field(10, ge=1, le=100, description="most paths, in the order of their tables")
+
+
+class CorpusPathsQuestion(PathsQuestion):
+    from_table: Text = Field(description="a table's path", examples=["2019/orders.csv"])
+    to_table: Text = Field(description="a table's path", examples=["customers.csv"])
 
 
 class GraphExportQuestion(Question):

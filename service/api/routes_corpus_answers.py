@@ -33,7 +33,7 @@ TablePath = Annotated[
     str,
     Path(
         description="path of a table below the corpus, percent-encoded (`/` as `%2F`)",
-        openapi_examples={"a table": {"value": "2019%2Forders.csv"}},
+        openapi_examples={"a table": {"value": "2019/orders.csv"}},
     ),
 ]
 

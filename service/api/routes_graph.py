@@ -5,7 +5,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol, cast
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import StreamingResponse
@@ -42,11 +42,17 @@ class GraphAsking(Protocol):
 
 
 def graph_routes(
-    prefix: str, tag: str, name: str, asking: Callable[..., Any], answered: Callable[..., dict[int | str, Any]]
+    prefix: str,
+    tag: str,
+    name: str,
+    asking: Callable[..., Any],
+    answered: Callable[..., dict[int | str, Any]],
+    paths_question: type[shapes.PathsQuestion] = shapes.PathsQuestion,
 ) -> APIRouter:
     """Make the routes below a prefix; `asking` is the dependency that gives a `GraphAsking`.
 
-    `name` goes into the routes' names, and `answered` describes an answer with its tag.
+    `name` goes into the routes' names, `answered` describes an answer with its tag, and `paths_question` says how
+    tables are called.
     """
     router = APIRouter(prefix=prefix, tags=[tag])
     asked_graph = Annotated[GraphAsking, Depends(asking)]
@@ -108,9 +114,12 @@ def graph_routes(
         responses=answered("Paths between two tables") | documented(404, 409, 422, 500, 503),
     )
     def find_paths(
-        request: Request, asked: asked_graph, question: Annotated[shapes.PathsQuestion, Query()]
+        request: Request,
+        asked: asked_graph,
+        given: Annotated[paths_question, Query()],  # type: ignore[valid-type]
     ) -> shapes.Paths:
         """Give the shortest paths between two tables, and which columns join each two tables on the way."""
+        question = cast(shapes.PathsQuestion, given)
         with asked.reader() as reader:
             ends = reader.number(question.from_table), reader.number(question.to_table)
             asked.stop_if_known()
@@ -207,4 +216,5 @@ corpus_router = graph_routes(
     "corpus_",
     _of_corpus,
     partial(examples.answered, etag=CORPUS_ETAG),
+    shapes.CorpusPathsQuestion,
 )

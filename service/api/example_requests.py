@@ -1,0 +1,58 @@
+"""Own the request that the examples of a route's parameters and body make, for /docs and for who tries it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode
+
+
+class ExampleRequest(NamedTuple):
+    """Hold a request: `target` is path and query, percent-encoded; `body` is JSON, or None where bytes are sent."""
+
+    method: str
+    target: str
+    media_type: str | None
+    body: str | None
+
+    def as_curl(self, host: str) -> str:
+        """Write it for a shell."""
+        words = ["curl", *([] if self.method == "GET" else ["-X", self.method])]
+        if self.media_type is not None:
+            words += ["-H", f"Content-Type: {self.media_type}"]
+            words += ["--data-binary", "@FILE"] if self.body is None else ["-d", self.body]
+        return shlex.join([*words, host + self.target])
+
+
+def example_request(
+    method: str, path: str, operation: Mapping[str, Any], document: Mapping[str, Any]
+) -> ExampleRequest:
+    """Fill in the path, the query parameters that must be there, and the body of an operation of an OpenAPI document.
+
+    Raises KeyError where one of them has no example.
+    """
+    query = {}
+    for parameter in operation.get("parameters", ()):
+        if parameter.get("required"):
+            value = _example(parameter)
+            if parameter["in"] == "path":
+                path = path.replace(f"{{{parameter['name']}}}", quote(str(value), safe=":"))
+            else:
+                query[parameter["name"]] = value
+    content = operation.get("requestBody", {}).get("content", {})
+    is_json = "application/json" in content
+    body = json.dumps(_schema(content["application/json"]["schema"], document)["example"]) if is_json else None
+    target = f"{path}?{urlencode(query)}" if query else path
+    return ExampleRequest(method.upper(), target, next(iter(content), None), body)
+
+
+def _example(parameter: Mapping[str, Any]) -> Any:
+    told = parameter.get("examples")
+    return next(iter(told.values()))["value"] if told else parameter["schema"]["examples"][0]
+
+
+def _schema(schema: Mapping[str, Any], document: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    return found

@@ -1,0 +1,111 @@
+"""Every route answers what its own examples ask, over a state that has what they name."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from html import unescape
+from typing import Any
+
+import httpx
+import jsonschema_rs
+import pytest
+
+from service.api.docs_page import HOST
+from service.api.example_requests import ExampleRequest, example_request
+from service.core.sketches.column import ColumnSketch
+from service.store.database import make_engine
+from tests import states
+from tests.corpora import GivenCorpus, GivenTable
+from tests.integration.serving import app_over, serving
+from tests.states import Tables
+
+TABLES = [GivenTable(0, "2019/orders.csv", 0, ["id", "customer"]), GivenTable(1, "customers.csv", 2, ["id"])]
+BYTES = "application/octet-stream"
+REFRESH = 7
+"""The number that the examples give to a refresh."""
+
+
+@pytest.fixture
+def client(database_url: str) -> Iterator[httpx.Client]:
+    """Serve what the examples speak of: three tables at version 2, a corpus `lake` at generation 2."""
+    shop = Tables({"orders": ["customer_id"], "customers": ["id", "region"], "regions": ["id"]})
+    shop.add("orders", ["1"], ["2"], ["2"])
+    shop.add("customers", ["1", "n"], ["2", "n"], ["3", "s"])
+    shop.add("regions", ["n"], ["s"], ["w"])
+    states.store(database_url, shop)
+    states.execute(database_url, "update attribute set schema_name = 'demo'")
+    states.execute(database_url, "insert into state_version (version, generation, kind) values (2, 1, 'batch')")
+    lake = GivenCorpus(database_url)
+    for tables in (TABLES, []):
+        lake.refresh({(1, 2, 3)}, tables)
+    while (refresh := lake.queue()) < REFRESH:
+        lake.corpora.cancel(refresh)
+    engine = make_engine(database_url, "test-examples")
+    with serving(app_over(engine)) as address, httpx.Client(base_url=address) as client:
+        yield client
+    engine.dispose()
+
+
+@pytest.fixture
+def document(client: httpx.Client) -> dict[str, Any]:
+    found: dict[str, Any] = client.get("/api/v1/openapi.json").json()
+    return found
+
+
+def ask(client: httpx.Client, request: ExampleRequest) -> httpx.Response:
+    """Send a request as its curl line would."""
+    headers = {} if request.media_type is None else {"Content-Type": request.media_type}
+    content = ColumnSketch(13, 1536, 512).to_bytes() if request.media_type == BYTES else request.body
+    return client.request(request.method, request.target, content=content, headers=headers)
+
+
+def test_every_route_answers_its_example(client: httpx.Client, document: dict[str, Any]) -> None:
+    operations = [(method, path, one) for path, many in document["paths"].items() for method, one in many.items()]
+    # What is put or begun comes first, and what is taken away last.
+    operations.sort(key=lambda one: ["put", "get", "patch", "post", "delete"].index(one[0]))
+    assert len(operations) > 45
+    for method, path, operation in operations:
+        request = example_request(method, path, operation, document)
+        answer = ask(client, request)
+        assert answer.is_success, f"{request}: {answer.text}"
+        told = operation["responses"][str(answer.status_code)].get("content", {}).get("application/json")
+        if told is not None:
+            schema = {**told["schema"], "components": document["components"]}
+            jsonschema_rs.validator_for(schema).validate(answer.json())
+
+
+def test_examples_find_what_they_name(client: httpx.Client, document: dict[str, Any]) -> None:
+    def example(path: str) -> Any:
+        return ask(client, example_request("get", path, document["paths"][path]["get"], document)).json()
+
+    assert example("/api/v1/uinds/{dependent}/{referenced}")["holds"] is True
+    assert example("/api/v1/graph/paths")["length"] == 2
+    assert example("/api/v1/corpora/{corpus}/pair")["holds"] is True
+    assert [one["column"]["name"] for one in example("/api/v1/corpora/{corpus}/tables/{table}/columns")["items"]] == [
+        "id",
+        "customer",
+    ]
+    assert example("/api/v1/corpora/{corpus}/graph/paths")["length"] == 1
+
+
+def test_the_page_shows_each_route_as_a_command(client: httpx.Client, document: dict[str, Any]) -> None:
+    page = unescape(client.get("/docs").text)
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            line = example_request(method, path, operation, document).as_curl(HOST)
+            assert line in page
+            assert shlex.split(line)[0] == "curl"
+
+
+def test_each_question_may_be_asked_with_all_of_its_examples(client: httpx.Client, document: dict[str, Any]) -> None:
+    asked = 0
+    for path, operations in document["paths"].items():
+        parameters = operations.get("get", {}).get("parameters", ())
+        told = {one["name"]: one["schema"]["examples"][0] for one in parameters if "examples" in one["schema"]}
+        if told:
+            target = httpx.URL(example_request("get", path, operations["get"], document).target)
+            answer = client.get(target.copy_merge_params(told))
+            assert answer.is_success, f"{answer.url}: {answer.text}"
+            asked += 1
+    assert asked > 15
