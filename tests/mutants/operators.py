@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import libcst as cst
-from libcst.metadata import MetadataWrapper, PositionProvider
+from libcst.metadata import MetadataWrapper, PositionProvider, WhitespaceInclusivePositionProvider
 from mutmut.mutation.mutators import mutation_operators
 
 # What mutmut leaves out too: a mutant of these tells nothing, or cannot be told from the function itself.
@@ -24,47 +25,29 @@ class Mutant:
     line: int
     last_line: int
     function: str  # the qualified name of the outermost function around it
-    original: cst.CSTNode
-    mutated: cst.CSTNode
-    around: cst.CSTNode  # the statement of the module around it
+    begin: int  # of what is changed, in the module's text
+    end: int
+    mutated: str
     text: str  # of the module
 
     @property
     def source(self) -> str:
         """The whole module with the change."""
-        # Operators share nodes such as commas between places, so that a replacement must go by identity.
-        changed = self.around.visit(_Replacement(self.original, self.mutated))
-        return self.text.replace(self._text_of(self.around), self._text_of(changed), 1)
+        return self.text[: self.begin] + self.mutated + self.text[self.end :]
 
     def change(self, source: str) -> str:
         """Say the change as its lines before and after."""
-        lines = difflib.unified_diff(self.text.splitlines(), source.splitlines(), n=0, lineterm="")
-        return "\n".join(
-            f"{line[0]} {line[1:].strip()}" for line in lines if line[:3] not in {"---", "+++"} and line[0] in "+-"
-        )
-
-    def _text_of(self, node: cst.CSTNode) -> str:
-        return cst.Module([]).code_for_node(node)
-
-
-class _Replacement(cst.CSTTransformer):
-    def __init__(self, original: cst.CSTNode, mutated: cst.CSTNode) -> None:
-        super().__init__()
-        self._original, self._mutated = original, mutated
-
-    def on_visit(self, node: cst.CSTNode) -> bool:
-        return node is not self._original
-
-    def on_leave(self, original_node: Any, updated_node: Any) -> Any:
-        return self._mutated if original_node is self._original else updated_node
+        lines = list(difflib.unified_diff(self.text.splitlines(), source.splitlines(), n=0, lineterm=""))[2:]
+        return "\n".join(f"{line[0]} {line[1:].strip()}" for line in lines if line[0] in "+-")
 
 
 class _Places(cst.CSTVisitor):
-    METADATA_DEPENDENCIES = (PositionProvider,)
+    METADATA_DEPENDENCIES = (PositionProvider, WhitespaceInclusivePositionProvider)
 
-    def __init__(self) -> None:
+    def __init__(self, text: str) -> None:
         super().__init__()
-        self.found: list[tuple[int, int, str, cst.CSTNode, cst.CSTNode, cst.CSTNode]] = []
+        self.found: list[tuple[int, int, str, int, int, str]] = []
+        self._line_starts = [0, *accumulate(len(line) for line in text.splitlines(keepends=True))]
         self._scope: list[cst.FunctionDef | cst.ClassDef] = []
         self._statements: list[tuple[int, int]] = []
 
@@ -86,15 +69,7 @@ class _Places(cst.CSTVisitor):
         if isinstance(node, cst.FunctionDef | cst.ClassDef):
             self._scope.append(node)
         elif any(isinstance(scope, cst.FunctionDef) for scope in self._scope):
-            position = self.get_metadata(PositionProvider, node, None)
-            first, last = self._statements[-1]
-            line = position.start.line if position else first
-            for kind, operator in mutation_operators:
-                if isinstance(node, kind):
-                    for mutated in operator(node):
-                        if any(map(_is_strict, getattr(node, "args", ()))) > any(map(_is_strict, mutated.args)):
-                            continue
-                        self.found.append((line, last, self._function(), node, mutated, self._scope[0]))
+            self._change(node)
         return True
 
     def on_leave(self, original_node: cst.CSTNode) -> None:
@@ -102,6 +77,19 @@ class _Places(cst.CSTVisitor):
             self._statements.pop()
         if isinstance(original_node, cst.FunctionDef | cst.ClassDef):
             self._scope.pop()
+
+    def _change(self, node: cst.CSTNode) -> None:
+        span = self.get_metadata(WhitespaceInclusivePositionProvider, node, None)
+        if span is None or isinstance(node, cst.BaseCompoundStatement):
+            return
+        begin, end = (self._line_starts[at.line - 1] + at.column for at in (span.start, span.end))
+        for kind, operator in mutation_operators:
+            for mutated in operator(node) if isinstance(node, kind) else ():
+                if any(map(_is_strict, getattr(node, "args", ()))) <= any(
+                    map(_is_strict, getattr(mutated, "args", ()))
+                ):
+                    text = cst.Module([]).code_for_node(mutated)
+                    self.found.append((span.start.line, self._statements[-1][1], self._function(), begin, end, text))
 
     def _function(self) -> str:
         names = []
@@ -121,13 +109,12 @@ def _is_strict(argument: cst.Arg) -> bool:
 def mutants_of(path: Path) -> Sequence[Mutant]:
     """All mutants of a module, in the order of its text."""
     text = path.read_text("utf-8")
-    wrapper = MetadataWrapper(cst.parse_module(text))
-    places = _Places()
-    wrapper.visit(places)
+    places = _Places(text)
+    MetadataWrapper(cst.parse_module(text)).visit(places)
     return [Mutant(path.as_posix(), *place, text) for place in places.found]
 
 
-def functions_in(code: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def functions_in(code: Any) -> Iterator[tuple[str, Any]]:
     """Code objects of the functions and methods of a compiled module, with their qualified names."""
     for constant in code.co_consts:
         if hasattr(constant, "co_qualname"):
