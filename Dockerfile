@@ -28,6 +28,8 @@ ENV PATH=/opt/subsetd/bin:$PATH \
     SUBSETD_PORT=8321
 USER subsetd
 WORKDIR /home/subsetd
+# Half of Spark's start is the reading of Java's classes.
+RUN python -m spark_jobs.class_archive
 VOLUME /var/lib/subsetd
 EXPOSE 8321
 # The Spark driver serves nothing and ends by itself: run it with --no-healthcheck.

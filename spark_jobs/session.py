@@ -22,6 +22,7 @@ from pyspark.sql.classic.dataframe import DataFrame
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
+from spark_jobs.class_archive import archive_options
 from spark_jobs.java_runtime import find_java
 
 ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -63,7 +64,7 @@ def session(
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     conf = SparkConf().setMaster(master).setAppName(app_name)
     options = "-XX:+UseParallelGC -XX:TieredStopAtLevel=1"  # moves bytes for a minute: C2 would never pay back
-    options += f" -Dlog4j2.configurationFile={_logging_file(log_level)}"
+    options += f" -Dlog4j2.configurationFile={_logging_file(log_level)} {archive_options(java)}"
     if is_local(master):
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
