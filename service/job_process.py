@@ -10,6 +10,8 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 
+from service.core.errors import SourceError
+
 SAID_BYTES = 4000
 """How much of the end of what a job said is kept."""
 
@@ -17,6 +19,14 @@ SAID_BYTES = 4000
 def spark_command(module: str, master: str, arguments: Sequence[str]) -> list[str]:
     """Give the command of a Spark job, which reads the state's address from its standard input."""
     return [sys.executable, "-m", module, "--database-url=-", f"--master={master}", *arguments]
+
+
+def require_readable_scheme(scheme: str) -> None:
+    """Raise SourceError when the Spark jobs cannot read addresses of a scheme: one of them is asked."""
+    command = [sys.executable, "-m", "spark_jobs.hadoop_files", f"--scheme={scheme}"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        raise SourceError(ended.stderr.strip().removeprefix("error: "))
 
 
 class JobProcess:

@@ -29,6 +29,7 @@ from service.core.canonical import value_keys
 from service.core.cell_decoding import WireSettings
 from service.core.errors import FeedError, NotFoundError, SourceError, StateError
 from service.core.model import Table
+from service.job_process import require_readable_scheme
 from service.observe import ConsumerObserver
 from service.scheduler import next_time
 from service.store import dead_letters, feeds
@@ -408,7 +409,9 @@ def corpus_register(*, migrate: bool = False) -> Iterator[CorpusRegister]:
 def make_corpus_register(engine: Engine, settings: Settings) -> CorpusRegister:
     """Make what registers and removes corpora."""
     now = partial(datetime.now, UTC)
-    return CorpusRegister(PostgresCorpora(engine), next_time, now, partial(_remove_index, settings))
+    return CorpusRegister(
+        PostgresCorpora(engine), next_time, now, partial(_remove_index, settings), require_readable_scheme
+    )
 
 
 def _remove_index(settings: Settings, corpus: Corpus) -> None:
@@ -421,7 +424,7 @@ def _remove_index(settings: Settings, corpus: Corpus) -> None:
 def compacting_sketches(url: str) -> Iterator[None]:
     """Keep the log of the sketches short, on a thread beside the consumer."""
     with closing(PostgresSketchLog(url)) as sketches:
-        compactor = SketchCompactor(sketches, lambda fault: log.warning("sketches", error=fault))
+        compactor = SketchCompactor(sketches, lambda fault: log.warning("sketches not as they should be", error=fault))
         with _beside(compactor.run, "subsetd-sketches"):
             yield
 

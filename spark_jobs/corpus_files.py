@@ -14,6 +14,7 @@ import pyarrow.fs as pafs
 
 from service.core.errors import SourceError, first_line
 from spark_jobs.corpus_tables import FaultKind, ReadingFault
+from spark_jobs.hadoop_files import HadoopSettings, hadoop_settings
 from spark_jobs.sources import find_file_system
 
 
@@ -25,12 +26,12 @@ class FoundFile(NamedTuple):
     modified: int | None
 
 
-def corpus_root(location: str) -> tuple[pafs.FileSystem, str]:
+def corpus_root(location: str, hadoop: HadoopSettings) -> tuple[pafs.FileSystem, str]:
     """Give the file system and the folder that a corpus' paths are below; a file is a corpus in the folder it is in.
 
     Raises SourceError when there is no such file or folder.
     """
-    filesystem, root = find_file_system(location)
+    filesystem, root = find_file_system(location, hadoop)
     if filesystem.get_file_info(root).type == pafs.FileType.File:
         root = root.rpartition("/")[0]
     return filesystem, root.rstrip("/")
@@ -41,7 +42,7 @@ def list_files(location: str, endings: tuple[str, ...]) -> tuple[list[FoundFile]
 
     Raises SourceError when the location itself cannot be listed.
     """
-    filesystem, root = corpus_root(location)
+    filesystem, root = corpus_root(location, hadoop_settings())
     top = filesystem.get_file_info(find_file_system(location)[1])
     if top.type == pafs.FileType.File:
         named = top.base_name.lower().endswith(endings)

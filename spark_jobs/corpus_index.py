@@ -8,12 +8,11 @@ died.
 from __future__ import annotations
 
 import json
-import os
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +23,7 @@ import pyarrow.parquet as pq
 from service.core.column_sets import Int32s
 from service.core.errors import SourceError, StateError, first_line
 from service.core.records import Int64s, Keys, starts_of
+from spark_jobs.hadoop_files import HadoopSettings, file_system_of, hadoop_settings
 
 VERSION = 1
 """Of the folder's form: an index of another is read as none."""
@@ -138,9 +138,13 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class CorpusIndex:
-    """Be the folder of an index: a local path, or an address of a file system that all tasks reach; picklable."""
+    """Be the folder of an index: a local path, or an address of a file system that all tasks reach; picklable.
+
+    `hadoop` are the settings of Hadoop's file systems as they are where this is made.
+    """
 
     folder: str
+    hadoop: HadoopSettings = field(default_factory=hadoop_settings)
 
     def load(self, generation: int, reading: Mapping[str, object]) -> Manifest:
         """Read a generation's manifest.
@@ -259,10 +263,7 @@ class CorpusIndex:
 
     def _open(self) -> tuple[pafs.FileSystem, str]:
         try:
-            if "://" in self.folder:
-                filesystem, path = pafs.FileSystem.from_uri(self.folder)
-                return filesystem, path
-            return pafs.LocalFileSystem(), os.path.abspath(os.path.expanduser(self.folder))
+            return file_system_of(self.folder, self.hadoop)
         except (OSError, ValueError, pa.ArrowException) as error:
             raise SourceError(f"{self.folder}: the folder of the index cannot be reached: {error}.") from error
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ from spark_jobs.corpus_index import FILES, TABLES, CorpusIndex, Manifest, Part, 
 from spark_jobs.corpus_json import DIGEST_BYTES, JsonLines, KnownLines, PieceLines
 from spark_jobs.corpus_tables import FoundTables, Piece, ReadingFault, TableReader, packing_of
 from spark_jobs.csv_source import ENDINGS as CSV_ENDINGS
+from spark_jobs.hadoop_files import HadoopSettings, hadoop_settings
 from spark_jobs.parquet_source import ENDINGS as PARQUET_ENDINGS
 from spark_jobs.postgres_source import PostgresReader, PostgresSource
 from spark_jobs.sources import Options, Split
@@ -133,7 +134,8 @@ class ReadTask:
     """Read the pieces of a task and write their value keys into one part of the index; picklable.
 
     A task that runs twice writes two parts; the one that the driver is told of counts. `previous` is the generation
-    whose known lines need not be parsed. `reader` is that of a listing's database.
+    whose known lines need not be parsed. `reader` is that of a listing's database. `hadoop` are the settings of
+    Hadoop's file systems as they are where this is made.
     """
 
     location: str
@@ -142,6 +144,7 @@ class ReadTask:
     index: CorpusIndex
     previous: int | None = None
     reader: PostgresReader | None = None
+    hadoop: HadoopSettings = field(default_factory=hadoop_settings)
 
     def __call__(self, pieces: Sequence[Piece]) -> ReadResult:
         writer = self.index.write()
@@ -168,7 +171,7 @@ class ReadTask:
     def _reader(self) -> TableReader:
         if self.reader is not None:
             return PostgresTables(self.reader, self.settings.null_tokens)
-        filesystem, root = corpus_root(self.location)
+        filesystem, root = corpus_root(self.location, self.hadoop)
         if self.kind is CorpusKind.PARQUET:
             return ParquetFiles(filesystem, root, self.settings)
         if self.kind is CorpusKind.JSONL:

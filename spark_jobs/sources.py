@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ import pyarrow.fs as pafs
 from service.core.errors import SourceError
 from service.core.sketch_upkeep import DEFAULT_FORM, SketchForm
 from service.store.feed_start import FeedStart
+from spark_jobs.hadoop_files import HadoopSettings, file_system_of, hadoop_settings
 
 if TYPE_CHECKING:
     from pyspark import RDD
@@ -222,13 +222,13 @@ def open_source(options: Options) -> Source:
     return CsvSource(options) if found[0] == "csv" else ParquetSource(options)
 
 
-def find_file_system(location: str) -> tuple[pafs.FileSystem, str]:
-    """Return the file system and the path on it for a URI (`s3://...`, `file:///...`) or a local path."""
+def find_file_system(location: str, hadoop: HadoopSettings | None = None) -> tuple[pafs.FileSystem, str]:
+    """Return the file system and the path on it for a URI (`s3://...`, `hdfs://...`) or a local path.
+
+    `hadoop` are the settings of Hadoop's file systems; None: those of this machine.
+    """
     try:
-        if "://" in location:
-            filesystem, path = pafs.FileSystem.from_uri(location)
-        else:
-            filesystem, path = pafs.LocalFileSystem(), os.path.abspath(os.path.expanduser(location))
+        filesystem, path = file_system_of(location, hadoop or hadoop_settings())
         info = filesystem.get_file_info(path)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise SourceError(f"{location}: it cannot be reached: {error}.") from error

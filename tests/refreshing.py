@@ -32,14 +32,16 @@ LAKES = st.dictionaries(st.sampled_from([f"{n % 2}/t{n}.csv" for n in range(7)])
 
 
 class Lake:
-    """Be a corpus of CSV files in a folder."""
+    """Be a corpus of CSV files in a folder, which may have an address."""
 
-    def __init__(self, url: str, folder: Path, kind: CorpusKind = CorpusKind.CSV, **settings: Any) -> None:
+    def __init__(
+        self, url: str, folder: Path, kind: CorpusKind = CorpusKind.CSV, address: str | None = None, **settings: Any
+    ) -> None:
         self.url, self.folder = url, folder
         self.data_dir = folder.parent / f"data-{uuid4().hex}"
         self.corpora = PostgresCorpora(make_engine(url, "test"))
         self.name = f"lake-{uuid4().hex[:8]}"
-        self.corpora.add(NewCorpus(self.name, str(folder), kind, CorpusSettings.from_json(settings)))
+        self.corpora.add(NewCorpus(self.name, address or str(folder), kind, CorpusSettings.from_json(settings)))
 
     def queue(self, *, full: bool = False) -> int:
         """Ask for a refresh; give its number."""

@@ -20,7 +20,8 @@ LONGEST_NAME = 128
 class CorpusRegister:
     """Register and remove corpora; `next_time` gives a schedule's next time behind another, or raises SourceError.
 
-    `remove_index` removes what the service keeps beside a corpus.
+    `remove_index` removes what the service keeps beside a corpus; `require_scheme` raises SourceError for what
+    addresses that nothing can read begin with.
     """
 
     def __init__(
@@ -29,17 +30,20 @@ class CorpusRegister:
         next_time: Callable[[str, datetime], datetime | None],
         now: Callable[[], datetime],
         remove_index: Callable[[Corpus], None],
+        require_scheme: Callable[[str], None],
     ) -> None:
         self.corpora = corpora
         self._next_time = next_time
         self._now = now
         self._remove_index = remove_index
+        self._require_scheme = require_scheme
 
     def add(self, new: NewCorpus) -> Corpus:
         """Register a corpus; nothing of it is read yet. Raises as `Corpora.add` does.
 
         Raises SourceError for a name that can be no folder's, a location or index that is relative, a location with a
-        password, a kind that does not go with it, another corpus' index, and a schedule that is none or never comes.
+        password, a kind that does not go with it, addresses that nothing can read, another corpus' index, and a
+        schedule that is none or never comes.
         """
         _check_name(new.name)
         _check_location(new.location, new.kind)
@@ -47,6 +51,9 @@ class CorpusRegister:
             _check_folder("index", new.settings.index)
             self._check_own_index(new.name, new.settings.index)
         self._check_schedule(new.schedule)
+        folders = [new.settings.index or "", new.location if new.kind is not CorpusKind.POSTGRES else ""]
+        for scheme in sorted({folder.partition("://")[0] for folder in folders if "://" in folder}):
+            self._require_scheme(scheme)
         return self.corpora.add(new)
 
     def change(self, name: str, changes: Mapping[str, Any]) -> Corpus:

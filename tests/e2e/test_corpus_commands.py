@@ -219,6 +219,8 @@ def test_what_cannot_be_changed_is_one_message(
         (["new", "empty", "--kind", "csv", "--threshold", "0.5", "--algorithm", "signatures"], "signatures"),
         (["a/b", "empty", "--kind", "csv"], "slash"),
         (["lake", "empty", "--kind", "csv"], "already"),
+        (["new", "nosuch://bucket/lake", "--kind", "csv"], "begin with nosuch://"),
+        (["new", "empty", "--kind", "csv", "--index", "s3a://bucket/index"], "hadoop-aws"),
         (["new", "postgresql://me:secret@host/db"], "passwords"),
     ],
 )

@@ -24,7 +24,9 @@ from service.usecases.register_corpora import CorpusRegister
 
 def app_over(engine: Engine, **options: Any) -> FastAPI:
     """Make the service over a database."""
-    register = CorpusRegister(PostgresCorpora(engine), next_time, lambda: datetime.now(UTC), lambda _: None)
+    register = CorpusRegister(
+        PostgresCorpora(engine), next_time, lambda: datetime.now(UTC), lambda _: None, lambda _: None
+    )
     options = {"registry": CollectorRegistry(), "service_version": "0.1.0", **options}
     return create_app(PostgresStateReader(engine), PostgresUploads(engine), register, **options)
 

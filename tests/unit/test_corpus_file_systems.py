@@ -26,7 +26,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> pafs.FileSystem:
     memory = pafs._MockFileSystem()
     memory.create_dir("bucket")
 
-    def found(location: str) -> tuple[pafs.FileSystem, str]:
+    def found(location: str, _: object = None) -> tuple[pafs.FileSystem, str]:
         return memory, location.removeprefix("mock://")
 
     monkeypatch.setattr(corpus_files, "find_file_system", found)
