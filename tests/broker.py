@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from kafka.admin import KafkaAdminClient, NewTopic
 
-from tests.java_server import JavaServer, free_ports
+from tests.java_server import JavaServer
 from tests.kafka_jars import fetch_jars
+from tests.ports import free_ports
 
 PROPERTIES = """
 process.roles=broker,controller

@@ -19,8 +19,9 @@ from kafka.admin import KafkaAdminClient
 from service.store.embedded import EmbeddedPostgres
 from tests import states
 from tests.broker import KafkaBroker
-from tests.java_server import JavaServer, free_ports
+from tests.java_server import JavaServer
 from tests.kafka_jars import CONNECT, fetch_jars
+from tests.ports import free_ports
 from tests.postgres import fresh_database
 from tests.waiting import wait_for
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -77,12 +76,3 @@ class JavaServer:
         options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         options.append(f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}")
         return [str(self._java), *options, "-cp", f"{self.jars}/*", main, *arguments]
-
-
-def free_ports(count: int) -> list[int]:
-    """Give ports that are free now; all are held until the last is known, so that none comes twice."""
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return ports

@@ -61,7 +61,7 @@ START_SECONDS = 600
 
 STOP_SECONDS = 120
 
-OF_A_DYING_SERVER = ("pre-existing shared memory block", "Is another postmaster")
+OF_A_DYING_SERVER = ("pre-existing shared memory block", "Is another postmaster (PID")
 """What a server says at its start while a killed one, or a child of it, has not quite ended."""
 
 DYING_SECONDS = 30

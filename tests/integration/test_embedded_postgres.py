@@ -17,11 +17,13 @@ import pytest
 
 from service.core.errors import StateError
 from service.store.embedded import EmbeddedPostgres
+from tests.ports import free_ports
 
 ANOTHER_USER = """
 import sys, time
 from pathlib import Path
 from service.store.embedded import EmbeddedPostgres
+from tests.ports import free_ports
 server = EmbeddedPostgres(Path(sys.argv[1]))
 print(server.start(), flush=True)
 time.sleep(600)
@@ -154,8 +156,7 @@ def test_a_long_path_gets_its_socket_in_a_short_folder(folder: Path) -> None:
 
 
 def test_a_port_is_open_on_loopback_for_those_who_know_the_password(folder: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     with EmbeddedPostgres(folder, port=port) as server:
         assert ask(server.url, "select host(inet_server_addr())") == "127.0.0.1"
         with pytest.raises(psycopg2.OperationalError, match="password authentication failed"):

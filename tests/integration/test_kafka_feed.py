@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from uuid import uuid4
@@ -16,6 +15,7 @@ from service.stream.addresses import open_feed
 from service.stream.kafka_feed import KafkaFeed
 from tests.broker import KafkaBroker
 from tests.cluster import LARGE, Cluster
+from tests.ports import free_ports
 from tests.waiting import BOUND_SECONDS
 
 Positions = dict[tuple[str, int], int]
@@ -222,15 +222,8 @@ def test_a_missing_topic_is_named(cluster: Cluster, follow: Callable[..., KafkaF
         follow(query="?prefix=nothing-")
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def test_a_broker_that_is_not_there_is_named_after_a_bounded_wait() -> None:
-    port = free_port()
+    (port,) = free_ports(1)
     feed = open_feed(f"kafka://127.0.0.1:{port}/x", start_timeout=0.3)
     with pytest.raises(FeedError, match=rf"no Kafka broker within 0.3 s \(127.0.0.1:{port}: Connection refused\)"):
         feed.start({})
