@@ -1,0 +1,154 @@
+"""The arrays that hold clusters and records grow, give room back and find sets again, as a dictionary would."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import numpy as np
+import pytest
+
+from service.core.clustering import NULL_KEY, Clusters, Moves, Underflow, apply_deltas, derive_inds
+from service.core.records import NO_CLUSTER, Deltas, Keys, NewRecords, Records, find_keys, gather, starts_of
+from tests.clusterings import A, B, C, State, key_of
+
+Sets = list[tuple[int, ...]]
+
+
+def laid_out(sets: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+    ids = np.array([a for one in sets for a in one], np.int64)
+    return starts_of(np.array([len(one) for one in sets], np.int64)), ids
+
+
+def cut(values: np.ndarray, starts: np.ndarray) -> Sets:
+    return [tuple(values[starts[i] : starts[i + 1]].tolist()) for i in range(len(starts) - 1)]
+
+
+def ids_of(found: Sequence[int]) -> np.ndarray:
+    return np.array(found, np.int64)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_clusters_grow_and_shrink_as_a_dictionary_does(seed: int) -> None:
+    random, clusters, known = Random(seed), Clusters(), dict[tuple[int, ...], tuple[int, int]]()
+    for step in range(16):
+        drawn = {tuple(sorted(random.sample(range(1, 40), random.randint(0, 5)))) for _ in range(30)}
+        sets = [*drawn, *random.sample(sorted(known), min(3, len(known)))]
+        sets += sets[:2]
+        found = clusters.assign(*laid_out(sets)).tolist()
+        ids = {cluster_id for cluster_id, _ in known.values()}
+        for one, cluster_id in zip(sets, found, strict=True):
+            if not one:
+                assert cluster_id == NO_CLUSTER
+            elif one in known:
+                assert cluster_id == known[one][0]
+            else:
+                assert cluster_id > 0
+                assert cluster_id not in ids
+                known[one] = cluster_id, 0
+                ids.add(cluster_id)
+        for one in filter(None, sets):
+            known[one] = known[one][0], known[one][1] + 2
+        clusters.move(ids_of([NO_CLUSTER] * len(sets)), ids_of(found), ids_of([2] * len(sets)))
+        leaving = random.sample(sorted(known), len(known) * 2 // 3 if step % 4 == 3 else 5)
+        taken = [random.choice([1, known[one][1]]) for one in leaving]
+        places = ids_of([known[one][0] for one in leaving])
+        touched, dropped = clusters.move(places, ids_of([NO_CLUSTER] * len(places)), ids_of(taken))
+        gone = [one for one, number in zip(leaving, taken, strict=True) if number == known[one][1]]
+        assert sorted(dropped.tolist()) == sorted(known[one][0] for one in gone)
+        assert sorted(touched.tolist()) == sorted(known[one][0] for one in set(leaving) - set(gone))
+        for one, number in zip(leaving, taken, strict=True):
+            known[one] = known[one][0], known[one][1] - number
+        for one in gone:
+            assert not clusters.has(ids_of([known[one][0]])).any()
+            del known[one]
+        assert {one: (cluster_id, count) for cluster_id, one, count in clusters} == known
+        assert len(clusters) == len(known)
+    live = ids_of([cluster_id for cluster_id, _ in known.values()])
+    assert cut(*clusters.sets(live)) == list(known)
+    assert clusters.counts(live).tolist() == [count for _, count in known.values()]
+    assert clusters.has(live).all()
+    assert not clusters.has(ids_of([NO_CLUSTER])).any()
+    assert all(type(a) is int for cluster_id in live.tolist() for a in clusters.attributes(cluster_id))
+
+
+def test_clusters_with_gaps_give_the_lowest_free_ids_first() -> None:
+    many = [(100 + n, (n, n + 1, 500), 1) for n in range(1, 80)]
+    clusters = Clusters([(5, (1, 2), 3), (2, (4,), 1), *many])
+    assert sorted(clusters) == sorted([(5, (1, 2), 3), (2, (4,), 1), *many])
+    assert clusters.attributes(NO_CLUSTER) == clusters.attributes(3) == ()
+    found = clusters.assign(*laid_out([(1, 2), (4,), (7, 8), (), (9,), (4, 7), (79, 80, 500)])).tolist()
+    assert found == [5, 2, 1, NO_CLUSTER, 3, 4, 179]
+    assert Clusters([(2, (4,), 1)]).assign(*laid_out([(8,), (9,)])).tolist() == [1, 3]
+
+
+def test_moves_lie_behind_each_other() -> None:
+    state = State()
+    parts = [
+        state.apply(deltas).moves
+        for deltas in ({key_of("x"): {A: 1, B: 1}}, {key_of("y"): {C: 1}, key_of("z"): {C: 1}}, {key_of("x"): {B: -1}})
+    ]
+    joined = Moves.joined(parts)
+    assert cut(joined.old, joined.old_starts) == [(), (), (A, B)]
+    assert cut(joined.new, joined.new_starts) == [(A, B), (C,), (A,)]
+    assert joined.values.tolist() == [1, 2, 1]
+    assert [joined.witnesses.key(i) for i in range(3)] == [key_of("x"), key_of("y"), key_of("x")]
+    none = Moves.joined([])
+    assert [part.tolist() for part in none[:5]] == [[], [0], [], [0], []]
+    kinds = [part.dtype for part in (*none[:5], *none.witnesses)]
+    assert (
+        kinds
+        == [part.dtype for part in (*joined[:5], *joined.witnesses)]
+        == [np.dtype(np.int64)] * 5 + [np.dtype(np.uint64)] * 2
+    )
+
+
+def test_nulls_that_are_missing_are_told_with_the_cells() -> None:
+    state = State()
+    deltas, records = Deltas.of({key_of("x"): {B: -2}}), state.present({key_of("x"): {}})
+    with pytest.raises(Underflow, match=r"^2 cells would have a negative frequency$") as told:
+        apply_deltas(state.clusters, deltas, records, np.zeros(8, np.bool_), {A: 3})
+    assert told.value.cells == [(NULL_KEY, A, 3), (key_of("x"), B, 2)]
+
+
+def test_inds_are_ascending_pairs_of_32_bits() -> None:
+    inds = derive_inds([((3, 1), 1), ((1, 2, 3), 4), ((2,), 0)])
+    assert inds.dtype == np.int32
+    assert inds.tolist() == [[1, 3], [2, 1], [2, 3], [3, 1]]
+    assert derive_inds([]).shape == (0, 2)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_records_are_gathered_taken_and_found_as_in_a_list(seed: int) -> None:
+    random = Random(seed)
+    records = [(random.randint(1, 9), tuple(random.choices(range(5), k=random.randint(0, 4)))) for _ in range(9)]
+    places = random.sample(range(12), 9)
+    wanted = [(NO_CLUSTER, ())] * 12
+    for place, record in zip(places, records, strict=True):
+        wanted[place] = record
+    halves = [(ids_of(places[:4]), Records.of(records[:4])), (ids_of(places[4:]), Records.of(records[4:]))]
+    gathered = gather(12, halves)
+    assert [gathered.record(place) for place in range(12)] == wanted
+    keys = sorted({bytes(random.choices(b"\0\1", k=16)) for _ in range(20)})
+    asked = sorted([*keys[::3], *(bytes(random.choices(b"\0\1", k=16)) for _ in range(9))])
+    assert find_keys(Keys.of(keys), Keys.of(asked)).tolist() == [keys.index(k) if k in keys else -1 for k in asked]
+    shuffled = random.sample(keys, len(keys))
+    assert [shuffled[place] for place in Keys.of(shuffled).order()] == keys
+    counted = Records.of(records)
+    new = NewRecords(
+        Keys.of(keys[:9]),
+        np.arange(9) % 2 == 0,
+        counted.cluster_id,
+        counted.starts,
+        counted.frequencies + 7,
+        counted.frequencies,
+    )
+    for chosen in ([0, 3, 8], [], [7, 1]):
+        taken = new.take(ids_of(chosen))
+        assert [taken.keys.key(i) for i in range(len(chosen))] == [keys[place] for place in chosen]
+        assert [taken.records.record(i) for i in range(len(chosen))] == [records[place] for place in chosen]
+        assert (taken.attribute_ids - 7).tolist() == taken.frequencies.tolist()
+        assert taken.is_new.tolist() == [place % 2 == 0 for place in chosen]
+    assert new.take(new.is_new).keys.key(1) == keys[2]
+    assert [len(part) for part in NewRecords.none()[1:]] == [0, 0, 1, 0, 0]
+    assert Deltas.of({b"k" * 16: {2: 1, 1: -1}, b"a" * 16: {3: 5}}).size == 2
