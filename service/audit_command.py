@@ -12,6 +12,7 @@ import typer
 
 from service import terminal, wiring
 from service.job_process import spark_command
+from service.reading_options import MasterOption
 from service.terminal import Format
 from service.usecases.audits import Audit
 
@@ -26,7 +27,7 @@ def audit(
             "--filters", help="Give an account of these: none, paper, or names with commas between; see corpus add."
         ),
     ] = "paper",
-    master: Annotated[str | None, typer.Option("--master", help="Spark master; default SUBSETD_SPARK_MASTER.")] = None,
+    master: MasterOption = None,
     history: Annotated[bool, typer.Option("--history", help=f"List the newest {HISTORY} audits instead.")] = False,
     format_: Annotated[Format, typer.Option("--format", help="How to print the list of audits.")] = Format.TABLE,
 ) -> None:

@@ -13,6 +13,17 @@ from service.config import ConfigError, Settings
 from service.core.errors import FeedError, SourceError
 from service.core.estimators import bucket_bits_for
 from service.job_process import spark_command
+from service.reading_options import (
+    DelimiterOption,
+    EncodingOption,
+    ExcludeOption,
+    HeaderOption,
+    MasterOption,
+    NullTokenOption,
+    QuoteOption,
+    csv_told,
+    job_told,
+)
 
 QualifyOption = Annotated[
     bool, typer.Option("--qualify", help="Put the source's name before its schemas', which another source has too.")
@@ -34,7 +45,7 @@ def bootstrap(
         str, typer.Argument(help="A folder of CSV or Parquet files, postgresql://..., or kafka://host:port/topic,...")
     ],
     name: Annotated[str, typer.Option("--name", help="Name of the source; of files also the schema.")],
-    master: Annotated[str | None, typer.Option("--master", help="Spark master; default SUBSETD_SPARK_MASTER.")] = None,
+    master: MasterOption = None,
     replace: Annotated[bool, typer.Option("--replace", help="Read a source anew that was read before.")] = False,
     insert_only: Annotated[
         bool, typer.Option("--insert-only", help="Keep no frequencies; deletes are refused.")
@@ -42,24 +53,12 @@ def bootstrap(
     sketch_only: Annotated[
         bool, typer.Option("--sketch-only", help="Keep no values, only sketches and counters; answers are estimates.")
     ] = False,
-    null_token: Annotated[
-        list[str] | None, typer.Option("--null-token", help="Text that means NULL, after unquoting; repeatable.")
-    ] = None,
-    delimiter: Annotated[
-        str | None,
-        typer.Option(
-            "--delimiter", help="Between the cells of CSV files; default: a comma, or a tab if all end in .tsv."
-        ),
-    ] = None,
-    quote: Annotated[
-        str | None,
-        typer.Option("--quote", help="Quoting character of CSV files; '' for none; default: the double quote."),
-    ] = None,
-    header: Annotated[bool, typer.Option("--header/--no-header", help="Whether CSV files begin with a header.")] = True,
-    encoding: Annotated[str | None, typer.Option("--encoding", help="Encoding of CSV files; default utf-8.")] = None,
-    exclude: Annotated[
-        list[str] | None, typer.Option("--exclude", help="Table to leave out, table or schema.table; repeatable.")
-    ] = None,
+    null_token: NullTokenOption = None,
+    delimiter: DelimiterOption = None,
+    quoting: QuoteOption = None,
+    header: HeaderOption = True,
+    encoding: EncodingOption = None,
+    exclude: ExcludeOption = None,
     only_table: Annotated[
         list[str] | None,
         typer.Option("--only-table", help="schema.table of a Postgres to read, and no other; repeatable."),
@@ -85,18 +84,10 @@ def bootstrap(
         )
         if given
     ]
-    arguments += [] if header else ["--no-header"]
-    for option, value in (
-        ("--master", master),
-        ("--delimiter", delimiter),
-        ("--quote", quote),
-        ("--encoding", encoding),
-    ):
-        arguments += [] if value is None else [f"{option}={value}"]
+    arguments += [*job_told(master, exclude), *csv_told(null_token, delimiter, quoting, header, encoding)]
     if only_table and not source.startswith("postgres"):
         raise SourceError(f"--only-table {only_table[0]}: {source} is no Postgres; name the files or topics to read.")
-    for option, values in (("--null-token", null_token), ("--exclude", exclude), ("--only-table", only_table)):
-        arguments += [f"{option}={value}" for value in values or ()]
+    arguments += [f"--only-table={table}" for table in only_table or ()]
     arguments += images_told(row_images, key)
     for position in feed_position or ():
         arguments += ["--feed-position", *_position_parts(position)]

@@ -44,6 +44,7 @@ from service.config import Settings
 from service.core.errors import FeedError, NotFoundError, RecordError, SubsetdError
 from service.observe import ConsumerObserver
 from service.preflight_command import preflight
+from service.reading_options import ExcludeOption, MasterOption, job_told
 from service.refresh_service import refreshing_corpora
 from service.server import ending_on_signals, serve_until
 from service.terminal import err, out
@@ -66,6 +67,15 @@ app.add_typer(corpus_commands.app, name="corpus")
 app.add_typer(graph_commands.app, name="graph")
 app.add_typer(attribute_commands.app, name="attribute")
 app.add_typer(dead_letter_commands.app, name="dead-letters")
+
+
+OnErrorOption = Annotated[
+    ErrorPolicy | None,
+    typer.Option(
+        "--on-error", help="none: stop at a bad record; all: set it aside; default SUBSETD_ON_ERROR, or none."
+    ),
+]
+StatsOption = Annotated[Path | None, typer.Option("--stats-json", help="Write the run's figures to this file.")]
 
 
 def main() -> None:
@@ -146,19 +156,12 @@ def consume(
         str, typer.Option("--feed", help="kafka://host:port/topic,..., postgresql://...?name=NAME or file:PATH")
     ],
     until_end: Annotated[bool, typer.Option("--until-end", help="End when all that is there now is applied.")] = False,
-    on_error: Annotated[
-        ErrorPolicy | None,
-        typer.Option(
-            "--on-error", help="none: stop at a bad record; all: set it aside; default SUBSETD_ON_ERROR, or none."
-        ),
-    ] = None,
+    on_error: OnErrorOption = None,
     source: Annotated[
         list[str] | None,
         typer.Option("--source", help="Source that the feed is of, where several could be; repeatable."),
     ] = None,
-    stats_json: Annotated[
-        Path | None, typer.Option("--stats-json", help="Write the run's figures to this file.")
-    ] = None,
+    stats_json: StatsOption = None,
 ) -> None:
     """Follow a change feed and keep the state current; SIGTERM ends it behind the batch in hand."""
     _consume(feed, until_end, on_error, stats_json, source)
@@ -196,22 +199,13 @@ def follow(
     replace: Annotated[
         bool, typer.Option("--replace", help="Read a source anew that was read before, with a new slot.")
     ] = False,
-    exclude: Annotated[
-        list[str] | None, typer.Option("--exclude", help="Table to leave out, table or schema.table; repeatable.")
-    ] = None,
+    exclude: ExcludeOption = None,
     qualify: QualifyOption = False,
     row_images: RowImagesOption = None,
     key: KeyOption = None,
-    master: Annotated[str | None, typer.Option("--master", help="Spark master; default SUBSETD_SPARK_MASTER.")] = None,
-    on_error: Annotated[
-        ErrorPolicy | None,
-        typer.Option(
-            "--on-error", help="none: stop at a bad record; all: set it aside; default SUBSETD_ON_ERROR, or none."
-        ),
-    ] = None,
-    stats_json: Annotated[
-        Path | None, typer.Option("--stats-json", help="Write the run's figures to this file.")
-    ] = None,
+    master: MasterOption = None,
+    on_error: OnErrorOption = None,
+    stats_json: StatsOption = None,
 ) -> None:
     """Read a Postgres database once, then follow its changes through a replication slot; a second call goes on."""
     with wiring.state_database(wiring.configured_settings(), migrate=True) as url:
@@ -219,9 +213,8 @@ def follow(
             settings = wiring.configured_settings()
             err.print("Making a replication slot; it waits for the transactions that are running.")
             with wiring.new_postgres_feed(source, name, exclude or (), replace) as told:
-                arguments = ["-", "--name", name, *told, *images_told(row_images, key)]
+                arguments = ["-", "--name", name, *told, *job_told(master), *images_told(row_images, key)]
                 arguments += [flag for flag, given in (("--replace", replace), ("--qualify", qualify)) if given]
-                arguments += [] if master is None else [f"--master={master}"]
                 run_bootstrap(url, settings, arguments, source=wiring.source_url(source, name))
     _consume(wiring.feed_address(source, name), until_end, on_error, stats_json)
 

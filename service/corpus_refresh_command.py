@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from service import wiring
+from service.reading_options import MasterOption
 from service.refresh_service import refresh_runner
 from service.server import ending_on_signals
 from service.terminal import err, out
@@ -28,7 +29,7 @@ def refresh(
     wait: Annotated[
         bool, typer.Option("--wait", help="Run it here, unless a service has taken it up, and wait for its end.")
     ] = False,
-    master: Annotated[str | None, typer.Option("--master", help="Spark master; default SUBSETD_SPARK_MASTER.")] = None,
+    master: MasterOption = None,
 ) -> None:
     """Find the inclusion dependencies of a corpus anew; what is served stays until all of it is there."""
     settings = wiring.configured_settings(**({} if master is None else {"spark_master": master}))
