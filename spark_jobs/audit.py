@@ -9,7 +9,6 @@ has a whole column (`service/core/partitioned_inds.py`). Values never reach the 
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,7 +27,6 @@ from service.core.audit import ValueFacts, account, compare
 from service.core.column_filters import Filters
 from service.core.column_sets import Int32s
 from service.core.corpus import CorpusSettings, parse_filters
-from service.core.errors import SubsetdError
 from service.core.group_inds import Inds
 from service.core.partitioned_inds import Partition, Scope, find_inds_by, make_partition
 from service.core.records import Keys
@@ -37,8 +35,8 @@ from service.store.bulk import KeyRange
 from service.store.migrate import require_current
 from service.usecases.audits import Audit
 from spark_jobs.command_line import add_engine_options, read_secrets
+from spark_jobs.job import run_job
 from spark_jobs.progress import Display, Quiet, make_display, watching
-from spark_jobs.session import session
 from spark_jobs.tasks import telling_errors, told_error
 
 PARTITION_RECORDS = 500_000
@@ -187,28 +185,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     read_secrets(given, "database_url")
     if not given.database_url:
         parser.error("--database-url is needed")
-    logging.getLogger().addHandler(logging.NullHandler())  # Py4J's stack traces of an interrupt
     display = make_display()
-    started: list[SparkSession] = []
 
-    def start() -> SparkSession:
-        display.begin("starting Spark")
-        started.append(session(given.master, "subsetd audit", given.driver_memory, given.spark_log))
-        return started[0]
+    def run(start: Callable[[], SparkSession]) -> Audit:
+        def begin() -> SparkSession:
+            display.begin("starting Spark")
+            return start()
 
-    try:
         filters = CorpusSettings.from_json(parse_filters(given.filters)).filters
-        found = audit(start, given.database_url, filters, display, given.partitions)
-    except SubsetdError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        return 130
-    finally:
-        display.close()
-        for spark in started:
-            spark.stop()
+        return audit(begin, given.database_url, filters, display, given.partitions)
+
+    return run_job(given, "audit", run, _tell, display)
+
+
+def _tell(found: Audit) -> int:
     print(describe(found))
     return 1 if found.differences else 0
 

@@ -7,7 +7,6 @@ Values never reach the driver: it learns clusters and counts. A job that dies le
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import time
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from pyspark.sql import SparkSession
 
 from service.core.clustering import derive_inds
-from service.core.errors import SourceError, SubsetdError
+from service.core.errors import SourceError
 from service.core.model import AttributeName
 from service.core.sketch_upkeep import SketchForm
 from service.store.catch_up import Place, read_positions
@@ -37,6 +36,7 @@ from service.store.generation import (
     clear_remains,
     connect,
     create_registry,
+    last_attribute_id,
     publish,
     read_registry,
     read_served,
@@ -50,11 +50,11 @@ from service.store.sketch_generation import create_sketch_table, read_parts, req
 from service.store.sketches import read_form
 from service.store.writer_lock import is_led_by_consumer, release_locks, take_bootstrap_lock, take_writer_lock
 from spark_jobs.command_line import options_of, parse_arguments
+from spark_jobs.job import run_job
 from spark_jobs.outcome import Summary, attributes_of, describe, told_warnings
 from spark_jobs.parallel import run_parallel, telling
 from spark_jobs.progress import Display, Quiet, make_display, watching
 from spark_jobs.row_images import ImageWriter, choose_row_images, told_choice
-from spark_jobs.session import session
 from spark_jobs.sketches import Part, put_together
 from spark_jobs.sources import FoldedSource, Options, Source, SourceTable, Split, group_splits, open_source
 from spark_jobs.tasks import (
@@ -288,7 +288,7 @@ class _Bootstrap:
                 shuffled, stages = count(ids), [("counting values", len(tasks))]
         uncounted = np.zeros(max(ids, default=-1) + 1, np.bool_)
         if self.served.record_count:
-            uncounted = np.zeros(max(max(ids, default=-1), self._last_id()) + 1, np.bool_)
+            uncounted = np.zeros(max(max(ids, default=-1), last_attribute_id(self.connection)) + 1, np.bool_)
         uncounted[[attribute_id for attribute_id in ids if attribute_id != NOT_READ]] = self.options.insert_only
         merge = MergeTask(
             None if self.options.clusters_only else self.options.database_url, self.served.generation + 1, bits,
@@ -303,13 +303,6 @@ class _Bootstrap:
         with watching(spark.sparkContext, self.display, stages, lambda: f"{rows.value:,} rows") as seconds:
             yield
         self.summary.seconds.update(seconds)
-
-    def _last_id(self) -> int:
-        with self.connection.cursor() as cursor:
-            cursor.execute("SELECT coalesce(max(attribute_id), -1) FROM attribute")
-            last = int(cursor.fetchone()[0])
-        self.connection.commit()
-        return last
 
     def _finish(
         self,
@@ -418,29 +411,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the job from the command line; an error is one message on standard error, and exit code 1."""
     given = parse_arguments(sys.argv[1:] if arguments is None else arguments)
     options = options_of(given)
-    # Py4J logs a stack trace of an interrupt to a root logger that nobody has set up; the error itself is told below.
-    logging.getLogger().addHandler(logging.NullHandler())
-    started: list[SparkSession] = []
-
-    def start() -> SparkSession:
-        started.append(session(given.master, "subsetd bootstrap", given.driver_memory, given.spark_log))
-        return started[0]
-
     display = make_display()
-    try:
-        summary = run_bootstrap(start, options, display)
-        display.close()
-    except SubsetdError as error:
-        display.close()
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        display.close()
-        print("stopped: nothing was changed", file=sys.stderr)
-        return 130
-    finally:
-        for spark in started:
-            spark.stop()
+    return run_job(
+        given,
+        "bootstrap",
+        lambda start: run_bootstrap(start, options, display),
+        _tell,
+        display,
+        "stopped: nothing was changed",
+    )
+
+
+def _tell(summary: Summary) -> int:
+    """Print what was done; exit code 1 when a check has found differences."""
     print(describe(summary))
     for line in told_warnings(summary):
         print(line, file=sys.stderr)

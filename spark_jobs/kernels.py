@@ -18,9 +18,6 @@ from numpy.typing import NDArray
 
 from service.core.canonical_arrow import canonical_array, key_array, stored_array
 
-VALUE_LIMIT = 256
-"""So many bytes of a value are kept (architecture.md, section 4); the key covers all of it."""
-
 PAYLOAD_ENTRIES = 250_000
 """Entries of one payload: at most 80 MB, far below what Spark's rows and Arrow's 32-bit offsets can hold."""
 
@@ -87,7 +84,7 @@ def count_column(
         low=np.ascontiguousarray(key[:, 1]),
         attribute=np.full(len(text), attribute_id, np.int32),
         count=count,
-        value=stored_array(text, VALUE_LIMIT).cast(pa.string()),
+        value=stored_array(text).cast(pa.string()),
     )
 
 

@@ -9,15 +9,14 @@ Algorithm 3), and only sketches are brought together.
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
-from service.core.errors import SourceError, SubsetdError
+from service.core.errors import SourceError
 from service.core.sketch_upkeep import DEFAULT_FORM, FixedForm, SketchForm
 from service.store.database import make_engine
 from service.store.generation import DRIVER_NAME, TASK_NAME
@@ -34,8 +33,8 @@ from spark_jobs.command_line import (
     read_secrets,
     reading_options,
 )
+from spark_jobs.job import run_job
 from spark_jobs.parallel import run_parallel, telling
-from spark_jobs.session import session
 from spark_jobs.sketches import merge_comparable
 from spark_jobs.sources import FoldedSource, Options, group_splits, open_source
 from spark_jobs.tasks import CountTask, CrashPoint, Payload, telling_errors
@@ -156,23 +155,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         task_bytes=given.task_bytes,
         **reading_options(given),
     )
-    try:
-        form = form_of(given)
-    except SubsetdError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    logging.getLogger().addHandler(logging.NullHandler())  # Py4J's stack traces of an interrupt
-    spark = session(given.master, "subsetd sketch", given.driver_memory, given.spark_log)
-    try:
-        summary = sketch_lake(spark, options, form)
-    except SubsetdError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        return 130
-    finally:
-        spark.stop()
+
+    def run(start: Callable[[], SparkSession]) -> LakeSummary:
+        form = form_of(given)  # what is wrong with it is told before Spark starts
+        return sketch_lake(start(), options, form)
+
+    return run_job(given, "sketch", run, _tell)
+
+
+def _tell(summary: LakeSummary) -> int:
     print(f"{len(summary.names):,} columns of {summary.rows:,} rows sketched in {summary.seconds:.1f} s")
     return 0
 

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from service.core import canonical_forms as forms
-from service.core.canonical_arrow import key_array
+from service.core.canonical_arrow import VALUE_BYTES, key_array
 from service.core.cell_decoding import BinaryHandling, cell_decoder
 from service.core.errors import RecordError, SourceError
 from service.core.number_decoding import CellDecoder, DecimalHandling
@@ -148,7 +148,7 @@ def POSTGRES_KEY_EXPRESSION(column: str) -> str:
     return f"encode(substring(sha256(convert_to({column}, 'UTF8')) for 16), 'hex')::uuid"
 
 
-def stored_value(text: str, limit: int = 256) -> str:
+def stored_value(text: str, limit: int = VALUE_BYTES) -> str:
     """Cut a value to what gen_rec keeps of it: at most `limit` bytes of UTF-8, and no half characters."""
     if len(text) * 4 <= limit:
         return text

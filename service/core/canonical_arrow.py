@@ -20,6 +20,9 @@ from service.core import canonical_kernels as kernels
 from service.core.canonical_forms import RawJson, document_text
 from service.core.errors import SourceError
 
+VALUE_BYTES = 256
+"""So many bytes of a value are kept in its generator record; the key covers all of it."""
+
 _NANOSECONDS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _POWERS = {"s": "", "ms": "e-3", "us": "e-6", "ns": "e-9"}
 
@@ -85,7 +88,7 @@ def key_array(texts: pa.Array) -> npt.NDArray[np.uint64]:
     return keys
 
 
-def stored_array(texts: pa.Array, limit: int = 256) -> pa.Array:
+def stored_array(texts: pa.Array, limit: int = VALUE_BYTES) -> pa.Array:
     """Cut texts to what gen_rec keeps of them: at most `limit` bytes of UTF-8, no half characters; nulls stay."""
     lengths = pc.binary_length(texts)
     if len(texts) == 0 or (pc.max(lengths).as_py() or 0) <= limit:

@@ -23,6 +23,7 @@ from psycopg2.extras import execute_values
 from service.core.errors import StateError
 from service.core.model import AttributeName
 from service.core.sketch_upkeep import SketchForm
+from service.store import versions
 from service.store.bulk import KeyRange, partition_name
 from service.store.catch_up import Place, put_positions
 from service.store.database import make_engine, parse_address, state_error
@@ -162,11 +163,9 @@ def clear_remains(connection: Any) -> None:
 def read_served(connection: Any) -> ServedState:
     """Read the version and generation that are served."""
     with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT coalesce(max(version), 0), coalesce(max(generation), 0), "
-            "(SELECT coalesce(sum(value_count), 0) FROM cluster) FROM state_version"
-        )
-        version, generation, record_count = cursor.fetchone()
+        version, generation = versions.read_served(cursor)
+        cursor.execute("SELECT coalesce(sum(value_count), 0) FROM cluster")
+        (record_count,) = cursor.fetchone()
     connection.commit()
     return ServedState(version, generation, int(record_count))
 
@@ -240,6 +239,15 @@ def assign_attribute_ids(
     return ids, replaced
 
 
+def last_attribute_id(connection: Any) -> int:
+    """Give the highest id that an attribute has, -1 where there is none."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT coalesce(max(attribute_id), -1) FROM attribute")
+        (last,) = cursor.fetchone()
+    connection.commit()
+    return int(last)
+
+
 def create_registry(connection: Any, generation: int) -> None:
     """Make the table that gives the attribute sets of a generation their cluster ids, and commit."""
     with connection.cursor() as cursor:
@@ -307,8 +315,7 @@ def publish(connection: Any, served: ServedState, source: SourceDescription, gen
                 f"Readers kept the records in use for {LOCK_TIMEOUT}, so the new state could not be put in place. "
                 "The old one is still served: end long-running sessions on the database, then bootstrap again."
             ) from error
-        cursor.execute("SELECT coalesce(max(version), 0) FROM state_version")
-        found = cursor.fetchone()[0]
+        found, _ = versions.read_served(cursor)
         if found != served.version:
             connection.rollback()
             raise StateError(
@@ -338,6 +345,7 @@ def publish(connection: Any, served: ServedState, source: SourceDescription, gen
         if generation.feed_start is not None:
             put_feed_start(cursor, generation.feed_start, version)
         cursor.execute(f"DROP TABLE {_registry(generation.number)}")
+        versions.tell_version(cursor, version)
     connection.commit()
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE cluster; ANALYZE uind; ANALYZE attribute; ANALYZE row_image")

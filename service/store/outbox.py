@@ -9,7 +9,7 @@ import psycopg2
 from sqlalchemy import Engine, text
 
 from service.store.database import state_error
-from service.store.tables import NOTIFY_CHANNEL
+from service.store.versions import NOTIFY_CHANNEL
 
 ADVANCE = """
 insert into outgoing (sink, version) values (:sink, :version)

@@ -9,7 +9,7 @@ from service.core.errors import NotFoundError, StateError
 from service.core.model import SchemaDrift
 from service.store import sketches
 from service.store.generation import connect
-from service.store.tables import NOTIFY_CHANNEL
+from service.store.versions import tell_version
 from service.store.writer_lock import release_locks, take_writer_lock
 from service.usecases.schema_changes import KnownColumn, Named, find_named, plan_change
 
@@ -203,5 +203,5 @@ def _write_version(cursor: Any, feed: str | None) -> int:
         (feed,),
     )
     (version,) = cursor.fetchone()
-    cursor.execute("select pg_notify(%s, %s)", (NOTIFY_CHANNEL, str(version)))
+    tell_version(cursor, version)
     return int(version)

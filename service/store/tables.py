@@ -470,9 +470,6 @@ audit = Table(
 SCHEMA_REVISION = "0005"
 """The Alembic revision that this code works with."""
 
-NOTIFY_CHANNEL = "subsetd_version"
-"""Where each new version is told of, by NOTIFY."""
-
 WRITER_LOCK = 0x73756273657464
 """Session advisory lock (pg_advisory_lock) of the state's one writer: a consumer or a bootstrap's end."""
 

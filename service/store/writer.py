@@ -30,7 +30,7 @@ from service.store.catch_up import forget_passed, read_catch_up
 from service.store.database import make_engine, parse_address, state_error
 from service.store.feeds import is_paused, put_feed
 from service.store.migrate import require_current
-from service.store.tables import NOTIFY_CHANNEL
+from service.store.versions import read_served, tell_version
 from service.store.writer_lock import CONSUMER_NAME, is_wanted, release_locks, take_back_writer_lock, take_writer_lock
 from service.usecases.live_state import BatchCommit, StoredState
 from service.usecases.row_images import Images
@@ -135,8 +135,7 @@ class PostgresWriter:
     def load(self) -> StoredState:
         with self._translated(), self._reading.cursor() as cursor:
             cursor.execute("start transaction isolation level repeatable read read only")
-            cursor.execute("select version, generation from state_version order by version desc limit 1")
-            version, generation = cursor.fetchone() or (0, 0)
+            version, generation = read_served(cursor)
             if not version:
                 raise StateError(
                     "There is no state yet to follow changes with: run `subsetd bootstrap SOURCE --name NAME` first."
@@ -363,7 +362,7 @@ class PostgresUnitOfWork:
                 row_images.empty_table(cursor, commit.version, commit.emptied)
             if commit.retried is not None:
                 cursor.execute(row_images.FORGET_GONE)
-            cursor.execute("select pg_notify(%s, %s)", (NOTIFY_CHANNEL, str(commit.version)))
+            tell_version(cursor, commit.version)
             self._connection.commit()
 
     def rollback(self) -> None:

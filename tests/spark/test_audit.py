@@ -188,7 +188,7 @@ def test_the_command_line(
     def joined(*_: object) -> SparkSession:
         return spark
 
-    monkeypatch.setattr(job, "session", joined)
+    monkeypatch.setattr("spark_jobs.job.session", joined)
     monkeypatch.setattr(type(spark), "stop", lambda _: None)
     states.store(database_url, shop())
     run: Callable[..., int] = job.main

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import random
+from contextlib import closing
 from pathlib import Path
 
+import psycopg2
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -21,6 +23,7 @@ from service.usecases.answers import TransitionFilter
 from spark_jobs.bootstrap import run_bootstrap
 from spark_jobs.sources import Options
 from tests.spark.oracle import count_cells, query, read_state, write_csv
+from tests.waiting import wait_for
 
 SEED = 20261121
 
@@ -65,7 +68,12 @@ def test_a_folder_of_csv_becomes_the_state_that_counting_cells_gives(
     tables = shop()
     folder = write_tables(tmp_path / "data", tables, newline)
     options = Options(str(folder), "shop", database_url, task_bytes=task_bytes, partitions=partitions)
-    summary = run_bootstrap(spark, options)
+    with closing(psycopg2.connect(database_url)) as listening, listening.cursor() as cursor:
+        listening.autocommit = True
+        cursor.execute("listen subsetd_version")
+        summary = run_bootstrap(spark, options)
+        wait_for(lambda: listening.poll() or listening.notifies)
+        assert [heard.payload for heard in listening.notifies] == [str(summary.version)]
     expected, found = count_cells(columns_of(tables)), read_state(database_url)
     # The key covers all of a value, the record keeps 256 bytes of it, cut between two characters.
     kept = {v: v.encode()[:256].decode(errors="ignore") for v in expected.records}
