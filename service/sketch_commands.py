@@ -19,6 +19,17 @@ from service.bootstrap_command import sketch_sizes, spark_job
 from service.config import load_settings
 from service.core.errors import SketchError, SourceError
 from service.core.sketches.prefixes import LEAST_BUDGET, MOST_BUDGET
+from service.reading_options import (
+    DelimiterOption,
+    EncodingOption,
+    ExcludeOption,
+    HeaderOption,
+    MasterOption,
+    NullTokenOption,
+    QuoteOption,
+    csv_told,
+    job_told,
+)
 from service.terminal import Format, out
 from service.usecases import queries, sketched_columns
 from service.usecases.sketched_columns import UPLOADED, name_of
@@ -43,13 +54,6 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-NullTokens = Annotated[
-    list[str] | None, typer.Option("--null-token", help="Text that means NULL, after unquoting; repeatable.")
-]
-Delimiter = Annotated[str | None, typer.Option("--delimiter", help="Between the cells of a CSV file.")]
-Quote = Annotated[str | None, typer.Option("--quote", help="Quoting character of CSV files; '' for none.")]
-Header = Annotated[bool, typer.Option("--header/--no-header", help="Whether CSV files begin with a header.")]
-Encoding = Annotated[str | None, typer.Option("--encoding", help="Encoding of CSV files; default utf-8.")]
 Bytes = Annotated[
     int | None,
     typer.Option(
@@ -71,18 +75,18 @@ def file_(
         Path | None,
         typer.Option("--out", help="A .zip of all sketches (default), a .sketch of one column, or a folder."),
     ] = None,
-    null_token: NullTokens = None,
-    delimiter: Delimiter = None,
-    quoting: Quote = None,
-    header: Header = True,
-    encoding: Encoding = None,
+    null_token: NullTokenOption = None,
+    delimiter: DelimiterOption = None,
+    quoting: QuoteOption = None,
+    header: HeaderOption = True,
+    encoding: EncodingOption = None,
     most_bytes: Bytes = None,
     error: Error = None,
 ) -> None:
     """Sketch the columns of a file; `subsetd sketch FILE` is the same."""
     arguments = [str(source), *(f"--column={one}" for one in column or ())]
     arguments += [] if to is None else [f"--out={to}"]
-    arguments += _reading(null_token, delimiter, quoting, header, encoding) + _form(most_bytes, error)
+    arguments += csv_told(null_token, delimiter, quoting, header, encoding) + _form(most_bytes, error)
     command = [sys.executable, "-m", "spark_jobs.sketch_files", *sketch_sizes(load_settings()), *arguments]
     raise typer.Exit(subprocess.run(command, check=False).returncode)
 
@@ -94,32 +98,22 @@ def lake(
     replace: Annotated[
         bool, typer.Option("--replace", help="Forget other sketches whose names begin with NAME.")
     ] = False,
-    master: Annotated[str | None, typer.Option("--master", help="Spark master; default SUBSETD_SPARK_MASTER.")] = None,
-    exclude: Annotated[list[str] | None, typer.Option("--exclude", help="Table to leave out; repeatable.")] = None,
-    null_token: NullTokens = None,
-    delimiter: Delimiter = None,
-    quoting: Quote = None,
-    header: Header = True,
-    encoding: Encoding = None,
+    master: MasterOption = None,
+    exclude: ExcludeOption = None,
+    null_token: NullTokenOption = None,
+    delimiter: DelimiterOption = None,
+    quoting: QuoteOption = None,
+    header: HeaderOption = True,
+    encoding: EncodingOption = None,
     most_bytes: Bytes = None,
     error: Error = None,
 ) -> None:
     """Sketch every column of a lake of files with one Spark job, and keep the sketches with the uploaded ones."""
     settings = wiring.configured_settings()
-    arguments = [source, "--name", name, *(["--replace"] if replace else [])]
-    arguments += [] if master is None else [f"--master={master}"]
-    arguments += [f"--exclude={table}" for table in exclude or ()]
-    arguments += _reading(null_token, delimiter, quoting, header, encoding) + _form(most_bytes, error)
+    arguments = [source, "--name", name, *(["--replace"] if replace else []), *job_told(master, exclude)]
+    arguments += csv_told(null_token, delimiter, quoting, header, encoding) + _form(most_bytes, error)
     with wiring.state_database(settings, migrate=True) as url:
         raise typer.Exit(spark_job("spark_jobs.sketch_lake", settings, arguments, [url]))
-
-
-def _reading(
-    null_token: list[str] | None, delimiter: str | None, quoting: str | None, header: bool, encoding: str | None
-) -> list[str]:
-    given = [("--delimiter", delimiter), ("--quote", quoting), ("--encoding", encoding)]
-    given += [("--null-token", token) for token in null_token or ()]
-    return [f"{option}={value}" for option, value in given if value is not None] + ([] if header else ["--no-header"])
 
 
 def _form(most_bytes: int | None, error: float | None) -> list[str]:
@@ -191,7 +185,8 @@ def list_(
         found = queries.walk(lambda key: sketched_columns.sketches(snapshot, key))
         rows = ([name_of(one.column), *(getattr(one, field) for field in fields)] for one in found)
         if format_ is Format.TABLE:
-            terminal.print_table(["column", *fields], rows)
+            shown = ([round(cell) if isinstance(cell, float) else cell for cell in row] for row in rows)
+            terminal.print_table(["column", *fields], shown)
         else:
             terminal.print_rows(["column", *fields], rows, format_)
 

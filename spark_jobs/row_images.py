@@ -30,7 +30,7 @@ def choose_row_images(tables: Sequence[SourceTable], options: Options) -> tuple[
 
     By itself (`auto`) a table of Postgres gets images unless it has REPLICA IDENTITY FULL, a table of files when its
     key is given, any other when its source asks for it. Raises SourceError for a key that the table does not have,
-    for a table without a key where images are wanted, and where either is given of a source that keeps no rows.
+    for a table without a key where images are wanted, and where either is given where no rows are kept.
     """
     if options.insert_only or options.sketch_only:
         kind = "a sketch-only" if options.sketch_only else "an insert-only"
@@ -41,6 +41,11 @@ def choose_row_images(tables: Sequence[SourceTable], options: Options) -> tuple[
                 f"--key {options.keys[0][0]}: {kind} source keeps no rows, so nothing is told apart by a key; leave it "
                 "out. Its changes need whole rows before (Postgres: REPLICA IDENTITY FULL), unless they only insert."
             )
+    if options.keys and options.row_images == "never":
+        raise SourceError(
+            f"--key {options.keys[0][0]}: with --row-images never no rows are kept that a key could tell apart; leave "
+            "out one of the two options."
+        )
     given = dict(options.keys)
     chosen, warnings = [], []
     for found in tables:

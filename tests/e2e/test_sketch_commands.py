@@ -203,6 +203,8 @@ def test_a_sketch_of_a_fixed_size_is_made_uploaded_and_compared(
     assert abs(float(row["phi"]) - 0.5) <= 0.02
     listed = json.loads(subsetd("sketch", "list", "--format", "json"))
     (one,) = [one for one in listed if one["column"] == "sketch:far"]
+    (shown,) = [line.split() for line in subsetd("sketch", "list").splitlines() if line.startswith("sketch:far ")]
+    assert shown[1] == f"{round(one['distinct_count']):,}", "an estimate is no number of values to the last digit"
     assert (one["prefix_bits"], one["k"], one["spares_left"], one["needs_rescan"]) == (made.bits, None, None, None)
     of_state = next(one for one in listed if one["column"] == "s.customers.id")
     assert (of_state["k"], of_state["spares_left"], of_state["needs_rescan"]) == (1536, 512, False)

@@ -127,6 +127,7 @@ def test_the_choice_can_be_made_by_hand() -> None:
             Options("", "s", keys=(("t", ("id",)),), sketch_only=True),
             "--key t: a sketch-only source keeps no rows.*leave it out.*REPLICA IDENTITY FULL",
         ),
+        (Options("", "s", keys=(("t", ("id",)),), row_images="never"), "--key t: with --row-images never"),
         (Options("", "s", keys=(("t", ("nosuch",)),)), "no column 'nosuch'"),
         (Options("", "s", keys=(("other", ("id",)),)), "--key other: the source has no such table"),
         (Options("", "s", keys=(("t", ("id",)),)), r"its changes tell the row before by .* nothing.*IDENTITY FULL"),
