@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from spark_jobs.java_runtime import cache_folder, find_java
+from tests.trust_store import machine_certificates, write_trust_store
 
 KAFKA = "4.3.1"
 DEBEZIUM = "3.6.3.Final"
@@ -106,10 +107,15 @@ def _retrieve(jars: Jars, work: Path, settings: Path) -> Path:
     command += ["-ivy", str(work / "ivy.xml"), "-confs", jars.conf, "-types", "jar", "bundle", "-warn"]
     command += ["-retrieve", f"{work}/jars/[artifact]-[revision](-[classifier]).[ext]"]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=900)
+    certificates = machine_certificates()
+    if done.returncode != 0 and "PKIX" in done.stdout + done.stderr and certificates:
+        command[1:1] = write_trust_store(work / "trusted.jks", certificates)
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=900)
     if done.returncode != 0:
         raise RuntimeError(
-            f"the jars of {jars.program}, which the tests need, could not be fetched: is there a network?\n"
-            + "\n".join(done.stdout.splitlines()[-15:])
+            f"the jars of {jars.program}, which the tests need, could not be fetched: is there a network? "
+            "Where it needs a mirror, put an Ivy settings file at ivysettings.xml in the cache; "
+            "where it needs certificates of its own, say SSL_CERT_FILE.\n" + "\n".join(done.stdout.splitlines()[-15:])
         )
     return work / "jars"
 
