@@ -103,6 +103,18 @@ def test_moves_lie_behind_each_other() -> None:
     )
 
 
+def test_a_batch_counts_all_its_values_in_whole_numbers() -> None:
+    state = State()
+    deltas = {key_of("x"): {A: 2, B: 1}, key_of("y"): {A: 3}, key_of("z"): {A: 1}}
+    merged = state.clusters.merge(Deltas.of(deltas), state.present(deltas), np.zeros(8, np.bool_))
+    assert [part.dtype for part in merged] == [np.dtype(np.uint8)] + [np.dtype(np.int64)] * 7
+    applied = state.apply(deltas)
+    assert (applied.distinct, applied.repeated) == ({A: 3, B: 1}, {A: 2})
+    assert [applied.records.records.record(i)[1] for i in range(3)] == [(2, 1), (3,), (1,)]
+    applied = state.apply({key_of("x"): {A: -1}, key_of("y"): {A: -2}, key_of("z"): {A: -1}})
+    assert (applied.distinct, applied.repeated) == ({A: -1}, {A: -2})
+
+
 def test_nulls_that_are_missing_are_told_with_the_cells() -> None:
     state = State()
     deltas, records = Deltas.of({key_of("x"): {B: -2}}), state.present({key_of("x"): {}})
