@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 
+import service.core.overlap
 from service.core.model import Transition, TransitionKind
 from service.core.overlap import DenseOverlap, Overlap, SparseOverlap, coefficient, make_overlap
 from tests.clusterings import A, B, C, D, State, as_deltas, brute_force, histories, key_of, netted, pairs, table_1
@@ -93,3 +96,25 @@ def test_after_every_batch_all_equals_recomputing(dense_limit: int, history: lis
             assert t.witness in cause
             assert t.cause_count == len(cause)
         known = inds
+
+
+@KINDS
+@pytest.mark.parametrize("cells", [1, 7, 10**6])
+def test_changes_in_small_portions_are_those_in_one(
+    monkeypatch: pytest.MonkeyPatch, dense_limit: int, cells: int
+) -> None:
+    monkeypatch.setattr(service.core.overlap, "PORTION_CELLS", cells)
+    random, state, present = Random(cells), table_1(), Counter[tuple[int, bytes]]()
+    matrix = matrix_of(state, dense_limit)
+    for _ in range(12):
+        change = Counter((random.randint(1, 7), key_of(value)) for value in random.choices("uvwxyz", k=12))
+        for cell in random.sample(sorted(present), len(present) // 2):
+            change[cell] -= present[cell]
+        matrix.apply(state.apply(as_deltas(change)).moves)
+        present.update(change)
+        anew = matrix_of(state, dense_limit)
+        assert [[matrix.overlap(a, b) for b in range(8)] for a in range(8)] == [
+            [anew.overlap(a, b) for b in range(8)] for a in range(8)
+        ]
+        assert matrix.inds().tolist() == anew.inds().tolist() == sorted(map(list, state.inds()))
+        assert matrix.inds().dtype == np.int32
