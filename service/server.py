@@ -8,11 +8,12 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-
-import uvicorn
-from fastapi import FastAPI
+from typing import TYPE_CHECKING
 
 from service.core.errors import SubsetdError
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 
 class PortError(SubsetdError):
@@ -26,6 +27,8 @@ def serve_until(
 
     Raises PortError when the address is taken or is not this machine's.
     """
+    import uvicorn
+
     with _listen(host, port) as listening:
         server = uvicorn.Server(
             uvicorn.Config(service, log_config=None, access_log=False, timeout_graceful_shutdown=10)

@@ -13,17 +13,14 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from shutil import rmtree
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import structlog
-from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 from sqlalchemy import Engine
 
 from service import __version__
-from service.api.app import create_app
-from service.api.problems import Check
 from service.config import ConfigError, Settings, is_loopback, load_settings
 from service.core.canonical import value_keys
 from service.core.cell_decoding import WireSettings
@@ -51,13 +48,10 @@ from service.store.writer import PostgresWriter
 from service.stream.addresses import open_feed
 from service.stream.connect_rest import read_connectors
 from service.stream.envelope import Decoder
-from service.stream.kafka_dead_letters import DeadLetterTopic
-from service.stream.kafka_transitions import TransitionTopic
 from service.stream.pgoutput import PgoutputDecoder
 from service.stream.postgres_address import SourceAway, parse_address, source_of
 from service.stream.postgres_slot import drop, how_to_drop, new_slot, require_published
 from service.stream.schema_registry import HttpSchemaRegistry
-from service.stream.topic_facts import read_topics
 from service.usecases import ports, schema_changes
 from service.usecases.batches import BatchLimits, ErrorPolicy, Totals
 from service.usecases.compact_sketches import SketchCompactor
@@ -70,6 +64,11 @@ from service.usecases.retry_dead_letters import DeadLetter, DeadLetterFeed
 from service.usecases.send_transitions import TransitionSender
 from service.usecases.transactions import WaitLimits
 from service.usecases.warm_up import WarmUpPolicy
+
+if TYPE_CHECKING:  # most commands serve nothing, and most feeds are not Kafka's: neither is loaded for nothing
+    from fastapi import FastAPI
+
+    from service.api.problems import Check
 
 log = structlog.get_logger("subsetd")
 
@@ -186,7 +185,7 @@ def make_consumer(url: str, feed: str, settings: Settings, observer: ConsumerObs
         cache_bytes=settings.cache_bytes,
         warm_up=WarmUpPolicy(settings.warm_up),
         retry_seconds=settings.database_retry_seconds,
-        dead_letter_sink=None if settings.dead_letter_topic is None else DeadLetterTopic(settings.dead_letter_topic),
+        dead_letter_sink=None if settings.dead_letter_topic is None else _dead_letter_topic(settings.dead_letter_topic),
         wait_limits=WaitLimits(settings.transaction_records, settings.transaction_wait_seconds),
     )
 
@@ -200,6 +199,8 @@ def sending_transitions(url: str, settings: Settings) -> Iterator[None]:
     if settings.transitions_topic is None:
         yield
         return
+    from service.stream.kafka_transitions import TransitionTopic
+
     with (
         closing(TransitionTopic(settings.transitions_topic)) as sink,
         reading_engine(url) as engine,
@@ -356,6 +357,8 @@ def preflight(settings: Settings, source: str | None, feed: str | None, connect:
         found.append(Finding(Level.FAIL, "Kafka Connect", str(error)))
     try:
         if feed is not None and feed.startswith("kafka://"):
+            from service.stream.topic_facts import read_topics
+
             name, topics = read_topics(feed, settings.feed_start_seconds)
             facts = replace(facts, feed=name, topics=topics)
         elif feed is not None:
@@ -386,6 +389,8 @@ def make_service(
             f"The service would listen on {settings.host} without a key, where others could reach it: "
             "set SUBSETD_API_KEY, or SUBSETD_HOST=127.0.0.1."
         )
+    from service.api.app import create_app
+
     checks = () if observer is None else (lambda: _consumer_check(observer, settings.ready_lag_seconds),)
     return create_app(
         make_reader(engine),
@@ -442,7 +447,15 @@ def _beside(run: Callable[[threading.Event], object], name: str) -> Iterator[Non
         thread.join()
 
 
+def _dead_letter_topic(address: str) -> ports.DeadLetterSink:
+    from service.stream.kafka_dead_letters import DeadLetterTopic
+
+    return DeadLetterTopic(address)
+
+
 def _consumer_check(observer: ConsumerObserver, bound: float) -> Check:
+    from service.api.problems import Check
+
     if observer.last_error is not None:
         return Check(name="consumer", ok=False, detail=observer.last_error)
     if observer.following_since is None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote
 
 from service.core.errors import FeedError
 from service.stream.file_feed import FileFeed
-from service.stream.kafka_feed import KafkaFeed
 from service.stream.postgres_address import parse_address, source_of
 from service.stream.postgres_feed import PostgresFeed
+
+if TYPE_CHECKING:
+    from service.stream.kafka_feed import KafkaFeed
 
 WAY_OUT = "give kafka://host:port/topic1,topic2 or kafka://host:port/?prefix=topics., postgresql://...?name=, file:PATH"
 
@@ -40,6 +43,8 @@ def open_feed(
     another shape raises FeedError.
     """
     if address.startswith("kafka://"):
+        from service.stream.kafka_feed import KafkaFeed  # loads Kafka's client
+
         servers, topics, prefix = _parse_kafka(address)
         return KafkaFeed(
             servers,
@@ -82,7 +87,7 @@ def _parse_kafka(address: str) -> tuple[list[str], list[str], str | None]:
     hosts, _, names = place.partition("/")
     shown = _without_password(address)
     if "@" in hosts:
-        raise FeedError(f"feed address {shown!r} holds a user: set user and password in the client's options instead")
+        raise FeedError(f"feed address {shown!r} holds a user, and brokers are asked without one: leave it out")
     servers = []
     for host in hosts.split(","):
         match = _SERVER.fullmatch(host)
