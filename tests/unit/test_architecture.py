@@ -1,0 +1,58 @@
+"""The page of the architecture is held to the code: what it names exists, and no walk comes into a room twice."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "architecture.md").read_text()
+NAMED = sorted(set(re.findall(r"`([\w/]+\.py)::([\w.]+)`", PAGE)))
+WALKS = {title: body for title, _, body in (part.partition("\n") for part in PAGE.split("\n## ")) if "| step |" in body}
+
+
+@cache
+def names_of(path: str) -> frozenset[str]:
+    """Give the functions, classes and methods of a file, these as `Class.method`."""
+    return frozenset(_names(ast.parse((ROOT / path).read_text()), ""))
+
+
+def _names(node: ast.AST, prefix: str) -> Iterator[str]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield prefix + child.name
+            if isinstance(child, ast.ClassDef):
+                yield from _names(child, f"{prefix}{child.name}.")
+
+
+def rooms(walk: str) -> list[list[str]]:
+    """Give the files of each step of a walk; those behind the first of a step are there in its place."""
+    rows = [line.split("|")[2] for line in walk.splitlines() if re.match(r"\| \d+ \|", line)]
+    return [list(dict.fromkeys(re.findall(r"`([\w/]+\.py)::", row))) for row in rows]
+
+
+@pytest.mark.parametrize(("path", "name"), NAMED)
+def test_what_the_page_names_exists(path: str, name: str) -> None:
+    assert name in names_of(path), f"docs/architecture.md names {path}::{name}"
+
+
+def test_all_four_walks_are_there() -> None:
+    assert [title.partition(",")[0] for title in WALKS] == ["A change", "A bootstrap", "A question", "A refresh"]
+
+
+@pytest.mark.parametrize("title", WALKS)
+def test_no_walk_comes_into_a_room_twice(title: str) -> None:
+    steps = rooms(WALKS[title])
+    assert all(steps), "each step names its room"
+    seen = [path for step in steps for path in step]
+    assert len(seen) == len(set(seen))
+
+
+def test_a_change_goes_through_eight_rooms_at_most() -> None:
+    (walk,) = (body for title, body in WALKS.items() if title.startswith("A change"))
+    assert len(rooms(walk)) <= 8
