@@ -134,12 +134,15 @@ class Vocabulary:
 
     def similarity(self, dependent: NamedColumn, referenced: NamedColumn) -> NameSimilarity:
         """Compare a column with one that it may refer to."""
+        # Of tables of one area (`sales_orders`, `sales_customers`) what they share is often left out.
+        beyond = tuple(word for word in referenced.table if word not in dependent.table)
         variants = [
-            self._compare(own, other, referenced.table)
-            for own in {dependent.words, dependent.bare}
-            for other in {referenced.words, referenced.bare}
+            self._compare(own, other, table)
+            for own in dict.fromkeys((dependent.words, dependent.bare))
+            for other in dict.fromkeys((referenced.words, referenced.bare))
+            for table in dict.fromkeys((referenced.table, beyond or referenced.table))
         ]
-        return max(variants, key=lambda found: (found.best, found.explained, found.subject))
+        return max(variants, key=lambda found: (found.best, found.role_said * found.role_explained, found.explained))
 
     def _compare(self, own: Tokens, other: Tokens, table: Tokens) -> NameSimilarity:
         full = tuple(dict.fromkeys((*table, *other)))
