@@ -6,7 +6,7 @@
 #   make mutants    does a test see each small change of the core? SAMPLE=100 of each module, ONLY=modules
 #   make evaluate   DATA=folder of data sets                            make sketch-report DATA=folder: plots
 
-.PHONY: env test lint format demo bench endurance mutants evaluate sketch-report clean
+.PHONY: env test test-random lint format demo bench endurance mutants evaluate sketch-report clean
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 
@@ -17,6 +17,11 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python $(wildcard tools/pip-*.whl)/pip install --quiet --disable-pip-version-check
 # The first of these that is 3.11 or later builds the environment.
 PYTHONS := python3 python3.13 python3.12 python3.11
+# Tests wait half of their time, for servers that start and commands that end: one more at once than two cores run.
+WORKERS ?= 3
+IN_PARALLEL = -n $(WORKERS) --dist worksteal
+SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
+SEED := $(SEED)
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,7p'
@@ -52,7 +57,11 @@ lint: env
 	$(BIN)/deptry .
 
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(IN_PARALLEL)
+
+test-random: env
+	@echo "In the random order of SEED=$(SEED)"
+	$(BIN)/python -m pytest $(IN_PARALLEL) --random-order --random-order-seed=$(SEED)
 
 format: env
 	$(BIN)/ruff check --fix-only

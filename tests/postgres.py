@@ -31,9 +31,12 @@ def administer(server: EmbeddedPostgres, statement: str) -> None:
 
 @contextmanager
 def fresh_database(server: EmbeddedPostgres, template: str) -> Iterator[str]:
-    """Give the address (`postgresql://...`) of a new copy of `template`; drop it at the end, whoever is still in it."""
+    """Give the address (`postgresql://...`) of a new copy of `template`; drop it at the end, whoever is still in it.
+
+    Where nothing is synced to disk, copying files takes a third of what copying through the log does.
+    """
     name = f"test_{next(_numbers)}"
-    administer(server, f"create database {name} template {template}")
+    administer(server, f"create database {name} template {template} strategy file_copy")
     try:
         yield server.url_of(name)
     finally:
