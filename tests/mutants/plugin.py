@@ -23,7 +23,7 @@ from _pytest.runner import runtestprotocol
 
 from tests.mutants.operators import Mutant, functions_in, mutants_of
 
-TEST_SECONDS = 20  # of CPU, with its lines watched: a longer test tries no mutants
+TEST_SECONDS = 5  # of CPU, with its lines watched: a longer test tries no mutants
 _MEMORY = 8 << 30
 
 
@@ -75,7 +75,8 @@ class MutantRun:
                 found = _traced(item)
                 traces[item.nodeid] = {"digest": _digest(item, found["lines"]), **found}
         kept.write_text(json.dumps(traces))
-        unfit = [item.nodeid for item in items if not traces[item.nodeid]["passed"]]
+        names = [item.nodeid for item in items]
+        unfit = [name for name in names if not traces[name]["passed"] or traces[name]["seconds"] > TEST_SECONDS]
         print(f"\n{len(items)} tests, {len(unfit)} fail without the compiler or take more than {TEST_SECONDS} s:")
         print("\n".join(f"  {name}" for name in unfit))
         return traces
@@ -91,7 +92,7 @@ class MutantRun:
             chosen = [chosen[place] for place in sorted(places)]
         by_name = {item.nodeid: item for item in items}
         reached = [(name, trace) for name, trace in traces.items() if name in by_name and path in trace["lines"]]
-        reached = [(name, trace) for name, trace in reached if trace["passed"]]
+        reached = [(name, trace) for name, trace in reached if trace["passed"] and trace["seconds"] <= TEST_SECONDS]
         reached.sort(key=lambda entry: entry[1]["seconds"])
         survivors = []
         ends = dict.fromkeys(("killed", "timeout", "crashed", "survived", "untested", "no mutant"), 0)
@@ -147,7 +148,7 @@ def _traced(item: pytest.Item) -> dict[str, Any]:
             json.dump({"passed": passed, "seconds": seconds, "lines": lines}, pipe)
         return passed
 
-    child = _fork(watch, TEST_SECONDS)
+    child = _fork(watch, 2 * TEST_SECONDS)
     os.close(write)
     with os.fdopen(read) as pipe:
         text = pipe.read()
