@@ -38,6 +38,8 @@ def next_time(schedule: str, after: datetime) -> datetime | None:
 def _trigger(schedule: str) -> Any:
     fields = schedule.split()
     try:
+        if len(fields) != 5:
+            raise ValueError(f"it has {len(fields)} fields")
         minute, hour, day, month, week = fields
         times = {"minute": minute, "hour": hour, "month": month, "timezone": UTC}
         days = _days(week)
@@ -67,9 +69,9 @@ def _days(field: str) -> str:
 
 
 def _day(text: str) -> int:
-    number = DAYS.index(text) if text in DAYS else int(text)
-    if number > 7:
-        raise ValueError(f"{number} is no weekday: 0 to 7, or sun to sat")
+    number = DAYS.index(text) if text in DAYS else int(text) if text.isdecimal() else None
+    if number is None or number > 7:
+        raise ValueError(f"{text!r} is no weekday: 0 to 7, or sun to sat")
     return number
 
 

@@ -190,12 +190,19 @@ def _binary(handling: BinaryHandling) -> CellDecoder:
             return bytes.fromhex(value[2:]).hex()
         if handling == "hex":
             return bytes.fromhex(value).hex()
-        return base64.b64decode(value.translate(_URL_SAFE), validate=True).hex()
+        return _base64(value.translate(_URL_SAFE)).hex()
 
     return decode
 
 
 _URL_SAFE = str.maketrans("-_", "+/")
+
+
+def _base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise ValueError("it is no base64") from error
 
 
 def _bits(length: int) -> CellDecoder:
@@ -207,7 +214,7 @@ def _bits(length: int) -> CellDecoder:
         if len(value) == length and not value.strip("01"):
             return value
         # io.debezium.data.Bits: little-endian, zero bytes at the end left out
-        text = f"{int.from_bytes(base64.b64decode(value, validate=True), 'little'):0{length}b}"
+        text = f"{int.from_bytes(_base64(value), 'little'):0{length}b}"
         if len(text) > length:
             raise ValueError(f"it has more than {length} bits")
         return text

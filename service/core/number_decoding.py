@@ -103,7 +103,7 @@ def numeric(precision: int | None, scale: int, handling: DecimalHandling, money:
             return _decimal_string(value)
         if scale <= 0 and _DECIMAL.fullmatch(value) is not None:
             raise ValueError(
-                "it may be a number or Debezium's base64 of one; tell which by the setting decimal_handling, "
+                "it may be a number or Debezium's base64 of one; tell which by SUBSETD_DECIMAL_HANDLING, "
                 "precise or string"
             )
         return _decimal(unscaled, scale)

@@ -10,7 +10,7 @@ from service.core.errors import RecordError
 from service.core.model import RawRecord, Row, RowChange, SchemaDrift, Skipped, Table
 from service.core.retyping import keeps_texts
 from service.stream.avro import SchemaRegistry
-from service.stream.envelope import Decoder
+from service.stream.envelope import NAMELESS, Decoder
 from service.stream.flattened import is_flattened, unflatten
 from service.stream.row_images import TableDecoder
 from service.stream.wire_schema import WireSchema
@@ -167,7 +167,7 @@ def _wire_name(record: RawRecord, source: object) -> WireName:
     parts = record.topic.split(".")
     if not schema or not name:
         if len(parts) < 2:
-            raise RecordError("does not name its table: source.schema (or source.db) and source.table are missing")
+            raise RecordError(NAMELESS)
         schema, name = schema or parts[-2], name or parts[-1]
     return (database or None), str(schema), str(name)
 

@@ -28,6 +28,11 @@ from service.stream.wire_schema import WireSchema
 SOURCE_FIELDS = ("ts_ms", "lsn", "txId", "sequence", "snapshot", "file", "pos", "row", "gtid", "commit_lsn", "scn")
 """What is kept of a record's `source` block, as far as it is there."""
 
+NAMELESS = (
+    "does not name its table: source.schema (or source.db) and source.table are missing, and its topic does not end in "
+    "schema.table; let what sends it name the table in either way"
+)
+
 LONGEST_MESSAGE = 2000
 MOST_NAMES = 100_000
 """How many names of tables are remembered; a feed may say any database."""
@@ -193,7 +198,7 @@ class Decoder:
         if not schema or not name:
             parts = record.topic.split(".") if not record.topic.startswith("/") else []
             if len(parts) < 2:
-                raise RecordError("does not name its table: source.schema (or source.db) and source.table are missing")
+                raise RecordError(NAMELESS)
             schema, name = schema or parts[-2], name or parts[-1]
         if type(schema) is not str or type(name) is not str or not (database is None or type(database) is str):
             raise RecordError(f"names its table by {shown(schema)} and {shown(name)}, which are no texts")

@@ -39,6 +39,16 @@ class Kind(IntEnum):
     PREFIXES = 5
 
 
+KINDS = {
+    Kind.HLL: "a HyperLogLog (Hll)",
+    Kind.HEAPS: "a HyperLogLog with heaps (HllHeaps)",
+    Kind.BOTTOM_K: "a bottom-k sketch (BottomK)",
+    Kind.COLUMN: "a column's sketch (ColumnSketch)",
+    Kind.PREFIXES: "hash prefixes (HashPrefixes)",
+}
+"""What the kinds are called in messages."""
+
+
 class Parameters(NamedTuple):
     """Hold what the header says of a sketch; what its kind has no use for is 0."""
 
@@ -63,23 +73,27 @@ def unseal(data: bytes, kind: Kind) -> tuple[Parameters, Reader]:
     if data[:4] != MAGIC:
         raise SketchError("these bytes are no sketch: they do not begin with SDSK")
     if len(data) > 4 and data[4] != FORMAT_VERSION:
-        raise SketchError(f"the sketch has format version {data[4]}; version {FORMAT_VERSION} is read here")
+        raise SketchError(
+            f"the sketch has format version {data[4]}; version {FORMAT_VERSION} is read here: make it with this release"
+        )
     if len(data) < HEADER.size + CHECKSUM.size:
-        raise SketchError(f"the sketch is cut off: {len(data)} bytes are less than a header")
+        raise SketchError(f"the sketch is cut off: {len(data)} bytes are less than a header; copy it whole")
     _, _, number, m, flags, hash_name, seed, k, spares, size = HEADER.unpack_from(data)
     expected = HEADER.size + size + CHECKSUM.size
     if len(data) != expected:
-        raise SketchError(f"the sketch has a length of {len(data)} bytes, its header says {expected}")
+        raise SketchError(f"the sketch has a length of {len(data)} bytes, its header says {expected}: copy it whole")
     if CHECKSUM.unpack_from(data, len(data) - CHECKSUM.size)[0] != zlib.crc32(data[: -CHECKSUM.size]):
-        raise SketchError("the bytes of the sketch are corrupt: their checksum is another")
+        raise SketchError(
+            "the bytes of the sketch are corrupt: their checksum is another; copy them once more, or make it anew"
+        )
     name = hash_name.rstrip(b"\0").decode("ascii", "replace")
     if name != HASH_NAME:
         raise SketchError(f"the sketch is of hash function {name!r}, not {HASH_NAME!r}: the two cannot be compared")
     if seed != SEED:
         raise SketchError(f"the sketch is of hash seed {seed}, not {SEED}: the two cannot be compared")
     if number != kind:
-        known = Kind(number).name if number in set(Kind) else f"an unknown kind ({number})"
-        raise SketchError(f"the sketch is {known}, wanted is {kind.name}")
+        known = KINDS[Kind(number)] if number in set(Kind) else f"of an unknown kind ({number})"
+        raise SketchError(f"the sketch is {known}, wanted is {KINDS[kind]}")
     return Parameters(check_bucket_bits(m), k, spares, flags), Reader(data[HEADER.size : -CHECKSUM.size])
 
 
