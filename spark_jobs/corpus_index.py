@@ -251,15 +251,22 @@ class CorpusIndex:
         first = np.flatnonzero(np.concatenate([np.ones(min(1, len(ids)), np.bool_), ids[1:] != ids[:-1]]))
         return ids[first], np.append(first, len(ids)), Keys(high, low)
 
-    def digests(self, generation: int, file: str) -> pa.Array:
-        """Give the digests of the lines of a file that a generation has tables of."""
+    def digests(self, generation: int) -> DigestsByFile:
+        """Read the digests of all lines that a generation has tables of."""
         filesystem, root = self._open()
         path = f"{root}/generation-{generation}/tables.parquet"
         try:
-            rows = pq.read_table(path, columns=["digest"], filters=pc.field("file") == file, filesystem=filesystem)
+            rows = pq.read_table(path, columns=["file", "digest"], filesystem=filesystem)
         except (OSError, pa.ArrowException) as error:
             raise DamagedIndexError(f"{path}: the manifest cannot be read: {error}.") from error
-        return rows["digest"].combine_chunks()
+        rows = rows.filter(rows["digest"].is_valid())
+        files = rows["file"].combine_chunks().dictionary_encode()
+        order = pc.sort_indices(files.indices)
+        numbers = {name: place for place, name in enumerate(files.dictionary.to_pylist())}
+        starts = np.searchsorted(files.indices.take(order).to_numpy(), np.arange(len(numbers) + 1))
+        packed = b"".join(rows["digest"].take(order).to_pylist())
+        halves = np.frombuffer(packed, ">u8").astype(np.uint64)
+        return DigestsByFile(numbers, starts, Keys(halves[::2], halves[1::2]))
 
     def _open(self) -> tuple[pafs.FileSystem, str]:
         try:
@@ -281,6 +288,22 @@ def _writing(path: str) -> Iterator[None]:
             f"{path}: the index of the corpus cannot be written: {error.strerror or first_line(error)}. Make room or "
             "leave to write there, or add the corpus with another folder for its index."
         ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class DigestsByFile:
+    """Hold the digests of lines as two halves, those of file number i at [starts[i]:starts[i + 1]]."""
+
+    numbers: Mapping[str, int]
+    starts: Int64s
+    digests: Keys
+
+    def of(self, file: str) -> Keys:
+        """Give those of a file, none for one that is not there."""
+        number = self.numbers.get(file)
+        if number is None:
+            return self.digests.take(slice(0))
+        return self.digests.take(slice(*self.starts[number : number + 2].tolist()))
 
 
 class PartWriter:

@@ -23,7 +23,7 @@ from service.core.corpus import CorpusSettings
 from service.core.errors import first_line
 from service.core.records import Flags, Int64s, Keys, starts_of
 from spark_jobs.corpus_columns import CellTexts, default_names, distinct_cells
-from spark_jobs.corpus_index import CorpusIndex
+from spark_jobs.corpus_index import CorpusIndex, DigestsByFile
 from spark_jobs.corpus_tables import (
     BATCH_BYTES,
     FaultKind,
@@ -271,14 +271,19 @@ def _texts(cells: list[Any]) -> pa.Array:
     return texts
 
 
+@lru_cache(maxsize=1)
+def _digests(index: CorpusIndex, generation: int) -> DigestsByFile:
+    """Read them once for all files of a process: a generation's manifest does not change."""
+    return index.digests(generation)
+
+
 @lru_cache(maxsize=4)
 def known_digests(index: CorpusIndex, generation: int, file: str) -> Keys:
     """Give the digests of the lines of a file that a generation has tables of, ascending and each once.
 
-    They are kept for the next piece of the file: a generation's manifest does not change.
+    They are kept for the next piece of the file.
     """
-    halves = np.frombuffer(b"".join(index.digests(generation, file).to_pylist()), ">u8").astype(np.uint64)
-    keys = Keys(halves[::2], halves[1::2])
+    keys = _digests(index, generation).of(file)
     keys = keys.take(keys.order())
     first = np.ones(len(keys.high), np.bool_)
     first[1:] = (keys.high[1:] != keys.high[:-1]) | (keys.low[1:] != keys.low[:-1])
