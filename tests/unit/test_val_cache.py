@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from random import Random
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from service.core.records import NO_CLUSTER, Keys, Records
-from service.core.val_cache import SEGMENT_BITS, SLOT_BYTES, SMALLEST, ValCache
+from service.core.val_cache import SEGMENT_BITS, SLOT_BYTES, SMALLEST, Segment, ValCache
 
 Known = dict[bytes, tuple[int, tuple[int, ...]]]
 
@@ -105,3 +107,71 @@ def test_a_record_too_wide_for_the_cache_is_not_remembered_and_its_old_one_forgo
     put(cache, {KEYS[1]: (3, (5,))})
     assert find(cache, KEYS[:2]) == {KEYS[1]: (3, (5,))}
     assert np.count_nonzero(cache.find(Keys.of(KEYS[2:3]))[0]) == 0
+
+
+def test_slots_take_the_bytes_that_are_counted_and_room_is_made_at_once_for_what_is_expected() -> None:
+    assert sum(part.nbytes for part in Segment.empty(10)) == 10 * SLOT_BYTES
+    cache = ValCache(1 << 24, 32 * 300)
+    room = cache.bytes
+    assert room >= 32 * 300 * SLOT_BYTES
+    put(cache, {number.to_bytes(16, "big"): (1, (1,)) for number in range(300)})
+    assert (cache.bytes, len(cache)) == (room, 300)
+    assert 0 < ValCache(40_000, 10**6).bytes <= 32_000
+    assert ValCache(40_000).bytes == 0
+
+
+def test_keys_and_frequencies_are_exact_to_their_last_bit() -> None:
+    high, counts = (1 << 63) | 1, (2**31 - 1, 2**31, 2**32 + 1, 2**53 + 1, 0)
+    keys = [(high + a).to_bytes(8, "big") + (high + b).to_bytes(8, "big") for a in range(3) for b in range(5)]
+    batch = {key: (place + 1, (counts[place % 5],)) for place, key in enumerate(keys)}
+    cache = ValCache(1 << 20)
+    put(cache, batch)
+    assert find(cache, keys) == batch
+    _, records = cache.find(Keys.of(keys))
+    assert (records.cluster_id.dtype, records.frequencies.dtype) == (np.int64, np.int64)
+    assert find(cache, [bytes(16)]) == find(cache, [bytes([1] * 16)]) == {}
+    assert (cache.hits, cache.misses) == (30, 2)
+
+
+def test_wide_records_have_room_up_to_the_last_place_of_the_pool() -> None:
+    """Records of 127 and 126 frequencies leave one place of the first 256: the next one needs more."""
+    for last in ((5, 6), (2**31,), (2**32 - 1,)):
+        cache = ValCache(1 << 20)
+        batch = {KEYS[0]: (1, tuple(range(127))), KEYS[1]: (2, tuple(range(126))), KEYS[2]: (3, last)}
+        for key, record in batch.items():
+            put(cache, {key: record})
+        assert find(cache, KEYS[:3]) == batch
+    wide = {key: (4, tuple(range(place, place + 40))) for place, key in enumerate(KEYS[:120])}
+    put(cache, wide)
+    put(cache, {key: (5, record[1][:30]) for key, record in wide.items()})
+    assert find(cache, KEYS[:120]) == {key: (5, record[1][:30]) for key, record in wide.items()}
+
+
+def test_a_full_segment_whose_values_were_all_met_of_late_begins_anew() -> None:
+    keys = [number.to_bytes(16, "big") for number in range(1, 219)]
+    for met, kept in ((217, 0), (100, 100)):
+        cache = ValCache(SLOT_BYTES * SMALLEST + 8)
+        put(cache, dict.fromkeys(keys[:217], (1, (1,))))
+        assert len(find(cache, keys[:met])) == met
+        put(cache, {keys[217]: (2, (2,))})
+        assert cache.forgotten(0) == 1
+        assert find(cache, keys) == {**dict.fromkeys(keys[:kept], (1, (1,))), keys[217]: (2, (2,))}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_values_are_found_when_others_go_also_round_the_end_of_a_segment(seed: int) -> None:
+    """A complete segment forgets what has no record: what lies behind it in the circle of slots moves up."""
+    random, cache, truth = Random(seed), ValCache(1 << 20), Known()
+    last = [b"\x07" + b"\xff" * 7 + bytes(7) + bytes([n]) for n in range(8)]
+    keys = [
+        *last,
+        *(bytes(15) + bytes([n]) for n in range(8)),
+        *(b"\x07" + bytes([240 + n]) + bytes(14) for n in range(8)),
+    ]
+    assert cache.load(0, Keys.of([]), Records.of([]), 0)
+    for _ in range(40):
+        batch = {key: random.choice([NOTHING, (3, (4,)), (5, (6, 7))]) for key in random.sample(keys, 5)}
+        put(cache, batch)
+        truth.update(batch)
+        assert find(cache, keys) == {key: truth.get(key, NOTHING) for key in keys}
+        assert len(cache) == sum(record != NOTHING for record in truth.values())
