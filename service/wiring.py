@@ -55,7 +55,7 @@ from service.stream.schema_registry import HttpSchemaRegistry
 from service.usecases import ports, schema_changes
 from service.usecases.batches import BatchLimits, ErrorPolicy, Totals
 from service.usecases.compact_sketches import SketchCompactor
-from service.usecases.corpora import Corpus
+from service.usecases.corpora import Corpus, index_folder
 from service.usecases.follow_feed import Consumer
 from service.usecases.preflight import check
 from service.usecases.preflight_facts import Facts, Finding, Level
@@ -414,15 +414,14 @@ def corpus_register(*, migrate: bool = False) -> Iterator[CorpusRegister]:
 def make_corpus_register(engine: Engine, settings: Settings) -> CorpusRegister:
     """Make what registers and removes corpora."""
     now = partial(datetime.now, UTC)
-    return CorpusRegister(
-        PostgresCorpora(engine), next_time, now, partial(_remove_index, settings), require_readable_scheme
-    )
+    corpora = PostgresCorpora(engine)
+    return CorpusRegister(corpora, next_time, now, partial(_remove_index, settings, corpora), require_readable_scheme)
 
 
-def _remove_index(settings: Settings, corpus: Corpus) -> None:
+def _remove_index(settings: Settings, corpora: PostgresCorpora, corpus: Corpus) -> None:
     """Remove the index of a corpus that is gone; a folder that the user has named stays."""
     if corpus.settings.index is None:
-        rmtree(settings.data_dir / "corpora" / corpus.name, ignore_errors=True)
+        rmtree(index_folder(corpus, str(settings.data_dir), corpora.database()), ignore_errors=True)
 
 
 @contextmanager

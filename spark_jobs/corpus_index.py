@@ -146,6 +146,23 @@ class CorpusIndex:
     folder: str
     hadoop: HadoopSettings = field(default_factory=hadoop_settings)
 
+    def claim(self, owner: str) -> None:
+        """Make the folder the owner's, a database's; raise SourceError when it is another's already."""
+        filesystem, root = self._open()
+        path = f"{root}/owner"
+        with _writing(root):
+            if filesystem.get_file_info(path).type is pafs.FileType.NotFound:
+                filesystem.create_dir(root, recursive=True)
+                with filesystem.open_output_stream(path) as stream:
+                    stream.write(owner.encode())
+            with filesystem.open_input_stream(path) as stream:
+                found = stream.read().decode(errors="replace")
+        if found != owner:
+            raise SourceError(
+                f"{self.folder}: the index is that of a corpus in another database ({found}). Remove the folder if "
+                "that one is gone, or else add the corpus with another --index."
+            )
+
     def load(self, generation: int, reading: Mapping[str, object]) -> Manifest:
         """Read a generation's manifest.
 

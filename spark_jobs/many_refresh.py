@@ -30,10 +30,11 @@ from service.store.corpora import PostgresCorpora
 from service.store.corpus_loads import REFRESH_NAME, Landed, Load, working_on
 from service.store.database import make_engine
 from service.store.migrate import require_current
-from service.usecases.corpora import Corpus, Refresh
+from service.usecases.corpora import Corpus, Refresh, index_folder
 from spark_jobs.command_line import add_engine_options, read_secrets
+from spark_jobs.corpus_faults import unseen_tables
 from spark_jobs.corpus_index import CorpusIndex, DamagedIndexError, Manifest
-from spark_jobs.corpus_sources import ReadTask, list_corpus, plan_reading, reading_settings
+from spark_jobs.corpus_sources import ReadingPlan, ReadResult, ReadTask, list_corpus, plan_reading, reading_settings
 from spark_jobs.corpus_state import CorpusState, corpus_state
 from spark_jobs.many_discovery import Search, fits_one_process
 from spark_jobs.many_partitions import find_in_partitions, partition_count
@@ -96,13 +97,17 @@ def run_refresh(
     require_current(url)
     engine = make_engine(url, REFRESH_NAME, pool_size=1, max_overflow=1)
     try:
-        display = ProgressRow(PostgresCorpora(engine), refresh_id, shown)
+        corpora = PostgresCorpora(engine)
+        display = ProgressRow(corpora, refresh_id, shown)
         with ExitStack() as stack:
             corpus, asked = stack.enter_context(working_on(url, refresh_id))
             seconds: dict[str, float] = {}
             workers = Workers(spark, display, seconds, cores)
             crash = CrashPoint(fail_at, os.getpid())
-            return _Refresh(url, corpus, asked, data_dir, display, workers, seconds, crash, stack).run()
+            database = corpora.database()
+            index = CorpusIndex(index_folder(corpus, str(data_dir), database))
+            index.claim(database)
+            return _Refresh(url, corpus, asked, index, display, workers, seconds, crash, stack).run()
     finally:
         engine.dispose()
 
@@ -113,7 +118,7 @@ class _Refresh:
         url: str,
         corpus: Corpus,
         asked: Refresh,
-        data_dir: Path,
+        index: CorpusIndex,
         display: Display,
         workers: Workers,
         seconds: dict[str, float],
@@ -127,7 +132,7 @@ class _Refresh:
         self.crash = crash
         self.stack = stack
         self.load = Load.begin(url, asked.refresh_id)
-        self.index = CorpusIndex(self.settings.index or str(data_dir / "corpora" / corpus.name))
+        self.index = index
         self.seconds = seconds
         self.report: dict[str, Any] = {"settings": corpus.settings.to_json(), "seconds": seconds}
 
@@ -150,7 +155,7 @@ class _Refresh:
             state = corpus_state(
                 plan, results, self.settings, load.generation, load.served_tables(), load.next_table, load.next_column
             )
-            self._require_enough(state)
+            self._require_enough(plan, results, state)
             exclusions = exclude(state.facts, self.settings.filters)
             versions = state.new_versions(exclusions)
         files = {"read": len(plan.read), "unchanged": len(plan.kept), "gone": plan.gone, "faults": len(state.faults)}
@@ -190,10 +195,11 @@ class _Refresh:
             return None
         return previous
 
-    def _require_enough(self, state: CorpusState) -> None:
+    def _require_enough(self, plan: ReadingPlan, results: Sequence[ReadResult], state: CorpusState) -> None:
         """Raise SourceError when there is nothing to land, or too much could not be read."""
-        tables, faults = len(state.manifest.tables), len(state.faults)
-        if faults <= self.settings.max_failed * (tables + faults) and tables:
+        tables, faults, unseen = len(state.manifest.tables), len(state.faults), unseen_tables(plan, results, state)
+        failed = faults + unseen
+        if failed <= self.settings.max_failed * (tables + failed) and tables:
             return
         self.load.put_faults(state.faults)
         told = [f"{fault.path}: {fault.message}" for fault in state.faults]
@@ -202,8 +208,10 @@ class _Refresh:
         raise SourceError(
             "\n".join(
                 [
-                    f"{faults:,} of {tables + faults:,} tables of {self.corpus.name} cannot be read, and max_failed is "
-                    f"{self.settings.max_failed}. Mend or remove them, or add the corpus with a larger share:",
+                    f"{failed:,} of {tables + failed:,} tables of {self.corpus.name} cannot be read"
+                    + (f" ({unseen:,} by the sizes of files that break off)" if unseen else "")
+                    + f", and max_failed is {self.settings.max_failed}. Mend or remove them, or allow a larger share: "
+                    f"subsetd corpus set {self.corpus.name} --max-failed SHARE.",
                     *told,
                 ]
             )

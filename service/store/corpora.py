@@ -25,6 +25,11 @@ select corpus_id, name, location, kind, settings, schedule, time_limit_seconds, 
 from corpus
 """
 
+DATABASE = """
+select system_identifier || '/' || oid || '/' || datname from pg_control_system(), pg_database
+where datname = current_database()
+"""
+
 REFRESHES = """
 select r.refresh_id, r.corpus_id, c.name as corpus, r.generation, r.state, r.full, r.requested_by, r.attempt,
        r.queued_at, r.not_before, r.started_at, r.ended_at, r.stage, r.done, r.total, r.stage_started_at,
@@ -103,6 +108,10 @@ class PostgresCorpora:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._url = engine.url.render_as_string(hide_password=False)
+
+    def database(self) -> str:
+        with self._engine.connect() as connection:
+            return str(connection.scalar(text(DATABASE)))
 
     def add(self, new: NewCorpus) -> Corpus:
         with self._engine.begin() as connection:

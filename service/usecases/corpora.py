@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from fractions import Fraction
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,13 @@ from service.core.column_filters import Reason
 from service.core.column_sets import Int32s
 from service.core.corpus import CorpusKind, CorpusSettings
 from service.core.records import Int64s
+
+
+def index_folder(corpus: Corpus, data_dir: str, database: str) -> str:
+    """Give the folder of a corpus' index; without one of its own it has one that no other `database` knows."""
+    if corpus.settings.index is not None:
+        return corpus.settings.index
+    return f"{data_dir}/corpora/{corpus.name}-{blake2b(database.encode(), digest_size=6).hexdigest()}"
 
 
 class RefreshState(StrEnum):

@@ -96,6 +96,9 @@ class Corpora(Protocol):
     Methods that take a name raise NotFoundError when no corpus has it, those that take an id of a refresh likewise.
     """
 
+    def database(self) -> str:
+        """Name the database that keeps the corpora, as no other one anywhere is called."""
+
     def add(self, new: NewCorpus) -> Corpus:
         """Register a corpus; raise `ConflictError` when the name is taken."""
 

@@ -12,7 +12,7 @@ import pytest
 
 from service.core.column_filters import NULL_TOKENS, Reason
 from service.core.corpus import CorpusKind
-from service.usecases.corpora import CorpusFault
+from service.usecases.corpora import CorpusFault, index_folder
 from tests.corpora import GivenCorpus, GivenTable
 from tests.e2e.test_cli import Command, subsetd
 
@@ -241,7 +241,8 @@ def test_what_waits_is_cancelled_and_what_is_removed_is_gone(
     assert "waits" in subsetd("corpus", "refresh", "lake")
     assert "is cancelled" in subsetd("corpus", "cancel", "lake")
     assert subsetd.ended("corpus", "cancel", "lake")[0] == 1
-    index = tmp_path / "data" / "corpora" / "lake"
+    found = lake.corpora.named("lake")
+    index = Path(index_folder(found, str(tmp_path / "data"), lake.corpora.database()))
     index.mkdir(parents=True)
     (index / "manifest").touch()
     (index.parent / "other").mkdir()

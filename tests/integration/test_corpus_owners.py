@@ -1,0 +1,92 @@
+"""Refreshes by the job itself, without Spark: whose an index is, and how much of a corpus a broken file may be."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from service.core.corpus import CorpusKind, CorpusSettings
+from service.core.errors import SourceError
+from service.store.embedded import EmbeddedPostgres
+from service.usecases.corpora import Corpus, NewCorpus, RefreshState
+from tests.postgres import TEMPLATE, fresh_database
+from tests.refreshing import Lake, expected_inds, write_tables
+
+
+def no_spark() -> NoReturn:
+    raise AssertionError("so little is read without Spark")
+
+
+def lake_in(url: str, folder: Path, data_dir: Path, **settings: Any) -> Lake:
+    """Register a corpus under a name that other databases have, too."""
+    lake = Lake(url, folder, **settings)
+    lake.corpora.remove(lake.name)
+    lake.data_dir, lake.name = data_dir, "lake"
+    lake.corpora.add(NewCorpus("lake", str(folder), CorpusKind.CSV, CorpusSettings.from_json(settings)))
+    return lake
+
+
+def test_corpora_of_one_name_in_two_databases_share_a_data_folder(
+    postgres_server: EmbeddedPostgres, database_url: str, tmp_path: Path
+) -> None:
+    with fresh_database(postgres_server, TEMPLATE) as other_url:
+        lakes = [lake_in(url, tmp_path / f"lake{n}", tmp_path) for n, url in enumerate((database_url, other_url))]
+        assert len({lake.corpora.database() for lake in lakes}) == 2
+        for step in range(2):
+            for n, lake in enumerate(lakes):
+                tables = {"a.csv": [["1", "2"]], "b.csv": [["1", "2", f"{n}{step}"]]}
+                write_tables(lake.folder, tables)
+                lake.refresh(no_spark)
+                assert lake.inds() == expected_inds({(name, 0): set(cells) for name, (cells,) in tables.items()})
+                assert lake.report["index"] == ("used" if step else "There was none: it is the first generation.")
+        lakes[1].corpora._engine.dispose()
+
+
+def test_an_index_that_is_named_is_refused_to_another_database(
+    postgres_server: EmbeddedPostgres, database_url: str, tmp_path: Path
+) -> None:
+    write_tables(tmp_path / "lake", {"a.csv": [["1", "2"]], "b.csv": [["1"]]})
+    index = str(tmp_path / "index")
+    with fresh_database(postgres_server, TEMPLATE) as other_url:
+        ours, theirs = (lake_in(url, tmp_path / "lake", tmp_path, index=index) for url in (database_url, other_url))
+        ours.refresh(no_spark)
+        kept = sorted(path.name for path in (tmp_path / "index").rglob("*"))
+        with pytest.raises(SourceError, match=r"index is that of a corpus in another database .*--index"):
+            theirs.refresh(no_spark)
+        assert sorted(path.name for path in (tmp_path / "index").rglob("*")) == kept
+        ours.refresh(no_spark)
+        assert ours.report["index"] == "used"
+        theirs.corpora._engine.dispose()
+
+
+@pytest.mark.parametrize("torn", [0.3, 0.9])
+def test_a_file_that_breaks_off_counts_as_the_tables_that_its_size_is_worth(
+    database_url: str, tmp_path: Path, torn: float
+) -> None:
+    folder = tmp_path / "lake"
+    folder.mkdir()
+    for name in ("a", "b", "c"):
+        lines = "".join(json.dumps({"relation": [[f"{name}{n}{k}" for k in range(9)]]}) + "\n" for n in range(200))
+        (folder / f"{name}.json.gz").write_bytes(gzip.compress(lines.encode()))
+    whole = (folder / "c.json.gz").read_bytes()
+    (folder / "c.json.gz").write_bytes(b"\0" * int(len(whole) * torn))
+    # As much of 400 and what is lost as `torn` of 200: with one fault for the file it would be 1 of 401.
+    share = Fraction(int(200 * torn), 400 + int(200 * torn))
+    lake = Lake(database_url, folder, CorpusKind.JSONL, max_failed=str(share - Fraction(1, 50)))
+    with pytest.raises(SourceError, match=r"tables of .* cannot be read \(\d+ by the sizes of files that break off\)"):
+        lake.refresh(no_spark)
+    lake.corpora.end(lake.last().refresh_id, RefreshState.FAILED, "as its runner would say")
+    lake.corpora.change(lake.name, lambda one: allowing(one, share + Fraction(1, 50)))
+    lake.refresh(no_spark)
+    assert lake.report["tables"] == 400
+    assert lake.report["files"]["faults"] == 1
+
+
+def allowing(corpus: Corpus, share: Fraction) -> Corpus:
+    return replace(corpus, settings=corpus.settings.changed({"max_failed": str(share)}))
