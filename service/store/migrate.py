@@ -24,6 +24,9 @@ LOCK_TIMEOUT = "30s"
 
 LOCK_NOT_AVAILABLE = "55P03"
 
+OLDEST_POSTGRES = 15
+"""The first one with MERGE, by which each batch is stored."""
+
 Database = Engine | Connection | URL | str
 
 
@@ -31,7 +34,7 @@ def upgrade(database: Database, revision: str = SCHEMA_REVISION) -> None:
     """Bring `database` up to `revision`, in one transaction: all of it or nothing.
 
     A `Connection` is used as it is, within its transaction, and not committed. Raises StateError when the
-    database is not there, is of a revision that this code does not know, or its tables stay locked by others.
+    database is not there, is of a Postgres or a revision that cannot be used, or its tables stay locked by others.
     """
     _migrate(database, "upgrade", revision)
 
@@ -72,6 +75,7 @@ def _migrate(database: Database, step: str, revision: str) -> None:
     # Alembic interpolates its options, and a folder's name may hold a percent sign.
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     with _connection(database) as connection:
+        _require_postgres(connection)
         connection.execute(text("select pg_advisory_xact_lock(:lock)"), {"lock": MIGRATION_LOCK})
         connection.execute(text(f"set local lock_timeout = '{LOCK_TIMEOUT}'"))
         config.attributes["connection"] = connection
@@ -80,6 +84,17 @@ def _migrate(database: Database, step: str, revision: str) -> None:
         except CommandError as error:
             raise _wrong_revision(connection, _found(connection)) from error
         connection.execute(text("set local lock_timeout = default"))
+
+
+def _require_postgres(connection: Connection) -> None:
+    number, name = connection.execute(
+        text("select current_setting('server_version_num')::int / 10000, current_setting('server_version')")
+    ).one()
+    if number < OLDEST_POSTGRES:
+        raise StateError(
+            f"The {place(connection.engine.url)} is Postgres {name}, and a state needs {OLDEST_POSTGRES} or later: set "
+            "SUBSETD_DATABASE_URL to such a one, or leave it out, and the embedded Postgres is used"
+        )
 
 
 @contextmanager

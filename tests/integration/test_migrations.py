@@ -164,3 +164,12 @@ def test_a_database_that_is_not_there_is_named_without_its_password() -> None:
     with pytest.raises(StateError, match=r"'nowhere' at 127\.0\.0\.1:1.*SUBSETD_DATABASE_URL") as caught:
         migrate.require_current("postgresql://postgres:secret@127.0.0.1:1/nowhere")
     assert "secret" not in str(caught.value)
+
+
+def test_a_postgres_that_is_too_old_is_refused_before_anything_is_made(
+    empty_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrate, "OLDEST_POSTGRES", 99)
+    with pytest.raises(StateError, match=r"is Postgres \d+.*, and a state needs 99 or later: set SUBSETD_DATABASE_URL"):
+        migrate.upgrade(empty_database_url)
+    assert migrate.found_revision(empty_database_url) is None
