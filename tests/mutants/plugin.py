@@ -22,6 +22,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from tests.mutants.operators import Mutant, functions_in, mutants_of
+from tests.mutants.report import EXPLAINED
 
 TEST_SECONDS = 5  # of CPU, with its lines watched: a longer test tries no mutants
 _MEMORY = 8 << 30
@@ -85,7 +86,8 @@ class MutantRun:
         mutants = mutants_of(Path(path))
         kept = self.kept / (path.replace("/", ".") + ".json")
         before: dict[str, Any] = json.loads(kept.read_text()) if self.again else {"survivors": []}
-        lived = {survivor["change"] for survivor in before["survivors"]}
+        lived = {survivor["change"]: survivor for survivor in before["survivors"]}
+        explained = json.loads(EXPLAINED.read_text("utf-8")).get(path, {})
         chosen = [mutant for mutant in mutants if not self.only_lines or mutant.line in self.only_lines]
         if not self.again and 0 < self.sample < len(chosen):
             places = random.Random(f"{self.seed} {path}").sample(range(len(chosen)), self.sample)
@@ -100,6 +102,9 @@ class MutantRun:
             source = mutant.source
             change = mutant.change(source)
             if self.again and change not in lived:
+                continue
+            if self.again and change in explained:
+                survivors.append(lived[change])
                 continue
             lines = set(range(mutant.line, mutant.last_line + 1))
             tests = [(by_name[name], trace) for name, trace in reached if lines & set(trace["lines"][path])]
