@@ -92,6 +92,44 @@ def test_a_fault_in_an_image_is_told_with_its_side() -> None:
         decode(deleted)
 
 
+def test_a_fault_beside_a_cell_that_was_not_sent_is_told_with_its_side() -> None:
+    after = {"id": "x", "note": "__debezium_unavailable_value"}
+    with pytest.raises(RecordError, match=r"its after-image of shop\.orders, column 'id' of type integer"):
+        decode(envelope("u", "shop", "orders", ROW, after))
+
+
+def test_ten_of_many_new_columns_are_named() -> None:
+    more = {f"c{number:02}": number for number in range(12)}
+    with pytest.raises(SchemaDrift, match="'c08', 'c09'; if columns were added"):
+        decode(envelope("c", "shop", "orders", None, {**ROW, **more}))
+
+
+def test_a_key_alone_does_not_make_a_table_one_whose_rows_are_kept() -> None:
+    with pytest.raises(RecordError, match="has op u without the row before"):
+        decode(envelope("u", "shop", "orders", None, ROW), replace(ORDERS, key=(0,)))
+
+
+def test_a_delete_that_may_be_a_key_alone_names_the_key() -> None:
+    table = tracked_table("shop", "orders", {"id": "integer", "part": "integer", "note": "text"})
+    value = envelope("d", "shop", "orders", {"id": 1, "part": 2, "note": None}, None, connector="postgresql")
+    with pytest.raises(RecordError, match=r"only the key is known \(id, part\)"):
+        Decoder([table]).decode(record(value, key=orjson.dumps({"part": 2, "id": 1})))
+
+
+def test_documents_that_python_calls_equal_are_read_each_for_itself() -> None:
+    table = tracked_table("shop", "orders", {"id": "integer", "doc": "jsonb"})
+    change = decode(envelope("u", "shop", "orders", {"id": 1, "doc": {"a": True}}, {"id": 1, "doc": {"a": 1}}), table)
+    assert isinstance(change, RowChange)
+    assert (change.before, change.after) == (("1", '{"a":true}'), ("1", '{"a":1}'))
+
+
+def test_stale_columns_are_passed_over() -> None:
+    stale = replace(ORDERS, stale=("old", "older"))
+    change = decode(envelope("u", "shop", "orders", {**ROW, "old": 1}, {**ROW, "older": 2, "old": None}), stale)
+    assert isinstance(change, RowChange)
+    assert (change.before, change.after) == (("7", "x"), ("7", "x"))
+
+
 def test_an_envelope_is_one_whatever_else_it_has() -> None:
     value = {**orjson.loads(envelope("c", "shop", "orders", None, ROW)), "__op": "d", "__deleted": "true"}
     change = decode(value)
