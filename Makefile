@@ -4,9 +4,10 @@
 #   make bench      all benchmarks, or ONLY=row                         make lint      the checks alone
 #   make endurance  the long proofs, or ONLY=word of their names        make format    let ruff lay out the code
 #   make mutants    does a test see each small change of the core? SAMPLE=100 of each module, ONLY=modules
+#   make test-versions  some tests on older Postgres, other Pythons and Javas, or ONLY=word of a run
 #   make evaluate   DATA=folder of data sets                            make sketch-report DATA=folder: plots
 
-.PHONY: env test test-random lint format demo bench endurance mutants evaluate sketch-report clean
+.PHONY: env test test-random test-versions lint format demo bench endurance mutants evaluate sketch-report clean
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 
@@ -24,7 +25,7 @@ SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 SEED := $(SEED)
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,7p'
+	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,8p'
 
 env: $(READY)
 
@@ -63,6 +64,9 @@ test-random: env
 	@echo "In the random order of SEED=$(SEED)"
 	$(BIN)/python -m pytest $(IN_PARALLEL) --random-order --random-order-seed=$(SEED)
 
+test-versions: env
+	$(BIN)/python -m tests.versions $(ONLY)
+
 format: env
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
@@ -93,5 +97,5 @@ sketch-report: env
 	$(BIN)/python -m benchmarks.sketch_report $(DATA)
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build *.egg-info
+	rm -rf $(VENV) .venv-* .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build *.egg-info
 	find service spark_jobs migrations tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

