@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.api.schemas import Answer, PageQuestion, Question
+from service.api import cursors
+from service.api.schemas import Answer, Page, PageQuestion, Question
 from service.core import corpus as core
 from service.core.column_filters import Reason
 from service.core.corpus_inds import Algorithm
 from service.core.signatures import Strategy
-from service.usecases import corpora
+from service.usecases import answers, corpora
+from service.usecases.corpora_ports import CorpusSnapshot
 from service.usecases.corpus_export import ExportFormat
 
 Text = Annotated[str, Field(max_length=4096, pattern=r"^[^\x00]*$")]
@@ -136,20 +139,19 @@ class Refresh(Answer):
     report: dict[str, Any] | None = Field(description="what it read, left out, found, and how long each stage took")
 
 
-class Counts(Answer):
+class CorpusCounts(Answer):
     tables: int
     columns: int
     inds: int
 
 
 class CorpusDetail(Corpus):
-    counts: Counts | None = Field(description="of the generation that is served")
+    counts: CorpusCounts | None = Field(description="of the generation that is served")
     generations: list[int] = Field(description="those that can be asked for")
     last_refresh: Refresh | None
 
 
-class CorporaPage(Answer):
-    next_cursor: str | None = Field(description="null on the last page")
+class CorporaPage(Page):
     items: list[Corpus]
 
 
@@ -165,8 +167,7 @@ class NewRefresh(BaseModel):
     full: bool = Field(False, description="read everything anew, also what is unchanged")
 
 
-class RefreshesPage(Answer):
-    next_cursor: str | None = Field(description="null on the last page")
+class RefreshesPage(Page):
     items: list[Refresh]
 
 
@@ -175,8 +176,7 @@ class Fault(Answer):
     message: str
 
 
-class FaultsPage(Answer):
-    next_cursor: str | None = Field(description="null on the last page")
+class FaultsPage(Page):
     items: list[Fault]
 
 
@@ -211,11 +211,23 @@ class Generational(Answer):
     generation: int = Field(description="the one generation that this answer was computed from")
 
 
-class GenerationPage(Generational):
-    next_cursor: str | None = Field(description="null on the last page")
+class GenerationPage(Page, Generational):
+    @classmethod
+    def page(
+        cls,
+        snapshot: CorpusSnapshot,
+        written: cursors.Cursors,
+        page: answers.Page[Any],
+        show: Callable[[Any], Answer],
+        **more: Any,
+    ) -> Self:
+        """Make a page that was computed from this generation, which its cursor names as well; see `listing`."""
+        key = None if page.next_key is None else (snapshot.generation, *page.next_key)
+        told = {"corpus": snapshot.corpus.name, "generation": snapshot.generation, **more}
+        return cls.listing(written, answers.Page(page.items, key), show, **told)
 
 
-class ColumnRef(Answer):
+class CorpusColumnRef(Answer):
     column_id: int
     table: str = Field(description="path below the corpus")
     position: int = Field(description="from 0")
@@ -223,8 +235,8 @@ class ColumnRef(Answer):
 
 
 class Ind(Answer):
-    dependent: ColumnRef
-    referenced: ColumnRef
+    dependent: CorpusColumnRef
+    referenced: CorpusColumnRef
     overlap: int = Field(description="distinct values in both")
     coefficient: float = Field(description="their share of the dependent's values")
     coverage: float = Field(description="their share of the referenced column's values")
@@ -247,7 +259,7 @@ class TablesPage(GenerationPage):
 
 
 class Column(Answer):
-    column: ColumnRef
+    column: CorpusColumnRef
     distinct_count: int
     row_count: int
     dependent_reasons: list[str] = Field(description="why it is not examined as dependent; empty: it is")
@@ -256,7 +268,7 @@ class Column(Answer):
     @classmethod
     def of(cls, one: corpora.CorpusColumn) -> Column:
         return cls(
-            column=ColumnRef.model_validate(one.column),
+            column=CorpusColumnRef.model_validate(one.column),
             distinct_count=one.distinct_count,
             row_count=one.row_count,
             dependent_reasons=reason_names(one.dependent_reasons),
@@ -268,7 +280,7 @@ class ColumnsPage(GenerationPage):
     items: list[Column]
 
 
-class Pair(Generational):
+class CorpusPair(Generational):
     dependent: Column | None = Field(description="null: it could not be read")
     referenced: Column | None = Field(description="null: it could not be read")
     holds: bool
@@ -280,7 +292,7 @@ class Pair(Generational):
     coverage: float | None
 
     @classmethod
-    def of(cls, corpus: str, one: corpora.PairAnswer) -> Pair:
+    def of(cls, corpus: str, one: corpora.PairAnswer) -> CorpusPair:
         return cls(
             corpus=corpus,
             generation=one.generation,
@@ -298,12 +310,12 @@ class Pair(Generational):
 
 class Change(Answer):
     kind: corpora.ChangeKind
-    dependent: ColumnRef
-    referenced: ColumnRef
+    dependent: CorpusColumnRef
+    referenced: CorpusColumnRef
     overlap: int = Field(description="distinct values in both; of one that went, as it was")
 
 
-class ChangesPage(GenerationPage):
+class CorpusChangesPage(GenerationPage):
     since: int = Field(description="the generation that this one is compared with")
     items: list[Change]
 

@@ -21,43 +21,34 @@ class CursorError(SubsetdError):
 
 @dataclass(frozen=True, slots=True)
 class Cursors:
-    """Write and read the cursors of one route; `columns` are those of its keys, as `decode` has them."""
+    """Write and read the cursors of one route, whose keys have these columns.
+
+    `i` is an integer, `f` a number from -1 to 2, `s` a text, `u` a UUID.
+    """
 
     route: str
     columns: str
 
     def encode(self, key: Key | None) -> str | None:
         """Write the key at which a page ended; None stays None."""
-        return encode(self.route, key)
+        if key is None:
+            return None
+        return base64.urlsafe_b64encode(json.dumps([self.route, *key]).encode()).rstrip(b"=").decode()
 
     def decode(self, cursor: str | None) -> Key | None:
-        """Read a cursor; raise `CursorError` for one that this route did not give."""
-        return decode(self.route, self.columns, cursor)
-
-
-def encode(route: str, key: Key | None) -> str | None:
-    """Write the key at which a page of `route` ended; None stays None."""
-    if key is None:
-        return None
-    return base64.urlsafe_b64encode(json.dumps([route, *key]).encode()).rstrip(b"=").decode()
-
-
-def decode(route: str, columns: str, cursor: str | None) -> Key | None:
-    """Read a cursor of `route`, whose key has these columns: `i` an integer, `f` a number from -1 to 2,
-    `s` a text, `u` a UUID.
-
-    Raises `CursorError` for a cursor of another route, a cut one, or any other text.
-    """
-    if cursor is None:
-        return None
-    try:
-        found = json.loads(base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True))
-        name, *key = found
-        if name == route and len(key) == len(columns) and all(map(_fits, columns, key)):
-            return tuple(key)
-    except (ValueError, TypeError, RecursionError):
-        pass
-    raise CursorError("The cursor is none of this route; take next_cursor of its last page as it is, or leave it out.")
+        """Read a cursor; raise `CursorError` for one of another route, a cut one, or any other text."""
+        if cursor is None:
+            return None
+        try:
+            found = json.loads(base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True))
+            name, *key = found
+            if name == self.route and len(key) == len(self.columns) and all(map(_fits, self.columns, key)):
+                return tuple(key)
+        except (ValueError, TypeError, RecursionError):
+            pass
+        raise CursorError(
+            "The cursor is none of this route; take next_cursor of its last page as it is, or leave it out."
+        )
 
 
 def _fits(column: str, part: object) -> bool:

@@ -38,7 +38,7 @@ MISSING = {
     "value": "ZZTOP",
     "value_key": "5f2a11c0-8d6e-4b0a-9c1e-3d2b6c7a9e10",
     "is_cut": False,
-    "occurrences": 1,
+    "frequency": 1,
 }
 POSITION = {"topic": "demo.orders", "partition": 0, "offset": 1041}
 BROKE = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from service.api import cursors
-from service.api.schemas import Answer, PageQuestion, Question, Text
+from service.api.schemas import Answer, Page, PageQuestion, Question, Text
 from service.usecases import ind_graphs
 from service.usecases.graph_export import GraphFormat
 
@@ -68,8 +68,7 @@ class GraphTable(Answer):
     inds: int = Field(description="INDs that it is in, on either side")
 
 
-class GraphTablesPage(GraphAnswer):
-    next_cursor: str | None = Field(description="null on the last page")
+class GraphTablesPage(Page, GraphAnswer):
     items: list[GraphTable]
 
 
@@ -81,8 +80,7 @@ class Component(Answer):
     hub: GraphTable = Field(description="the table with most neighbours in it")
 
 
-class ComponentsPage(GraphAnswer):
-    next_cursor: str | None = Field(description="null on the last page")
+class ComponentsPage(Page, GraphAnswer):
     items: list[Component]
 
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from service.api import cursors, examples
 from service.api.asking import Asked
 from service.api.problems import documented
-from service.api.schemas import Answer, PageQuestion
+from service.api.schemas import Answer, Page, PageQuestion
 from service.usecases import audits
 from service.usecases.queries import page_of
 
@@ -58,9 +58,8 @@ class Audit(Answer):
         return cls.model_validate({**counts, **one.report})
 
 
-class AuditsPage(Answer):
+class AuditsPage(Page):
     version: int = Field(description="the state version when this was read")
-    next_cursor: str | None = Field(description="null on the last page")
     items: list[Audit]
 
 
@@ -78,8 +77,4 @@ def list_audits(asked: Asked, question: Annotated[PageQuestion, Query()]) -> Aud
         asked.stop_if_known()
         found = snapshot.audits(None if after is None else int(after[0]), question.limit + 1)
     page = page_of(found, question.limit, lambda one: (one.audit_id,))
-    return AuditsPage(
-        version=snapshot.head.version,
-        next_cursor=AUDITS.encode(page.next_key),
-        items=[Audit.of(one) for one in page.items],
-    )
+    return AuditsPage.listing(AUDITS, page, Audit.of, version=snapshot.head.version)

@@ -18,6 +18,10 @@ from service.usecases.corpora_ports import Corpora
 
 router = APIRouter(prefix="/api/v1/corpora", tags=["corpora"])
 
+CORPORA = cursors.Cursors("corpora", "s")
+REFRESHES = cursors.Cursors("refreshes", "i")
+FAULTS = cursors.Cursors("faults", "i")
+
 BY_API = "api"
 """Who asks for a refresh over HTTP."""
 
@@ -34,11 +38,9 @@ def _accepted(description: str) -> dict[int | str, dict[str, Any]]:
 @router.get("", responses=documented(422, 500, 503))
 def list_corpora(corpora: Registered, question: Annotated[schemas.PageQuestion, Query()]) -> shapes.CorporaPage:
     """List the corpora by name."""
-    after = cursors.decode("corpora", "s", question.cursor)
+    after = CORPORA.decode(question.cursor)
     page = corpus_answers.corpora(corpora, after, question.limit)
-    return shapes.CorporaPage(
-        next_cursor=cursors.encode("corpora", page.next_key), items=[shapes.Corpus.of(one) for one in page.items]
-    )
+    return shapes.CorporaPage.listing(CORPORA, page, shapes.Corpus.of)
 
 
 @router.post("", status_code=201, responses=documented(409, 422, 500, 503))
@@ -62,7 +64,7 @@ def show_corpus(
             found, counts, generations = snapshot.corpus, snapshot.counts(), list(snapshot.generations)
     return shapes.CorpusDetail(
         **shapes.Corpus.of(found).model_dump(),
-        counts=None if counts is None else shapes.Counts(**counts),
+        counts=None if counts is None else shapes.CorpusCounts(**counts),
         generations=generations,
         last_refresh=shapes.Refresh.model_validate(newest[0]) if newest else None,
     )
@@ -95,12 +97,9 @@ def list_refreshes(
     corpora: Registered, corpus: CorpusPath, question: Annotated[schemas.PageQuestion, Query()]
 ) -> shapes.RefreshesPage:
     """List the refreshes of a corpus, newest first, with what they found, or why they failed."""
-    after = cursors.decode("refreshes", "i", question.cursor)
+    after = REFRESHES.decode(question.cursor)
     page = corpus_answers.refreshes(corpora, unquote(corpus), after, question.limit)
-    return shapes.RefreshesPage(
-        next_cursor=cursors.encode("refreshes", page.next_key),
-        items=[shapes.Refresh.model_validate(one) for one in page.items],
-    )
+    return shapes.RefreshesPage.listing(REFRESHES, page, shapes.Refresh.model_validate)
 
 
 @router.get("/{corpus}/refreshes/{refresh_id}", responses=documented(404, 422, 500, 503))
@@ -133,13 +132,10 @@ def list_faults(
     question: Annotated[schemas.PageQuestion, Query()],
 ) -> shapes.FaultsPage:
     """List the files and tables that a refresh could not read, and why."""
-    after = cursors.decode("faults", "i", question.cursor)
+    after = FAULTS.decode(question.cursor)
     refresh = _refresh_of(corpora, corpus, refresh_id)
     page = corpus_answers.faults(corpora, refresh.refresh_id, after, question.limit)
-    return shapes.FaultsPage(
-        next_cursor=cursors.encode("faults", page.next_key),
-        items=[shapes.Fault.model_validate(fault) for fault in page.items],
-    )
+    return shapes.FaultsPage.listing(FAULTS, page, shapes.Fault.model_validate)
 
 
 def _refresh_of(corpora: Corpora, corpus: str, refresh_id: int) -> values.Refresh:

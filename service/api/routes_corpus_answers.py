@@ -19,10 +19,15 @@ from service.core.errors import SourceError
 from service.usecases import corpus_answers
 from service.usecases.answers import Key
 from service.usecases.corpora import ColumnFilter
-from service.usecases.corpora_ports import CorpusSnapshot
 from service.usecases.corpus_export import ExportFormat, export
 
 router = APIRouter(prefix="/api/v1/corpora/{corpus}", tags=["corpora"])
+
+# The generation goes before the key of its list.
+INDS = cursors.Cursors("corpus-inds", "iii")
+CHANGES = cursors.Cursors("corpus-changes", "iii")
+TABLES = cursors.Cursors("corpus-tables", "ii")
+COLUMNS = cursors.Cursors("corpus-columns", "ii")
 
 CSV, PARQUET = "text/csv", "application/vnd.apache.parquet"
 MEDIA_TYPES = {ExportFormat.CSV: CSV, ExportFormat.PARQUET: PARQUET}
@@ -43,48 +48,39 @@ def list_corpus_inds(
     asked: CorpusAsked, corpus: CorpusPath, question: Annotated[shapes.IndsQuestion, Query()]
 ) -> shapes.IndsPage:
     """List the inclusion dependencies of a corpus, or those of one side, by the ids of both columns."""
-    generation, after = _begin("corpus-inds", "ii", question)
+    generation, after = _begin(INDS, question)
     dependent = _side("dependent", question.dependent_table, question.dependent_position)
     referenced = _side("referenced", question.referenced_table, question.referenced_position)
     with asked.snapshot(corpus, generation) as snapshot:
         asked.stop_if_known()
         page = corpus_answers.inds(snapshot, dependent, referenced, after, question.limit)
-        return shapes.IndsPage(
-            corpus=snapshot.corpus.name,
-            generation=snapshot.generation,
-            next_cursor=_next("corpus-inds", snapshot, page.next_key),
-            items=[shapes.Ind.model_validate(one) for one in page.items],
-        )
+        return shapes.IndsPage.page(snapshot, INDS, page, shapes.Ind.model_validate)
 
 
 @router.get("/pair", responses=_answered("One pair") | documented(404, 422, 500, 503))
 def show_corpus_pair(
     asked: CorpusAsked, corpus: CorpusPath, question: Annotated[shapes.PairQuestion, Query()]
-) -> shapes.Pair:
+) -> shapes.CorpusPair:
     """Say of two columns whether one is in the other, and where it is not listed, whether the pair was examined."""
     with asked.snapshot(corpus, question.generation) as snapshot:
         dependent = ColumnFilter(question.dependent_table, question.dependent_position)
         referenced = ColumnFilter(question.referenced_table, question.referenced_position)
         answer = snapshot.pair(dependent, referenced)
         asked.stop_if_known()
-        return shapes.Pair.of(snapshot.corpus.name, answer)
+        return shapes.CorpusPair.of(snapshot.corpus.name, answer)
 
 
 @router.get("/changes", responses=_answered("A page of changes") | documented(404, 422, 500, 503))
 def list_corpus_changes(
     asked: CorpusAsked, corpus: CorpusPath, question: Annotated[shapes.GenerationPageQuestion, Query()]
-) -> shapes.ChangesPage:
+) -> shapes.CorpusChangesPage:
     """List the inclusion dependencies that appeared or went between the generation before and this one."""
-    generation, after = _begin("corpus-changes", "ii", question)
+    generation, after = _begin(CHANGES, question)
     with asked.snapshot(corpus, generation) as snapshot:
         asked.stop_if_known()
         page = corpus_answers.changes(snapshot, after, question.limit)
-        return shapes.ChangesPage(
-            corpus=snapshot.corpus.name,
-            generation=snapshot.generation,
-            since=snapshot.generation - 1,
-            next_cursor=_next("corpus-changes", snapshot, page.next_key),
-            items=[shapes.Change.model_validate(one) for one in page.items],
+        return shapes.CorpusChangesPage.page(
+            snapshot, CHANGES, page, shapes.Change.model_validate, since=snapshot.generation - 1
         )
 
 
@@ -93,16 +89,11 @@ def list_corpus_tables(
     asked: CorpusAsked, corpus: CorpusPath, question: Annotated[shapes.GenerationPageQuestion, Query()]
 ) -> shapes.TablesPage:
     """List the tables of a corpus by their numbers."""
-    generation, after = _begin("corpus-tables", "i", question)
+    generation, after = _begin(TABLES, question)
     with asked.snapshot(corpus, generation) as snapshot:
         asked.stop_if_known()
         page = corpus_answers.tables(snapshot, after, question.limit)
-        return shapes.TablesPage(
-            corpus=snapshot.corpus.name,
-            generation=snapshot.generation,
-            next_cursor=_next("corpus-tables", snapshot, page.next_key),
-            items=[shapes.Table.model_validate(one) for one in page.items],
-        )
+        return shapes.TablesPage.page(snapshot, TABLES, page, shapes.Table.model_validate)
 
 
 @router.get("/tables/{table}/columns", responses=_answered("A page of columns") | documented(404, 422, 500, 503))
@@ -113,16 +104,11 @@ def list_corpus_columns(
     question: Annotated[shapes.GenerationPageQuestion, Query()],
 ) -> shapes.ColumnsPage:
     """List the columns of a table, with the filters that leave them out."""
-    generation, after = _begin("corpus-columns", "i", question)
+    generation, after = _begin(COLUMNS, question)
     with asked.snapshot(corpus, generation) as snapshot:
         page = corpus_answers.columns(snapshot, unquote(table), after, question.limit)
         asked.stop_if_known()
-        return shapes.ColumnsPage(
-            corpus=snapshot.corpus.name,
-            generation=snapshot.generation,
-            next_cursor=_next("corpus-columns", snapshot, page.next_key),
-            items=[shapes.Column.of(one) for one in page.items],
-        )
+        return shapes.ColumnsPage.page(snapshot, COLUMNS, page, shapes.Column.of)
 
 
 @router.get(
@@ -146,19 +132,15 @@ def export_corpus(
     return StreamingResponse(body(), media_type=MEDIA_TYPES[question.format], headers=asked.headers)
 
 
-def _begin(route: str, columns: str, question: shapes.GenerationPageQuestion) -> tuple[int | None, Key | None]:
+def _begin(written: cursors.Cursors, question: shapes.GenerationPageQuestion) -> tuple[int | None, Key | None]:
     """Give the generation to read, and the key behind which to begin: a cursor goes on in the generation it is from."""
-    key = cursors.decode(route, f"i{columns}", question.cursor)
+    key = written.decode(question.cursor)
     if key is None:
         return question.generation, None
     generation = cast(int, key[0])
     if question.generation not in (None, generation):
         raise cursors.CursorError(f"The cursor is of generation {generation}: leave out `generation`, or the cursor.")
     return generation, key[1:]
-
-
-def _next(route: str, snapshot: CorpusSnapshot, key: Key | None) -> str | None:
-    return cursors.encode(route, None if key is None else (snapshot.generation, *key))
 
 
 def _side(name: str, table: str | None, position: int | None) -> ColumnFilter:

@@ -81,11 +81,7 @@ def graph_routes(
         with asked.reader() as reader:
             asked.stop_if_known()
             page = ind_graphs.components(_graphs(request).graph(reader), reader, after, question.limit)
-        return shapes.ComponentsPage(
-            version=reader.place[1],
-            next_cursor=COMPONENTS.encode(page.next_key),
-            items=[shapes.Component.model_validate(one) for one in page.items],
-        )
+        return shapes.ComponentsPage.listing(COMPONENTS, page, shapes.Component.model_validate, version=reader.place[1])
 
     @router.get(
         "/tables",
@@ -102,11 +98,7 @@ def graph_routes(
             ind_graphs.check_component(graph, question.component)
             asked.stop_if_known()
             page = ind_graphs.tables(graph, reader, question.component, after, question.limit)
-        return shapes.GraphTablesPage(
-            version=reader.place[1],
-            next_cursor=TABLES.encode(page.next_key),
-            items=[shapes.GraphTable.model_validate(one) for one in page.items],
-        )
+        return shapes.GraphTablesPage.listing(TABLES, page, shapes.GraphTable.model_validate, version=reader.place[1])
 
     @router.get(
         "/paths",

@@ -121,9 +121,19 @@ class Versioned(Answer):
         return cls(version=head.version, transaction_consistent=head.transaction_consistent, **more)
 
 
-class Paged(Versioned):
+class Page(Answer):
     next_cursor: str | None = Field(description="null on the last page")
 
+    @classmethod
+    def listing(
+        cls, written: cursors.Cursors, page: answers.Page[Any], show: Callable[[Any], Answer], **more: Any
+    ) -> Self:
+        """Make a page: its cursor as `written` for the route, its items as `show` makes them, and `more` fields."""
+        fields = {**more, "items": [show(one) for one in page.items]}
+        return cls(next_cursor=written.encode(page.next_key), **fields)
+
+
+class Paged(Page, Versioned):
     @classmethod
     def page(
         cls,
@@ -133,9 +143,9 @@ class Paged(Versioned):
         show: Callable[[Any], Answer],
         **more: Any,
     ) -> Self:
-        """Make a page of this version: its cursor as `written` for the route, each of its items as `show` makes it."""
-        items = [show(one) for one in page.items]
-        return cls.at(head, next_cursor=written.encode(page.next_key), items=items, **more)
+        """Make a page that was computed from this version; see `listing`."""
+        told = {"version": head.version, "transaction_consistent": head.transaction_consistent, **more}
+        return cls.listing(written, page, show, **told)
 
 
 class Source(Answer):
@@ -222,7 +232,7 @@ class MissingValue(Answer):
     value: str
     value_key: str = Field(description="first 128 bits of SHA-256 of the whole value")
     is_cut: bool = Field(description="value is the beginning of a longer one")
-    occurrences: int | None = Field(description="in the dependent; null: frequencies are not kept")
+    frequency: int | None = Field(description="how often the dependent has it; null: frequencies are not kept")
 
 
 class MissingPage(Paged):

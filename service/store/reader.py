@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Engine, Row, text
 from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
+from service.core.canonical import POSTGRES_KEY_EXPRESSION
 from service.core.errors import StateError
 from service.core.model import AttributeName, TransitionKind
 from service.core.records import UInt64s
@@ -121,7 +122,7 @@ group by other
 
 # As many clusters as a page can need, by their complete counts (none is empty; the first may be read already);
 # then each one's records in the order of its index.
-MISSING_VALUES = """
+MISSING_VALUES = f"""
 with lacking as (
     select cluster_id, value_count from cluster
     where attribute_ids @> :dependent and not attribute_ids @> :referenced and cluster_id >= :cluster_id
@@ -134,8 +135,8 @@ with lacking as (
     ) counted where before < :limit
 )
 select g.value, g.value_key::text as value_key, n.cluster_id,
-       encode(substring(sha256(convert_to(g.value, 'UTF8')) for 16), 'hex')::uuid <> g.value_key as is_cut,
-       nullif(g.frequencies[array_position(g.attribute_ids, :dependent_id)], 0) as occurrences
+       {POSTGRES_KEY_EXPRESSION("g.value")} <> g.value_key as is_cut,
+       nullif(g.frequencies[array_position(g.attribute_ids, :dependent_id)], 0) as frequency
 from needed n cross join lateral (
     select value, value_key, attribute_ids, frequencies from gen_rec
     where cluster_id = n.cluster_id

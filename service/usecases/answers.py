@@ -155,14 +155,14 @@ class UindInfo:
 class MissingValue:
     """Describe a value of the dependent that the referenced attribute lacks.
 
-    `occurrences` is its frequency in the dependent, None when it is not kept. `is_cut` tells that `value`
+    `frequency` is how often the dependent has it, None when that is not kept. `is_cut` tells that `value`
     is the beginning of a longer one. `(cluster_id, value_key)` is its place in the order of pages.
     """
 
     value: str
     value_key: str
     is_cut: bool
-    occurrences: int | None
+    frequency: int | None
     cluster_id: int
 
 

@@ -138,7 +138,7 @@ def test_a_broken_ind_is_explained(paper: httpx.Client) -> None:
     body = paper.get(f"/api/v1/uinds/{A}/{B}").json()
     assert (body["holds"], body["coefficient"], body["overlap"], body["missing_count"]) == (False, 2 / 3, 2, 1)
     assert (body["since_version"], body["since_reason"]) == (2, "broke")
-    assert body["missing_values"] == [{"value": "b", "value_key": value_key("b"), "is_cut": False, "occurrences": 1}]
+    assert body["missing_values"] == [{"value": "b", "value_key": value_key("b"), "is_cut": False, "frequency": 1}]
     assert [(one["version"], one["kind"]) for one in body["transitions"]] == [(2, "broke"), (1, "appeared")]
     assert body["transitions"][0]["position"] == {"topic": "t", "partition": 0, "offset": 2}
 
@@ -261,28 +261,28 @@ def test_another_method_is_a_problem_that_keeps_the_header_allow(paper: httpx.Cl
 
 
 def test_a_cursor_is_read_back_only_by_its_own_route() -> None:
-    key = (3, "x/é", value_key("a"))
-    cursor = cursors.encode("one", key)
+    one, key = cursors.Cursors("one", "isu"), (3, "x/é", value_key("a"))
+    cursor = one.encode(key)
     assert cursor is not None
     assert re.fullmatch(cursors.PATTERN, cursor)
-    assert cursors.decode("one", "isu", cursor) == key
+    assert one.decode(cursor) == key
     forged = [
-        cursors.encode("one", (*key[:2], "not-a-uuid" * 4)),
-        cursors.encode("one", (2**70, *key[1:])),
+        one.encode((*key[:2], "not-a-uuid" * 4)),
+        one.encode((2**70, *key[1:])),
         cursor[:-1],
     ]
     forged += [
-        cursors.encode("one", (True, *key[1:])),
-        cursors.encode("one", (3, "\x00", key[2])),
+        one.encode((True, *key[1:])),
+        one.encode((3, "\x00", key[2])),
         "é",
         "W10",
         "bnVsbA",
     ]
     for wrong in forged:
         with pytest.raises(cursors.CursorError):
-            cursors.decode("one", "isu", wrong)
+            one.decode(wrong)
     with pytest.raises(cursors.CursorError):
-        cursors.decode("two", "isu", cursor)
+        cursors.Cursors("two", "isu").decode(cursor)
 
 
 def test_dead_letters_are_listed_with_long_records_cut(

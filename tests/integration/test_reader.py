@@ -81,7 +81,7 @@ def test_a_deleted_tuple_breaks_an_ind_and_the_explanation_says_by_which_value(
     assert not after.holds
     assert (after.since.version, after.since_reason, after.missing_count) == (2, "broke", 1)
     assert after.since.committed_at is not None
-    assert [(one.value, one.occurrences) for one in after.missing_values.items] == [("b", 1)]
+    assert [(one.value, one.frequency) for one in after.missing_values.items] == [("b", 1)]
     assert after.coefficient.coefficient == 2 / 3
     assert [(one.version, one.kind, one.witness_value) for one in after.transitions] == [
         (2, TransitionKind.BROKE, "b"),
@@ -304,7 +304,7 @@ def _check_against_brute_force(snapshot: queries.StateSnapshot, versions: list[C
                 )
             )
             assert sorted(one.value for one in found) == sorted(lacking)
-            assert all(one.occurrences == columns[left].count(one.value) for one in found)
+            assert all(one.frequency == columns[left].count(one.value) for one in found)
             if sets[left] & sets[right]:
                 expected[left, right] = len(sets[left] & sets[right]) / len(sets[left])
             assert answer.since.version == _began(versions, left, right)
