@@ -149,7 +149,7 @@ def cut_by_range(entries: Entries, bits: int) -> Iterator[tuple[int, Entries]]:
         start = int(end)
 
 
-def to_payload(entries: Entries, compression: str | None = "lz4") -> bytes:
+def to_payload(entries: Entries) -> bytes:
     """Serialise entries as an Arrow IPC stream of one batch."""
     batch = pa.RecordBatch.from_arrays(
         [
@@ -162,7 +162,7 @@ def to_payload(entries: Entries, compression: str | None = "lz4") -> bytes:
         names=["high", "low", "attribute", "count", "value"],
     )
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
         writer.write_batch(batch)
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 

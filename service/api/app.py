@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from fastapi import FastAPI
@@ -47,7 +46,6 @@ def create_app(
     registry: CollectorRegistry,
     service_version: str,
     ready_checks: Sequence[Callable[[], Check]] = (),
-    lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
     api_key: str | None = None,
 ) -> FastAPI:
     """Make the HTTP service over this reader, what keeps uploaded sketches, and the register of corpora.
@@ -65,7 +63,6 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
-        lifespan=lifespan,
     )
     app.state.reader = reader
     app.state.uploads = uploads

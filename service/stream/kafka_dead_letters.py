@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from kafka.errors import KafkaError
 
@@ -17,11 +17,9 @@ class DeadLetterTopic:
     Letters are sent before the batch that sets them aside is committed: a crash between the two sends them twice.
     """
 
-    def __init__(
-        self, address: str, *, timeout: float = 30.0, client_options: Mapping[str, object] | None = None
-    ) -> None:
+    def __init__(self, address: str, *, timeout: float = 30.0) -> None:
         """Take a `kafka://host:port/topic` address; raise FeedError for any other."""
-        self._producer = TopicProducer(address, timeout=timeout, client_options=client_options)
+        self._producer = TopicProducer(address, timeout=timeout)
 
     def send(self, letters: Sequence[BadRecord]) -> None:
         """Send letters and wait until the broker has them; raise FeedAwayError when it has not in time."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from kafka import KafkaProducer
@@ -25,14 +25,11 @@ class Outgoing(NamedTuple):
 class TopicProducer:
     """Send records to the topic of a `kafka://host:port/topic` address; connected with the first of them."""
 
-    def __init__(
-        self, address: str, *, timeout: float = 30.0, client_options: Mapping[str, object] | None = None
-    ) -> None:
+    def __init__(self, address: str, *, timeout: float) -> None:
         """Take an address; raise FeedError for one that names no single topic."""
         self._servers, self._topic = parse_topic(address)
         self.address = f"kafka://{','.join(self._servers)}/{self._topic}"
         self._timeout = timeout
-        self._options = dict(client_options or {})
         self._producer: KafkaProducer | None = None
 
     def send(self, records: Iterable[Outgoing]) -> None:
@@ -66,6 +63,5 @@ class TopicProducer:
             max_block_ms=int(self._timeout * 1000),
             bootstrap_timeout_ms=int(self._timeout * 1000),
             proxy_url=CLOSING,
-            **self._options,
         )
         return self._producer

@@ -42,9 +42,9 @@ class TopicPlan:
     cut: tuple[str, ...]
 
 
-def plan_topics(address: str, start_timeout: float = 10.0) -> TopicPlan:
+def plan_topics(address: str) -> TopicPlan:
     """Find out what the topics of an address hold now; raise FeedError as a feed does at its start."""
-    feed = open_feed(address, start_timeout=start_timeout, group_id=None)
+    feed = open_feed(address, group_id=None)
     if not isinstance(feed, KafkaFeed):
         raise FeedError(f"{address} names no topics; give kafka://host:port/topic,...")
     try:

@@ -53,14 +53,14 @@ class Overlaps(NamedTuple):
     high: Float64s
 
 
-def stack(columns: Sequence[Column], m: int | None = None) -> Stack:
-    """Put columns together, with 2^m registers each: by default as many as the one with the fewest has.
+def stack(columns: Sequence[Column]) -> Stack:
+    """Put columns together, with as many registers each as the one with the fewest has.
 
     Estimated sizes are taken for exact; `estimate` knows better, a pair at a time.
     """
     if not columns:
         raise SketchError("there are no columns to compare")
-    m = min(column.bucket_bits for column in columns) if m is None else m
+    m = min(column.bucket_bits for column in columns)
     registers = np.stack([fold(column.registers, m) for column in columns])
     counts = np.stack([histogram(row, m) for row in registers])
     hashes = [held_of(column) for column in columns]

@@ -15,6 +15,8 @@ from service.core.records import Flags, Int64s
 BLOCK = 1 << 19
 """About so many pairs are estimated at once: enough for all threads, and few in memory."""
 
+THREADS = 2
+
 MOST_KEPT = 25_000_000
 """About so many overlaps are kept for later rows, 40 bytes each: all of 10,000 columns. Further pairs are estimated
 twice."""
@@ -69,9 +71,7 @@ class Wanted(NamedTuple):
         return np.asarray(may_overlap & (reached > 0) & (reached >= self.threshold * least * columns.sizes[found.x]))
 
 
-def estimate_rows(
-    columns: Stack, dependents: Int64s, referenced: Int64s, wanted: Wanted, threads: int = 2
-) -> Iterator[Overlaps]:
+def estimate_rows(columns: Stack, dependents: Int64s, referenced: Int64s, wanted: Wanted) -> Iterator[Overlaps]:
     """Give for each dependent, in their order, its overlaps with the referenced columns, itself left out.
 
     All columns have values. The x of a row is the dependent; its y are in no order.
@@ -98,7 +98,7 @@ def estimate_rows(
         is_asked &= wanted.can_reach(columns, x, y) | (is_estimated_once & wanted.can_reach(columns, y, x))
         x, y = x[is_asked], y[is_asked]
         # By place, so that an estimate does not depend on who asks.
-        found = estimate_pairs(columns, np.minimum(x, y), np.maximum(x, y), wanted.level, threshold, threads)
+        found = estimate_pairs(columns, np.minimum(x, y), np.maximum(x, y), wanted.level, threshold, THREADS)
         turned = found._replace(x=found.y, y=found.x)
         found = Overlaps._make(np.concatenate(parts) for parts in zip(found, turned, strict=True))
         of = order[found.x]
