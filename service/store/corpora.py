@@ -173,7 +173,7 @@ class PostgresCorpora:
             cancelled = connection.execute(text(CANCEL), {"refresh_id": refresh_id}).rowcount
             refresh = refresh_of(connection, refresh_id)
         if not cancelled:
-            raise ConflictError(f"The refresh {refresh_id} cannot be cancelled: it has {refresh.state} already.")
+            raise ConflictError(f"The refresh {refresh_id} cannot be cancelled: it is over ({refresh.state}).")
         return refresh
 
     def next_queued(self) -> Refresh | None:
