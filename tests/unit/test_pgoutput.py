@@ -173,6 +173,71 @@ def test_a_column_of_another_type_is_told_as_such_unless_its_type_was_never_know
     assert isinstance(decoded, RowChange)
 
 
+def test_drift_has_the_table_and_which_new_columns_are_filled() -> None:
+    given_record = record(message("I", ("N", row("1", "x", "y"))), relation("id", "note", "more"), ["text"] * 3)
+    followed = table()
+    with pytest.raises(SchemaDrift) as told:
+        PgoutputDecoder([followed]).decode(given_record)
+    assert (told.value.table, told.value.filled) == (followed, None)
+    told_filled = given_record._replace(headers=(*given_record.headers, ("filled", b'["more"]')))
+    with pytest.raises(SchemaDrift) as told:
+        PgoutputDecoder([followed]).decode(told_filled)
+    assert (told.value.added, told.value.filled) == ((("more", "text"),), {"more"})
+
+
+@pytest.mark.parametrize("header", [b"", b"{", b"5", b"null"])
+def test_a_transaction_that_cannot_be_read_has_no_place(header: bytes) -> None:
+    value = record(message("I", ("N", row("1", "x"))), relation("id", "note"))
+    decoder = PgoutputDecoder([table()])
+    changed = [("transaction", header) if name == "transaction" else (name, told) for name, told in value.headers]
+    for given_record, place in ((value._replace(headers=changed), {}), (value, {"txId": 42})):
+        change = decoder.decode(given_record)
+        assert isinstance(change, RowChange)
+        assert place.items() <= change.source_position.items()
+        assert bool(change.source_position) == bool(place)
+
+
+@pytest.mark.parametrize(
+    ("value", "fault"),
+    [
+        (message("I", ("N", row("1"))), "a row of 1 cells for 2 columns"),
+        (message("I", ("N", row("1", "x", "y"))), "a row of 3 cells for 2 columns"),
+        (message("I", ("N", b"\0\2t\0\0\0\1" + b"1" + b"b")), "a cell of the unknown kind 98"),
+        (message("I", ("N", row("1", "xyz")))[:-1], "the message ends inside a cell"),
+        (message("X", ("N", row("1", "x"))), "is the message b'X', which is no change of a row"),
+        (
+            message("U", ("O", row(UNSENT, UNSENT)), ("N", row("1", UNSENT))),
+            "not have the value of 'id', 'note', which",
+        ),
+        (
+            message("I", ("N", row(UNSENT, UNSENT))),
+            r"'id', 'note', which did not change; .*shop\.orders|ALTER TABLE shop",
+        ),
+    ],
+)
+def test_a_message_of_another_shape_is_told_with_its_fault(value: bytes, fault: str) -> None:
+    with pytest.raises(RecordError, match=fault) as told:
+        decode(value)
+    assert str(FeedPosition("slot", 0, 5)) in str(told.value)
+
+
+def test_columns_of_the_identity_and_of_the_key_are_named() -> None:
+    of = replace(table(row_images=True, columns=("id", "part", "note", "more")), key=(0, 1))
+    described = relation("id", "part", "note", "more", key=["note", "more"], identity="i")
+    with pytest.raises(
+        RecordError, match=r"by more, note, but its rows are kept by id, part; .*ALTER TABLE shop\.orders"
+    ):
+        PgoutputDecoder([of]).decode(record(message("D", ("K", row(None, None, "x", "y"))), described, ["text"] * 4))
+
+
+def test_rows_of_more_than_255_columns_are_read() -> None:
+    columns = [f"c{number:03}" for number in range(300)]
+    value, types = message("I", ("N", row(*columns))), ["text"] * 300
+    change = PgoutputDecoder([table(columns=columns)]).decode(record(value, relation(*columns), types))
+    assert isinstance(change, RowChange)
+    assert (change.after, change.key) == (tuple(columns), None)
+
+
 def test_what_is_no_change_is_skipped() -> None:
     beat = PgoutputDecoder([table()]).decode(RawRecord("slot", 0, 5, None, None, 0))
     assert beat == Skipped(FeedPosition("slot", 0, 5), "heartbeat")
@@ -234,6 +299,8 @@ def test_a_relation_goes_by_another_name() -> None:
     described = parse_relation(renamed_relation(relation("id", "note", name="orders_2026"), "sales", "ord-ers"))
     assert (described.schema, described.name) == ("sales", "ord-ers")
     assert [(c.name, c.is_key) for c in described.columns] == [("id", True), ("note", False)]
+    in_catalog = b"R" + struct.pack(">I", 7) + b"\0pg_type\0d\0\0"
+    assert parse_relation(renamed_relation(in_catalog, "a", "b")) == Relation(7, "a", "b", "d", ())
 
 
 def test_messages_are_laid_out_as_the_protocol_says() -> None:
