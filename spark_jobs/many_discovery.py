@@ -11,7 +11,7 @@ import numpy as np
 
 from service.core.changed_inds import KnownKeys, find_changed_inds
 from service.core.column_sets import ColumnSets, Int32s, group_columns
-from service.core.corpus_inds import Algorithm, Choice, choose, find_group_inds
+from service.core.corpus_inds import Algorithm, Choice, choose_wanted, find_group_inds
 from service.core.group_inds import Inds, as_columns
 from service.core.records import Flags, Int64s, Keys, UInt64s
 from service.core.signatures import Parameters, Strategy
@@ -91,20 +91,25 @@ def find_all(
         columns, search.dependent[places], search.referenced[places],
         coverage=search.coverage, threshold=search.threshold,
     )  # fmt: skip
-    choice = choose(groups, search.parameters)
     # Only rarest-first gives each dependent's INDs in one piece, in order.
-    algorithm = Algorithm.RAREST_FIRST if search.top else search.algorithm or choice.algorithm
+    wanted = Algorithm.RAREST_FIRST if search.top else search.algorithm
+    choice = choose_wanted(groups, wanted, search.parameters)
+    algorithm = choice.algorithm
     found = find_group_inds(groups, columns.keys, algorithm, search.parameters, threads)
     if tell is not None:
         by_referenced = algorithm is Algorithm.SIGNATURES and search.parameters.strategy is Strategy.REF2DEPS
         found = _telling(found, by_referenced, len(groups), tell)
     blocks = top_referenced(groups, found, search.top) if search.top else as_columns(groups, found)
-    return Choice(algorithm, choice.rarest_first, choice.signatures), with_ids(blocks, column_ids)
+    return choice, with_ids(blocks, column_ids)
 
 
-def find_changed(index: CorpusIndex, parts: Sequence[PartColumns], search: Search, threads: int) -> Iterator[Inds]:
-    """Yield the INDs with a changed column on either side by column ids; of unchanged columns only the shared values
-    are ever held."""
+def find_changed(
+    index: CorpusIndex, parts: Sequence[PartColumns], search: Search, threads: int
+) -> tuple[Choice, Iterator[Inds]]:
+    """Choose an algorithm and yield the INDs with a changed column on either side by column ids.
+
+    Of unchanged columns only the values that a changed one has are ever held.
+    """
     assert search.changed is not None
     examined = search.examined
     changed = index.columns(search.of_parts(parts, examined & search.changed))
@@ -130,11 +135,12 @@ def find_changed(index: CorpusIndex, parts: Sequence[PartColumns], search: Searc
     columns = ColumnSets.of_keys(np.append(begins, len(owners)), keys.take(order))
     column_ids = owners[begins]
     places = search.places(column_ids)
-    found = find_changed_inds(
+    choice, found = find_changed_inds(
         columns, search.sizes[places], search.changed[places], search.dependent[places], search.referenced[places],
-        coverage=search.coverage, threshold=search.threshold, threads=threads,
+        coverage=search.coverage, threshold=search.threshold, algorithm=search.algorithm, parameters=search.parameters,
+        threads=threads,
     )  # fmt: skip
-    return with_ids(found, column_ids)
+    return choice, with_ids(found, column_ids)
 
 
 def _telling(

@@ -249,8 +249,7 @@ class _Refresh:
             return
         parts = state.manifest.part_columns()
         store = StoreInds(self.load, self.crash)
-        wants_signatures = self.settings.algorithm is Algorithm.SIGNATURES
-        if self.settings.partitions or not (wants_signatures or fits_one_process(search)):
+        if self.settings.partitions or not fits_one_process(search):
             start = time.monotonic()
             spark = self.workers.spark
             count = self.settings.partitions or partition_count(search, spark.sparkContext.defaultParallelism)
@@ -265,10 +264,10 @@ class _Refresh:
         tell = ProgressTold(self.load.url, self.load.refresh_id, FINDING)
         task = OneProcessTask(self.index, parts, store, tell)
         found, choice = self.workers.find(task, replace(search, sums=search.sums[:0]), FINDING)
-        self.report |= {"partitions": 1, "stored": found}
-        if choice is not None:
-            self.report["algorithm"] = choice.algorithm.value
-            self.report["estimates"] = {name: value for name, value in asdict(choice).items() if name != "algorithm"}
+        estimates = {name: value for name, value in asdict(choice).items() if name != "algorithm"}
+        self.report |= {
+            "partitions": 1, "stored": found, "algorithm": choice.algorithm.value, "estimates": estimates
+        }  # fmt: skip
 
     @contextmanager
     def _stage(self, stage: str) -> Iterator[None]:

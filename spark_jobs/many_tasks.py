@@ -58,18 +58,15 @@ class ProgressTold:
 
 
 class Found(NamedTuple):
-    """Say how many INDs were stored, and what chose the algorithm; None where there was nothing to choose."""
+    """Say how many INDs were stored, and what chose the algorithm."""
 
     inds: int
-    choice: Choice | None
+    choice: Choice
 
 
 @dataclass(frozen=True, slots=True)
 class OneProcessTask:
-    """Find all INDs of a search in this process and store them; picklable.
-
-    Among changed columns there is nothing to choose: signatures of parts of columns show nothing.
-    """
+    """Find all INDs of a search in this process and store them; picklable."""
 
     index: CorpusIndex
     parts: Sequence[PartColumns]
@@ -77,9 +74,8 @@ class OneProcessTask:
     tell: ProgressTold
 
     def __call__(self, search: Search, threads: int) -> Found:
-        choice = None
         if search.changed is None:
             choice, blocks = find_all(self.index, self.parts, search, threads, self.tell)
         else:
-            blocks = find_changed(self.index, self.parts, search, threads)
+            choice, blocks = find_changed(self.index, self.parts, search, threads)
         return Found(self.store(0, blocks), choice)

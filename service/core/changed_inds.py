@@ -13,10 +13,11 @@ from fractions import Fraction
 import numpy as np
 from numba import njit
 
-from service.core import rarest_first
 from service.core.column_sets import EXACT, ColumnSets, Groups, Int32s, group_columns, number_keys, slot_of
+from service.core.corpus_inds import Algorithm, Choice, choose_wanted, find_group_inds
 from service.core.group_inds import Inds, as_columns
 from service.core.records import Flags, Int64s, Keys, UInt64s, starts_of
+from service.core.signatures import DEFAULT, Parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +58,36 @@ def find_changed_inds(
     *,
     coverage: Fraction = Fraction(0),
     threshold: Fraction = EXACT,
+    algorithm: Algorithm | None = None,
+    parameters: Parameters = DEFAULT,
     threads: int = 1,
-) -> Iterator[Inds]:
-    """Yield the INDs with a changed column on either side, in blocks of at most a million; A ⊆ A is not among them.
+) -> tuple[Choice, Iterator[Inds]]:
+    """Give the INDs with a changed column on either side, in blocks of at most a million; A ⊆ A is not among them.
+
+    What chose the algorithm is told of the first of two searches; `algorithm` None leaves it to the estimates.
+    Signatures are right here, too: of a dependent all values are here, and of a referenced column all that it may need.
 
     `columns` has changed columns whole, and of the others at least the values that a changed column has; `sizes` are
     the numbers of all their values. Raises as `group_columns` does.
     """
-    for sides in changed_sides(changed, dependent, referenced):
-        groups: Groups = group_columns(columns, *sides, coverage=coverage, threshold=threshold, sizes=sizes)
-        yield from as_columns(groups, rarest_first.find_inds(groups, threads))
+
+    def searched(sides: tuple[Flags, Flags]) -> Groups:
+        return group_columns(columns, *sides, coverage=coverage, threshold=threshold, sizes=sizes)
+
+    first, second = changed_sides(changed, dependent, referenced)
+    groups = searched(first)
+    choice = choose_wanted(groups, algorithm, parameters)
+
+    def found(groups: Groups) -> Iterator[Inds]:
+        # The other search may be too large for signatures.
+        able = choose_wanted(groups, choice.algorithm, parameters).algorithm
+        return as_columns(groups, find_group_inds(groups, columns.keys, able, parameters, threads))
+
+    def both() -> Iterator[Inds]:
+        yield from found(groups)
+        yield from found(searched(second))
+
+    return choice, both()
 
 
 @njit(cache=True, nogil=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -31,6 +31,9 @@ class Choice:
     signatures: float | None
 
 
+MATRIX_BYTES = 4 << 30
+"""A bit matrix of more memory is not built."""
+
 # Nanoseconds, measured on web tables and on columns of random values (docs/many.md).
 _CANDIDATE = 40.0
 _LOOKED_AT = 300.0
@@ -41,15 +44,24 @@ _HASHED = 8.0
 def choose(groups: Groups, parameters: Parameters = DEFAULT) -> Choice:
     """Choose the algorithm that costs less: candidates to be narrowed against words of the bit matrix to be ANDed.
 
-    Where dependents may miss values, signatures show nothing, and rarest-first is the only one.
+    Where dependents may miss values, signatures show nothing, and where the matrix would take more than MATRIX_BYTES
+    there is none: rarest-first is the only one.
     """
     narrowing = _LOOKED_AT * len(groups) + _CANDIDATE * int(rarest_first.candidate_counts(groups).sum())
-    if np.any(groups.allowance):
+    if np.any(groups.allowance) or signatures.matrix_bytes(groups, parameters) > MATRIX_BYTES:
         return Choice(Algorithm.RAREST_FIRST, narrowing / 1e9, None)
     hashed = 2 * len(groups.values) * parameters.hashes * parameters.passes
     anding = _HASHED * hashed + _ANDED_WORD * int(signatures.ands(groups, parameters).sum())
     algorithm = Algorithm.RAREST_FIRST if narrowing <= anding else Algorithm.SIGNATURES
     return Choice(algorithm, narrowing / 1e9, anding / 1e9)
+
+
+def choose_wanted(groups: Groups, wanted: Algorithm | None, parameters: Parameters = DEFAULT) -> Choice:
+    """Take the wanted algorithm where it can run, and else choose as `choose` does."""
+    choice = choose(groups, parameters)
+    if wanted is None or (wanted is Algorithm.SIGNATURES and choice.signatures is None):
+        return choice
+    return replace(choice, algorithm=wanted)
 
 
 def find_group_inds(

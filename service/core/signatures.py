@@ -83,6 +83,11 @@ def find_inds(groups: Groups, keys: Keys, parameters: Parameters = DEFAULT, thre
     return stream(step, ands(groups, parameters), threads)
 
 
+def matrix_bytes(groups: Groups, parameters: Parameters) -> int:
+    """Say how much memory the bit matrix takes: passes · bits for each group."""
+    return parameters.passes * parameters.bits * ((len(groups) + 63) // 64) * 8
+
+
 def ands(groups: Groups, parameters: Parameters) -> Int64s:
     """Give about how many words of the matrix are ANDed for each group, int64[g]: what its parts' cost is cut by."""
     asked, _ = _sides(groups, parameters.strategy is Strategy.DEP2REFS)

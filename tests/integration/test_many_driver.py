@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.reference import Column
+from service.core import corpus_inds
 from service.core.corpus import CorpusKind
 from spark_jobs import many_workers
 from tests.refreshing import LAKES, Lake, Tables, expected_inds, values_of, write_tables
@@ -52,6 +53,24 @@ def test_small_refreshes_need_no_spark(
         assert landed.appeared - landed.went == len(expected) - len(before)
         assert lake.report["spark"] is False
         before = expected
+    assert not lake.report["full"]
+
+
+@pytest.mark.parametrize(("wanted", "room"), [("signatures", 1 << 30), ("signatures", 1), ("rarest-first", 1 << 30)])
+def test_the_algorithm_stays_after_changes_unless_its_signatures_take_too_much(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: str, room: int
+) -> None:
+    monkeypatch.setattr(corpus_inds, "MATRIX_BYTES", room)
+    tables = {f"{n}.csv": [[f"v{k}" for k in range(n, n + 5)], ["x"] * 5] for n in range(8)}
+    lake = Lake(database_url, tmp_path / "lake", algorithm=wanted)
+    for tables["3.csv"] in ([["v1", "v2"]], [["v2"], ["x"]]):
+        write_tables(tmp_path / "lake", tables)
+        lake.refresh(no_spark)
+        assert lake.inds() == expected_inds(values_of(tables))
+        assert lake.report["algorithm"] == ("rarest-first" if room == 1 else wanted)
+        estimates = lake.report["estimates"]
+        assert estimates["rarest_first"] > 0
+        assert (estimates["signatures"] is None) is (room == 1)
     assert not lake.report["full"]
 
 

@@ -64,7 +64,7 @@ def test_one_process_finds_what_brute_force_finds(columns, coverage, threshold, 
     assert listed(found) == with_ids(expected, ids)
     search = search_of(columns, ids, dependent, referenced, coverage=coverage, threshold=threshold, changed=changed)
     concerned = {pair for pair in expected if changed[pair[0]] or changed[pair[1]]}
-    assert listed(find_changed(index, numbered, search, threads)) == with_ids(concerned, ids)
+    assert listed(find_changed(index, numbered, search, threads)[1]) == with_ids(concerned, ids)
 
 
 def in_partitions(
@@ -127,7 +127,7 @@ def test_nothing_to_look_for(spark: SparkSession, tmp_path: Path) -> None:
     for changed in (None, [False, False]):
         search = search_of(columns, [4, 9], [False] * 2, [False] * 2, changed=changed)
         assert in_partitions(spark, tmp_path, index, parts, search, 2) == []
-        assert listed(find_changed(index, parts, search, 1) if changed else find_all(index, parts, search, 1)[1]) == []
+        assert listed((find_changed if changed else find_all)(index, parts, search, 1)[1]) == []
 
 
 def test_progress_ascends_to_the_last_set_of_columns() -> None:
