@@ -152,12 +152,12 @@ class Vocabulary:
         said, explained = self._ends(subject, (subjects, what, tuple(w for w in other if w not in IDENTIFIERS)))
         return NameSimilarity(
             equal=bool(own) and own == other,
-            column=self._alike(own, other),
-            full=self._alike(own, full),
-            explained=self._covered(own, full),
-            table=self._covered(table, own),
-            column_said=self._covered(other, own),
-            subject=self._covered(subject, subjects),
+            column=self.alike(own, other),
+            full=self.alike(own, full),
+            explained=self.covered(own, full),
+            table=self.covered(table, own),
+            column_said=self.covered(other, own),
+            subject=self.covered(subject, subjects),
             role_said=said,
             role_explained=explained,
         )
@@ -176,13 +176,14 @@ class Vocabulary:
                 found.append((shares[0], shares[1]))
         return max(found, key=lambda shares: (shares[0] * shares[1], shares))
 
-    def _alike(self, first: Tokens, second: Tokens) -> float:
+    def alike(self, first: Tokens, second: Tokens) -> float:
         """Give the weighted share of words that both have (Dice), where a word can be in one in part."""
         whole = sum(map(self.weight, first)) + sum(map(self.weight, second))
         both = self._common(first, second) + self._common(second, first)
         return both / whole if whole else 0.0
 
-    def _covered(self, words: Tokens, others: Tokens) -> float:
+    def covered(self, words: Tokens, others: Tokens) -> float:
+        """Give the weighted share of words that others have."""
         whole = sum(map(self.weight, words))
         return self._common(words, others) / whole if whole else 0.0
 

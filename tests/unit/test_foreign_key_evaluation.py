@@ -1,0 +1,91 @@
+"""The evaluation of foreign-key discovery: what counts as right, wrong, missed or excused, and who is left out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.fk_data import read_database
+from benchmarks.fk_evaluate import f_measure, judge, summary
+from benchmarks.fk_features import candidate_pairs
+from service.core.foreign_keys.candidates import Candidate
+
+ORDERS = "id,customer_id,status\r\n1,10,1\r\n2,11,2\r\n3,10,\r\n4,12,1\r\n"
+CUSTOMERS = "id,name\r\n10,Ann\r\n11,Bo\r\n12,Cy\r\n13,Di\r\n"
+VIPS = "customer_id,since\r\n10,2020\r\n12,2021\r\n"
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    """Make a database of three tables, with a chain of keys and one foreign key that is declared."""
+    tables = {"orders": ORDERS, "customers": CUSTOMERS, "vips": VIPS}
+    described = {}
+    for name, text in tables.items():
+        (tmp_path / f"{name}.csv").write_text(text, newline="")
+        columns = text.split("\r\n", 1)[0].split(",")
+        described[name] = {
+            "file": f"{name}.csv",
+            "columns": [{"name": column, "type": "INT(11)"} for column in columns],
+            "primary_key": columns[:1],
+            "unique": [],
+            "foreign_keys": [],
+        }
+    described["vips"]["foreign_keys"] = [
+        {"columns": ["customer_id"], "ref_table": "customers", "ref_columns": ["id"], "inclusion": 1.0}
+    ]
+    (tmp_path / "schema.json").write_text(json.dumps({"name": "shop", "tables": described}))
+    return tmp_path
+
+
+def test_a_database_is_read_with_its_counts(shop: Path) -> None:
+    database = read_database(shop)
+    status = database.columns[2]
+    assert (status.values, status.nulls, status.repeated, status.data_type) == ({"1", "2"}, 1, 1, "int")
+    assert [database.label(key) for key in database.keys(declared=True)] == [
+        "orders.id",
+        "customers.id",
+        "vips.customer_id",
+    ]
+    assert database.label(database.keys(declared=False)[1]) == "customers.id"
+    assert database.overlap[1, 3] == 3
+    assert database.truth == {Candidate((5,), (3,)): 1.0}
+
+
+def test_candidates_are_columns_within_keys_with_one_feature_row_each(shop: Path) -> None:
+    found = candidate_pairs(read_database(shop), declared=True)
+    assert [(c.dependent[0], c.referenced[0]) for c in found.candidates] == [(1, 3), (2, 0), (5, 3)]
+    assert found.features.shape == (3, len(found.names))
+    assert np.isfinite(found.features).all()
+    assert found.column("coverage").tolist() == [0.75, 0.5, 0.5]
+    assert found.column("evidence")[0] > 0.8 > found.column("evidence")[1]
+    assert found.is_right.tolist() == [False, False, True]
+
+
+def test_what_is_neither_declared_nor_implied_is_wrong(shop: Path) -> None:
+    found = candidate_pairs(read_database(shop), declared=True)
+    right, reverse, wrong = Candidate((5,), (3,)), Candidate((3,), (5,)), Candidate((2,), (0,))
+    result = judge(found, [right, reverse, wrong], 1.0)
+    assert (result.right, result.wrong, result.missed) == ({right}, {reverse, wrong}, set())
+    assert reverse in result.excused
+    assert wrong not in result.excused
+    assert result.f1() == pytest.approx(2 / 4)
+    assert result.f1(lenient=True) == pytest.approx(2 / 3)
+    assert judge(found, [], 1.0).missed == {right}
+
+
+def test_a_violated_foreign_key_counts_only_in_the_dirty_truth(shop: Path) -> None:
+    found = candidate_pairs(read_database(shop), declared=True)
+    violated = Candidate((5,), (3,))
+    found.database.truth[violated] = 0.95
+    assert judge(found, [violated], 1.0) == judge(found, [], 1.0)
+    assert judge(found, [violated], 0.0).right == {violated}
+
+
+def test_measures_of_a_row_are_those_of_the_counts(shop: Path) -> None:
+    found = candidate_pairs(read_database(shop), declared=True)
+    results = [judge(found, [Candidate((5,), (3,)), Candidate((2,), (0,))], 1.0), judge(found, [], 1.0)]
+    assert summary(results).startswith("P 0.500 R 0.500 F1 micro 0.500 macro 0.333")
+    assert f_measure(0, 0, 0) == 1
