@@ -95,8 +95,8 @@ def _check_name(name: str) -> None:
         or set(name) & set("/\\")
     ):
         raise SourceError(
-            f"The name {name!r} cannot be that of a corpus: give 1 to {LONGEST_NAME} bytes of printable text without a slash, "
-            "not beginning with a dot."
+            f"The name {name!r} cannot be a corpus's: give 1 to {LONGEST_NAME} bytes of printable text without a "
+            "slash, not beginning with a dot."
         )
 
 
