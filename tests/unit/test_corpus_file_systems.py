@@ -39,7 +39,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> pafs.FileSystem:
     [
         (CorpusKind.CSV, "deep/er/a.csv", b"n\n1\n2\n"),
         (CorpusKind.JSONL, "deep/a.jsonl", LINE + b"\n"),
-        (CorpusKind.JSONL, "a.json.gz", gzip.compress(LINE)),
+        (CorpusKind.JSONL, "a.json.gz", gzip.compress(LINE, mtime=0)),
         (CorpusKind.JSONL, "a.json.bz2", bz2.compress(LINE)),
         (CorpusKind.JSONL, "a.ndjson.zst", pa.Codec("zstd").compress(LINE, asbytes=True)),
         (CorpusKind.PARQUET, "a.parquet", None),
