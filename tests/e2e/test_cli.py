@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from service.core.sketches.column import ColumnSketch
 from tests import states
 from tests.following import COLUMNS, Stream, random_changes
 from tests.states import Tables
+from tests.waiting import BOUND_SECONDS, wait_for
 
 
 @pytest.fixture
@@ -244,14 +244,14 @@ def test_run_follows_serves_and_ends_cleanly(stream: Stream, tmp_path: Path) -> 
         wait_for(lambda: client.get("/readyz").status_code == 200)
         assert 'subsetd_consumer_records_total{outcome="inserted"} 1.0' in client.get("/metrics").text
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(BOUND_SECONDS) == 0
 
 
 def test_run_ends_with_the_consumers_error(stream: Stream) -> None:
     stream.write(b"no json")
     environment = {**os.environ, "SUBSETD_PORT": "0"}
     command = [sys.executable, "-m", "service.cli", "run", "--feed", f"file:{stream.path}"]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=BOUND_SECONDS, check=False)
     assert ended.returncode == 1
     assert "offset 0: is not JSON" in ended.stderr
     assert "Traceback" not in ended.stderr
@@ -273,13 +273,3 @@ def test_consume_killed_again_and_again_loses_nothing(stream: Stream, database_u
 
 def version(url: str) -> int:
     return int(states.query(url, "select max(version) from state_version")[0][0])
-
-
-def wait_for(condition, seconds: float = 60):  # type: ignore[no-untyped-def]
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.02)
-    raise AssertionError("it did not come to pass in time")

@@ -20,7 +20,7 @@ import pytest
 
 from tests.commands import Commands
 from tests.e2e.test_cli import Command
-from tests.waiting import wait_for
+from tests.waiting import BOUND_SECONDS, wait_for
 
 Place = tuple[str, int]
 HEADER = ["dependent_table", "dependent_position", "referenced_table", "referenced_position"]
@@ -137,7 +137,7 @@ def test_a_lake_is_refreshed_by_hand_and_compared_with_before(
     waiting = subsetd.start("corpus", "refresh", "lake", "--wait", "--full")
     wait_for(lambda: "starting Spark" in subsetd.said(waiting))
     waiting.send_signal(signal.SIGINT)
-    assert waiting.wait(60) == 130
+    assert waiting.wait(BOUND_SECONDS) == 130
     assert "is cancelled" in subsetd.said(waiting)
     assert exported(here, tmp_path, "third.csv") == after, "what was found before is served"
 
@@ -146,7 +146,7 @@ def test_a_lake_is_refreshed_by_hand_and_compared_with_before(
 def service(subsetd: Commands) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
     process = subsetd.start("serve")
     address = wait_for(lambda: re.search(r"http://[\d.:]+", subsetd.said(process)))
-    with httpx.Client(base_url=address.group(), timeout=60) as client:
+    with httpx.Client(base_url=address.group(), timeout=BOUND_SECONDS) as client:
         yield process, client
 
 

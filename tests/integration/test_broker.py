@@ -11,11 +11,12 @@ from kafka import KafkaConsumer, KafkaProducer
 
 from tests.broker import KafkaBroker
 from tests.kafka_jars import MANIFEST, difference, fetch_jars
+from tests.waiting import BOUND_SECONDS
 
 
 def send(broker: KafkaBroker, topic: str, value: bytes) -> None:
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, bootstrap_timeout_ms=30_000)
-    producer.send(topic, value).get(timeout=30)
+    producer.send(topic, value).get(timeout=BOUND_SECONDS)
     producer.close()
 
 

@@ -22,7 +22,7 @@ from tests import postgres_following as source
 from tests import states
 from tests.following import Watch
 from tests.postgres_following import begin, follow, require_equal, run
-from tests.waiting import wait_for
+from tests.waiting import BOUND_SECONDS, wait_for
 
 TABLES = """
 CREATE SCHEMA s;
@@ -111,7 +111,7 @@ def test_a_source_that_stays_away_ends_the_feed(server: EmbeddedPostgres, databa
     consumer.start()
     wait_for(lambda: watch.followed)
     die(server)
-    consumer.join(60)
+    consumer.join(BOUND_SECONDS)
     assert errors
     assert "Cannot reach the source database" in errors[0]
 

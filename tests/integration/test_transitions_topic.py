@@ -44,12 +44,12 @@ def stream(tmp_path, database_url: str) -> Stream:  # type: ignore[no-untyped-de
 class Sending:
     """Send the transitions of a state to a topic, and read what is in it."""
 
-    def __init__(self, engine: Engine, broker: KafkaBroker) -> None:
+    def __init__(self, engine: Engine, broker: KafkaBroker, timeout: float) -> None:
         self.broker, self.reader = broker, PostgresStateReader(engine)
         self.topic = broker.create_topic()
         self.address = f"kafka://{broker.bootstrap_servers}/{self.topic}"
         self.outbox = PostgresOutbox(engine)
-        self.sink = TransitionTopic(self.address, timeout=2)
+        self.sink = TransitionTopic(self.address, timeout=timeout)
         self.faults: list[str] = []
         self.sender = TransitionSender(self.reader, self.outbox, self.sink, self.faults.append)
 
@@ -78,8 +78,9 @@ class Sending:
 
 
 @pytest.fixture
-def sending(engine: Engine, broker: KafkaBroker) -> Iterator[Sending]:
-    made = Sending(engine, broker)
+def sending(engine: Engine, broker: KafkaBroker, request: pytest.FixtureRequest) -> Iterator[Sending]:
+    """Give what sends, waiting for the broker as long as a busy machine takes, or as the test's parameter says."""
+    made = Sending(engine, broker, getattr(request, "param", BOUND_SECONDS))
     yield made
     made.close()
 
@@ -153,6 +154,7 @@ def test_a_commit_is_heard_of_and_its_transitions_are_sent_until_the_end(
     assert [message for _, message in sending.received()] == sending.expected()
 
 
+@pytest.mark.parametrize("sending", [2.0], indirect=True)
 def test_a_broker_that_is_away_stops_nothing_and_gets_all_when_it_is_back(
     database_url: str, stream: Stream, sending: Sending, broker: KafkaBroker
 ) -> None:

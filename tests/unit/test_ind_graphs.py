@@ -14,6 +14,7 @@ from service.core.errors import StateError
 from service.core.group_inds import Inds
 from service.usecases import ind_graphs
 from service.usecases.ind_graphs import KEPT_GRAPHS, IndGraphs, Join
+from tests.waiting import BOUND_SECONDS
 
 
 class FakeReader:
@@ -32,7 +33,7 @@ class FakeReader:
     def stream_pairs(self) -> Iterator[Inds]:
         self.reads += 1
         self.is_reading.set()
-        assert self.may_go_on.wait(60)
+        assert self.may_go_on.wait(BOUND_SECONDS)
         yield Inds(*(np.array([value], np.int32) for value in (0, 1, 5)))
 
     def names(self, tables: Iterable[int]) -> dict[int, str]:
@@ -83,7 +84,7 @@ def test_nobody_waits_long_while_a_large_graph_is_made(monkeypatch: pytest.Monke
     large.may_go_on.clear()
     with ThreadPoolExecutor(1) as pool:
         made = pool.submit(graphs.graph, large)
-        assert large.is_reading.wait(60)
+        assert large.is_reading.wait(BOUND_SECONDS)
         assert graphs.graph(small) is kept
         with pytest.raises(StateError, match="being made"):
             graphs.graph(large)
