@@ -37,11 +37,16 @@ spark.stop()
 
 @dataclass(frozen=True, slots=True)
 class Refreshed:
-    """Hold a refresh: seconds from the command to its end and of its landing, peak memory, and its report."""
+    """Hold a refresh: seconds from the command to its end and of its landing, peaks of memory, and its report.
+
+    CPU and `peak_bytes` are of everything but Postgres, `workers_peak_bytes` of Spark's Python workers alone.
+    """
 
     seconds: float
+    cpu_seconds: float
     landing: float
     peak_bytes: int
+    workers_peak_bytes: int
     postgres_peak_bytes: int
     report: Mapping[str, Any]
 
@@ -84,8 +89,10 @@ class BenchmarkedCorpus:
         self.context.say(f"{self.name}: {measured.seconds:.1f} s, {json.dumps(last.report)}")
         return Refreshed(
             measured.seconds,
+            measured.usage.cpu_seconds,
             (last.ended_at - last.stage_started_at).total_seconds(),
             measured.usage.peak_bytes,
+            measured.usage.workers_peak_bytes,
             measured.beside["postgres"].peak_bytes,
             last.report,
         )
@@ -129,8 +136,13 @@ def served_inds(snapshot: CorpusSnapshot) -> Iterator[tuple[Column, Column, int]
 
 def spark_start(context: Context) -> float:
     """Measure how long Spark takes to start, to run two tasks that do nothing, and to end."""
+    return start_spark(context).seconds
+
+
+def start_spark(context: Context) -> processes.Measured:
+    """Start Spark, run two tasks that do nothing, and end it."""
     command = [sys.executable, "-c", SPARK_START, MASTER]
-    return processes.run(command, log=context.logs / "spark-start.log").seconds
+    return processes.run(command, log=context.logs / "spark-start.log")
 
 
 def write_copies(tables: Path, count: int, folder: Path) -> Path:

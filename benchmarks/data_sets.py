@@ -56,7 +56,7 @@ def published(folder: Path, work: Path) -> Iterator[DataSet]:
     for name, stats in json.loads(stats_file.read_text("utf-8")).items():
         root = folder / name
         if not root.is_dir():
-            root = _unpack(folder / f"{name}.tar.zst", work) / name
+            root = unpack(folder / f"{name}.tar.zst", work) / name
         if "per_db" in stats:
             parts = [_part(database, root / database, of) for database, of in sorted(stats["per_db"].items())]
         else:
@@ -94,7 +94,8 @@ def _part(name: str, root: Path, stats: dict[str, object]) -> Part:
     return Part(name, root / prefix, prefix, int(str(stats["unary_inds"])), str(stats["ind_sha256"]))
 
 
-def _unpack(archive: Path, work: Path) -> Path:
+def unpack(archive: Path, work: Path) -> Path:
+    """Unpack a `.tar.zst` file into a folder, and give that; raise Unavailable when it is not there."""
     if not archive.exists():
         raise Unavailable(f"{archive} is not there, and no folder of that name")
     with (

@@ -25,9 +25,11 @@ class Usage:
 
     Memory is the sum over the tree of the private and file-backed resident pages (a library used by two processes
     counts twice), and of the largest shared segment once. CPU of a process that lived less than a sample is lost.
+    Spark's workers are the processes below a Java one; theirs is the peak of those pages, at a moment of its own.
     """
 
     peak_bytes: int = 0
+    workers_peak_bytes: int = 0
     cpu_by_process: dict[tuple[int, int], float] = field(default_factory=dict)
 
     @property
@@ -107,34 +109,41 @@ def watched(roots: Mapping[str, int]) -> Iterator[dict[str, Usage]]:
 
 def _sample(roots: Mapping[str, int], usages: Mapping[str, Usage]) -> None:
     children: dict[int, list[int]] = {}
+    java: set[int] = set()
     times: dict[int, tuple[int, float]] = {}
     for entry in os.scandir("/proc"):
         if entry.name.isdigit() and (fields := _stat(entry.name)):
             pid = int(entry.name)
-            children.setdefault(int(fields[1]), []).append(pid)
-            times[pid] = (int(fields[19]), (int(fields[11]) + int(fields[12])) / _TICK)
+            children.setdefault(int(fields[2]), []).append(pid)
+            times[pid] = (int(fields[20]), (int(fields[12]) + int(fields[13])) / _TICK)
+            if fields[0] == "java":
+                java.add(pid)
     for name, root in roots.items():
         others = set(roots.values()) - {root}
-        private = shared = 0
-        waiting = [root]
+        private = shared = workers = 0
+        waiting = [(root, False)]
         while waiting:
-            pid = waiting.pop()
-            waiting.extend(child for child in children.get(pid, ()) if child not in others)
+            pid, is_worker = waiting.pop()
+            below = is_worker or pid in java
+            waiting.extend((child, below) for child in children.get(pid, ()) if child not in others)
             if pid in times:
                 start, cpu = times[pid]
                 usages[name].cpu_by_process[(pid, start)] = cpu
             own, segment = _resident(pid)
             private += own
+            workers += own if is_worker else 0
             shared = max(shared, segment)
         usages[name].peak_bytes = max(usages[name].peak_bytes, private + shared)
+        usages[name].workers_peak_bytes = max(usages[name].workers_peak_bytes, workers)
 
 
 def _stat(pid: str) -> list[str] | None:
-    """Return the fields of /proc/PID/stat behind the command's name, which may hold blanks; None once it is gone."""
+    """Return the fields of /proc/PID/stat from the command's name on, which may hold blanks; None once it is gone."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+        head, _, fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")
     except (FileNotFoundError, ProcessLookupError):
         return None
+    return [head.partition("(")[2], *fields.split()]
 
 
 def _resident(pid: int) -> tuple[int, int]:

@@ -26,10 +26,10 @@ _EMPTY = 0.06
 _PART = 65_536
 """Tables that are made at a time; columns are copied within a part."""
 
-_INTEGERS = 1 << 40
-_NULLS = 1 << 41
-_FRESH = 1 << 42
-"""Values are numbers: below _INTEGERS names of topics, from there integers, null tokens, and values that occur once."""
+INTEGERS = 1 << 40
+NULLS = 1 << 41
+FRESH = 1 << 42
+"""Values are numbers: below INTEGERS names of topics, from there integers, null tokens, and values that occur once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +55,18 @@ class WebCorpus:
         return ColumnFacts(
             distinct=sets.sizes,
             rows=self.rows,
-            null_only=all_of(self.starts, (self.values >= _NULLS) & (self.values < _FRESH)),
-            integers_only=all_of(self.starts, (self.values >= _INTEGERS) & (self.values < _NULLS)),
+            null_only=all_of(self.starts, (self.values >= NULLS) & (self.values < FRESH)),
+            integers_only=all_of(self.starts, (self.values >= INTEGERS) & (self.values < NULLS)),
         )
 
     def texts(self) -> list[str]:
         """Give the values as texts: what tables of this corpus hold, for whoever writes them."""
         tokens = ("-", "—", "N/A", "?")
         return [
-            f"name {n}" if n < _INTEGERS
-            else str(n - _INTEGERS) if n < _NULLS
-            else tokens[n - _NULLS] if n < _FRESH
-            else f"text {n - _FRESH}"
+            f"name {n}" if n < INTEGERS
+            else str(n - INTEGERS) if n < NULLS
+            else tokens[n - NULLS] if n < FRESH
+            else f"text {n - FRESH}"
             for n in self.values.tolist()
         ]  # fmt: skip
 
@@ -105,12 +105,12 @@ def _part(count: int, number: int, tables: int, random: np.random.Generator) -> 
     values = np.select(
         [of_kind == code for code in range(len(_SHARES))],
         [
-            _INTEGERS + 1 + place,
-            _INTEGERS + (10 ** (u * (2 + topic[column] % 3))).astype(np.int64),
+            INTEGERS + 1 + place,
+            INTEGERS + (10 ** (u * (2 + topic[column] % 3))).astype(np.int64),
             (topic[column] % max(300, tables // 4)) * 64 + ((3 + topic[column] % 40) * u * u).astype(np.int64),
             (1 << 20) + topic[column] * (1 << 16) + (names[column] * u**3).astype(np.int64),
-            _FRESH + (number << 16) + np.arange(starts[-1]),
-            _NULLS + (4 * u**3).astype(np.int64),
+            FRESH + (number << 16) + np.arange(starts[-1]),
+            NULLS + (4 * u**3).astype(np.int64),
         ],
     )
     values[random.random(starts[-1]) < _EMPTY] = -1

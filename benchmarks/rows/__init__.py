@@ -20,6 +20,7 @@ ROWS = {
     "recovery": "recovery",
     "many-webtables": "many_webtables",
     "many-growth": "many_growth",
+    "many-growth-whole": "many_growth_whole",
     "many-refresh": "many_refresh",
     "estimator-error": "estimator_error",
     "estimator-coverage": "estimator_coverage",

@@ -129,9 +129,9 @@ HOLD_IN_A_CHILD = "import subprocess, sys; subprocess.run([sys.executable, '-c',
 
 
 @contextmanager
-def python(code: str) -> Iterator[subprocess.Popen[bytes]]:
+def python(code: str, executable: Path = Path(sys.executable)) -> Iterator[subprocess.Popen[bytes]]:
     """Run code that holds memory until the block ends; give the process once it does."""
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen([executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
         yield process
@@ -145,6 +145,16 @@ def test_memory_and_cpu_are_those_of_the_whole_process_tree():
     assert 200 * MIB < usages[""].peak_bytes < 300 * MIB
     assert len(usages[""].cpu_by_process) == 2
     assert usages[""].cpu_seconds > 0
+
+
+def test_what_stands_below_java_are_workers(tmp_path: Path):
+    java = tmp_path / "java"
+    java.symlink_to(Path(sys.executable).resolve())
+    above = f"own = b'x' * {100 * MIB}; " + HOLD_IN_A_CHILD.format(code=HOLD.format(size=200 * MIB))
+    with python(above, java) as parent, processes.watched({"": parent.pid}) as usages:
+        pass
+    assert 200 * MIB < usages[""].workers_peak_bytes < 250 * MIB
+    assert 300 * MIB < usages[""].peak_bytes < 400 * MIB
 
 
 def test_a_tree_watched_beside_a_command_is_counted_on_its_own(tmp_path: Path):
