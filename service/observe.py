@@ -162,5 +162,11 @@ def tell_audit(exit_code: int, said: str) -> None:
         log_audits.info("audited", found=said[said.find("version ") :].partition("\n")[0])
 
 
+def tell_cleaned(dropped: Sequence[str]) -> None:
+    """Tell what was left over of corpora and is dropped now."""
+    if dropped:
+        log_refreshes.info("leftovers dropped", tables=list(dropped))
+
+
 def _of(refresh: Refresh) -> dict[str, object]:
     return {"corpus": refresh.corpus, "refresh": refresh.refresh_id}

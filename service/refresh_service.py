@@ -10,10 +10,13 @@ from functools import partial
 from service import wiring
 from service.config import Settings
 from service.job_process import JobProcess, spark_command
-from service.observe import RefreshObserver
+from service.observe import RefreshObserver, tell_cleaned
 from service.scheduler import next_time, running_every
 from service.usecases.corpora import Refresh
 from service.usecases.refresh_corpora import Observer, RefreshRunner, Unobserved
+
+CLEANING_SECONDS = 3600.0
+"""How often a service clears what refreshes that died, removed corpora and past generations have left."""
 
 
 @contextmanager
@@ -43,9 +46,13 @@ def refresh_runner(
 
 @contextmanager
 def refreshing_corpora(url: str, settings: Settings) -> Iterator[None]:
-    """Run refreshes that are due or asked for, beside the service."""
-    with (
-        refresh_runner(url, settings, RefreshObserver()) as runner,
-        running_every({"refreshes": (1, runner.look), "refresh schedules": (10, runner.request_due)}),
-    ):
-        yield
+    """Run refreshes that are due or asked for, and clear what is left over of corpora, beside the service."""
+    with wiring.reading_engine(url) as engine, refresh_runner(url, settings, RefreshObserver()) as runner:
+        corpora = wiring.make_corpus_register(engine, settings).corpora
+        tasks = {
+            "refreshes": (1.0, runner.look),
+            "refresh schedules": (10.0, runner.request_due),
+            "leftovers of corpora": (CLEANING_SECONDS, lambda: tell_cleaned(corpora.clean())),
+        }
+        with running_every(tasks):
+            yield

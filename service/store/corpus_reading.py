@@ -55,40 +55,38 @@ TABLES = f"""
 select table_number, path, row_count, first_column, column_count, since from corpus_table t where {IS_VISIBLE}
 """
 
-# A table with as many columns as there can be is taken apart once, however many of them are asked for.
+# Of a table with as many columns as there can be, the part of its arrays with all that is wanted is cut out once: an
+# element of what is stored would have the whole array unpacked, for each column again.
 COLUMNS = f"""
 with wanted as (
-    select w.column_id, t.table_number, t.since from unnest(cast(:columns as integer[])) w (column_id)
+    select w.column_id, t.table_number, t.since, w.column_id - t.first_column + 1 as place
+    from unnest(cast(:columns as integer[])) w (column_id)
     cross join lateral (
-        select table_number, since from corpus_table t
+        select table_number, since, first_column from corpus_table t
         where {IS_VISIBLE} and first_column <= w.column_id and first_column + column_count > w.column_id
-        order by first_column desc limit 1) t)
-select w.column_id, t.path, w.column_id - t.first_column as position, n.name, n.distinct_count, t.row_count,
-       n.dependent, n.referenced
-from (select distinct table_number, since from wanted) k
-join corpus_table t on t.corpus_id = :corpus_id and t.table_number = k.table_number and t.since = k.since
-cross join lateral rows from (unnest(t.column_names), unnest(t.distinct_counts), unnest(t.dependent_reasons),
-                              unnest(t.referenced_reasons))
-           with ordinality n (name, distinct_count, dependent, referenced, place)
-join wanted w on w.column_id = t.first_column + n.place - 1
+        order by first_column desc limit 1) t),
+cut as materialized (
+    select t.path, t.row_count, w.places, w.low, t.first_column, t.column_names[w.low:w.high] as names,
+           t.distinct_counts[w.low:w.high] as distincts, t.dependent_reasons[w.low:w.high] as dependents,
+           t.referenced_reasons[w.low:w.high] as referenceds
+    from (select table_number, since, array_agg(place) as places, min(place) as low, max(place) as high
+          from wanted group by table_number, since) w
+    join corpus_table t on t.corpus_id = :corpus_id and t.table_number = w.table_number and t.since = w.since)
+select c.first_column + p.place - 1 as column_id, c.path, p.place - 1 as position, c.names[p.place - c.low + 1] as name,
+       c.distincts[p.place - c.low + 1] as distinct_count, c.row_count,
+       c.dependents[p.place - c.low + 1] as dependent, c.referenceds[p.place - c.low + 1] as referenced
+from cut c cross join lateral unnest(c.places) p (place)
 """
 
 BEHIND = "(dependent, referenced) > (:after_dependent, :after_referenced)"
 
-BY_DEPENDENT = f"""
-select dependent, referenced, overlap from {{inds}} i
-where dependent between :first_dependent and :last_dependent and {BEHIND}
-order by dependent, referenced limit :limit
+# Both orders have an index. Pages go by the side that fewer columns are chosen of.
+INDS = """
+select dependent, referenced, overlap from {inds} i
+where dependent between :first_dependent and :last_dependent
+and referenced between :first_referenced and :last_referenced and {behind} order by {order} limit :limit
 """
-
-# Each referenced column has its dependents in order in the index: no more than a page is read of any.
-BY_REFERENCED = f"""
-select p.* from generate_series(:first_referenced, :last_referenced) r (column_id) cross join lateral (
-    select dependent, referenced, overlap from {{inds}} i
-    where referenced = r.column_id and dependent <= :last_dependent
-    and dependent >= greatest(:first_dependent, :after_dependent) and {BEHIND} order by dependent limit :limit) p
-order by dependent, referenced limit :limit
-"""
+BEHIND_REFERENCED = "(referenced, dependent) > (:after_referenced, :after_dependent)"
 
 CHANGES = f"""
 select dependent, referenced, overlap, appeared from corpus_change where load_id = :load_id and {BEHIND}
@@ -156,9 +154,12 @@ class PostgresCorpusSnapshot:
     ) -> list[CorpusInd]:
         first_dependent, last_dependent = self._range(dependent)
         first_referenced, last_referenced = self._range(referenced)
-        query = BY_DEPENDENT if referenced == ALL else BY_REFERENCED
+        by_dependent = last_dependent - first_dependent <= last_referenced - first_referenced
+        behind, order = (
+            (BEHIND, "dependent, referenced") if by_dependent else (BEHIND_REFERENCED, "referenced, dependent")
+        )
         found = self._pairs(
-            query.format(inds=self._inds()),
+            INDS.format(inds=self._inds(), behind=behind, order=order),
             after,
             first_dependent=first_dependent,
             last_dependent=last_dependent,

@@ -54,7 +54,11 @@ class CorpusSnapshot(Protocol):
         after: tuple[int, int] | None = None,
         limit: int,
     ) -> list[CorpusInd]:
-        """List INDs by (dependent column id, referenced column id)."""
+        """List INDs by (dependent column id, referenced column id).
+
+        The other way round where fewer referenced columns are chosen than dependent ones; `after` names the dependent
+        column first.
+        """
 
     def pair(self, dependent: ColumnFilter, referenced: ColumnFilter) -> PairAnswer:
         """Say whether an IND holds; both filters name a table and a position.

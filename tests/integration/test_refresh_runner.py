@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import text
 
+from service.config import load_settings
 from service.core.corpus import CorpusKind
 from service.core.errors import NotFoundError, StateError
+from service.refresh_service import refreshing_corpora
 from service.scheduler import next_time
 from service.store.corpora import PostgresCorpora
 from service.store.corpus_loads import working_on
@@ -23,6 +26,7 @@ from service.usecases.refresh_corpora import (
     RefreshRunner,
     cancel_all,
 )
+from tests.waiting import wait_for
 
 
 @dataclass
@@ -394,3 +398,35 @@ def test_who_waits_for_a_refresh_runs_it_unless_another_does(house: House) -> No
     assert ended.state is RefreshState.LANDED
     assert len(house.jobs) == 2, "only the other runner has started a job"
     assert seen.count(RefreshState.RUNNING) == 3
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_runner_that_slept_leaves_a_later_attempt_of_another_alone(house: House, closes: bool) -> None:
+    asked = house.ask(house.add(retries=5))
+    slept, other = house.runner(), house.runner()
+    slept.look()
+    other.look()
+    house.seconds += GONE_SECONDS + 1
+    other.look()  # nobody works on it: it has failed, and waits
+    house.shift = FIRST_PAUSE * 2
+    with house.engine.begin() as connection:
+        connection.execute(text("update corpus_refresh set not_before = now()"))
+    other.look()
+    assert (house.corpora.refresh(asked).attempt, len(house.jobs)) == (2, 2)
+    house.jobs[0].code = 1
+    if closes:
+        slept.close()
+    else:
+        slept.look()
+    refresh = house.corpora.refresh(asked)
+    assert (refresh.state, refresh.attempt) == (RefreshState.RUNNING, 2)
+
+
+def test_a_service_drops_what_dead_refreshes_and_removed_corpora_have_left(house: House) -> None:
+    with house.engine.begin() as connection:
+        connection.execute(text("create table corpus_ind_l999 (like corpus_ind)"))
+        connection.execute(text("create table corpus_change_l999 (like corpus_change)"))
+    left = "select count(*) from pg_class where relname in ('corpus_ind_l999', 'corpus_change_l999')"
+    with refreshing_corpora(house.url, load_settings(database_url=house.url)), house.engine.connect() as connection:
+        reading = connection.execution_options(isolation_level="AUTOCOMMIT")
+        wait_for(lambda: reading.scalar(text(left)) == 0)
