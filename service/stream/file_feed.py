@@ -151,7 +151,7 @@ class FileFeed:
             self._opened().seek(self._position)
             until = self._position + len(line)
             if until > self._unfinished_until and not line.isspace():
-                log.info("unfinished_last_line", feed=self.name, offset=self._position, bytes=len(line))
+                log.info("unfinished last line", feed=self.name, offset=self._position, bytes=len(line))
             self._unfinished_until = until
 
     def _check_position(self) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import time
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import structlog
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
@@ -79,16 +80,9 @@ class KafkaFeed:
     def name(self) -> str:
         """Give `kafka:` and the cluster's id, which is asked for once; raise FeedError if no broker answers."""
         if self._cluster_id is None:
-            try:
-                self._connect()
+            with self._connected():
                 assert self._admin is not None
                 self._cluster_id = str(self._admin.describe_cluster()["cluster_id"])
-            except KafkaError as error:
-                self.close()
-                raise FeedError(f"feed {self.address} cannot be started: {error!r}") from error
-            except FeedError:
-                self.close()
-                raise
         return f"kafka:{self._cluster_id}"
 
     def describe(self) -> FeedDescription:
@@ -102,20 +96,13 @@ class KafkaFeed:
         missing or a stored position is outside of what the broker still has.
         """
         self._topic_ids |= {topic: at.topic_id for (topic, _), at in positions.items() if at.topic_id is not None}
-        try:
-            self._connect()
+        with self._connected():
             partitions = self._find_partitions()
             if not partitions:
                 raise FeedError(f"feed {self.address}: no topic begins with {self.prefix!r}; check the prefix")
             self._stored = {place: at.next_offset for place, at in positions.items()}
             self._assign(partitions)
             self._warn_of_missing({partition.topic for partition in partitions})
-        except KafkaError as error:
-            self.close()
-            raise FeedError(f"feed {self.address} cannot be started: {error!r}") from error
-        except FeedError:
-            self.close()
-            raise
 
     def poll(self, max_records: int, max_bytes: int, timeout: float) -> Sequence[RawRecord]:
         """Return the next records; wait up to `timeout` seconds for the first.
@@ -201,7 +188,7 @@ class KafkaFeed:
         try:
             ends = self._consumer.end_offsets(partitions, timeout_ms=int(REQUEST_SECONDS * 1000))
         except KafkaError as error:
-            log.info("feed_retries", feed=self.address, error=repr(error))
+            log.info("feed retries", feed=self.address, error=repr(error))
             return
         self._ends.update({(p.topic, p.partition): end for p, end in ends.items()})
         if self._hints:
@@ -225,12 +212,21 @@ class KafkaFeed:
             try:
                 client.close()
             except KafkaError as error:
-                log.warning("feed_not_closed", feed=self.address, error=repr(error))
+                log.warning("feed not closed", feed=self.address, error=repr(error))
 
-    def _connect(self) -> None:
-        """Make both clients unless they are there."""
-        if self._consumer is None:
-            self._admin, self._consumer = connect(self.servers, self.start_timeout, self._client_options)
+    @contextmanager
+    def _connected(self) -> Iterator[None]:
+        """Make both clients unless they are there; what fails with them is a FeedError, and they are closed again."""
+        try:
+            if self._consumer is None:
+                self._admin, self._consumer = connect(self.servers, self.start_timeout, self._client_options)
+            yield
+        except KafkaError as error:
+            self.close()
+            raise FeedError(f"feed {self.address} cannot be started: {error!r}") from error
+        except FeedError:
+            self.close()
+            raise
 
     def _find_partitions(self) -> set[TopicPartition]:
         """Ask the broker for the topics' partitions; raise FeedError naming a topic that is missing."""
@@ -271,7 +267,7 @@ class KafkaFeed:
         """Warn of topics that were followed by the prefix and are not there: what was not read of them may be lost."""
         followed = {topic for topic, _ in self._stored if self.prefix and topic.startswith(self.prefix)}
         if gone := sorted(followed - set(found)):
-            log.warning("feed_topics_missing", feed=self.address, topics=gone)
+            log.warning("feed topics missing", feed=self.address, topics=gone)
 
     def _assign(self, partitions: set[TopicPartition]) -> None:
         """Assign `partitions` and seek those that were not assigned before; raise FeedError for a lost position."""
@@ -320,7 +316,7 @@ class KafkaFeed:
         except KafkaError as error:
             if not error.retriable:
                 raise FeedError(f"feed {self.address} cannot be followed: {error!r}") from error
-            log.info("feed_retries", feed=self.address, error=repr(error))
+            log.info("feed retries", feed=self.address, error=repr(error))
             return
         for partition, records in batches.items():
             topic, number = partition
@@ -367,7 +363,7 @@ class KafkaFeed:
             partitions = self._find_partitions()
             if any((p.topic, p.partition) not in self._positions for p in partitions):
                 self._assign(partitions)
-                log.info("feed_partitions_added", feed=self.address, partitions=len(self._positions))
+                log.info("feed partitions added", feed=self.address, partitions=len(self._positions))
             self._missing_since = None
             self._say_connected()
         except RemadeTopicError:
@@ -380,12 +376,12 @@ class KafkaFeed:
                 raise
         except KafkaError as error:
             if not self.disconnected:
-                log.warning("feed_disconnected", feed=self.address, error=repr(error))
+                log.warning("feed disconnected", feed=self.address, error=repr(error))
             self.disconnected = True
 
     def _say_connected(self) -> None:
         if self.disconnected:
-            log.info("feed_connected_again", feed=self.address)
+            log.info("feed connected again", feed=self.address)
             self.disconnected = False
 
     def _write_hints(self) -> None:
@@ -400,6 +396,6 @@ class KafkaFeed:
         if not fault:
             self._hints.clear()
         elif fault != self._hint_fault:
-            log.info("feed_hint_not_written", feed=self.address, group=self.group_id, error=fault)
+            log.info("feed hint not written", feed=self.address, group=self.group_id, error=fault)
         self._hint_fault = fault
         self._next_hint = time.monotonic() + HINT_SECONDS

@@ -332,11 +332,11 @@ class PostgresFeed:
                     raise
                 raise FeedError(f"Cannot follow the {self.address.place}: {first_line(error)}.") from error
             return False
-        log.info("feed_connected_again", feed=self.name)
+        log.info("feed connected again", feed=self.name)
         return True
 
     def _lose(self, error: psycopg2.Error) -> None:
-        log.warning("feed_disconnected", feed=self.name, error=first_line(error))
+        log.warning("feed disconnected", feed=self.name, error=first_line(error))
         self._disconnect()
         self._lost_since = time.monotonic()
         self._next_attempt = 0.0
@@ -425,7 +425,7 @@ class PostgresFeed:
         elif found.held_back >= 2 * self._warned:
             self._warned = max(found.held_back, 1)
             log.warning(
-                "slot_holds_back_log",
+                "slot holds back log",
                 feed=self.name,
                 slot=self.slot,
                 bytes=found.held_back,

@@ -61,7 +61,7 @@ def test_a_broker_that_is_gone_for_a_while_is_waited_for(shop: Shop, subsetd: Co
         shop.broker.start()
     assert process.poll() is None, subsetd.said(process)
     said = [json.loads(line)["event"] for line in subsetd.said(process).splitlines()]
-    assert said.count("feed_disconnected") == 1, "said once, with its address, not at every attempt"
+    assert said.count("feed disconnected") == 1, "said once, with its address, not at every attempt"
     random_changes(shop, random.Random(2), 100)  # type: ignore[arg-type]
     shop.flush()
     wait_for(shop.is_applied)
