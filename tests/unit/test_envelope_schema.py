@@ -11,8 +11,10 @@ import pytest
 from service.core.errors import RecordError
 from service.core.model import RowChange
 from service.stream.envelope import Decoder
+from service.stream.wire_schema import WireSchema, data_type_of
 from tests.events import envelope, record, tracked_table
 
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
 UNTYPED = tracked_table("shop", "cells", {"cell": "string"})
 
 
@@ -136,3 +138,81 @@ def test_a_known_beginning_does_not_hide_what_comes_after_the_payload() -> None:
     # A second payload wins, as in every JSON parser.
     other = orjson.dumps(orjson.loads(wrapped({"name": "io.debezium.time.Date"}, 1))["payload"])
     assert text(value[:-1] + b',"payload":' + other + b"}", decoder) == "1970-01-02"
+
+
+def test_the_bytes_before_the_payload_are_remembered_where_they_are_the_schema_alone() -> None:
+    value = wrapped({"type": "int64"}, 5)
+    schema, begin = orjson.loads(value)["schema"], value.index(b'"payload":') + len(b'"payload":')
+    known = WireSchema(schema, value)
+    assert known.prefix == value[:begin]
+    assert known.is_prefix_of(value)
+    assert known.is_prefix_of(value[:begin] + b"{}}")
+    assert not known.is_prefix_of(value + b" ")
+    assert not known.is_prefix_of(wrapped({"type": "int32"}, 5))
+    more = orjson.dumps({"schema": schema, "more": 1, "payload": None})
+    nested = orjson.dumps({"schema": {"fields": [], "a": 1, "payload": 2}, "payload": None})
+    for unproven in (b"", more, nested, b'{"payload":null}', b',"payload":null}'):
+        assert WireSchema(schema, unproven).prefix == b""
+    assert text(orjson.dumps({"schema": {**schema, "payload": 1}, "payload": orjson.loads(value)["payload"]})) == "5"
+
+
+@pytest.mark.parametrize(
+    ("field", "data_type"),
+    [
+        ({"type": "float"}, "real"),
+        ({"type": "float32"}, "real"),
+        ({"type": "double"}, "double precision"),
+        ({"type": "bytes"}, "bytea"),
+        ({"type": "array", "items": {"type": "float"}}, "real[]"),
+        ({"type": "array", "items": {"type": "array", "items": {"type": "int16"}}}, "smallint[][]"),
+        ({"type": "array"}, "string[]"),
+        ({"type": "array", "items": 5}, "string[]"),
+        ({"type": "map"}, "json"),
+        ({"type": "struct", "name": "io.debezium.data.geometry.Point"}, "point"),
+        ({"type": "bytes", "name": "io.debezium.data.Bits", "parameters": {"length": "10"}}, "bit(10)"),
+        ({"type": "bytes", "name": DECIMAL, "parameters": {"scale": "2"}}, "numeric(1000,2)"),
+        ({"type": "bytes", "name": DECIMAL, "parameters": {"scale": "-1000"}}, "numeric(1000,-1000)"),
+        (
+            {"type": "bytes", "name": DECIMAL, "parameters": {"scale": "16383", "connect.decimal.precision": "9"}},
+            "numeric(9,16383)",
+        ),
+        ({"type": "int32", "name": 5}, "integer"),
+        ({"type": "string", "name": "my.own.Name"}, "text"),
+        ({}, "string"),
+    ],
+)
+def test_a_field_has_the_type_that_the_state_would_know(field: dict[str, Any], data_type: str) -> None:
+    assert data_type_of(field) == data_type
+
+
+@pytest.mark.parametrize(
+    ("field", "fault"),
+    [
+        ({"name": DECIMAL, "parameters": {"scale": "-1001"}}, "^its schema has a Decimal of scale -1001$"),
+        ({"name": DECIMAL, "parameters": {"scale": "16384"}}, "^its schema has a Decimal of scale 16384$"),
+        ({"name": DECIMAL, "parameters": {}}, "^its schema has a Decimal without a scale$"),
+        ({"name": "io.debezium.data.Bits", "parameters": {}}, "^its schema has a Bits without a length$"),
+        ({"name": "io.debezium.data.Bits", "parameters": {"length": "x"}}, "^its schema has a Bits without a length$"),
+    ],
+)
+def test_a_field_without_a_usable_parameter_is_told(field: dict[str, Any], fault: str) -> None:
+    with pytest.raises(RecordError, match=fault):
+        data_type_of(field)
+
+
+def test_a_schema_tells_how_a_decimal_came() -> None:
+    """The text 1234 is a number where the field is a string, and big-endian bytes in base64 where it is a Decimal."""
+    known = Decoder([tracked_table("shop", "cells", {"cell": "numeric(8,0)"})])
+    assert text(wrapped({"type": "string"}, "1234"), known) == "1234"
+    decimal = {"type": "bytes", "name": DECIMAL, "parameters": {"scale": "0"}}
+    assert text(wrapped(decimal, "1234"), known) == "-2658824"
+    with pytest.raises(RecordError, match="SUBSETD_DECIMAL_HANDLING"):
+        text(wrapped({}, "1234"), known)
+
+
+def test_rows_are_found_under_after_or_before_or_alone() -> None:
+    cell = {"type": "struct", "fields": [{"field": "cell", "type": "int64"}, {"type": "int32"}, {"field": 5}]}
+    other = {"field": "source", "type": "struct", "fields": [{"field": "cell", "type": "boolean"}]}
+    for schema in ({"fields": [other, {**cell, "field": "after"}]}, {"fields": [{**cell, "field": "before"}]}, cell):
+        assert WireSchema(schema).data_type("cell") == "bigint"
+        assert WireSchema(schema).data_type("source") == "string"
