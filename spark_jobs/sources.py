@@ -233,7 +233,7 @@ def find_file_system(location: str, hadoop: HadoopSettings | None = None) -> tup
     except (OSError, ValueError, pa.ArrowException) as error:
         raise SourceError(f"{location}: it cannot be reached: {error}.") from error
     if info.type == pafs.FileType.NotFound:
-        raise SourceError(f"{location}: there is no such file or folder.")
+        raise SourceError(f"{location}: there is no such file or folder. Check the path.")
     return filesystem, path
 
 

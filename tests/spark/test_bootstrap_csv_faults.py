@@ -90,7 +90,7 @@ def test_a_folder_that_cannot_be_planned_is_refused_before_spark_starts(
 
 
 def test_a_folder_that_is_not_there_is_named() -> None:
-    with pytest.raises(SourceError, match="/nowhere/at/all: there is no such file or folder"):
+    with pytest.raises(SourceError, match=r"/nowhere/at/all: there is no such file or folder\. Check the path"):
         open_source(Options("/nowhere/at/all", "s"))
 
 
