@@ -12,7 +12,11 @@ from typing import Any
 EXPLAINED = Path(__file__).with_name("survivors.json")
 """Why a mutant may live, by module and change."""
 
-_HEAD = "| module | mutants | tried | killed before | killed after | 95 % interval | live | explained |\n" + "|---" * 8
+_HEAD = (
+    "| module | mutants | tried | killed before | killed after | 95 % interval | live | explained |\n"
+    + "|---" * 8
+    + "|"
+)
 
 
 def main() -> None:
@@ -37,9 +41,13 @@ def page(records: Sequence[dict[str, Any]], explained: dict[str, dict[str, str]]
         totals = [total + count for total, count in zip(totals, counts, strict=True)]
         lines.append(_row(f"`{record['path']}`", counts))
         for survivor in lives:
-            before, _, after = survivor["change"].partition("\n")
-            why = reasons.get(survivor["change"], "not read yet")
-            survivors.append(f"* `{record['path']}:{survivor['line']}` `{before[2:]}` → `{after[2:]}`: {why}")
+            lines_of = {
+                sign: [line[2:] for line in survivor["change"].splitlines() if line[0] == sign] for sign in "-+"
+            }
+            before = " ".join(line for line in lines_of["-"] if line not in lines_of["+"])
+            after = " ".join(line for line in lines_of["+"] if line not in lines_of["-"])
+            why = reasons.get(survivor["change"], "not explained")
+            survivors.append(f"* `{record['path']}:{survivor['line']}` `{before}` → `{after}`: {why}")
     return "\n".join([*lines, _row("all", totals), "", *survivors])
 
 

@@ -77,6 +77,7 @@ def test_clusters_with_gaps_give_the_lowest_free_ids_first() -> None:
     clusters = Clusters([(5, (1, 2), 3), (2, (4,), 1), *many])
     assert sorted(clusters) == sorted([(5, (1, 2), 3), (2, (4,), 1), *many])
     assert clusters.attributes(NO_CLUSTER) == clusters.attributes(3) == ()
+    assert [type(a) for a in clusters.attributes(5)] == [int, int]
     found = clusters.assign(*laid_out([(1, 2), (4,), (7, 8), (), (9,), (4, 7), (79, 80, 500)])).tolist()
     assert found == [5, 2, 1, NO_CLUSTER, 3, 4, 179]
     assert Clusters([(2, (4,), 1)]).assign(*laid_out([(8,), (9,)])).tolist() == [1, 3]
