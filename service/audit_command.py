@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from service import terminal, wiring
+from service.core.corpus_inds import Algorithm
 from service.job_process import spark_command
 from service.reading_options import MasterOption
 from service.terminal import Format
@@ -27,6 +28,10 @@ def audit(
             "--filters", help="Give an account of these: none, paper, or names with commas between; see corpus add."
         ),
     ] = "paper",
+    algorithm: Annotated[
+        Algorithm,
+        typer.Option("--algorithm", help="How INDs are found; signatures need all values in one process' memory."),
+    ] = Algorithm.RAREST_FIRST,
     master: MasterOption = None,
     history: Annotated[bool, typer.Option("--history", help=f"List the newest {HISTORY} audits instead.")] = False,
     format_: Annotated[Format, typer.Option("--format", help="How to print the list of audits.")] = Format.TABLE,
@@ -38,7 +43,9 @@ def audit(
             with wiring.reading_engine(url) as engine, wiring.make_reader(engine).snapshot() as snapshot:
                 _show(snapshot.audits(None, HISTORY), format_)
             return
-        command = spark_command("spark_jobs.audit", master or settings.spark_master, [f"--filters={filters}"])
+        command = spark_command(
+            "spark_jobs.audit", master or settings.spark_master, [f"--filters={filters}", f"--algorithm={algorithm}"]
+        )
         ended = subprocess.run(command, input=f"{url}\n", text=True, check=False)
     if ended.returncode:
         raise typer.Exit(ended.returncode if ended.returncode > 0 else 128 - ended.returncode)

@@ -25,8 +25,10 @@ from pyspark.sql import SparkSession
 
 from service.core.audit import ValueFacts, account, compare
 from service.core.column_filters import Filters
-from service.core.column_sets import Int32s
+from service.core.column_sets import ColumnSets, Int32s, group_columns
 from service.core.corpus import CorpusSettings, parse_filters
+from service.core.corpus_inds import Algorithm, find_inds
+from service.core.errors import SourceError
 from service.core.group_inds import Inds
 from service.core.partitioned_inds import Partition, Scope, find_inds_by, make_partition
 from service.core.records import Keys
@@ -36,6 +38,7 @@ from service.store.migrate import require_current
 from service.usecases.audits import Audit
 from spark_jobs.command_line import add_engine_options, read_secrets
 from spark_jobs.job import run_job
+from spark_jobs.many_discovery import ONE_PROCESS_CELLS, with_ids
 from spark_jobs.progress import Display, Quiet, make_display, watching
 from spark_jobs.tasks import telling_errors, told_error
 
@@ -47,17 +50,25 @@ MOST_BITS = 10
 EXAMPLES = 20
 """Differences that are kept by name, of either kind."""
 
-Read = tuple[ValueFacts, Partition]
+Cells = tuple[Int32s, Keys]
+"""Columns, each as often as it has values, and the keys of these."""
+
+Read = tuple[ValueFacts, Any]
+"""What the values of some key ranges are, and their Partition or Cells."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadTask:
-    """Read key ranges; picklable. Takes their numbers, gives of each what its values are, and its partition."""
+    """Read key ranges; picklable. Takes their numbers, gives of each what its values are, and its partition.
+
+    With `as_cells` cells take the place of partitions.
+    """
 
     database_url: str
     snapshot: str
     bits: int
     columns: int
+    as_cells: bool = False
 
     def __call__(self, numbers: Iterable[int]) -> Iterator[Read]:
         everyone = np.ones(self.columns, np.bool_)
@@ -71,7 +82,10 @@ class ReadTask:
             facts = ValueFacts.of(found.attribute_ids, found.starts, texts, self.columns)
             place = np.repeat(np.arange(len(found)), np.diff(found.starts))
             keys = Keys(found.high[place], found.low[place])
-            yield facts, make_partition(number, found.attribute_ids, keys, scope)
+            if self.as_cells:
+                yield facts, (found.attribute_ids, keys)
+            else:
+                yield facts, make_partition(number, found.attribute_ids, keys, scope)
 
 
 def audit(
@@ -80,11 +94,14 @@ def audit(
     filters: Filters,
     display: Display | None = None,
     partitions: int | None = None,
+    algorithm: Algorithm = Algorithm.RAREST_FIRST,
 ) -> Audit:
     """Hold the INDs that are served against those of the stored values, and keep what comes of it.
 
     `spark` may be a function that starts the session, which is called when there is something to audit. `partitions`
-    is rounded to a power of 2. Raises StateError for a state that cannot be read, or while a bootstrap runs.
+    is rounded to a power of 2. Signatures need all values in one process; rarest-first finds INDs where the values are.
+    Raises StateError for a state that cannot be read, or while a bootstrap runs, and SourceError for one that is too
+    large for signatures.
     """
     require_current(url)
     start = time.monotonic()
@@ -92,7 +109,7 @@ def audit(
         running = spark if isinstance(spark, SparkSession) else spark()
         started = time.monotonic()
         try:
-            facts, found = _find(running, url, state, display or Quiet(), partitions)
+            facts, found = _find(running, url, state, display or Quiet(), partitions, algorithm)
         except (PySparkException, Py4JError) as error:
             raise told_error(error) from None
     differences = compare(found, state.served)
@@ -105,6 +122,7 @@ def audit(
         "filters": {(reason.name or "").lower(): asdict(one) for reason, one in told.by_reason.items()},
         "inds_left": told.inds_left,
         "sketch_only": state.sketch_only,
+        "algorithm": algorithm.value,
         "seconds": {"start Spark": started - start, "find": time.monotonic() - started},
     }
     return add_audit(
@@ -114,12 +132,18 @@ def audit(
 
 
 def _find(
-    spark: SparkSession, url: str, state: AuditedState, display: Display, partitions: int | None
+    spark: SparkSession,
+    url: str,
+    state: AuditedState,
+    display: Display,
+    partitions: int | None,
+    algorithm: Algorithm,
 ) -> tuple[ValueFacts, Inds]:
     context = spark.sparkContext
     wanted = partitions or max(state.records // PARTITION_RECORDS, context.defaultParallelism)
     bits = min(int(wanted - 1).bit_length(), MOST_BITS)
-    task = ReadTask(url, state.snapshot, bits, len(state.names))
+    by_signatures = algorithm is Algorithm.SIGNATURES
+    task = ReadTask(url, state.snapshot, bits, len(state.names), by_signatures)
     read: RDD[Read] = context.parallelize(range(1 << bits), 1 << bits).mapPartitions(task)
     read = read.persist(StorageLevel.DISK_ONLY)
     try:
@@ -127,6 +151,16 @@ def _find(
             facts = reduce(ValueFacts.merge, read.map(_facts).collect())
         has_values = facts.distinct > 0
         display.begin("finding INDs")
+        if by_signatures:
+            cells = int(facts.distinct.sum())
+            if cells > ONE_PROCESS_CELLS:
+                raise SourceError(
+                    f"Signatures need all values in one process, and {cells:,} are more than {ONE_PROCESS_CELLS:,}: "
+                    "audit by rarest-first, which finds INDs where the values are."
+                )
+            threads = context.defaultParallelism
+            (found,) = read.map(_part).coalesce(1).mapPartitions(lambda each: [by_signature(each, threads)]).collect()
+            return facts, found
 
         def each(step: Callable[[Partition], Any]) -> list[Any]:
             return read.map(lambda one: step(one[1])).collect()
@@ -136,8 +170,28 @@ def _find(
         read.unpersist()
 
 
+def by_signature(cells: Iterable[Cells], threads: int) -> Inds:
+    """Find all INDs by MANY's signatures, with its own parameters."""
+    parts = list(cells)
+    owners = np.concatenate([owners for owners, _ in parts])
+    order = np.argsort(owners, kind="stable")
+    keys = Keys(*(np.concatenate([keys[half] for _, keys in parts])[order] for half in (0, 1)))
+    parts.clear()
+    column_ids, first = np.unique(owners[order], return_index=True)
+    columns = ColumnSets.of_keys(np.append(first, len(owners)), keys)
+    everyone = np.ones(len(column_ids), np.bool_)
+    groups = group_columns(columns, everyone, everyone)
+    found = find_inds(groups, columns.keys, Algorithm.SIGNATURES, threads=threads)
+    blocks = [Inds(*(np.zeros(0, np.int32) for _ in range(3))), *with_ids(found, column_ids)]
+    return Inds(*(np.concatenate(side) for side in zip(*blocks, strict=True)))
+
+
 def _facts(one: Read) -> ValueFacts:
     return one[0]
+
+
+def _part(one: Read) -> Any:
+    return one[1]
 
 
 def _named(state: AuditedState, pairs: Int32s) -> list[list[str]]:
@@ -180,6 +234,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     add_engine_options(parser)
     parser.add_argument("--filters", default="paper", help="filters to give an account of (default: paper)")
+    parser.add_argument(
+        "--algorithm", choices=list(Algorithm), type=Algorithm, default=Algorithm.RAREST_FIRST,
+        help="how INDs are found (default: %(default)s)",
+    )  # fmt: skip
     parser.add_argument("--partitions", type=int, help="key ranges, rounded to a power of 2 (default: by size)")
     given = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
     read_secrets(given, "database_url")
@@ -193,7 +251,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return start()
 
         filters = CorpusSettings.from_json(parse_filters(given.filters)).filters
-        return audit(begin, given.database_url, filters, display, given.partitions)
+        return audit(begin, given.database_url, filters, display, given.partitions, given.algorithm)
 
     return run_job(given, "audit", run, _tell, display)
 

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import psycopg2
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from service.core.column_filters import NULL_TOKENS, PAPER, Filters
-from service.core.errors import StateError
+from service.core.corpus_inds import Algorithm
+from service.core.errors import SourceError, StateError
 from service.store.embedded import EmbeddedPostgres
 from service.store.writer_lock import take_bootstrap_lock
 from spark_jobs import audit as job
@@ -50,10 +51,18 @@ def tamper(url: str) -> None:
     )
 
 
-@given(rows=ROWS, insert_only=st.booleans(), partitions=st.sampled_from([1, 2, 7]))
+@given(
+    rows=ROWS, insert_only=st.booleans(), partitions=st.sampled_from([1, 2, 7]), algorithm=st.sampled_from(Algorithm)
+)
+@example(rows={"a": [], "b": [], "c": []}, insert_only=False, partitions=2, algorithm=Algorithm.SIGNATURES)
 @settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_state_that_is_right_has_no_differences(
-    spark: SparkSession, postgres_server: EmbeddedPostgres, rows: dict[str, list], insert_only: bool, partitions: int
+    spark: SparkSession,
+    postgres_server: EmbeddedPostgres,
+    rows: dict[str, list],
+    insert_only: bool,
+    partitions: int,
+    algorithm: Algorithm,
 ) -> None:
     tables = Tables(COLUMNS, insert_only=insert_only)
     for table, of_table in rows.items():
@@ -61,7 +70,8 @@ def test_a_state_that_is_right_has_no_differences(
     expected = states.expected(tables)
     with fresh_database(postgres_server, TEMPLATE) as url:
         states.store(url, tables)
-        found = audit(spark, url, PAPER, partitions=partitions)
+        found = audit(spark, url, PAPER, partitions=partitions, algorithm=algorithm)
+    assert found.report["algorithm"] == algorithm
     assert (found.not_served, found.not_holding, found.version) == (0, 0, 1)
     assert (found.attributes, found.inds) == (6, len(expected.inds))
     assert found.value_count == sum(distinct for _, _, distinct, _ in expected.counters.values())
@@ -80,11 +90,11 @@ def test_a_state_that_is_right_has_no_differences(
     assert found.report["inds_left"] == sum(left(a, b) for a, b in expected.inds)
 
 
-@pytest.mark.parametrize("partitions", [1, 8])
-def test_what_is_served_wrongly_is_named(spark: SparkSession, database_url: str, partitions: int) -> None:
+@pytest.mark.parametrize("algorithm", Algorithm)
+def test_what_is_served_wrongly_is_named(spark: SparkSession, database_url: str, algorithm: Algorithm) -> None:
     states.store(database_url, shop())
     tamper(database_url)
-    found = audit(spark, database_url, PAPER, partitions=partitions)
+    found = audit(spark, database_url, PAPER, partitions=8, algorithm=algorithm)
     assert (found.not_served, found.not_holding, found.differences) == (1, 1, 2)
     assert found.report["examples"] == {
         "not_served": [["s.orders.customer", "s.customers.id"]], "not_holding": [["s.customers.code", "s.customers.id"]]
@@ -92,6 +102,16 @@ def test_what_is_served_wrongly_is_named(spark: SparkSession, database_url: str,
     said = describe(found)
     assert "s.orders.customer ⊆ s.customers.id holds and is not served" in said
     assert "s.customers.code ⊆ s.customers.id is served and does not hold" in said
+
+
+def test_a_state_too_large_for_signatures_is_refused(
+    spark: SparkSession, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states.store(database_url, shop())
+    monkeypatch.setattr(job, "ONE_PROCESS_CELLS", 100)
+    with pytest.raises(SourceError, match=r"Signatures need all values in one process.*: audit by rarest-first"):
+        audit(spark, database_url, PAPER, algorithm=Algorithm.SIGNATURES)
+    assert not audit(spark, database_url, PAPER).differences
 
 
 def test_values_that_a_dropped_column_left_behind_are_no_reason_to_fail(spark: SparkSession, database_url: str) -> None:
@@ -192,7 +212,10 @@ def test_the_command_line(
     monkeypatch.setattr(type(spark), "stop", lambda _: None)
     states.store(database_url, shop())
     run: Callable[..., int] = job.main
-    assert run(["--database-url", database_url, "--filters", "integer-columns,min-values=3"]) == 0
+    assert (
+        run(["--database-url", database_url, "--filters", "integer-columns,min-values=3", "--algorithm", "signatures"])
+        == 0
+    )
     said = capfd.readouterr().out
     assert "The INDs that are served are those that hold." in said
     assert "few values: leaves out 1 dependent and 0 referenced columns; 1 INDs, 1 of them by this filter alone" in said
