@@ -95,7 +95,7 @@ class Lines:
         left = ""
         if done and self.total:
             left = f", about {(now - self.stage_start) / done * (self.total - done):.0f} s left"
-        self._write(f"{self.stage}: {done} of {self.total}{left} {note}".rstrip())
+        self._write(f"{self.stage}: {done} of {self.total}{left}{f', {note}' if note else ''}")
 
     def close(self) -> None:
         pass

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -103,13 +105,15 @@ def play(
 def show_next(host: str, port: int, out: Console) -> None:
     """Say where the answers are, and what to try."""
     base = f"http://{host}:{port}"
+    # Whoever came by `make demo` has no `subsetd` on the PATH.
+    command = "subsetd" if shutil.which("subsetd") else sys.argv[0]
     out.print(
         f"\n[bold]3.[/] The answers are served at [bold]{base}[/] until you press Ctrl-C. Try next:\n"
         f"   {base}/docs\n"
         f"   curl '{base}/api/v1/uinds?limit=5'\n"
         f"   curl '{base}/api/v1/uinds/chinook.Track.TrackId/chinook.InvoiceLine.TrackId'\n"
         f"   curl '{base}/api/v1/changes?since=0&limit=5'\n"
-        f"   subsetd bootstrap FOLDER-OF-YOUR-CSV-FILES --name mine, then subsetd inds",
+        f"   {command} bootstrap FOLDER-OF-YOUR-CSV-FILES --name mine, then {command} inds",
         highlight=False,
     )
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
+from pathlib import Path
+
 import pytest
+from rich.console import Console
 
 from service import demo
 
@@ -24,3 +28,15 @@ def test_the_second_round_takes_the_first_one_back() -> None:
     back = demo.rest_of_round(len(there))
     assert back == [(table, after, before) for table, before, after in reversed(there)]
     assert demo.rest_of_round(2 * len(there)) == there
+
+
+@pytest.mark.parametrize(("path", "command"), [("", ".venv/bin/subsetd"), (None, "subsetd")])
+def test_what_to_try_next_can_be_typed_as_it_is_shown(
+    path: str | None, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "subsetd").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path) if path is None else path)
+    monkeypatch.setattr("sys.argv", [".venv/bin/subsetd", "demo"])
+    shown = io.StringIO()
+    demo.show_next("127.0.0.1", 8321, Console(file=shown, width=200))
+    assert f"   {command} bootstrap FOLDER-OF-YOUR-CSV-FILES --name mine, then {command} inds" in shown.getvalue()
