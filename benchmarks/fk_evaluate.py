@@ -6,7 +6,6 @@ Each database is judged by what was learnt on the others: it is left out togethe
 from __future__ import annotations
 
 import argparse
-import pickle
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,8 +15,7 @@ from time import process_time
 
 import numpy as np
 
-from benchmarks.fk_data import read_databases
-from benchmarks.fk_features import DATA, FALLING, RISING, Pairs, candidate_pairs
+from benchmarks.fk_features import DATA, FALLING, RISING, Pairs, read_pairs
 from service.core.foreign_keys.candidates import Candidate
 from service.core.foreign_keys.choice import CHEN_THRESHOLD, choose, implied
 from service.core.randomness import suggest_cut
@@ -38,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     for keys in options.keys or ("declared", "inferred"):
         with tempfile.TemporaryDirectory(prefix="subsetd-fk-") as work:
-            found = _features(options.folder, Path(work), keys == "declared", options.cache)
+            found = read_pairs(options.folder, Path(work), keys == "declared", options.cache)
         folds = list(_folds(found, options.folds))
         print(f"keys {keys}: {len(found)} databases, {sum(len(of.candidates) for of in found):,} candidates")
         for method in options.method or METHODS:
@@ -107,18 +105,6 @@ def _print_each(found: Sequence[Pairs], results: Sequence[Result]) -> None:
             for pair in sorted(pairs):
                 note = " (implied)" if pair in result.excused and sign == "+" else ""
                 print(f"    {sign} {name(pair.dependent[0])} -> {name(pair.referenced[0])}{note}")
-
-
-def _features(folder: Path, work: Path, declared: bool, cache: Path | None) -> list[Pairs]:
-    """Compute the features of all databases, or read them from where an earlier run has left them."""
-    kept = cache / f"fk-features-{'declared' if declared else 'inferred'}.pickle" if cache else None
-    if kept and kept.exists():
-        return list(pickle.loads(kept.read_bytes()))
-    found = [candidate_pairs(database, declared) for database in read_databases(folder, work)]
-    if kept:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_bytes(pickle.dumps(found))
-    return found
 
 
 def _folds(found: Sequence[Pairs], groups: int | None) -> Iterator[set[str]]:

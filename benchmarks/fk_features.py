@@ -5,15 +5,17 @@ What proves itself here moves into `service/core/foreign_keys/`, with the model 
 
 from __future__ import annotations
 
+import pickle
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import log, sqrt
+from pathlib import Path
 
 import numpy as np
 
-from benchmarks.fk_data import Column, Database
+from benchmarks.fk_data import Column, Database, read_databases
 from service.core.foreign_keys.candidates import Candidate, Inclusions, single_candidates
 from service.core.foreign_keys.names import IDENTIFIERS, NameSimilarity, Vocabulary
 from service.core.foreign_keys.rostin import ColumnProfile, rostin_features
@@ -54,6 +56,8 @@ RISING = frozenset(
         "hub",
         "peers",
         "identifier",
+        "ref_identifier",
+        "ref_primary",
     ]
 )
 """Features of which more never speaks against a foreign key."""
@@ -69,6 +73,7 @@ DATA = [
     "dep_unique",
     "dep_key",
     "dep_primary",
+    "ref_primary",
     "nulls",
     "dep_ordinal",
     "ref_ordinal",
@@ -111,6 +116,18 @@ class Pairs:
     def column(self, name: str) -> np.ndarray:
         """Give one feature."""
         return self.features[:, self.names.index(name)] if self.candidates else np.zeros(0)
+
+
+def read_pairs(folder: Path, work: Path, declared: bool, cache: Path | None) -> list[Pairs]:
+    """Compute the features of all databases, or read them from where an earlier run has left them."""
+    kept = cache / f"fk-features-{'declared' if declared else 'inferred'}.pickle" if cache else None
+    if kept and kept.exists():
+        return list(pickle.loads(kept.read_bytes()))
+    found = [candidate_pairs(database, declared) for database in read_databases(folder, work)]
+    if kept:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_bytes(pickle.dumps(found))
+    return found
 
 
 def candidate_pairs(database: Database, declared: bool, theta: float = 0.9) -> Pairs:
@@ -184,6 +201,7 @@ def _data(
                 "dep_unique": own.repeated == 0,
                 "dep_key": own.is_declared_key if declared else own.is_unique,
                 "dep_primary": own.is_in_primary_key and declared,
+                "ref_primary": key.is_in_primary_key and declared,
                 "nulls": own.nulls / own.rows,
                 "dep_ordinal": own.ordinal,
                 "ref_ordinal": key.ordinal,
@@ -320,6 +338,7 @@ def _names(database: Database, pairs: list[tuple[int, int]], keys: list[int]) ->
         "own": own,
         "context": context,
         "kin": kin,
+        "ref_identifier": np.array([identifies(b) for _, b in pairs], np.float64),
         "identifier": np.array([identifies(a) for a in dependents], np.float64),
         "habit": np.array([identifies(a) - habit for a in dependents]),
         "hub": np.log1p([followed[b] - leads_here for b, leads_here in zip(referenced, leads, strict=True)]),

@@ -149,7 +149,8 @@ class Vocabulary:
         subject = tuple(word for word in own if word not in IDENTIFIERS)
         subjects = tuple(word for word in full if word not in IDENTIFIERS)
         what = tuple(word for word in table if word not in IDENTIFIERS)
-        said, explained = self._ends(subject, (subjects, what, tuple(w for w in other if w not in IDENTIFIERS)))
+        unnumbered = tuple(word for word in subject if not word.isdigit()) or subject
+        said, explained = self._ends(unnumbered, (subjects, what, tuple(w for w in other if w not in IDENTIFIERS)))
         return NameSimilarity(
             equal=bool(own) and own == other,
             column=self.alike(own, other),

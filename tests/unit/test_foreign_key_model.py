@@ -1,0 +1,78 @@
+"""The additive ranking: steps by hand, JSON there and back, and a fit that is what was fitted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.fk_data import Database
+from benchmarks.fk_features import FALLING, RISING, Pairs
+from benchmarks.fk_fit import fit_additive
+from service.core.foreign_keys.candidates import Candidate
+from service.core.foreign_keys.model import AdditiveModel, Steps
+
+FINITE = st.floats(-1e6, 1e6)
+
+
+def test_a_step_holds_up_to_its_edge() -> None:
+    steps = Steps((0.0, 1.0), (-2.0, 0.5, 3.0))
+    assert steps(np.array([-5, 0, 0.1, 1, 1.1])).tolist() == [-2, -2, 0.5, 0.5, 3]
+
+
+@pytest.mark.parametrize(
+    ("edges", "scores"), [((1.0,), (1.0,)), ((1.0, 1.0), (1.0, 2.0, 3.0)), ((2.0, 1.0), (1, 2, 3))]
+)
+def test_steps_that_do_not_ascend_are_refused(edges: tuple[float, ...], scores: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match="ascending edges"):
+        Steps(edges, scores)
+
+
+def test_a_probability_is_explained_by_its_terms() -> None:
+    model = AdditiveModel(-1.0, {"name": Steps((0.5,), (-2.0, 2.0)), "coverage": Steps((0.2,), (0.0, 1.0))})
+    features = {"name": np.array([0.9, 0.1]), "coverage": np.array([1.0, 0.1])}
+    assert {name: terms.tolist() for name, terms in model.terms(features).items()} == {
+        "name": [2, -2],
+        "coverage": [1, 0],
+    }
+    assert model.probability(features) == pytest.approx([1 / (1 + np.exp(-2)), 1 / (1 + np.exp(3))])
+    with pytest.raises(KeyError):
+        model.probability({"name": np.array([1.0])})
+
+
+@given(st.dictionaries(st.text(max_size=5), st.lists(FINITE, unique=True, max_size=5).map(sorted), max_size=4), FINITE)
+def test_a_model_is_the_same_after_json(edges: dict[str, list[float]], intercept: float) -> None:
+    steps = {name: Steps(tuple(of), tuple(map(float, range(len(of) + 1)))) for name, of in edges.items()}
+    model = AdditiveModel(intercept, steps, ("shop",))
+    assert AdditiveModel.from_json(model.to_json()) == model
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"intercept": 0, "data": [], "steps": {"a": {"edges": [1]}}}', "{"])
+def test_a_text_that_is_no_model_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"no additive model|Expecting"):
+        AdditiveModel.from_json(text)
+
+
+def test_a_fit_is_monotone_where_it_must_be_and_finds_what_decides() -> None:
+    """Four databases where the name decides and the distance is noise; the fit checks its steps against the stumps."""
+    draw = np.random.default_rng(4)
+    names = ["evidence", "distance", "nulls"]
+    assert "evidence" in RISING
+    assert "distance" in FALLING
+    found = []
+    for number in range(4):
+        features = draw.random((200, 3))
+        candidates = [Candidate((i,), (1000,)) for i in range(200)]
+        database = Database(f"made {number}", {}, [], np.zeros((0, 0)))
+        is_right = features[:, 0] > 0.7
+        found.append(Pairs(database, candidates, features, names, np.zeros((200, 10)), is_right))
+    model = fit_additive(found)
+    assert model.data == ("made 0", "made 1", "made 2", "made 3")
+    assert list(np.diff(model.steps["evidence"].scores) >= 0) == [True] * len(model.steps["evidence"].edges)
+    if "distance" in model.steps:
+        assert all(np.diff(model.steps["distance"].scores) <= 0)
+    of_values = np.array([0.3, 0.9])
+    low, high = model.probability({"evidence": of_values, "distance": np.full(2, 0.5), "nulls": np.full(2, 0.5)})
+    assert low < 0.05
+    assert high > 0.95
