@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,10 @@ class Lake:
     def refresh(self, spark: SparkSession | Callable[[], SparkSession], *, full: bool = False) -> Landed:
         """Refresh here."""
         return run_refresh(spark, self.url, self.queue(full=full), self.data_dir, Quiet())
+
+    def change(self, settings: Mapping[str, Any]) -> None:
+        """Change some settings."""
+        self.corpora.change(self.name, lambda corpus: replace(corpus, settings=corpus.settings.changed(settings)))
 
     def last(self) -> Refresh:
         """Give the newest refresh."""

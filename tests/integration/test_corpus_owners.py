@@ -1,20 +1,20 @@
-"""Refreshes by the job itself, without Spark: whose an index is, and how much of a corpus a broken file may be."""
+"""Refreshes by the job itself, without Spark: changed settings, whose an index is, how much a broken file may be."""
 
 from __future__ import annotations
 
 import gzip
 import json
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 
+from service.core.column_filters import Reason
 from service.core.corpus import CorpusKind, CorpusSettings
 from service.core.errors import SourceError
 from service.store.embedded import EmbeddedPostgres
-from service.usecases.corpora import Corpus, NewCorpus, RefreshState
+from service.usecases.corpora import ColumnFilter, NewCorpus, RefreshState
 from tests.postgres import TEMPLATE, fresh_database
 from tests.refreshing import Lake, expected_inds, write_tables
 
@@ -82,11 +82,34 @@ def test_a_file_that_breaks_off_counts_as_the_tables_that_its_size_is_worth(
     with pytest.raises(SourceError, match=r"tables of .* cannot be read \(\d+ by the sizes of files that break off\)"):
         lake.refresh(no_spark)
     lake.corpora.end(lake.last().refresh_id, RefreshState.FAILED, "as its runner would say")
-    lake.corpora.change(lake.name, lambda one: allowing(one, share + Fraction(1, 50)))
+    lake.change({"max_failed": str(share + Fraction(1, 50))})
     lake.refresh(no_spark)
     assert lake.report["tables"] == 400
     assert lake.report["files"]["faults"] == 1
 
 
-def allowing(corpus: Corpus, share: Fraction) -> Corpus:
-    return replace(corpus, settings=corpus.settings.changed({"max_failed": str(share)}))
+def test_a_refresh_after_the_settings_were_changed_goes_by_them_alone(database_url: str, tmp_path: Path) -> None:
+    tables = {"a.csv": [["1", "2", "-"]], "b.csv": [["1", "2"]], "c.csv": [["x"]], "d.csv": [["x", "y"]]}
+    write_tables(tmp_path / "lake", tables)
+    cells = {(name, 0): set(found) for name, (found,) in tables.items()}
+    lake = Lake(database_url, tmp_path / "lake")
+    lake.refresh(no_spark)
+    assert lake.inds() == expected_inds(cells)
+
+    lake.change({"null_tokens": ["-"]})
+    lake.refresh(no_spark)
+    cells["a.csv", 0] -= {"-"}
+    assert lake.inds() == expected_inds(cells)
+    assert "other settings" in lake.report["index"]
+
+    lake.change({"integer_columns": True})
+    with lake.corpora.snapshot(lake.name) as snapshot:  # found without the filter
+        assert snapshot.pair(ColumnFilter("a.csv", 0), ColumnFilter("c.csv", 0)).examined
+    lake.refresh(no_spark)
+    assert lake.inds().keys() == {(("c.csv", 0), ("d.csv", 0))}
+    for generation, reasons in ((3, Reason.INTEGER_COLUMN), (2, Reason(0))):
+        with lake.corpora.snapshot(lake.name, generation) as snapshot:
+            assert snapshot.pair(ColumnFilter("a.csv", 0), ColumnFilter("c.csv", 0)).reasons == reasons
+
+    lake.refresh(no_spark)
+    assert (lake.report["index"], lake.report["settings"]["integer_columns"]) == ("used", True)

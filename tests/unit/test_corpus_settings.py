@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -32,6 +33,7 @@ ANY_SETTINGS = st.builds(
     top=st.none() | st.integers(1, 9),
     partitions=st.none() | st.integers(1, 9),
     max_failed=SHARES,
+    max_table_bytes=st.integers(1, 1 << 50),
     index=st.none() | st.just("/somewhere"),
 )
 
@@ -106,3 +108,10 @@ def test_filters_have_names(words: str, filters: Filters | None) -> None:
 
 def test_the_papers_null_tokens_have_a_name() -> None:
     assert preset_null_tokens(("NA", "paper", "?")) == ("NA", *NULL_TOKENS)
+
+
+@given(ANY_SETTINGS, st.integers(1, 1 << 50))
+def test_what_is_changed_is_changed_and_all_else_stays(settings: CorpusSettings, most: int) -> None:
+    changed = settings.changed({"max_table_bytes": most, "top": None})
+    assert changed == replace(settings, max_table_bytes=most, top=None)
+    assert settings.changed({}) == settings
