@@ -18,7 +18,7 @@ from service.core.records import Keys, starts_of
 from service.core.sketches.bottom_k import PORTION, BottomK
 from service.core.sketches.building import build_columns
 from service.core.sketches.column import ColumnSketch
-from service.core.sketches.hashing import bucket_and_rho
+from service.core.sketches.hashing import bucket_of, rho_of
 from service.core.sketches.heaps import HllHeaps
 from service.core.sketches.hll import Hll
 from tests import sketches
@@ -35,11 +35,9 @@ def test_the_hash_of_a_value_begins_its_key() -> None:
 
 @given(hashes=BAGS, m=st.integers(0, 18))
 def test_bucket_and_rho_are_read_off_the_binary_digits(hashes: list[int], m: int) -> None:
-    buckets, rhos = bucket_and_rho(array([0, *hashes]), m)
-    assert list(zip(buckets.tolist(), rhos.tolist(), strict=True)) == [
-        sketches.bucket_and_rho(value, m) for value in (0, *hashes)
-    ]
-    assert rhos[0] == 65 - m, "all bits zero behind the bucket"
+    for value in (0, *hashes):
+        assert (bucket_of(np.uint64(value), m), rho_of(np.uint64(value), m)) == sketches.bucket_and_rho(value, m)
+    assert rho_of(np.uint64(0), m) == 65 - m, "all bits zero behind the bucket"
 
 
 def test_the_bytes_of_the_documentation() -> None:

@@ -11,7 +11,6 @@ from numba import njit
 from numpy.typing import NDArray
 
 from service.core.errors import SketchError
-from service.core.records import Int64s, UInt64s
 
 HASH_NAME = "sha256-64"
 SEED = 0
@@ -35,21 +34,16 @@ def most_rho(m: int) -> int:
     return HASH_BITS - m + 1
 
 
-def bucket_and_rho(hashes: UInt64s, m: int) -> tuple[Int64s, UInt8s]:
-    """Give bucket (the leftmost m bits) and ρ (position, from 1, of the leftmost 1 behind them) of each hash."""
-    return _bucket_and_rho(hashes, check_bucket_bits(m))
-
-
 @njit(cache=True, nogil=True)
 def bucket_of(value: np.uint64, m: int) -> np.int64:
-    """Give the bucket of one hash, inside kernels."""
+    """Give the bucket of one hash, its leftmost m bits, inside kernels."""
     # A shift by all 64 bits is not defined.
     return np.int64(value >> np.uint64(64 - m)) if m else np.int64(0)
 
 
 @njit(cache=True, nogil=True)
 def rho_of(value: np.uint64, m: int) -> int:
-    """Give the ρ of one hash, inside kernels."""
+    """Give the ρ of one hash, inside kernels: the position, from 1, of the leftmost 1 behind its bucket."""
     rest = value << np.uint64(m)
     if rest == np.uint64(0):
         return 65 - m
@@ -58,12 +52,3 @@ def rho_of(value: np.uint64, m: int) -> int:
         rest <<= np.uint64(1)
         rho += 1
     return rho
-
-
-@njit(cache=True, nogil=True)
-def _bucket_and_rho(hashes: UInt64s, m: int) -> tuple[Int64s, UInt8s]:
-    buckets, rhos = np.empty(len(hashes), np.int64), np.empty(len(hashes), np.uint8)
-    for i in range(len(hashes)):
-        buckets[i] = bucket_of(hashes[i], m)
-        rhos[i] = rho_of(hashes[i], m)
-    return buckets, rhos
