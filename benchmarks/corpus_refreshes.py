@@ -107,6 +107,7 @@ class BenchmarkedCorpus:
             log=self.context.logs / f"corpus-{command}-{self.name}.log",
             environment={
                 **environment(self.postgres.url(self.name)),
+                **as_installed(self.context),
                 "SUBSETD_SPARK_MASTER": MASTER,
                 "SUBSETD_DATA_DIR": str(self._data_dir),
             },
@@ -142,7 +143,12 @@ def spark_start(context: Context) -> float:
 def start_spark(context: Context) -> processes.Measured:
     """Start Spark, run two tasks that do nothing, and end it."""
     command = [sys.executable, "-c", SPARK_START, MASTER]
-    return processes.run(command, log=context.logs / "spark-start.log")
+    return processes.run(command, log=context.logs / "spark-start.log", environment=as_installed(context))
+
+
+def as_installed(context: Context) -> dict[str, str]:
+    """Let commands find modules compiled, as those of an installed package are, whatever the environment says."""
+    return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(context.work / "pycache")}
 
 
 def write_copies(tables: Path, count: int, folder: Path) -> Path:

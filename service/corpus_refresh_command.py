@@ -20,7 +20,7 @@ from service.usecases.refresh_corpora import WAITING
 
 BY_COMMAND = "command line"
 """Who asks for a refresh here."""
-LOOK_SECONDS = 0.5
+LOOK_SECONDS = 0.1
 
 
 def refresh(

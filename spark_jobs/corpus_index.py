@@ -67,6 +67,10 @@ first_column + its position.
 """
 
 
+RANDOM = ("digest", "sums.list.element")
+"""What no compression makes smaller."""
+
+
 class DamagedIndexError(SourceError):
     """An index is not as its manifest says: everything has to be read anew."""
 
@@ -208,7 +212,11 @@ class CorpusIndex:
                 ("files", manifest.files, []),
             ):
                 path = f"{folder}/{name}.parquet"
-                pq.write_table(table, path, filesystem=filesystem, compression="lz4", use_dictionary=repeated)
+                packed = {leaf: "none" if leaf in RANDOM else "lz4" for leaf in _leaves(table.schema)}
+                pq.write_table(
+                    table, path, filesystem=filesystem, compression=packed, use_dictionary=repeated,
+                    write_statistics=False,
+                )  # fmt: skip
             with filesystem.open_output_stream(f"{folder}/manifest.json") as stream:
                 stream.write(json.dumps(described).encode())
 
@@ -294,6 +302,11 @@ class CorpusIndex:
     @staticmethod
     def _path(root: str, part: str) -> str:
         return f"{root}/parts/{part}.parquet"
+
+
+def _leaves(schema: pa.Schema) -> list[str]:
+    """Name the columns of a Parquet file of a schema."""
+    return [f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name for field in schema]
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,9 @@ from service.core.records import Flags, Int64s, UInt64s, starts_of
 from service.usecases.corpora import CorpusFault, TableVersions
 from spark_jobs.corpus_index import FILES, TABLES, Manifest, counted_within
 from spark_jobs.corpus_sources import READ_TABLES, ReadingPlan, ReadResult, reading_settings
+
+MOST_RUNS = 200
+"""So many runs of rows are sliced out of a table; more of them cost more than a copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,8 @@ def corpus_state(
     before = plan.previous.tables if plan.previous is not None else TABLES.empty_table()
     offsets = _line_offsets(results)
     moved, repeated = _moved_lines(before, results, offsets)
-    old = pa.concat_tables([before.filter(pc.is_in(before["file"], _one(plan.kept["path"]))), moved])
+    kept = pc.is_in(before["file"], _one(plan.kept["path"])).to_numpy()
+    old = pa.concat_tables([_rows(before, np.flatnonzero(kept)), moved])
     old, repeated = (_in_new_parts(tables, results) for tables in (old, repeated))
     read = pa.concat_tables([repeated, *(_tables_of(result, offsets) for result in results)])
     numbered = _numbered(before) if plan.previous is not None else _served(served)
@@ -100,7 +105,7 @@ def corpus_state(
     is_new = np.concatenate([_are_renamed(old, before), read_is_new])
     starts = starts_of(widths)
     columns = np.repeat(starts[:-1][order], widths[order]) + counted_within(widths[order])
-    tables = tables.take(pa.array(order))
+    tables = _rows(tables, order)
 
     faulty = pa.array(sorted({fault.path for result in results for fault in result.faults}), pa.string())
     files = pa.concat_tables([plan.kept, plan.read.filter(pc.invert(pc.is_in(plan.read["path"], faulty)))])
@@ -368,6 +373,16 @@ def _flat(tables: pa.Table, name: str) -> NDArray[Any]:
 def _one(column: pa.ChunkedArray) -> pa.Array:
     """Give a column in one piece."""
     return pa.concat_arrays([pa.array([], column.type), *column.chunks])
+
+
+def _rows(table: pa.Table, rows: Int64s) -> pa.Table:
+    """Give some rows in their order: where few runs of them stand together, as in most refreshes, none is copied."""
+    cuts = np.flatnonzero(np.diff(rows) != 1) + 1
+    if len(cuts) > MOST_RUNS:
+        return table.take(pa.array(rows))
+    bounds = [0, *cuts.tolist(), len(rows)]
+    runs = [table.slice(rows[first], end - first) for first, end in pairwise(bounds) if first < end]
+    return pa.concat_tables([table.slice(0, 0), *runs])
 
 
 def _with(table: pa.Table, **columns: pa.Array) -> pa.Table:

@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -161,12 +162,15 @@ class _Refresh:
         files = {"read": len(plan.read), "unchanged": len(plan.kept), "gone": plan.gone, "faults": len(state.faults)}
         self._describe(state, exclusions, files)
         changed = None if self.report["full"] else state.changed
+        # Written meanwhile: what is found does not change it, and nothing reads it before the generation has landed.
+        pool = self.stack.enter_context(ThreadPoolExecutor(1, "subsetd-manifest"))
+        saving = pool.submit(self.index.save, state.manifest)
         self._find(state, self._search(state, exclusions, changed))
         self.report["spark"] = self.workers.is_running
         with self._stage("indexing"):
             self.crash.reach("indexing")
             self.load.build_indexes()
-            self.index.save(state.manifest)
+            saving.result()
         with self._stage("landing"):
             self.crash.reach("landing")
             changed_columns = None if changed is None else state.column_ids[changed]

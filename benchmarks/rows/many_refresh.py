@@ -51,6 +51,7 @@ def run(context: Context) -> list[Result]:
     ):
         results += [
             Result(f"refresh {name}", one.seconds, "s"),
+            Result(f"refresh {name}: Spark was started", int(one.report["spark"]), ""),
             Result(
                 f"refresh {name}, Spark's start apart", one.seconds - start, "s", BASELINE, full.seconds - start, goal
             ),
