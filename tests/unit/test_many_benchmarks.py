@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import many_process, web_corpus
+from benchmarks import corpus_statistics, many_process, web_corpus
 from benchmarks.corpora import Corpus, copies, read_corpus
 from benchmarks.corpus_refreshes import change_tables, write_copies, write_json_lines
 from benchmarks.rows.many_growth import discover
 from service.core.column_filters import PAPER, Filters, exclude
 from service.core.column_sets import ColumnSets
+from tests.lakes import LAKES, unpack
 
 
 def test_a_made_corpus_is_the_same_for_the_same_seed_and_another_for_another() -> None:
@@ -37,6 +38,13 @@ def test_both_algorithms_count_the_same_on_a_made_corpus(filters: Filters) -> No
     corpus = web_corpus.make(2_000, 2)
     index, signatures, choice = (discover(corpus, filters, what) for what in ("rarest-first", "signatures", "choice"))
     assert index["inds"] == signatures["inds"] == choice["inds"] > 1_000
+
+
+def test_real_tables_are_described_by_what_is_published_of_them(tmp_path: Path) -> None:
+    corpus = corpus_statistics.read(unpack("webtables_2k", tmp_path) / "tables")
+    told = corpus_statistics.describe(corpus)
+    assert [told[name] for name in ("tables", "columns", "distinct values")] == ["2,000", "12,598", "84,914"]
+    assert discover(corpus, Filters(), "choice")["inds"] == LAKES["webtables_2k"].inds
 
 
 def test_parts_of_a_made_corpus_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
