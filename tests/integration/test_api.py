@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -356,23 +357,25 @@ def test_a_browser_finds_pages_that_ask_nothing_of_other_hosts(paper: httpx.Clie
         assert f"id='{kind}'" in home.text
 
 
-def test_a_database_that_is_away_is_a_problem_until_it_is_back(tmp_path: Path) -> None:
-    folder = tmp_path / "postgres"
-    with EmbeddedPostgres(folder, extra_settings={"fsync": "off"}) as server:
-        migrate.upgrade(server.url)
-        HandMadeState(server.url, TABLE_1).close()
-        engine = make_engine(server.url, "test-api")
-    with serving(app_over(engine)) as address, httpx.Client(base_url=address) as client:
-        for _ in range(2):
-            response = client.get("/api/v1/state")
-            body = problem(response, 503, "unavailable")
-            assert "Cannot reach database" in body["detail"]
-            assert "retry-after" in response.headers
-        assert problem(client.get("/readyz"), 503, "not-ready")["checks"][0]["ok"] is False
-        assert "subsetd_state_readable 0.0" in client.get("/metrics").text
-        assert client.get("/healthz").status_code == 200
-        with EmbeddedPostgres(folder, extra_settings={"fsync": "off"}):
-            assert client.get("/api/v1/state").json()["version"] == 1
-            assert client.get("/api/v1/uinds").json()["version"] == 1
-        problem(client.get("/api/v1/state"), 503, "unavailable")
-    engine.dispose()
+def test_a_database_that_is_away_is_a_problem_until_it_is_back() -> None:
+    # Not tmp_path, which is long: the server's socket would be elsewhere, in another folder after each start.
+    with tempfile.TemporaryDirectory(prefix="subsetd-test-") as name:
+        folder = Path(name) / "postgres"
+        with EmbeddedPostgres(folder, extra_settings={"fsync": "off"}) as server:
+            migrate.upgrade(server.url)
+            HandMadeState(server.url, TABLE_1).close()
+            engine = make_engine(server.url, "test-api")
+        with serving(app_over(engine)) as address, httpx.Client(base_url=address) as client:
+            for _ in range(2):
+                response = client.get("/api/v1/state")
+                body = problem(response, 503, "unavailable")
+                assert "Cannot reach database" in body["detail"]
+                assert "retry-after" in response.headers
+            assert problem(client.get("/readyz"), 503, "not-ready")["checks"][0]["ok"] is False
+            assert "subsetd_state_readable 0.0" in client.get("/metrics").text
+            assert client.get("/healthz").status_code == 200
+            with EmbeddedPostgres(folder, extra_settings={"fsync": "off"}):
+                assert client.get("/api/v1/state").json()["version"] == 1
+                assert client.get("/api/v1/uinds").json()["version"] == 1
+            problem(client.get("/api/v1/state"), 503, "unavailable")
+        engine.dispose()
