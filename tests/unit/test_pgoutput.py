@@ -374,6 +374,7 @@ def test_what_is_no_array_is_told(text: str) -> None:
         ("boolean[]", "{t,f,NULL}", "[true,false,null]"),
         ("numeric(5,2)[]", "{1.50,-0.00}", "[1.5,0]"),
         ("text[]", '{a;b,"c,d","NULL"}', '["a;b","c,d","NULL"]'),
+        ("numeric(8,0)[]", "{1234}", "[1234]"),
         ("integer[]", "[0:1][1:1]={{1},{NULL}}", "[[1],[null]]"),
         ("box[]", "{(1,1),(0,0);(2,2),(1,1)}", '["(1,1),(0,0)","(2,2),(1,1)"]'),
     ],
