@@ -89,9 +89,7 @@ def account(found: Inds, facts: ColumnFacts, filters: Filters) -> FilterAccount:
     """Say what filters would leave out of the INDs that hold; columns are numbered as in `facts`."""
     excluded = exclude(facts, filters)
     why = excluded.dependent[found.dependent] | excluded.referenced[found.referenced]
-    coverage = filters.coverage
-    distinct = facts.distinct
-    is_low = distinct[found.dependent] * coverage.denominator < coverage.numerator * distinct[found.referenced]
+    is_low = filters.covers_too_little(facts.distinct[found.dependent], facts.distinct[found.referenced])
     why = np.where(is_low, why | np.uint8(Reason.LOW_COVERAGE), why)
     summary = excluded.summary()
     by_reason: dict[Reason, LeftOut] = {

@@ -50,6 +50,10 @@ class Filters:
     coverage: Fraction = Fraction(0)
     min_values: int = 1
 
+    def covers_too_little(self, dependent: int | Int64s, referenced: int | Int64s) -> Any:
+        """Tell by numbers of distinct values, of one pair or many, whether a dependent cannot reach the coverage."""
+        return dependent * self.coverage.denominator < self.coverage.numerator * referenced
+
 
 PAPER = Filters(null_columns=True, integer_columns=True, non_unique_referenced=True, coverage=Fraction(1, 5))
 """All four filters, with the paper's coverage."""
@@ -77,7 +81,7 @@ class Exclusions:
     def why_not(self, dependent: int, referenced: int) -> Reason:
         """Say why a pair was not examined; Reason(0) when it was: an IND that is not there does not hold."""
         reasons = Reason(int(self.dependent[dependent]) | int(self.referenced[referenced]))
-        if self.distinct[dependent] < self.filters.coverage * int(self.distinct[referenced]):
+        if self.filters.covers_too_little(int(self.distinct[dependent]), int(self.distinct[referenced])):
             reasons |= Reason.LOW_COVERAGE
         return reasons
 

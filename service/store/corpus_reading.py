@@ -195,7 +195,7 @@ class PostgresCorpusSnapshot:
         if found:
             return PairAnswer(self.generation, left, right, True, found[0].overlap, Reason(0), False, None)
         reasons = left.dependent_reasons | right.referenced_reasons
-        if left.distinct_count < settings.filters.coverage * right.distinct_count:
+        if settings.filters.covers_too_little(left.distinct_count, right.distinct_count):
             reasons |= Reason.LOW_COVERAGE
         is_full = not reasons and settings.top is not None and len(self._best(left, settings.top)) == settings.top
         return PairAnswer(self.generation, left, right, False, None, reasons, is_full, None)
