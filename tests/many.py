@@ -1,14 +1,11 @@
-"""What the tests of MANY share: random corpora, brute force over sets, and the web tables of tests/data."""
+"""What the tests of MANY share: random corpora, and brute force over sets."""
 
 from __future__ import annotations
 
-import tarfile
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
-import zstandard
 from hypothesis import strategies as st
 
 from service.core.column_sets import ColumnSets
@@ -17,11 +14,6 @@ from service.core.records import Keys, starts_of
 
 Pairs = set[tuple[int, int, int]]
 """(dependent, referenced, values in both)"""
-
-ARCHIVE = Path(__file__).parent / "data" / "webtables_2k" / "webtables_2k.tar.zst"
-
-INDS, SHA256 = 375_520, "de395d1267c0a3b4d441d62e5f599def426221969312378195062be64d448fdd"
-"""Of the web tables; published with them."""
 
 # Few values, small ones frequent: many equal columns and chains of inclusions.
 _VALUES = st.integers(0, 11).map(lambda n: n * n // 6)
@@ -57,14 +49,3 @@ def brute_force(
 def listed(blocks: Iterable[Inds]) -> list[tuple[int, int, int]]:
     """Give blocks as a sorted list: what comes twice is there twice."""
     return sorted(row for inds in blocks for row in zip(*(side.tolist() for side in inds), strict=True))
-
-
-def unpack_web_tables(folder: Path) -> Path:
-    """Unpack the web tables; give their folder."""
-    with (
-        ARCHIVE.open("rb") as packed,
-        zstandard.ZstdDecompressor().stream_reader(packed) as stream,
-        tarfile.open(fileobj=stream, mode="r|") as members,
-    ):
-        members.extractall(folder, filter="data")
-    return folder / "webtables_2k"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -21,6 +24,8 @@ from service.store.database import make_engine
 from service.usecases.corpora import NewCorpus, Refresh
 from spark_jobs.many_refresh import run_refresh
 from spark_jobs.progress import Quiet
+
+ROOT = Path(__file__).resolve().parents[1]
 
 Tables = dict[str, list[list[str]]]
 """The columns of tables, by their paths."""
@@ -78,6 +83,26 @@ class Lake:
             rows = [((dependent, referenced), overlap) for dependent, referenced, overlap in served_inds(snapshot)]
         assert len(dict(rows)) == len(rows)
         return dict(rows)
+
+
+@contextmanager
+def refreshing(
+    lake: Lake, *arguments: str, master: str = "local[2]", refresh_id: int | None = None
+) -> Iterator[subprocess.Popen[str]]:
+    """Run the job as the service does, the address on its standard input."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "spark_jobs.many_refresh", "--refresh-id", str(refresh_id or lake.queue()),
+         "--database-url", "-", "--data-dir", str(lake.data_dir), "--master", master, *arguments],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+    )  # fmt: skip
+    assert process.stdin
+    process.stdin.write(f"{lake.url}\n")
+    process.stdin.flush()
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def expected_inds(

@@ -1,10 +1,8 @@
-"""Refreshes of corpora: what is served afterwards, in every form that discovery has, and after changes."""
+"""Refreshes of corpora: what is served afterwards, and after changes."""
 
 from __future__ import annotations
 
-import re
 from fractions import Fraction
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,41 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from benchmarks.corpora import read_corpus
-from benchmarks.reference import Column, find_inds, ind_hash
-from service.core.column_filters import NULL_TOKENS
+from benchmarks.reference import Column
 from service.core.errors import SourceError
-from tests.many import INDS, SHA256, unpack_web_tables
 from tests.refreshing import LAKES, Lake, Tables, expected_inds, values_of, write_tables
-
-
-@pytest.fixture(scope="module")
-def web_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return unpack_web_tables(tmp_path_factory.mktemp("web"))
-
-
-@pytest.mark.parametrize(
-    ("chosen", "algorithm", "partitions"),
-    [
-        ({}, "rarest-first", 1),
-        ({"algorithm": "signatures"}, "signatures", 1),
-        ({"partitions": 1}, "rarest-first", 1),
-        ({"partitions": 2}, "rarest-first", 2),
-        ({"partitions": 7}, "rarest-first", 7),
-    ],
-)
-def test_web_tables_have_their_published_inds(
-    spark: SparkSession, database_url: str, web_tables: Path, chosen: dict[str, Any], algorithm: str, partitions: int
-) -> None:
-    lake = Lake(database_url, web_tables, null_tokens=[""], **chosen)
-    landed = lake.refresh(spark)
-    assert ind_hash(lake.inds()) == (INDS, SHA256)
-    assert landed.inds == landed.appeared == INDS
-    report = lake.report
-    assert (report["algorithm"], report["partitions"]) == (algorithm, partitions)
-    assert (report["tables"], report["columns"], report["full"]) == (2_000, 12_598, True)
-    assert report["files"] == {"read": 2_000, "unchanged": 0, "gone": 0, "faults": 0}
-    assert report["filters"] == {"dependent": {"no_values": 3}, "referenced": {"no_values": 3}}
 
 
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])  # each has its own corpus
@@ -185,33 +151,3 @@ def test_columns_that_no_refresh_examined_have_reasons(spark: SparkSession, data
         "dependent": {"null_column": 1, "integer_column": 2},
         "referenced": {"null_column": 1, "integer_column": 2, "not_unique": 1},
     }
-
-
-def by_filters(tables: Path, on: tuple[bool, ...]) -> set[tuple[Column, Column]]:
-    """Leave out of the reference's INDs what the filters leave out: the ten lines."""
-    corpus = read_corpus(tables)
-    values = dict(zip(corpus.names, corpus.values, strict=True))
-    rows = dict(zip(corpus.names, corpus.rows, strict=True))
-    null = {name: on[0] and held <= set(NULL_TOKENS) for name, held in values.items()}
-    integer = {name: on[1] and all(re.fullmatch("[+-]?[0-9]+", v) for v in held) for name, held in values.items()}
-    return {
-        (a, b)
-        for a, b in find_inds(corpus.named())
-        if not (null[a] or null[b] or integer[a] or integer[b])
-        and not (on[2] and len(values[b]) < rows[b])
-        and not (on[3] and 5 * len(values[a]) < len(values[b]))
-    }
-
-
-@pytest.mark.parametrize("on", list(product((False, True), repeat=4)), ids=lambda on: "".join("-+"[one] for one in on))
-def test_all_combinations_of_the_papers_filters(
-    spark: SparkSession, database_url: str, web_tables: Path, on: tuple[bool, ...]
-) -> None:
-    """Half of the combinations over partitions."""
-    names = ("null_columns", "integer_columns", "non_unique_referenced")
-    chosen: dict[str, Any] = dict(zip(names, on, strict=False)) | {"coverage": "1/5" if on[3] else "0"}
-    lake = Lake(database_url, web_tables, null_tokens=[""], partitions=None if sum(on) % 2 else 2, **chosen)
-    lake.refresh(spark)
-    expected = by_filters(web_tables, on)
-    assert len(expected) > 1_000
-    assert set(lake.inds()) == expected

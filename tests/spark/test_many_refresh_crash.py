@@ -1,47 +1,17 @@
-"""A refresh that is killed or asked to end leaves the generation before; one that loses an executor lands."""
+"""A refresh that is killed or asked to end leaves the generation before."""
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
 import pytest
 from pyspark.sql import SparkSession
 
 from service.usecases.corpora import RefreshState
-from spark_jobs.many_partitions import STAGES
 from spark_jobs.many_refresh import CRASH_POINTS
-from tests.many import unpack_web_tables
-from tests.refreshing import Lake, expected_inds, write_tables
+from tests.refreshing import Lake, expected_inds, refreshing, write_tables
 from tests.waiting import wait_for
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-@contextmanager
-def refreshing(
-    lake: Lake, *arguments: str, master: str = "local[2]", refresh_id: int | None = None
-) -> Iterator[subprocess.Popen[str]]:
-    """Run the job as the service does, the address on its standard input."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "spark_jobs.many_refresh", "--refresh-id", str(refresh_id or lake.queue()),
-         "--database-url", "-", "--data-dir", str(lake.data_dir), "--master", master, *arguments],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
-    )  # fmt: skip
-    assert process.stdin
-    process.stdin.write(f"{lake.url}\n")
-    process.stdin.flush()
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
 
 
 @pytest.mark.parametrize("where", [(), ("--on-spark",)], ids=["driver", "spark"])
@@ -93,36 +63,6 @@ def test_a_refresh_that_is_asked_to_end_ends(database_url: str, tmp_path: Path, 
     assert "stopped: the generation before is served" in told
     assert "Traceback" not in told
     assert lake.corpora.named(lake.name).generation is None
-
-
-def command_of(process: psutil.Process) -> list[str]:
-    """Give the command of a process, nothing of one that has ended meanwhile."""
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
-
-
-def test_an_executor_that_is_killed_costs_time_only(spark: SparkSession, database_url: str, tmp_path: Path) -> None:
-    """Over partitions on two executors of their own; what the lost one had is made anew."""
-    folder = unpack_web_tables(tmp_path) / "tables"
-    for path in sorted(folder.iterdir())[150:]:
-        path.unlink()
-    lake, other = (Lake(database_url, folder, null_tokens=[""], partitions=count) for count in (4, None))
-    with refreshing(lake, master="local-cluster[2,1,1024]") as process:
-        wait_for(lambda: lake.last().stage in STAGES[1:-1] or process.poll() is not None, seconds=240)
-        executors = [
-            child.pid
-            for child in psutil.Process(process.pid).children(recursive=True)
-            if any("CoarseGrainedExecutorBackend" in word for word in command_of(child))
-        ]
-        assert len(executors) == 2, process.communicate()[1] if process.poll() is not None else executors
-        os.kill(executors[0], signal.SIGKILL)
-        _, told = process.communicate(timeout=480)
-    assert process.returncode == 0, told
-    other.refresh(spark)
-    assert lake.inds() == other.inds()
-    assert len(lake.inds()) > 1_000
 
 
 def test_an_error_is_one_message_and_exit_code_1(database_url: str, tmp_path: Path) -> None:

@@ -1,0 +1,154 @@
+"""Whole refreshes of lakes: published INDs, the same bytes in every form of discovery, an executor that is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from pyspark.sql import SparkSession
+
+from benchmarks.corpus_refreshes import served_columns
+from benchmarks.reference import ind_hash
+from spark_jobs.many_partitions import STAGES
+from tests.lakes import COMBINATIONS, LAKES, On, Reference, unpack
+from tests.refreshing import Lake, refreshing
+from tests.waiting import wait_for
+
+CLUSTER = "local-cluster[2,1,1024]"
+"""Two executors of their own, a core and 1,024 MiB each."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("lakes")
+    for name in LAKES:
+        unpack(name, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def reference(folder: Path) -> Reference:
+    return Reference.of(folder)
+
+
+@cache
+def web_tables(folder: Path) -> Reference:
+    """Find the INDs of the web tables alone, once."""
+    return Reference.of(folder)
+
+
+def served(lake: Lake) -> np.ndarray:
+    """Give the served INDs in their order: dependent, referenced, overlap."""
+    with lake.corpora.snapshot(lake.name) as snapshot:
+        return np.concatenate([np.stack(block) for block in snapshot.stream_pairs()], axis=1)
+
+
+def as_places(lake: Lake, inds: np.ndarray, reference: Reference) -> np.ndarray:
+    """Give INDs by the places of their columns in the reference, sorted, a row each."""
+    place = {name: i for i, name in enumerate(reference.corpus.names)}
+    with lake.corpora.snapshot(lake.name) as snapshot:
+        columns = served_columns(snapshot)
+    place_of = np.full(max(columns) + 1, -1)
+    place_of[list(columns)] = [place[column] for column in columns.values()]
+    dependent, referenced = place_of[inds[:2]]
+    return np.stack([dependent, referenced, inds[2]], axis=1)[np.lexsort((referenced, dependent))]
+
+
+def test_every_form_serves_the_same_bytes_and_the_published_inds(
+    spark: SparkSession, database_url: str, folder: Path, reference: Reference
+) -> None:
+    forms: list[tuple[dict[str, Any], str, int]] = [
+        ({}, "rarest-first", 1),
+        ({"algorithm": "signatures"}, "signatures", 1),
+        ({"partitions": 1}, "rarest-first", 1),
+        ({"partitions": 2}, "rarest-first", 2),
+        ({"partitions": 7}, "rarest-first", 7),
+    ]
+    found = []
+    for chosen, algorithm, partitions in forms:
+        lake = Lake(database_url, folder, null_tokens=[""], **chosen)
+        lake.refresh(spark)
+        assert (lake.report["algorithm"], lake.report["partitions"]) == (algorithm, partitions)
+        found.append(served(lake))
+    lake = Lake(database_url, folder, null_tokens=[""], partitions=3)
+    with refreshing(lake, master=CLUSTER) as process:
+        _, told = process.communicate(timeout=480)
+    assert process.returncode == 0, told
+    found.append(served(lake))
+    assert all(np.array_equal(found[0], other) for other in found[1:])
+    names, values = reference.corpus.names, reference.corpus.values
+    expected = [(a, b, len(values[a])) for a, b in reference.inds]
+    assert np.array_equal(as_places(lake, found[0], reference), expected)
+    assert lake.report["files"] == {"read": 2_976, "unchanged": 0, "gone": 0, "faults": 0}
+    assert lake.report["filters"] == {"dependent": {"no_values": 3}, "referenced": {"no_values": 3}}
+    for name, published in LAKES.items():
+        within = [
+            tuple((path.removeprefix(f"{name}/"), place) for path, place in (names[a], names[b]))
+            for a, b in reference.inds
+            if names[a][0].startswith(f"{name}/") and names[b][0].startswith(f"{name}/")
+        ]
+        assert ind_hash(within) == published[1:], name
+
+
+@pytest.mark.parametrize("on", COMBINATIONS[1:], ids=str)
+def test_all_combinations_of_the_papers_filters(
+    spark: SparkSession, database_url: str, folder: Path, reference: Reference, on: On
+) -> None:
+    """On the web tables; each filter alone, and all of them, on all lakes. Half of the combinations over partitions."""
+    if sum(on) in (2, 3):
+        folder = folder / "webtables_2k"
+        reference = web_tables(folder)
+    lake = Lake(database_url, folder, null_tokens=[""], partitions=None if sum(on) % 2 else 2, **on.settings())
+    lake.refresh(spark)
+    assert np.array_equal(as_places(lake, served(lake), reference)[:, :2], reference.filtered(on))
+
+
+def executors(process: subprocess.Popen[str]) -> list[int]:
+    """Give the executors of a cluster that a refresh has started, by their processes."""
+    found = []
+    for child in psutil.Process(process.pid).children(recursive=True):
+        with suppress(psutil.Error):  # it has ended meanwhile
+            if any("CoarseGrainedExecutorBackend" in word for word in child.cmdline()):
+                found.append(child.pid)
+    return found
+
+
+def test_a_killed_executor_costs_time_only_and_the_generation_before_is_served_meanwhile(
+    spark: SparkSession, database_url: str, tmp_path: Path
+) -> None:
+    """Over partitions on two executors of their own; what the lost one had is made anew."""
+    folder = unpack("webtables_2k", tmp_path)
+    later = sorted(folder.glob("tables/*.csv"))[::20]
+    for path in later:
+        path.rename(tmp_path / path.name)
+    lake = Lake(database_url, folder, null_tokens=[""], partitions=4)
+    lake.refresh(spark)
+    before = served(lake)
+    inds_of = {1: before.shape[1], 2: LAKES["webtables_2k"].inds}
+    for path in later:
+        (tmp_path / path.name).rename(path)
+    with refreshing(lake, master=CLUSTER, refresh_id=lake.queue(full=True)) as process:
+        wait_for(lambda: lake.last().stage in STAGES[1:-1] or process.poll() is not None)
+        assert process.poll() is None, process.communicate()[1]
+        first, _ = executors(process)
+        os.kill(first, signal.SIGKILL)
+        assert np.array_equal(served(lake), before)
+        told = None
+        while told is None:
+            with lake.corpora.snapshot(lake.name) as snapshot:
+                assert snapshot.counts()["inds"] == inds_of[snapshot.generation]
+            with suppress(subprocess.TimeoutExpired):
+                _, told = process.communicate(timeout=1)
+    assert process.returncode == 0, told
+    assert lake.report["full"]
+    with lake.corpora.snapshot(lake.name) as snapshot:
+        assert snapshot.generation == 2
+    assert ind_hash(lake.inds()) == LAKES["webtables_2k"][1:]
