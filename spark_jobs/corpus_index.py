@@ -286,11 +286,13 @@ class CorpusIndex:
             raise DamagedIndexError(f"{path}: the manifest cannot be read: {error}.") from error
         rows = rows.filter(rows["digest"].is_valid())
         files = rows["file"].combine_chunks().dictionary_encode()
-        order = pc.sort_indices(files.indices)
         numbers = {name: place for place, name in enumerate(files.dictionary.to_pylist())}
-        starts = np.searchsorted(files.indices.take(order).to_numpy(), np.arange(len(numbers) + 1))
-        packed = b"".join(rows["digest"].take(order).to_pylist())
-        halves = np.frombuffer(packed, ">u8").astype(np.uint64)
+        of_files = files.indices.to_numpy()
+        order = np.argsort(of_files, kind="stable")  # the files' runs are merged
+        starts = np.searchsorted(of_files[order], np.arange(len(numbers) + 1))
+        packed = rows["digest"].combine_chunks()
+        data = np.frombuffer(packed.buffers()[1] or b"", ">u8").reshape(-1, 2)
+        halves = data[packed.offset : packed.offset + len(packed)][order].astype(np.uint64).ravel()
         return DigestsByFile(numbers, starts, Keys(halves[::2], halves[1::2]))
 
     def _open(self) -> tuple[pafs.FileSystem, str]:
