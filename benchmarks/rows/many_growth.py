@@ -32,7 +32,8 @@ MINUTES, GIGABYTES = 30, 16
 """What any size may take, the paper's 1.4 million tables too."""
 
 LEAST_CPU, LEAST_SECONDS = 1.0, 10.0
-"""CPU of the smaller of two sizes, of a kernel and of a refresh: below, most of it is warming up, and an exponent of growth would mean nothing."""
+"""CPU of the smaller of two sizes, of a kernel and of a refresh: below, most of it is warming up, and an exponent of
+growth would mean nothing."""
 
 
 def run(context: Context) -> list[Result]:
