@@ -164,4 +164,7 @@ def test_records_are_gathered_taken_and_found_as_in_a_list(seed: int) -> None:
         assert taken.is_new.tolist() == [place % 2 == 0 for place in chosen]
     assert new.take(new.is_new).keys.key(1) == keys[2]
     assert [len(part) for part in NewRecords.none()[1:]] == [0, 0, 1, 0, 0]
+    kinds = [part.dtype for part in (*NewRecords.none().keys, *NewRecords.none()[1:])]
+    assert kinds == [part.dtype for part in (*new.keys, *new[1:])]
+    assert gathered.cluster_id.dtype == Records.of([]).frequencies.dtype == np.dtype(np.int64)
     assert Deltas.of({b"k" * 16: {2: 1, 1: -1}, b"a" * 16: {3: 5}}).size == 2
