@@ -73,6 +73,20 @@ def test_inserts_updates_and_deletes_change_the_state_and_its_inds(database_url:
     ) == [(1, 2), (3, None)]
 
 
+def test_null_is_no_value_and_a_column_without_values_is_in_no_ind(database_url: str, stream: Stream) -> None:
+    note = "s.orders.note"
+    assert COLUMNS["orders"][2] == "note"
+    for row in (["10", "1", "first"], ["12", "1", "Bob"]):
+        stream.change("orders", row, [*row[:2], None])
+    consume(database_url, stream)
+    found = states.read(database_url)
+    assert found == states.expected(stream.tables)
+    assert not [ind for ind in found.inds if note in ind], "it has three rows, and all are NULL"
+    stream.change("orders", ["10", "1", None], ["10", "1", "Ada"])
+    consume(database_url, stream)
+    assert (note, "s.customers.name") in states.read(database_url).inds
+
+
 @pytest.mark.parametrize("cache_bytes", [0, 2000, 1 << 20], ids=["no cache", "small cache", "cache"])
 @pytest.mark.parametrize("records", [1, 7, 5000])
 def test_any_history_in_any_batches_equals_recomputing(
