@@ -323,7 +323,8 @@ def test_bad_changes_are_set_aside_with_the_statement_that_mends_them(shop: str,
 def test_a_slot_that_is_not_what_it_was_stops_the_feed(shop: str, database_url: str, done: str, said: str) -> None:
     follow(database_url, shop)
     # The server lets go of a slot a moment after its reader has gone.
-    wait_for(lambda: states.query(shop, "select 1 from pg_replication_slots where slot_name = 'subsetd_s' and not active"))
+    let_go = "select 1 from pg_replication_slots where slot_name = 'subsetd_s' and not active"
+    wait_for(lambda: states.query(shop, let_go))
     run(shop, *done.split(";"))
     with pytest.raises(FeedError, match=said) as told:
         follow(database_url, shop)
