@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from service import terminal, wiring
-from service.terminal import Format
+from service.terminal import DocumentFormat, Format
 from service.usecases import queries
 from service.usecases.answers import AttributeFilter
 from service.usecases.ports import StateSnapshot
@@ -21,13 +21,13 @@ SchemaOption = Annotated[str | None, typer.Option("--schema", help="Only attribu
 TableOption = Annotated[str | None, typer.Option("--table", help="Only attributes of this table.")]
 
 
-def status(format_: Annotated[Format, typer.Option("--format", help="table or json")] = Format.TABLE) -> None:
+def status(
+    format_: Annotated[DocumentFormat, typer.Option("--format", help="How to print it.")] = DocumentFormat.TABLE,
+) -> None:
     """Tell what the state holds, its version, and where its feeds stand."""
-    if format_ is Format.CSV:
-        raise typer.BadParameter("the status is no list: choose table or json", param_hint="--format")
     with _snapshot() as snapshot:
         answer = queries.state(snapshot)
-    if format_ is Format.JSON:
+    if format_ is DocumentFormat.JSON:
         print(json.dumps(asdict(answer), default=str, indent=1))
         return
     terminal.show_state(answer)

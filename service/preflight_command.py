@@ -10,7 +10,7 @@ from rich.text import Text
 
 from service import wiring
 from service.config import load_settings
-from service.terminal import Format, out
+from service.terminal import DocumentFormat, out
 from service.usecases.preflight_facts import Finding, Level
 
 STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
@@ -22,13 +22,11 @@ def preflight(
     ] = None,
     feed: Annotated[str | None, typer.Option("--feed", help="kafka://host:port/topic,... as consume takes it.")] = None,
     connect: Annotated[str | None, typer.Option("--connect", help="REST address of Kafka Connect.")] = None,
-    format_: Annotated[Format, typer.Option("--format", help="table or json")] = Format.TABLE,
+    format_: Annotated[DocumentFormat, typer.Option("--format", help="How to print it.")] = DocumentFormat.TABLE,
 ) -> None:
     """Say what would go wrong with a feed: source, connector, topics, state; exit code 1 if something would."""
-    if format_ is Format.CSV:
-        raise typer.BadParameter("choose table or json", param_hint="--format")
     findings = wiring.preflight(load_settings(), source, feed, connect)
-    if format_ is Format.JSON:
+    if format_ is DocumentFormat.JSON:
         print(json.dumps([finding._asdict() for finding in findings], indent=1))
     else:
         for finding in findings:

@@ -39,6 +39,13 @@ class Format(StrEnum):
     CSV = "csv"
 
 
+class DocumentFormat(StrEnum):
+    """How an answer that is no list is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
 def show_state(answer: StateAnswer) -> None:
     """Show version, counts, sources, and where the feeds stand."""
     if answer.head.version == 0:

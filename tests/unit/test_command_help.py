@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Iterator
 
 import pytest
+from typer import BadParameter
 from typer.core import TyperCommand, TyperGroup
 
 from service.cli import app
@@ -66,6 +67,13 @@ def test_commands_are_listed_in_the_order_in_which_one_meets_them(shown: Callabl
     listed = [words for words in EXAMPLES if " " not in words]
     assert re.findall(rf"^\W*({'|'.join(listed)}) ", text, re.MULTILINE) == listed
     assert "docs/settings.md" in text
+
+
+@pytest.mark.parametrize("words", ["status", "preflight"])
+def test_what_is_no_list_offers_no_csv(words: str, shown: Callable[[str], str]) -> None:
+    assert "<table|json>" in shown(words)
+    with pytest.raises(BadParameter, match="'csv' is not one of 'table', 'json'"):
+        parse(command_of(app), [words, "--format", "csv"])
 
 
 def test_every_option_and_argument_says_what_it_is() -> None:
