@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,13 +60,20 @@ class PostgresAddress:
     @property
     def shown(self) -> str:
         """Give the address as it may be shown and kept, as one that is understood again."""
-        kept = {key: value for key, value in self.parameters.items() if key not in SECRET_PARAMETERS}
-        return self._written(kept, named=True)
+        return self._written(self._public(), named=True)
+
+    @property
+    def follow_command(self) -> str:
+        """Give the command that follows the source, for a shell and without secrets."""
+        return shlex.join(["subsetd", "follow", self._written(self._public(), named=False), "--name", self.name])
 
     @property
     def url(self) -> str:
         """Give the database's own address, with its password: not to be shown."""
         return self._written(dict(self.parameters), named=False)
+
+    def _public(self) -> dict[str, str]:
+        return {key: value for key, value in self.parameters.items() if key not in SECRET_PARAMETERS}
 
     def _written(self, kept: dict[str, str], named: bool) -> str:
         query = {key: kept[key] for key in sorted(kept) if key not in ("user", "password", "host", "port", "dbname")}

@@ -104,9 +104,8 @@ class PostgresFeed:
         stored = positions.get((self.slot, 0))
         if stored is None:
             raise FeedError(
-                f"The state does not know where the feed {self.name} begins: run "
-                f"`subsetd follow {self.address.shown.partition('?')[0]} --name {self.address.name}`, which reads the "
-                f"source and makes its slot"
+                f"The state does not know where the feed {self.name} begins: run `{self.address.follow_command}`, "
+                f"which reads the source and makes its slot"
             )
         self._system = stored.source_position.get("system")
         self._numbers = Numbering(stored)
@@ -309,8 +308,7 @@ class PostgresFeed:
             )
 
     def _way_out(self) -> str:
-        shown = self.address.shown.partition("?")[0]
-        return f"Read the source anew: subsetd follow {shown} --name {self.address.name} --replace"
+        return f"Read the source anew: {self.address.follow_command} --replace"
 
     def _connect_again(self, timeout: float) -> bool:
         """Try to connect, once in a while; raise FeedError when the server was away for too long."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 
 import pytest
 
@@ -81,3 +82,15 @@ def test_the_address_of_a_database_is_kept_without_passwords_and_the_files_that_
     address = "postgresql://me:secret@h:1/shop?sslpassword=secret&passfile=%2Fsecret&sslkey=%2Fsecret&sslmode=require"
     assert without_password(address) == "postgresql://me@h:1/shop?sslmode=require"
     assert parse_address(address, "s").shown == "postgresql://me@h:1/shop?sslmode=require&name=s"
+
+
+@pytest.mark.parametrize("query", ["host=/run/pg&sslmode=require", "sslmode=require&host=%2Frun%2Fpg&port=5433"])
+def test_the_command_of_a_message_names_the_same_database_to_a_shell(query: str) -> None:
+    feed = open_feed(f"postgresql://me:secret@/shop?{query}&name=my shop")
+    with pytest.raises(FeedError, match=r"run `.*`") as caught:
+        feed.start({})
+    told = str(caught.value).split("`")[1]
+    program, command, address, *name = shlex.split(told)
+    assert (program, command, name) == ("subsetd", "follow", ["--name", "my shop"])
+    assert parse_address(address, "s") == parse_address(f"postgresql://me@/shop?{query}", "s")
+    assert "secret" not in told
