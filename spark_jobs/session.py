@@ -17,11 +17,13 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 from pyspark.sql.classic.dataframe import DataFrame
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
+from service.core.errors import SourceError
 from spark_jobs.class_archive import archive_options
 from spark_jobs.java_runtime import find_java
 
@@ -58,6 +60,7 @@ def session(
     A local master runs on 127.0.0.1 only. For any other master the packages `service` and `spark_jobs` are sent
     along; the executors need the same Python version with the packages of requirements.lock.
     Spark's own log is off by default: an error reaches the driver as an exception, and is told once.
+    Raises SourceError when there is no Java that runs Spark, or it ends before Spark has started.
     """
     java = find_java()
     os.environ["JAVA_HOME"] = str(java.home)
@@ -73,8 +76,17 @@ def session(
     conf.set("spark.driver.memory", driver_memory).set("spark.driver.extraJavaOptions", options)
     for key, value in {**SETTINGS, **{key.replace("_", "."): value for key, value in settings.items()}}.items():
         conf.set(key, value)
-    with _signals_waiting():
-        SparkContext._ensure_initialized(conf=conf)  # starts Java, as getOrCreate() would
+    try:
+        with _signals_waiting():
+            SparkContext._ensure_initialized(conf=conf)  # starts Java, as getOrCreate() would
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        raise SourceError(
+            f"{java.java} (version {java.version}) was to run Spark with {driver_memory} of memory, and ended before "
+            f"Spark had started; what it said stands above. Set JAVA_HOME to another Java 17 or 21, or give less "
+            f"memory: --driver-memory"
+        ) from error
     spark = SparkSession.builder.config(conf=conf).getOrCreate()
     spark.sparkContext.setLogLevel(log_level.upper())
     return spark

@@ -1,7 +1,9 @@
-"""The Spark session as a process sees it: a driver takes its Java with it, whenever and however it ends."""
+"""The Spark session as a process sees it: a driver takes its Java with it, and tells of a Java that does not start."""
 
 from __future__ import annotations
 
+import os
+import re
 import signal
 import subprocess
 import sys
@@ -48,3 +50,50 @@ def test_a_driver_that_ends_while_its_java_starts_leaves_none(number: signal.Sig
     except AssertionError:
         java.kill()
         raise
+
+
+JOB = """
+import sys
+from argparse import Namespace
+from spark_jobs.job import run_job
+given = Namespace(master="local[1]", driver_memory=sys.argv[1], spark_log="off")
+sys.exit(run_job(given, "test", lambda start: start(), lambda _: 0))
+"""
+
+ENDS_AT_ONCE = """#!/bin/sh
+[ "$2" = -XshowSettings:properties ] && exec echo "java.home = $JAVA_HOME
+java.specification.version = 17" >&2
+echo 'this Java is broken' >&2
+exit 1
+"""
+
+
+def a_broken_java(home: Path) -> dict[str, str]:
+    """Make a Java that says its version and nothing else."""
+    java = home / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(ENDS_AT_ONCE)
+    java.chmod(0o755)
+    return {"JAVA_HOME": str(home)}
+
+
+@pytest.mark.parametrize(
+    ("broken", "memory", "said"), [(True, "1g", "this Java is broken"), (False, "9999999g", "heap")]
+)
+def test_a_java_that_ends_before_spark_has_started_is_told(
+    tmp_path: Path, broken: bool, memory: str, said: str
+) -> None:
+    chosen = a_broken_java(tmp_path) if broken else {}
+    done = subprocess.run(
+        [sys.executable, "-c", JOB, memory], cwd=ROOT, env={**os.environ, **chosen}, check=False, capture_output=True,
+        text=True, timeout=120,
+    )  # fmt: skip
+    told = done.stderr.splitlines()[-1]
+    java = re.match(rf"error: (.*) \(version \d+\) was to run Spark with {memory} of memory, and ended ", told)
+    assert java is not None
+    assert not broken or java[1] == str(tmp_path / "bin" / "java")
+    assert "JAVA_HOME" in told
+    assert "--driver-memory" in told
+    assert said in done.stdout + done.stderr, "Java's own words"
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 1
