@@ -9,7 +9,6 @@ all, where there is no index). Values never reach the driver. A job that dies le
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import signal
 import sys
@@ -26,7 +25,7 @@ from pyspark.sql import SparkSession
 
 from service.core.column_filters import Exclusions, exclude
 from service.core.corpus_inds import Algorithm
-from service.core.errors import SourceError, SubsetdError
+from service.core.errors import SourceError
 from service.store.corpora import PostgresCorpora
 from service.store.corpus_loads import REFRESH_NAME, Landed, Load, working_on
 from service.store.database import make_engine
@@ -37,13 +36,13 @@ from spark_jobs.corpus_faults import unseen_tables
 from spark_jobs.corpus_index import CorpusIndex, DamagedIndexError, Manifest
 from spark_jobs.corpus_sources import ReadingPlan, ReadResult, ReadTask, list_corpus, plan_reading, reading_settings
 from spark_jobs.corpus_state import CorpusState, corpus_state
+from spark_jobs.job import run_job
 from spark_jobs.many_discovery import Search, fits_one_process
 from spark_jobs.many_partitions import find_in_partitions, partition_count
 from spark_jobs.many_tasks import TOLD_SECONDS, OneProcessTask, ProgressTold, StoreInds
 from spark_jobs.many_workers import Workers, local_cores
 from spark_jobs.parallel import FAULTS_TOLD, telling_job
 from spark_jobs.progress import Display, make_display
-from spark_jobs.session import session
 from spark_jobs.tasks import CrashPoint
 
 CRASH_POINTS = ("reading", "storing", "indexing", "landing")
@@ -304,30 +303,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     read_secrets(given, "database_url")
     if not given.database_url:
         parser.error("--database-url is needed")
-    logging.getLogger().addHandler(logging.NullHandler())  # Py4J's stack traces of an interrupt
     signal.signal(signal.SIGTERM, _end)
     display = make_display()
-    started: list[SparkSession] = []
 
-    def start() -> SparkSession:
-        started.append(session(given.master, "subsetd refresh", given.driver_memory, given.spark_log))
-        return started[0]
-
-    try:
-        landed = run_refresh(
+    def run(start: Callable[[], SparkSession]) -> Landed:
+        return run_refresh(
             start() if given.on_spark else start, given.database_url, given.refresh_id, given.data_dir, display,
             given.fail_at, local_cores(given.master),
         )  # fmt: skip
-    except SubsetdError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        print("stopped: the generation before is served", file=sys.stderr)
-        return 130
-    finally:
-        display.close()
-        for spark in started:
-            spark.stop()
+
+    return run_job(given, "refresh", run, _tell, display, "stopped: the generation before is served")
+
+
+def _tell(landed: Landed) -> int:
     print(
         f"generation {landed.generation}: {landed.inds:,} inclusion dependencies, "
         f"{landed.appeared:,} appeared, {landed.went:,} went"
