@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.text import Text
@@ -34,97 +36,96 @@ RUNNING = ("schedule", "time_limit_seconds", "retries")
 """What says when a corpus is refreshed; all else are settings."""
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the corpus.")]
-NullTokenOption = Annotated[
-    list[str] | None,
-    typer.Option("--null-token", help="Text that means NULL; `paper` for MANY's list of 14; repeatable."),
-]
-DelimiterOption = Annotated[
-    str | None, typer.Option("--delimiter", help="Between cells; default: a tab in .tsv, else a comma.")
-]
-QuoteOption = Annotated[str | None, typer.Option("--quote", help="Quoting character of CSV files.")]
-HeaderOption = Annotated[
-    bool | None, typer.Option("--header/--no-header", help="Whether CSV files begin with a header; default: yes.")
-]
-EncodingOption = Annotated[str | None, typer.Option("--encoding", help="Encoding of CSV files; default utf-8.")]
-SchemaOption = Annotated[str | None, typer.Option("--db-schema", help="Schema of a Postgres; default public.")]
-FiltersOption = Annotated[
-    str | None,
-    typer.Option(
-        "--filters",
-        help="What is left out: none, paper, or some of null-columns, integer-columns, non-unique-referenced, "
-        "coverage=0.2, min-values=3, with commas between them; default: none.",
-    ),
-]
-ThresholdOption = Annotated[
-    str | None, typer.Option("--threshold", help="Share of the dependent's values to be in the other; default 1.")
-]
-AlgorithmOption = Annotated[
-    Algorithm | None, typer.Option("--algorithm", help="Default: what costs less, decided at each refresh.")
-]
-BitsOption = Annotated[int | None, typer.Option("--bits", help="m: bits of a signature; default 650.")]
-HashesOption = Annotated[int | None, typer.Option("--hashes", help="k: hash functions; default 6.")]
-PassesOption = Annotated[int | None, typer.Option("--passes", help="p: signatures of a column; default 2.")]
-StrategyOption = Annotated[Strategy | None, typer.Option("--strategy", help="Which side is given; dep2refs.")]
-TopOption = Annotated[
-    int | None,
-    typer.Option("--top", help="Keep only so many referenced columns of each dependent, the best covered."),
-]
-PartitionsOption = Annotated[int | None, typer.Option("--partitions", help="Of Spark; default: by size.")]
-MaxFailedOption = Annotated[
-    str | None, typer.Option("--max-failed", help="Share of tables that may be unreadable; default 0.1.")
-]
-MaxTableBytesOption = Annotated[
-    int | None,
-    typer.Option("--max-table-bytes", help="A table of more bytes is not read, and is a fault; default 1073741824."),
-]
-ScheduleOption = Annotated[
-    str | None, typer.Option("--schedule", help="When it is refreshed: cron's five fields, in UTC: '30 2 * * *'.")
-]
-TimeLimitOption = Annotated[
-    int | None, typer.Option("--time-limit", min=1, help="Seconds that a refresh may take; default: no limit.")
-]
-RetriesOption = Annotated[
-    int | None, typer.Option("--retries", min=0, max=100, help="Attempts behind one that failed; default 0.")
-]
+OPTIONS: dict[str, Any] = {
+    "null_tokens": Annotated[
+        list[str] | None,
+        typer.Option("--null-token", help="Text that means NULL; `paper` for MANY's list of 14; repeatable."),
+    ],
+    "delimiter": Annotated[
+        str | None, typer.Option("--delimiter", help="Between cells; default: a tab in .tsv, else a comma.")
+    ],
+    "quote": Annotated[str | None, typer.Option("--quote", help="Quoting character of CSV files.")],
+    "header": Annotated[
+        bool | None, typer.Option("--header/--no-header", help="Whether CSV files begin with a header; default: yes.")
+    ],
+    "encoding": Annotated[str | None, typer.Option("--encoding", help="Encoding of CSV files; default utf-8.")],
+    "db_schema": Annotated[str | None, typer.Option("--db-schema", help="Schema of a Postgres; default public.")],
+    "filters": Annotated[
+        str | None,
+        typer.Option(
+            "--filters",
+            help="What is left out: none, paper, or some of null-columns, integer-columns, non-unique-referenced, "
+            "coverage=0.2, min-values=3, with commas between them; default: none.",
+        ),
+    ],
+    "threshold": Annotated[
+        str | None, typer.Option("--threshold", help="Share of the dependent's values to be in the other; default 1.")
+    ],
+    "algorithm": Annotated[
+        Algorithm | None, typer.Option("--algorithm", help="Default: what costs less, decided at each refresh.")
+    ],
+    "bits": Annotated[int | None, typer.Option("--bits", help="m: bits of a signature; default 650.")],
+    "hashes": Annotated[int | None, typer.Option("--hashes", help="k: hash functions; default 6.")],
+    "passes": Annotated[int | None, typer.Option("--passes", help="p: signatures of a column; default 2.")],
+    "strategy": Annotated[Strategy | None, typer.Option("--strategy", help="Which side is given; dep2refs.")],
+    "top": Annotated[
+        int | None,
+        typer.Option("--top", help="Keep only so many referenced columns of each dependent, the best covered."),
+    ],
+    "partitions": Annotated[int | None, typer.Option("--partitions", help="Of Spark; default: by size.")],
+    "max_failed": Annotated[
+        str | None, typer.Option("--max-failed", help="Share of tables that may be unreadable; default 0.1.")
+    ],
+    "max_table_bytes": Annotated[
+        int | None,
+        typer.Option(
+            "--max-table-bytes", help="A table of more bytes is not read, and is a fault; default 1073741824."
+        ),
+    ],
+    "schedule": Annotated[
+        str | None, typer.Option("--schedule", help="When it is refreshed: cron's five fields, in UTC: '30 2 * * *'.")
+    ],
+    "time_limit_seconds": Annotated[
+        int | None, typer.Option("--time-limit", min=1, help="Seconds that a refresh may take; default: no limit.")
+    ],
+    "retries": Annotated[
+        int | None, typer.Option("--retries", min=0, max=100, help="Attempts behind one that failed; default 0.")
+    ],
+}
+"""What both commands take, by the names of fields; none has a default here, so that what is given is seen."""
+
+Command = TypeVar("Command", bound=Callable[..., None])
 
 
+def _with_options(command: Command) -> Command:
+    """Show OPTIONS to typer in the place of a command's `**options`, and before what it takes by keyword alone."""
+    *own, _ = inspect.signature(command, eval_str=True).parameters.values()
+    first = [parameter for parameter in own if parameter.kind is not Parameter.KEYWORD_ONLY]
+    shared = [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=OPTIONS[name]) for name in OPTIONS]
+    shown: Any = command
+    shown.__signature__ = Signature([*first, *shared, *own[len(first) :]])
+    return command
+
+
+@_with_options
 def add(
-    context: typer.Context,
     name: NameArgument,
     location: Annotated[
         str,
         typer.Argument(help="A folder or bucket of CSV, Parquet, or JSON lines (a table a line), or postgresql://..."),
     ],
     kind: Annotated[CorpusKind | None, typer.Option("--kind", help="Default: by the files' endings.")] = None,
-    null_tokens: NullTokenOption = None,
-    delimiter: DelimiterOption = None,
-    quote: QuoteOption = None,
-    header: HeaderOption = None,
-    encoding: EncodingOption = None,
-    db_schema: SchemaOption = None,
-    filters: FiltersOption = None,
-    threshold: ThresholdOption = None,
-    algorithm: AlgorithmOption = None,
-    bits: BitsOption = None,
-    hashes: HashesOption = None,
-    passes: PassesOption = None,
-    strategy: StrategyOption = None,
-    top: TopOption = None,
-    partitions: PartitionsOption = None,
-    max_failed: MaxFailedOption = None,
-    max_table_bytes: MaxTableBytesOption = None,
+    *,
     index: Annotated[
         str | None, typer.Option("--index", help="Folder of the index; default below SUBSETD_DATA_DIR.")
     ] = None,
-    schedule: ScheduleOption = None,
-    time_limit_seconds: TimeLimitOption = None,
-    retries: RetriesOption = None,
+    **options: Any,
 ) -> None:
     """Register a corpus; `subsetd corpus refresh NAME --wait` then reads it."""
     place = location if "://" in location else os.path.abspath(location)
-    given = _given(context.params)
     if index is not None and "://" not in index:
-        given["settings"]["index"] = os.path.abspath(index)
+        index = os.path.abspath(index)
+    given = _given({**options, "index": index})
     new = NewCorpus(
         name, place, kind or _kind_of(place), **given | {"settings": CorpusSettings.from_json(given["settings"])}
     )
@@ -135,36 +136,18 @@ def add(
     )
 
 
+@_with_options
 def set_(
-    context: typer.Context,
     name: NameArgument,
-    null_tokens: NullTokenOption = None,
-    delimiter: DelimiterOption = None,
-    quote: QuoteOption = None,
-    header: HeaderOption = None,
-    encoding: EncodingOption = None,
-    db_schema: SchemaOption = None,
-    filters: FiltersOption = None,
-    threshold: ThresholdOption = None,
-    algorithm: AlgorithmOption = None,
-    bits: BitsOption = None,
-    hashes: HashesOption = None,
-    passes: PassesOption = None,
-    strategy: StrategyOption = None,
-    top: TopOption = None,
-    partitions: PartitionsOption = None,
-    max_failed: MaxFailedOption = None,
-    max_table_bytes: MaxTableBytesOption = None,
-    schedule: ScheduleOption = None,
-    time_limit_seconds: TimeLimitOption = None,
-    retries: RetriesOption = None,
+    *,
     unset: Annotated[
         list[str] | None,
         typer.Option("--unset", metavar="OPTION", help="Give an option its default again, as in --unset schedule."),
     ] = None,
+    **options: Any,
 ) -> None:
     """Change how a corpus is read, what is looked for, or when; the next refresh goes by it, and reads all anew."""
-    changes = _given(context.params)
+    changes = _given(options)
     for option in unset or ():
         _unset(changes, option)
     if changes == {"settings": {}}:
