@@ -280,8 +280,21 @@ class _Refresh:
         self.seconds[stage] = time.monotonic() - start
 
 
-def _end(*_: object) -> None:
-    raise KeyboardInterrupt
+def end_by_sigterm() -> None:
+    """Let SIGTERM raise KeyboardInterrupt, and raise it again soon where it came in a callback, which loses it."""
+
+    def end(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def end_later(lost: sys.UnraisableHookArgs) -> None:
+        if lost.exc_type is not KeyboardInterrupt:
+            sys.__unraisablehook__(lost)
+        else:
+            signal.setitimer(signal.ITIMER_REAL, 0.01)
+
+    for number in (signal.SIGTERM, signal.SIGALRM):
+        signal.signal(number, end)
+    sys.unraisablehook = end_later
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -303,7 +316,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     read_secrets(given, "database_url")
     if not given.database_url:
         parser.error("--database-url is needed")
-    signal.signal(signal.SIGTERM, _end)
+    end_by_sigterm()
     display = make_display()
 
     def run(start: Callable[[], SparkSession]) -> Landed:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from service.usecases.corpora import RefreshState
 from spark_jobs.many_refresh import CRASH_POINTS
-from tests.refreshing import Lake, expected_inds, refreshing, write_tables
+from tests.refreshing import ROOT, Lake, expected_inds, refreshing, write_tables
 from tests.waiting import wait_for
 
 
@@ -63,6 +65,23 @@ def test_a_refresh_that_is_asked_to_end_ends(database_url: str, tmp_path: Path, 
     assert "stopped: the generation before is served" in told
     assert "Traceback" not in told
     assert lake.corpora.named(lake.name).generation is None
+
+
+LOSES_IT = """
+import signal, time, weakref
+from spark_jobs.many_refresh import end_by_sigterm
+end_by_sigterm()
+thing = {1}
+seen = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGTERM))
+del thing
+time.sleep(60)
+"""
+
+
+def test_a_signal_that_comes_while_a_callback_runs_is_not_lost() -> None:
+    done = subprocess.run([sys.executable, "-c", LOSES_IT], cwd=ROOT, check=False, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGINT, "ended by KeyboardInterrupt"
+    assert "Exception ignored" not in done.stderr
 
 
 def test_an_error_is_one_message_and_exit_code_1(database_url: str, tmp_path: Path) -> None:
