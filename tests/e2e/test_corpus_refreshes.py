@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +107,7 @@ def exported(here: Command, folder: Path, name: str) -> set[tuple[Place, Place]]
 
 
 def test_a_lake_is_refreshed_by_hand_and_compared_with_before(
-    subsetd: Commands, here: Command, lake: Lake, tmp_path: Path
+    subsetd: Commands, here: Command, lake: Lake, tmp_path: Path, database_url: str
 ) -> None:
     here("corpus", "add", "lake", lake.folder)
     assert "generation 1 of lake: 40 tables" in refreshed(subsetd)
@@ -135,11 +135,51 @@ def test_a_lake_is_refreshed_by_hand_and_compared_with_before(
     assert "broken.csv" in here("corpus", "faults", "lake")
 
     waiting = subsetd.start("corpus", "refresh", "lake", "--wait", "--full")
-    wait_for(lambda: "starting Spark" in subsetd.said(waiting))
-    waiting.send_signal(signal.SIGINT)
+    with suspended(waiting, database_url) as job:
+        waiting.send_signal(signal.SIGINT)
+        wait_for(lambda: is_asked_to_end(job))
     assert waiting.wait(BOUND_SECONDS) == 130
     assert "is cancelled" in subsetd.said(waiting)
     assert exported(here, tmp_path, "third.csv") == after, "what was found before is served"
+
+
+def job_of(process: subprocess.Popen[str]) -> psutil.Process | None:
+    """Find the job that a command has started."""
+    for child in psutil.Process(process.pid).children():
+        with suppress(psutil.NoSuchProcess):  # it has ended
+            if "spark_jobs.many_refresh" in child.cmdline():
+                return child
+    return None
+
+
+@contextmanager
+def suspended(process: subprocess.Popen[str], database_url: str) -> Iterator[psutil.Process]:
+    """Stop the job of a command when it has begun, and let it go on at the end.
+
+    It goes there in steps, so that it cannot land before anybody looks.
+    """
+    job = wait_for(lambda: job_of(process))
+    with closing(psycopg2.connect(database_url)) as connection, connection.cursor() as cursor:
+        connection.autocommit = True
+
+        def has_begun() -> bool:
+            job.suspend()
+            cursor.execute("select count(*) from corpus_refresh where state = 'running'")
+            if cursor.fetchone() == (1,):
+                return True
+            job.resume()
+            return False
+
+        wait_for(has_begun)
+    yield job
+    with suppress(psutil.NoSuchProcess):  # it may have been killed
+        job.resume()
+
+
+def is_asked_to_end(job: psutil.Process) -> bool:
+    """Say whether a job that is stopped will find a SIGTERM."""
+    pending = re.findall(r"(?:Sig|Shd)Pnd:\s*(\w+)", Path(f"/proc/{job.pid}/status").read_text())
+    return any(int(mask, 16) >> (signal.SIGTERM - 1) & 1 for mask in pending)
 
 
 @contextmanager
@@ -160,14 +200,8 @@ def newest(client: httpx.Client, *states: str) -> dict[str, Any]:
     return wait_for(lambda: next((one for one in refreshes(client)[:1] if one["state"] in states), None))
 
 
-def job_of(process: subprocess.Popen[str]) -> psutil.Process:
-    """Find the job that a service has started."""
-    jobs = [child for child in psutil.Process(process.pid).children() if "spark_jobs.many_refresh" in child.cmdline()]
-    (job,) = jobs
-    return job
-
-
-def ask(client: httpx.Client) -> None:
+def ask(process: subprocess.Popen[str], client: httpx.Client) -> None:
+    wait_for(lambda: job_of(process) is None)  # the one before may still be tidying
     assert client.post("/api/v1/corpora/lake/refreshes", json={"full": True}).status_code == 202
 
 
@@ -189,34 +223,33 @@ def test_a_service_refreshes_on_schedule_and_survives_what_happens_to_it(
         assert counts["tables"] == 40
         assert f'subsetd_corpus_inds{{corpus="lake"}} {counts["inds"]}.0' in client.get("/metrics").text
 
-        ask(client)
-        running = newest(client, "running")
-        path = f"/api/v1/corpora/lake/refreshes/{running['refresh_id']}"
-        assert client.post(f"{path}/cancel", json={}).status_code == 202
+        ask(process, client)
+        with suspended(process, database_url):
+            path = f"/api/v1/corpora/lake/refreshes/{refreshes(client)[0]['refresh_id']}"
+            assert client.post(f"{path}/cancel", json={}).status_code == 202
         newest(client, "cancelled")
 
-        ask(client)
-        newest(client, "running")
-        wait_for(lambda: refreshes(client)[0]["stage"])
-        job_of(process).kill()
+        ask(process, client)
+        with suspended(process, database_url) as job:
+            job.kill()
         failed = newest(client, "failed")
         assert "exit code 137" in failed["fault"]
         assert client.get("/api/v1/corpora/lake").json()["generation"] == 1
 
-        ask(client)
-        newest(client, "running")
-        subsetd.end(process)
+        ask(process, client)
+        with suspended(process, database_url) as job:
+            process.send_signal(signal.SIGTERM)
+            wait_for(lambda: is_asked_to_end(job))
+        assert process.wait(BOUND_SECONDS) == 0, subsetd.said(process)
 
     with service(subsetd) as (process, client):
         assert [one["state"] for one in refreshes(client)].count("landed") == 1
         landed = newest(client, "landed", "failed")
         assert (landed["generation"], landed["attempt"]) == (2, 2), "it waited for the next service"
 
-        ask(client)
-        newest(client, "running")
-        wait_for(lambda: refreshes(client)[0]["stage"])
-        job = job_of(process)
-        subsetd.kill(process)
+        ask(process, client)
+        with suspended(process, database_url) as job:
+            subsetd.kill(process)
         assert job.is_running()
 
     with service(subsetd) as (process, client):
