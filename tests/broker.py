@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from kafka.admin import KafkaAdminClient, NewTopic
 
+from service.stream.kafka_sockets import CLOSING
 from tests.java_server import JavaServer
 from tests.kafka_jars import fetch_jars
 from tests.ports import free_ports
@@ -61,7 +62,9 @@ class KafkaBroker(JavaServer):
         """Make a topic (with a name that no test had before) and give its name; `settings` as `retention_ms="1"`."""
         name = name or f"topic-{next(_numbers)}"
         topic = NewTopic(name, partitions, 1, topic_configs={k.replace("_", "."): v for k, v in settings.items()})
-        admin = KafkaAdminClient(bootstrap_servers=self.bootstrap_servers, bootstrap_timeout_ms=30_000)
+        admin = KafkaAdminClient(
+            bootstrap_servers=self.bootstrap_servers, proxy_url=CLOSING, bootstrap_timeout_ms=30_000
+        )
         try:
             admin.create_topics([topic])
             admin.wait_for_topics([name], timeout_ms=30_000)

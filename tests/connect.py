@@ -17,6 +17,7 @@ import pytest
 from kafka.admin import KafkaAdminClient
 
 from service.store.embedded import EmbeddedPostgres
+from service.stream.kafka_sockets import CLOSING
 from tests import states
 from tests.broker import KafkaBroker
 from tests.java_server import JavaServer
@@ -128,7 +129,9 @@ class Connect(JavaServer):
 
     def topics(self) -> set[str]:
         """Name the topics that it has made."""
-        with closing(KafkaAdminClient(bootstrap_servers=self.servers, bootstrap_timeout_ms=30_000)) as admin:
+        with closing(
+            KafkaAdminClient(bootstrap_servers=self.servers, proxy_url=CLOSING, bootstrap_timeout_ms=30_000)
+        ) as admin:
             return {topic for topic in admin.list_topics() if topic.startswith(self.topic_prefix)}
 
     def make_slot(self) -> None:

@@ -219,7 +219,7 @@ class KafkaFeed:
         """Make both clients unless they are there; what fails with them is a FeedError, and they are closed again."""
         try:
             if self._consumer is None:
-                self._admin, self._consumer = connect(self.servers, self.start_timeout, self._client_options)
+                self._connect()
             yield
         except KafkaError as error:
             self.close()
@@ -227,6 +227,9 @@ class KafkaFeed:
         except FeedError:
             self.close()
             raise
+
+    def _connect(self) -> None:
+        self._admin, self._consumer = connect(self.servers, self.start_timeout, self._client_options)
 
     def _find_partitions(self) -> set[TopicPartition]:
         """Ask the broker for the topics' partitions; raise FeedError naming a topic that is missing."""

@@ -25,6 +25,7 @@ from service.store.writer import PostgresWriter
 from service.stream.kafka_feed import KafkaFeed
 from service.stream.kafka_producer import TopicProducer
 from service.stream.postgres_address import PostgresAddress
+from tests.waiting import BOUND_SECONDS
 
 OF_THE_ENGINE = ("select pg_catalog", "select current_schema", "show transaction", "show standard_conforming_strings")
 """What SQLAlchemy asks each new connection; these are no steps of ours."""
@@ -231,19 +232,18 @@ class CountedFeed(KafkaFeed):
         self._steps = steps
 
     def _connect(self) -> None:
-        if self._consumer is None:
-            self._steps.take("clients.connect", super()._connect)
-            for client in (self._consumer, self._admin):
-                self._steps.opened(client.close)
-            self._consumer = CountedReader(self._consumer, "consumer", self._steps)
-            self._admin = CountedClient(self._admin, "admin", self._steps)
+        self._steps.take("clients.connect", super()._connect)
+        for client in (self._consumer, self._admin):
+            self._steps.opened(client.close)
+        self._consumer = CountedReader(self._consumer, "consumer", self._steps)
+        self._admin = CountedClient(self._admin, "admin", self._steps)
 
 
 class CountedProducer(TopicProducer):
     """Send to a topic by a client whose every call is a step."""
 
     def __init__(self, address: str, name: str, steps: Steps) -> None:
-        super().__init__(address)
+        super().__init__(address, timeout=BOUND_SECONDS)
         self._name, self._steps = name, steps
 
     def _connect(self) -> Any:

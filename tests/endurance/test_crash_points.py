@@ -18,6 +18,7 @@ from service.store.embedded import EmbeddedPostgres
 from service.stream import kafka_feed, kafka_producer
 from service.stream.file_feed import FileFeed
 from service.stream.kafka_dead_letters import DeadLetterTopic
+from service.stream.kafka_sockets import CLOSING
 from service.stream.kafka_transitions import TransitionTopic
 from service.usecases import feed_session, send_transitions
 from tests import states
@@ -37,7 +38,15 @@ OF_A_BOOTSTRAP = {
 }
 OF_A_COMMAND = {
     *("is_followed", "tables_of", "address_of", "forget", "set_paused", "read", "drop"),
-    *("read_known", "write_dropped", "_rename_column", "_rename_table", "drop_sketches", "_migrate"),
+    *(
+        "read_known",
+        "write_dropped",
+        "_rename_column",
+        "_rename_table",
+        "drop_sketches",
+        "_migrate",
+        "_require_postgres",
+    ),
 }
 OF_A_COMPACTION = {"read_keys"}
 OF_A_WAIT = {"_holder"}
@@ -168,7 +177,7 @@ class Topics:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.reader = KafkaConsumer(bootstrap_servers=cluster.servers)
+        self.reader = KafkaConsumer(bootstrap_servers=cluster.servers, proxy_url=CLOSING)
         self.letters = self.transitions = ""
 
     def renew(self) -> None:

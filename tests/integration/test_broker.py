@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
 
+from service.stream.kafka_sockets import CLOSING
 from tests.broker import KafkaBroker
 from tests.kafka_jars import MANIFEST, difference, fetch_jars
 from tests.waiting import BOUND_SECONDS
 
 
 def send(broker: KafkaBroker, topic: str, value: bytes) -> None:
-    producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, bootstrap_timeout_ms=30_000)
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, proxy_url=CLOSING, bootstrap_timeout_ms=30_000)
     producer.send(topic, value).get(timeout=BOUND_SECONDS)
     producer.close()
 
@@ -24,6 +25,7 @@ def received(broker: KafkaBroker, topic: str, count: int) -> list[bytes]:
     consumer = KafkaConsumer(
         topic,
         bootstrap_servers=broker.bootstrap_servers,
+        proxy_url=CLOSING,
         bootstrap_timeout_ms=30_000,
         auto_offset_reset="earliest",
         consumer_timeout_ms=30_000,
@@ -49,7 +51,7 @@ def test_records_and_address_outlive_the_broker(broker: KafkaBroker, topic: str,
 def test_each_topic_is_new_and_has_the_partitions_asked_for(broker: KafkaBroker, topic: str) -> None:
     other = broker.create_topic(3, retention_ms="1000")
     assert other != topic
-    consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap_servers, bootstrap_timeout_ms=30_000)
+    consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap_servers, proxy_url=CLOSING, bootstrap_timeout_ms=30_000)
     try:
         assert consumer.partitions_for_topic(other) == {0, 1, 2}
         assert consumer.partitions_for_topic(topic) == {0}

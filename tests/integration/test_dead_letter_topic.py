@@ -10,6 +10,7 @@ from kafka import KafkaConsumer
 from service.core.errors import FeedAwayError, FeedError
 from service.core.model import BadRecord, RawRecord, RecordError
 from service.stream.kafka_dead_letters import DeadLetterTopic, headers
+from service.stream.kafka_sockets import CLOSING
 from service.usecases.batches import ErrorPolicy
 from tests import states
 from tests.broker import KafkaBroker
@@ -36,7 +37,11 @@ def test_letters_go_to_the_topic_with_the_headers_of_kafka_connect(
     consume(database_url, stream, on_error=ErrorPolicy.SET_ASIDE, sink=sink)
     sink.close()
     reader = KafkaConsumer(
-        topic, bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest", consumer_timeout_ms=60_000
+        topic,
+        bootstrap_servers=broker.bootstrap_servers,
+        proxy_url=CLOSING,
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=60_000,
     )
     letter = next(reader)
     reader.close()

@@ -13,6 +13,7 @@ from service.core.errors import FeedError
 from service.core.model import RawRecord, StoredPosition
 from service.stream.addresses import open_feed
 from service.stream.kafka_feed import KafkaFeed
+from service.stream.kafka_sockets import CLOSING
 from tests.broker import KafkaBroker
 from tests.cluster import LARGE, Cluster
 from tests.ports import free_ports
@@ -135,7 +136,7 @@ def test_only_what_a_transaction_committed_is_read_and_its_markers_are_passed(
     cluster: Cluster, follow: Callable[..., KafkaFeed]
 ) -> None:
     topic = cluster.topic()
-    producer = KafkaProducer(bootstrap_servers=cluster.servers, transactional_id=f"t-{uuid4().hex}")
+    producer = KafkaProducer(bootstrap_servers=cluster.servers, proxy_url=CLOSING, transactional_id=f"t-{uuid4().hex}")
     try:
         producer.init_transactions()
         for value, ends in ((b"kept", producer.commit_transaction), (b"dropped", producer.abort_transaction)):
@@ -154,7 +155,7 @@ def test_only_what_a_transaction_committed_is_read_and_its_markers_are_passed(
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_compressed_batches_are_read(cluster: Cluster, follow: Callable[..., KafkaFeed], codec: str) -> None:
     topic = cluster.topic()
-    producer = KafkaProducer(bootstrap_servers=cluster.servers, compression_type=codec, linger_ms=50)
+    producer = KafkaProducer(bootstrap_servers=cluster.servers, proxy_url=CLOSING, compression_type=codec, linger_ms=50)
     for value in numbered(100):
         producer.send(topic, value)
     producer.close(timeout=BOUND_SECONDS)

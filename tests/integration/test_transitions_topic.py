@@ -14,6 +14,7 @@ from service.core.errors import FeedAwayError, FeedError
 from service.store.database import make_engine
 from service.store.outbox import PostgresOutbox
 from service.store.reader import PostgresStateReader
+from service.stream.kafka_sockets import CLOSING
 from service.stream.kafka_transitions import TransitionTopic
 from service.usecases import send_transitions
 from service.usecases.answers import TransitionFilter
@@ -55,7 +56,9 @@ class Sending:
 
     def received(self) -> list[tuple[str, dict[str, object]]]:
         """Read the topic from its beginning to its end."""
-        consumer = KafkaConsumer(bootstrap_servers=self.broker.bootstrap_servers, auto_offset_reset="earliest")
+        consumer = KafkaConsumer(
+            bootstrap_servers=self.broker.bootstrap_servers, proxy_url=CLOSING, auto_offset_reset="earliest"
+        )
         try:
             partition = TopicPartition(self.topic, 0)
             consumer.assign([partition])
