@@ -15,7 +15,7 @@ from time import process_time
 
 import numpy as np
 
-from benchmarks.fk_features import DATA, FALLING, RISING, Pairs, read_pairs
+from benchmarks.fk_features import DATA, Pairs, monotone_trees, read_pairs
 from service.core.foreign_keys.candidates import Candidate
 from service.core.foreign_keys.choice import CHEN_THRESHOLD, choose, implied
 from service.core.randomness import suggest_cut
@@ -171,22 +171,13 @@ def _learnt(
     """Choose by boosted trees that are monotone where RISING and FALLING say so; of depth 1 they are additive."""
 
     def method(found: Sequence[Pairs], folds: Sequence[set[str]]) -> list[list[Candidate]]:
-        from sklearn.ensemble import HistGradientBoostingClassifier
-
         chosen: dict[str, list[Candidate]] = {}
         for fold in folds:
             others = [of for of in found if of.database.family not in fold and of.candidates]
             names = columns(others[0])[1]
-            model = HistGradientBoostingClassifier(
-                max_depth=depth,
-                max_iter=rounds,
-                learning_rate=rate,
-                min_samples_leaf=10,
-                l2_regularization=1.0,
-                max_bins=64,
-                early_stopping=False,
-                monotonic_cst=[(name in RISING) - (name in FALLING) for name in names],
-            ).fit(np.vstack([columns(of)[0] for of in others]), np.concatenate([of.is_right for of in others]))
+            model = monotone_trees(names, depth, rounds, rate).fit(
+                np.vstack([columns(of)[0] for of in others]), np.concatenate([of.is_right for of in others])
+            )
             for of in found:
                 if of.database.family in fold:
                     scores = model.predict_proba(columns(of)[0])[:, 1] if of.candidates else np.zeros(0)

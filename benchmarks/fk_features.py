@@ -8,10 +8,11 @@ from __future__ import annotations
 import pickle
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import log, sqrt
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -116,6 +117,22 @@ class Pairs:
     def column(self, name: str) -> np.ndarray:
         """Give one feature."""
         return self.features[:, self.names.index(name)] if self.candidates else np.zeros(0)
+
+
+def monotone_trees(names: Sequence[str], depth: int, rounds: int, rate: float) -> Any:
+    """Give boosted trees to be fitted, monotone where RISING and FALLING say so; of depth 1 they are additive."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    return HistGradientBoostingClassifier(
+        max_depth=depth,
+        max_iter=rounds,
+        learning_rate=rate,
+        min_samples_leaf=10,
+        l2_regularization=1.0,
+        max_bins=64,
+        early_stopping=False,
+        monotonic_cst=[(name in RISING) - (name in FALLING) for name in names],
+    )
 
 
 def read_pairs(folder: Path, work: Path, declared: bool, cache: Path | None) -> list[Pairs]:

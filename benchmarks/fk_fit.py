@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.fk_features import FALLING, RISING, Pairs, read_pairs
+from benchmarks.fk_features import Pairs, monotone_trees, read_pairs
 from service.core.foreign_keys.model import AdditiveModel, Steps
 
 ROUNDS, RATE = 200, 0.15
@@ -36,21 +36,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def fit_additive(found: Sequence[Pairs]) -> AdditiveModel:
     """Fit boosted stumps, monotone where RISING and FALLING say so, and add those of each feature up."""
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
     known = [of for of in found if of.candidates]
     names = known[0].names
     features = np.vstack([of.features for of in known])
-    boosted = HistGradientBoostingClassifier(
-        max_depth=1,
-        max_iter=ROUNDS,
-        learning_rate=RATE,
-        min_samples_leaf=10,
-        l2_regularization=1.0,
-        max_bins=64,
-        early_stopping=False,
-        monotonic_cst=[(name in RISING) - (name in FALLING) for name in names],
-    ).fit(features, np.concatenate([of.is_right for of in known]))
+    boosted = monotone_trees(names, 1, ROUNDS, RATE).fit(features, np.concatenate([of.is_right for of in known]))
     model = _added_up(boosted, names, sorted(of.database.name for of in known))
     ours = model.probability(dict(zip(names, features.T, strict=True)))
     if not np.allclose(ours, boosted.predict_proba(features)[:, 1]):
