@@ -56,7 +56,8 @@ class BatchInFlight:
         for table, keys in wanted.items():
             pending = self._images.get(table, {})
             found[table] = {key: pending[key] for key in keys if key in pending}
-            missing[table] = [key for key in keys if key not in pending]
+            if others := [key for key in keys if key not in pending]:
+                missing[table] = others
         if missing:
             for table, images in self._writer.read_images(missing).items():
                 found[table].update(images)
