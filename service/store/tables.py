@@ -23,6 +23,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    and_,
     func,
     text,
 )
@@ -81,6 +82,8 @@ attribute = Table(
     Column("stale_version", BigInteger, comment="version since which its values are no longer kept current"),
     Column("added_version", BigInteger, comment="version of the schema change that made it; NULL: a bootstrap did"),
     Column("renamed_to", Text, comment="column name that it takes when its source's changes show it"),
+    Column("parts", ARRAY(Integer), comment="ordinals of the columns whose tuple it is; NULL: a column"),
+    Column("snapshot", Text, comment="pg_current_snapshot() of its backfill; NULL: that of its source"),
 )
 Index(
     "uq_attribute_name",
@@ -88,7 +91,27 @@ Index(
     attribute.c.table_name,
     attribute.c.column_name,
     unique=True,
-    postgresql_where=attribute.c.dropped_version.is_(None),
+    postgresql_where=and_(attribute.c.dropped_version.is_(None), attribute.c.parts.is_(None)),
+)
+Index(
+    "uq_attribute_parts",
+    attribute.c.schema_name,
+    attribute.c.table_name,
+    attribute.c.parts,
+    unique=True,
+    postgresql_where=and_(attribute.c.dropped_version.is_(None), attribute.c.parts.is_not(None)),
+)
+
+tracked_key = Table(
+    "tracked_key",
+    metadata,
+    Column("key_id", Integer, Identity(), primary_key=True),
+    Column("attribute_id", ForeignKey("attribute.attribute_id", ondelete="CASCADE"), nullable=False, unique=True),
+    Column("kind", Text, nullable=False),
+    Column("is_primary", Boolean, nullable=False, server_default=text("false")),
+    Column("since_version", BigInteger, nullable=False),
+    CheckConstraint("kind in ('declared', 'discovered', 'pinned')", name="kind_known"),
+    comment="columns, or tuples of them, that are said or were seen to tell rows apart",
 )
 
 tracked_table = Table(
@@ -467,7 +490,7 @@ audit = Table(
     Column("report", JSONB, nullable=False, comment="examples, filters, seconds"),
 )
 
-SCHEMA_REVISION = "0005"
+SCHEMA_REVISION = "0006"
 """The Alembic revision that this code works with."""
 
 WRITER_LOCK = 0x73756273657464
