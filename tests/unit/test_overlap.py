@@ -118,3 +118,21 @@ def test_changes_in_small_portions_are_those_in_one(
         ]
         assert matrix.inds().tolist() == anew.inds().tolist() == sorted(map(list, state.inds()))
         assert matrix.inds().dtype == np.int32
+
+
+@settings(max_examples=60)
+@given(history=histories())
+def test_a_batch_marks_what_it_changes_and_reserves_at_most_twice_its_cells(history: list) -> None:  # type: ignore[type-arg]
+    state, values = State(), Counter[tuple[int, bytes]]()
+    for batch in history:
+        change = netted(batch)
+        before = {cell for cell, count in values.items() if count > 0}
+        values.update(change)
+        moves = state.apply(as_deltas(change)).moves
+        if not len(moves.values):
+            continue
+        marked, portions = service.core.overlap._portions(moves, 8)
+        turned = before ^ {cell for cell, count in values.items() if count > 0}
+        assert marked.tolist() == sorted({attribute for attribute, _ in turned})
+        for cells in portions:
+            assert len(cells) <= len(cells.base) <= 2 * len(cells)

@@ -26,6 +26,7 @@ from service.core.model import (
     Skipped,
     Table,
 )
+from service.stream import pgoutput_cells
 from service.stream.pgoutput import (
     PgoutputDecoder,
     Relation,
@@ -383,6 +384,26 @@ def test_texts_of_types_that_are_more_than_their_text(data_type: str, text: str,
     decode_text = text_decoder(data_type)
     assert decode_text is not None
     assert decode_text(text) == canonical
+
+
+@pytest.mark.parametrize(
+    ("data_type", "written"),
+    [
+        ("date", {"2026-11-22": "2026-11-22"}),
+        ("numeric(10,2)", {"7": "7", "100": "100", "1.50": "1.5", "-1.00": "-1", "0.00": "0", "-0.10": "-0.1"}),
+        ("boolean", {"t": "true", "f": "false"}),
+    ],
+)
+def test_the_plain_texts_of_a_type_are_read_without_the_decoder_of_all_texts(
+    monkeypatch: pytest.MonkeyPatch, data_type: str, written: dict[str, str]
+) -> None:
+    def asked(text: object) -> str:
+        raise AssertionError(f"{text!r} took the long way")
+
+    monkeypatch.setattr(pgoutput_cells, "cell_decoder", lambda *_: asked)
+    decode_text = text_decoder(data_type)
+    assert decode_text is not None
+    assert {text: decode_text(text) for text in written} == written
 
 
 @pytest.mark.parametrize("data_type", ["integer", "character varying(20)", "uuid", "bit(3)", "bit varying(5)", "TEXT"])
