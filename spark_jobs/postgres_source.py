@@ -116,7 +116,10 @@ class PostgresSource:
 
     def _set_tables(self, stored: list[StoredTable]) -> None:
         self.stored = stored
-        self._tables = [SourceTable(t.schema, t.name, t.columns, t.key_columns, t.replica_identity) for t in stored]
+        self._tables = [
+            SourceTable(t.schema, t.name, t.columns, t.key_columns, t.replica_identity, constraints=t.constraints)
+            for t in stored
+        ]
         self._reader = PostgresReader(self._snapshot.url, self._snapshot.exported, self._tables)
 
     def tables(self) -> list[SourceTable]:

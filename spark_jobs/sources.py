@@ -15,6 +15,7 @@ import pyarrow.fs as pafs
 from service.core.errors import SourceError
 from service.core.sketch_upkeep import DEFAULT_FORM, SketchForm
 from service.store.feed_start import FeedStart
+from service.store.source_constraints import UNCONSTRAINED, Constraints
 from spark_jobs.hadoop_files import HadoopSettings, file_system_of, hadoop_settings
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class SourceTable:
 
     `key_columns` tell its rows apart (none where that is not known), `replica_identity` is Postgres' word for it
     (full, default, index, nothing; None elsewhere). With `row_images` the bootstrap writes its rows beside the state.
+    `constraints` are those that its source declares; none where files have none.
     """
 
     schema: str
@@ -93,6 +95,7 @@ class SourceTable:
     key_columns: tuple[str, ...] = ()
     replica_identity: str | None = None
     row_images: bool = False
+    constraints: Constraints = UNCONSTRAINED
 
     def __str__(self) -> str:
         return f"{self.schema}.{self.name}"

@@ -18,6 +18,7 @@ from service.core.secret_parameters import SECRET_PARAMETERS
 from service.store.canonical_sql import SESSION_SETTINGS, canonical_expression
 from service.store.database import parse_address, place
 from service.store.generation import connect
+from service.store.source_constraints import UNCONSTRAINED, Constraints, read_constraints
 
 READER_NAME = "subsetd bootstrap reader"
 
@@ -93,7 +94,7 @@ class StoredTable:
     """Name a table, its columns with their types, and the tables that store it with (pages or None, bytes).
 
     `key_columns` are those of its replica identity's index or its primary key; `replica_identity` is full, default,
-    index or nothing, None of a partitioned table without partitions.
+    index or nothing, None of a partitioned table without partitions. `constraints` may name columns that are not read.
     """
 
     schema: str
@@ -102,6 +103,7 @@ class StoredTable:
     parts: tuple[tuple[str, str, int | None, int], ...]
     key_columns: tuple[str, ...] = ()
     replica_identity: str | None = None
+    constraints: Constraints = UNCONSTRAINED
 
 
 class SourceSnapshot:
@@ -146,6 +148,7 @@ class SourceSnapshot:
                     columns.setdefault(oid, []).append((name, kind))
             cursor.execute(_IDENTITIES, ([row[0] for row in found],))
             identities = {oid: (identity, tuple(key)) for oid, identity, key in cursor.fetchall()}
+            constraints = read_constraints(cursor, (row[0] for row in found))
             tables = []
             for oid, schema, name in found:
                 if oid not in columns:
@@ -156,7 +159,8 @@ class SourceSnapshot:
                 identity, key = identities[oid]
                 if not {name for name, _ in columns[oid]}.issuperset(key):
                     key = ()
-                tables.append(StoredTable(schema, name, tuple(columns[oid]), parts, key, identity))
+                declared = constraints.get(oid, UNCONSTRAINED)
+                tables.append(StoredTable(schema, name, tuple(columns[oid]), parts, key, identity, declared))
             return tables
 
     def require_unbroken(self, tables: Sequence[StoredTable]) -> None:
