@@ -47,14 +47,12 @@ class ValueOrder(StrEnum):
 
 def order_of(values: Iterable[str]) -> ValueOrder:
     """Find the order of a column with these values, in canonical text; without values it is lexicographic."""
-    numbers = beyond = others = 0
+    numbers = others = False
     for value in values:
         if _NUMBER.fullmatch(value):
-            numbers += 1
-        elif value in _BEYOND:
-            beyond += 1
-        else:
-            others += 1
+            numbers = True
+        elif value not in _BEYOND:
+            others = True
         if numbers and others:
             return ValueOrder.MIXED
     return ValueOrder.NUMERIC if numbers else ValueOrder.LEXICOGRAPHIC

@@ -94,6 +94,34 @@ def test_quantiles_are_those_of_the_papers_figure_6() -> None:
     assert histogram.tuples.dense().tolist() == [[2, 0, 0, 0], [0, 2, 1, 1], [0, 0, 2, 0], [0, 0, 1, 1]]
 
 
+def test_grids_have_as_many_cells_as_in_the_papers_experiments() -> None:
+    """Section 5.2: 256 cells for a key of one column, 16 for each dimension of a composite one."""
+    rows = [(str(value), str(-value)) for value in range(300)]
+    assert [len(grid) for grid in KeyHistogram.of([row[:1] for row in rows], [NUMERIC]).grids] == [256]
+    assert [len(grid) for grid in KeyHistogram.of(rows, [NUMERIC] * 2).grids] == [16, 16]
+
+
+@pytest.mark.parametrize(
+    ("columns", "most", "has_drifted"),
+    # 600 values are at most 3 in each of 256 cells, 160 values 10 in each of 16: twice as many may be in one.
+    [
+        (1, [594, 6], True),
+        (1, [6] * 100, False),
+        (1, [7, *[6] * 98, 5], True),
+        (2, [20] * 8, False),
+        (2, [21, *[20] * 6, 19], True),
+    ],
+)
+def test_a_grid_has_drifted_when_a_cell_has_more_than_twice_its_share(
+    columns: int, most: list[int], has_drifted: bool
+) -> None:
+    grid = QuantileGrid(NUMERIC, tuple(map(str, range(len(most)))))
+    grids = (grid,) * columns
+    even = np.full(len(most), sum(most) // len(most))
+    counts = (*[even] * (columns - 1), np.array(most))
+    assert KeyHistogram(grids, counts, histogram_over(grids, [])).has_drifted() is has_drifted
+
+
 @given(st.lists(st.integers(-50, 50).map(str), min_size=1, unique=True), st.integers(1, 30))
 def test_every_value_is_in_the_cell_whose_bound_is_the_first_not_below_it(values: list[str], cells: int) -> None:
     grid = QuantileGrid.of(values, NUMERIC, cells)
@@ -136,6 +164,7 @@ def test_a_histogram_that_follows_changes_is_that_of_what_is_left(
     expected = GridHistogram.of(shape, columns([row for i, row in enumerate(places) if i not in gone]))
     assert left.dense().tolist() == expected.dense().tolist()
     assert (left.counts > 0).all()
+    assert left.counts.dtype == left.dense().dtype == np.int64
 
 
 @pytest.mark.parametrize("seed", range(5))

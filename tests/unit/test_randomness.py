@@ -134,7 +134,7 @@ def test_cells_are_as_far_apart_as_their_upper_right_corners() -> None:
 
 
 def test_a_column_without_values_has_no_randomness() -> None:
-    with pytest.raises(ValueError, match="no values"):
+    with pytest.raises(ValueError, match=r"^what has no values has no randomness$"):
         measure([], texts([1, 2]))
 
 
@@ -152,6 +152,20 @@ def test_a_ranking_that_leaps_nowhere_is_all_answer() -> None:
     assert suggest_cut([0.2]).count == 1
     assert suggest_cut([]) == Cut(((0, 1.0),))
     assert suggest_cut([]).count == 0
+
+
+def test_of_equal_leaps_the_first_counts() -> None:
+    leaps = suggest_cut([2.0**step for step in range(60)], resolution=1.0).jumps
+    assert [jump.behind for jump in leaps] == list(range(1, 61))
+    assert Cut(()).count == 0
+
+
+def test_a_transport_that_is_not_found_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.core.randomness._MOST_STEPS", 1)
+    key = [(str(x), str(y)) for x, y in product(range(12), repeat=2)]
+    told = pytest.raises(ArithmeticError, match=r"^no transport was found: numItermax reached")
+    with pytest.warns(UserWarning, match="numItermax reached"), told:
+        measure(key[:40], key)
 
 
 @given(st.lists(st.floats(0, 1)).map(sorted))

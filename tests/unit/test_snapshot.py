@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from service.core.errors import StateError
@@ -31,6 +31,17 @@ def test_what_is_no_snapshot_is_refused(text: str) -> None:
 def test_a_transaction_is_found_by_its_last_32_bits_near_a_known_one(near: int, distance: int) -> None:
     transaction = max(near + distance, 0)
     assert widen(transaction % 2**32, near) == transaction
+
+
+def test_a_transaction_that_is_near_behind_the_wrap_or_in_front_of_it_is_found() -> None:
+    assert widen(2**32 - 1, 2**33 + 5) == 2**33 - 1
+    assert widen(5, 2**33 - 1) == 2**33 + 5
+
+
+@given(st.integers(2**32, 2**40), st.integers(0, 2**40))
+@example(2**32, 2**40)
+def test_an_id_of_64_bits_stays_as_it_is_however_far_away(transaction: int, near: int) -> None:
+    assert widen(transaction, near) == transaction
 
 
 def test_a_transaction_behind_the_wrap_is_not_taken_for_an_old_one() -> None:
