@@ -18,7 +18,6 @@ from sqlalchemy import (
     Identity,
     Index,
     Integer,
-    MetaData,
     SmallInteger,
     Table,
     Text,
@@ -29,17 +28,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, BYTEA, JSONB, UUID
 
-metadata = MetaData(
-    naming_convention={
-        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-        "ck": "ck_%(table_name)s_%(constraint_name)s",
-        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
-        "pk": "pk_%(table_name)s",
-    }
-)
-
-now = func.now()
+import service.store.contract_tables  # noqa: F401 - they are in `metadata` as well
+from service.store.table_base import metadata, now
 
 source = Table(
     "source",
@@ -490,7 +480,7 @@ audit = Table(
     Column("report", JSONB, nullable=False, comment="examples, filters, seconds"),
 )
 
-SCHEMA_REVISION = "0006"
+SCHEMA_REVISION = "0007"
 """The Alembic revision that this code works with."""
 
 WRITER_LOCK = 0x73756273657464

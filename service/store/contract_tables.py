@@ -1,0 +1,77 @@
+"""Own the models of decisions about foreign keys, and of contracts; `tables` has the others."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    DateTime,
+    ForeignKey,
+    Identity,
+    Integer,
+    Numeric,
+    Table,
+    Text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, UUID
+
+from service.store.table_base import metadata, now
+
+
+def _sides() -> list[Column[object]]:
+    """Give the columns that name both sides of a foreign key."""
+    return [
+        Column(f"{side}_{part}", ARRAY(Text) if part == "columns" else Text, nullable=False)
+        for side in ("dependent", "referenced")
+        for part in ("schema", "table", "columns")
+    ]
+
+
+foreign_key_decision = Table(
+    "foreign_key_decision",
+    metadata,
+    Column("decision_id", Integer, Identity(), primary_key=True),
+    *_sides(),
+    Column("verdict", Text, nullable=False),
+    Column("decided_by", Text, nullable=False),
+    Column("decided_at", DateTime(timezone=True), nullable=False, server_default=now),
+    Column("note", Text),
+    CheckConstraint("verdict in ('accept', 'reject', 'pin')", name="verdict_known"),
+    comment="what people said of foreign keys, which are named by their columns; the newest of a pair counts",
+)
+
+contract = Table(
+    "contract",
+    metadata,
+    Column("contract_id", Integer, Identity(), primary_key=True),
+    Column(
+        "decision_id",
+        ForeignKey("foreign_key_decision.decision_id"),
+        comment="that made it; NULL: it was added by itself",
+    ),
+    *_sides(),
+    Column("least_coefficient", Numeric, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("created_at", DateTime(timezone=True), nullable=False, server_default=now),
+    Column("violated_since", BigInteger, comment="version; NULL while it is held"),
+    CheckConstraint("least_coefficient > 0 and least_coefficient <= 1", name="least_coefficient_bounded"),
+    comment="inclusions that are to hold at least so far, named by their columns",
+)
+
+contract_transition = Table(
+    "contract_transition",
+    metadata,
+    Column("version", ForeignKey("state_version.version"), primary_key=True),
+    Column("contract_id", ForeignKey("contract.contract_id", ondelete="CASCADE"), primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("witness_key", UUID(as_uuid=True), comment="one of the values that violated or mended it"),
+    Column("witness_value", Text),
+    Column("cause_count", BigInteger, nullable=False, comment="how many values did"),
+    Column(
+        "position",
+        JSONB,
+        comment="topic, partition, offset of the change that brought the witness; NULL: not found by a batch",
+    ),
+    CheckConstraint("kind in ('violated', 'mended')", name="kind_known"),
+)
