@@ -295,7 +295,7 @@ class SparseOverlap:
         return at < len(self._holds[a]) and int(self._holds[a][at]) == b
 
 
-class _Causes:
+class Causes:
     """Find the values of a batch that made a pair turn: which moves they are, by attribute, computed once."""
 
     def __init__(self, moves: Moves) -> None:
@@ -341,5 +341,5 @@ def _by_attribute(ids: IntArray, starts: IntArray) -> tuple[IntArray, IntArray]:
 def _with_causes(turned: Collection[Pair], does_hold: Callable[[int, int], bool], moves: Moves) -> list[Transition]:
     if not turned:
         return []
-    causes = _Causes(moves)
+    causes = Causes(moves)
     return [causes.of(a, b, does_hold(a, b)) for a, b in sorted(turned)]
