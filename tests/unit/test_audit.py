@@ -102,6 +102,7 @@ def test_differences_are_those_of_sets(
     assert [tuple(pair) for pair in found.not_served.tolist()] == sorted(set(first) - set(served))
     assert [tuple(pair) for pair in found.not_holding.tolist()] == sorted(set(served) - set(first))
     assert len(found) == len(set(first) ^ set(served))
+    assert found.not_served.dtype == found.not_holding.dtype == np.int32
 
 
 @pytest.mark.parametrize("filters", [Filters(), PAPER])
