@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -171,12 +172,12 @@ def _try_mutant(mutant: Mutant, source: str, tests: Sequence[tuple[pytest.Item, 
 
     def try_it() -> bool:
         _live_function(mutant).__code__ = code
-        return _run_tests([item for item, _ in tests])
+        return _run_tests([item for item, _ in tests], [2 + 4 * trace["seconds"] for _, trace in tests])
 
     seconds = 5 + 4 * sum(trace["seconds"] for _, trace in tests)
     _, status = os.waitpid(_fork(try_it, seconds), 0)
     if os.WIFSIGNALED(status):
-        slow = os.WTERMSIG(status) in {signal.SIGXCPU, signal.SIGALRM, signal.SIGKILL}
+        slow = os.WTERMSIG(status) in {signal.SIGPROF, signal.SIGXCPU, signal.SIGALRM, signal.SIGKILL}
         return "timeout" if slow else "crashed"
     return "survived" if os.WEXITSTATUS(status) == 0 else "killed"
 
@@ -212,10 +213,10 @@ def _fork(work: Callable[[], bool], seconds: float) -> int:
     os._exit(0 if passed else 1)
 
 
-def _run_tests(items: Iterable[pytest.Item]) -> bool:
-    """Run tests until one fails."""
-    items = list(items)
-    for item, after in zip(items, [*items[1:], None], strict=True):
+def _run_tests(items: Sequence[pytest.Item], seconds: Sequence[float] = ()) -> bool:
+    """Run tests until one fails, or one takes more seconds of CPU than it may: a signal ends the process then."""
+    for item, after, most in zip_longest(items, items[1:], seconds, fillvalue=None):
+        signal.setitimer(signal.ITIMER_PROF, most or 0)
         for report in runtestprotocol(item, log=False, nextitem=after):
             if report.failed:
                 return False
