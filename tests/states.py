@@ -6,6 +6,7 @@ Nothing of the core's clustering is used here: sets and counters of plain Python
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -36,6 +37,8 @@ class Tables:
     columns: dict[str, Sequence[str]]
     rows: dict[str, Counter[tuple[str | None, ...]]] = field(default_factory=dict)
     insert_only: bool = False
+    tuples: dict[str, Sequence[tuple[str, ...]]] = field(default_factory=dict)
+    """Columns of derived attributes, by table."""
 
     def add(self, table: str, *rows: Row) -> Tables:
         self.rows.setdefault(table, Counter()).update(tuple(row) for row in rows)
@@ -47,8 +50,17 @@ class Tables:
         of_table[tuple(row)] -= 1
 
     def names(self) -> list[tuple[str, str]]:
-        """Give (table, column) of each attribute; attribute ids count from 1 in this order."""
-        return [(table, column) for table, columns in self.columns.items() for column in columns]
+        """Give (table, column) of each attribute, tuples last; attribute ids count from 1 in this order."""
+        columns = [(table, column) for table, columns in self.columns.items() for column in columns]
+        return columns + [(table, f"({', '.join(parts)})") for table, parts in self.all_tuples()]
+
+    def all_tuples(self) -> list[tuple[str, tuple[str, ...]]]:
+        return [(table, tuple(parts)) for table, tuples in self.tuples.items() for parts in tuples]
+
+    def parts(self) -> list[list[int] | None]:
+        """Give the ordinals of each attribute's parts, None of a column, in the order of names()."""
+        of_tuples = [[self.columns[table].index(part) for part in parts] for table, parts in self.all_tuples()]
+        return [None] * (len(self.names()) - len(of_tuples)) + of_tuples
 
     def cells(self) -> list[Counter[str | None]]:
         """Count the cells of each attribute, in the order of names()."""
@@ -59,6 +71,15 @@ class Tables:
                 for row, n in self.rows.get(table, Counter()).items():
                     counted[row[i]] += n
                 cells.append(+counted)
+        for table, parts in self.all_tuples():
+            places = [self.columns[table].index(part) for part in parts]
+            counted = Counter()
+            for row, n in self.rows.get(table, Counter()).items():
+                found = [row[place] for place in places]
+                counted[
+                    None if None in found else "\0" + json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+                ] += n
+            cells.append(+counted)
         return cells
 
 
@@ -80,7 +101,8 @@ def expected(tables: Tables) -> State:
     records, clusters = {}, Counter()
     for value in set().union(*values.values()):
         members = {n: 0 if tables.insert_only else cells[n][value] for n in names if value in values[n]}
-        records[key_of(value).hex()] = (value.encode()[:256].decode(errors="ignore"), members)
+        text = value.removeprefix("\0")  # what tells tuples from cells is in the key alone
+        records[key_of(value).hex()] = (text.encode()[:256].decode(errors="ignore"), members)
         clusters[frozenset(members)] += 1
     counters = {
         name: (
@@ -114,14 +136,14 @@ def store(url: str, tables: Tables) -> None:
             (tables.insert_only,),
         )
         (source_id,) = cursor.fetchone() or (0,)
-        for i, (table, column) in enumerate(tables.names(), 1):
-            ordinal = tables.columns[table].index(column)
+        for i, ((table, column), parts) in enumerate(zip(tables.names(), tables.parts(), strict=True), 1):
+            ordinal = parts[0] if parts else tables.columns[table].index(column)
             counters = state.counters[f"s.{table}.{column}"]
             cursor.execute(
                 "insert into attribute (attribute_id, source_id, schema_name, table_name, column_name, ordinal, "
-                "row_count, null_count, distinct_count, repeated_count) "
-                "values (%s, %s, 's', %s, %s, %s, %s, %s, %s, %s)",
-                (i, source_id, table, column, ordinal, *counters),
+                "row_count, null_count, distinct_count, repeated_count, parts) "
+                "values (%s, %s, 's', %s, %s, %s, %s, %s, %s, %s, %s)",
+                (i, source_id, table, column, ordinal, *counters, parts),
             )
         cluster_ids = {}
         for cluster_id, (members, count) in enumerate(state.clusters.items(), 1):

@@ -69,16 +69,20 @@ def plain_decimal_array(texts: pa.Array) -> pa.Array:
     return _texts(*kernels.plain_decimals(offsets, data), texts)
 
 
-def key_array(texts: pa.Array) -> npt.NDArray[np.uint64]:
+def key_array(texts: pa.Array, *, of_tuples: bool = False) -> npt.NDArray[np.uint64]:
     """Give the value keys of a string or large_string array without nulls as uint64[n, 2]: high and low half.
 
-    Sorting by (high, low) sorts by the key's bytes, as Postgres sorts uuid. Equal to `canonical.value_key`. Raises
-    SourceError for a value with a NUL character, which Postgres cannot store.
+    Sorting by (high, low) sorts by the key's bytes, as Postgres sorts uuid. Equal to `canonical.value_key`;
+    `of_tuples` to `core.tuples.tuple_keys`: a NUL is hashed before each text. Raises SourceError for a value with a NUL
+    character, which Postgres cannot store.
     """
     if texts.null_count:
         raise ValueError("NULL has no key: drop the nulls first")
+    if of_tuples:
+        mark, nothing = (pa.scalar(text, pa.large_string()) for text in ("\0", ""))
+        texts = pc.binary_join_element_wise(mark, texts.cast(pa.large_string()), nothing)
     offsets, data = text_buffers(texts)
-    keys, with_nul = kernels.keys(offsets, data)
+    keys, with_nul = kernels.keys(offsets, data, int(of_tuples))
     if with_nul >= 0:
         text = texts[int(with_nul)].as_py()
         raise SourceError(

@@ -81,8 +81,8 @@ def _compress(state: Any, schedule: Any) -> None:
 
 
 @njit(cache=True, nogil=True)
-def keys(offsets: Offsets, data: Bytes) -> tuple[npt.NDArray[np.uint64], int]:
-    """Hash each text; give uint64[n, 2] and the index of a text with a NUL byte, or -1."""
+def keys(offsets: Offsets, data: Bytes, mark: int) -> tuple[npt.NDArray[np.uint64], int]:
+    """Hash each text; give uint64[n, 2] and the index of a text with a NUL byte behind `mark` bytes, or -1."""
     count = len(offsets) - 1
     out = np.empty((count, 2), np.uint64)
     state = np.empty(8, np.uint32)
@@ -115,7 +115,7 @@ def keys(offsets: Offsets, data: Bytes) -> tuple[npt.NDArray[np.uint64], int]:
         out[i, 0] = (np.uint64(state[0]) << np.uint64(32)) | np.uint64(state[1])
         out[i, 1] = (np.uint64(state[2]) << np.uint64(32)) | np.uint64(state[3])
         nul = False
-        for k in range(start, end):
+        for k in range(start + mark, end):
             nul |= data[k] == 0
         if nul and with_nul < 0:
             with_nul = i

@@ -37,6 +37,19 @@ class Attribute:
     sketch_only: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class DerivedAttribute:
+    """Describe an attribute whose values are tuples: of the columns at `places` of its table's rows, in this order.
+
+    A row with a NULL among them has none (SQL's MATCH SIMPLE). `snapshot` is what a backfill saw of the source
+    (`pg_current_snapshot()`): the tuples of these transactions are in the state already.
+    """
+
+    attribute: Attribute
+    places: tuple[int, ...]
+    snapshot: str | None = None
+
+
 @dataclass(slots=True)
 class AttributeCounters:
     """Count what one attribute holds; mutable, because a batch adds to it.
@@ -60,7 +73,7 @@ class Table:
     tell its rows apart, none where that is not known; with `row_images` the state keeps its rows, by that key, so
     that changes without a whole before-image can be applied. `has_full_identity` says that its source sends whole
     before-images for sure (REPLICA IDENTITY FULL). `stale` names columns that are no longer kept current: an image may
-    have them or not, and nobody looks at what it says of them.
+    have them or not, and nobody looks at what it says of them. `derived` are attributes of tuples, which no image has.
     """
 
     schema: str
@@ -74,6 +87,12 @@ class Table:
     row_images: bool = False
     has_full_identity: bool = False
     stale: tuple[str, ...] = ()
+    derived: tuple[DerivedAttribute, ...] = ()
+
+    @property
+    def followed(self) -> tuple[Attribute, ...]:
+        """Give all of its attributes, columns first, then the derived ones."""
+        return *self.attributes, *(derived.attribute for derived in self.derived)
 
     def __str__(self) -> str:
         return f"{self.schema}.{self.name}"

@@ -73,6 +73,15 @@ def canonical_expression(data_type: str, column_sql: str) -> str:
     return f"{x}::text"
 
 
+def key_expression(value_sql: str, is_tuple_sql: str) -> str:
+    """Give a SQL expression for the key of a value as a uuid, where another tells whether it is a tuple's text.
+
+    Equal to `core.canonical.value_key`, of tuples to `core.tuples.tuple_keys`, before which a NUL is hashed.
+    """
+    mark = f"case when {is_tuple_sql} then '\\x00'::bytea else ''::bytea end"
+    return f"encode(substring(sha256({mark} || convert_to({value_sql}, 'UTF8')) for 16), 'hex')::uuid"
+
+
 def _float(x: str, base: str) -> str:
     low, high = _FLOATS[base]
     exact = f"{x}::text::numeric"

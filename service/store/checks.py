@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Engine, text
 
 from service.core.canonical import POSTGRES_KEY_EXPRESSION
 from service.core.errors import StateError
+from service.store.canonical_sql import key_expression
 from service.store.sketch_reading import build_sketches, read_sketches
 from service.store.sketches import read_form
 from service.usecases.verify import EXAMPLES, Count
@@ -36,7 +37,9 @@ from (
 
 KEYS = """
 select count(*), count(*) filter (where wrong), (array_agg(value) filter (where wrong))[1:{examples}]
-from (select value, {key} <> value_key as wrong from gen_rec where octet_length(value) < 250) as looked_at
+from (
+    select value, {key} <> value_key as wrong from gen_rec where octet_length(value) < 250
+) as looked_at
 """
 
 CLUSTER_COUNTS = """
@@ -68,7 +71,7 @@ with followed as (
     select table_id, array_agg(ordinal order by place) as key_places
     from tracked_table cross join unnest(key_columns) with ordinality as key (column_name, place)
     join attribute using (source_id, schema_name, table_name, column_name)
-    where row_images and dropped_version is null group by table_id
+    where row_images and dropped_version is null and parts is null group by table_id
 ), kept as (
     select table_id, place - 1 as ordinal, count(*) as rows, count(cell) as cells
     from followed join row_image using (table_id), unnest(cells) with ordinality as in_order (cell, place)
@@ -78,7 +81,7 @@ select schema_name || '.' || table_name || '.' || column_name, row_count, row_co
     coalesce((select max(rows) from kept where kept.table_id = tracked_table.table_id), 0), coalesce(cells, 0)
 from tracked_table join followed using (table_id) join attribute using (source_id, schema_name, table_name)
 left join kept using (table_id, ordinal)
-where dropped_version is null and stale_version is null order by schema_name, table_name, ordinal
+where dropped_version is null and stale_version is null and parts is null order by schema_name, table_name, ordinal
 """
 ROW_KEY = """('[' || (
     select string_agg(coalesce(to_json(cells[key_place + 1])::text, 'null'), ',' order by at)
@@ -143,7 +146,10 @@ class PostgresChecks:
         return self._values(RECORDS.format(examples=EXAMPLES), uncounted=uncounted)
 
     def keys_fit_values(self) -> Count:
-        return self._values(KEYS.format(examples=EXAMPLES, key=POSTGRES_KEY_EXPRESSION("value")))
+        # Clusters of tuples are apart from the others: one attribute of a record tells what it is of.
+        of_tuples = "attribute_ids[1] = any (cast(:tuples as integer[]))"
+        tuples = [i for (i,) in self._rows("select attribute_id from attribute where parts is not null")]
+        return self._values(KEYS.format(examples=EXAMPLES, key=key_expression("value", of_tuples)), tuples=tuples)
 
     def _values(self, query: str, **parameters: Any) -> Count:
         ((checked, wrong, examples),) = self._rows(query, **parameters)

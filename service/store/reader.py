@@ -10,14 +10,16 @@ from sqlalchemy import Connection, Engine, Row, text
 from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from service.core.canonical import POSTGRES_KEY_EXPRESSION
 from service.core.errors import StateError
 from service.core.model import AttributeName, TransitionKind
+from service.core.quantile_grids import GridHistogram, KeyHistogram
 from service.core.records import UInt64s
 from service.core.sketches.column import ColumnSketch
-from service.store import uploaded_sketches
+from service.store import contracts, uploaded_sketches
 from service.store.audits import read_audits
+from service.store.canonical_sql import key_expression
 from service.store.database import LostConnectionError, place
+from service.store.foreign_keys import read_declared_keys, read_spreads, read_statistics
 from service.store.sketch_reading import stream_hashes, stream_sketches
 from service.usecases.answers import (
     AttributeFilter,
@@ -38,6 +40,8 @@ from service.usecases.answers import (
     VersionPoint,
 )
 from service.usecases.audits import Audit
+from service.usecases.foreign_key_decisions import Contract, ContractEvent, Decision
+from service.usecases.foreign_key_ports import DeclaredKey, ValueStatistics, WantedGrid
 
 Found = Row[*tuple[Any, ...]]
 
@@ -135,7 +139,7 @@ with lacking as (
     ) counted where before < :limit
 )
 select g.value, g.value_key::text as value_key, n.cluster_id,
-       {POSTGRES_KEY_EXPRESSION("g.value")} <> g.value_key as is_cut,
+       {key_expression("g.value", ":is_tuple")} <> g.value_key as is_cut,
        nullif(g.frequencies[array_position(g.attribute_ids, :dependent_id)], 0) as frequency
 from needed n cross join lateral (
     select value, value_key, attribute_ids, frequencies from gen_rec
@@ -314,6 +318,20 @@ class PostgresSnapshot:
         """Give the hashes of an attribute's `count` values, in portions and no order."""
         return stream_hashes(self._connection, attribute_id, count)
 
+    def value_statistics(self, attribute_ids: Sequence[int]) -> Iterator[tuple[int, ValueStatistics]]:
+        """Tell how the values of attributes look, by (attribute_id)."""
+        return read_statistics(self._connection, attribute_ids)
+
+    def spreads(
+        self, wanted: WantedGrid, attribute_ids: Sequence[int]
+    ) -> tuple[KeyHistogram, dict[int, GridHistogram]]:
+        """Give a key's exact histogram, and those of attributes over its grid, of all values that are stored."""
+        return read_spreads(self._connection, wanted, attribute_ids)
+
+    def declared_keys(self) -> list[DeclaredKey]:
+        """List the keys that sources declare."""
+        return read_declared_keys(self._connection)
+
     def uploaded(self) -> list[UploadedSketch]:
         """List what is uploaded by (name)."""
         return uploaded_sketches.read_names(self._connection)
@@ -331,6 +349,7 @@ class PostgresSnapshot:
     ) -> list[MissingValue]:
         """List values of one attribute that another lacks by (cluster_id, value_key)."""
         cluster_id, value_key = (after[0], after[1]) if after else (-1, None)
+        of_tuples = "select parts is not null from attribute where attribute_id = :dependent_id"
         rows = self._rows(
             MISSING_VALUES,
             dependent=[dependent_id],
@@ -338,6 +357,7 @@ class PostgresSnapshot:
             dependent_id=dependent_id,
             cluster_id=cluster_id,
             value_key=value_key,
+            is_tuple=self._rows(of_tuples, dependent_id=dependent_id)[0][0],
             lowest="00000000-0000-0000-0000-000000000000",
             limit=limit,
         )
@@ -371,6 +391,26 @@ class PostgresSnapshot:
     def audits(self, before: int | None, limit: int) -> list[Audit]:
         """List audits, newest first: by descending (audit_id), those below `before`."""
         return read_audits(self._connection, before, limit)
+
+    def decisions(self, before: int | None, limit: int) -> list[Decision]:
+        """List decisions about foreign keys, newest first: by descending (decision_id), those below `before`."""
+        return contracts.read_decisions(self._connection, before, limit)
+
+    def contracts(self, after: int, limit: int) -> list[Contract]:
+        """List contracts by (contract_id)."""
+        return contracts.read_contracts(self._connection, after, limit)
+
+    def contract(self, contract_id: int) -> Contract:
+        """Find a contract; raise NotFoundError when there is none."""
+        return contracts.read_contract(self._connection, contract_id)
+
+    def contract_events(self, contract_id: int | None, after: Key, limit: int) -> list[ContractEvent]:
+        """List transitions of one contract, or of all, by (version, contract_id)."""
+        return contracts.read_events(self._connection, contract_id, after, limit)
+
+    def contracts_tag(self) -> str:
+        """Name what there is of contracts and decisions."""
+        return contracts.read_tag(self._connection)
 
     def dead_letters(self, feed: str | None, after: Key | None, limit: int) -> list[DeadLetterInfo]:
         """List dead letters by (dead_letter_id); long records are cut."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from service.core.errors import NotFoundError, StateError
 from service.core.model import SchemaDrift
-from service.store import sketches
+from service.store import contract_upkeep, sketches
 from service.store.generation import connect
 from service.store.versions import tell_version
 from service.store.writer_lock import release_locks, take_writer_lock
@@ -18,15 +18,41 @@ COMMAND_NAME = "subsetd attribute"
 KNOWN = """
 select attribute_id, schema_name, table_name, column_name, data_type, stale_version is not null, renamed_to,
        coalesce(row_images and column_name = any (key_columns), false),
-       coalesce(distinct_count, row_count - null_count) = 0, sketch_only
+       coalesce(distinct_count, row_count - null_count) = 0, sketch_only, ordinal, parts
 from attribute join source using (source_id)
 left join tracked_table using (source_id, schema_name, table_name) where dropped_version is null
+"""
+
+# A tuple is as current as its parts.
+STALE_TUPLES = """
+update attribute d set stale_version = %(version)s from attribute c
+where c.attribute_id = any (%(attribute_ids)s) and d.dropped_version is null and d.stale_version is null
+  and (d.schema_name, d.table_name) = (c.schema_name, c.table_name) and c.ordinal = any (d.parts)
+"""
+FRESH_TUPLES = """
+update attribute d set stale_version = null from attribute c
+where c.attribute_id = %(attribute_id)s and d.dropped_version is null and d.stale_version = c.stale_version
+  and (d.schema_name, d.table_name) = (c.schema_name, c.table_name) and c.ordinal = any (d.parts)
+  and not exists (
+    select from attribute o where o.attribute_id <> c.attribute_id and o.parts is null and o.ordinal = any (d.parts)
+      and (o.schema_name, o.table_name) = (c.schema_name, c.table_name) and o.dropped_version is null
+      and o.stale_version is not null
+  )
+"""
+RENAMED_TUPLES = """
+update attribute d set column_name = '(' || (
+    select string_agg(o.column_name, ', ' order by array_position(d.parts, o.ordinal)) from attribute o
+    where o.parts is null and o.dropped_version is null and o.ordinal = any (d.parts)
+      and (o.schema_name, o.table_name) = (d.schema_name, d.table_name)
+) || ')' from attribute c
+where c.attribute_id = %s and d.parts is not null and d.dropped_version is null
+  and (d.schema_name, d.table_name) = (c.schema_name, c.table_name)
 """
 
 
 def read_known(cursor: Any) -> list[KnownColumn]:
     """Read all attributes that are not dropped, by schema, table and ordinal."""
-    cursor.execute(KNOWN + " order by schema_name, table_name, ordinal")
+    cursor.execute(KNOWN + " order by schema_name, table_name, parts is not null, ordinal, attribute_id")
     return [KnownColumn(*row) for row in cursor]
 
 
@@ -36,7 +62,7 @@ def write_drift(cursor: Any, drift: SchemaDrift, feed: str) -> list[str]:
     Raises RecordError when the state knows all of it already.
     """
     table = drift.table
-    cursor.execute(KNOWN + " and schema_name = %s and table_name = %s", (table.schema, table.name))
+    cursor.execute(KNOWN + " and parts is null and schema_name = %s and table_name = %s", (table.schema, table.name))
     known = {row[0]: KnownColumn(*row) for row in cursor}
     change = plan_change(list(known.values()), drift)
     version = _write_version(cursor, feed)
@@ -58,7 +84,8 @@ def write_drift(cursor: Any, drift: SchemaDrift, feed: str) -> list[str]:
             "case when (%s or bool_or(column_name = %s)) and max(row_count) filter (where is_live) > 0 "
             "then %s::bigint end "
             "from (select *, dropped_version is null and (stale_version is null or stale_version = %s) as is_live "
-            "from attribute) a join source using (source_id) where schema_name = %s and table_name = %s "
+            "from attribute where parts is null) a join source using (source_id) "
+            "where schema_name = %s and table_name = %s "
             "group by source_id, schema_name, table_name, insert_only, sketch_only having bool_or(is_live)",
             (column, data_type, version, column in change.unknown, column, version, version, table.schema, table.name),
         )
@@ -143,6 +170,7 @@ def _rename_column(cursor: Any, one: KnownColumn, new: str, known: Sequence[Know
             (version, there.attribute_id),
         )
         (data_type,) = cursor.fetchone()
+        cursor.execute(FRESH_TUPLES, {"attribute_id": one.attribute_id})
         cursor.execute(
             "update attribute set stale_version = null, data_type = %s where attribute_id = %s",
             (data_type, one.attribute_id),
@@ -173,6 +201,7 @@ def _rename_table(cursor: Any, named: Named, new: str, known: Sequence[KnownColu
         "and table_name = %(old_table)s",
         {"schema": schema, "table": table, "old_schema": named.table[0], "old_table": named.table[1]},
     )
+    contract_upkeep.follow_table(cursor, named.table, (schema, table))
     return f"{'.'.join(named.table)} is now {new}, since version {version}; changes must call it so."
 
 
@@ -182,17 +211,20 @@ def _make_stale(cursor: Any, attribute_ids: Sequence[int], version: int) -> None
             "update attribute set stale_version = %s, renamed_to = null where attribute_id = any (%s)",
             (version, list(attribute_ids)),
         )
+        cursor.execute(STALE_TUPLES, {"version": version, "attribute_ids": list(attribute_ids)})
 
 
 def _rename(cursor: Any, one: KnownColumn, column: str) -> None:
     cursor.execute(
         "update attribute set column_name = %s, renamed_to = null where attribute_id = %s", (column, one.attribute_id)
     )
+    cursor.execute(RENAMED_TUPLES, (one.attribute_id,))
     cursor.execute(
         "update tracked_table set key_columns = array_replace(key_columns, %s, %s) "
         "where schema_name = %s and table_name = %s",
         (one.column, column, one.schema, one.table),
     )
+    contract_upkeep.follow_column(cursor, (one.schema, one.table), one.column, column)
 
 
 def _write_version(cursor: Any, feed: str | None) -> int:

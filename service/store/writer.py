@@ -13,18 +13,20 @@ import numpy as np
 import psycopg2
 import psycopg2.errors
 
+from service.core.contracts import BoundContract
 from service.core.errors import DamagedStateError, RecordError, StateError
 from service.core.model import (
     Attribute,
     AttributeCounters,
     AttributeName,
+    DerivedAttribute,
     FeedDescription,
     SchemaDrift,
     StoredPosition,
     Table,
 )
 from service.core.records import Keys, NewRecords, Records, find_keys, gather
-from service.store import batch_rows, dead_letters, row_images, schema_changes, sketches
+from service.store import batch_rows, contract_upkeep, dead_letters, row_images, schema_changes, sketches
 from service.store.bulk import KeyRange, copy_records, new_records, read_records
 from service.store.catch_up import forget_passed, read_catch_up
 from service.store.database import make_engine, parse_address, state_error
@@ -80,7 +82,8 @@ from gen_rec where cluster_id = any (%s)
 
 ATTRIBUTES = """
 select schema_name, table_name, attribute_id, column_name, ordinal, data_type, insert_only, sketch_only,
-       row_count, null_count, distinct_count, repeated_count, stale_version is not null, added_version is not null
+       row_count, null_count, distinct_count, repeated_count, stale_version is not null, added_version is not null,
+       parts, attribute.snapshot
 from attribute join source using (source_id) where dropped_version is null
 order by schema_name, table_name, ordinal, attribute_id
 """
@@ -142,6 +145,7 @@ class PostgresWriter:
                 )
             cursor.execute(ATTRIBUTES)
             attributes: dict[tuple[str, str], list[Attribute]] = {}
+            derived: dict[tuple[str, str], list[tuple[Attribute, list[int], str | None]]] = {}
             counters = {}
             stale: list[Attribute] = []
             late = set()
@@ -157,12 +161,19 @@ class PostgresWriter:
                 *counts,
                 is_stale,
                 is_late,
+                parts,
+                snapshot,
             ) in cursor:
                 name = AttributeName(schema, table, column)
                 attribute = Attribute(attribute_id, name, ordinal, data_type, insert_only, sketch_only)
                 of_table = attributes.setdefault(name[:2], [])
-                (stale if is_stale else of_table).append(attribute)
                 counters[attribute_id] = AttributeCounters(*counts)
+                if parts is None:
+                    (stale if is_stale else of_table).append(attribute)
+                elif is_stale:
+                    stale.append(attribute)
+                else:
+                    derived.setdefault(name[:2], []).append((attribute, parts, snapshot))
                 if is_late:
                     late.add(attribute_id)
             cursor.execute(TABLES)
@@ -171,7 +182,11 @@ class PostgresWriter:
             for attribute in stale:
                 left.setdefault(attribute.name[:2], []).append(attribute.name.column)
             tables = tuple(
-                replace(_table(named, own, told.get(named)), stale=tuple(left.get(named, ())))
+                replace(
+                    _table(named, own, told.get(named)),
+                    stale=tuple(left.get(named, ())),
+                    derived=_derived(own, derived.get(named, ())),
+                )
                 for named, own in attributes.items()
             )
             cursor.execute(PARTITIONS)
@@ -183,6 +198,7 @@ class PostgresWriter:
             cursor.execute(BEGUN)
             begun = dict(cursor)
             has_sketches = sketches.read_form(cursor) is not None
+            contracts = contract_upkeep.read_bound(cursor)
             self._reading.commit()
         return StoredState(
             version,
@@ -195,6 +211,7 @@ class PostgresWriter:
             frozenset(late),
             begun,
             has_sketches,
+            contracts,
         )
 
     def positions(self, feed: str) -> dict[tuple[str, int], StoredPosition]:
@@ -342,7 +359,7 @@ class PostgresUnitOfWork:
                     [r[1] for r in rows],
                 )
 
-    def commit(self, commit: BatchCommit) -> None:
+    def commit(self, commit: BatchCommit) -> Sequence[BoundContract] | None:
         delta = commit.delta
         with self._writer._translated(), self._connection.cursor() as cursor:
             batch_rows.write_version(cursor, commit)
@@ -362,8 +379,11 @@ class PostgresUnitOfWork:
                 row_images.empty_table(cursor, commit.version, commit.emptied)
             if commit.retried is not None:
                 cursor.execute(row_images.FORGET_GONE)
+            knows_contracts = contract_upkeep.write_turned(cursor, commit)
+            contracts = None if knows_contracts else contract_upkeep.read_bound(cursor)
             tell_version(cursor, commit.version)
             self._connection.commit()
+        return contracts
 
     def rollback(self) -> None:
         with self._writer._translated():
@@ -379,3 +399,14 @@ def _table(name: tuple[str, str], attributes: list[Attribute], described: Sequen
     key = tuple(places[column] for column in key_columns) if places.keys() >= set(key_columns) else ()
     wire, keeps_rows = (database, schema, table), keeps_rows and bool(key)
     return Table(*name, tuple(attributes), insert_only, table_id, source, wire, key, keeps_rows, bool(is_full))
+
+
+def _derived(
+    columns: Sequence[Attribute], found: Sequence[tuple[Attribute, Sequence[int], str | None]]
+) -> tuple[DerivedAttribute, ...]:
+    """Give a table's derived attributes, whose parts are ordinals, as those of its rows."""
+    places = {column.ordinal: place for place, column in enumerate(columns)}
+    return tuple(
+        DerivedAttribute(attribute, tuple(places[part] for part in parts), snapshot)
+        for attribute, parts, snapshot in found
+    )

@@ -31,8 +31,9 @@ from service.usecases.batches import (
     separate,
     timed,
 )
+from service.usecases.contracts import positions_of
 from service.usecases.live_state import Accesses, BatchCommit, BatchCounts, LiveState, StateDelta
-from service.usecases.netting import net, never_inserted, offenders
+from service.usecases.netting import emptied_by, net, never_inserted, offenders
 from service.usecases.ports import DeadLetterSink, Decoder, Feed, StateWriter, UnitOfWork
 from service.usecases.retry_dead_letters import DeadLetterFeed
 from service.usecases.row_images import Completed, complete, wanted_rows
@@ -81,6 +82,7 @@ class Session:
         self._writer = following.writer
         loaded = self._writer.load()
         self._state = LiveState(loaded, following.cache_bytes)
+        self._state.contracts.renew(loaded.contracts, self._state.overlap)
         following.totals.version = self._state.version
         self._decoder = following.make_decoder(self._state.tables)
         self._screen: Screen | RetryScreen
@@ -290,7 +292,7 @@ class Session:
         self._settle()
         self._writer.make_stale(sorted(attributes), self._feed.name)
         for table in self._state.tables:
-            columns = [a.name.column for a in table.attributes if a.attribute_id in attributes]
+            columns = [a.name.column for a in table.followed if a.attribute_id in attributes]
             if columns:
                 self._of.observer.schema_changed(table, (), columns)
         raise BeginAnew
@@ -358,7 +360,7 @@ class Session:
 
     def _truncate(self, batch: Batch, change: RowChange) -> None:
         state = self._state
-        own = {attribute.attribute_id for attribute in change.table.attributes}
+        own = emptied_by(change)
         cluster_ids = [cluster_id for cluster_id, attributes, _ in state.clusters if not own.isdisjoint(attributes)]
         unit = self._begin(batch)
         with timed(batch.seconds, "store"):
@@ -402,6 +404,7 @@ class Session:
             topic_ids=self._feed.describe().topic_ids,
             transaction_consistent=None if is_whole is None else is_whole and not batch.bad,
             retried=None if self._retried is None else batch.records,
+            contract_positions=positions_of(delta, changes),
         )
 
     def _say_where(self, batch: Batch, changes: Sequence[RowChange]) -> dict[tuple[str, int], dict[str, object]]:
@@ -447,4 +450,6 @@ class Session:
     def _settle(self) -> None:
         """Wait for the batch in flight, and tell the feed; raises what its commit raised."""
         if self._in_flight.settle():
+            if self._in_flight.contracts is not None:
+                self._state.contracts.renew(self._in_flight.contracts, self._state.overlap)
             self._feed.committed(self._positions)

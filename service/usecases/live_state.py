@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from service.core.clustering import Applied, AttributeIds, Clusters, Moves, apply_deltas
+from service.core.contracts import BoundContract, ContractTransition, ContractWatch
 from service.core.model import Attribute, AttributeCounters, BadRecord, FeedPosition, RawRecord, Table, Transition
 from service.core.overlap import make_overlap
 from service.core.records import Deltas, Int64s, Keys, NewRecords, Records, find_keys, starts_of
@@ -39,6 +40,7 @@ class StoredState:
     begun: Mapping[int, int] = field(default_factory=dict)
     """Version that bootstrapped or emptied a table last, by table_id."""
     has_sketches: bool = False
+    contracts: Sequence[BoundContract] = ()
 
     @property
     def values(self) -> int:
@@ -60,7 +62,8 @@ class StateDelta:
     """Hold everything that a batch changes in the state beside positions: absolute values, ready to be stored.
 
     `texts` are those of the records that are new, in their order. `emptied` are attributes that have no value any more,
-    whatever sketches say of them; `switches` tells what else changes in sketches.
+    whatever sketches say of them; `switches` tells what else changes in sketches. `contracts` are transitions of those
+    that the batch was held against, which are `known_contracts`.
     """
 
     records: NewRecords
@@ -72,6 +75,8 @@ class StateDelta:
     witnesses: dict[bytes, str]
     switches: SketchChanges
     emptied: Sequence[int] = ()
+    contracts: Sequence[ContractTransition] = ()
+    known_contracts: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +105,8 @@ class BatchCommit:
     emptied: Table | None = None
     retried: Sequence[RawRecord] | None = None
     """The batch's records where they had been set aside before: those that are not again are no dead letters now."""
+    contract_positions: Mapping[int, FeedPosition] = field(default_factory=dict)
+    """Which change brought the witness of a contract's transition, by contract_id."""
 
 
 @dataclass  # without slots, as the next one: `Totals` is both
@@ -136,8 +143,9 @@ class LiveState:
         self.counters = {attribute_id: replace(counters) for attribute_id, counters in stored.counters.items()}
         self.cache = ValCache(cache_bytes, stored.values)
         self.accesses = Accesses()
+        self.contracts = ContractWatch()
         self._has_sketches = stored.has_sketches
-        attributes = [*stored.stale, *(attribute for table in stored.tables for attribute in table.attributes)]
+        attributes = [*stored.stale, *(attribute for table in stored.tables for attribute in table.followed)]
         size = max((a.attribute_id for a in attributes), default=0) + 1
         self._uncounted = np.zeros(size, np.bool_)
         self._uncounted[[a.attribute_id for a in attributes if a.insert_only]] = True
@@ -241,7 +249,10 @@ class LiveState:
             of_attribute.repeated_count = (of_attribute.repeated_count or 0) + difference
         changed = rows.keys() | nulls.keys() | applied.distinct.keys() | applied.repeated.keys()
         transitions = self.overlap.apply(applied.moves)
-        witnesses = sorted({t.witness for t in transitions if t.witness is not None})
+        known_contracts = self.contracts.known
+        contracts = self.contracts.apply(applied.moves, self.overlap)
+        found = {t.witness for t in transitions if t.witness is not None}
+        witnesses = sorted(found | {contract.witness for contract in contracts})
         clusters = applied.clusters
         return StateDelta(
             records=applied.records,
@@ -252,6 +263,8 @@ class LiveState:
             transitions=transitions,
             witnesses=dict(zip(witnesses, texts_of(Keys.of(witnesses)), strict=True)),
             switches=applied.switches if self._has_sketches else SketchChanges.none(),
+            contracts=contracts,
+            known_contracts=known_contracts,
         )
 
     def _count_accesses(self, deltas: Deltas, applied: Applied) -> None:

@@ -1,7 +1,7 @@
 """Own the way from row changes to cell deltas: netted for each value and attribute over a batch.
 
 An insert counts +1 for each cell, a delete -1; an update is both, so that cells that do not differ cancel out
-(Incremental INDs 2017, Example 4.11).
+(Incremental INDs 2017, Example 4.11). A derived attribute's tuples are counted as cells of one more column.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from itertools import compress
 import numpy as np
 
 from service.core.errors import RecordError
-from service.core.model import Operation, Row, RowChange, Table
+from service.core.model import DerivedAttribute, Operation, Row, RowChange, Table
 from service.core.records import Deltas, Int64s, Keys, find_keys
 from service.core.sketch_changes import SketchChanges
+from service.core.snapshot import Snapshot, widen
+from service.core.tuples import tuple_keys, tuple_texts
 
 _NOTHING = object()
 """What stands in the cells of a row that is deleted; NULL would be a cell like others."""
@@ -45,7 +47,7 @@ class Netted:
         return [self.texts[place] for place in found.tolist()]
 
 
-def net(changes: Iterable[RowChange], value_keys: Callable[[Sequence[str]], Keys]) -> Netted:
+def net(changes: Sequence[RowChange], value_keys: Callable[[Sequence[str]], Keys]) -> Netted:
     """Net the changes of a batch; `value_keys` gives the key of each text. Truncates must not be among them."""
     inserted = updated = deleted = 0
     came: dict[Table, list[Row]] = {}
@@ -64,7 +66,7 @@ def net(changes: Iterable[RowChange], value_keys: Callable[[Sequence[str]], Keys
                 inserted += 1
     rows: dict[int, int] = {}
     nulls: dict[int, int] = {}
-    stored, sketched = _Cells(), _Cells()
+    stored, sketched, tuples, sketched_tuples = _Cells(), _Cells(), _Cells(), _Cells()
     for table in came.keys() | went.keys():
         new, old = came.get(table, ()), went.get(table, ())
         new_columns = list(zip(*new, strict=True)) if new else [()] * len(table.attributes)
@@ -80,11 +82,67 @@ def net(changes: Iterable[RowChange], value_keys: Callable[[Sequence[str]], Keys
             if null_count:
                 nulls[attribute_id] = null_count
             (sketched if attribute.sketch_only else stored).add(attribute_id, cells)
-    texts, ids, differences = stored.that_differ()
-    deltas, places = _by_key(value_keys(texts), ids, differences)
-    own, own_ids, own_differences = sketched.that_differ()
-    changes_of = SketchChanges.of(own_ids, own_differences, value_keys(own).high) if own else SketchChanges.none()
+        for derived in table.derived:
+            attribute_id = derived.attribute.attribute_id
+            if derived.snapshot is not None:
+                new, old = _behind(derived.snapshot, [change for change in changes if change.table is table])
+            found, null_count = _tuples(derived, new, old)
+            if len(new) != len(old):
+                rows[attribute_id] = len(new) - len(old)
+            if null_count:
+                nulls[attribute_id] = null_count
+            (sketched_tuples if derived.attribute.sketch_only else tuples).add(attribute_id, found)
+    texts, keys, ids, differences = _joined(stored, tuples, value_keys)
+    deltas, places = _by_key(keys, ids, differences)
+    own, own_keys, own_ids, own_differences = _joined(sketched, sketched_tuples, value_keys)
+    changes_of = SketchChanges.of(own_ids, own_differences, own_keys.high) if own else SketchChanges.none()
     return Netted(deltas, texts, places, rows, nulls, inserted, updated, deleted, changes_of)
+
+
+def _tuples(derived: DerivedAttribute, new: Sequence[Row], old: Sequence[Row]) -> tuple[Counter[str | None], int]:
+    """Count the tuples of rows that came and rows that went, and how many more of them have a NULL among the parts."""
+    places = derived.places
+    counted: Counter[Row] = Counter(tuple([row[place] for place in places]) for row in new)
+    if old:
+        counted.subtract(Counter(tuple([row[place] for place in places]) for row in old))
+    differing = [(parts, difference) for parts, difference in counted.items() if difference]
+    whole = [one for one in differing if None not in one[0]]
+    texts = tuple_texts(parts for parts, _ in whole)  # type: ignore[misc]
+    null_count = (
+        sum(difference for parts, difference in differing if None in parts) if len(whole) < len(differing) else 0
+    )
+    return Counter(dict(zip(texts, (difference for _, difference in whole), strict=True))), null_count
+
+
+def _behind(snapshot: str, changes: Iterable[RowChange]) -> tuple[list[Row], list[Row]]:
+    """Give the rows that came and those that went by changes that a snapshot does not show."""
+    seen = Snapshot.parse(snapshot)
+    unseen = [change for change in changes if not _is_seen(seen, change)]
+    came = [change.after for change in unseen if change.after is not None]
+    return came, [change.before for change in unseen if change.before is not None]
+
+
+def _is_seen(snapshot: Snapshot, change: RowChange) -> bool:
+    transaction = change.source_position.get("txId")
+    return isinstance(transaction, int) and transaction > 0 and snapshot.is_visible(widen(transaction, snapshot.xmax))
+
+
+def _joined(
+    cells: _Cells, tuples: _Cells, value_keys: Callable[[Sequence[str]], Keys]
+) -> tuple[list[str], Keys, Int64s, Int64s]:
+    """Give texts, keys, attribute ids and differences of the cells and the tuples that differ."""
+    texts, ids, differences = cells.that_differ()
+    keys = value_keys(texts)
+    of_tuples, tuple_ids, tuple_differences = tuples.that_differ()
+    if not of_tuples:
+        return texts, keys, ids, differences
+    more = tuple_keys(of_tuples)
+    return (
+        texts + of_tuples,
+        Keys(np.concatenate([keys.high, more.high]), np.concatenate([keys.low, more.low])),
+        np.concatenate([ids, tuple_ids]),
+        np.concatenate([differences, tuple_differences]),
+    )
 
 
 class _Cells:
@@ -140,12 +198,7 @@ def offenders(
     for place, change in enumerate(changes):
         if change.before is None:
             continue
-        after: Sequence[object] = change.after or (_NOTHING,) * len(change.before)
-        taken = [
-            (attribute.attribute_id, old)
-            for attribute, old, new in zip(change.table.attributes, change.before, after, strict=True)
-            if old != new and (attribute.attribute_id, old) in missing
-        ]
+        taken = [cell for cell in _taken(change) if cell in missing]
         if taken:
             blamable.append((len(taken), place, taken))
     takers = Counter(cell for _, _, taken in blamable for cell in taken)
@@ -165,16 +218,44 @@ def never_inserted(
 ) -> RecordError:
     """Say what a change takes away that is not there; one of the missing `cells` is its own."""
     missing = {(attribute_id, texts.get(key)) for key, attribute_id, _ in cells}
-    assert change.before is not None
-    for i, attribute in enumerate(change.table.attributes):
-        text = change.before[i]
-        if (attribute.attribute_id, text) in missing and (change.after is None or change.after[i] != text):
+    names = {attribute.attribute_id: attribute.name for attribute in change.table.followed}
+    for attribute_id, text in _taken(change):
+        if (attribute_id, text) in missing:
             at = change.position
             shown = "a NULL" if text is None else f"the value {text if len(text) <= 60 else text[:60] + '...'!r}"
             return RecordError(
                 f"{at}: takes {shown} out of "
-                f"{attribute.name}, where it is not: the feed deletes what was never inserted, or begins before the "
-                f"bootstrap; bootstrap again with --replace and the --feed-position at which the data was read, or "
-                f"set such records aside with --on-error all"
+                f"{names[attribute_id]}, where it is not: the feed deletes what was never inserted, or begins before "
+                f"the bootstrap; bootstrap again with --replace and the --feed-position at which the data was read, "
+                f"or set such records aside with --on-error all"
             )
     raise AssertionError("an offender without a cell")
+
+
+def emptied_by(change: RowChange) -> set[int]:
+    """Give the ids of the attributes that a truncate empties: all but those whose backfill saw the table empty."""
+    table = change.table
+    seen = {
+        derived.attribute.attribute_id
+        for derived in table.derived
+        if derived.snapshot is not None and _is_seen(Snapshot.parse(derived.snapshot), change)
+    }
+    return {attribute.attribute_id for attribute in table.followed} - seen
+
+
+def _taken(change: RowChange) -> list[tuple[int, str | None]]:
+    """Give (attribute id, text) of the cells and tuples that a change takes away, columns first."""
+    assert change.before is not None
+    after: Sequence[object] = change.after or (_NOTHING,) * len(change.before)
+    taken = [
+        (attribute.attribute_id, old)
+        for attribute, old, new in zip(change.table.attributes, change.before, after, strict=True)
+        if old != new
+    ]
+    for derived in change.table.derived:
+        parts = tuple(change.before[place] for place in derived.places)
+        is_seen = derived.snapshot is not None and _is_seen(Snapshot.parse(derived.snapshot), change)
+        if not is_seen and parts != tuple(after[place] for place in derived.places):
+            text = None if None in parts else tuple_texts([parts])[0]  # type: ignore[list-item]
+            taken.append((derived.attribute.attribute_id, text))
+    return taken

@@ -23,7 +23,7 @@ class KnownColumn(NamedTuple):
     """Describe an attribute as the state knows it.
 
     `renamed_to` is the name that was announced for it; `is_key` says that the table's kept rows are known by it,
-    `is_empty` that it has no value.
+    `is_empty` that it has no value. One with `parts`, which are ordinals of its table, is a derived one.
     """
 
     attribute_id: int
@@ -36,6 +36,8 @@ class KnownColumn(NamedTuple):
     is_key: bool = False
     is_empty: bool = False
     is_sketch_only: bool = False
+    ordinal: int = 0
+    parts: Sequence[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,19 +117,25 @@ class Named(NamedTuple):
 
 def find_named(known: Sequence[KnownColumn], name: str) -> Named:
     """Find the attribute `schema.table.column` or the table `schema.table`; raise NotFoundError, also if it is both."""
-    columns = [one for one in known if f"{one.schema}.{one.table}.{one.column}" == name]
+    columns = [one for one in known if f"{one.schema}.{one.table}.{one.column}" == name and one.parts is None]
     of_tables = [one for one in known if f"{one.schema}.{one.table}" == name]
     tables = {(one.schema, one.table) for one in of_tables}
     if len(columns) + len(tables) > 1:
         raise NotFoundError(f"{name!r} names more than one thing, as names in it have dots: rename one at its source.")
     if columns:
-        return Named(columns, None)
+        return Named([*columns, *_tuples_of(columns[0], known)], None)
     if tables:
         return Named(of_tables, tables.pop())
     raise NotFoundError(
         f"There is no attribute or table {name!r}; give schema.table.column or schema.table, as `subsetd attributes` "
         f"lists them."
     )
+
+
+def _tuples_of(column: KnownColumn, known: Sequence[KnownColumn]) -> list[KnownColumn]:
+    """Give the derived attributes that have a column among their parts."""
+    table = column.schema, column.table
+    return [one for one in known if (one.schema, one.table) == table and column.ordinal in (one.parts or ())]
 
 
 class SchemaWriter(StateWriter, Protocol):
@@ -146,7 +154,7 @@ def drop(writer: SchemaWriter, name: str, *, force: bool = False) -> tuple[int, 
     writer.acquire()
     try:
         named = find_named(writer.known_columns(), name)
-        current = [one for one in named.attributes if not one.is_stale]
+        current = [one for one in named.attributes if not one.is_stale and one.parts is None]
         if current and not force:
             raise StateError(
                 f"{name} is followed: as far as changes tell, its source still has it. Drop it there first, or give "

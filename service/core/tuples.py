@@ -1,0 +1,43 @@
+"""Own the values of derived attributes: tuples of a row's canonical texts, each as one text with a key of its own.
+
+The text is the compact JSON array of the parts' texts. The key is that of a NUL and the text: no canonical text has a
+NUL, so a tuple never meets a value of a column, and clusters and INDs of tuples are apart from all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from json import JSONEncoder
+
+import numpy as np
+import pyarrow as pa
+
+from service.core.canonical import value_key
+from service.core.canonical_arrow import key_array
+from service.core.records import Keys
+
+_encode = JSONEncoder(ensure_ascii=False).encode
+
+MOST_PARTS = 32
+"""Columns of one tuple: as many as an index of Postgres takes."""
+
+
+def tuple_texts(tuples: Iterable[Sequence[str]]) -> list[str]:
+    """Give the text of each tuple of canonical texts, none of which is NULL."""
+    return ["[" + ",".join([_encode(part) for part in parts]) + "]" for parts in tuples]
+
+
+def tuple_keys(texts: Sequence[str]) -> Keys:
+    """Give the keys of tuples' texts, in their order; raises RecordError for a text that is no Unicode."""
+    try:
+        halves = key_array(pa.array(texts, pa.large_string()), of_tuples=True)
+    except UnicodeEncodeError:
+        for text in texts:
+            value_key(text)
+        raise
+    return Keys(np.ascontiguousarray(halves[:, 0]), np.ascontiguousarray(halves[:, 1]))
+
+
+def tuple_name(columns: Sequence[str]) -> str:
+    """Name a derived attribute by its columns, in their order, as a column of its table is named."""
+    return f"({', '.join(columns)})"

@@ -1,0 +1,209 @@
+"""Tuples of columns are attributes of their own: whatever the feed holds, theirs equal what SQL finds in the rows."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import psycopg2
+import pytest
+from psycopg2.extras import execute_values
+
+from service.core.errors import RecordError
+from service.core.model import SchemaDrift
+from service.store.checks import PostgresVerifier
+from service.store.database import make_engine
+from service.store.schema_changes import rename
+from service.store.writer import PostgresWriter
+from service.usecases.batches import ErrorPolicy
+from service.usecases.schema_changes import drop
+from service.usecases.verify import verify
+from tests import states
+from tests.events import envelope, tracked_table
+from tests.following import COLUMNS, Stream, consume, random_changes
+from tests.states import Tables
+
+TUPLES = {"orders": [("id", "customer"), ("note", "id", "customer")], "customers": [("id", "name"), ("name", "id")]}
+
+# By the definitions: a tuple with a NULL is none; its key is that of a NUL and its text.
+RECOMPUTED = """
+create schema again;
+create table again.orders (id text, customer text, note text);
+create table again.customers (id text, name text);
+create view again.tuples (name, text) as
+select 's.orders.(id, customer)', '[' || to_json(id) || ',' || to_json(customer) || ']' from again.orders
+union all select 's.orders.(note, id, customer)',
+    '[' || to_json(note) || ',' || to_json(id) || ',' || to_json(customer) || ']' from again.orders
+union all select 's.customers.(id, name)', '[' || to_json(id) || ',' || to_json(name) || ']' from again.customers
+union all select 's.customers.(name, id)', '[' || to_json(name) || ',' || to_json(id) || ']' from again.customers;
+create view again.counted as
+select name, text, count(*) as frequency from again.tuples where text is not null group by 1, 2;
+"""
+COUNTERS = """
+select name, rows, nulls, coalesce(found, 0), coalesce(repeated, 0)
+from (select name, count(*) as rows, count(*) - count(text) as nulls from again.tuples group by name) n
+left join (select name, count(*) as found, count(*) filter (where frequency > 1) as repeated from again.counted
+    group by name) c using (name)
+"""
+RECORDS = r"""
+select encode(substring(sha256('\x00'::bytea || convert_to(text, 'UTF8')) for 16), 'hex'), name, frequency
+from again.counted
+"""
+INDS = """
+select d.name, r.name from (select distinct name from again.counted) d, (select distinct name from again.counted) r
+where d.name <> r.name and not exists (
+    select text from again.counted where name = d.name except select text from again.counted where name = r.name)
+"""
+
+
+@pytest.fixture
+def stream(tmp_path: Path, database_url: str) -> Stream:
+    tables = Tables(dict(COLUMNS), tuples=dict(TUPLES))
+    tables.add("customers", ["1", "Ada"], ["2", "Bob"], ["3", None])
+    tables.add("orders", ["1", "Ada", "first"], ["2", "Bob", None], ["1", "Ada", "Bob"])
+    states.store(database_url, tables)
+    states.execute(
+        database_url,
+        "insert into tracked_table (source_id, schema_name, table_name, source_schema, source_table) "
+        "select distinct source_id, schema_name, table_name, schema_name, table_name from attribute",
+    )
+    path = tmp_path / "feed.jsonl"
+    path.touch()
+    return Stream(path, tables, dict(COLUMNS))
+
+
+def many_changes(stream: Stream, rng: random.Random, number: int) -> None:
+    """Append changes that leave some thousand rows: inserts twice as often as deletes, updates mostly of one cell."""
+    present = {table: list(rows.elements()) for table, rows in stream.tables.rows.items()}
+    cells = [*map(str, range(30)), 'a "b" \\', "x\ty\n\x01", "é" * 150, "", "]", None, None]
+    for _ in range(number):
+        table = rng.choice(list(COLUMNS))
+        rows = present[table]
+        match rng.choice(["insert", "insert", "update", "delete"] if rows else ["insert"]):
+            case "insert":
+                rows.append(tuple(rng.choice(cells) for _ in COLUMNS[table]))
+                stream.append(table, None, rows[-1])
+            case "update":
+                at, place = rng.randrange(len(rows)), rng.randrange(len(COLUMNS[table]))
+                before = rows[at]
+                rows[at] = (*before[:place], rng.choice(cells), *before[place + 1 :])
+                stream.append(table, before, rows[at])
+            case "delete":
+                stream.append(table, rows.pop(rng.randrange(len(rows))), None)
+    stream.tables.rows = {table: Counter(rows) for table, rows in present.items()}
+
+
+def require_sound(url: str) -> None:
+    engine = make_engine(url, "test")
+    with PostgresVerifier(engine).checks() as checks:
+        assert [found for found in verify(checks) if found.violations] == []
+    engine.dispose()
+
+
+@pytest.mark.parametrize("records", [1, 7, 5000])
+def test_any_history_in_any_batches_equals_recomputing(database_url: str, stream: Stream, records: int) -> None:
+    random_changes(stream, random.Random(records), 120)
+    consume(database_url, stream, records=records)
+    assert states.read(database_url) == states.expected(stream.tables)
+    require_sound(database_url)
+
+
+def test_ten_thousand_changes_leave_what_sql_finds_in_the_rows(database_url: str, stream: Stream) -> None:
+    many_changes(stream, random.Random(8), 10_000)
+    assert consume(database_url, stream, records=700).records == 10_000
+    found = states.read(database_url)
+    with closing(psycopg2.connect(database_url)) as connection, connection, connection.cursor() as cursor:
+        cursor.execute(RECOMPUTED)
+        for table, rows in stream.tables.rows.items():
+            execute_values(cursor, f"insert into again.{table} values %s", list((+rows).elements()), page_size=1000)
+        cursor.execute(RECORDS)
+        records: dict[str, dict[str, int]] = {}
+        for key, name, frequency in cursor:
+            records.setdefault(key, {})[name] = frequency
+        cursor.execute(COUNTERS)
+        counters = {name: tuple(counts) for name, *counts in cursor}
+        cursor.execute(INDS)
+        inds = set(cursor)
+    of_tuples = {f"s.{table}.({', '.join(parts)})" for table, tuples in TUPLES.items() for parts in tuples}
+    assert records == {key: members for key, (_, members) in found.records.items() if of_tuples & members.keys()}
+    assert len(records) > 1000
+    assert counters == {name: found.counters[name] for name in of_tuples}
+    assert inds == {pair for pair in found.inds if of_tuples & set(pair)}
+
+
+def test_a_composite_ind_breaks_and_appears_with_the_tuple_that_did_it(database_url: str, stream: Stream) -> None:
+    pair = ("s.orders.(id, customer)", "s.customers.(id, name)")
+    assert pair in states.read(database_url).inds
+    stream.change("orders", None, ["1", "Bob", None])  # each of both is a customer's, together they are nobody's
+    consume(database_url, stream)
+    found = states.read(database_url).inds
+    assert ("s.orders.id", "s.customers.id") in found
+    assert pair not in found
+    broke = "select kind, witness_value, cause_count from ind_transition where dependent_id = 6 order by version"
+    assert states.query(database_url, broke) == [("broke", '["1","Bob"]', 1)]
+    stream.change("orders", ["1", "Bob", None], ["1", None, None])
+    consume(database_url, stream)
+    assert pair in states.read(database_url).inds, "a tuple with a NULL is none"
+    assert states.read(database_url) == states.expected(stream.tables)
+
+
+def test_a_row_that_was_never_there_is_refused_though_each_of_its_cells_was(database_url: str, stream: Stream) -> None:
+    stream.append("customers", ["1", "Bob"], None)
+    with pytest.raises(RecordError, match=r"""takes the value '\["1","Bob"\]' out of s\.customers\.\(id, name\)"""):
+        consume(database_url, stream)
+    stream.change("customers", None, ["4", "Cleo"])
+    assert consume(database_url, stream, on_error=ErrorPolicy.SET_ASIDE).dead == 1
+    assert states.read(database_url) == states.expected(stream.tables)
+
+
+def test_a_truncate_takes_the_tuples_of_its_table_with_it(database_url: str, stream: Stream) -> None:
+    stream.change("orders", None, ["3", "9", "Ada"])
+    stream.write(envelope("t", "s", "orders", None, None))
+    stream.tables.rows["orders"] = Counter()
+    stream.change("orders", None, ["2", "Bob", None])
+    consume(database_url, stream)
+    assert states.read(database_url) == states.expected(stream.tables)
+    require_sound(database_url)
+
+
+def test_a_part_that_is_renamed_renames_the_tuple(database_url: str, stream: Stream) -> None:
+    rename(database_url, "s.orders.customer", "s.orders.buyer", print)
+    columns = ["id", "buyer", "note"]
+    stream.columns["orders"] = stream.tables.columns["orders"] = columns
+    stream.tables.tuples["orders"] = [("id", "buyer"), ("note", "id", "buyer")]
+    stream.change("orders", None, ["2", "Ada", "x"])
+    consume(database_url, stream)
+    assert states.read(database_url) == states.expected(stream.tables)
+
+
+def test_a_tuple_is_as_stale_as_its_parts_and_goes_with_them(database_url: str, stream: Stream) -> None:
+    stream.columns["orders"] = ["id", "customer"]
+    stream.tables.columns["orders"] = ["id", "customer"]
+    stream.tables.rows["orders"] = Counter(row[:2] for row in stream.tables.rows["orders"].elements())
+    stream.change("orders", None, ["7", "8"])
+    consume(database_url, stream)
+    stale = "select column_name from attribute where stale_version is not null and dropped_version is null order by 1"
+    assert states.query(database_url, stale) == [("(note, id, customer)",), ("note",)]
+    _, gone = drop(PostgresWriter(database_url), "s.orders.note")
+    assert [one.column for one in gone] == ["note", "(note, id, customer)"]
+    stream.tables.tuples["orders"] = [("id", "customer")]
+    stream.change("orders", ["7", "8"], ["7", "9"])
+    consume(database_url, stream)
+    assert states.read(database_url).records == states.expected(stream.tables).records
+    require_sound(database_url)
+
+
+def test_a_rename_that_is_told_late_makes_the_tuples_current_again(database_url: str, stream: Stream) -> None:
+    drift = SchemaDrift("drift", tracked_table("s", "orders", {}), [("buyer", "text")], ["customer"])
+    with closing(PostgresWriter(database_url)) as writer:
+        writer.acquire()
+        writer.change_schema(drift, "test")
+    rename(database_url, "s.orders.customer", "s.orders.buyer", print)
+    stream.columns["orders"] = stream.tables.columns["orders"] = ["id", "buyer", "note"]
+    stream.tables.tuples["orders"] = [("id", "buyer"), ("note", "id", "buyer")]
+    stream.change("orders", None, ["2", "Ada", "x"])
+    consume(database_url, stream)
+    found, wanted = states.read(database_url), states.expected(stream.tables)
+    assert (found.records, found.clusters, found.inds) == (wanted.records, wanted.clusters, wanted.inds)
