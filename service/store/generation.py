@@ -23,7 +23,7 @@ from psycopg2.extras import execute_values
 from service.core.errors import StateError
 from service.core.model import AttributeName
 from service.core.sketch_upkeep import SketchForm
-from service.store import versions
+from service.store import contract_upkeep, versions
 from service.store.bulk import KeyRange, partition_name
 from service.store.catch_up import Place, put_positions
 from service.store.database import make_engine, parse_address, state_error
@@ -333,6 +333,7 @@ def publish(connection: Any, served: ServedState, source: SourceDescription, gen
             (version, generation.number, "bootstrap", source.name, generation.record_count),
         )
         _put_inds(cursor, generation.inds, version)
+        contract_upkeep.hold(cursor, version)
         put_positions(
             cursor,
             source_id,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 
 import numpy as np
 
+from service.core.contracts import BoundContract
 from service.core.errors import StateError
 from service.core.model import Table
 from service.core.records import Keys, NewRecords, Records, find_keys, gather
@@ -29,7 +30,9 @@ class BatchInFlight:
         self._writer = writer
         self._stored = stored
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="subsetd-store")
-        self._future: Future[None] | None = None
+        self._future: Future[Sequence[BoundContract] | None] | None = None
+        self.contracts: Sequence[BoundContract] | None = None
+        """What the batch that was settled last found; None: those that it knew."""
         self._records = NewRecords.none()
         self._images: Images = {}
 
@@ -73,7 +76,7 @@ class BatchInFlight:
         if self._future is None:
             return False
         future, self._future = self._future, None
-        future.result()
+        self.contracts = future.result()
         self._records, self._images = NewRecords.none(), {}
         return True
 
@@ -81,15 +84,18 @@ class BatchInFlight:
         """Let a batch that is being written end."""
         self._pool.shutdown(wait=True)
 
-    def _write(self, unit: UnitOfWork, commit: BatchCommit, report: BatchReport, sink: DeadLetterSink | None) -> None:
+    def _write(
+        self, unit: UnitOfWork, commit: BatchCommit, report: BatchReport, sink: DeadLetterSink | None
+    ) -> Sequence[BoundContract] | None:
         try:
             with timed(report.seconds, "store"):
                 unit.write_records(commit.delta.records, commit.delta.texts)
                 if commit.dead_letters and sink is not None:
                     sink.send(commit.dead_letters)  # twice rather than never
-                unit.commit(commit)
+                contracts = unit.commit(commit)
         except BaseException:
             with suppress(StateError):
                 unit.rollback()
             raise
         self._stored(report)
+        return contracts

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol
 
+from service.core.contracts import BoundContract
 from service.core.model import (
     BadRecord,
     FeedDescription,
@@ -41,6 +42,7 @@ from service.usecases.answers import (
     VersionPoint,
 )
 from service.usecases.audits import Audit
+from service.usecases.foreign_key_decisions import Contract, ContractEvent, Decision
 from service.usecases.live_state import BatchCommit, StoredState
 from service.usecases.row_images import Images
 
@@ -141,6 +143,24 @@ class StateSnapshot(Protocol):
     def audits(self, before: int | None, limit: int) -> list[Audit]:
         """List audits, newest first: by descending (audit_id), those below `before`. They are beside all versions."""
 
+    def decisions(self, before: int | None, limit: int) -> list[Decision]:
+        """List decisions about foreign keys, newest first: by descending (decision_id), those below `before`.
+
+        They are beside all versions, as contracts are; `contracts_tag` names what there is of both.
+        """
+
+    def contracts(self, after: int, limit: int) -> list[Contract]:
+        """List contracts, as they stand at this version, by (contract_id)."""
+
+    def contract(self, contract_id: int) -> Contract:
+        """Find a contract; raise NotFoundError when there is none."""
+
+    def contract_events(self, contract_id: int | None, after: Key, limit: int) -> list[ContractEvent]:
+        """List transitions of one contract, or of all, by (version, contract_id)."""
+
+    def contracts_tag(self) -> str:
+        """Name what there is of contracts and decisions."""
+
     def dead_letters(self, feed: str | None, after: Key | None, limit: int) -> list[DeadLetterInfo]:
         """List dead letters by (dead_letter_id); long records are cut."""
 
@@ -177,8 +197,11 @@ class UnitOfWork(Protocol):
         Keys are in ascending order within a portion.
         """
 
-    def commit(self, commit: BatchCommit) -> None:
-        """Write everything else of the batch and commit it; nothing is stored when this raises."""
+    def commit(self, commit: BatchCommit) -> Sequence[BoundContract] | None:
+        """Write everything else of the batch and commit it; nothing is stored when this raises.
+
+        Gives the contracts that there are, unless they are those that the batch knew.
+        """
 
     def rollback(self) -> None:
         """Give the transaction up."""

@@ -1,0 +1,155 @@
+"""Own how contracts follow the state, in the transaction of each version: what a batch says of them, or SQL.
+
+Contracts name columns. Which attributes those are now is found when it is asked, so that nothing has to follow where
+attributes come, go, or take other names but the names themselves.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from fractions import Fraction
+from typing import Any
+
+from psycopg2.extras import execute_values
+
+from service.core.canonical import stored_value
+from service.core.contracts import BoundContract, ContractKind
+from service.usecases.live_state import BatchCommit
+
+# Whoever adds a contract takes share row exclusive: no batch is committed between his look at the state and his commit.
+LISTED = "lock table contract in row exclusive mode; select contract_id from contract"
+
+LOCK_OUT_BATCHES = "lock table contract in share row exclusive mode"
+
+
+def attribute_of(side: str) -> str:
+    """Give the query for the attribute that is a side of the contract `c` and kept current, with its counters."""
+    return f"""
+    select a.attribute_id, a.distinct_count from attribute a join source using (source_id)
+    where dropped_version is null and stale_version is null and not sketch_only
+      and (schema_name, table_name) = (c.{side}_schema, c.{side}_table)
+      and case when parts is null then array[column_name] else (
+          select array_agg(p.column_name order by place) from unnest(a.parts) with ordinality as o (ordinal, place)
+          join attribute p on p.schema_name = a.schema_name and p.table_name = a.table_name
+            and p.ordinal = o.ordinal and p.parts is null and p.dropped_version is null
+      ) end = c.{side}_columns
+    """
+
+
+BINDING = f"""
+left join lateral ({attribute_of("dependent")}) d on true
+left join lateral ({attribute_of("referenced")}) r on true
+"""
+
+BOUND = f"""
+select c.contract_id, d.attribute_id, r.attribute_id, c.least_coefficient, c.violated_since is not null
+from contract c {BINDING} order by c.contract_id
+"""
+
+TURNED = f"""
+select contract_id, violated_since is null, dependent_id, referenced_id, distinct_count - overlap
+from (
+    select c.*, d.attribute_id as dependent_id, r.attribute_id as referenced_id, d.distinct_count, (
+        select coalesce(sum(value_count), 0)::bigint from cluster
+        where attribute_ids @> array[d.attribute_id, r.attribute_id]
+    ) as overlap
+    from contract c {BINDING}
+    where c.contract_id <> all (%s) and d.attribute_id is not null and r.attribute_id is not null
+) measured
+where (overlap < least_coefficient * distinct_count) <> (violated_since is not null)
+"""
+
+MISSING = """
+select value_key::text, value from gen_rec where cluster_id = (
+    select cluster_id from cluster where attribute_ids @> %s and not attribute_ids @> %s order by cluster_id limit 1
+) order by value_key limit 1
+"""
+
+RAISE = "update contract set violated_since = %s where contract_id = any (%s)"
+
+
+def read_bound(cursor: Any) -> list[BoundContract]:
+    """Read all contracts with the attributes that they speak of."""
+    cursor.execute(BOUND)
+    return [
+        BoundContract(contract_id, dependent_id, referenced_id, Fraction(least), is_violated)
+        for contract_id, dependent_id, referenced_id, least, is_violated in cursor
+    ]
+
+
+def write_turned(cursor: Any, commit: BatchCommit) -> bool:
+    """Write what a batch made of contracts; of those that it did not know, what SQL says. Tell whether it knew all."""
+    cursor.execute(LISTED)
+    listed = {contract_id for (contract_id,) in cursor}
+    delta = commit.delta
+    positions = {key: json.dumps(position._asdict()) for key, position in commit.contract_positions.items()}
+    _put(
+        cursor,
+        commit.version,
+        [
+            (
+                one.contract_id,
+                one.kind,
+                one.witness.hex(),
+                stored_value(delta.witnesses[one.witness]),
+                one.cause_count,
+                positions.get(one.contract_id),
+            )
+            for one in delta.contracts
+            if one.contract_id in listed
+        ],
+    )
+    if listed <= delta.known_contracts:
+        return listed == delta.known_contracts
+    hold(cursor, commit.version, delta.known_contracts)
+    return False
+
+
+def hold(cursor: Any, version: int, without: Collection[int] = ()) -> None:
+    """Hold contracts against the state at a version, all but some, and write what became of them; commits nothing."""
+    cursor.execute(TURNED, (list(without),))
+    turned = []
+    for contract_id, is_violated, dependent_id, referenced_id, missing in cursor.fetchall():
+        if not is_violated:
+            turned.append((contract_id, ContractKind.MENDED, None, None, 0, None))
+            continue
+        cursor.execute(MISSING, ([dependent_id], [referenced_id]))
+        turned.append((contract_id, ContractKind.VIOLATED, *cursor.fetchone(), missing, None))
+    _put(cursor, version, turned)
+
+
+def follow_column(cursor: Any, table: tuple[str, str], old: str, new: str) -> None:
+    """Let contracts and decisions call a column by its new name."""
+    _rename(cursor, "columns = array_replace({}_columns, %(old)s, %(new)s)", table, {"old": old, "new": new})
+
+
+def follow_table(cursor: Any, old: tuple[str, str], new: tuple[str, str]) -> None:
+    """Let contracts and decisions call a table by its new name."""
+    _rename(cursor, "schema = %(schema)s, {}_table = %(table)s", old, {"schema": new[0], "table": new[1]})
+
+
+def _rename(cursor: Any, change: str, table: tuple[str, str], values: Mapping[str, str]) -> None:
+    parameters = {**values, "old_schema": table[0], "old_table": table[1]}
+    for name in ("contract", "foreign_key_decision"):
+        for side in ("dependent", "referenced"):
+            cursor.execute(
+                f"update {name} set {side}_{change.format(side)} "
+                f"where {side}_schema = %(old_schema)s and {side}_table = %(old_table)s",
+                parameters,
+            )
+
+
+def _put(cursor: Any, version: int, turned: list[tuple[Any, ...]]) -> None:
+    """Write transitions: contract, kind, key and text of a witness, number of values, and position as JSON."""
+    if not turned:
+        return
+    execute_values(
+        cursor,
+        "insert into contract_transition (version, contract_id, kind, witness_key, witness_value, cause_count, "
+        "position) values %s",
+        [(version, *one) for one in turned],
+        template="(%s, %s, %s, %s::uuid, %s, %s, %s::jsonb)",
+    )
+    cursor.execute(RAISE, (version, [one[0] for one in turned if one[1] is ContractKind.VIOLATED]))
+    cursor.execute(RAISE, (None, [one[0] for one in turned if one[1] is ContractKind.MENDED]))

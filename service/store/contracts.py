@@ -1,0 +1,245 @@
+"""Own decisions about foreign keys and contracts in Postgres: who adds and ends them, and what is read of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from decimal import Decimal
+from typing import Any
+
+import psycopg2
+from sqlalchemy import Connection, Engine, Row, text
+
+from service.core.contracts import ContractKind
+from service.core.errors import ConflictError, NotFoundError, StateError
+from service.core.foreign_keys.sides import ForeignKey, Side
+from service.store.contract_upkeep import BINDING, LOCK_OUT_BATCHES, hold
+from service.store.database import state_error
+from service.store.versions import read_served
+from service.usecases.answers import Key
+from service.usecases.foreign_key_decisions import EXACT, Contract, ContractEvent, Decision, Verdict
+
+SIDES = [f"{side}_{part}" for side in ("dependent", "referenced") for part in ("schema", "table", "columns")]
+NAMED = ", ".join(SIDES)
+SAME = " and ".join(f"{{0}}.{one} = {{1}}.{one}" for one in SIDES)
+GIVEN = " and ".join(f"{one} = %({one})s" for one in SIDES)
+
+FOLLOWED = """
+select column_name from attribute where (schema_name, table_name) = (%s, %s) and column_name = any (%s)
+  and parts is null and dropped_version is null and stale_version is null
+"""
+
+NOT_FOLLOWED = """
+exists (select from unnest({side}_columns) as given (name) where not exists (
+    select from attribute where (schema_name, table_name, column_name) = ({side}_schema, {side}_table, given.name)
+      and parts is null and dropped_version is null and stale_version is null))
+"""
+
+DECISIONS = f"""
+select decision_id, {NAMED}, verdict, decided_by, decided_at, note,
+       not exists (select from foreign_key_decision later where later.decision_id > decision.decision_id
+                   and {SAME.format("later", "decision")}) as is_current,
+       {NOT_FOLLOWED.format(side="dependent")} or {NOT_FOLLOWED.format(side="referenced")} as is_stale
+from foreign_key_decision decision where decision_id < :before order by decision_id desc limit :limit
+"""
+
+CONTRACTS = f"""
+select c.contract_id, decision_id, {NAMED}, least_coefficient, created_by, created_at, violated_since,
+       d.attribute_id is null as lacks_dependent, r.attribute_id is null as lacks_referenced, d.distinct_count, (
+           select coalesce(sum(value_count), 0)::bigint from cluster
+           where attribute_ids @> array[d.attribute_id, r.attribute_id]
+       ) as overlap
+from contract c {BINDING}
+where c.contract_id > :after and (cast(:one as integer) is null or c.contract_id = :one)
+order by c.contract_id limit :limit
+"""
+
+EVENTS = f"""
+select t.version, v.committed_at, t.contract_id, {NAMED}, t.kind, t.witness_value, t.witness_key::text as witness_key,
+       t.cause_count, t.position
+from contract_transition t join contract using (contract_id) left join state_version v on v.version = t.version
+where (t.version, t.contract_id) > (:version, :contract_id)
+  and (cast(:one as integer) is null or t.contract_id = :one)
+order by t.version, t.contract_id limit :limit
+"""
+
+# Ids are never given twice, so that fewer contracts below the same newest one are others.
+TAG = """
+select coalesce(max(contract_id), 0) || '.' || count(*) || '.'
+       || (select coalesce(max(decision_id), 0) from foreign_key_decision)
+from contract
+"""
+
+DECIDE = f"""
+insert into foreign_key_decision ({NAMED}, verdict, decided_by, note)
+values ({", ".join(f"%({one})s" for one in SIDES)}, %(verdict)s, %(by)s, %(note)s) returning decision_id
+"""
+
+ADD = f"""
+insert into contract ({NAMED}, least_coefficient, created_by, decision_id)
+values ({", ".join(f"%({one})s" for one in SIDES)}, %(least)s, %(by)s, %(decision_id)s) returning contract_id
+"""
+
+END_ACCEPTED = f"delete from contract where decision_id is not null and {GIVEN}"
+
+
+class PostgresContracts:
+    """Implement foreign_key_decisions.Contracts."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def decide(self, foreign_key: ForeignKey, verdict: Verdict, by: str, note: str | None = None) -> Decision:
+        with self._writing() as (connection, cursor):
+            version = _lock(cursor, foreign_key)
+            values = {**_values(foreign_key), "by": by, "verdict": verdict.value, "note": note}
+            cursor.execute(DECIDE, values)
+            (decision_id,) = cursor.fetchone()
+            if verdict is Verdict.REJECT:
+                cursor.execute(END_ACCEPTED, values)
+            if verdict is Verdict.ACCEPT and _contract_of(cursor, values) is None:
+                cursor.execute(ADD, {**values, "least": EXACT, "decision_id": decision_id})
+                hold(cursor, version)
+            return read_decisions(connection, decision_id + 1, 1)[0]
+
+    def add(self, foreign_key: ForeignKey, least: Decimal, by: str) -> Contract:
+        with self._writing() as (connection, cursor):
+            version = _lock(cursor, foreign_key)
+            values = {**_values(foreign_key), "by": by, "least": least, "decision_id": None}
+            there = _contract_of(cursor, values)
+            if there is not None:
+                raise ConflictError(f"Contract {there} is on {foreign_key} already; remove it first for another bound.")
+            cursor.execute(ADD, values)
+            (contract_id,) = cursor.fetchone()
+            hold(cursor, version)
+            return read_contract(connection, contract_id)
+
+    def remove(self, contract_id: int) -> None:
+        with self._writing() as (_, cursor):
+            cursor.execute(LOCK_OUT_BATCHES)
+            cursor.execute("delete from contract where contract_id = %s", (contract_id,))
+            if not cursor.rowcount:
+                raise _unknown(contract_id)
+
+    @contextmanager
+    def _writing(self) -> Iterator[tuple[Connection, Any]]:
+        """Open one transaction, with a raw cursor in it."""
+        with self._engine.begin() as connection, closing(connection.connection.cursor()) as cursor:
+            try:
+                yield connection, cursor
+            except psycopg2.Error as error:
+                raise state_error(error, self._engine.url) or error from error
+
+
+def read_decisions(connection: Connection, before: int | None, limit: int) -> list[Decision]:
+    """List decisions, newest first, those with an id below `before`."""
+    values = {"before": 2**31 - 1 if before is None else before, "limit": limit}
+    return [
+        Decision(
+            one.decision_id,
+            _foreign_key(one),
+            Verdict(one.verdict),
+            one.decided_by,
+            one.decided_at,
+            one.note,
+            one.is_current,
+            one.is_stale,
+        )
+        for one in connection.execute(text(DECISIONS), values)
+    ]
+
+
+def read_contracts(connection: Connection, after: int, limit: int, one: int | None = None) -> list[Contract]:
+    """List contracts by (contract_id), all or one."""
+    found = []
+    for row in connection.execute(text(CONTRACTS), {"after": after, "limit": limit, "one": one}):
+        foreign_key = _foreign_key(row)
+        lacking = zip(foreign_key, (row.lacks_dependent, row.lacks_referenced), strict=True)
+        unknown = tuple(str(side) for side, is_lacking in lacking if is_lacking)
+        found.append(
+            Contract(
+                row.contract_id,
+                row.decision_id,
+                foreign_key,
+                row.least_coefficient,
+                row.created_by,
+                row.created_at,
+                row.violated_since,
+                None if unknown else row.overlap,
+                None if unknown else row.distinct_count,
+                unknown,
+            )
+        )
+    return found
+
+
+def read_contract(connection: Connection, contract_id: int) -> Contract:
+    """Find a contract; raise NotFoundError when there is none."""
+    found = read_contracts(connection, 0, 1, contract_id)
+    if not found:
+        raise _unknown(contract_id)
+    return found[0]
+
+
+def read_events(connection: Connection, contract_id: int | None, after: Key, limit: int) -> list[ContractEvent]:
+    """List transitions of one contract, or of all, by (version, contract_id), those behind `after`."""
+    values = {"one": contract_id, "version": after[0], "contract_id": after[1], "limit": limit}
+    return [
+        ContractEvent(
+            one.version,
+            one.committed_at,
+            one.contract_id,
+            _foreign_key(one),
+            ContractKind(one.kind),
+            one.witness_value,
+            one.witness_key,
+            one.cause_count,
+            one.position,
+        )
+        for one in connection.execute(text(EVENTS), values)
+    ]
+
+
+def read_tag(connection: Connection) -> str:
+    """Name what there is of contracts and decisions, which are no part of a version."""
+    return str(connection.scalar(text(TAG)))
+
+
+def _lock(cursor: Any, foreign_key: ForeignKey) -> int:
+    """Let no version come until the end of the transaction, and give the newest; the columns must be followed."""
+    cursor.execute(LOCK_OUT_BATCHES)
+    version, _ = read_served(cursor)
+    if not version:
+        raise StateError("There is no state yet: run `subsetd bootstrap SOURCE --name NAME` first.")
+    for side in foreign_key:
+        cursor.execute(FOLLOWED, (side.schema, side.table, list(side.columns)))
+        followed = {column for (column,) in cursor}
+        for name in side.names:
+            if name.column not in followed:
+                raise NotFoundError(
+                    f"No attribute {name} is followed in state version {version}; write names as `subsetd attributes` "
+                    f"lists them."
+                )
+    return version
+
+
+def _contract_of(cursor: Any, values: dict[str, Any]) -> int | None:
+    cursor.execute(f"select contract_id from contract where {GIVEN}", values)
+    row = cursor.fetchone()
+    return None if row is None else int(row[0])
+
+
+def _values(foreign_key: ForeignKey) -> dict[str, Any]:
+    parts: Sequence[Any] = [part for side in foreign_key for part in (side.schema, side.table, list(side.columns))]
+    return dict(zip(SIDES, parts, strict=True))
+
+
+def _foreign_key(row: Row[Any]) -> ForeignKey:
+    return ForeignKey(
+        Side(row.dependent_schema, row.dependent_table, tuple(row.dependent_columns)),
+        Side(row.referenced_schema, row.referenced_table, tuple(row.referenced_columns)),
+    )
+
+
+def _unknown(contract_id: int) -> NotFoundError:
+    return NotFoundError(f"There is no contract {contract_id}; `subsetd contract list` lists those there are.")
