@@ -23,6 +23,7 @@ class Mutant:
 
     path: str
     line: int
+    first_line: int  # of the statement that it is in, or of its head: the lines that Python says it runs
     last_line: int
     function: str  # the qualified name of the outermost function around it
     begin: int  # of what is changed, in the module's text
@@ -46,7 +47,7 @@ class _Places(cst.CSTVisitor):
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.found: list[tuple[int, int, str, int, int, str]] = []
+        self.found: list[tuple[int, int, int, str, int, int, str]] = []
         self._line_starts = [0, *accumulate(len(line) for line in text.splitlines(keepends=True))]
         self._scope: list[cst.FunctionDef | cst.ClassDef] = []
         self._statements: list[tuple[int, int]] = []
@@ -89,7 +90,7 @@ class _Places(cst.CSTVisitor):
                     map(_is_strict, getattr(mutated, "args", ()))
                 ):
                     text = cst.Module([]).code_for_node(mutated)
-                    self.found.append((span.start.line, self._statements[-1][1], self._function(), begin, end, text))
+                    self.found.append((span.start.line, *self._statements[-1], self._function(), begin, end, text))
 
     def _function(self) -> str:
         names = []

@@ -107,7 +107,7 @@ class MutantRun:
             if self.again and change in explained:
                 survivors.append(lived[change])
                 continue
-            lines = set(range(mutant.line, mutant.last_line + 1))
+            lines = set(range(mutant.first_line, mutant.last_line + 1))
             tests = [(by_name[name], trace) for name, trace in reached if lines & set(trace["lines"][path])]
             end = _try_mutant(mutant, source, tests)
             ends[end] += 1

@@ -1,0 +1,97 @@
+"""Cells of feeds against Python's own arithmetic, at the edges of their types, and the words of what is refused."""
+
+from __future__ import annotations
+
+import base64
+import re
+from decimal import Context, Decimal
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from service.core import canonical_forms
+from service.core.canonical import cell_decoder
+from service.core.errors import RecordError
+
+LIMIT = 10**30
+
+
+def encoded(unscaled: int) -> str:
+    """Write a decimal's digits as Debezium does: base64 of two's complement, big-endian."""
+    return base64.b64encode(unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True)).decode()
+
+
+def plain(unscaled: int, scale: int) -> str:
+    text = f"{Decimal(unscaled).scaleb(-scale, Context(prec=200)):f}"
+    return (text.rstrip("0").rstrip(".") if "." in text else text) if unscaled else "0"
+
+
+@given(st.integers(-(10**60), 10**60) | st.integers(-2000, 2000), st.integers(-40, 40))
+@example(10**30, 30)
+@example(-(10**30), 31)
+@example(1 - 10**30, 1)
+def test_decimals_are_those_of_pythons_decimal_module(unscaled: int, scale: int) -> None:
+    text = plain(unscaled, scale)
+    assert cell_decoder(f"numeric(100,{scale})", "precise")(encoded(unscaled)) == text
+    assert cell_decoder("numeric")({"scale": scale, "value": encoded(unscaled)}) == text
+
+
+@pytest.mark.parametrize("scale", [1, 2, 29, 30])
+@pytest.mark.parametrize("unscaled", [0, 7, -10, 1 - LIMIT, LIMIT - 1])
+def test_decimals_of_usual_size_are_written_the_short_way(
+    monkeypatch: pytest.MonkeyPatch, scale: int, unscaled: int
+) -> None:
+    def asked(text: str) -> str:
+        raise AssertionError(f"{text} took the long way")
+
+    monkeypatch.setattr(canonical_forms, "plain_decimal", asked)
+    assert cell_decoder(f"numeric(38,{scale})", "precise")(encoded(unscaled)) == plain(unscaled, scale)
+
+
+@pytest.mark.parametrize(
+    ("data_type", "value", "text"),
+    [
+        pytest.param("integer", 10**5000, "1" + "0" * 5000, id="huge"),
+        ("bigint", 2**64, "18446744073709551616"),
+        *((f"{name} unsigned", 0, "0") for name in ("tinyint", "smallint", "mediumint", "int", "bigint")),
+        ("tinyint unsigned", -1, "255"),
+        ("smallint unsigned", -1, "65535"),
+        ("mediumint unsigned", -1, "16777215"),
+        ("int unsigned", -1, "4294967295"),
+        ("bigint unsigned", -(2**63), "9223372036854775808"),
+    ],
+)
+def test_integers_at_the_edges_of_their_types(data_type: str, value: object, text: str) -> None:
+    assert cell_decoder(data_type)(value) == text
+
+
+NO_SCALE = (
+    "it looks like the base64 of a number whose scale is not known; set decimal.handling.mode=string in the connector, "
+    "or tell the column's type as numeric(precision,scale)"
+)
+
+
+@pytest.mark.parametrize(
+    ("data_type", "value", "why"),
+    [
+        ("integer", True, "it is a boolean"),
+        ("double precision", "1_000", "'1_000' is no number"),
+        ("numeric", "BQ==", NO_SCALE),
+        ("numeric", "x", "'x' is no number"),
+        (
+            "numeric(8,0)",
+            "1234",
+            "it may be a number or Debezium's base64 of one; tell which by SUBSETD_DECIMAL_HANDLING, precise or string",
+        ),
+    ],
+)
+def test_a_refusal_names_the_value_the_type_and_why(data_type: str, value: object, why: str) -> None:
+    told = f"The value {value!r} is no {data_type}: {why}. Send it in Debezium's default encoding or as plain text, "
+    with pytest.raises(RecordError, match=re.escape(told + "or tell the column's true type.") + r"\Z"):
+        cell_decoder(data_type)(value)
+
+
+def test_base64_of_nothing_is_no_number() -> None:
+    with pytest.raises(RecordError, match=r"is no numeric\(8,2\): it is empty\."):
+        cell_decoder("numeric(8,2)", "precise")("")
