@@ -66,6 +66,20 @@ def test_integers_at_the_edges_of_their_types(data_type: str, value: object, tex
     assert cell_decoder(data_type)(value) == text
 
 
+@pytest.mark.parametrize(
+    ("data_type", "value", "text"),
+    [
+        ("timestamp with time zone", "2026-11-21T01:00:00z", "2026-11-21T01:00:00.000000Z"),
+        ("timestamp without time zone", "2026-11-21t01:00:00z", "2026-11-21T01:00:00.000000"),
+        ("time with time zone", "01:00z", "01:00:00.000000Z"),
+        ("date64[ms]", "1970-01-02", "1970-01-02"),
+        ("date64[ms]", -1, "1969-12-31"),
+    ],
+)
+def test_moments_in_forms_that_are_allowed_and_rare(data_type: str, value: object, text: str) -> None:
+    assert cell_decoder(data_type)(value) == text
+
+
 NO_SCALE = (
     "it looks like the base64 of a number whose scale is not known; set decimal.handling.mode=string in the connector, "
     "or tell the column's type as numeric(precision,scale)"
@@ -84,6 +98,28 @@ NO_SCALE = (
             "1234",
             "it may be a number or Debezium's base64 of one; tell which by SUBSETD_DECIMAL_HANDLING, precise or string",
         ),
+        ("date", "21.11.2026", "it is no date of ISO 8601"),
+        ("date", "2026-02-30", "there is no such day"),
+        ("timestamp without time zone", "soon", "it is no timestamp of ISO 8601"),
+        ("timestamp with time zone", "2026-11-21T00:00:00", "its time zone is missing"),
+        ("timestamp without time zone", "2026-11-21T00:00:00+02", "it has a time zone and its column has none"),
+        ("time without time zone", "1 o'clock", "it is no time of ISO 8601"),
+        ("time without time zone", "24:00:01", "there is no such time of day"),
+        ("time with time zone", "01:00:00", "its time zone is missing"),
+        ("time without time zone", "01:00:00+02", "it has a time zone and its column has none"),
+        ("time64[us]", -1, "there is no such time of day"),
+        ("interval", "soon", "it is no interval of ISO 8601 or of Postgres"),
+        ("boolean", 2, "it is neither true nor false"),
+        ("bytea", 5, "it is no text"),
+        ("bytea", "abc", "it is no base64"),
+        ("bit(2)", "/w==", "it has more than 2 bits"),
+        ("bit(3)", 5, "it is no text"),
+        (
+            "bit varying",
+            "BQ==",
+            "Debezium's encoding of bit varying has lost its length; leave the column out of the feed",
+        ),
+        ("text[]", 5, "it is no array"),
     ],
 )
 def test_a_refusal_names_the_value_the_type_and_why(data_type: str, value: object, why: str) -> None:
