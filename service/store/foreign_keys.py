@@ -1,0 +1,123 @@
+"""Own what the ranking of foreign keys reads of stored values: how they look, and how they spread over a key's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Connection, Row, text
+
+from service.core.quantile_grids import GridHistogram, KeyHistogram, QuantileGrid
+from service.core.value_order import ValueOrder
+from service.usecases.foreign_key_ports import DeclaredKey, ValueStatistics, WantedGrid
+
+_WHOLE_BYTES = 252
+"""Bytes up to which a stored text is the whole value: a longer one is cut at 256, in front of a character."""
+
+# A test for digits alone, which most keys are, costs a fraction of a regular expression.
+_KIND = r"""
+case when value <> '' and translate(value, '0123456789', '') = '' then 'integer'
+     when value ~ '^-[0-9]+$' then 'integer'
+     when value ~ '^-?[0-9]+\.[0-9]+$' then 'number'
+     when value in ('-Infinity', 'Infinity', 'NaN') then 'beyond' else 'text' end
+"""
+
+# Values are counted by cluster first, as a cluster has many of them and few attributes.
+STATISTICS = rf"""
+with of_cluster as (
+  select cluster_id, count(*) as total, count(*) filter (where kind = 'integer') as integers,
+    count(*) filter (where kind = 'number') as decimals, count(*) filter (where kind = 'beyond') as beyond,
+    sum(char_length(value)) as characters, max(octet_length(value)) as longest,
+    min(value collate "C") as first, max(value collate "C") as last,
+    min(case when kind <> 'text' then value::numeric end) as least,
+    max(case when kind <> 'text' then value::numeric end) as greatest
+  from gen_rec, lateral (select {_KIND} as kind) k
+  where cluster_id = any (array(select cluster_id from cluster where attribute_ids && :ids))
+  group by cluster_id
+)
+select attribute_id, sum(total)::bigint as total, sum(integers)::bigint as integers, sum(decimals)::bigint as decimals,
+  sum(beyond)::bigint as beyond, sum(characters)::bigint as characters, max(longest) as longest,
+  min(first collate "C") as first, max(last collate "C") as last, min(least)::text as least,
+  max(greatest)::text as greatest
+from of_cluster join cluster using (cluster_id), unnest(attribute_ids) as attribute_id
+where attribute_id = any (:ids) group by attribute_id order by attribute_id
+"""
+
+_LEADING = r"coalesce(substring(value from '^[ \t]*(-?[0-9]*\.?[0-9]+|-?[0-9]+)')::numeric, 0)"
+_ORDERS = {
+    ValueOrder.LEXICOGRAPHIC: "0",
+    ValueOrder.MIXED: _LEADING,
+    ValueOrder.NUMERIC: f"""case when value <> '' and translate(value, '0123456789', '') = ''
+        or value in ('-Infinity', 'Infinity', 'NaN') then value::numeric else {_LEADING} end""",
+}
+"""The numbers of the keys of `core/value_order`, behind which the text decides."""
+
+# A value's rank is how many of the key's are not behind it; one that the key lacks is in the cell of the key's next.
+# Cell i ends at the key's value of rank ⌈distinct · (i + 1) / cells⌉.
+SPREADS = """
+with chosen as materialized (
+  select cluster_id, attribute_ids, attribute_ids @> :key as in_key from cluster where attribute_ids && :ids
+), placed as (
+  select cluster_id, in_key, value, count(*) filter (where in_key)
+    over (order by {order}, value collate "C" rows unbounded preceding) as rank
+  from gen_rec join chosen using (cluster_id) where cluster_id = any (array(select cluster_id from chosen))
+), in_cells as (
+  select *, ((case when in_key then rank else least(rank + 1, :distinct) end) - 1) * :cells / :distinct as cell
+  from placed
+), counted as (
+  select cluster_id, cell, count(*) as total,
+    max(value) filter (where in_key and rank = (:distinct * (cell + 1) + :cells - 1) / :cells) as bound
+  from in_cells group by 1, 2
+)
+select attribute_id, cell::int, sum(total)::bigint as total, max(bound) as bound
+from counted join chosen using (cluster_id), unnest(attribute_ids) as attribute_id
+where attribute_id = any (:ids) group by attribute_id, cell order by attribute_id, cell
+"""
+
+DECLARED = """
+select schema_name, table_name, coalesce(parts, array[ordinal]) as ordinals, is_primary
+from tracked_key join attribute using (attribute_id) where kind = 'declared' and dropped_version is null
+order by tracked_key.key_id
+"""
+
+
+def read_statistics(connection: Connection, attribute_ids: Sequence[int]) -> Iterator[tuple[int, ValueStatistics]]:
+    """Tell how the values of attributes look, by (attribute_id); nothing of one without stored values."""
+    for row in connection.execute(text(STATISTICS), {"ids": list(attribute_ids)}):
+        yield row.attribute_id, _statistics(row)
+
+
+def read_spreads(
+    connection: Connection, wanted: WantedGrid, attribute_ids: Sequence[int]
+) -> tuple[KeyHistogram, dict[int, GridHistogram]]:
+    """Give a key's exact histogram, and those of attributes over its grid, of all values that are stored."""
+    cells = min(wanted.cells, wanted.distinct)
+    ids = [wanted.key_id, *attribute_ids]
+    values = {"key": [wanted.key_id], "ids": ids, "distinct": wanted.distinct, "cells": cells}
+    rows = connection.execute(text(SPREADS.format(order=_ORDERS[wanted.order])), values).all()
+    found = {}
+    for attribute_id, group in groupby(rows, lambda row: int(row.attribute_id)):
+        places, counts = np.array([(row.cell, row.total) for row in group], np.int64).T
+        found[attribute_id] = GridHistogram((cells,), places, counts)
+    grid = QuantileGrid(wanted.order, tuple(row.bound for row in rows if row.attribute_id == wanted.key_id))
+    of_key = found.pop(wanted.key_id)
+    return KeyHistogram((grid,), (of_key.dense(),), of_key), found
+
+
+def read_declared_keys(connection: Connection) -> list[DeclaredKey]:
+    """List the keys that sources declare."""
+    rows = connection.execute(text(DECLARED))
+    return [DeclaredKey(row.schema_name, row.table_name, tuple(row.ordinals), row.is_primary) for row in rows]
+
+
+def _statistics(row: Row[*tuple[Any, ...]]) -> ValueStatistics:
+    """Find the order as `order_of` does: a column of nothing but NaN and Infinity has no number."""
+    numbers, texts = row.integers + row.decimals, row.total - row.integers - row.decimals - row.beyond
+    order, ends = ValueOrder.LEXICOGRAPHIC, (row.first, row.last)
+    if numbers:
+        order, ends = (ValueOrder.MIXED, (None, None)) if texts else (ValueOrder.NUMERIC, (row.least, row.greatest))
+    return ValueStatistics(
+        order, *ends, row.integers == row.total, row.characters / row.total, row.longest > _WHOLE_BYTES
+    )
