@@ -101,6 +101,8 @@ def found(url: str) -> dict[str, object]:
         "dead letters": "select topic, partition, record_offset, message from dead_letter order by 1, 2, 3",
         "rows": "select table_id, row_key, cells from row_image order by 1, 2",
         "stale": "select column_name from attribute where stale_version is not null order by 1",
+        "contracts": "select contract_id, violated_since is not null, array(select array[kind, witness_value] "
+        "from contract_transition t where t.contract_id = c.contract_id order by version) from contract c order by 1",
         "counts": "select sum(records), sum(inserted), sum(updated), sum(deleted), sum(skipped), sum(dead) "
         "from state_version",
     }

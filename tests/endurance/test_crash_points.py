@@ -65,6 +65,13 @@ BAD = (
 )
 """Records that are set aside."""
 
+CONTRACTS = [
+    (("orders", "customer"), ("customers", "id")),
+    (("orders", "note"), ("customers", "name")),  # violated before it was said, so that no batch knows it at first
+    (("notes", "body"), ("customers", "name")),
+    (("notes", "gone"), ("customers", "name")),
+]
+
 
 @pytest.fixture(autouse=True)
 def _steps_without_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,6 +107,13 @@ def template(postgres_server: EmbeddedPostgres, stream: Stream) -> Iterator[str]
         notes = "update attribute set {} where table_name = 'notes' and column_name = '{}'"
         states.execute(url, notes.format("data_type = 'smallint'", "id"))
         states.execute(url, notes.format("renamed_to = 'text'", "body"))
+        for dependent, referenced in CONTRACTS:
+            sides = "'s', '{}', '{{{}}}', 's', '{}', '{{{}}}'".format(*dependent, *referenced)
+            states.execute(
+                url,
+                "insert into contract (dependent_schema, dependent_table, dependent_columns, referenced_schema, "
+                f"referenced_table, referenced_columns, least_coefficient, created_by) values ({sides}, 0.6, 'Ada')",
+            )
         stream.append("orders", None, ["11", "2", None])  # the source was read behind it
         states.execute(
             url,
