@@ -94,7 +94,7 @@ def _short(value: object) -> str:
 def _decoder(name: str, wire: WireSettings) -> CellDecoder:
     if name in _SIMPLE:
         return _SIMPLE[name]
-    if name.startswith(("list<", "large_list<", "fixed_size_list<", "list_view<", "large_list_view<")):
+    if name.startswith(_LISTS):
         return _arrow_list(name, wire)
     if name.endswith("[]"):
         return _array(name, wire)
@@ -132,6 +132,7 @@ def _decoder(name: str, wire: WireSettings) -> CellDecoder:
     return _SIMPLE.get(base, _decode_string)
 
 
+_LISTS = ("list<", "large_list<", "fixed_size_list<", "list_view<", "large_list_view<")
 _UNSIGNED_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "integer": 32, "bigint": 64}
 _DECIMALS = ("numeric", "decimal", "decimal32", "decimal64", "decimal128", "decimal256", "number")
 _MOMENTS = {"timestamp": 6, "time": 6, "datetime": 3, "datetime2": 7, "smalldatetime": 0, "datetimeoffset": 7}
@@ -275,7 +276,7 @@ _QUOTED_NUMBERS = ("NaN", "Infinity", "-Infinity")
 
 
 def _arrow_list(name: str, wire: WireSettings) -> CellDecoder:
-    while "list<" in name.split(": ", 1)[0]:
+    while name.startswith(_LISTS):
         name = name[name.index("<") + 1 : name.rindex(">")].split(": ", 1)[1].removesuffix(" not null")
     return _array(name, wire)
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from service.core import canonical_forms
 from service.core.canonical import cell_decoder
+from service.core.cell_decoding import WireSettings
 from service.core.errors import RecordError
 
 LIMIT = 10**30
@@ -80,6 +81,44 @@ def test_moments_in_forms_that_are_allowed_and_rare(data_type: str, value: objec
     assert cell_decoder(data_type)(value) == text
 
 
+@pytest.mark.parametrize(
+    ("data_type", "value", "text"),
+    [
+        ("fixed_size_list<item: date32[day]>[2]", [0, 1], '["1970-01-01","1970-01-02"]'),
+        ("list_view<item: date32[day]>", [0], '["1970-01-01"]'),
+        ("large_list_view<item: list_view<item: date32[day] not null>>", [[0]], '[["1970-01-01"]]'),
+        ("dictionary<values=date32[day], indices=int8, ordered=0>", 1, "1970-01-02"),
+        ("map<string, string>", "x", '"x"'),
+        ("fixed_size_binary[2]", "AP8=", "00ff"),
+        ("datetimeoffset(7)", "2026-11-21T01:00:00+02:00", "2026-11-20T23:00:00.000000Z"),
+        ("character(4)", "abX ", "abX"),
+        ("boolean", "1", "true"),
+        ("boolean", "0", "false"),
+        ("money", encoded(12345), "123.45"),
+        ("money", "$1,234.50", "1234.5"),
+        ("smallmoney", encoded(12345), "1.2345"),
+        ("geometry", {"wkb": "AP8="}, "00FF"),
+    ],
+)
+def test_types_by_their_names_in_arrow_and_other_databases(data_type: str, value: object, text: str) -> None:
+    assert cell_decoder(data_type)(value) == text
+
+
+def test_settings_of_a_feed_are_those_of_its_decoders() -> None:
+    assert WireSettings(decimal_handling="string").decoder("numeric(8,0)")("1234") == "1234"
+    assert WireSettings(decimal_handling="precise").decoder("numeric(8,0)")("1234") == "-2658824"
+    assert WireSettings(binary_handling="hex").decoder("fixed_size_binary[2]")("00FF") == "00ff"
+    nanoseconds = WireSettings(time_precision="nanoseconds").decoder("timestamp(3) without time zone")
+    assert nanoseconds(1) == "1970-01-01T00:00:00.000000001"
+
+
+@pytest.mark.parametrize(("length", "told"), [(77, "x" * 77), (78, "x" * 78), (79, "x" * 76 + "...")])
+def test_a_value_is_told_in_at_most_80_characters(length: int, told: str) -> None:
+    quote = "'" if length < 79 else ""
+    with pytest.raises(RecordError, match=re.escape(f"The value '{told}{quote} is no date")):
+        cell_decoder("date")("x" * length)
+
+
 NO_SCALE = (
     "it looks like the base64 of a number whose scale is not known; set decimal.handling.mode=string in the connector, "
     "or tell the column's type as numeric(precision,scale)"
@@ -120,12 +159,19 @@ NO_SCALE = (
             "Debezium's encoding of bit varying has lost its length; leave the column out of the feed",
         ),
         ("text[]", 5, "it is no array"),
+        ("bit(2)", "X1", "it is no base64"),
+        ("money", encoded(10**19), NO_SCALE),
     ],
 )
 def test_a_refusal_names_the_value_the_type_and_why(data_type: str, value: object, why: str) -> None:
     told = f"The value {value!r} is no {data_type}: {why}. Send it in Debezium's default encoding or as plain text, "
     with pytest.raises(RecordError, match=re.escape(told + "or tell the column's true type.") + r"\Z"):
         cell_decoder(data_type)(value)
+
+
+def test_base64_with_anything_between_is_no_geometry() -> None:
+    with pytest.raises(RecordError, match=r"is no geometry"):
+        cell_decoder("geometry")({"wkb": "AP 8="})
 
 
 def test_base64_of_nothing_is_no_number() -> None:
