@@ -75,6 +75,20 @@ def emd_on_line(first: Floats, second: Floats, positions: Floats) -> float:
     return float(np.abs(np.cumsum(first - second)[:-1]) @ np.diff(positions))
 
 
+def outside(candidate: GridHistogram, key: KeyHistogram) -> float:
+    """Give which share of a key's values is in cells below a candidate's least, or above its greatest.
+
+    Of a composite it is the mean over its columns. Raises ValueError when the candidate has no values.
+    """
+    if not candidate.total:
+        raise ValueError("what has no values has no range")
+    shares = [
+        1 - counts[int(place.min()) : int(place.max()) + 1].sum() / counts.sum()
+        for counts, place in zip(key.columns, candidate.places(), strict=True)
+    ]
+    return float(np.mean(shares))
+
+
 def _widths(counts: Int64s) -> Floats:
     """Give how far a value of each cell can be from its corner, as a share of all values."""
     widths: Floats = np.maximum(counts - 1, 0) / counts.sum()

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from benchmarks.fk_data import read_database
-from benchmarks.fk_evaluate import f_measure, judge, summary
-from benchmarks.fk_features import candidate_pairs
+from benchmarks.fk_judge import DIRTY, f_measure, judge, summary
+from benchmarks.fk_learning import Pairs
 from service.core.foreign_keys.candidates import Candidate
 
 ORDERS = "id,customer_id,status\r\n1,10,1\r\n2,11,2\r\n3,10,\r\n4,12,1\r\n"
@@ -43,49 +43,58 @@ def shop(tmp_path: Path) -> Path:
 def test_a_database_is_read_with_its_counts(shop: Path) -> None:
     database = read_database(shop)
     status = database.columns[2]
-    assert (status.values, status.nulls, status.repeated, status.data_type) == ({"1", "2"}, 1, 1, "int")
-    assert [database.label(key) for key in database.keys(declared=True)] == [
+    assert (status.distinct, status.nulls, status.has_repeats, status.data_type) == (2, 1, True, "int")
+    assert (status.least, status.greatest, status.is_integer, status.mean_length) == ("1", "2", True, 1.0)
+    assert [database.label(key) for (key,) in database.declared_keys] == [
         "orders.id",
         "customers.id",
         "vips.customer_id",
     ]
-    assert database.label(database.keys(declared=False)[1]) == "customers.id"
-    assert database.overlap[1, 3] == 3
+    assert database.label(database.unique_keys[1][0]) == "customers.id"
+    assert database.measured[Candidate((5,), (3,))].coverage == 0.5
     assert database.truth == {Candidate((5,), (3,)): 1.0}
 
 
+def test_keys_of_the_data_alone_know_of_no_primary_key(shop: Path) -> None:
+    database = read_database(shop)
+    _, columns, keys = database.seen(declared=False)
+    assert not any(column.is_primary for column in columns.values())
+    assert set(keys) == set(database.unique_keys)
+
+
 def test_candidates_are_columns_within_keys_with_one_feature_row_each(shop: Path) -> None:
-    found = candidate_pairs(read_database(shop), declared=True)
-    assert [(c.dependent[0], c.referenced[0]) for c in found.candidates] == [(1, 3), (2, 0), (5, 3)]
-    assert found.features.shape == (3, len(found.names))
-    assert np.isfinite(found.features).all()
-    assert found.column("coverage").tolist() == [0.75, 0.5, 0.5]
-    assert found.column("evidence")[0] > 0.8 > found.column("evidence")[1]
-    assert found.is_right.tolist() == [False, False, True]
+    found = Pairs.of(read_database(shop), declared=True)
+    assert sorted((c.dependent[0], c.referenced[0]) for c in found.candidates) == [(1, 3), (2, 0), (5, 3)]
+    assert all(of.shape == (3,) and np.isfinite(of).all() for of in found.features.values())
+    place = {candidate: i for i, candidate in enumerate(found.candidates)}
+    first, second, third = (place[Candidate((a,), (b,))] for a, b in ((1, 3), (2, 0), (5, 3)))
+    assert found.features["coverage"][[first, second, third]].tolist() == [0.75, 0.5, 0.5]
+    assert found.features["evidence"][first] > 0.8 > found.features["evidence"][second]
+    assert found.is_right[[first, second, third]].tolist() == [False, False, True]
 
 
 def test_what_is_neither_declared_nor_implied_is_wrong(shop: Path) -> None:
-    found = candidate_pairs(read_database(shop), declared=True)
+    database = read_database(shop)
     right, reverse, wrong = Candidate((5,), (3,)), Candidate((3,), (5,)), Candidate((2,), (0,))
-    result = judge(found, [right, reverse, wrong], 1.0)
+    result = judge(database, [right, reverse, wrong])
     assert (result.right, result.wrong, result.missed) == ({right}, {reverse, wrong}, set())
     assert reverse in result.excused
     assert wrong not in result.excused
     assert result.f1() == pytest.approx(2 / 4)
     assert result.f1(lenient=True) == pytest.approx(2 / 3)
-    assert judge(found, [], 1.0).missed == {right}
+    assert judge(database, []).missed == {right}
 
 
 def test_a_violated_foreign_key_counts_only_in_the_dirty_truth(shop: Path) -> None:
-    found = candidate_pairs(read_database(shop), declared=True)
+    database = read_database(shop)
     violated = Candidate((5,), (3,))
-    found.database.truth[violated] = 0.95
-    assert judge(found, [violated], 1.0) == judge(found, [], 1.0)
-    assert judge(found, [violated], 0.0).right == {violated}
+    database.truth[violated] = 0.95
+    assert judge(database, [violated]) == judge(database, [])
+    assert judge(database, [violated], DIRTY).right == {violated}
 
 
 def test_measures_of_a_row_are_those_of_the_counts(shop: Path) -> None:
-    found = candidate_pairs(read_database(shop), declared=True)
-    results = [judge(found, [Candidate((5,), (3,)), Candidate((2,), (0,))], 1.0), judge(found, [], 1.0)]
+    database = read_database(shop)
+    results = [judge(database, [Candidate((5,), (3,)), Candidate((2,), (0,))]), judge(database, [])]
     assert summary(results).startswith("P 0.500 R 0.500 F1 micro 0.500 macro 0.333")
     assert f_measure(0, 0, 0) == 1

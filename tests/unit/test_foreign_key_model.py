@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.fk_data import Database
-from benchmarks.fk_features import FALLING, RISING, Pairs
-from benchmarks.fk_fit import fit_additive
+from benchmarks.fk_learning import Pairs, fit
 from service.core.foreign_keys.candidates import Candidate
-from service.core.foreign_keys.model import AdditiveModel, Steps
+from service.core.foreign_keys.features import FALLING, RISING
+from service.core.foreign_keys.model import AdditiveModel, Steps, fitted
 
 FINITE = st.floats(-1e6, 1e6)
 
@@ -44,30 +46,43 @@ def test_a_probability_is_explained_by_its_terms() -> None:
 @given(st.dictionaries(st.text(max_size=5), st.lists(FINITE, unique=True, max_size=5).map(sorted), max_size=4), FINITE)
 def test_a_model_is_the_same_after_json(edges: dict[str, list[float]], intercept: float) -> None:
     steps = {name: Steps(tuple(of), tuple(map(float, range(len(of) + 1)))) for name, of in edges.items()}
-    model = AdditiveModel(intercept, steps, ("shop",))
-    assert AdditiveModel.from_json(model.to_json()) == model
+    model = AdditiveModel(intercept, steps, 0.3, ("shop",))
+    assert AdditiveModel.from_dict(json.loads(json.dumps(model.as_dict()))) == model
 
 
-@pytest.mark.parametrize("text", ["{}", "[]", '{"intercept": 0, "data": [], "steps": {"a": {"edges": [1]}}}', "{"])
-def test_a_text_that_is_no_model_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"no additive model|Expecting"):
-        AdditiveModel.from_json(text)
+@pytest.mark.parametrize("text", ["{}", "[]", '{"intercept": 0, "data": [], "steps": {"a": {"edges": [1]}}}'])
+def test_what_is_no_model_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="no additive model"):
+        AdditiveModel.from_dict(json.loads(text))
+
+
+def test_a_value_that_is_not_known_says_nothing() -> None:
+    assert Steps((0.0,), (-2.0, 2.0))(np.array([np.nan, 1.0])).tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("name", ["combined", "rostin"])
+def test_the_fitted_models_are_monotone_and_name_their_data(name: str) -> None:
+    model = fitted(name)
+    assert 0 < model.threshold < 1
+    assert {"chinook", "mondial", "pokedex"} <= set(model.data)
+    for feature, steps in model.steps.items():
+        rises = np.diff(steps.scores)
+        assert feature not in RISING or (rises >= 0).all(), feature
+        assert feature not in FALLING or (rises <= 0).all(), feature
 
 
 def test_a_fit_is_monotone_where_it_must_be_and_finds_what_decides() -> None:
     """Four databases where the name decides and the distance is noise; the fit checks its steps against the stumps."""
     draw = np.random.default_rng(4)
-    names = ["evidence", "distance", "nulls"]
     assert "evidence" in RISING
     assert "distance" in FALLING
     found = []
     for number in range(4):
-        features = draw.random((200, 3))
-        candidates = [Candidate((i,), (1000,)) for i in range(200)]
-        database = Database(f"made {number}", {}, [], np.zeros((0, 0)))
-        is_right = features[:, 0] > 0.7
-        found.append(Pairs(database, candidates, features, names, np.zeros((200, 10)), is_right))
-    model = fit_additive(found)
+        features = {name: draw.random(200) for name in ("evidence", "distance", "nulls")}
+        candidates = tuple(Candidate((i,), (1000,)) for i in range(200))
+        database = Database(f"made {number}", [], [], [])
+        found.append(Pairs(database, candidates, features, {}, (), features["evidence"] > 0.7))
+    model = fit(found, lambda of: of.features)
     assert model.data == ("made 0", "made 1", "made 2", "made 3")
     assert list(np.diff(model.steps["evidence"].scores) >= 0) == [True] * len(model.steps["evidence"].edges)
     if "distance" in model.steps:

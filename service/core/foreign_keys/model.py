@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from service.core.quantile_grids import Floats
 
@@ -30,41 +32,61 @@ class Steps:
             raise ValueError("a step function has ascending edges, and one more score than edges")
 
     def __call__(self, values: Floats) -> Floats:
-        """Give the score of each value, float64[n]."""
-        found: NDArray[np.float64] = np.array(self.scores)[np.searchsorted(self.edges, values, side="left")]
+        """Give the score of each value, float64[n]; 0 for NaN, a value that is not known."""
+        found: Floats = np.array(self.scores)[np.searchsorted(self.edges, values, side="left")]
+        found[np.isnan(values)] = 0.0
         return found
 
 
 @dataclass(frozen=True, slots=True)
 class AdditiveModel:
-    """Hold the steps of each feature and what all candidates start with; `data` names the databases of its fit."""
+    """Hold the steps of each feature and what all candidates start with.
+
+    A candidate of at least `threshold` is suggested; `data` names the databases of the fit.
+    """
 
     intercept: float
     steps: Mapping[str, Steps]
+    threshold: float = 0.5
     data: Sequence[str] = field(default_factory=tuple)
 
     def terms(self, features: Mapping[str, Floats]) -> dict[str, Floats]:
         """Give what each feature adds to the log-odds of n candidates; raise KeyError for a feature that is missing."""
         return {name: steps(features[name]) for name, steps in self.steps.items()}
 
-    def probability(self, features: Mapping[str, Floats]) -> Floats:
-        """Give the probability of each candidate, float64[n]; `features` has a float64[n] for each of the model's."""
-        log_odds = self.intercept + sum(self.terms(features).values(), start=np.zeros(1))
-        found: Floats = 1 / (1 + np.exp(-log_odds))
+    def log_odds(self, features: Mapping[str, Floats]) -> Floats:
+        """Give the log-odds of each candidate, float64[n]: what all start with, and its terms."""
+        found: Floats = self.intercept + sum(self.terms(features).values(), start=np.zeros(1))
         return found
 
-    def to_json(self) -> str:
-        """Write the model, features in the order of how far apart their scores are."""
+    def probability(self, features: Mapping[str, Floats]) -> Floats:
+        """Give the probability of each candidate, float64[n]; `features` has a float64[n] for each of the model's."""
+        return probability(self.log_odds(features))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give what JSON keeps of the model, features in the order of how far apart their scores are."""
         ordered = sorted(self.steps.items(), key=lambda item: min(item[1].scores) - max(item[1].scores))
         steps = {name: {"edges": list(of.edges), "scores": list(of.scores)} for name, of in ordered}
-        return json.dumps({"intercept": self.intercept, "data": list(self.data), "steps": steps}, indent=1)
+        return {"intercept": self.intercept, "threshold": self.threshold, "data": list(self.data), "steps": steps}
 
     @staticmethod
-    def from_json(text: str) -> AdditiveModel:
-        """Read a model; raise ValueError for a text that is none."""
+    def from_dict(read: Any) -> AdditiveModel:
+        """Take a model as JSON has it; raise ValueError for what is none."""
         try:
-            read = json.loads(text)
             steps = {name: Steps(tuple(of["edges"]), tuple(of["scores"])) for name, of in read["steps"].items()}
-            return AdditiveModel(float(read["intercept"]), steps, tuple(read["data"]))
+            return AdditiveModel(float(read["intercept"]), steps, float(read["threshold"]), tuple(read["data"]))
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no additive model: {error!r}") from error
+
+
+def probability(log_odds: Floats) -> Floats:
+    """Give the probabilities of log-odds."""
+    found: Floats = 1 / (1 + np.exp(-log_odds))
+    return found
+
+
+@cache
+def fitted(name: str) -> AdditiveModel:
+    """Give a model that is part of the package, of `model.json`: `combined` or `rostin`."""
+    text = resources.files("service.core.foreign_keys").joinpath("model.json").read_text("utf-8")
+    return AdditiveModel.from_dict(json.loads(text)[name])

@@ -7,24 +7,16 @@ ranges, names and sizes, for a classifier to weigh.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from service.core.foreign_keys.candidates import Candidate
+import numpy as np
+
 from service.core.foreign_keys.names import split_name
+from service.core.foreign_keys.profiles import ColumnProfile, Measured
+from service.core.quantile_grids import Floats
 
 _SUFFIXES = ("id", "key", "nr", "no")
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnProfile:
-    """Hold what the features ask of a column that has values: names, counts, and the mean length of its values."""
-
-    table: str
-    name: str
-    rows: int
-    distinct: int
-    mean_length: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,40 +38,36 @@ class RostinFeatures:
     typical_name_suffix: float
     table_size_ratio: float
 
-    def row(self) -> list[float]:
-        """Give the features in their order."""
-        return [float(getattr(self, each.name)) for each in fields(self)]
-
 
 def rostin_features(
-    candidates: Iterable[Candidate],
-    profiles: Mapping[int, ColumnProfile],
-    overlaps: Mapping[tuple[int, int], int],
-    out_of_range: Mapping[tuple[int, int], float],
-) -> dict[Candidate, RostinFeatures]:
-    """Compute the features of candidates of one column.
+    measured: Mapping[tuple[int, int], Measured], columns: Mapping[int, ColumnProfile]
+) -> dict[str, Floats]:
+    """Give each feature of n candidates of one column, float64[n]; NaN where it was not measured.
 
-    `overlaps` counts the values that two columns share, `out_of_range` is as in RostinFeatures, both by (dependent,
-    referenced). Raises KeyError for a candidate that they do not know.
+    Raises KeyError for a candidate with a column that `columns` has not.
     """
-    pairs = [(candidate.dependent[0], candidate.referenced[0]) for candidate in candidates]
-    dependents, referenced = Counter(a for a, _ in pairs), Counter(b for _, b in pairs)
-    found = {}
-    for a, b in pairs:
-        own, key = profiles[a], profiles[b]
-        found[Candidate((a,), (b,))] = RostinFeatures(
-            distinct_dependent_values=own.distinct,
-            coverage=overlaps[a, b] / key.distinct,
-            dependent_and_referenced=referenced[a],
-            multi_dependent=dependents[a],
-            multi_referenced=referenced[b],
-            column_name=_says(own.name, key),
-            value_length_difference=abs(own.mean_length - key.mean_length),
-            out_of_range=out_of_range[a, b],
-            typical_name_suffix=float(own.name.casefold().endswith(_SUFFIXES)),
-            table_size_ratio=own.rows / key.rows,
+    dependents, referenced = Counter(a for a, _ in measured), Counter(b for _, b in measured)
+    found = []
+    for (a, b), of in measured.items():
+        own, key = columns[a], columns[b]
+        found.append(
+            RostinFeatures(
+                distinct_dependent_values=own.distinct,
+                coverage=of.coverage,
+                dependent_and_referenced=referenced[a],
+                multi_dependent=dependents[a],
+                multi_referenced=referenced[b],
+                column_name=_says(own.name, key),
+                value_length_difference=own.length_difference(key),
+                out_of_range=np.nan if of.outside is None else of.outside,
+                typical_name_suffix=float(own.name.casefold().endswith(_SUFFIXES)),
+                table_size_ratio=own.rows / key.rows,
+            )
         )
-    return found
+    return {
+        each.name: np.array([getattr(features, each.name) for features in found], np.float64)
+        for each in fields(RostinFeatures)
+    }
 
 
 def _says(name: str, key: ColumnProfile) -> float:

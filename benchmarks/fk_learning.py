@@ -1,0 +1,159 @@
+"""Own how the ranking of foreign keys is learnt: the candidates of databases with their features, and the fit."""
+
+from __future__ import annotations
+
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from benchmarks.fk_data import Database
+from benchmarks.fk_judge import judge, micro
+from service.core.foreign_keys.candidates import Candidate
+from service.core.foreign_keys.choice import choose
+from service.core.foreign_keys.features import FALLING, RISING, data_features, pair_features
+from service.core.foreign_keys.model import AdditiveModel, Steps, probability
+from service.core.foreign_keys.rostin import rostin_features
+
+SEED = 7
+"""Of the fit, which draws at random the candidates that its bins are cut by where there are more than 200,000."""
+
+THRESHOLDS = np.linspace(0.05, 0.95, 37).round(3).tolist()
+INNER_FOLDS = 5
+DIGITS = 4
+"""Of the scores in a model's file."""
+
+Features = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Hold the candidates of one column of a database, for one sort of keys: their features, and which are right."""
+
+    database: Database
+    candidates: tuple[Candidate, ...]
+    features: Features
+    rostin: Features
+    data_names: tuple[str, ...]
+    is_right: np.ndarray
+
+    @staticmethod
+    def of(database: Database, declared: bool) -> Pairs:
+        """Compute the features of a database's candidates."""
+        measured, columns, keys = database.seen(declared)
+        single = {(c.dependent[0], c.referenced[0]): of for c, of in measured.items()}
+        keys = [key for (key,) in keys]
+        return Pairs(
+            database,
+            tuple(measured),
+            pair_features(single, columns, keys),
+            rostin_features(single, columns),
+            tuple(data_features(single, columns, keys)),
+            np.array([candidate in database.truth for candidate in measured], np.bool_),
+        )
+
+    @property
+    def nameless(self) -> Features:
+        """Give the features that need no name."""
+        return {name: self.features[name] for name in self.data_names}
+
+    def score(self, name: str) -> np.ndarray:
+        """Give a feature as a score; `randomness` is 1 less the distance."""
+        if not self.candidates:
+            return np.zeros(0)
+        return 1 - self.features["distance"] if name == "randomness" else self.features[name]
+
+
+def choice(found: Pairs, scores: np.ndarray, threshold: float) -> list[Candidate]:
+    """Choose without conflict the candidates with a score of at least so much, best first."""
+    return list(choose(dict(zip(found.candidates, scores.tolist(), strict=True)), threshold).chosen)
+
+
+def best_threshold(found: Sequence[Pairs], scores: Sequence[np.ndarray]) -> float:
+    """Give the threshold whose choice has the best F1, micro; the middle one of those that are equally good."""
+    tried = {
+        threshold: micro([judge(o.database, choice(o, s, threshold)) for o, s in zip(found, scores, strict=True)])
+        for threshold in THRESHOLDS
+    }
+    best = [threshold for threshold, of in tried.items() if of == max(tried.values())]
+    return best[len(best) // 2]
+
+
+def fit_calibrated(found: Sequence[Pairs], features: Callable[[Pairs], Features]) -> AdditiveModel:
+    """Fit a model whose scores read as probabilities, with the threshold that is best; all of it within `found`.
+
+    Both are learnt out of fold: each group of families is scored by a model of the others. The log-odds are stretched
+    and shifted (Platt's scaling), which leaves them a sum of steps.
+    """
+    families = sorted({of.database.family for of in found}, key=lambda name: zlib.crc32(name.encode()))
+    group = {family: place % INNER_FOLDS for place, family in enumerate(families)}
+    scores: dict[int, np.ndarray] = {}
+    for fold in range(INNER_FOLDS):
+        model = fit([of for of in found if group[of.database.family] != fold], features)
+        scores |= {id(of): model.log_odds(features(of)) for of in found if group[of.database.family] == fold}
+    of_all = [scores[id(of)] for of in found]
+    stretch, shift = platt(np.concatenate(of_all), np.concatenate([of.is_right for of in found]))
+    threshold = best_threshold(found, [probability(stretch * score + shift) for score in of_all])
+    model = fit(found, features)
+    steps = {
+        name: Steps(of.edges, tuple(round(stretch * score, DIGITS) for score in of.scores))
+        for name, of in model.steps.items()
+    }
+    return replace(model, intercept=round(stretch * model.intercept + shift, DIGITS), steps=steps, threshold=threshold)
+
+
+def platt(log_odds: np.ndarray, is_right: np.ndarray) -> tuple[float, float]:
+    """Give how to stretch and shift log-odds for the likeliest probabilities."""
+    from sklearn.linear_model import LogisticRegression
+
+    found = LogisticRegression(C=1e6).fit(log_odds[:, None], is_right)
+    return float(found.coef_[0, 0]), float(found.intercept_[0])
+
+
+def fit(found: Sequence[Pairs], features: Callable[[Pairs], Features]) -> AdditiveModel:
+    """Fit boosted stumps, monotone where RISING and FALLING say so, and add those of each feature up."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    names = list(features(found[0]))
+    stumps = HistGradientBoostingClassifier(
+        max_depth=1,
+        max_iter=200,
+        learning_rate=0.15,
+        min_samples_leaf=10,
+        l2_regularization=1.0,
+        max_bins=64,
+        early_stopping=False,
+        random_state=SEED,
+        monotonic_cst=[(name in RISING) - (name in FALLING) for name in names],
+    )
+    values = np.vstack([np.stack([features(of)[name] for name in names], 1) for of in found])
+    stumps.fit(values, np.concatenate([of.is_right for of in found]))
+    model = _added_up(stumps, names, values, sorted({of.database.name for of in found}))
+    if not np.allclose(model.probability(dict(zip(names, values.T, strict=True))), stumps.predict_proba(values)[:, 1]):
+        raise AssertionError("the steps are not those of the fitted stumps")
+    return model
+
+
+def _added_up(stumps: Any, names: Sequence[str], values: np.ndarray, data: Sequence[str]) -> AdditiveModel:
+    """Add the stumps of each feature up; a step's scores are against the mean of all candidates."""
+    jumps: dict[str, dict[float, float]] = defaultdict(lambda: defaultdict(float))
+    intercept = float(stumps._baseline_prediction.ravel()[0])
+    for (tree,) in stumps._predictors:
+        root = tree.nodes[0]
+        if root["is_leaf"]:
+            intercept += float(root["value"])
+            continue
+        left, right = (float(tree.nodes[root[side]]["value"]) for side in ("left", "right"))
+        intercept += left
+        jumps[names[root["feature_idx"]]][float(root["num_threshold"])] += right - left
+    steps = {}
+    for name, at in jumps.items():
+        edges = tuple(sorted(at))
+        scores = np.concatenate(([0.0], np.cumsum([at[edge] for edge in edges])))
+        mean = float(Steps(edges, tuple(scores.tolist()))(values[:, names.index(name)]).mean())
+        intercept += mean
+        steps[name] = Steps(edges, tuple((scores - mean).tolist()))
+    return AdditiveModel(intercept, steps, data=tuple(data))

@@ -1,0 +1,153 @@
+"""Own what names say of foreign-key candidates: of a pair, against the others of its columns, in a database's ways."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from math import sqrt
+
+import numpy as np
+
+from service.core.foreign_keys.margins import lead
+from service.core.foreign_keys.names import IDENTIFIERS, NamedColumn, NameSimilarity, Tokens, Vocabulary
+from service.core.foreign_keys.profiles import ColumnProfile
+from service.core.quantile_grids import Floats
+
+STRONG = 0.85
+"""Evidence of a name that lets a column count when a database's ways of naming are learnt."""
+
+_LEADING = 0.75
+"""Evidence from which the best reference of a column is taken for its own, when others are judged by it."""
+
+
+def name_features(
+    pairs: Sequence[tuple[int, int]], columns: Mapping[int, ColumnProfile], keys: Collection[int]
+) -> dict[str, Floats]:
+    """Give the features of n pairs (dependent, referenced) that names say, float64[n]."""
+    return _Names(pairs, columns, keys).features()
+
+
+class _Names:
+    """Compare the names of a database's candidates."""
+
+    def __init__(
+        self, pairs: Sequence[tuple[int, int]], columns: Mapping[int, ColumnProfile], keys: Collection[int]
+    ) -> None:
+        tables: dict[str, list[str]] = defaultdict(list)
+        for column in sorted(columns.values(), key=lambda column: (column.schema, column.table, column.ordinal)):
+            tables[column.table].append(column.name)
+        self.words = Vocabulary(tables)
+        self.pairs, self.keys = pairs, keys
+        self.named = {i: self.words.column(column.table, column.name) for i, column in columns.items()}
+        self.alike: dict[Tokens, list[int]] = defaultdict(list)
+        for i, column in columns.items():
+            if column.distinct:
+                self.alike[self.named[i].words].append(i)
+        self.known: dict[tuple[NamedColumn, NamedColumn], NameSimilarity] = {}
+
+    def features(self) -> dict[str, Floats]:
+        words, named, pairs = self.words, self.named, self.pairs
+        dependents, referenced = [a for a, _ in pairs], [b for _, b in pairs]
+        found = [self.compare(a, b) for a, b in pairs]
+        plain = np.array([_evidence(similarity) for similarity in found])
+        # Where columns that refer end in `id`, one that does not seldom refers to a key that does.
+        strong = {
+            a: self.identifies(a)
+            for (a, b), of in zip(pairs, plain, strict=True)
+            if of >= STRONG and self.identifies(b)
+        }
+        habit = (sum(strong.values()) + 0.5) / (len(strong) + 1)
+        usual = np.array([1 - 0.5 * habit if self.identifies(b) and not self.identifies(a) else 1.0 for a, b in pairs])
+        kin = np.array([words.alike(named[a].table, named[b].table) for a, b in pairs])
+        evidence = 0.97 * plain * usual + 0.03 * kin
+        any_key = {
+            a: max((_evidence(self.compare(a, b)) for b in self.keys if b != a), default=0.0) for a in set(dependents)
+        }
+        own = np.array([words.alike(named[a].words, (*named[a].table, *named[a].words[-1:])) for a in dependents])
+        context = np.array(
+            [words.covered((*named[b].table, *named[b].words), (*named[a].words, *named[a].table)) for a, b in pairs]
+        )
+        of_similarity = {
+            f"name_{short}": usual * np.array([float(getattr(similarity, of)) for similarity in found])
+            for short, of in _NUMBERS.items()
+        }
+        return (
+            of_similarity
+            | {
+                "name": usual * np.array([similarity.best for similarity in found]),
+                "evidence": evidence,
+                "lead_evidence": lead(evidence, dependents),
+                "lead_of_key": lead(evidence, referenced),
+                "lead_of_any": evidence - np.array([any_key[a] for a in dependents]),
+                "lead_own": evidence - own,
+                "lead_context": lead(context, dependents),
+                "lead_kin": lead(kin, dependents),
+                "own": own,
+                "context": context,
+                "kin": kin,
+                "ref_identifier": np.array([self.identifies(b) for b in referenced], np.float64),
+                "identifier": np.array([self.identifies(a) for a in dependents], np.float64),
+                "habit": np.array([self.identifies(a) - habit for a in dependents]),
+            }
+            | self.among(evidence)
+        )
+
+    def among(self, evidence: Floats) -> dict[str, Floats]:
+        """Compare each pair with the others by how much their names say."""
+        pairs = self.pairs
+        of_pair = dict(zip(pairs, evidence.tolist(), strict=True))
+        candidates: dict[int, list[int]] = defaultdict(list)
+        for a, b in pairs:
+            candidates[a].append(b)
+        best = {a: max(of_pair[a, b] for b in keys) for a, keys in candidates.items()}
+        leads = [_LEADING <= of_pair[a, b] >= best[a] for a, b in pairs]
+        followed: dict[int, int] = defaultdict(int)
+        for (_, b), leads_here in zip(pairs, leads, strict=True):
+            followed[b] += leads_here
+
+        def between(lower: int, upper: int, a: int, other: int) -> float:
+            """Say how well named a key above, or below, one of a's references is: what a refers to may be that one."""
+            return float(min(of_pair.get((lower, upper), 0.0), of_pair[a, other]))
+
+        def shared_by_peers(a: int, b: int) -> float:
+            """Give the share of the columns of the same name that are within this key as well."""
+            peers = self.alike[self.named[a].words]
+            return sum((x, b) in of_pair or x == b for x in peers) / len(peers)
+
+        return {
+            "lead_back": evidence - np.array([of_pair.get((b, a), 0.0) for a, b in pairs]),
+            "hub": np.log1p([followed[b] - leads_here for (_, b), leads_here in zip(pairs, leads, strict=True)]),
+            "peers": np.array([shared_by_peers(a, b) for a, b in pairs]),
+            "parent": np.array([max(between(b, c, a, c) for c in candidates[a]) for a, b in pairs]),
+            "child": np.array([max(between(c, b, a, c) for c in candidates[a]) for a, b in pairs]),
+            "better_named": np.array([sum(of_pair[a, c] > of_pair[a, b] for c in candidates[a]) for a, b in pairs]),
+        }
+
+    def compare(self, a: int, b: int) -> NameSimilarity:
+        own, other = self.named[a], self.named[b]
+        if (own, other) not in self.known:
+            self.known[own, other] = self.words.similarity(own, other)
+        return self.known[own, other]
+
+    def identifies(self, column: int) -> bool:
+        return self.named[column].words[-1:] != () and self.named[column].words[-1] in IDENTIFIERS
+
+
+_NUMBERS = {
+    "equal": "equal",
+    "column": "column",
+    "full": "full",
+    "explained": "explained",
+    "table": "table",
+    "said": "column_said",
+    "subject": "subject",
+    "role_said": "role_said",
+    "role_explained": "role_explained",
+}
+"""Features of a name's similarity, by their names there."""
+
+
+def _evidence(similarity: NameSimilarity) -> float:
+    """Give one number for a name: as alike as a whole, or an end that agrees behind a role."""
+    role = similarity.role_said * similarity.role_explained
+    return max(similarity.best, 0.5 + 0.5 * sqrt(role) if role else 0.0)

@@ -1,0 +1,129 @@
+"""Own the ranking of foreign-key candidates, by each method: `rank(measured, columns, keys, method)`.
+
+    rank(
+        measured: Mapping[Candidate, Measured],    what was measured of each candidate of one column
+        columns: Mapping[int, ColumnProfile],      all columns of the database, those without values too
+        keys: Collection[Columns],                 what may be referred to: declared, or unique and not NULL
+        method: Method = Method.COMBINED,
+    ) -> list[Ranked]                              best first: candidate, score, suggested, implied, terms
+
+Of equal input the ranking is equal. A score is in [0, 1], and of COMBINED and ROSTIN a probability.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+
+from service.core.foreign_keys.candidates import Candidate, Columns
+from service.core.foreign_keys.choice import CHEN_THRESHOLD, choose, implied
+from service.core.foreign_keys.features import pair_features
+from service.core.foreign_keys.model import AdditiveModel, fitted
+from service.core.foreign_keys.profiles import ColumnProfile, Measured
+from service.core.foreign_keys.rostin import rostin_features
+from service.core.quantile_grids import Floats
+from service.core.randomness import suggest_cut
+
+NAMES_THRESHOLD = 0.75
+"""Least evidence of a name that is chosen by names alone: the best on the development data."""
+
+
+class Method(StrEnum):
+    """Name how candidates are ranked.
+
+    RANDOMNESS: by distance, cut where it jumps (2010 paper). NAMES: by how alike the names are. CHEN: with the BML
+    paper's threshold. ROSTIN: ten rules of thumb, weighed. COMBINED: our own, that joins all of it.
+    """
+
+    RANDOMNESS = "randomness"
+    NAMES = "names"
+    CHEN = "chen"
+    ROSTIN = "rostin"
+    COMBINED = "combined"
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """Hold a candidate with its score and why it has it.
+
+    `suggested`: chosen as a foreign key, without conflict with better ones. `implied`: follows from those that are,
+    along their chains or backwards: right, and nothing new. `ruled_out_by`: the chosen one that it is at odds with.
+    `terms`, the heaviest first, add up with the `intercept` to the log-odds of a model's score; of the other methods
+    they are the score itself. `features` are what the terms were read from.
+    """
+
+    candidate: Candidate
+    score: float
+    suggested: bool
+    implied: bool
+    ruled_out_by: Candidate | None = None
+    intercept: float = 0.0
+    terms: Mapping[str, float] = field(default_factory=dict)
+    features: Mapping[str, float] = field(default_factory=dict)
+
+
+def rank(
+    measured: Mapping[Candidate, Measured],
+    columns: Mapping[int, ColumnProfile],
+    keys: Collection[Columns],
+    method: Method = Method.COMBINED,
+) -> list[Ranked]:
+    """Rank candidates of one column, and choose among them.
+
+    Raises ValueError for a composite candidate, and KeyError for one with a column that `columns` has not.
+    """
+    if any(len(candidate.dependent) > 1 for candidate in measured):
+        raise ValueError("only candidates of one column are ranked")
+    if not measured:
+        return []
+    single = {(c.dependent[0], c.referenced[0]): of for c, of in measured.items()}
+    if not single:
+        return []
+    features = pair_features(single, columns, [key[0] for key in keys if len(key) == 1])
+    model = fitted(method.value) if method in (Method.COMBINED, Method.ROSTIN) else None
+    if model:
+        values = features if method is Method.COMBINED else rostin_features(single, columns)
+        terms, scores = model.terms(values), model.probability(values)
+    else:
+        scores = _scores(method, features)
+        values, terms = features, {method.value: scores}
+    by_candidate = dict(zip(measured, scores.tolist(), strict=True))
+    choice = choose(by_candidate, _threshold(method, model, by_candidate))
+    chosen, following = set(choice.chosen), implied(choice.chosen)
+    found = [
+        Ranked(
+            candidate=candidate,
+            score=score,
+            suggested=candidate in chosen,
+            implied=candidate in following,
+            ruled_out_by=choice.ruled_out.get(candidate),
+            intercept=model.intercept if model else 0.0,
+            terms=_heaviest({name: float(of[place]) for name, of in terms.items()}),
+            features={name: float(of[place]) for name, of in values.items()},
+        )
+        for place, (candidate, score) in enumerate(by_candidate.items())
+    ]
+    return sorted(found, key=lambda ranked: (-ranked.score, ranked.candidate))
+
+
+def _scores(method: Method, features: Mapping[str, Floats]) -> Floats:
+    if method is Method.RANDOMNESS:
+        distance: Floats = np.nan_to_num(features["distance"], nan=1.0)
+        return 1 - distance
+    return features["name" if method is Method.CHEN else "evidence"]
+
+
+def _threshold(method: Method, model: AdditiveModel | None, scores: Mapping[Candidate, float]) -> float:
+    if model:
+        return model.threshold
+    if method is Method.RANDOMNESS:
+        best = sorted(1 - scores[candidate] for candidate in choose(scores, 0).chosen)
+        return 1 - best[suggest_cut(best).count - 1] if best else 1.0
+    return CHEN_THRESHOLD if method is Method.CHEN else NAMES_THRESHOLD
+
+
+def _heaviest(terms: Mapping[str, float]) -> dict[str, float]:
+    return dict(sorted(terms.items(), key=lambda term: -abs(term[1])))
