@@ -29,6 +29,7 @@ from service.store.generation import (
     DRIVER_NAME,
     NOT_READ,
     Generation,
+    NewName,
     NewTable,
     ServedState,
     SourceDescription,
@@ -43,6 +44,7 @@ from service.store.generation import (
     read_source,
     require_replaceable,
 )
+from service.store.keys import KnownTuple, read_tuples
 from service.store.migrate import require_current
 from service.store.recomputation import differences, sketch_differences
 from service.store.row_images import clear_row_images, count_row_images, new_table_ids
@@ -51,7 +53,7 @@ from service.store.sketches import read_form
 from service.store.writer_lock import is_led_by_consumer, release_locks, take_bootstrap_lock, take_writer_lock
 from spark_jobs.command_line import options_of, parse_arguments
 from spark_jobs.job import run_job
-from spark_jobs.outcome import Summary, attributes_of, describe, told_warnings
+from spark_jobs.outcome import Summary, attributes_of, describe, keys_of, told_warnings
 from spark_jobs.parallel import run_parallel, telling
 from spark_jobs.progress import Display, Quiet, make_display, watching
 from spark_jobs.row_images import ImageWriter, choose_row_images, told_choice
@@ -63,6 +65,7 @@ from spark_jobs.tasks import (
     MergeTask,
     PartitionResult,
 )
+from spark_jobs.tracked_keys import choose_tuples
 
 TASK_BYTES = 96 << 20
 """Source bytes that one task counts at most: more means fewer repeated values in the shuffle, and more memory."""
@@ -111,7 +114,12 @@ class _Bootstrap:
                 running = self._discover(source, spark)
             tables, doubts = choose_row_images(source.tables(), self.options)
             self.summary.warnings = [*source.warnings, *doubts]
-            names = [AttributeName(self._schema(t), t.name, column) for t in tables for column, _ in t.columns]
+            tables = choose_tuples(tables, self.options, self._known_tuples(), self._schema)
+            names = [
+                NewName(AttributeName(self._schema(t), t.name, name), parts)
+                for t in tables
+                for name, _, parts in t.attributes
+            ]
             ids, dropped = self._prepare(names)
             self._take_table_ids(tables)
             self.crash.reach("planning")
@@ -155,6 +163,13 @@ class _Bootstrap:
         with connect(url, DRIVER_NAME) as connection:
             return read_positions(connection)
 
+    def _known_tuples(self) -> list[KnownTuple]:
+        url = self.options.database_url
+        if url is None or self.options.clusters_only:
+            return []
+        with connect(url, DRIVER_NAME) as connection:
+            return read_tuples(connection, self.options.name)
+
     def _open(self) -> Source:
         self.display.begin("planning")
         if self.options.check:
@@ -165,7 +180,7 @@ class _Bootstrap:
         self.stack.callback(source.close)
         return source
 
-    def _prepare(self, names: Sequence[AttributeName]) -> tuple[list[int], list[int]]:
+    def _prepare(self, names: Sequence[NewName]) -> tuple[list[int], list[int]]:
         """Become the one bootstrap, and return (an id for each name, ids that the replaced source had).
 
         Where a consumer writes the state it goes on until the values are counted (`_take_state`).
@@ -222,7 +237,7 @@ class _Bootstrap:
                     f"--row-images never."
                 )
 
-    def _take_state(self, names: Sequence[AttributeName]) -> tuple[list[int], list[int]]:
+    def _take_state(self, names: Sequence[NewName]) -> tuple[list[int], list[int]]:
         """Become the state's writer, behind a consumer that hands it over; return the ids as they are from now on."""
         take_writer_lock(self.connection, None if self.options.check else self.display.begin)
         self.has_state = True
@@ -246,7 +261,7 @@ class _Bootstrap:
         source: Source,
         tables: Sequence[SourceTable],
         splits: Sequence[Split],
-        names: Sequence[AttributeName],
+        names: Sequence[NewName],
         ids: list[int],
         dropped: Sequence[int],
         bits: int,
@@ -262,8 +277,8 @@ class _Bootstrap:
         rows = spark.sparkContext.accumulator(0)
 
         def count(ids: Sequence[int]) -> Any:
-            ends = np.cumsum([len(table.columns) for table in tables])
-            by_table = [list(ids[end - len(table.columns) : end]) for end, table in zip(ends, tables, strict=True)]
+            widths = [len(table.attributes) for table in tables]
+            by_table = [list(ids[end - width : end]) for end, width in zip(np.cumsum(widths), widths, strict=True)]
             task = CountTask(
                 source.reader(), source.kind == "postgres", tasks, tables, by_table, self.options.null_tokens, bits,
                 rows, self.crash, self._image_writer(tables), self.sketches if self.options.sketch_only else None,
@@ -308,7 +323,7 @@ class _Bootstrap:
         self,
         source: Source,
         tables: Sequence[SourceTable],
-        names: Sequence[AttributeName],
+        names: Sequence[NewName],
         ids: Sequence[int],
         bits: int,
         results: Sequence[PartitionResult],
@@ -330,10 +345,15 @@ class _Bootstrap:
             sets = read_registry(self.connection, self.served.generation + 1)
             clusters = {cluster_id: (sets[cluster_id], size) for cluster_id, size in sorted(sizes.items())}
         inds = derive_inds(clusters.values())
-        self.summary.tables, self.summary.attributes = len(tables), len(names)
+        self.summary.tables, self.summary.tuples = len(tables), sum(len(table.tuples) for table in tables)
+        self.summary.attributes = len(names) - self.summary.tuples
         self.summary.rows = int(np.sum(row_counts))
-        self.summary.values = sum(result.records for result in results)
-        self.summary.clusters, self.summary.inds, self.summary.pairs = len(clusters), len(inds), inds
+        # Told are columns alone: no cluster and no IND is of columns and of tuples.
+        of_tuples = {attribute_id for (_, parts), attribute_id in zip(names, ids, strict=True) if parts is not None}
+        of_columns = [size for ids_of, size in clusters.values() if ids_of[0] not in of_tuples]
+        pairs = inds[~np.isin(inds[:, 0], list(of_tuples))]
+        self.summary.values, self.summary.clusters = sum(of_columns), len(of_columns)
+        self.summary.inds, self.summary.pairs = len(pairs), pairs
         if self.options.clusters_only:
             return
         attributes = attributes_of(tables, names, ids, row_counts, counters, self.options)
@@ -371,6 +391,7 @@ class _Bootstrap:
             is_followed=self.is_followed,
             feed_start=self.options.feed_start,
             sketches=self.sketches,
+            keys=keys_of(tables, ids),
         )
         self._finish_sketches()
         self.crash.reach("commit")

@@ -38,6 +38,11 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         "--key", action="append", default=[], metavar="TABLE=COLUMN,...",
         help="columns that tell a table's rows apart, which are then kept; repeatable",
     )  # fmt: skip
+    add(
+        "--track-key", action="append", default=[], metavar="TABLE=COLUMN,...",
+        help="columns whose tuples are followed as those of a key; repeatable",
+    )  # fmt: skip
+    add("--no-declared-keys", action="store_true", help="of Postgres: do not track the keys that the source declares")
     add("--only-table", action="append", default=[], metavar="TABLE", help="of Postgres: read this table; repeatable")
     add("--published", action="store_true", help="of Postgres: leave out generated columns that no change tells")
     add("--snapshot", help="of Postgres: read in this exported snapshot")
@@ -159,6 +164,8 @@ def options_of(given: argparse.Namespace) -> Options:
         feed_positions=tuple((f, t, int(p), int(o)) for f, t, p, o in given.feed_position),
         row_images=given.row_images,
         keys=tuple(map(_key, given.key)),
+        tracked_keys=tuple(map(_key, given.track_key)),
+        declared_keys=not given.no_declared_keys,
         only_tables=tuple(given.only_table),
         published=given.published,
         snapshot=given.snapshot,

@@ -7,6 +7,7 @@ merged into `Records`: for each value its attributes (ascending) and their frequ
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -24,6 +25,9 @@ PAYLOAD_ENTRIES = 250_000
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 UInt64s = NDArray[np.uint64]
+
+_OF_JSON = r'["\\\x00-\x1f]'
+_QUOTE, _LEFT, _RIGHT = (pa.scalar(mark, pa.large_string()) for mark in '"[]')
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +75,17 @@ def count_column(
     attribute_id: int,
     null_tokens: Sequence[str] = (),
     decode: Callable[[object], str | None] | None = None,
+    *,
+    of_tuples: bool = False,
 ) -> Entries:
     """Count the values of one column; NULLs and values whose canonical text is a null token are left out.
 
     `decode` makes the canonical text of one distinct value, for documents that come as text; all others are made as
-    arrays. A canonical text may come in several entries (0.0 and -0.0 of a float column): merging adds them up.
+    arrays. A canonical text may come in several entries (0.0 and -0.0 of a float column): merging adds them up. The
+    texts of `tuple_texts` have keys of their own (`of_tuples`).
     """
     text, count = count_texts(column, null_tokens, decode)
-    key = key_array(text)
+    key = key_array(text, of_tuples=of_tuples)
     return Entries(
         high=np.ascontiguousarray(key[:, 0]),
         low=np.ascontiguousarray(key[:, 1]),
@@ -92,10 +99,51 @@ def count_hashes(
     column: pa.ChunkedArray,
     null_tokens: Sequence[str] = (),
     decode: Callable[[object], str | None] | None = None,
+    *,
+    of_tuples: bool = False,
 ) -> tuple[UInt64s, Int64s]:
     """Count the values of one column as `count_column` does, and give the hashes alone that sketches are made of."""
     text, count = count_texts(column, null_tokens, decode)
-    return np.ascontiguousarray(key_array(text)[:, 0]), count
+    return np.ascontiguousarray(key_array(text, of_tuples=of_tuples)[:, 0]), count
+
+
+def column_texts(
+    column: pa.ChunkedArray, null_tokens: Sequence[str], decode: Callable[[object], str | None] | None
+) -> pa.Array:
+    """Give the canonical texts of a column, row by row, as large_string; null where it is NULL or a null token."""
+    chunks = [canonical_array(chunk).cast(pa.large_string()) for chunk in column.chunks]
+    texts = pa.chunked_array(chunks, pa.large_string()).combine_chunks()
+    if decode is not None:
+        texts = pa.array([None if text is None else decode(text) for text in texts.to_pylist()], pa.large_string())
+    if null_tokens:
+        is_null = pc.is_in(texts, value_set=pa.array(null_tokens, texts.type))
+        texts = pc.if_else(is_null, pa.scalar(None, texts.type), texts)
+    return texts
+
+
+def tuple_texts(parts: Sequence[pa.Array]) -> pa.ChunkedArray:
+    """Give the tuples of columns of texts as `core.tuples.tuple_texts` does; null where a part is."""
+    joined = join_texts([json_texts(part) for part in parts], ",")
+    return pa.chunked_array([join_texts([_LEFT, joined, _RIGHT], "")])
+
+
+def json_texts(texts: pa.Array) -> pa.Array:
+    """Write texts as JSON strings; null stays."""
+    texts = texts.cast(pa.large_string())
+    if any_match(texts, _OF_JSON):
+        written = [None if text is None else json.dumps(text, ensure_ascii=False) for text in texts.to_pylist()]
+        return pa.array(written, pa.large_string())
+    return join_texts([_QUOTE, texts, _QUOTE], "")
+
+
+def any_match(texts: pa.Array, pattern: str) -> bool:
+    """Tell whether a text has a match of a regular expression."""
+    return bool(pc.any(pc.match_substring_regex(texts, pattern)).as_py())
+
+
+def join_texts(parts: Sequence[pa.Array | pa.Scalar], separator: str) -> pa.Array:
+    """Join texts row by row; null where one is."""
+    return pc.binary_join_element_wise(*parts, pa.scalar(separator, pa.large_string()))
 
 
 def count_texts(

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from service.core.model import AttributeName
-from service.store.generation import NOT_READ, NewAttribute
+from service.store.generation import NOT_READ, NewAttribute, NewName
+from service.store.keys import NewKey
 from spark_jobs.sources import Options, SourceTable
 
 WARNINGS_TOLD = 5
@@ -22,6 +22,7 @@ class Summary:
     version: int | None = None
     tables: int = 0
     attributes: int = 0
+    tuples: int = 0
     rows: int = 0
     values: int = 0
     clusters: int = 0
@@ -35,7 +36,7 @@ class Summary:
 
 def attributes_of(
     tables: Sequence[SourceTable],
-    names: Sequence[AttributeName],
+    names: Sequence[NewName],
     ids: Sequence[int],
     row_counts: NDArray[np.int64],
     counters: NDArray[np.int64],
@@ -46,8 +47,8 @@ def attributes_of(
     of_names = iter(zip(names, ids, strict=True))
     for number, table in enumerate(tables):
         rows = int(row_counts[number])
-        for ordinal, (_, data_type) in enumerate(table.columns):
-            name, attribute_id = next(of_names)
+        for place, (_, data_type, _) in enumerate(table.attributes):
+            (name, parts), attribute_id = next(of_names)
             if attribute_id == NOT_READ:
                 continue
             distinct, repeated, occurrences = (int(c) for c in counters[:, attribute_id])
@@ -55,15 +56,32 @@ def attributes_of(
                 NewAttribute(
                     attribute_id,
                     name,
-                    ordinal,
+                    place if parts is None else parts[0],
                     data_type,
                     rows,
                     rows - occurrences,
                     None if options.sketch_only else distinct,
                     None if options.sketch_only or options.insert_only else repeated,
+                    parts,
                 )
             )
     return attributes
+
+
+def keys_of(tables: Sequence[SourceTable], ids: Sequence[int]) -> list[NewKey]:
+    """Give the keys of tables that are tracked, by the ids of their attributes."""
+    found = []
+    of_ids = iter(ids)
+    for table in tables:
+        names = [name for name, _ in table.columns]
+        followed = {
+            parts or (place,): attribute_id
+            for place, ((_, _, parts), attribute_id) in enumerate(zip(table.attributes, of_ids, strict=False))
+        }
+        for key in table.keys:
+            attribute_id = followed[tuple(names.index(column) for column in key.columns)]
+            found.append(NewKey(attribute_id, key.kind, key.is_primary))
+    return found
 
 
 def describe(summary: Summary) -> str:
@@ -71,8 +89,9 @@ def describe(summary: Summary) -> str:
     stored = f"state version {summary.version}" if summary.version else "nothing stored"
     stages = ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in summary.seconds.items() if stage != "total")
     images = "".join(f"\n{line}" for line in summary.images)
+    tuples = f" and the tuples of {summary.tuples:,} composite keys" if summary.tuples else ""
     return (
-        f"{summary.tables:,} tables, {summary.attributes:,} attributes, {summary.rows:,} rows\n"
+        f"{summary.tables:,} tables, {summary.attributes:,} attributes{tuples}, {summary.rows:,} rows\n"
         f"{summary.values:,} values in {summary.clusters:,} clusters: {summary.inds:,} inclusion dependencies\n"
         f"{stored}; {summary.seconds['total']:.1f} s ({stages}){images}"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,15 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from service.core.canonical_arrow import canonical_array, key_array
+from service.core.canonical_arrow import key_array
 from service.core.errors import SourceError
 from service.core.sql_names import sql_name
 from service.store.row_images import CELL_ESCAPES, write_row_images
+from spark_jobs.kernels import any_match, column_texts, join_texts, json_texts
 from spark_jobs.sources import Options, SourceTable
 
 MODES = ("auto", "always", "never")
 
-_OF_JSON = r'["\\\x00-\x1f]'
 _QUOTE, _LEFT, _RIGHT = (pa.scalar(mark, pa.large_string()) for mark in '"[]')
 _OF_ARRAYS = '["\\\\\t\n\r]'
 
@@ -121,52 +120,27 @@ class ImageWriter:
         table_id, key = self.tables[place]
         if not len(rows):
             return
-        columns = [self._texts(column, decode) for column, decode in zip(rows.columns, decoders, strict=True)]
+        columns = [
+            column_texts(column, self.null_tokens, decode)
+            for column, decode in zip(rows.columns, decoders, strict=True)
+        ]
         keys = row_keys([columns[at] for at in key]).astype(">u8").tobytes().hex()
-        cells = _joined([_element(column) for column in columns], ",").to_pylist()
+        cells = join_texts([_element(column) for column in columns], ",").to_pylist()
         write_row_images(
             connection, (f"{table_id}\t{keys[32 * i : 32 * i + 32]}\t{{{row}}}\n" for i, row in enumerate(cells))
         )
         connection.commit()
 
-    def _texts(self, column: pa.ChunkedArray, decode: Callable[[object], str | None] | None) -> pa.Array:
-        chunks = [canonical_array(chunk).cast(pa.large_string()) for chunk in column.chunks]
-        texts = pa.chunked_array(chunks, pa.large_string()).combine_chunks()
-        if decode is not None:
-            texts = pa.array([None if text is None else decode(text) for text in texts.to_pylist()], pa.large_string())
-        if self.null_tokens:
-            is_null = pc.is_in(texts, value_set=pa.array(self.null_tokens, texts.type))
-            texts = pc.if_else(is_null, pa.scalar(None, texts.type), texts)
-        return texts
-
 
 def row_keys(columns: Sequence[pa.Array]) -> NDArray[np.uint64]:
     """Give the row keys of columns of canonical texts as uint64[n, 2]; equal to `core.row_key`, row by row."""
-    return key_array(_joined([_LEFT, _joined([_json(column) for column in columns], ","), _RIGHT], ""))
-
-
-def _json(texts: pa.Array) -> pa.Array:
-    texts = texts.cast(pa.large_string())
-    if _any_match(texts, _OF_JSON):
-        return pa.array([json.dumps(text, ensure_ascii=False) for text in texts.to_pylist()], pa.large_string())
-    return _quoted(texts, "null")
+    cells = [pc.fill_null(json_texts(column), "null") for column in columns]
+    return key_array(join_texts([_LEFT, join_texts(cells, ","), _RIGHT], ""))
 
 
 def _element(texts: pa.Array) -> pa.Array:
     """Write a column's cells as elements of arrays in COPY's text format."""
-    if _any_match(texts, _OF_ARRAYS):
+    if any_match(texts, _OF_ARRAYS):
         escaped = [None if text is None else text.translate(CELL_ESCAPES) for text in texts.to_pylist()]
         texts = pa.array(escaped, pa.large_string())
-    return _quoted(texts, "NULL")
-
-
-def _any_match(texts: pa.Array, pattern: str) -> bool:
-    return bool(pc.any(pc.match_substring_regex(texts, pattern)).as_py())
-
-
-def _quoted(texts: pa.Array, null: str) -> pa.Array:
-    return pc.fill_null(_joined([_QUOTE, texts, _QUOTE], ""), null)
-
-
-def _joined(parts: Sequence[pa.Array | pa.Scalar], separator: str) -> pa.Array:
-    return pc.binary_join_element_wise(*parts, pa.scalar(separator, pa.large_string()))
+    return pc.fill_null(join_texts([_QUOTE, texts, _QUOTE], ""), "NULL")

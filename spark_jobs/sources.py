@@ -14,7 +14,9 @@ import pyarrow.fs as pafs
 
 from service.core.errors import SourceError
 from service.core.sketch_upkeep import DEFAULT_FORM, SketchForm
+from service.core.tuples import TUPLE_TYPE, tuple_name
 from service.store.feed_start import FeedStart
+from service.store.keys import TrackedKey
 from service.store.source_constraints import UNCONSTRAINED, Constraints
 from spark_jobs.hadoop_files import HadoopSettings, file_system_of, hadoop_settings
 
@@ -64,6 +66,8 @@ class Options:
     feed_start: FeedStart | None = None
     row_images: str = "auto"
     keys: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    tracked_keys: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    declared_keys: bool = True
     fail_at: str | None = None
     sketches: SketchForm | None = DEFAULT_FORM
     sketch_only: bool = False
@@ -86,7 +90,8 @@ class SourceTable:
 
     `key_columns` tell its rows apart (none where that is not known), `replica_identity` is Postgres' word for it
     (full, default, index, nothing; None elsewhere). With `row_images` the bootstrap writes its rows beside the state.
-    `constraints` are those that its source declares; none where files have none.
+    `constraints` are those that its source declares; none where files have none. `tuples` are places of columns whose
+    tuples are followed as well, `keys` columns that are tracked as keys, alone or as one of these.
     """
 
     schema: str
@@ -96,9 +101,20 @@ class SourceTable:
     replica_identity: str | None = None
     row_images: bool = False
     constraints: Constraints = UNCONSTRAINED
+    tuples: tuple[tuple[int, ...], ...] = ()
+    keys: tuple[TrackedKey, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.schema}.{self.name}"
+
+    @property
+    def attributes(self) -> list[tuple[str, str, tuple[int, ...] | None]]:
+        """Give name, type and (of a tuple) the places of the parts of all that is followed, columns first."""
+        columns = [name for name, _ in self.columns]
+        return [
+            *((name, data_type, None) for name, data_type in self.columns),
+            *((tuple_name([columns[place] for place in places]), TUPLE_TYPE, places) for places in self.tuples),
+        ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from spark_jobs.kernels import (
     Entries,
     Records,
     attribute_counters,
+    column_texts,
     concat_entries,
     count_column,
     count_hashes,
@@ -36,6 +37,7 @@ from spark_jobs.kernels import (
     from_payload,
     merge_entries,
     to_payload,
+    tuple_texts,
 )
 from spark_jobs.row_images import ImageWriter
 from spark_jobs.sketches import merge_sketches, parts_of
@@ -141,11 +143,15 @@ class CountTask:
         for attribute_id, sketch in sketches.items():
             yield attribute_id % (1 << self.bits), (attribute_id, sketch.to_bytes())
 
-    def _entries(self, column: pa.ChunkedArray, attribute_id: int, decode: CellDecoder | None) -> Entries:
-        return count_column(column, attribute_id, self.null_tokens, decode)
+    def _entries(
+        self, column: pa.ChunkedArray, attribute_id: int, decode: CellDecoder | None, of_tuples: bool
+    ) -> Entries:
+        return count_column(column, attribute_id, self.null_tokens, decode, of_tuples=of_tuples)
 
-    def _hashes(self, column: pa.ChunkedArray, _: int, decode: CellDecoder | None) -> tuple[UInt64s, Int64s]:
-        return count_hashes(column, self.null_tokens, decode)
+    def _hashes(
+        self, column: pa.ChunkedArray, _: int, decode: CellDecoder | None, of_tuples: bool
+    ) -> tuple[UInt64s, Int64s]:
+        return count_hashes(column, self.null_tokens, decode, of_tuples=of_tuples)
 
     def _open_images(self) -> AbstractContextManager[Any]:
         return nullcontext() if self.images is None else connect(self.images.database_url, TASK_NAME)
@@ -157,16 +163,20 @@ class CountTask:
         ]
 
     def _count(
-        self, split: Split, table: pa.Table, count: Callable[[pa.ChunkedArray, int, CellDecoder | None], Result]
+        self, split: Split, table: pa.Table, count: Callable[[pa.ChunkedArray, int, CellDecoder | None, bool], Result]
     ) -> Iterator[tuple[int, Result]]:
-        described = self.tables[split.table]
-        for attribute_id, (name, _), column, decode in zip(
-            self.attribute_ids[split.table], described.columns, table.columns, self._decoders(split.table), strict=True
+        described, decoders = self.tables[split.table], self._decoders(split.table)
+        for place, (attribute_id, (name, _, parts)) in enumerate(
+            zip(self.attribute_ids[split.table], described.attributes, strict=True)
         ):
             if attribute_id == NOT_READ:
                 continue
             try:
-                yield attribute_id, count(column, attribute_id, decode)
+                if parts is None:
+                    yield attribute_id, count(table.column(place), attribute_id, decoders[place], False)
+                else:
+                    texts = [column_texts(table.column(part), self.null_tokens, decoders[part]) for part in parts]
+                    yield attribute_id, count(tuple_texts(texts), attribute_id, None, True)
             except (RecordError, SourceError) as error:
                 raise SourceError(f"{self.reader.place(split)}, column {name!r} of {described}: {error}") from error
 

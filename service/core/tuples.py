@@ -21,6 +21,9 @@ _encode = JSONEncoder(ensure_ascii=False).encode
 MOST_PARTS = 32
 """Columns of one tuple: as many as an index of Postgres takes."""
 
+TUPLE_TYPE = "tuple"
+"""Stands for the data type of a derived attribute."""
+
 
 def tuple_texts(tuples: Iterable[Sequence[str]]) -> list[str]:
     """Give the text of each tuple of canonical texts, none of which is NULL."""
@@ -39,5 +42,12 @@ def tuple_keys(texts: Sequence[str]) -> Keys:
 
 
 def tuple_name(columns: Sequence[str]) -> str:
-    """Name a derived attribute by its columns, in their order, as a column of its table is named."""
-    return f"({', '.join(columns)})"
+    """Name a derived attribute by its columns, in their order, as a column of its table is named.
+
+    A column that could be taken for several is quoted.
+    """
+    return f"({', '.join(_quoted(column) for column in columns)})"
+
+
+def _quoted(column: str) -> str:
+    return '"' + column.replace('"', '""') + '"' if set(column) & set(',()"') else column

@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import psycopg2
@@ -28,6 +28,7 @@ from service.store.bulk import KeyRange, partition_name
 from service.store.catch_up import Place, put_positions
 from service.store.database import make_engine, parse_address, state_error
 from service.store.feed_start import FeedStart, put_feed_start
+from service.store.keys import NewKey, put_keys
 from service.store.row_images import clear_row_images
 from service.store.sketch_generation import put_sketches
 
@@ -61,6 +62,13 @@ class SourceDescription:
     sketch_only: bool = False
 
 
+class NewName(NamedTuple):
+    """Name an attribute of the bootstrapped source, a derived one by the ordinals of its parts as well."""
+
+    name: AttributeName
+    parts: tuple[int, ...] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class NewAttribute:
     """Hold one attribute of the bootstrapped source with its counters; see AttributeCounters for None."""
@@ -73,6 +81,7 @@ class NewAttribute:
     null_count: int
     distinct_count: int | None
     repeated_count: int | None
+    parts: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +119,7 @@ class Generation:
     """Where the feed begins that was made for this bootstrap."""
     sketches: SketchForm | None = None
     """Of what form its sketches are, if it has some."""
+    keys: Sequence[NewKey] = ()
 
 
 @contextmanager
@@ -195,7 +205,7 @@ def require_replaceable(connection: Any, name: str, replace: bool) -> None:
 
 
 def assign_attribute_ids(
-    connection: Any, source_name: str, names: Sequence[AttributeName], *, leaves_stale: bool = False
+    connection: Any, source_name: str, names: Sequence[NewName], *, leaves_stale: bool = False
 ) -> tuple[list[int], list[int]]:
     """Return (the ids for `names`, the ids of the source in the served state that are to be replaced).
 
@@ -206,13 +216,13 @@ def assign_attribute_ids(
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT a.schema_name, a.table_name, a.column_name, a.attribute_id, s.name, a.dropped_version IS NULL, "
-            "%s AND a.stale_version IS NOT NULL AND a.dropped_version IS NULL "
+            "%s AND a.stale_version IS NOT NULL AND a.dropped_version IS NULL, a.parts IS NOT NULL "
             "FROM attribute a JOIN source s USING (source_id) "
             "WHERE a.dropped_version IS NULL OR s.name = %s ORDER BY a.dropped_version IS NULL, a.attribute_id",
             (leaves_stale, source_name),
         )
         found = cursor.fetchall()
-        known = {AttributeName(*row[:3]): (NOT_READ if row[6] else row[3], row[4]) for row in found}
+        known = {(AttributeName(*row[:3]), row[7]): (NOT_READ if row[6] else row[3], row[4]) for row in found}
         cursor.execute(
             "SELECT greatest((SELECT max(attribute_id) FROM attribute), (SELECT max(dependent_id) FROM uind), "
             "(SELECT max(referenced_id) FROM uind), -1)"
@@ -220,8 +230,8 @@ def assign_attribute_ids(
         last = cursor.fetchone()[0]
     connection.commit()
     ids = []
-    for name in names:
-        attribute_id, owner = known.get(name, (None, source_name))
+    for name, parts in names:
+        attribute_id, owner = known.get((name, parts is not None), (None, source_name))
         if owner != source_name:
             raise StateError(
                 f"The column {name} is already followed in the source {owner!r}. "
@@ -233,7 +243,7 @@ def assign_attribute_ids(
         ids.append(attribute_id)
     replaced = [
         attribute_id
-        for *_, attribute_id, owner, is_live, is_left in found
+        for *_, attribute_id, owner, is_live, is_left, _ in found
         if is_live and not is_left and owner == source_name
     ]
     return ids, replaced
@@ -326,6 +336,7 @@ def publish(connection: Any, served: ServedState, source: SourceDescription, gen
         _replace_clusters(cursor, generation.clusters)
         source_id = _put_source(cursor, source, version)
         _put_attributes(cursor, source_id, generation.attributes, version)
+        put_keys(cursor, source_id, generation.keys, version)
         _put_tables(cursor, source_id, generation.tables, version)
         put_sketches(cursor, generation.number, version, generation.sketches)
         cursor.execute(
@@ -400,16 +411,23 @@ def _put_attributes(cursor: Any, source_id: int, attributes: Sequence[NewAttribu
         "repeated_count = 0 WHERE source_id = %s AND attribute_id <> ALL (%s) AND dropped_version IS NULL",
         (version, source_id, [a.attribute_id for a in attributes]),
     )
+    cursor.execute(  # of tuples places may have been exchanged
+        "UPDATE attribute SET dropped_version = %s WHERE source_id = %s AND parts IS NOT NULL "
+        "AND dropped_version IS NULL",
+        (version, source_id),
+    )
     execute_values(
         cursor,
-        "INSERT INTO attribute VALUES %s ON CONFLICT (attribute_id) DO UPDATE SET ordinal = excluded.ordinal, "
+        "INSERT INTO attribute (attribute_id, source_id, schema_name, table_name, column_name, ordinal, data_type, "
+        "row_count, null_count, distinct_count, repeated_count, parts) VALUES %s "
+        "ON CONFLICT (attribute_id) DO UPDATE SET ordinal = excluded.ordinal, parts = excluded.parts, snapshot = NULL, "
         "data_type = excluded.data_type, row_count = excluded.row_count, null_count = excluded.null_count, "
         "distinct_count = excluded.distinct_count, repeated_count = excluded.repeated_count, dropped_version = NULL, "
         "stale_version = NULL, added_version = NULL, renamed_to = NULL",
         [
             (
                 a.attribute_id, source_id, *a.name, a.ordinal, a.data_type, a.row_count, a.null_count,
-                a.distinct_count, a.repeated_count,
+                a.distinct_count, a.repeated_count, None if a.parts is None else list(a.parts),
             )
             for a in attributes
         ],

@@ -7,6 +7,7 @@ from typing import Any
 
 from service.core.errors import NotFoundError, StateError
 from service.core.model import SchemaDrift
+from service.core.tuples import tuple_name
 from service.store import contract_upkeep, sketches
 from service.store.generation import connect
 from service.store.versions import tell_version
@@ -38,15 +39,6 @@ where c.attribute_id = %(attribute_id)s and d.dropped_version is null and d.stal
       and (o.schema_name, o.table_name) = (c.schema_name, c.table_name) and o.dropped_version is null
       and o.stale_version is not null
   )
-"""
-RENAMED_TUPLES = """
-update attribute d set column_name = '(' || (
-    select string_agg(o.column_name, ', ' order by array_position(d.parts, o.ordinal)) from attribute o
-    where o.parts is null and o.dropped_version is null and o.ordinal = any (d.parts)
-      and (o.schema_name, o.table_name) = (d.schema_name, d.table_name)
-) || ')' from attribute c
-where c.attribute_id = %s and d.parts is not null and d.dropped_version is null
-  and (d.schema_name, d.table_name) = (c.schema_name, c.table_name)
 """
 
 
@@ -218,13 +210,26 @@ def _rename(cursor: Any, one: KnownColumn, column: str) -> None:
     cursor.execute(
         "update attribute set column_name = %s, renamed_to = null where attribute_id = %s", (column, one.attribute_id)
     )
-    cursor.execute(RENAMED_TUPLES, (one.attribute_id,))
+    _rename_tuples(cursor, one)
     cursor.execute(
         "update tracked_table set key_columns = array_replace(key_columns, %s, %s) "
         "where schema_name = %s and table_name = %s",
         (one.column, column, one.schema, one.table),
     )
     contract_upkeep.follow_column(cursor, (one.schema, one.table), one.column, column)
+
+
+def _rename_tuples(cursor: Any, one: KnownColumn) -> None:
+    """Name the derived attributes of a column's table by their columns as they are now."""
+    cursor.execute(KNOWN + " and schema_name = %s and table_name = %s", (one.schema, one.table))
+    known = [KnownColumn(*row) for row in cursor]
+    columns = {column.ordinal: column.column for column in known if column.parts is None}
+    for derived in known:
+        if derived.parts is not None:
+            cursor.execute(
+                "update attribute set column_name = %s where attribute_id = %s",
+                (tuple_name([columns[part] for part in derived.parts]), derived.attribute_id),
+            )
 
 
 def _write_version(cursor: Any, feed: str | None) -> int:
