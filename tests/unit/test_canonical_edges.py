@@ -6,11 +6,13 @@ import re
 from datetime import date
 from uuid import UUID
 
+import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from service.core.canonical import canonical_json, canonical_text, refuse_nul, value_key, value_keys
+from service.core.canonical_arrow import plain_decimal_array
 from service.core.canonical_forms import civil_from_days, days_from_civil, plain_decimal
 from service.core.errors import RecordError
 
@@ -59,6 +61,24 @@ def test_what_is_no_number_is_told_by_its_beginning(text: str) -> None:
     ids=["most zeros behind", "more", "most zeros in front", "more in front", "the same"],
 )
 def test_a_number_of_too_many_zeros_keeps_its_exponent(text: str, plain: str) -> None:
+    assert plain_decimal(text) == plain
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("0012.50", "12.5"),
+        ("-007.25", "-7.25"),
+        ("00.10", "0.1"),
+        ("1e10", "10000000000"),
+        ("0.00120e+21", "1200000000000000000"),
+        ("-12.5e-12", "-0.0000000000125"),
+        ("+0e19", "0"),
+        ("100.0", "100"),
+    ],
+)
+def test_a_number_of_an_array_loses_its_zeros_and_its_exponent(text: str, plain: str) -> None:
+    assert plain_decimal_array(pa.array([text, None, text])).to_pylist() == [plain, None, plain]
     assert plain_decimal(text) == plain
 
 
