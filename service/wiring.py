@@ -31,6 +31,7 @@ from service.observe import ConsumerObserver
 from service.scheduler import next_time
 from service.store import dead_letters, feeds
 from service.store.checks import PostgresVerifier
+from service.store.contracts import PostgresContracts
 from service.store.corpora import PostgresCorpora
 from service.store.database import make_engine
 from service.store.demo_source import DemoSource, demo_source
@@ -119,6 +120,11 @@ def make_reader(engine: Engine) -> PostgresStateReader:
 def make_uploads(engine: Engine) -> PostgresUploads:
     """Make what keeps uploaded sketches."""
     return PostgresUploads(engine)
+
+
+def make_contracts(engine: Engine) -> PostgresContracts:
+    """Make what keeps decisions about foreign keys, and contracts."""
+    return PostgresContracts(engine)
 
 
 def make_verifier(engine: Engine) -> PostgresVerifier:
@@ -396,6 +402,7 @@ def make_service(
         make_reader(engine),
         make_uploads(engine),
         make_corpus_register(engine, settings),
+        make_contracts(engine),
         registry=registry,
         service_version=__version__,
         ready_checks=checks,

@@ -15,8 +15,10 @@ from service.api import (
     problems,
     routes_audits,
     routes_coefficients,
+    routes_contracts,
     routes_corpora,
     routes_corpus_answers,
+    routes_foreign_keys,
     routes_graph,
     routes_service,
     routes_sketches,
@@ -28,6 +30,7 @@ from service.api.corpus_metrics import CorpusMetrics
 from service.api.metrics import HttpMetrics, StateMetrics
 from service.api.problems import Check
 from service.api.segments import EncodedPath
+from service.usecases.foreign_key_decisions import Contracts
 from service.usecases.ind_graphs import IndGraphs
 from service.usecases.ports import StateReader, Uploads
 from service.usecases.register_corpora import CorpusRegister
@@ -42,13 +45,14 @@ def create_app(
     reader: StateReader,
     uploads: Uploads,
     corpus_register: CorpusRegister,
+    contracts: Contracts,
     *,
     registry: CollectorRegistry,
     service_version: str,
     ready_checks: Sequence[Callable[[], Check]] = (),
     api_key: str | None = None,
 ) -> FastAPI:
-    """Make the HTTP service over this reader, what keeps uploaded sketches, and the register of corpora.
+    """Make the HTTP service over this reader, and what keeps uploaded sketches, corpora, and contracts.
 
     `registry` gets the HTTP metrics and the state's, and is what /metrics shows. `ready_checks` are asked by
     /readyz, from a thread, beside the database and the bootstrap; they must neither block nor raise. With an
@@ -68,6 +72,7 @@ def create_app(
     app.state.uploads = uploads
     app.state.corpora = corpus_register.corpora
     app.state.corpus_register = corpus_register
+    app.state.contracts = contracts
     app.state.graphs = IndGraphs()
     app.state.registry = registry
     app.state.ready_checks = tuple(ready_checks)
@@ -80,6 +85,8 @@ def create_app(
         routes_coefficients,
         routes_sketches,
         routes_graph,
+        routes_foreign_keys,
+        routes_contracts,
         routes_audits,
         routes_corpora,
         routes_corpus_answers,

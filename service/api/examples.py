@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from service.api import corpus_examples, graph_examples
+from service.api import contract_examples, corpus_examples, graph_examples
 
 CUSTOMER_ID = {"attribute_id": 4, "name": "demo.orders.customer_id", "parts": ["demo", "orders", "customer_id"]}
 ID = {"attribute_id": 0, "name": "demo.customers.id", "parts": ["demo", "customers", "id"]}
@@ -257,6 +257,7 @@ AUDITS = {
             },
             "inds_left": 1,
             "sketch_only": 0,
+            "algorithm": "rarest-first",
             "seconds": {"start Spark": 3.4, "find": 21.2},
         }
     ],
@@ -289,6 +290,7 @@ BY_PATH: dict[str, object] = {
     "/api/v1/sketches/{column}": "SDSK (and the rest of its bytes)",
     "/api/v1/changes": CHANGES,
     "/api/v1/audits": AUDITS,
+    **contract_examples.BY_PATH,
     **graph_examples.BY_PATH,
     **corpus_examples.BY_PATH,
 }
@@ -297,6 +299,7 @@ BY_MEDIA_TYPE: dict[str, dict[str, str]] = (
 )
 BY_OPERATION: dict[tuple[str, str], dict[str, Any]] = {
     ("put", "/api/v1/sketches/{column}"): UPLOADED,
+    **contract_examples.BY_OPERATION,
     **corpus_examples.BY_OPERATION,
 }
 

@@ -79,6 +79,7 @@ class StateMetrics(Collector):
         try:
             with self._reader.snapshot() as snapshot:
                 head, counts, audits = snapshot.head, snapshot.counts(), snapshot.audits(None, 1)
+                contracts = snapshot.contract_counts()
         except StateError:
             yield GaugeMetricFamily("subsetd_state_readable", "Whether the state's database answers.", 0)
             return
@@ -104,6 +105,10 @@ class StateMetrics(Collector):
         yield GaugeMetricFamily("subsetd_clusters", "Attribute clusters.", counts.clusters)
         yield GaugeMetricFamily("subsetd_values", "Distinct values over all attributes.", counts.values)
         yield GaugeMetricFamily("subsetd_uinds", "Inclusion dependencies that hold.", counts.uinds)
+        of_contracts = GaugeMetricFamily("subsetd_contracts", "Contracts by how they stand.", labels=["state"])
+        for state, count in contracts.items():
+            of_contracts.add_metric([state], count)
+        yield of_contracts
         yield GaugeMetricFamily("subsetd_dead_letters", "Records that were set aside.", counts.dead_letters)
         yield GaugeMetricFamily(
             "subsetd_short_sketches", "Sketches with too few smallest hashes left.", counts.short_sketches

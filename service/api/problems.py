@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 
 from service.api.cursors import CursorError
 from service.core.errors import ConflictError, NotFoundError, SketchError, SourceError, StateError, SubsetdError
+from service.core.foreign_keys.sides import ForeignKeyError
 from service.usecases.coefficient_table import TooManyColumnsError
 from service.usecases.ind_graphs import UnknownTableError
 from service.usecases.queries import AmbiguousNameError, NoValuesError, TrivialPairError, UnknownVersionError
@@ -26,6 +27,8 @@ EXPLANATIONS = {
     "unknown-table": "No table has this name, or no component of the graph this number, in what was read.",
     "not-in-corpora": "There is no corpus, refresh, generation, table or column of this name; the detail says which.",
     "refused-corpus": "A corpus cannot be like this, or a column not be named so; the detail names the option.",
+    "unknown-contract": "There is no contract of this id.",
+    "refused-foreign-key": "These columns cannot be the two sides of a foreign key; the detail says why.",
     "conflict": "It does not go with what is there: a name is taken, a refresh is at work, or has ended.",
     "unknown-version": "as_of or since is newer than the state, or older than its first version.",
     "values-not-stored": "Of this column only a sketch is kept: ask for estimates, at /api/v1/coefficients.",
@@ -117,6 +120,8 @@ async def _of_the_service(request: Request, error: Exception) -> Response:
             return respond(request, 404, "unknown-table", detail)
         case NotFoundError() if request.url.path.startswith("/api/v1/corpora/"):
             return respond(request, 404, "not-in-corpora", detail)
+        case NotFoundError() if request.url.path.startswith("/api/v1/contracts/"):
+            return respond(request, 404, "unknown-contract", detail)
         case NotFoundError():
             return respond(request, 404, "unknown-attribute", detail)
         case AmbiguousNameError():
@@ -136,6 +141,8 @@ async def _of_the_service(request: Request, error: Exception) -> Response:
             return respond(request, 422, "same-attribute", detail)
         case CursorError():
             return respond(request, 422, "invalid-cursor", detail)
+        case ForeignKeyError():
+            return respond(request, 422, "refused-foreign-key", detail)
         case SourceError():
             return respond(request, 422, "refused-corpus", detail)
         case ConflictError():

@@ -17,7 +17,14 @@ from service.store.contract_upkeep import BINDING, LOCK_OUT_BATCHES, hold
 from service.store.database import state_error
 from service.store.versions import read_served
 from service.usecases.answers import Key
-from service.usecases.foreign_key_decisions import EXACT, Contract, ContractEvent, Decision, Verdict
+from service.usecases.foreign_key_decisions import (
+    EXACT,
+    Contract,
+    ContractEvent,
+    ContractState,
+    Decision,
+    Verdict,
+)
 
 SIDES = [f"{side}_{part}" for side in ("dependent", "referenced") for part in ("schema", "table", "columns")]
 NAMED = ", ".join(SIDES)
@@ -68,6 +75,12 @@ TAG = """
 select coalesce(max(contract_id), 0) || '.' || count(*) || '.'
        || (select coalesce(max(decision_id), 0) from foreign_key_decision)
 from contract
+"""
+
+COUNTS = f"""
+select case when d.attribute_id is null or r.attribute_id is null then 'unknown'
+            when violated_since is null then 'held' else 'violated' end, count(*)
+from contract c {BINDING} group by 1
 """
 
 DECIDE = f"""
@@ -198,6 +211,12 @@ def read_events(connection: Connection, contract_id: int | None, after: Key, lim
         )
         for one in connection.execute(text(EVENTS), values)
     ]
+
+
+def count_contracts(connection: Connection) -> dict[ContractState, int]:
+    """Count contracts by how they stand."""
+    found = {ContractState(state): count for state, count in connection.execute(text(COUNTS))}
+    return {state: found.get(state, 0) for state in ContractState}
 
 
 def read_tag(connection: Connection) -> str:

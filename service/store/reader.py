@@ -40,7 +40,7 @@ from service.usecases.answers import (
     VersionPoint,
 )
 from service.usecases.audits import Audit
-from service.usecases.foreign_key_decisions import Contract, ContractEvent, Decision
+from service.usecases.foreign_key_decisions import Contract, ContractEvent, ContractState, Decision
 from service.usecases.foreign_key_ports import DeclaredKey, ValueStatistics, WantedGrid
 
 Found = Row[*tuple[Any, ...]]
@@ -58,7 +58,7 @@ SOURCES = """
 select s.name, s.kind, s.location, s.insert_only, s.bootstrapped_version, s.bootstrapped_at,
        count(distinct (a.schema_name, a.table_name)) filter (where a.attribute_id is not null) as table_count,
        count(a.attribute_id) as attribute_count
-from source s left join attribute a on a.source_id = s.source_id and a.dropped_version is null
+from source s left join attribute a on a.source_id = s.source_id and a.dropped_version is null and a.parts is null
 group by s.source_id order by s.name collate "C"
 """
 
@@ -67,15 +67,20 @@ select feed, topic, partition, next_offset, source_position, version, paused_at
 from feed_position left join feed using (feed) order by feed collate "C", topic collate "C", partition
 """
 
+# No cluster and no IND is of columns and of tuples; counted are those of columns.
 COUNTS = """
+with tuples as (select coalesce(array_agg(attribute_id), '{}') as ids from attribute where parts is not null)
 select (select count(distinct (schema_name, table_name)) from attribute where dropped_version is null) as tables,
-       (select count(*) from attribute where dropped_version is null) as attributes,
+       (select count(*) from attribute where dropped_version is null and parts is null) as attributes,
        c.clusters, c.values,
-       (select count(*) from uind where until_version is null) as uinds,
+       (select count(*) from uind, tuples where until_version is null and dependent_id <> all (tuples.ids)) as uinds,
        (select count(*) from dead_letter) as dead_letters,
        (select count(*) from sketch join attribute using (attribute_id)
         where needs_rescan and fault is null and dropped_version is null) as short_sketches
-from (select count(*) as clusters, coalesce(sum(value_count), 0)::bigint as values from cluster) c
+from (
+    select count(*) as clusters, coalesce(sum(value_count), 0)::bigint as values from cluster, tuples
+    where attribute_ids[1] <> all (tuples.ids)
+) c
 """
 
 ATTRIBUTES = """
@@ -99,7 +104,8 @@ where {where} order by u.dependent_id, u.referenced_id limit :limit
 """
 
 IND_PAIRS = """
-select dependent_id, referenced_id from uind where until_version is null order by dependent_id, referenced_id
+select dependent_id, referenced_id from uind join attribute on attribute_id = dependent_id
+where until_version is null and parts is null order by dependent_id, referenced_id
 """
 
 TRANSITIONS = """
@@ -264,6 +270,8 @@ class PostgresSnapshot:
         where = ["cluster_id > :after"]
         if attribute_id is not None:
             where.append("attribute_ids @> :one")
+        else:  # no cluster is of columns and of tuples
+            where.append("attribute_ids[1] <> all (array(select attribute_id from attribute where parts is not null))")
         rows = self._rows(
             "select cluster_id, attribute_ids, value_count from cluster where {where} order by cluster_id limit :limit",
             where,
@@ -408,6 +416,10 @@ class PostgresSnapshot:
         """List transitions of one contract, or of all, by (version, contract_id)."""
         return contracts.read_events(self._connection, contract_id, after, limit)
 
+    def contract_counts(self) -> dict[ContractState, int]:
+        """Count contracts by how they stand."""
+        return contracts.count_contracts(self._connection)
+
     def contracts_tag(self) -> str:
         """Name what there is of contracts and decisions."""
         return contracts.read_tag(self._connection)
@@ -440,6 +452,9 @@ def _chosen(alias: str, chosen: AttributeFilter) -> tuple[list[str], dict[str, A
         "contains": f"strpos({_full_name(alias)}, :{alias}_contains) > 0",
     }
     given = {name: getattr(chosen, name) for name in conditions if getattr(chosen, name) is not None}
+    if chosen.attribute_id is None:
+        conditions["arity"] = f"coalesce(cardinality({alias}.parts), 1) = :{alias}_arity"
+        given["arity"] = chosen.arity
     if any("\x00" in str(value) for value in given.values()):
         return ["false"], {}  # Postgres keeps no text with NUL and takes none as a parameter.
     return [conditions[name] for name in given], {f"{alias}_{name}": value for name, value in given.items()}

@@ -42,7 +42,7 @@ from service.usecases.answers import (
     VersionPoint,
 )
 from service.usecases.audits import Audit
-from service.usecases.foreign_key_decisions import Contract, ContractEvent, Decision
+from service.usecases.foreign_key_decisions import Contract, ContractEvent, ContractState, Decision
 from service.usecases.live_state import BatchCommit, StoredState
 from service.usecases.row_images import Images
 
@@ -157,6 +157,9 @@ class StateSnapshot(Protocol):
 
     def contract_events(self, contract_id: int | None, after: Key, limit: int) -> list[ContractEvent]:
         """List transitions of one contract, or of all, by (version, contract_id)."""
+
+    def contract_counts(self) -> dict[ContractState, int]:
+        """Count contracts by how they stand."""
 
     def contracts_tag(self) -> str:
         """Name what there is of contracts and decisions."""

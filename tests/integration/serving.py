@@ -16,6 +16,7 @@ from sqlalchemy import Engine
 
 from service.api.app import create_app
 from service.scheduler import next_time
+from service.store.contracts import PostgresContracts
 from service.store.corpora import PostgresCorpora
 from service.store.reader import PostgresStateReader
 from service.store.uploaded_sketches import PostgresUploads
@@ -28,7 +29,9 @@ def app_over(engine: Engine, **options: Any) -> FastAPI:
         PostgresCorpora(engine), next_time, lambda: datetime.now(UTC), lambda _: None, lambda _: None
     )
     options = {"registry": CollectorRegistry(), "service_version": "0.1.0", **options}
-    return create_app(PostgresStateReader(engine), PostgresUploads(engine), register, **options)
+    return create_app(
+        PostgresStateReader(engine), PostgresUploads(engine), register, PostgresContracts(engine), **options
+    )
 
 
 @contextmanager

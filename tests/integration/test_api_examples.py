@@ -36,6 +36,12 @@ def client(database_url: str) -> Iterator[httpx.Client]:
     states.store(database_url, shop)
     states.execute(database_url, "update attribute set schema_name = 'demo'")
     states.execute(database_url, "insert into state_version (version, generation, kind) values (2, 1, 'batch')")
+    states.execute(
+        database_url,
+        "insert into contract (dependent_schema, dependent_table, dependent_columns, referenced_schema, "
+        "referenced_table, referenced_columns, least_coefficient, created_by) "
+        "values ('demo', 'orders', '{customer_id}', 'demo', 'regions', '{id}', 1, 'Ada')",
+    )
     lake = GivenCorpus(database_url)
     for tables in (TABLES, []):
         lake.refresh({(1, 2, 3)}, tables)

@@ -96,7 +96,7 @@ def test_answers_to_generated_questions_fit_the_document(address: str, mode: Gen
     # Names of what is there, so that generated questions reach beyond "there is no such attribute".
     known: dict[str, object] = {
         "dependent": "paper.r.A", "referenced": "paper.r.B", "attribute": "id:3", "column": "id:2",
-        "corpus": "lake", "generation": 2, "refresh_id": 1, "table": "a.csv",
+        "contract_id": 1, "corpus": "lake", "generation": 2, "refresh_id": 1, "table": "a.csv",
         "dependent_table": "a.csv", "dependent_position": 0, "referenced_table": "a.csv", "referenced_position": 1,
     }  # fmt: skip
     asked = 0
