@@ -7,8 +7,7 @@ pass distinct values.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -183,12 +182,11 @@ def _documents(array: pa.Array) -> list[Any]:
         return _joined(rows, array)
     if pa.types.is_map(kind):
         keys, items = _map_keys(array.keys), _documents(array.items)
-        return _joined((dict(zip(keys[i:j], items[i:j], strict=True)) for i, j in _extents(array)), array)
+        extents = pairwise(array.offsets.to_pylist())
+        return _joined((dict(zip(keys[i:j], items[i:j], strict=True)) for i, j in extents), array)
     if pa.types.is_nested(kind):
-        if pa.types.is_fixed_size_list(kind) or "list_view" in str(kind):
-            array = array.cast(pa.large_list(kind.value_field))
-        leaves = _documents(array.values)
-        return _joined((leaves[i:j] for i, j in _extents(array)), array)
+        leaves, lengths = iter(_documents(array.flatten())), pc.list_value_length(array).to_pylist()
+        return _joined((list(islice(leaves, length or 0)) for length in lengths), array)
     texts = canonical_array(array).to_pylist()
     if (
         pa.types.is_boolean(kind)
@@ -202,10 +200,6 @@ def _documents(array: pa.Array) -> list[Any]:
 
 def _map_keys(keys: pa.Array) -> list[str]:
     return [str(key) for key in _documents(keys)]
-
-
-def _extents(array: pa.Array) -> Iterable[tuple[int, int]]:
-    return pairwise(array.offsets.to_pylist())
 
 
 def _joined(values: Any, array: pa.Array) -> list[Any]:
