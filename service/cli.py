@@ -19,9 +19,11 @@ from service import (
     __version__,
     answer_commands,
     attribute_commands,
+    contract_commands,
     corpus_commands,
     dead_letter_commands,
     demo,
+    foreign_key_commands,
     graph_commands,
     sketch_commands,
     terminal,
@@ -65,6 +67,10 @@ app.command()(audit)
 app.add_typer(sketch_commands.app, name="sketch")
 app.add_typer(corpus_commands.app, name="corpus")
 app.add_typer(graph_commands.app, name="graph")
+app.add_typer(contract_commands.app, name="contract")
+app.add_typer(foreign_key_commands.app, name="foreign-keys")
+for said in (contract_commands.accept, contract_commands.reject, contract_commands.pin, contract_commands.decisions):
+    foreign_key_commands.app.command()(said)
 app.add_typer(attribute_commands.app, name="attribute")
 app.add_typer(dead_letter_commands.app, name="dead-letters")
 

@@ -1,0 +1,127 @@
+"""Own `subsetd foreign-keys`: the candidates for foreign keys, ranked, on the terminal and as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from service import wiring
+from service.core.foreign_keys.candidates import THETA
+from service.core.foreign_keys.ranking import Method
+from service.core.quantile_grids import SINGLE_CELLS
+from service.terminal import err, print_table
+from service.usecases.coefficient_table import MethodName
+from service.usecases.foreign_key_evidence import Describing, ForeignKey
+from service.usecases.foreign_keys import Keys, Question, find_foreign_keys
+
+app = typer.Typer(help="Foreign keys: candidates ranked, with evidence.", invoke_without_command=True)
+
+
+class ForeignKeyFormat(StrEnum):
+    """How a list of candidates is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+@app.callback()
+def foreign_keys(
+    context: typer.Context,
+    method: Annotated[Method, typer.Option("--method", help="What ranks them.")] = Method.COMBINED,
+    min_coefficient: Annotated[
+        float, typer.Option("--min-coefficient", min=0, max=1, help="Least inclusion coefficient of a candidate.")
+    ] = THETA,
+    keys: Annotated[
+        Keys,
+        typer.Option(
+            "--keys",
+            help="What may be referred to: keys that sources declare, unique columns, or (known) these where a table "
+            "declares none.",
+        ),
+    ] = Keys.KNOWN,
+    suggested: Annotated[bool, typer.Option("--suggested", help="Only those that are suggested.")] = False,
+    schema: Annotated[str | None, typer.Option("--schema", help="Only dependents of this schema.")] = None,
+    table: Annotated[str | None, typer.Option("--table", help="Only dependents of this table.")] = None,
+    cells: Annotated[
+        int, typer.Option("--cells", min=2, max=65_536, help="Quantiles of a key that randomness is measured on.")
+    ] = SINGLE_CELLS,
+    estimator: Annotated[
+        MethodName | None,
+        typer.Option("--estimator", help="How coefficients are found; default: exactly where values are stored."),
+    ] = None,
+    missing: Annotated[
+        int, typer.Option("--missing", min=0, max=1000, help="Missing values to show of what is suggested.")
+    ] = 3,
+    format_: Annotated[ForeignKeyFormat, typer.Option("--format", help="How to print the list.")] = (
+        ForeignKeyFormat.TABLE
+    ),
+) -> None:
+    """List candidates for foreign keys, the likeliest first."""
+    if context.invoked_subcommand is not None:
+        return
+    with (
+        wiring.state_database(wiring.configured_settings()) as url,
+        wiring.reading_engine(url) as engine,
+        wiring.make_reader(engine).snapshot(with_values=True) as snapshot,
+    ):
+        found = find_foreign_keys(snapshot, Question(method, min_coefficient, keys, cells, estimator))
+        for reason in found.left_out:
+            err.print(f"left out: {reason}", markup=False)
+        if not found.attributes:
+            err.print("There is no state yet: run `subsetd bootstrap SOURCE --name NAME`.")
+        describing = Describing(snapshot, found, missing)
+        described = (
+            describing.describe(ranked)
+            for ranked in found.ranked
+            if (ranked.suggested or not suggested)
+            and _is_of(found.attributes[ranked.candidate.dependent[0]].name, schema, table)
+        )
+        if format_ is ForeignKeyFormat.JSON:
+            _print_json(described)
+        else:
+            print_table(HEADER, map(_row, described))
+
+
+HEADER = ["dependent", "referenced", "score", "", "phi", "missing", "distance", "cardinality", "against"]
+
+
+def _is_of(name: tuple[str, str, str], schema: str | None, table: str | None) -> bool:
+    return schema in (None, name[0]) and table in (None, name[1])
+
+
+def _row(one: ForeignKey) -> list[Any]:
+    evidence = one.evidence
+    return [
+        ", ".join(map(str, one.dependent)),
+        ", ".join(map(str, one.referenced)),
+        f"{one.score:.3f}",
+        "suggested" if one.suggested else "implied" if one.implied else "",
+        f"{evidence.inclusion.coefficient:.4f}",
+        evidence.inclusion.missing,
+        None if evidence.distribution is None else f"{evidence.distribution.distance:.4f}",
+        evidence.cardinality,
+        "; ".join(evidence.against),
+    ]
+
+
+def _print_json(found: Iterable[ForeignKey]) -> None:
+    """Print a list, one candidate after the other: evidence of all at once would be much."""
+    begin = "["
+    for text in _texts(found):
+        sys.stdout.write(f"{begin}\n{text}")
+        begin = ","
+    sys.stdout.write("[]\n" if begin == "[" else "\n]\n")
+
+
+def _texts(found: Iterable[ForeignKey]) -> Iterator[str]:
+    for one in found:
+        document = asdict(one) | {
+            side: [list(name) for name in getattr(one, side)] for side in ("dependent", "referenced")
+        }
+        yield json.dumps(document, ensure_ascii=False)

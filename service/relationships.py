@@ -1,0 +1,138 @@
+"""Own `find_relationships`: foreign keys of tables that are at hand, without a state, a database or a service."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping
+from os import PathLike
+from typing import Any, NamedTuple, TypeAlias
+
+import pyarrow as pa
+
+from service.core.canonical import canonical_text
+from service.core.canonical_arrow import canonical_array
+from service.core.errors import SourceError
+from service.core.foreign_keys.plain_columns import measure, with_values
+from service.core.foreign_keys.profiles import ColumnProfile
+from service.core.foreign_keys.ranking import Method, rank
+from service.core.value_order import ValueOrder
+
+Source: TypeAlias = pa.Table | str | PathLike[str] | Iterable[Mapping[str, Any]]
+"""A table: of Arrow, a CSV file with a header where '' is NULL, or rows that map a column's name to its value."""
+
+Cells = dict[str, list[str | None]]
+"""The canonical texts of each column, None for NULL."""
+
+
+class Relationship(NamedTuple):
+    """Say that a column refers to a key of one column.
+
+    `multiplicity` is `m:1`, or `1:1` where no value is repeated; `coverage_from` the share of the referring column's
+    distinct values that the key has (Φ), `coverage_to` the share of the key's values that are referred to. `score` is
+    in [0, 1], of the method `combined` a probability; `suggested` that it is chosen among those that contradict it.
+    """
+
+    multiplicity: str
+    from_table: str
+    from_column: str
+    to_table: str
+    to_column: str
+    coverage_from: float
+    coverage_to: float
+    score: float
+    suggested: bool
+    implied: bool
+
+
+def find_relationships(
+    tables: Mapping[str, Source],
+    coverage_threshold: float = 1.0,
+    name_similarity_threshold: float | None = None,
+    *,
+    method: str = "combined",
+    only_suggested: bool = True,
+) -> list[Relationship]:
+    """Find the foreign keys among tables, by name, the likeliest first.
+
+    A column refers to one that is unique and never NULL, and has at least a share `coverage_threshold` of its distinct
+    values, above 0. With `name_similarity_threshold`, in [0, 1], those whose names are less alike are left out.
+    `method` is one of `Method`. Raises ValueError for an argument out of range, SourceError for a file that is no CSV.
+    """
+    for name, given in (("coverage", coverage_threshold), ("name_similarity", name_similarity_threshold)):
+        if given is not None and not 0 <= given <= 1:
+            raise ValueError(f"{name}_threshold is {given}: it is a share, from 0 to 1")
+    profiles, values = _columns(tables)
+    keys = [place for place, column in enumerate(profiles) if column.distinct == column.rows > 0]
+    measured = measure(profiles, values, keys, coverage_threshold)
+    columns = dict(enumerate(profiles))
+    alike = {}
+    if name_similarity_threshold is not None:
+        alike = {one.candidate: one.score for one in rank(measured, columns, [(key,) for key in keys], Method.NAMES)}
+        measured = {
+            candidate: of for candidate, of in measured.items() if alike[candidate] >= name_similarity_threshold
+        }
+    found = []
+    for one in rank(measured, columns, [(key,) for key in keys], Method(method)):
+        (own,), (key,) = ((columns[place] for place in side) for side in one.candidate)
+        of = measured[one.candidate]
+        if one.suggested or not only_suggested:
+            multiplicity = "m:1" if own.has_repeats else "1:1"
+            names = own.table, own.name, key.table, key.name
+            found.append(Relationship(multiplicity, *names, of.phi, of.coverage, one.score, one.suggested, one.implied))
+    return found
+
+
+def _columns(tables: Mapping[str, Source]) -> tuple[list[ColumnProfile], list[set[str]]]:
+    """Profile all columns, and give the distinct values of each."""
+    profiles, values = [], []
+    for table, source in tables.items():
+        for ordinal, (name, cells) in enumerate(_cells(source).items()):
+            distinct = {cell for cell in cells if cell is not None}
+            column = ColumnProfile(
+                schema="",
+                table=table,
+                name=name,
+                ordinal=ordinal,
+                data_type="",
+                rows=len(cells),
+                nulls=sum(cell is None for cell in cells),
+                distinct=len(distinct),
+                order=ValueOrder.LEXICOGRAPHIC,
+            )
+            profiles.append(with_values(column, distinct))
+            values.append(distinct)
+    return profiles, values
+
+
+def _cells(source: Source) -> Cells:
+    if isinstance(source, pa.Table):
+        return {
+            name: [cell for chunk in column.chunks for cell in canonical_array(chunk).to_pylist()]
+            for name, column in zip(source.column_names, source.columns, strict=True)
+        }
+    if isinstance(source, str | PathLike):
+        return _of_file(source)
+    rows = list(source)
+    return {
+        name: [canonical_text(row.get(name)) for row in rows] for name in dict.fromkeys(k for row in rows for k in row)
+    }
+
+
+def _of_file(path: str | PathLike[str]) -> Cells:
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as lines:
+            reader = csv.reader(lines)
+            header = next(reader, [])
+            columns: list[list[str | None]] = [[] for _ in header]
+            for row in filter(None, reader):
+                if len(row) != len(header):
+                    raise SourceError(
+                        f"{path}, line {reader.line_num}: it has {len(row)} cells, and the header {len(header)}."
+                    )
+                for column, cell in zip(columns, row, strict=True):
+                    column.append(cell or None)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise SourceError(f"{path} cannot be read as CSV: {error}") from error
+    if len(set(header)) != len(header):
+        raise SourceError(f"{path} has two columns of one name in its header: {', '.join(header)}.")
+    return dict(zip(header, columns, strict=True))

@@ -1,0 +1,241 @@
+"""Own the proof that foreign keys are found as plain sets and sorted lists have them, whatever the values are."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from itertools import permutations
+
+import pytest
+from scipy.stats import wasserstein_distance
+
+from service.core.foreign_keys.candidates import Candidate
+from service.core.foreign_keys.ranking import Method
+from service.core.quantile_grids import KeyHistogram, histogram_over
+from service.core.value_order import ValueOrder, order_of
+from service.store.database import make_engine
+from service.store.reader import PostgresSnapshot, PostgresStateReader
+from service.usecases.coefficient_table import MethodName
+from service.usecases.foreign_key_evidence import PICTURE_CELLS, Describing
+from service.usecases.foreign_key_ports import WantedGrid
+from service.usecases.foreign_keys import ForeignKeys, Keys, Question, find_foreign_keys
+from tests import states
+from tests.states import Tables
+
+RANDOM = random.Random(20261122)
+NUMBERS = [str(number) for number in range(-300, 700)]
+DECIMALS = [f"{number / 4:.2f}" for number in range(-500, 500)]
+BEYOND = ["NaN", "Infinity", "-Infinity"]
+WORDS = [f"{word}{number}" for word in ("", "ä", "Z", "z", "東京", "a b", "x.y") for number in range(100)]
+MIXED = [*NUMBERS[:300:7], "12a", "12 a", "3.5.1", ".5", "-", "- 4", "\t8", "8", "NaN", "", "007", "7", *WORDS[100:190]]
+KEYS = {
+    "numbers": NUMBERS,
+    "decimals": DECIMALS,
+    "beyond": [*NUMBERS[::3], *BEYOND],
+    "only_beyond": BEYOND,
+    "words": WORDS,
+    "mixed": MIXED,
+    "few": ["1", "2", "3"],
+    "one": ["1"],
+}
+
+
+@contextmanager
+def snapshot_of(url: str, tables: Tables) -> Iterator[PostgresSnapshot]:
+    """Open a snapshot of the state of tables."""
+    states.store(url, tables)
+    engine = make_engine(url, "test")
+    try:
+        with PostgresStateReader(engine).snapshot(with_values=True) as snapshot:
+            yield snapshot
+    finally:
+        engine.dispose()
+
+
+def columns(**cells: list[str | None]) -> Tables:
+    """Make a table of each column."""
+    tables = Tables({name: ["v"] for name in cells})
+    for name, values in cells.items():
+        tables.add(name, *([value] for value in values))
+    return tables
+
+
+def names(found: ForeignKeys, candidate: Candidate) -> tuple[str, str]:
+    """Name the tables of a candidate of one column."""
+    return tuple(found.attributes[side[0]].name.table for side in candidate)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("cells", [2, 7, 256])
+def test_histograms_are_those_of_sorted_lists(database_url: str, cells: int) -> None:
+    """The core's own, which a test holds against the paper, is the judge of the SQL: every order, and each to each."""
+    sample = {f"of_{name}": RANDOM.sample(values, max(1, len(values) // 3)) for name, values in KEYS.items()}
+    all_cells = KEYS | sample | {"other": ["999999", "-7.5", "ü", "5 apples", "Infinity"]}
+    tables = columns(**all_cells)
+    ids = {table: i for i, (table, _) in enumerate(tables.names(), 1)}
+    with snapshot_of(database_url, tables) as snapshot:
+        looks = dict(snapshot.value_statistics(list(ids.values())))
+        for name, values in all_cells.items():
+            found, order = looks[ids[name]], order_of(values)
+            ordered = sorted(values, key=order.key)
+            assert found.order is order, name
+            assert found.mean_length == pytest.approx(sum(map(len, values)) / len(values))
+            assert found.is_integer == all(value.removeprefix("-").isdecimal() and value.isascii() for value in values)
+            if order is ValueOrder.MIXED:
+                assert (found.first, found.last) == (None, None)
+            elif order is ValueOrder.NUMERIC:
+                assert [order.key(end)[0] for end in (found.first, found.last)] == [
+                    order.key(end)[0] for end in (ordered[0], ordered[-1])
+                ]
+            else:
+                assert (found.first, found.last) == (ordered[0], ordered[-1])
+        for key, values in KEYS.items():
+            wanted = WantedGrid(ids[key], len(values), looks[ids[key]].order, cells)
+            of_key, histograms = snapshot.spreads(wanted, [i for name, i in ids.items() if name != key])
+            judge = KeyHistogram.of([(value,) for value in values], [wanted.order], cells)
+            assert of_key.grids == judge.grids, key
+            assert histograms.keys() == set(ids.values()) - {ids[key]}
+            for name, other in all_cells.items():
+                own = of_key.tuples if name == key else histograms[ids[name]]
+                assert (own.dense() == histogram_over(judge.grids, [(value,) for value in other]).dense()).all()
+
+
+def test_candidates_and_what_is_measured_are_those_of_sets(database_url: str) -> None:
+    """Coefficients are compared with sets, distances with SciPy's over the ranks of a grid without hidden values."""
+    ids = [str(number) for number in range(1, 201)]
+    words = [f"w{number:03}" for number in range(90)]
+    cells: dict[str, list[str | None]] = {
+        "ids": list(ids),
+        "dirty": [*RANDOM.choices(ids, k=300), *(["none"] * 5), None],
+        "prefix": [str(number) for number in range(1, 40)] * 2,
+        "far": [str(number) for number in range(150, 260)],
+        "words": list(words),
+        "some": RANDOM.choices(words, k=80),
+        "nulls": [*words, None],
+        "empty": [None, None],
+        "same": ["7"] * 9,
+        "nothing": [],
+    }
+    sets = {name: {value for value in values if value is not None} for name, values in cells.items()}
+    unique = {name for name, values in cells.items() if values and len(sets[name]) == len(values)}
+    with snapshot_of(database_url, columns(**cells)) as snapshot:
+        found = find_foreign_keys(snapshot, Question(Method.NAMES, theta=0.7, cells=1000))
+        described = Describing(snapshot, found, 2)
+        by_name = {names(found, one.candidate): described.describe(one).evidence for one in found.ranked}
+    assert {found.attributes[key].name.table for (key,) in found.keys} == unique == {"ids", "far", "words"}
+    expected = {
+        (a, b)
+        for a, b in permutations(cells, 2)
+        if b in unique and sets[a] and len(sets[a] & sets[b]) >= 0.7 * len(sets[a])
+    }
+    assert by_name.keys() == expected
+    for (a, b), evidence in by_name.items():
+        own, key = sets[a], sets[b]
+        assert evidence.inclusion.coefficient == pytest.approx(len(own & key) / len(own))
+        assert evidence.inclusion.missing == len(own - key)
+        assert set(evidence.inclusion.missing_values) <= own - key
+        assert len(evidence.inclusion.missing_values) == min(2, len(own - key))
+        assert evidence.coverage == pytest.approx(len(own & key) / len(key))
+        assert evidence.cardinality == ("1:1" if len(own) == sum(value is not None for value in cells[a]) else "1:n")
+        if own <= key:
+            order = order_of(key)
+            ranks = {value: place / len(key) for place, value in enumerate(sorted(key, key=order.key), 1)}
+            assert evidence.distribution is not None
+            assert evidence.distribution.error == 0
+            assert evidence.distribution.distance == pytest.approx(
+                wasserstein_distance([ranks[value] for value in own], list(ranks.values()))
+            )
+            assert len(evidence.distribution.dependent) <= PICTURE_CELLS
+            assert sum(evidence.distribution.dependent) == pytest.approx(1)
+            assert sum(evidence.distribution.referenced) == pytest.approx(1)
+
+
+def test_declared_keys_are_taken_where_there_are_some(database_url: str) -> None:
+    cells: dict[str, list[str | None]] = {"a": ["1", "2", "3"], "b": ["1", "2"], "c": ["2", "3"]}
+    tables = columns(**cells)
+    tables.columns["pair"] = ["x", "y"]
+    tables.add("pair", ["1", "2"], ["2", "3"])
+    with snapshot_of(database_url, tables) as snapshot:
+        assert keys_of(snapshot, Keys.KNOWN) == {"a.v", "b.v", "c.v", "pair.x", "pair.y"}
+        assert keys_of(snapshot, Keys.DECLARED) == set()
+    states.execute(
+        database_url,
+        "insert into attribute (attribute_id, source_id, schema_name, table_name, column_name, ordinal, row_count, "
+        "null_count, distinct_count, repeated_count, parts) "
+        "values (90, 1, 's', 'pair', '(x,y)', 0, 2, 0, 2, 0, '{0,1}');"
+        "insert into tracked_key (attribute_id, kind, is_primary, since_version) values "
+        "(1, 'declared', true, 1), (90, 'declared', true, 1), (2, 'discovered', false, 1)",
+    )
+    engine = make_engine(database_url, "test")
+    with PostgresStateReader(engine).snapshot(with_values=True) as snapshot:
+        assert keys_of(snapshot, Keys.DECLARED) == {"a.v"}
+        assert keys_of(snapshot, Keys.KNOWN) == {"a.v", "b.v", "c.v"}
+        assert keys_of(snapshot, Keys.INFERRED) == {"a.v", "b.v", "c.v", "pair.x", "pair.y"}
+        found = find_foreign_keys(snapshot, Question())
+        primary = {f"{one.table}.{one.name}" for one in found.profiles.values() if one.is_primary}
+        assert primary == {"a.v", "pair.x", "pair.y"}
+    engine.dispose()
+
+
+def keys_of(snapshot: PostgresSnapshot, keys: Keys) -> set[str]:
+    found = find_foreign_keys(snapshot, Question(keys=keys))
+    return {f"{found.attributes[i].name.table}.{found.attributes[i].name.column}" for (i,) in found.keys}
+
+
+@pytest.mark.parametrize("method", Method)
+def test_every_method_ranks_any_names_and_columns(database_url: str, method: Method) -> None:
+    """Names that are empty, numeric, very long or in other scripts; tables without keys; one value; long values."""
+    odd = ["", "1", "x" * 5000, "顧客番号", "ключ", 'a"b', "a.b", "%s", "🔑", " "]
+    tables = Tables({name: ["id", "v"] for name in odd})
+    for place, name in enumerate(odd):
+        tables.add(name, *([str(number), str(number % 7)] for number in range(1, 20 + place)))
+    tables.columns |= {"flags": ["f"], "no_rows": ["id", "顧客番号"], "nulls": ["id"], "long": ["id"], "longer": ["id"]}
+    tables.add("flags", ["1"], ["1"]).add("nulls", [None])
+    tables.add("long", *(["y" * 300 + str(number)] for number in range(5)))
+    tables.add("longer", *(["y" * 300 + str(number)] for number in range(8)))
+    with snapshot_of(database_url, tables) as snapshot:
+        found = find_foreign_keys(snapshot, Question(method))
+        described = [Describing(snapshot, found).describe(ranked) for ranked in found.ranked]
+    assert len(described) > len(odd)
+    assert [one.score for one in described] == sorted((one.score for one in described), reverse=True)
+    assert all(0 <= one.score <= 1 for one in described)
+    assert json.loads(json.dumps([asdict(one) for one in described]))
+    (long,) = [one for one in described if one.dependent[0].table == "long"]
+    assert long.evidence.distribution is None
+    assert any("s.long.id has values longer than" in reason for reason in found.left_out)
+
+
+def test_a_state_without_a_bootstrap_and_one_without_keys_have_no_candidates(database_url: str) -> None:
+    engine = make_engine(database_url, "test")
+    with PostgresStateReader(engine).snapshot(with_values=True) as snapshot:
+        assert find_foreign_keys(snapshot, Question()).ranked == []
+    engine.dispose()
+    with snapshot_of(database_url, columns(a=["1", "1"], b=[None], c=["x", None])) as snapshot:
+        found = find_foreign_keys(snapshot, Question())
+    assert (found.ranked, found.keys) == ([], [])
+
+
+def test_columns_of_which_only_sketches_are_kept_are_estimated(database_url: str) -> None:
+    """With so few buckets little is known, but complete sketches are exact: those of up to four values here."""
+    cells: dict[str, list[str | None]] = {
+        "key": ["1", "2", "3", "4"],
+        "refers": ["1", "3", "3"],
+        "other": ["8", "9", "9"],
+    }
+    states.store(database_url, columns(**cells))
+    states.execute(
+        database_url,
+        "update source set sketch_only = true; update attribute set distinct_count = null, repeated_count = null;"
+        "delete from gen_rec; delete from cluster; delete from uind",
+    )
+    engine = make_engine(database_url, "test")
+    with PostgresStateReader(engine).snapshot(with_values=True) as snapshot:
+        found = find_foreign_keys(snapshot, Question(Method.NAMES))
+        (one,) = [Describing(snapshot, found).describe(ranked) for ranked in found.ranked]
+    engine.dispose()
+    assert [name.table for name in (*one.dependent, *one.referenced)] == ["refers", "key"]
+    assert one.evidence.inclusion.method == MethodName.ESTIMATED
+    assert one.evidence.inclusion.coefficient == 1
+    assert (one.evidence.inclusion.missing, one.evidence.distribution) == (None, None)
