@@ -108,6 +108,7 @@ def test_settings_of_a_feed_are_those_of_its_decoders() -> None:
     assert WireSettings(decimal_handling="string").decoder("numeric(8,0)")("1234") == "1234"
     assert WireSettings(decimal_handling="precise").decoder("numeric(8,0)")("1234") == "-2658824"
     assert WireSettings(binary_handling="hex").decoder("fixed_size_binary[2]")("00FF") == "00ff"
+    assert WireSettings(binary_handling="hex").decoder("bytea")("00FF") == "00ff"
     nanoseconds = WireSettings(time_precision="nanoseconds").decoder("timestamp(3) without time zone")
     assert nanoseconds(1) == "1970-01-01T00:00:00.000000001"
 
