@@ -1,0 +1,66 @@
+"""Foreign keys as a user types for them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests import states
+from tests.e2e.test_cli import Command, subsetd
+from tests.states import Tables
+
+__all__ = ["subsetd"]
+
+
+@pytest.fixture
+def state(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hold customers and their orders, one of which is of nobody."""
+    tables = Tables({"customers": ["id", "name"], "orders": ["id", "customer_id"]})
+    tables.add("customers", *([str(number), f"name {number}"] for number in range(1, 31)))
+    tables.add("orders", *([str(100 + number), str(1 + number * 7 % 31)] for number in range(90)))
+    states.store(database_url, tables)
+    monkeypatch.setenv("SUBSETD_DATABASE_URL", database_url)
+    monkeypatch.setenv("SUBSETD_LOG_LEVEL", "error")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("state")
+def test_candidates_are_listed_with_their_evidence(subsetd: Command) -> None:
+    (found,) = json.loads(subsetd("foreign-keys", "--format", "json", "--suggested"))
+    assert found["dependent"] == [["s", "orders", "customer_id"]]
+    assert found["referenced"] == [["s", "customers", "id"]]
+    assert found["suggested"] is True
+    assert found["implied"] is False
+    assert 0.5 < found["score"] <= 1
+    evidence = found["evidence"]
+    assert evidence["inclusion"] == {
+        "coefficient": 30 / 31, "low": 30 / 31, "high": 30 / 31, "method": "exact", "missing": 1,
+        "missing_values": ["31"],
+    }  # fmt: skip
+    assert (evidence["cardinality"], evidence["coverage"]) == ("1:n", 1.0)
+    assert sum(evidence["distribution"]["dependent"]) == pytest.approx(1)
+    assert evidence["against"][0] == "1 of 31 values are missing"
+    header, row = subsetd("foreign-keys", "--method", "chen").splitlines()
+    assert header.split() == "dependent referenced score phi missing distance cardinality against".split()  # noqa: SIM905
+    assert row.split()[:2] == ["s.orders.customer_id", "s.customers.id"]
+    assert subsetd("foreign-keys", "--min-coefficient", "1", "--format", "json") == "[]\n"
+    assert subsetd("foreign-keys", "--table", "customers", "--format", "json") == "[]\n"
+
+
+def test_a_state_without_a_bootstrap_has_none(
+    subsetd: Command, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUBSETD_DATABASE_URL", database_url)
+    code, said, fault = subsetd.ended("foreign-keys", "--format", "json")
+    assert (code, said) == (0, "[]\n")
+    assert fault == "There is no state yet: run `subsetd bootstrap SOURCE --name NAME`.\n"
+
+
+@pytest.mark.usefixtures("state")
+@pytest.mark.parametrize(("option", "value"), [("--method", "guess"), ("--min-coefficient", "2"), ("--cells", "1")])
+def test_what_is_no_option_is_refused(subsetd: Command, option: str, value: str) -> None:
+    code, said, fault = subsetd.ended("foreign-keys", option, value)
+    assert (code, said) == (2, "")
+    assert option in fault
