@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from service import terminal, wiring
+from service.core.tuples import MOST_PARTS
 from service.terminal import DocumentFormat, Format
 from service.usecases import queries
 from service.usecases.answers import AttributeFilter
@@ -19,6 +20,9 @@ from service.usecases.ports import StateSnapshot
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print the list.")]
 SchemaOption = Annotated[str | None, typer.Option("--schema", help="Only attributes of this schema.")]
 TableOption = Annotated[str | None, typer.Option("--table", help="Only attributes of this table.")]
+ArityOption = Annotated[
+    int, typer.Option("--arity", min=1, max=MOST_PARTS, help="Tuples of so many columns, as tracked keys have them.")
+]
 
 
 def status(
@@ -39,12 +43,13 @@ def inds(
     contains: Annotated[str | None, typer.Option("--contains", help="Text in a dependent's full name.")] = None,
     referenced_table: Annotated[str | None, typer.Option("--referenced-table", help="Only into this table.")] = None,
     as_of: Annotated[int | None, typer.Option("--as-of", help="As they stood at this version.")] = None,
+    arity: ArityOption = 1,
     format_: FormatOption = Format.TABLE,
 ) -> None:
     """List the inclusion dependencies that hold."""
     with _snapshot() as snapshot:
-        dependent = AttributeFilter(schema=schema, table=table, contains=contains)
-        referenced = AttributeFilter(table=referenced_table)
+        dependent = AttributeFilter(schema=schema, table=table, contains=contains, arity=arity)
+        referenced = AttributeFilter(table=referenced_table, arity=arity)
         found = queries.walk(lambda key: queries.uinds(snapshot, dependent, referenced, as_of=as_of, after=key))
         rows = ([*one.dependent.name, *one.referenced.name] for one in found)
         if format_ is Format.TABLE:
@@ -66,10 +71,12 @@ def explain(
     terminal.show_pair(answer)
 
 
-def attributes(schema: SchemaOption = None, table: TableOption = None, format_: FormatOption = Format.TABLE) -> None:
+def attributes(
+    schema: SchemaOption = None, table: TableOption = None, arity: ArityOption = 1, format_: FormatOption = Format.TABLE
+) -> None:
     """List the attributes with their counters."""
     with _snapshot() as snapshot:
-        chosen = AttributeFilter(schema=schema, table=table)
+        chosen = AttributeFilter(schema=schema, table=table, arity=arity)
         found = queries.walk(lambda key: queries.attributes(snapshot, chosen, key))
         header = ["schema", "table", "column", "type", "rows", "nulls", "distinct", "repeated", "unique", "stale"]
         rows: Iterator[list[Any]] = (

@@ -109,14 +109,16 @@ def column_from_path(snapshot: StateSnapshot, segment: str) -> ColumnInfo:
     return resolve(snapshot, unquote(segment))
 
 
-def sides(snapshot: StateSnapshot, asked: schemas.SidesQuestion) -> tuple[AttributeFilter, AttributeFilter]:
+def sides(snapshot: StateSnapshot, asked: schemas.PairQuestion) -> tuple[AttributeFilter, AttributeFilter]:
     """Choose the two sides of pairs by what was asked."""
     return (
-        _side(snapshot, asked.dependent, asked.dependent_schema, asked.dependent_table),
-        _side(snapshot, asked.referenced, asked.referenced_schema, asked.referenced_table),
+        _side(snapshot, asked.dependent, asked.dependent_schema, asked.dependent_table, asked.arity),
+        _side(snapshot, asked.referenced, asked.referenced_schema, asked.referenced_table, asked.arity),
     )
 
 
-def _side(snapshot: StateSnapshot, name: str | None, schema: str | None, table: str | None) -> AttributeFilter:
+def _side(
+    snapshot: StateSnapshot, name: str | None, schema: str | None, table: str | None, arity: int
+) -> AttributeFilter:
     attribute_id = None if name is None else queries.resolve(snapshot, name).attribute_id
-    return AttributeFilter(schema=schema, table=table, attribute_id=attribute_id)
+    return AttributeFilter(schema=schema, table=table, attribute_id=attribute_id, arity=arity)

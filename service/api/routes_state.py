@@ -49,7 +49,7 @@ def list_attributes(asked: Asked, question: Annotated[schemas.AttributesQuestion
     with asked.snapshot() as snapshot:
         one = None if question.attribute is None else queries.resolve(snapshot, question.attribute).attribute_id
         asked.stop_if_known()
-        chosen = AttributeFilter(question.schema_, question.table, one, question.contains)
+        chosen = AttributeFilter(question.schema_, question.table, one, question.contains, question.arity)
         page = queries.attributes(snapshot, chosen, after, question.limit)
     return schemas.AttributesPage.page(snapshot.head, ATTRIBUTES, page, schemas.Attribute.of)
 

@@ -11,11 +11,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from service.api import cursors
 from service.core.estimators.estimate import NO_VALUES
 from service.core.model import TransitionKind
+from service.core.tuples import MOST_PARTS
 from service.usecases import answers
 
 Text = Annotated[str, Field(max_length=4096)]
 Version = Annotated[int, Field(ge=0, le=cursors.LARGEST)]
 FULL_NAME = "full name `schema.table.column`, or `id:17`"
+ARITY = "tuples of so many columns, as they are followed for tracked keys; 1: columns"
 
 
 class Question(BaseModel):
@@ -36,6 +38,7 @@ class AttributesQuestion(PageQuestion):
     table: Text | None = Field(None, description="of tables of this name", examples=["orders"])
     attribute: Text | None = Field(None, description=FULL_NAME, examples=["demo.orders.customer_id"])
     contains: Text | None = Field(None, description="part of the full name", examples=["_id"])
+    arity: int = Field(1, ge=1, le=MOST_PARTS, description=ARITY)
 
 
 class ClustersQuestion(PageQuestion):
@@ -54,7 +57,7 @@ class SidesQuestion(Question):
 
 
 class PairQuestion(SidesQuestion, PageQuestion):
-    pass
+    arity: int = Field(1, ge=1, le=MOST_PARTS, description=f"between {ARITY}")
 
 
 class UindsQuestion(PairQuestion):

@@ -288,12 +288,16 @@ class DeadLetterInfo:
 
 @dataclass(frozen=True, slots=True)
 class AttributeFilter:
-    """Choose attributes: every field given must match; `contains` is a part of the full name."""
+    """Choose attributes: every field given must match; `contains` is a part of the full name.
+
+    Tuples of columns are left out unless their `arity` is asked for, or one by its id.
+    """
 
     schema: str | None = None
     table: str | None = None
     attribute_id: int | None = None
     contains: str | None = None
+    arity: int = 1
 
 
 EVERY_ATTRIBUTE = AttributeFilter()

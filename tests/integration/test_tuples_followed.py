@@ -15,8 +15,11 @@ from service.core.errors import RecordError
 from service.core.model import SchemaDrift
 from service.store.checks import PostgresVerifier
 from service.store.database import make_engine
+from service.store.reader import PostgresStateReader
 from service.store.schema_changes import rename
 from service.store.writer import PostgresWriter
+from service.usecases import queries
+from service.usecases.answers import AttributeFilter
 from service.usecases.batches import ErrorPolicy
 from service.usecases.schema_changes import drop
 from service.usecases.verify import verify
@@ -207,3 +210,33 @@ def test_a_rename_that_is_told_late_makes_the_tuples_current_again(database_url:
     consume(database_url, stream)
     found, wanted = states.read(database_url), states.expected(stream.tables)
     assert (found.records, found.clusters, found.inds) == (wanted.records, wanted.clusters, wanted.inds)
+
+
+def test_answers_leave_tuples_out_unless_their_arity_is_asked_for(database_url: str, stream: Stream) -> None:
+    engine = make_engine(database_url, "test")
+    columns = Tables(dict(COLUMNS), rows=stream.tables.rows)
+    plain, whole = states.expected(columns), states.expected(stream.tables)
+    with PostgresStateReader(engine).snapshot(with_values=True) as snapshot:
+        counts = snapshot.counts()
+        assert (counts.attributes, counts.values, counts.clusters, counts.uinds) == (
+            5, len(plain.records), len(plain.clusters), len(plain.inds)
+        )  # fmt: skip
+        assert [source.attribute_count for source in snapshot.sources()] == [5]
+        found = {one.dependent.name.column for one in queries.uinds(snapshot).items}
+        assert len(queries.uinds(snapshot).items) == len(plain.inds) == len(snapshot.ind_pairs())
+        assert not [column for column in found if "(" in column]
+        assert len(queries.clusters(snapshot)[0].items) == len(plain.clusters)
+        of_two = AttributeFilter(arity=2)
+        assert [one.name.column for one in queries.attributes(snapshot, of_two).items] == [
+            "(id, name)", "(name, id)", "(id, customer)"
+        ]  # fmt: skip
+        pairs = {
+            (str(one.dependent.name), str(one.referenced.name)) for one in queries.uinds(snapshot, of_two, of_two).items
+        }
+        assert pairs == {pair for pair in whole.inds - plain.inds if pair[0] != "s.orders.(note, id, customer)"}
+        asked = [queries.resolve(snapshot, name) for name in ("s.customers.(name, id)", "s.orders.(id, customer)")]
+        missing = queries.explain(snapshot, *asked).missing_values.items
+        assert [(one.value, one.is_cut) for one in sorted(missing, key=lambda one: one.value)] == [
+            ('["Ada","1"]', False), ('["Bob","2"]', False)
+        ]  # fmt: skip
+    engine.dispose()
