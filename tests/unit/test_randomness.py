@@ -155,8 +155,9 @@ def test_a_ranking_that_leaps_nowhere_is_all_answer() -> None:
 
 
 def test_of_equal_leaps_the_first_counts() -> None:
-    leaps = suggest_cut([2.0**step for step in range(60)], resolution=1.0).jumps
-    assert [jump.behind for jump in leaps] == list(range(1, 61))
+    distances = [2.0 ** (3 * step // 2) for step in range(60)]  # twice and four times as far by turns
+    leaps = suggest_cut(distances, resolution=1.0).jumps
+    assert [jump.behind for jump in leaps] == [*range(2, 60, 2), *range(1, 60, 2), 60]
     assert Cut(()).count == 0
 
 
