@@ -124,5 +124,5 @@ class Contracts(Protocol):
 
 def check_bound(least: Decimal) -> None:
     """Raise ForeignKeyError for a bound that is no share of values."""
-    if not 0 < least <= 1:
+    if least.is_nan() or not 0 < least <= 1:
         raise ForeignKeyError(f"The least coefficient {least} is no share: give one above 0, and 1 at most.")

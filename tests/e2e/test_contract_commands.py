@@ -1,0 +1,101 @@
+"""Contracts and decisions from the command line: what it says, and the exit codes that a pipeline goes by."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from service.store.writer import PostgresWriter
+from service.usecases import schema_changes
+from tests import states
+from tests.commands import Commands
+from tests.following import COLUMNS, Stream, consume
+from tests.states import Tables
+
+SIDES = "s.orders.customer", "s.customers.id"
+
+
+def made_stream(database_url: str, tmp_path: Path) -> Stream:
+    tables = Tables(dict(COLUMNS))
+    tables.add("customers", ["1", "Ada"], ["2", "Bob"]).add("orders", ["10", "1", "x"], ["11", "2", None])
+    states.store(database_url, tables)
+    stream = Stream(tmp_path / "feed.jsonl", tables)
+    stream.path.touch()
+    return stream
+
+
+def test_a_pipeline_is_told_by_the_exit_code(database_url: str, subsetd: Commands, tmp_path: Path) -> None:
+    stream = made_stream(database_url, tmp_path)
+    assert subsetd.run("contract", "check") == (0, "There are no contracts.\n")
+    code, said = subsetd.run("contract", "add", *SIDES, "--least", "0.5", "--by", "Ada")
+    assert (code, said) == (
+        0,
+        "Contract 1, s.orders.customer → s.customers.id: held (Φ 1, at least 0.5).\n",
+    )
+    assert subsetd.run("contract", "check")[0] == 0
+    for number in range(3):
+        stream.change("orders", None, [f"2{number}", f"9{number}", None])
+    consume(database_url, stream)
+    code, said = subsetd.run("contract", "check", "1", "--format", "json")
+    assert code == 1
+    assert json.loads(said) == {
+        "version": 2,
+        "contracts": [
+            {
+                "contract_id": 1,
+                "dependent": [["s", "orders", "customer"]],
+                "referenced": [["s", "customers", "id"]],
+                "state": "violated",
+                "least_coefficient": 0.5,
+                "coefficient": 0.4,
+                "missing_count": 3,
+                "violated_since": 2,
+                "unknown": [],
+            }
+        ],
+    }
+    code, said = subsetd.run("contract", "list", "--format", "csv")
+    assert (code, said.splitlines()[1]) == (0, "1,s.orders.customer,s.customers.id,violated,0.4,0.5,3,2")
+    schema_changes.drop(PostgresWriter(database_url), "s.customers", force=True)
+    code, said = subsetd.run("contract", "check")
+    assert (code, said) == (
+        2,
+        "1  s.orders.customer → s.customers.id: cannot be told, as s.customers.id is not kept current\n",
+    )
+    assert subsetd.run("contract", "check", "7") == (
+        2,
+        "cannot tell: There is no contract 7; `subsetd contract list` lists those there are.\n",
+    )
+    assert subsetd.run("contract", "remove", "1") == (0, "Contract 1 is gone.\n")
+
+
+def test_what_cannot_be_a_contract_is_refused_with_the_reason(
+    database_url: str, subsetd: Commands, tmp_path: Path
+) -> None:
+    made_stream(database_url, tmp_path)
+    for arguments, reason in (
+        (("s.orders.client", SIDES[1]), "No attribute is named 's.orders.client'"),
+        (("s.orders(id, customer)", SIDES[1]), "are not of as many columns"),
+        ((*SIDES, "--least", "NaN"), "The least coefficient NaN is no share"),
+    ):
+        code, said = subsetd.run("contract", "add", *arguments)
+        assert code == 1
+        assert reason in said
+
+
+def test_a_decision_is_kept_with_who_and_why(database_url: str, subsetd: Commands, tmp_path: Path) -> None:
+    made_stream(database_url, tmp_path)
+    code, said = subsetd.run("foreign-keys", "accept", *SIDES, "--by", "Ada", "--note", 'seen in "code"')
+    assert (code, said) == (0, "Decision 1: accept s.orders.customer → s.customers.id.\n")
+    assert "held" in subsetd.run("contract", "check")[1]
+    assert subsetd.run("foreign-keys", "pin", "s.orders(id, customer)", "s.customers(id, name)", "--by", "Bob")[0] == 0
+    assert subsetd.run("foreign-keys", "reject", *SIDES, "--by", "Cleo")[0] == 0
+    assert subsetd.run("contract", "check") == (0, "There are no contracts.\n")
+    code, said = subsetd.run("foreign-keys", "decisions", "--format", "json")
+    assert code == 0
+    told = [(one["dependent"], one["verdict"], one["by"], one["note"], one["current"]) for one in json.loads(said)]
+    assert told == [
+        (SIDES[0], "reject", "Cleo", None, True),
+        ("s.orders(id, customer)", "pin", "Bob", None, True),
+        (SIDES[0], "accept", "Ada", 'seen in "code"', False),
+    ]
