@@ -38,6 +38,10 @@ KeyOption = Annotated[
     list[str] | None,
     typer.Option("--key", help="TABLE=COLUMN,... that tell a table's rows apart, which are kept; repeatable."),
 ]
+TrackKeyOption = Annotated[
+    list[str] | None,
+    typer.Option("--track-key", help="TABLE=COLUMN,... whose tuples are followed as those of a key; repeatable."),
+]
 
 
 def bootstrap(
@@ -70,6 +74,10 @@ def bootstrap(
     ] = None,
     row_images: RowImagesOption = None,
     key: KeyOption = None,
+    track_key: TrackKeyOption = None,
+    declared_keys: Annotated[
+        bool, typer.Option(help="Of Postgres: track the keys that it declares, with the tuples of composite ones.")
+    ] = True,
 ) -> None:
     """Read a source once with a Spark job: clusters, generator records, counters, and the INDs."""
     settings = wiring.configured_settings()
@@ -81,6 +89,7 @@ def bootstrap(
             ("--insert-only", insert_only),
             ("--sketch-only", sketch_only),
             ("--qualify", qualify),
+            ("--no-declared-keys", not declared_keys),
         )
         if given
     ]
@@ -89,6 +98,7 @@ def bootstrap(
         raise SourceError(f"--only-table {only_table[0]}: {source} is no Postgres; name the files or topics to read.")
     arguments += [f"--only-table={table}" for table in only_table or ()]
     arguments += images_told(row_images, key)
+    arguments += [f"--track-key={columns}" for columns in track_key or ()]
     for position in feed_position or ():
         arguments += ["--feed-position", *_position_parts(position)]
     with wiring.state_database(settings, migrate=True) as url:

@@ -25,6 +25,7 @@ from service import (
     demo,
     foreign_key_commands,
     graph_commands,
+    key_commands,
     sketch_commands,
     terminal,
     wiring,
@@ -69,6 +70,7 @@ app.add_typer(corpus_commands.app, name="corpus")
 app.add_typer(graph_commands.app, name="graph")
 app.add_typer(contract_commands.app, name="contract")
 app.add_typer(foreign_key_commands.app, name="foreign-keys")
+app.add_typer(key_commands.app, name="keys")
 for said in (contract_commands.accept, contract_commands.reject, contract_commands.pin, contract_commands.decisions):
     foreign_key_commands.app.command()(said)
 app.add_typer(attribute_commands.app, name="attribute")

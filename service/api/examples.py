@@ -272,6 +272,23 @@ READINESS = {
 }
 
 
+KEYS = {
+    "version": 3,
+    "transaction_consistent": True,
+    "items": [
+        {
+            "columns": ["id"],
+            "kind": "declared",
+            "is_primary": True,
+            "is_unique": True,
+            "is_key": True,
+            "attribute": CUSTOMERS_SIDE,
+            "repeated_values": [],
+        }
+    ],
+    "next_cursor": None,
+}
+
 BY_PATH: dict[str, object] = {
     "/healthz": {"status": "ok"},
     "/readyz": READINESS,
@@ -279,6 +296,7 @@ BY_PATH: dict[str, object] = {
     "/api/v1/state": STATE,
     "/api/v1/attributes": ATTRIBUTES,
     "/api/v1/clusters": CLUSTERS,
+    "/api/v1/keys": KEYS,
     "/api/v1/dead_letters": DEAD_LETTERS,
     "/api/v1/uinds": UINDS,
     "/api/v1/uinds/{dependent}/{referenced}": PAIR,

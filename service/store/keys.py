@@ -6,6 +6,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from psycopg2.extras import execute_values
+from sqlalchemy import Connection, Row, text
+
+from service.core.model import AttributeName
+from service.usecases.answers import AttributeInfo, Key
+from service.usecases.key_values import KeyFilter, KeyInfo, RepeatedValue
 
 DECLARED, PINNED = "declared", "pinned"
 """Kinds of keys: a source's constraint, a person's choice; beside them there is `discovered`."""
@@ -19,6 +24,33 @@ select schema_name, table_name,
 from attribute a join source using (source_id) left join tracked_key using (attribute_id)
 where source.name = %s and dropped_version is null and (parts is not null or tracked_key.kind is not null)
 order by attribute_id
+"""
+
+KEYS = """
+select a.attribute_id, a.schema_name, a.table_name, a.column_name, s.name as source, a.ordinal, a.data_type,
+    s.insert_only, a.row_count, a.null_count, a.distinct_count, a.repeated_count, s.bootstrapped_version,
+    a.stale_version as stale_since, s.sketch_only, k.kind, coalesce(k.is_primary, false) as is_primary,
+    case when a.parts is null then array[a.column_name] else (
+        select array_agg(c.column_name order by array_position(a.parts, c.ordinal)) from attribute c
+        where c.parts is null and c.dropped_version is null and c.ordinal = any (a.parts)
+            and (c.schema_name, c.table_name) = (a.schema_name, a.table_name)) end as columns
+from attribute a join source s using (source_id) left join tracked_key k using (attribute_id)
+where a.dropped_version is null and (k.kind is not null or (
+        not :tracked_only and a.stale_version is null and a.distinct_count > 0
+        and coalesce(a.repeated_count, a.row_count - a.null_count - a.distinct_count) <= :nearly * a.distinct_count))
+    and (cast(:schema as text) is null or a.schema_name = :schema)
+    and (cast(:table as text) is null or a.table_name = :table)
+    and (a.schema_name collate "C", a.table_name collate "C", a.ordinal, a.attribute_id)
+        > (cast(:after_schema as text), cast(:after_table as text), :after_ordinal, :after_id)
+order by a.schema_name collate "C", a.table_name collate "C", a.ordinal, a.attribute_id limit :limit
+"""
+BEFORE_ALL = ("", "", -1, -1)
+
+REPEATED = """
+select value, frequencies[array_position(attribute_ids, :attribute_id)] as frequency from gen_rec
+where cluster_id in (select cluster_id from cluster where attribute_ids @> array[cast(:attribute_id as integer)])
+    and frequencies[array_position(attribute_ids, :attribute_id)] > 1
+order by 2 desc, value_key limit :limit
 """
 
 
@@ -69,3 +101,26 @@ def put_keys(cursor: Any, source_id: int, keys: Sequence[NewKey], version: int) 
         "do update set kind = excluded.kind, is_primary = excluded.is_primary",
         [(*key, version) for key in keys],
     )
+
+
+def read_keys(connection: Connection, chosen: KeyFilter, after: Key | None, limit: int) -> list[KeyInfo]:
+    """List keys by (schema, table, ordinal, attribute_id)."""
+    names = {"schema": chosen.schema, "table": chosen.table}
+    if any("\x00" in name for name in names.values() if name is not None):
+        return []  # Postgres keeps no text with NUL and takes none as a parameter.
+    behind = dict(zip(("after_schema", "after_table", "after_ordinal", "after_id"), after or BEFORE_ALL, strict=True))
+    asked = {**names, **behind, "nearly": chosen.nearly, "tracked_only": chosen.tracked_only, "limit": limit}
+    return [_key(row) for row in connection.execute(text(KEYS), asked)]
+
+
+def read_repeated(connection: Connection, attribute_id: int, limit: int) -> list[RepeatedValue]:
+    """List values that an attribute has more than once, the most frequent first."""
+    rows = connection.execute(text(REPEATED), {"attribute_id": attribute_id, "limit": limit})
+    return [RepeatedValue(*row) for row in rows]
+
+
+def _key(row: Row[Any]) -> KeyInfo:
+    told = dict(row._mapping)
+    kind, is_primary, columns = (told.pop(name) for name in ("kind", "is_primary", "columns"))
+    name = AttributeName(told.pop("schema_name"), told.pop("table_name"), told.pop("column_name"))
+    return KeyInfo(AttributeInfo(name=name, **told), tuple(columns), kind, is_primary)

@@ -43,6 +43,7 @@ from service.usecases.answers import (
 )
 from service.usecases.audits import Audit
 from service.usecases.foreign_key_decisions import Contract, ContractEvent, ContractState, Decision
+from service.usecases.key_values import KeyFilter, KeyInfo, RepeatedValue
 from service.usecases.live_state import BatchCommit, StoredState
 from service.usecases.row_images import Images
 
@@ -148,6 +149,12 @@ class StateSnapshot(Protocol):
 
         They are beside all versions, as contracts are; `contracts_tag` names what there is of both.
         """
+
+    def keys(self, chosen: KeyFilter, after: Key | None, limit: int) -> list[KeyInfo]:
+        """List keys by (schema, table, ordinal, attribute_id)."""
+
+    def repeated_values(self, attribute_id: int, limit: int) -> list[RepeatedValue]:
+        """List values that an attribute has more than once, the most frequent first."""
 
     def contracts(self, after: int, limit: int) -> list[Contract]:
         """List contracts, as they stand at this version, by (contract_id)."""

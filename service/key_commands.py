@@ -1,0 +1,83 @@
+"""Own `subsetd keys`: which columns, and tuples of them, tell rows apart."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from service import wiring
+from service.terminal import Format, print_rows, print_table
+from service.usecases.key_values import KeyFilter
+from service.usecases.keys import NamedKey, keys
+from service.usecases.queries import walk
+
+app = typer.Typer(help="Columns, and tuples of them, that tell rows apart: list, track, drop.", no_args_is_help=True)
+
+HEADER = ["schema", "table", "columns", "tracked", "unique", "not null", "rows", "nulls", "distinct", "repeated"]
+
+
+@app.command("list")
+def list_(
+    schema: Annotated[str | None, typer.Option("--schema", help="Only of this schema.")] = None,
+    table: Annotated[str | None, typer.Option("--table", help="Only of tables of this name.")] = None,
+    nearly: Annotated[
+        float, typer.Option("--nearly", min=0, max=1, help="Share of the distinct values that may repeat.")
+    ] = 0.0,
+    tracked: Annotated[bool, typer.Option("--tracked", help="Only those that are tracked.")] = False,
+    values: Annotated[
+        int, typer.Option("--values", min=0, max=100, help="Name so many of the values that repeat.")
+    ] = 3,
+    format_: Annotated[Format, typer.Option("--format", help="How to print the list.")] = Format.TABLE,
+) -> None:
+    """List keys: what is unique or nearly, as the values are now, and all that is tracked."""
+    chosen = KeyFilter(schema, table, nearly, tracked)
+    with (
+        wiring.state_database(wiring.configured_settings()) as url,
+        wiring.reading_engine(url) as engine,
+        wiring.make_reader(engine).snapshot(with_values=values > 0) as snapshot,
+    ):
+        found = list(walk(lambda after: keys(snapshot, chosen, after, values=values)))
+    if format_ is Format.JSON:
+        json.dump([_document(one) for one in found], sys.stdout, ensure_ascii=False)
+        print()
+        return
+    rows = [_row(one) for one in found]
+    if format_ is Format.CSV:
+        print_rows(HEADER, rows, format_)
+    else:
+        shown = (
+            [*row, "; ".join(f"{v.value!r} {v.frequency:,} times" for v in one.repeated)]
+            for row, one in zip(rows, found, strict=True)
+        )
+        print_table([*HEADER, "values that repeat"], shown)
+
+
+def _row(one: NamedKey) -> list[object]:
+    key, counted = one.key, one.key.attribute
+    tracked = "primary" if key.is_primary else key.kind
+    return [
+        counted.name.schema, counted.name.table, ", ".join(key.columns), tracked, key.is_unique,
+        not counted.null_count, counted.row_count, counted.null_count, counted.distinct_count, counted.repeated_count,
+    ]  # fmt: skip
+
+
+def _document(one: NamedKey) -> dict[str, object]:
+    counted = one.key.attribute
+    return {
+        "schema": counted.name.schema,
+        "table": counted.name.table,
+        "columns": list(one.key.columns),
+        "kind": one.key.kind,
+        "is_primary": one.key.is_primary,
+        "is_unique": one.key.is_unique,
+        "is_key": one.key.is_key,
+        "row_count": counted.row_count,
+        "null_count": counted.null_count,
+        "distinct_count": counted.distinct_count,
+        "repeated_count": counted.repeated_count,
+        "stale_since": counted.stale_since,
+        "repeated_values": [value._asdict() for value in one.repeated],
+    }

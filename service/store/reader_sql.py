@@ -1,0 +1,120 @@
+"""Own the statements that read one version of the state; `reader` runs them."""
+
+from __future__ import annotations
+
+from service.store.canonical_sql import key_expression
+
+HEAD = """
+select version, generation, kind, committed_at, newest_source_ms, transaction_consistent,
+       (select min(version) from state_version) as first_version
+from state_version order by version desc limit 1
+"""
+
+SOURCES = """
+select s.name, s.kind, s.location, s.insert_only, s.bootstrapped_version, s.bootstrapped_at,
+       count(distinct (a.schema_name, a.table_name)) filter (where a.attribute_id is not null) as table_count,
+       count(a.attribute_id) as attribute_count
+from source s left join attribute a on a.source_id = s.source_id and a.dropped_version is null and a.parts is null
+group by s.source_id order by s.name collate "C"
+"""
+
+POSITIONS = """
+select feed, topic, partition, next_offset, source_position, version, paused_at
+from feed_position left join feed using (feed) order by feed collate "C", topic collate "C", partition
+"""
+
+# No cluster and no IND is of columns and of tuples; counted are those of columns.
+COUNTS = """
+with tuples as (select coalesce(array_agg(attribute_id), '{}') as ids from attribute where parts is not null)
+select (select count(distinct (schema_name, table_name)) from attribute where dropped_version is null) as tables,
+       (select count(*) from attribute where dropped_version is null and parts is null) as attributes,
+       c.clusters, c.values,
+       (select count(*) from uind, tuples where until_version is null and dependent_id <> all (tuples.ids)) as uinds,
+       (select count(*) from dead_letter) as dead_letters,
+       (select count(*) from sketch join attribute using (attribute_id)
+        where needs_rescan and fault is null and dropped_version is null) as short_sketches
+from (
+    select count(*) as clusters, coalesce(sum(value_count), 0)::bigint as values from cluster, tuples
+    where attribute_ids[1] <> all (tuples.ids)
+) c
+"""
+
+ATTRIBUTES = """
+select a.attribute_id, a.schema_name, a.table_name, a.column_name, s.name as source, a.ordinal, a.data_type,
+       s.insert_only, a.row_count, a.null_count, a.distinct_count, a.repeated_count, s.bootstrapped_version,
+       a.stale_version as stale_since, s.sketch_only
+from attribute a join source s using (source_id)
+where a.dropped_version is null and {where}
+order by a.schema_name collate "C", a.table_name collate "C", a.ordinal, a.attribute_id limit :limit
+"""
+
+UINDS = """
+select u.since_version, u.until_version, v.committed_at as since_at,
+       u.dependent_id, d.schema_name as d_schema, d.table_name as d_table, d.column_name as d_column,
+       u.referenced_id, r.schema_name as r_schema, r.table_name as r_table, r.column_name as r_column
+from uind u
+join attribute d on d.attribute_id = u.dependent_id
+join attribute r on r.attribute_id = u.referenced_id
+left join state_version v on v.version = u.since_version
+where {where} order by u.dependent_id, u.referenced_id limit :limit
+"""
+
+IND_PAIRS = """
+select dependent_id, referenced_id from uind join attribute on attribute_id = dependent_id
+where until_version is null and parts is null order by dependent_id, referenced_id
+"""
+
+TRANSITIONS = """
+select t.version, v.committed_at, t.kind, t.witness_key::text as witness_key, t.witness_value, t.cause_count,
+       t.position,
+       t.dependent_id, d.schema_name as d_schema, d.table_name as d_table, d.column_name as d_column,
+       t.referenced_id, r.schema_name as r_schema, r.table_name as r_table, r.column_name as r_column
+from ind_transition t
+join attribute d on d.attribute_id = t.dependent_id
+join attribute r on r.attribute_id = t.referenced_id
+left join state_version v on v.version = t.version
+where {where} order by t.version {way}, t.dependent_id {way}, t.referenced_id {way} limit :limit
+"""
+
+# The GIN index finds the clusters that hold both attributes.
+OVERLAP = "select coalesce(sum(value_count), 0)::bigint from cluster where attribute_ids @> :both"
+
+OVERLAPS = """
+select other, sum(value_count)::bigint, count(*)
+from cluster, unnest(attribute_ids) as other
+where attribute_ids @> :one and other <> :attribute_id
+group by other
+"""
+
+# As many clusters as a page can need, by their complete counts (none is empty; the first may be read already);
+# then each one's records in the order of its index.
+MISSING_VALUES = f"""
+with lacking as (
+    select cluster_id, value_count from cluster
+    where attribute_ids @> :dependent and not attribute_ids @> :referenced and cluster_id >= :cluster_id
+    order by cluster_id limit :limit + 1
+), needed as materialized (
+    select cluster_id from (
+        select cluster_id, coalesce(sum(value_count) filter (where cluster_id > :cluster_id)
+            over (order by cluster_id rows between unbounded preceding and 1 preceding), 0) as before
+        from lacking
+    ) counted where before < :limit
+)
+select g.value, g.value_key::text as value_key, n.cluster_id,
+       {key_expression("g.value", ":is_tuple")} <> g.value_key as is_cut,
+       nullif(g.frequencies[array_position(g.attribute_ids, :dependent_id)], 0) as frequency
+from needed n cross join lateral (
+    select value, value_key, attribute_ids, frequencies from gen_rec
+    where cluster_id = n.cluster_id
+      and value_key >= case when n.cluster_id = :cluster_id then cast(:value_key as uuid) else cast(:lowest as uuid) end
+      and value_key is distinct from cast(:value_key as uuid)
+    order by value_key limit :limit
+) g
+order by n.cluster_id, g.value_key limit :limit
+"""
+
+DEAD_LETTERS = """
+select dead_letter_id, feed, topic, partition, record_offset, error_class, left(message, :cut) as message,
+       left(record, :cut) as record, length(record) > :cut as is_cut, version, created_at
+from dead_letter where {where} order by dead_letter_id limit :limit
+"""
