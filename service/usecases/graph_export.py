@@ -49,7 +49,7 @@ def graphml(graph: IndGraph, name: Callable[[int], str], component: int | None =
     tables = sorted(graph.hubs_of(component).tolist())
     for start in range(0, len(tables), PORTION):
         yield "".join(
-            f'<node id="t{table}"><data key="name">{_xml(name(table))}</data>'
+            f'<node id="t{table}"><data key="name">{xml_text(name(table))}</data>'
             f'<data key="component">{graph.component_of[table]}</data>'
             f'<data key="neighbours">{graph.degree(table)}</data></node>\n'
             for table in tables[start : start + PORTION]
@@ -87,6 +87,7 @@ def _edges(graph: IndGraph, component: int | None) -> Iterator[list[tuple[int, i
         yield list(zip(*(side.tolist() for side in sides), strict=True))
 
 
-def _xml(text: str) -> str:
+def xml_text(text: str) -> str:
+    """Write a text of an XML document; a character that none can hold becomes U+FFFD."""
     # A parser makes a line feed of a carriage return that is not escaped.
     return escape(_NO_XML.sub("\ufffd", text), {"\r": "&#13;"})

@@ -1,0 +1,158 @@
+"""Own foreign keys written for other tools: SQL, tests of dbt, diagrams of Mermaid, GraphML, JSON.
+
+Names may have any character, so each format's own quoting is used for all of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
+from itertools import groupby
+
+from service.core.foreign_keys.sides import ForeignKey, Side
+from service.usecases.graph_export import xml_text
+
+
+class KeyFormat(StrEnum):
+    """Name the formats of exported foreign keys."""
+
+    SQL = "sql"
+    DBT = "dbt"
+    MERMAID = "mermaid"
+    GRAPHML = "graphml"
+    JSON = "json"
+
+
+def export_keys(keys: Iterable[ForeignKey], format_: KeyFormat) -> str:
+    """Write foreign keys, by the names of their sides; one that comes twice is written once."""
+    return _WRITERS[format_](sorted(set(keys)))
+
+
+def as_sql(keys: Sequence[ForeignKey]) -> str:
+    """Write statements for Postgres: rows that are there are looked at by VALIDATE CONSTRAINT alone."""
+    return "".join(
+        f"ALTER TABLE {_sql_table(one.dependent)} ADD FOREIGN KEY ({_sql_columns(one.dependent)}) "
+        f"REFERENCES {_sql_table(one.referenced)} ({_sql_columns(one.referenced)}) NOT VALID;\n"
+        for one in keys
+    )
+
+
+def as_dbt(keys: Sequence[ForeignKey]) -> str:
+    """Write `relationships` tests of dbt's sources; it has none for several columns, which are named in comments."""
+    lines = ["version: 2", "sources:" if any(_is_single(one) for one in keys) else "sources: []"]
+    singles = [one for one in keys if _is_single(one)]
+    for schema, of_schema in groupby(singles, lambda one: one.dependent.schema):
+        lines += [f"  - name: {_quoted(schema)}", "    tables:"]
+        for table, of_table in groupby(of_schema, lambda one: one.dependent.table):
+            lines += [f"      - name: {_quoted(table)}", "        columns:"]
+            for column, of_column in groupby(of_table, lambda one: one.dependent.columns[0]):
+                lines += [f"          - name: {_quoted(column)}", "            data_tests:"]
+                for _, referenced in of_column:
+                    # A string of Jinja within one of YAML: both are quoted.
+                    source = f"source({_quoted(referenced.schema)}, {_quoted(referenced.table)})"
+                    lines += [
+                        "              - relationships:",
+                        f"                  to: {_quoted(source)}",
+                        f"                  field: {_quoted(referenced.columns[0])}",
+                    ]
+    lines += [f"# of several columns: {_quoted(str(one))}" for one in keys if not _is_single(one)]
+    return "\n".join(lines) + "\n"
+
+
+def as_mermaid(keys: Sequence[ForeignKey]) -> str:
+    """Write an erDiagram; a character that would end a name is written as Mermaid's code of it."""
+    places = _places(keys)
+    lines = ["erDiagram"]
+    lines += [f'  t{place}["{_mermaid(f"{schema}.{table}")}"]' for (schema, table), place in places.items()]
+    for one in keys:
+        label = f"{', '.join(one.dependent.columns)} → {', '.join(one.referenced.columns)}"
+        dependent, referenced = places[one.dependent[:2]], places[one.referenced[:2]]
+        lines.append(f'  t{referenced} ||--o{{ t{dependent} : "{_mermaid(label)}"')
+    return "\n".join(lines) + "\n"
+
+
+def as_graphml(keys: Sequence[ForeignKey]) -> str:
+    """Write tables as nodes and foreign keys as edges, from the dependent to the referenced table.
+
+    In a name, a character that XML cannot hold becomes U+FFFD.
+    """
+    places = _places(keys)
+    lines = [
+        '<?xml version="1.0" encoding="UTF-8"?>',
+        '<graphml xmlns="http://graphml.graphdrawing.org/xmlns">',
+        '<key id="name" for="node" attr.name="name" attr.type="string"/>',
+        '<key id="dependent" for="edge" attr.name="dependent" attr.type="string"/>',
+        '<key id="referenced" for="edge" attr.name="referenced" attr.type="string"/>',
+        '<graph edgedefault="directed">',
+    ]
+    lines += [
+        f'<node id="t{place}"><data key="name">{xml_text(f"{schema}.{table}")}</data></node>'
+        for (schema, table), place in places.items()
+    ]
+    lines += [
+        f'<edge source="t{places[one.dependent[:2]]}" target="t{places[one.referenced[:2]]}">'
+        f'<data key="dependent">{xml_text(", ".join(one.dependent.columns))}</data>'
+        f'<data key="referenced">{xml_text(", ".join(one.referenced.columns))}</data></edge>'
+        for one in keys
+    ]
+    return "\n".join([*lines, "</graph>", "</graphml>"]) + "\n"
+
+
+def as_json(keys: Sequence[ForeignKey]) -> str:
+    """Write a list of objects, each side a list of (schema, table, column)."""
+    found = [{side: [list(name) for name in columns.names] for side, columns in one._asdict().items()} for one in keys]
+    return json.dumps(found, ensure_ascii=False) + "\n"
+
+
+_WRITERS: Mapping[KeyFormat, Callable[[Sequence[ForeignKey]], str]] = {
+    KeyFormat.SQL: as_sql,
+    KeyFormat.DBT: as_dbt,
+    KeyFormat.MERMAID: as_mermaid,
+    KeyFormat.GRAPHML: as_graphml,
+    KeyFormat.JSON: as_json,
+}
+
+
+def _is_single(one: ForeignKey) -> bool:
+    return len(one.dependent.columns) == 1
+
+
+def _places(keys: Sequence[ForeignKey]) -> dict[tuple[str, str], int]:
+    """Number the tables, in the order of their names."""
+    return {table: place for place, table in enumerate(sorted({side[:2] for one in keys for side in one}))}
+
+
+def _sql_table(side: Side) -> str:
+    return f"{_sql(side.schema)}.{_sql(side.table)}"
+
+
+def _sql_columns(side: Side) -> str:
+    return ", ".join(map(_sql, side.columns))
+
+
+def _sql(name: str) -> str:
+    """Quote a name always: which words are reserved is another matter in each release."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _quoted(text: str) -> str:
+    """Write a string for YAML and for Jinja, which read backslashes alike."""
+    return '"' + "".join(map(_escaped, text)) + '"'
+
+
+def _escaped(character: str) -> str:
+    if character in '"\\':
+        return "\\" + character
+    if character.isprintable():
+        return character
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 1 << 8 else f"\\u{code:04x}" if code < 1 << 16 else f"\\U{code:08x}"
+
+
+def _mermaid(text: str) -> str:
+    """Write a text that stands in quotes; what Mermaid would read otherwise as the number of its character."""
+    return "".join(one if one not in _MERMAIDS_OWN and one.isprintable() else f"#{ord(one)};" for one in text)
+
+
+_MERMAIDS_OWN = frozenset('"#;%\\<>{}`')

@@ -1,0 +1,140 @@
+"""Exports of foreign keys: whatever columns are called, a parser of each format reads what was written."""
+
+from __future__ import annotations
+
+import json
+import re
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.core.foreign_keys.sides import ForeignKey, Side
+from service.core.model import AttributeName
+from service.usecases.foreign_key_export import KeyFormat, as_dbt, as_graphml, as_json, as_mermaid, export_keys
+
+SPACE = "{http://graphml.graphdrawing.org/xmlns}"
+NAME = st.text(st.characters(min_codepoint=1, codec="utf-8"), min_size=1, max_size=8)
+HARD = [
+    'a"b',
+    "it's",
+    "back\\slash",
+    "{{ jinja }}",
+    "größe",
+    "顧客",
+    "%",
+    "#;",
+    "line\nfeed",
+    "\x85",
+    "\u2028",
+    "😀",
+    "a: b",
+]
+NAMES = NAME | st.sampled_from(HARD)
+
+
+@st.composite
+def keys(draw: st.DrawFn) -> ForeignKey:
+    """Make foreign keys of one column, or of two."""
+    width = draw(st.integers(1, 2))
+    columns = st.lists(NAMES, min_size=width, max_size=width, unique=True).map(tuple)
+    return ForeignKey(*(Side(draw(NAMES), draw(NAMES), draw(columns)) for _ in range(2)))
+
+
+FEW = st.lists(keys(), max_size=4)
+CUSTOMER = ForeignKey(Side("shop", "orders", ("customer_id",)), Side("shop", "customers", ("id",)))
+
+
+def table_of(side: Side) -> str:
+    return f"{side.schema}.{side.table}"
+
+
+@given(FEW)
+def test_json_gives_the_columns_back(found: list[ForeignKey]) -> None:
+    read = [
+        tuple([AttributeName(*name) for name in one[side]] for side in ("dependent", "referenced"))
+        for one in json.loads(as_json(found))
+    ]
+    assert [ForeignKey.of(*sides) for sides in read if sides[0] != sides[1]] == [
+        one for one in found if one.dependent != one.referenced
+    ]
+
+
+@given(FEW)
+def test_dbts_tests_are_read_as_they_are_meant(found: list[ForeignKey]) -> None:
+    ordered = sorted(set(found))
+    document = yaml.safe_load(as_dbt(ordered))
+    assert document["version"] == 2
+    read = [
+        (source["name"], table["name"], column["name"], test["relationships"])
+        for source in document["sources"]
+        for table in source["tables"]
+        for column in table["columns"]
+        for test in column["data_tests"]
+    ]
+    wanted = []
+    for one in ordered:
+        if len(one.dependent.columns) == 1:
+            (dependent,), (referenced,) = one.dependent.names, one.referenced.names
+            wanted.append((*dependent, referenced))
+    assert [(*names, arguments["field"]) for *names, arguments in read] == [(*d, r.column) for *d, r in wanted]
+    for (*_, arguments), (*_, referenced) in zip(read, wanted, strict=True):
+        assert arguments.keys() == {"to", "field"}
+        assert jinja_call(arguments["to"]) == ("source", [referenced.schema, referenced.table])
+
+
+def jinja_call(text: str) -> tuple[str, list[str]]:
+    """Read a call with strings as Jinja's lexer does: ASCII with backslashes is unescaped, the rest as it is."""
+    name, arguments = re.fullmatch(r'(\w+)\(("(?:[^"\\]|\\.)*"(?:, "(?:[^"\\]|\\.)*")*)\)', text, re.DOTALL).groups()
+    strings = re.findall(r'"((?:[^"\\]|\\.)*)"', arguments, re.DOTALL)
+    return name, [one.encode("ascii", "backslashreplace").decode("unicode-escape") for one in strings]
+
+
+@given(FEW)
+def test_graphml_has_a_node_for_each_table_and_an_edge_for_each_key(found: list[ForeignKey]) -> None:
+    graph = ElementTree.fromstring(as_graphml(found).encode())
+    names = [node.find(f"{SPACE}data").text or "" for node in graph.iter(f"{SPACE}node")]
+    assert len(names) == len({(side.schema, side.table) for one in found for side in one})
+    assert len(list(graph.iter(f"{SPACE}edge"))) == len(found)
+
+
+def test_graphml_goes_from_the_dependent_to_the_referenced() -> None:
+    graph = ElementTree.fromstring(as_graphml([CUSTOMER]).encode())
+    names = {node.get("id"): node.find(f"{SPACE}data").text for node in graph.iter(f"{SPACE}node")}
+    (edge,) = graph.iter(f"{SPACE}edge")
+    assert (names[edge.get("source")], names[edge.get("target")]) == ("shop.orders", "shop.customers")
+    assert [data.text for data in edge] == ["customer_id", "id"]
+
+
+ENTITY = re.compile(r'  (t\d+)\["([^"%\r\n\v\b\\]+)"\]')
+RELATION = re.compile(r'  (t\d+) \|\|--o\{ (t\d+) : "([^"\r\n]+)"')
+"""Lines of Mermaid's grammar of erDiagram (erDiagram.jison): what may stand in the quotes of a name and a label."""
+
+
+@given(FEW)
+def test_a_diagram_is_of_mermaids_grammar_and_loses_no_name(found: list[ForeignKey]) -> None:
+    begin, *lines = as_mermaid(found).split("\n")[:-1]
+    assert begin == "erDiagram"
+    entities = dict(match.groups() for match in map(ENTITY.fullmatch, lines) if match)
+    relations = [match.groups() for match in map(RELATION.fullmatch, lines) if match]
+    assert len(entities) + len(relations) == len(lines)
+
+    def shown(text: str) -> str:
+        return re.sub(r"#(\d+);", lambda code: chr(int(code[1])), text)
+
+    assert [(shown(entities[b]), shown(entities[a]), shown(label)) for a, b, label in relations] == [
+        (
+            table_of(one.dependent),
+            table_of(one.referenced),
+            f"{', '.join(one.dependent.columns)} → {', '.join(one.referenced.columns)}",
+        )
+        for one in found
+    ]
+
+
+@pytest.mark.parametrize("format_", KeyFormat)
+def test_keys_are_in_one_order_and_each_is_there_once(format_: KeyFormat) -> None:
+    other = ForeignKey(CUSTOMER.referenced, Side("shop", "people", ("id",)))
+    assert export_keys([CUSTOMER, other], format_) == export_keys([other, CUSTOMER, CUSTOMER], format_)
