@@ -41,9 +41,17 @@ class Keys(NamedTuple):
         """Give some of the keys."""
         return Keys(self.high[places], self.low[places])
 
-    def order(self) -> Int64s:
-        """Give the places of the keys in ascending order."""
-        return np.lexsort((self.low, self.high))
+    def order(self, then: Int64s | None = None) -> Int64s:
+        """Give the places of the keys in ascending order, those of equal keys by what `then` has at them."""
+        order = np.argsort(self.high)
+        high = self.high[order]
+        is_tied = np.append(high[1:] == high[:-1], False)
+        if is_tied.any():
+            ties = is_tied | np.roll(is_tied, 1)
+            tied = order[ties]
+            by = (self.low, self.high) if then is None else (then, self.low, self.high)
+            order[ties] = tied[np.lexsort([part[tied] for part in by])]
+        return order
 
 
 class Records(NamedTuple):

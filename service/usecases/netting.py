@@ -52,7 +52,8 @@ def net(changes: Sequence[RowChange], value_keys: Callable[[Sequence[str]], Keys
     inserted = updated = deleted = 0
     came: dict[Table, list[Row]] = {}
     went: dict[Table, list[Row]] = {}
-    for change in changes:
+    pairs: Counter[Table] = Counter()
+    for change in sorted(changes, key=lambda change: change.before is None or change.after is None):  # updates first
         if change.after is not None:
             came.setdefault(change.table, []).append(change.after)
         if change.before is not None:
@@ -64,6 +65,8 @@ def net(changes: Sequence[RowChange], value_keys: Callable[[Sequence[str]], Keys
                 deleted += 1
             case _:
                 inserted += 1
+        if change.before is not None and change.after is not None:
+            pairs[change.table] += 1
     rows: dict[int, int] = {}
     nulls: dict[int, int] = {}
     stored, sketched, tuples, sketched_tuples = _Cells(), _Cells(), _Cells(), _Cells()
@@ -73,9 +76,10 @@ def net(changes: Sequence[RowChange], value_keys: Callable[[Sequence[str]], Keys
         old_columns = list(zip(*old, strict=True)) if old else [()] * len(table.attributes)
         for attribute, new_cells, old_cells in zip(table.attributes, new_columns, old_columns, strict=True):
             attribute_id = attribute.attribute_id
-            cells: Counter[str | None] = Counter(new_cells)
-            if old_cells:
-                cells.subtract(Counter(old_cells))
+            kept = pairs[table] if new_cells[: pairs[table]] == old_cells[: pairs[table]] else 0  # no update has set it
+            cells: Counter[str | None] = Counter(new_cells[kept:])
+            if old_cells[kept:]:
+                cells.subtract(Counter(old_cells[kept:]))
             if len(new) != len(old):
                 rows[attribute_id] = len(new) - len(old)
             null_count = cells.pop(None, 0)
@@ -173,7 +177,7 @@ class _Cells:
 
 def _by_key(keys: Keys, attribute_ids: Int64s, differences: Int64s) -> tuple[Deltas, Int64s]:
     """Bring the cells of each key together; gives the deltas, and the place of a cell of each value."""
-    order = np.lexsort((attribute_ids, keys.low, keys.high))
+    order = keys.order(attribute_ids)
     keys = keys.take(order)
     is_first = np.ones(len(order), np.bool_)
     is_first[1:] = (keys.high[1:] != keys.high[:-1]) | (keys.low[1:] != keys.low[:-1])

@@ -147,6 +147,10 @@ def test_records_are_gathered_taken_and_found_as_in_a_list(seed: int) -> None:
     assert find_keys(Keys.of(keys), Keys.of(asked)).tolist() == [keys.index(k) if k in keys else -1 for k in asked]
     shuffled = random.sample(keys, len(keys))
     assert [shuffled[place] for place in Keys.of(shuffled).order()] == keys
+    repeated = random.choices(keys, k=40)
+    then = [random.randint(1, 9) for _ in repeated]
+    in_order = Keys.of(repeated).order(np.array(then))
+    assert [(repeated[place], then[place]) for place in in_order] == sorted(zip(repeated, then, strict=True))
     counted = Records.of(records)
     new = NewRecords(
         Keys.of(keys[:9]),

@@ -1,0 +1,45 @@
+"""Netting: what a batch counts is what its rows have more and less, cell by cell, whatever the order of its changes."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.core.canonical import value_key, value_keys
+from service.core.model import Attribute, AttributeName, FeedPosition, Operation, Row, RowChange, Table
+from service.usecases.netting import net
+
+TABLES = [
+    Table("s", name, tuple(Attribute(first + i, AttributeName("s", name, c), i, "string") for i, c in enumerate("ab")))
+    for name, first in (("t", 5), ("u", 1))
+]
+ROWS = st.tuples(*[st.sampled_from(["x", "y", "z", None])] * 2)
+CHANGES = st.lists(st.tuples(st.sampled_from(TABLES), st.none() | ROWS, st.none() | ROWS).filter(lambda c: any(c[1:])))
+OPERATIONS = {(True, True): Operation.UPDATE, (True, False): Operation.DELETE, (False, True): Operation.CREATE}
+
+
+@given(CHANGES)
+def test_a_batch_nets_to_its_cells_counted_one_by_one(given: list[tuple[Table, Row | None, Row | None]]) -> None:
+    cells: Counter[tuple[int, str | None]] = Counter()
+    for table, before, after in given:
+        for row, sign in ((before, -1), (after, 1)):
+            for attribute, cell in zip(table.attributes, row or (), strict=row is not None):
+                cells[attribute.attribute_id, cell] += sign
+    netted = net(
+        [
+            RowChange(table, OPERATIONS[before is not None, after is not None], before, after, FeedPosition("f", 0, i))
+            for i, (table, before, after) in enumerate(given)
+        ],
+        value_keys,
+    )
+    found: dict[tuple[int, bytes | None], int] = {}
+    deltas = netted.deltas
+    for place in range(deltas.size):
+        for i in range(deltas.starts[place], deltas.starts[place + 1]):
+            found[int(deltas.attribute_ids[i]), deltas.keys.key(place)] = int(deltas.differences[i])
+    found |= {(attribute_id, None): difference for attribute_id, difference in netted.nulls.items()}
+    expected = {(a, None if cell is None else value_key(cell)): n for (a, cell), n in cells.items() if n}
+    assert found == expected
+    assert netted.updated == sum(before is not None and after is not None for _, before, after in given)
