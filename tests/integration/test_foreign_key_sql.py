@@ -12,7 +12,7 @@ from tests import states
 
 FOUND = """
 select conrelid::regclass::text, pg_get_constraintdef(oid), convalidated
-from pg_constraint where contype = 'f' order by 1, 2 desc
+from pg_constraint where contype = 'f' order by oid
 """
 
 
