@@ -253,6 +253,8 @@ SETTINGS = [
     ({"max_table_bytes": 2**53}, "max_table_bytes 9007199254740992: give a whole number."),
     ({"coverage": True}, "coverage True: give a number such as 0.2, or a fraction such as 1/5."),
     ({"coverage": "1/0"}, "coverage '1/0': give a number such as 0.2, or a fraction such as 1/5."),
+    ({"coverage": "0." + "1" * 39}, f"coverage '0.{'1' * 39}': give a number such as 0.2, or a fraction such as 1/5."),
+    ({"coverage": []}, "coverage []: give a number such as 0.2, or a fraction such as 1/5."),
     ({"strategy": "x"}, "strategy 'x': give one of dep2refs, ref2deps."),
 ]
 REFUSED += [(lambda given=given: CorpusSettings.from_json(given), SourceError, told) for given, told in SETTINGS]
@@ -263,3 +265,22 @@ def test_what_is_refused_is_told_in_these_words(ask: Callable[[], Any], kind: ty
     with pytest.raises(kind) as refused:
         ask()
     assert str(refused.value) == told
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"max_failed": "0"},
+        {"max_failed": "1"},
+        {"algorithm": "signatures", "threshold": "1"},
+        {"max_table_bytes": 2**53 - 1},
+        {"top": 1, "partitions": 1},
+        {"coverage": "1/1000000"},
+    ],
+)
+def test_what_is_just_allowed_is_kept(given: dict[str, Any]) -> None:
+    assert given.items() <= CorpusSettings.from_json(given).to_json().items()
+
+
+def test_no_filter_and_others_together_are_the_others() -> None:
+    assert parse_filters("none, null-columns") == {"null_columns": True}
