@@ -1,18 +1,21 @@
-"""Own the models of decisions about foreign keys, and of contracts; `tables` has the others."""
+"""Own the models of foreign keys: candidates that were found, decisions, contracts; `tables` has the others."""
 
 from __future__ import annotations
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     DateTime,
+    Double,
     ForeignKey,
     Identity,
     Integer,
     Numeric,
     Table,
     Text,
+    func,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, UUID
 
@@ -74,4 +77,28 @@ contract_transition = Table(
         comment="topic, partition, offset of the change that brought the witness; NULL: not found by a batch",
     ),
     CheckConstraint("kind in ('violated', 'mended')", name="kind_known"),
+)
+
+foreign_key_refresh = Table(
+    "foreign_key_refresh",
+    metadata,
+    Column("refresh_id", Integer, Identity(), primary_key=True),
+    Column("method", Text, nullable=False, unique=True),
+    Column("version", BigInteger, nullable=False, comment="of the state that candidates were found in"),
+    Column("made_at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
+    Column("seconds", Double, nullable=False),
+    Column("left_out", ARRAY(Text), nullable=False, comment="columns without candidates, and why"),
+    comment="the last finding of candidates by each method",
+)
+
+foreign_key_candidate = Table(
+    "foreign_key_candidate",
+    metadata,
+    Column("refresh_id", ForeignKey("foreign_key_refresh.refresh_id", ondelete="CASCADE"), primary_key=True),
+    Column("place", Integer, primary_key=True, autoincrement=False, comment="from 0, the likeliest first"),
+    *_sides(),
+    Column("score", Double, nullable=False),
+    Column("suggested", Boolean, nullable=False),
+    Column("implied", Boolean, nullable=False),
+    Column("evidence", JSONB, nullable=False),
 )
