@@ -55,3 +55,10 @@ def test_reasons_of_columns_and_pairs() -> None:
     }
     nothing = exclude(facts, Filters())
     assert nothing.summary() == {"dependent": {Reason.NO_VALUES: 1}, "referenced": {Reason.NO_VALUES: 1}}
+
+
+def test_a_column_of_null_tokens_that_are_integers_is_left_out_for_both_reasons() -> None:
+    """A corpus may name null tokens of its own, such as 0 or 999."""
+    one, yes = np.array([1]), np.array([True])
+    excluded = exclude(ColumnFacts(one, one, yes, yes), Filters(null_columns=True, integer_columns=True))
+    assert excluded.why_not(0, 0) == Reason.NULL_COLUMN | Reason.INTEGER_COLUMN
