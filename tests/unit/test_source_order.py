@@ -55,6 +55,14 @@ def test_without_the_transaction_a_postgres_event_cannot_be_told_from_another_wi
     assert mark(source, None, "c") is None
 
 
+@pytest.mark.parametrize(
+    ("lsn", "found"), [(0, (10, 0, 2)), (2**63 - 1, (10, 2**63 - 1, 2)), (2**63, None), (-1, None)]
+)
+def test_a_number_that_is_no_place_in_a_log_gives_no_mark(lsn: int, found: Mark | None) -> None:
+    source = {"connector": "postgresql", "sequence": '["10","20"]', "lsn": lsn}
+    assert mark(source, {"id": "7:20", "total_order": 2}, "c") == found
+
+
 def test_the_first_transaction_of_a_connector_stands_before_all_others() -> None:
     first = mark({"connector": "postgresql", "sequence": '[null,"99"]', "lsn": 99}, {"total_order": 3}, "c")
     second = mark({"connector": "postgresql", "sequence": '["50","60"]', "lsn": 60}, {"total_order": 1}, "c")
