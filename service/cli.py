@@ -45,6 +45,7 @@ from service.coefficient_command import coefficients
 from service.command_help import command_of
 from service.config import Settings
 from service.core.errors import FeedError, NotFoundError, RecordError, SubsetdError
+from service.key_discovery_command import discover
 from service.observe import ConsumerObserver
 from service.preflight_command import preflight
 from service.reading_options import ExcludeOption, MasterOption, job_told
@@ -70,6 +71,7 @@ app.add_typer(corpus_commands.app, name="corpus")
 app.add_typer(graph_commands.app, name="graph")
 app.add_typer(contract_commands.app, name="contract")
 app.add_typer(foreign_key_commands.app, name="foreign-keys")
+key_commands.app.command()(discover)
 app.add_typer(key_commands.app, name="keys")
 for said in (contract_commands.accept, contract_commands.reject, contract_commands.pin, contract_commands.decisions):
     foreign_key_commands.app.command()(said)

@@ -1,0 +1,248 @@
+"""Own the search for keys of several columns, and for their foreign keys, over tables that are read again and again.
+
+Minimal unique column combinations level by level: one that holds a key is no minimal one, and one whose columns have
+too few values together cannot be one; a sample of the rows refutes nearly all others, and what is left is counted
+exactly. Tuples are compared by hashes of 64 bits: in n rows two different ones meet with a chance below n² / 2^65. Then
+a key is missed, never made up; and a coefficient is off by one value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, groupby, islice
+from math import ceil, log, prod, sqrt
+from typing import NamedTuple
+
+import numpy as np
+
+from service.core.foreign_keys.candidates import Candidate, Columns
+from service.core.records import Flags, UInt64s
+from service.core.sketches.hll import Hll
+
+WIDTH = 3
+"""Most columns of a key that is searched for."""
+
+MOST_COMBINATIONS = 1_000_000
+"""Combinations of a table that are tried at most; a search that ends there says so."""
+
+MEMORY = 256 << 20
+"""Bytes of hashes that are held at once."""
+
+SAMPLES = (256, 2048, 16_384)
+"""Rows that combinations are tried on, one after the other: most fail on the first."""
+
+_BUCKET_BITS = 12
+_LEVEL = 1 - 1e-9
+
+
+class Chunk(NamedTuple):
+    """Hold some rows of a table: hashes of their cells, uint64[rows, columns], and where they are NULL, bool of it."""
+
+    hashes: UInt64s
+    nulls: Flags
+
+
+Chunks = Callable[[], Iterator[Chunk]]
+"""Read a table, as often as it is called: the same rows each time."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundKeys:
+    """Hold a table's minimal keys, narrow ones first, by the places of their columns; no cell of them is NULL.
+
+    `tried` counts the combinations that were looked at; `is_complete` that these were all up to the width.
+    """
+
+    rows: int
+    keys: tuple[Columns, ...]
+    tried: int
+    is_complete: bool
+
+
+def find_keys(
+    read: Chunks,
+    width: int = WIDTH,
+    most: int = MOST_COMBINATIONS,
+    memory: int = MEMORY,
+    samples: Sequence[int] = SAMPLES,
+) -> FoundKeys:
+    """Find the minimal unique column combinations of up to `width` columns; a table without rows has none."""
+    facts = _facts(read, samples[-1])
+    keys: list[Columns] = []
+    tried = 0
+    columns = [place for place, nulls in enumerate(facts.nulls.tolist()) if not nulls] if facts.rows else []
+    for level in range(1, min(width, len(columns)) + 1):
+        wanted = _combinations(columns, level, keys, facts)
+        left = []
+        for prefix, group in groupby(islice(wanted, most - tried), lambda combination: combination[:-1]):
+            last = [combination[-1] for combination in group]
+            tried += len(last)
+            left += [(*prefix, column) for column in _left(facts.sample, prefix, last, samples)]
+        keys += left if len(facts.sample) == facts.rows else _all_unique(read, left, facts.rows, memory)
+        if next(wanted, None) is not None:
+            return FoundKeys(facts.rows, tuple(keys), tried, False)
+    return FoundKeys(facts.rows, tuple(keys), tried, True)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Facts:
+    """Hold rows and NULLs by column, the most distinct values of each as far as is known, and a sample of rows."""
+
+    rows: int
+    nulls: np.ndarray
+    most_distinct: Sequence[float]
+    sample: UInt64s
+
+
+def _facts(read: Chunks, sample_rows: int) -> _Facts:
+    rows, nulls, sketches = 0, np.zeros(0, np.int64), list[Hll]()
+    sample, ranks = np.zeros((0, 0), np.uint64), np.zeros(0, np.uint64)
+    for chunk in read():
+        count, columns = chunk.hashes.shape
+        if not rows:
+            nulls, sketches = np.zeros(columns, np.int64), [Hll(_BUCKET_BITS) for _ in range(columns)]
+            sample = np.zeros((0, columns), np.uint64)
+        rows += count
+        nulls += chunk.nulls.sum(axis=0)
+        for sketch, column in zip(sketches, chunk.hashes.T, strict=True):
+            sketch.update(np.ascontiguousarray(column))
+        # The rows of the smallest hashes are a random sample, and rows that are equal come into it together.
+        ranks = np.concatenate((ranks, tuple_hashes(chunk.hashes, range(columns))))
+        sample = np.concatenate((sample, chunk.hashes))
+        kept = np.argsort(ranks, kind="stable")[:sample_rows]
+        ranks, sample = ranks[kept], sample[kept]
+    return _Facts(rows, nulls, [sketch.bounds(_LEVEL)[1] for sketch in sketches], sample)
+
+
+def _combinations(columns: Sequence[int], level: int, keys: Collection[Columns], facts: _Facts) -> Iterator[Columns]:
+    """Yield the combinations of so many columns that may be minimal keys, as they are asked for."""
+    known = [set(key) for key in keys]
+    for combination in combinations([column for column in columns if {column} not in known], level):
+        if prod(facts.most_distinct[column] for column in combination) >= facts.rows:
+            chosen = set(combination)
+            if not any(key <= chosen for key in known):
+                yield combination
+
+
+def _left(sample: UInt64s, prefix: Columns, last: list[int], samples: Sequence[int]) -> list[int]:
+    """Keep those of the last columns that tell the rows of each sample apart behind a prefix, all of them at once."""
+    for size in samples:
+        if last:
+            rows = sample[:size]
+            tuples = np.sort(_mixed(tuple_hashes(rows, prefix)[:, None], rows[:, last]), axis=0)
+            repeats = (tuples[1:] == tuples[:-1]).any(axis=0)
+            last = [column for column, is_repeated in zip(last, repeats.tolist(), strict=True) if not is_repeated]
+    return last
+
+
+def tuple_hashes(hashes: UInt64s, columns: Iterable[int]) -> UInt64s:
+    """Give the hash of each row's tuple of these columns, in this order: uint64[rows]."""
+    found = np.zeros(len(hashes), np.uint64)
+    for column in columns:
+        found = _mixed(found, hashes[:, column])
+    return found
+
+
+def _mixed(found: UInt64s, column: UInt64s) -> UInt64s:
+    """Take one more column in, by steps of splitmix64: what is equal stays equal, and the order of columns counts."""
+    found = (found ^ column) * np.uint64(0x9E3779B97F4A7C15)
+    found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    return found ^ (found >> np.uint64(27))
+
+
+def _is_unique(hashes: UInt64s) -> bool:
+    ordered = np.sort(hashes)
+    return not bool((ordered[1:] == ordered[:-1]).any())
+
+
+def _all_unique(read: Chunks, combinations: Sequence[Columns], rows: int, memory: int) -> list[Columns]:
+    """Keep the combinations that no two rows share a tuple of; the table is read once for as many as fit."""
+    parts = max(1, ceil(8 * rows / memory))
+    at_once = max(1, memory // (8 * rows))
+    found: list[Columns] = []
+    for first in range(0, len(combinations), at_once):
+        left = list(combinations[first : first + at_once])
+        for part in range(parts):
+            tuples = _tuples(read, left, Share(parts, part))
+            left = [combination for combination in left if _is_unique(tuples[combination])]
+        found += left
+    return found
+
+
+class Share(NamedTuple):
+    """Choose a share of all tuples by their hashes: those whose rest by `parts` is `part`."""
+
+    parts: int
+    part: int
+
+
+def _tuples(read: Chunks, wanted: Collection[Columns], share: Share) -> dict[Columns, UInt64s]:
+    """Give the hashes of the tuples of a share, of rows without NULL in them, as often as they come."""
+    held: dict[Columns, list[UInt64s]] = {columns: [] for columns in wanted}
+    for chunk in read() if wanted else ():
+        for columns, pieces in held.items():
+            found = tuple_hashes(chunk.hashes, columns)[~chunk.nulls[:, list(columns)].any(axis=1)]
+            pieces.append(found if share.parts == 1 else found[found % np.uint64(share.parts) == share.part])
+    return {columns: np.concatenate([np.zeros(0, np.uint64), *pieces]) for columns, pieces in held.items()}
+
+
+def distinct_tuples(read: Chunks, wanted: Collection[Columns], share: Share) -> dict[Columns, UInt64s]:
+    """Give the hashes of the distinct tuples of a share, ascending: SQL's MATCH SIMPLE, one with a NULL is none."""
+    return {columns: np.unique(found) for columns, found in _tuples(read, wanted, share).items()}
+
+
+@dataclass(slots=True)
+class Counted:
+    """Count a candidate's distinct dependent tuples, and those of them that are referenced."""
+
+    distinct: int = 0
+    shared: int = 0
+
+    @property
+    def coefficient(self) -> float:
+        """Give σ(F, P), 0 where there are no tuples."""
+        return self.shared / self.distinct if self.distinct else 0.0
+
+    def add(self, dependent: UInt64s, referenced: UInt64s) -> None:
+        """Count one more share."""
+        self.distinct += len(dependent)
+        self.shared += int(np.isin(dependent, referenced, assume_unique=True, kind="sort").sum())
+
+    def may_reach(self, theta: float, is_all: bool) -> bool:
+        """Tell whether σ can still be `theta`, by what was counted so far; surely, but for one in 10^9 below 1."""
+        if is_all or not self.distinct:
+            return not is_all or self.coefficient >= theta > 0 or (theta == 0 and self.distinct > 0)
+        if theta == 1:
+            return self.shared == self.distinct
+        return self.coefficient >= theta - sqrt(log(1e9) / (2 * self.distinct))
+
+
+Tuples = Callable[[Collection[Columns], Share], Mapping[Columns, UInt64s]]
+"""Give `distinct_tuples` of columns of any tables, each side of one table."""
+
+
+def confirm(
+    tuples: Tuples,
+    candidates: Collection[Candidate],
+    rows_of: Callable[[Columns], int],
+    theta: float,
+    memory: int = MEMORY,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[Candidate, Counted]:
+    """Count candidates over their tuples, and keep those with σ of at least `theta`.
+
+    Where not all tuples fit, shares of them are read one after the other; the first is a sample that refutes most.
+    """
+    left = {candidate: Counted() for candidate in candidates}
+    size = sum(8 * rows_of(side) for side in {side for candidate in left for side in candidate})
+    parts = max(1, ceil(size / memory))
+    for part in range(parts):
+        if progress is not None:
+            progress(part, parts)
+        found = tuples({side for candidate in left for side in candidate}, Share(parts, part))
+        for candidate, counted in left.items():
+            counted.add(found[candidate.dependent], found[candidate.referenced])
+        is_all = part == parts - 1
+        left = {candidate: counted for candidate, counted in left.items() if counted.may_reach(theta, is_all)}
+    return left

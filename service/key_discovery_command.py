@@ -1,0 +1,67 @@
+"""Own `subsetd keys discover`: search a source for keys of several columns, and for foreign keys that refer to them."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import Annotated
+
+import typer
+
+from service import wiring
+from service.core.errors import NotFoundError
+from service.core.foreign_keys.candidates import THETA
+from service.core.key_search import MEMORY, MOST_COMBINATIONS, WIDTH
+from service.job_process import spark_command
+from service.reading_options import MasterOption
+from service.terminal import DocumentFormat
+
+
+def discover(
+    name: Annotated[str, typer.Argument(help="Name of the source.")],
+    source: Annotated[
+        str | None,
+        typer.Option("--source", help="Where it is, with a password if it needs one; default: where it was read."),
+    ] = None,
+    width: Annotated[int, typer.Option("--width", min=1, max=6, help="Most columns of a key.")] = WIDTH,
+    min_coefficient: Annotated[
+        float, typer.Option("--min-coefficient", min=0, max=1, help="Least coefficient of a composite foreign key.")
+    ] = THETA,
+    min_column_coefficient: Annotated[
+        float | None,
+        typer.Option(
+            "--min-column-coefficient",
+            min=0,
+            max=1,
+            help="Least coefficient of its columns, which in dirty data can be below that of the tuples; "
+            "default: as --min-coefficient.",
+        ),
+    ] = None,
+    most: Annotated[
+        int, typer.Option("--most", min=1, help="Combinations of a table's columns to try at most.")
+    ] = MOST_COMBINATIONS,
+    memory: Annotated[int, typer.Option("--memory", min=1, help="MB of hashes that a task holds at once.")] = MEMORY
+    >> 20,
+    master: MasterOption = None,
+    format_: Annotated[DocumentFormat, typer.Option("--format", help="How to print what was found.")] = (
+        DocumentFormat.TABLE
+    ),
+) -> None:
+    """Find the smallest sets of columns that tell a table's rows apart, and composite foreign keys to them."""
+    settings = wiring.configured_settings()
+    with wiring.state_database(settings) as url:
+        if source is None:
+            with wiring.reading_engine(url) as engine, wiring.make_reader(engine).snapshot() as snapshot:
+                places = {one.name: one.location for one in snapshot.sources()}
+            if name not in places:
+                raise NotFoundError(f"There is no source {name!r}; `subsetd status` lists those there are.")
+            source = places[name]
+        told = {
+            "name": name, "width": width, "most": most, "memory": memory, "min-coefficient": min_coefficient,
+            "min-column-coefficient": min_coefficient if min_column_coefficient is None else min_column_coefficient,
+            "format": "json" if format_ is DocumentFormat.JSON else "text",
+        }  # fmt: skip
+        arguments = ["-", *(f"--{option}={value}" for option, value in told.items())]
+        command = spark_command("spark_jobs.key_discovery", master or settings.spark_master, arguments)
+        ended = subprocess.run(command, input=f"{url}\n{source}\n", text=True, check=False)
+    if ended.returncode:
+        raise typer.Exit(ended.returncode if ended.returncode > 0 else 128 - ended.returncode)

@@ -1,0 +1,115 @@
+"""Keys of several columns, and foreign keys that refer to them, are those that plain Python finds in the same files."""
+
+from __future__ import annotations
+
+import random
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from service.core.errors import SourceError, StateError
+from service.core.foreign_keys.candidates import coefficient
+from spark_jobs.key_discovery import Search, describe, discover_keys
+from spark_jobs.sources import Options
+from tests import states
+from tests.spark.oracle import write_csv
+from tests.states import Tables
+from tests.unit.test_key_search import Rows, minimal_keys
+
+RANDOM = random.Random(20261122)
+PLACES = sorted({(f"c{RANDOM.randrange(5)}", f"p{RANDOM.randrange(30)}") for _ in range(90)})
+COLUMNS = {
+    "province": ["country", "name", "size"],
+    "city": ["id", "in_province", "in_country"],
+    "no_key": ["a", "b"],
+    "empty": ["x", "y"],
+}
+
+
+def rows() -> dict[str, Rows]:
+    """Make provinces, cities in them (and two that are in none), and NULLs in cells of them."""
+    cities: Rows = [(str(number), province, country) for number, (country, province) in enumerate(PLACES * 2)]
+    cities += [("900", PLACES[0][1], None), ("901", None, "c1"), ("902", PLACES[0][1], next_to(PLACES[0]))]
+    return {
+        "province": [(country, name, RANDOM.choice("123")) for country, name in PLACES],
+        "city": cities,
+        "no_key": [("1", "2"), ("1", "2")],
+        "empty": [],
+    }
+
+
+def next_to(place: tuple[str, str]) -> str:
+    """Name a country without a province of this name."""
+    return next(country for country in ("c0", "c1", "c2", "c3", "c4") if (country, place[1]) not in PLACES)
+
+
+def written(folder: Path, url: str) -> dict[str, Rows]:
+    """Write the tables as files, and the state that a bootstrap makes of them."""
+    tables, found = Tables(COLUMNS), rows()
+    for table, columns in COLUMNS.items():
+        write_csv(folder / f"{table}.csv", columns, found[table], "\n")
+        tables.add(table, *found[table])
+    states.store(url, tables)
+    return found
+
+
+@pytest.mark.parametrize("memory", [1000, 1 << 20])
+def test_keys_and_composite_foreign_keys_are_those_of_plain_python(
+    spark: SparkSession, database_url: str, tmp_path: Path, memory: int
+) -> None:
+    """With little memory tables are read again and again, a share of the tuples at a time."""
+    tables = written(tmp_path, database_url)
+    search = Search(width=3, memory=memory, theta=0.9, column_theta=0.5)
+    found = discover_keys(spark, Options(str(tmp_path), "s", database_url), search)
+    assert {(key.table[1], key.columns) for key in found.keys} == {
+        (table, tuple(COLUMNS[table][column] for column in key))
+        for table, of_table in tables.items()
+        for key in minimal_keys(of_table, 3)
+    }
+    assert found.incomplete == []
+    assert not any(key.declared for key in found.keys)
+    keys = [("province", columns) for columns in (("country", "name"),)]
+    expected = {}
+    for table, of_table in tables.items():
+        for key_table, key in keys:
+            for own in permutations(COLUMNS[table], 2):
+                sides = [picked(of_table, table, own), picked(tables[key_table], key_table, key)]
+                phi = coefficient(*sides)
+                if (table, own) != (key_table, key) and phi >= 0.9:
+                    expected[table, own, key_table, key] = phi, len(set(sides[0]) - set(sides[1]))
+    assert {
+        (one.dependent[0][1], columns(one.dependent), one.referenced[0][1], columns(one.referenced)): (
+            one.coefficient,
+            one.missing,
+        )
+        for one in found.foreign_keys
+    } == expected
+    (((_, city, _, _), (phi, missing)),) = expected.items()
+    assert (city, missing) == (("in_country", "in_province"), 1)
+    assert f"-> s.province (country, name): {phi:.4f}, 1 tuples are missing" in describe(found)
+
+
+def picked(of_table: Rows, table: str, names: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Give the tuples of columns that have no NULL."""
+    places = [COLUMNS[table].index(name) for name in names]
+    tuples = [tuple(row[place] for place in places) for row in of_table]
+    return [whole for whole in tuples if None not in whole]  # type: ignore[misc]
+
+
+def columns(side: tuple[tuple[str, str, str], ...]) -> tuple[str, ...]:
+    return tuple(name[2] for name in side)
+
+
+def test_a_search_that_stops_says_so_and_a_source_that_is_not_known_is_told(
+    spark: SparkSession, database_url: str, tmp_path: Path
+) -> None:
+    written(tmp_path, database_url)
+    found = discover_keys(spark, Options(str(tmp_path), "s", database_url), Search(most=3))
+    assert "s.province: 3 combinations were tried, and there are more" in found.incomplete
+    assert "not complete: s.province" in describe(found)
+    with pytest.raises(StateError, match="There is no source 'other'"):
+        discover_keys(spark, Options(str(tmp_path), "other", database_url), Search())
+    with pytest.raises(SourceError, match="there is no such file or folder"):
+        discover_keys(spark, Options(str(tmp_path / "gone"), "s", database_url), Search())
