@@ -14,7 +14,7 @@ import pytest
 
 from tests.mutants.plugin import MutantRun
 
-ENVELOPES = ("avro", "envelope", "flattened", "pgoutput", "pgoutput_cells", "row_images", "wire_schema")
+ENVELOPES = ("avro", "envelope", "flattened", "pgoutput", "pgoutput_cells", "row_images", "source_order", "wire_schema")
 
 
 def main() -> int:
