@@ -1,8 +1,8 @@
 """Own the index of a corpus: the value keys of its columns as Parquet parts, and a manifest for each generation.
 
-A folder holds `parts/NAME.parquet`, written by tasks and never changed, and `generation-N/`, written by the driver:
-tables.parquet, files.parquet, and manifest.json, which comes last. What no manifest names is remains of a refresh that
-died.
+A folder holds `parts/NAME.parquet`, written by tasks and never changed (value keys, or the signatures of a part's
+columns), and `generation-N/`, written by the driver: tables.parquet, files.parquet, and manifest.json, which comes
+last. What no manifest names is remains of a refresh that died.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +24,9 @@ import pyarrow.parquet as pq
 
 from service.core.column_sets import Int32s
 from service.core.errors import SourceError, StateError, first_line
-from service.core.records import Int64s, Keys, starts_of
+from service.core.records import Int64s, Keys, UInt64s, starts_of
+from service.core.signatures import Parameters
+from spark_jobs.corpus_signatures import SignatureFile, SignatureWriter, Signing, read_signatures
 from spark_jobs.hadoop_files import HadoopSettings, file_system_of, hadoop_settings
 
 VERSION = 1
@@ -77,12 +81,27 @@ class DamagedIndexError(SourceError):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Describe a part: how many columns and cells it was written with, and the bytes of its file."""
+    """Describe a part: how many columns and cells it was written with, the bytes of its file, and kept signatures."""
 
     name: str
     columns: int
     cells: int
     size: int
+    signatures: SignatureFile | None = None
+
+    def is_signed(self, parameters: Parameters) -> bool:
+        """Say whether there are signatures by these parameters."""
+        return self.signatures is not None and self.signatures.signing == Signing.by(parameters)
+
+    def to_json(self) -> list[object]:
+        """Give it for a manifest."""
+        return [self.name, self.columns, self.cells, self.size, self.signatures and self.signatures.to_json()]
+
+    @staticmethod
+    def from_json(told: list[Any]) -> Part:
+        """Take it from a manifest. Raises ValueError or TypeError for what `to_json` does not give."""
+        name, columns, cells, size, *signatures = told
+        return Part(name, columns, cells, size, SignatureFile.from_json(signatures[0] if signatures else None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +154,25 @@ class Manifest:
         distinct = pc.list_flatten(self.tables["distinct"]).to_numpy()
         ends = np.cumsum(counts)
         before = np.concatenate([[0], np.cumsum(distinct, dtype=np.int64)])
-        cells = pa.table([self.tables["part"], pa.array(before[ends] - before[ends - counts])], ["part", "cells"])
-        sums = cells.group_by("part").aggregate([("cells", "sum")])
-        return dict(zip(sums["part"].to_pylist(), sums["cells_sum"].to_pylist(), strict=True))
+        return self._by_part(pa.array(before[ends] - before[ends - counts]))
+
+    def signature_counts(self, parameters: Parameters, previous: Manifest | None) -> dict[str, int]:
+        """Count the columns whose signatures were `kept` from the manifest before, and those of which they were `made`.
+
+        Neither are columns of parts that have none by these parameters, because nothing asked for them.
+        """
+        columns = self._by_part(pc.list_value_length(self.tables["names"]))
+        before = {part.signatures for part in previous.parts} if previous is not None else set()
+        counts = {"kept": 0, "made": 0}
+        for part in self.parts:
+            if part.is_signed(parameters):
+                counts["kept" if part.signatures in before else "made"] += columns.get(part.name, 0)
+        return counts
+
+    def _by_part(self, counts: pa.Array | pa.ChunkedArray) -> dict[str, int]:
+        """Add up a number of each table."""
+        sums = pa.table([self.tables["part"], counts], ["part", "of"]).group_by("part").aggregate([("of", "sum")])
+        return dict(zip(sums["part"].to_pylist(), sums["of_sum"].to_pylist(), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +205,8 @@ class CorpusIndex:
     def load(self, generation: int, reading: Mapping[str, object]) -> Manifest:
         """Read a generation's manifest.
 
-        Raises DamagedIndexError when it or a part that it names is not there as it was written, or when it was read
-        with other settings.
+        Signatures that are not there as they were written are left out. Raises DamagedIndexError when anything else
+        that it names is not, or when it was read with other settings.
         """
         filesystem, root = self._open()
         try:
@@ -181,19 +216,23 @@ class CorpusIndex:
                 pq.read_table(f"{root}/generation-{generation}/{name}.parquet", filesystem=filesystem)
                 for name in ("tables", "files")
             )
-            parts = [Part(*part) for part in described["parts"]]
-            infos = filesystem.get_file_info([self._path(root, part.name) for part in parts])
+            parts = [Part.from_json(part) for part in described["parts"]]
+            written = {each.name: each.size for part in parts for each in (part, part.signatures) if each is not None}
+            infos = filesystem.get_file_info([self._path(root, name) for name in written])
         except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
             raise DamagedIndexError(f"{self.folder}: there is no index of generation {generation}: {error}.") from error
         if described["version"] != VERSION or described["reading"] != json.loads(json.dumps(reading)):
             raise DamagedIndexError(
                 f"{self.folder}: the index is of another version, or of other settings of the corpus."
             )
-        for part, info in zip(parts, infos, strict=True):
-            if info.size != part.size:
-                raise DamagedIndexError(f"{info.path}: the part is gone, or not as it was written.")
+        damaged = {name for name, info in zip(written, infos, strict=True) if info.size != written[name]}
+        for part in parts:
+            if part.name in damaged:
+                raise DamagedIndexError(f"{self._path(root, part.name)}: the part is gone, or not as it was written.")
         if not tables.schema.equals(TABLES) or not files.schema.equals(FILES):
             raise DamagedIndexError(f"{self.folder}: the manifest of generation {generation} is not as it was written.")
+        unsigned = [part.signatures is not None and part.signatures.name in damaged for part in parts]
+        parts = [replace(part, signatures=None) if lost else part for part, lost in zip(parts, unsigned, strict=True)]
         return Manifest(generation, reading, files, tables, parts)
 
     def save(self, manifest: Manifest) -> None:
@@ -203,7 +242,7 @@ class CorpusIndex:
         described = {
             "version": VERSION,
             "reading": manifest.reading,
-            "parts": [[part.name, part.columns, part.cells, part.size] for part in manifest.parts],
+            "parts": [part.to_json() for part in manifest.parts],
         }
         with _writing(folder):
             filesystem.create_dir(folder, recursive=True)
@@ -226,7 +265,8 @@ class CorpusIndex:
         Files and folders that have not the names of ours stay.
         """
         filesystem, root = self._open()
-        kept = {f"{part.name}.parquet" for part in manifest.parts} if manifest else set()
+        parts = manifest.parts if manifest else ()
+        kept = {f"{each.name}.parquet" for part in parts for each in (part, part.signatures) if each is not None}
         with _writing(root):
             for info in filesystem.get_file_info(pafs.FileSelector(f"{root}/parts", allow_not_found=True)):
                 if info.base_name not in kept and _PART.fullmatch(info.base_name):
@@ -236,13 +276,41 @@ class CorpusIndex:
                 if generation and (manifest is None or int(generation[1]) != manifest.generation):
                     filesystem.delete_dir(info.path)
 
-    def write(self) -> PartWriter:
-        """Begin a part, with a name that no other has."""
+    def write(self, parameters: Parameters | None = None) -> PartWriter:
+        """Begin a part, with a name that no other has; with `parameters` its columns are signed, too."""
         filesystem, root = self._open()
         name = uuid.uuid4().hex
         with _writing(root):
             filesystem.create_dir(f"{root}/parts", recursive=True)
-        return PartWriter(filesystem, self._path(root, name), name)
+        signing = None if parameters is None else partial(self._signature_writer, name, parameters)
+        return PartWriter(filesystem, self._path(root, name), name, signing)
+
+    def sign(self, part: Part, parameters: Parameters) -> Part:
+        """Make the signatures of a part's columns anew, from their keys; give the part with them."""
+        everything = self.blocks(PartColumns(part.name, np.arange(part.columns, dtype=np.int32)))
+        with _writing(self.folder):
+            writer = self._signature_writer(part.name, parameters)
+            for _ in writer.signing(part.columns, everything):
+                pass
+            return replace(part, signatures=writer.close())
+
+    def signatures(self, part: Part, parameters: Parameters) -> Iterator[tuple[int, UInt64s]]:
+        """Yield the kept signatures of a part in blocks, uint64[n, words], each with the number of its first column.
+
+        Raises DamagedIndexError when they are not as they were written, perhaps after all blocks.
+        """
+        assert part.signatures is not None
+        filesystem, root = self._open()
+        path = self._path(root, part.signatures.name)
+        try:
+            yield from read_signatures(filesystem, path, part.name, part.columns, parameters, part.signatures.checksum)
+        except (OSError, ValueError, TypeError, pa.ArrowException) as error:
+            raise DamagedIndexError(f"{path}: the signatures cannot be read: {error}.") from error
+
+    def _signature_writer(self, part: str, parameters: Parameters) -> SignatureWriter:
+        filesystem, root = self._open()
+        name = uuid.uuid4().hex
+        return SignatureWriter(filesystem, self._path(root, name), name, part, parameters)
 
     def blocks(self, part: PartColumns) -> Iterator[tuple[Int32s, Keys]]:
         """Yield the cells of a part's live columns in blocks of at most BLOCK_CELLS: column ids, int32[n], value keys.
@@ -262,7 +330,7 @@ class CorpusIndex:
                     halves = file.read_row_group(group, ["high", "low"], use_threads=False)
                     keys = Keys(halves["high"].to_numpy(), halves["low"].to_numpy())
                     yield (ids, keys) if live.all() else (ids[live], keys.take(live))
-        except (OSError, IndexError, pa.ArrowException) as error:
+        except (OSError, IndexError, ValueError, pa.ArrowException) as error:
             raise DamagedIndexError(f"{path}: the part cannot be read: {error}.") from error
 
     def columns(self, parts: Sequence[PartColumns]) -> tuple[Int32s, Int64s, Keys]:
@@ -339,13 +407,17 @@ class DigestsByFile:
 
 
 class PartWriter:
-    """Write the columns of a part one after the other; a part without columns leaves no file."""
+    """Write the columns of a part one after the other, and their signatures; a part without columns leaves no file."""
 
-    def __init__(self, filesystem: pafs.FileSystem, path: str, name: str) -> None:
+    def __init__(
+        self, filesystem: pafs.FileSystem, path: str, name: str, signing: Callable[[], SignatureWriter] | None
+    ) -> None:
         self.name = name
         self._filesystem = filesystem
         self._path = path
         self._writer: pq.ParquetWriter | None = None
+        self._signing = signing
+        self._signatures: SignatureWriter | None = None
         self._columns = self._cells = 0
 
     def add(self, starts: Int64s, keys: Keys) -> int:
@@ -364,6 +436,9 @@ class PartWriter:
                     write_statistics=False,
                     column_encoding={"column": "DELTA_BINARY_PACKED", "high": "PLAIN", "low": "PLAIN"},
                 )  # fmt: skip
+                self._signatures = None if self._signing is None else self._signing()
+            if self._signatures is not None:
+                blocks = self._signatures.signing(columns, blocks)
             for numbers, keys in blocks:
                 self._cells += len(numbers)
                 cells = [pa.array(numbers + np.int32(first)), pa.array(keys.high), pa.array(keys.low)]
@@ -376,7 +451,9 @@ class PartWriter:
             return None
         with _writing(self._path):
             self._writer.close()
-            return Part(self.name, self._columns, self._cells, self._filesystem.get_file_info(self._path).size)
+            size = self._filesystem.get_file_info(self._path).size
+            signatures = None if self._signatures is None else self._signatures.close()
+            return Part(self.name, self._columns, self._cells, size, signatures)
 
 
 def counted_within(lengths: Int64s) -> Int64s:

@@ -147,7 +147,7 @@ class ReadTask:
     hadoop: HadoopSettings = field(default_factory=hadoop_settings)
 
     def __call__(self, pieces: Sequence[Piece]) -> ReadResult:
-        writer = self.index.write()
+        writer = self.index.write(self.settings.signed_by)
         tables = [READ_TABLES.empty_table()]
         faults: list[ReadingFault] = []
         known: list[KnownLines] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -112,9 +112,11 @@ def corpus_state(
     parts = {part.name: part for part in (plan.previous.parts if plan.previous is not None else ())}
     parts |= {result.part.name: result.part for result in results if result.part is not None}
     used = set(pc.unique(tables["part"]).to_pylist())
-    manifest = Manifest(
-        generation, reading_settings(settings), files.cast(FILES), tables, [p for n, p in parts.items() if n in used]
-    )
+    # Signatures that no refresh asks for any more are left out, and their files go when this generation has landed.
+    described = [
+        part if settings.signed_by else replace(part, signatures=None) for name, part in parts.items() if name in used
+    ]
+    manifest = Manifest(generation, reading_settings(settings), files.cast(FILES), tables, described)
     gone_tables, gone_columns = _gone(numbered, tables)
     faults = [*_faults(plan, results, offsets), *_lost(plan, results, numbered, gone_tables)]
     return CorpusState(

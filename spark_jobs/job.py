@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import logging
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from pyspark.sql import SparkSession
@@ -15,6 +18,39 @@ from spark_jobs.progress import Display, Quiet
 from spark_jobs.session import session
 
 Done = TypeVar("Done")
+
+LOST_SECONDS = 0.01
+"""When an interrupt comes again that a callback has lost."""
+
+
+@contextmanager
+def interrupted_by_signals() -> Iterator[None]:
+    """Let SIGTERM raise KeyboardInterrupt as SIGINT does, and either raise it again where it came in a callback.
+
+    Python throws away what is raised in a callback of a weak reference or a finaliser, of which Py4J has many.
+    """
+
+    def end(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def end_later(lost: sys.UnraisableHookArgs) -> None:
+        if lost.exc_type is KeyboardInterrupt:
+            signal.setitimer(signal.ITIMER_REAL, LOST_SECONDS)
+        else:
+            hook(lost)
+
+    hook = sys.unraisablehook
+    if threading.current_thread() is not threading.main_thread():  # no signal comes here
+        yield
+        return
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGALRM)}
+    sys.unraisablehook = end_later
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def run_job(
@@ -27,12 +63,23 @@ def run_job(
 ) -> int:
     """Run a job that starts Spark by the function it is given, and `tell` what it did; returns the exit code.
 
-    An error that a person can mend is one message on standard error, and its exit code; an interrupt is told as
-    `stopped`.
+    An error that a person can mend is one message on standard error, and its exit code; an interrupt, by SIGINT or
+    SIGTERM, is told as `stopped`.
     """
+    with interrupted_by_signals():
+        return _run(given, name, job, tell, display or Quiet(), stopped)
+
+
+def _run(
+    given: argparse.Namespace,
+    name: str,
+    job: Callable[[Callable[[], SparkSession]], Done],
+    tell: Callable[[Done], int],
+    display: Display,
+    stopped: str,
+) -> int:
     # Py4J logs a stack trace of an interrupt to a root logger that nobody has set up; the error itself is told below.
     logging.getLogger().addHandler(logging.NullHandler())
-    display = display or Quiet()
     started: list[SparkSession] = []
 
     def start() -> SparkSession:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from service.core.column_sets import ColumnSets, Int32s, group_columns
 from service.core.corpus_inds import Algorithm, Choice, choose_wanted, find_group_inds
 from service.core.group_inds import Inds, as_columns
 from service.core.records import Flags, Int64s, Keys, UInt64s
-from service.core.signatures import Parameters, Strategy
+from service.core.signatures import Parameters, Signed, Strategy
 from service.core.top_referenced import top_referenced
 from spark_jobs.corpus_index import CorpusIndex, PartColumns
 
@@ -78,10 +79,11 @@ def find_all(
     search: Search,
     threads: int,
     tell: Callable[[int, int], None] | None = None,
+    signed: Signed | None = None,
 ) -> tuple[Choice, Iterator[Inds]]:
     """Choose an algorithm and yield all INDs by column ids, in blocks of at most a million.
 
-    `tell` hears how many sets of equal columns are done, of how many.
+    `tell` hears how many sets of equal columns are done, of how many; `signed` may have signatures by column ids.
     """
     column_ids, starts, keys = by_column(*index.columns(search.of_parts(parts, search.examined)))
     columns = ColumnSets.of_keys(starts, keys)
@@ -95,7 +97,8 @@ def find_all(
     wanted = Algorithm.RAREST_FIRST if search.top else search.algorithm
     choice = choose_wanted(groups, wanted, search.parameters)
     algorithm = choice.algorithm
-    found = find_group_inds(groups, columns.keys, algorithm, search.parameters, threads)
+    at = signed and (lambda places: signed(column_ids[places]))
+    found = find_group_inds(groups, columns.keys, algorithm, search.parameters, threads, at)
     if tell is not None:
         by_referenced = algorithm is Algorithm.SIGNATURES and search.parameters.strategy is Strategy.REF2DEPS
         found = _telling(found, by_referenced, len(groups), tell)
@@ -104,11 +107,11 @@ def find_all(
 
 
 def find_changed(
-    index: CorpusIndex, parts: Sequence[PartColumns], search: Search, threads: int
+    index: CorpusIndex, parts: Sequence[PartColumns], search: Search, threads: int, signed: Signed | None = None
 ) -> tuple[Choice, Iterator[Inds]]:
     """Choose an algorithm and yield the INDs with a changed column on either side by column ids.
 
-    Of unchanged columns only the values that a changed one has are ever held.
+    Of unchanged columns only the values that a changed one has are ever held. `signed` may have signatures by ids.
     """
     assert search.changed is not None
     examined = search.examined
@@ -138,9 +141,15 @@ def find_changed(
     choice, found = find_changed_inds(
         columns, search.sizes[places], search.changed[places], search.dependent[places], search.referenced[places],
         coverage=search.coverage, threshold=search.threshold, algorithm=search.algorithm, parameters=search.parameters,
-        threads=threads,
+        threads=threads, signed=signed and _read_once(column_ids, signed),
     )  # fmt: skip
     return choice, with_ids(found, column_ids)
+
+
+def _read_once(column_ids: Int32s, signed: Signed) -> Signed:
+    """Let the signatures of columns be asked for by their places, by several searches."""
+    signatures = cache(lambda: signed(column_ids))
+    return lambda places: signatures()[places]
 
 
 def _telling(

@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
@@ -33,7 +33,7 @@ from service.store.migrate import require_current
 from service.usecases.corpora import Corpus, Refresh, index_folder
 from spark_jobs.command_line import add_engine_options, read_secrets
 from spark_jobs.corpus_faults import unseen_tables
-from spark_jobs.corpus_index import CorpusIndex, DamagedIndexError, Manifest
+from spark_jobs.corpus_index import CorpusIndex, DamagedIndexError, Manifest, Part
 from spark_jobs.corpus_sources import ReadingPlan, ReadResult, ReadTask, list_corpus, plan_reading, reading_settings
 from spark_jobs.corpus_state import CorpusState, corpus_state
 from spark_jobs.job import run_job
@@ -164,7 +164,14 @@ class _Refresh:
         # Written meanwhile: what is found does not change it, and nothing reads it before the generation has landed.
         pool = self.stack.enter_context(ThreadPoolExecutor(1, "subsetd-manifest"))
         saving = pool.submit(self.index.save, state.manifest)
-        self._find(state, self._search(state, exclusions, changed))
+        signed = self._find(state, self._search(state, exclusions, changed))
+        manifest = state.manifest
+        if signed:
+            parts = [signed.get(part.name, part) for part in manifest.parts]
+            manifest = replace(manifest, parts=parts)
+            saving = pool.submit(self.index.save, manifest)  # behind the other: the pool has one thread
+        signing = self.settings.signed_by
+        self.report["signatures"] = signing and manifest.signature_counts(signing, previous)
         self.report["spark"] = self.workers.is_running
         with self._stage("indexing"):
             self.crash.reach("indexing")
@@ -175,7 +182,7 @@ class _Refresh:
             changed_columns = None if changed is None else state.column_ids[changed]
             self.seconds["total"] = time.monotonic() - start
             landed = self.load.land(versions, state.gone_tables, changed_columns, state.faults, self.report)
-        self.index.keep_only(state.manifest)
+        self.index.keep_only(manifest)
         return landed
 
     def _previous(self) -> Manifest | None:
@@ -245,11 +252,14 @@ class _Refresh:
             settings.algorithm, settings.parameters, settings.top,
         )  # fmt: skip
 
-    def _find(self, state: CorpusState, search: Search) -> None:
-        """Find and store INDs: in one process where all values fit into it, or over partitions."""
+    def _find(self, state: CorpusState, search: Search) -> Mapping[str, Part]:
+        """Find and store INDs: in one process where all values fit into it, or over partitions.
+
+        Gives the parts that were signed anew for that, by their names.
+        """
         self.report |= {"algorithm": Algorithm.RAREST_FIRST.value, "estimates": None, "partitions": 0, "stored": 0}
         if search.changed is not None and not (search.changed & search.examined).any():
-            return
+            return {}
         parts = state.manifest.part_columns()
         store = StoreInds(self.load, self.crash)
         if self.settings.partitions or not fits_one_process(search):
@@ -263,14 +273,15 @@ class _Refresh:
                 )  # fmt: skip
             self.report |= {"partitions": count, "stored": found}
             self.seconds[FINDING] = time.monotonic() - start
-            return
+            return {}
         tell = ProgressTold(self.load.url, self.load.refresh_id, FINDING)
-        task = OneProcessTask(self.index, parts, store, tell)
-        found, choice = self.workers.find(task, replace(search, sums=search.sums[:0]), FINDING)
+        task = OneProcessTask(self.index, parts, {part.name: part for part in state.manifest.parts}, store, tell)
+        found, choice, signed = self.workers.find(task, replace(search, sums=search.sums[:0]), FINDING)
         estimates = {name: value for name, value in asdict(choice).items() if name != "algorithm"}
         self.report |= {
             "partitions": 1, "stored": found, "algorithm": choice.algorithm.value, "estimates": estimates
         }  # fmt: skip
+        return signed
 
     @contextmanager
     def _stage(self, stage: str) -> Iterator[None]:
@@ -278,23 +289,6 @@ class _Refresh:
         start = time.monotonic()
         yield
         self.seconds[stage] = time.monotonic() - start
-
-
-def end_by_sigterm() -> None:
-    """Let SIGTERM raise KeyboardInterrupt, and raise it again soon where it came in a callback, which loses it."""
-
-    def end(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    def end_later(lost: sys.UnraisableHookArgs) -> None:
-        if lost.exc_type is not KeyboardInterrupt:
-            sys.__unraisablehook__(lost)
-        else:
-            signal.setitimer(signal.ITIMER_REAL, 0.01)
-
-    for number in (signal.SIGTERM, signal.SIGALRM):
-        signal.signal(number, end)
-    sys.unraisablehook = end_later
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -316,7 +310,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     read_secrets(given, "database_url")
     if not given.database_url:
         parser.error("--database-url is needed")
-    end_by_sigterm()
     display = make_display()
 
     def run(start: Callable[[], SparkSession]) -> Landed:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from service.core.corpus_inds import Choice
+from service.core.corpus_inds import Algorithm, Choice
 from service.core.group_inds import Inds
 from service.store.corpora import PostgresCorpora
 from service.store.corpus_loads import Load
 from service.store.database import make_engine
 from service.store.generation import TASK_NAME
-from spark_jobs.corpus_index import CorpusIndex, PartColumns
+from spark_jobs.corpus_index import CorpusIndex, Part, PartColumns
 from spark_jobs.many_discovery import Search, find_all, find_changed
+from spark_jobs.many_signatures import KeptSignatures
 from spark_jobs.tasks import CrashPoint
 
 TOLD_SECONDS = 1.0
@@ -58,24 +59,28 @@ class ProgressTold:
 
 
 class Found(NamedTuple):
-    """Say how many INDs were stored, and what chose the algorithm."""
+    """Say how many INDs were stored, what chose the algorithm, and which parts were signed anew, by their names."""
 
     inds: int
     choice: Choice
+    signed: Mapping[str, Part]
 
 
 @dataclass(frozen=True, slots=True)
 class OneProcessTask:
-    """Find all INDs of a search in this process and store them; picklable."""
+    """Find all INDs of a search in this process and store them; picklable. `described` has the parts by their names."""
 
     index: CorpusIndex
     parts: Sequence[PartColumns]
+    described: Mapping[str, Part]
     store: StoreInds
     tell: ProgressTold
 
     def __call__(self, search: Search, threads: int) -> Found:
+        kept = KeptSignatures(self.index, self.parts, self.described, search.parameters)
+        signed = kept if search.algorithm is Algorithm.SIGNATURES else None
         if search.changed is None:
-            choice, blocks = find_all(self.index, self.parts, search, threads, self.tell)
+            choice, blocks = find_all(self.index, self.parts, search, threads, self.tell, signed)
         else:
-            choice, blocks = find_changed(self.index, self.parts, search, threads)
-        return Found(self.store(0, blocks), choice)
+            choice, blocks = find_changed(self.index, self.parts, search, threads, signed)
+        return Found(self.store(0, blocks), choice, kept.made)

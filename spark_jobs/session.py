@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
 import signal
 import sys
-import tempfile
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,6 +22,7 @@ from pyspark.util import PythonEvalType
 from service.core.errors import SourceError
 from spark_jobs.class_archive import archive_options
 from spark_jobs.java_runtime import find_java
+from spark_jobs.job_folder import job_folder
 
 ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -127,7 +124,7 @@ def is_local(master: str) -> bool:
 
 def zip_packages() -> Path:
     """Write the Python packages that executors need into a zip file, for `--py-files`, and return its path."""
-    path = _folder() / "subsetd.zip"
+    path = job_folder() / "subsetd.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for package in ("service", "spark_jobs"):
             for file in sorted((ROOT / package).rglob("*.py")):
@@ -136,17 +133,9 @@ def zip_packages() -> Path:
 
 
 def _logging_file(level: str) -> Path:
-    path = _folder() / "log4j2.properties"
+    path = job_folder() / "log4j2.properties"
     path.write_text(LOGGING.format(level=level))
     return path
-
-
-@cache
-def _folder() -> Path:
-    """Make a folder for what Java reads; it goes when this process ends."""
-    folder = Path(tempfile.mkdtemp(prefix="subsetd-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
 
 
 def map_in_arrow(frame: DataFrame, function: ArrowFunction, schema: str) -> DataFrame:

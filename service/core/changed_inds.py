@@ -17,7 +17,7 @@ from service.core.column_sets import EXACT, ColumnSets, Groups, Int32s, group_co
 from service.core.corpus_inds import Algorithm, Choice, choose_wanted, find_group_inds
 from service.core.group_inds import Inds, as_columns
 from service.core.records import Flags, Int64s, Keys, UInt64s, starts_of
-from service.core.signatures import DEFAULT, Parameters
+from service.core.signatures import DEFAULT, Parameters, Signed
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +61,13 @@ def find_changed_inds(
     algorithm: Algorithm | None = None,
     parameters: Parameters = DEFAULT,
     threads: int = 1,
+    signed: Signed | None = None,
 ) -> tuple[Choice, Iterator[Inds]]:
     """Give the INDs with a changed column on either side, in blocks of at most a million; A ⊆ A is not among them.
 
     What chose the algorithm is told of the first of two searches; `algorithm` None leaves it to the estimates.
-    Signatures are right here, too: of a dependent all values are here, and of a referenced column all that it may need.
+    Signatures are right here, too: of a dependent all values are here, and of a referenced column all that it may need;
+    `signed` may have those of whole columns.
 
     `columns` has changed columns whole, and of the others at least the values that a changed column has; `sizes` are
     the numbers of all their values. Raises as `group_columns` does.
@@ -81,7 +83,7 @@ def find_changed_inds(
     def found(groups: Groups) -> Iterator[Inds]:
         # The other search may be too large for signatures.
         able = choose_wanted(groups, choice.algorithm, parameters).algorithm
-        return as_columns(groups, find_group_inds(groups, columns.keys, able, parameters, threads))
+        return as_columns(groups, find_group_inds(groups, columns.keys, able, parameters, threads, signed))
 
     def both() -> Iterator[Inds]:
         yield from found(groups)

@@ -93,6 +93,11 @@ class CorpusSettings:
         if self.threshold < 1 and self.algorithm is Algorithm.SIGNATURES:
             raise SourceError("algorithm signatures finds whole inclusions only: leave out the threshold, or it.")
 
+    @property
+    def signed_by(self) -> Parameters | None:
+        """Give the parameters of the signatures that are kept beside the corpus: None where no other asks for them."""
+        return self.parameters if self.algorithm is Algorithm.SIGNATURES else None
+
     def to_json(self) -> dict[str, Any]:
         """Give all settings as a flat JSON object; fractions are texts such as "1/5", which lose nothing."""
         return {

@@ -12,7 +12,7 @@ from service.core import rarest_first, signatures
 from service.core.column_sets import Groups
 from service.core.group_inds import Inds, as_columns
 from service.core.records import Keys
-from service.core.signatures import DEFAULT, Parameters
+from service.core.signatures import DEFAULT, Parameters, Signed
 
 
 class Algorithm(StrEnum):
@@ -65,12 +65,20 @@ def choose_wanted(groups: Groups, wanted: Algorithm | None, parameters: Paramete
 
 
 def find_group_inds(
-    groups: Groups, keys: Keys, algorithm: Algorithm, parameters: Parameters = DEFAULT, threads: int = 1
+    groups: Groups,
+    keys: Keys,
+    algorithm: Algorithm,
+    parameters: Parameters = DEFAULT,
+    threads: int = 1,
+    signed: Signed | None = None,
 ) -> Iterator[Inds]:
-    """Yield all INDs between groups in blocks; `keys` are those of the value ids. Raises as the algorithms do."""
+    """Yield all INDs between groups in blocks; `keys` are those of the value ids. Raises as the algorithms do.
+
+    `signed` may have the columns' signatures, which are made where it is None.
+    """
     if algorithm is Algorithm.RAREST_FIRST:
         return rarest_first.find_inds(groups, threads)
-    return signatures.find_inds(groups, keys, parameters, threads)
+    return signatures.find_inds(groups, keys, parameters, threads, signed)
 
 
 def find_inds(

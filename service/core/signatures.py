@@ -13,7 +13,7 @@ size must allow it; and a short list of candidates goes to the validator at once
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -51,22 +51,36 @@ class Parameters:
                 f"{self.bits} bits, {self.hashes} hash functions, {self.passes} passes: each is at least 1"
             )
 
+    @property
+    def words(self) -> int:
+        """Count the words of 64 bits of a signature: bit r of it, of all passes end to end, is r % 64 of r // 64."""
+        return (self.passes * self.bits + 63) // 64
+
 
 DEFAULT = Parameters()
 
 SHORT_LIST = 8
 """Candidates in so few words of their bit vector go to the validator before the other rows are ANDed."""
 
+_CHUNK = 1 << 14
+"""Groups that are signed before their signatures are turned into columns of the matrix."""
 
-def find_inds(groups: Groups, keys: Keys, parameters: Parameters = DEFAULT, threads: int = 1) -> Iterator[Inds]:
+Signed = Callable[[Int32s], UInt64s]
+"""Give the signatures of n columns, uint64[n, words], made of all of their values."""
+
+
+def find_inds(
+    groups: Groups, keys: Keys, parameters: Parameters = DEFAULT, threads: int = 1, signed: Signed | None = None
+) -> Iterator[Inds]:
     """Yield all INDs between groups in blocks, those inside a group as (group, group); `keys` are the value ids'.
 
+    Signatures are made of the values that are here, or `signed` has them. Those of a referenced column may show more of
+    its values than are here: they let more candidates through, and lose none.
     Raises ValueError for groups whose dependents may miss values: a signature shows nothing of them.
     """
     if np.any(groups.allowance):
         raise ValueError("signatures find whole inclusions only: choose rarest-first for a threshold below 1")
-    ranked = keys.take(groups.value_ids.astype(np.int64))
-    matrix = signature_matrix(groups, keys, parameters)
+    matrix = signature_matrix(groups, keys, parameters, signed)
     dep2refs = parameters.strategy is Strategy.DEP2REFS
     ones = np.bitwise_count(matrix).sum(1, np.int64)
     order = np.argsort(ones if dep2refs else -ones, kind="stable")
@@ -75,9 +89,8 @@ def find_inds(groups: Groups, keys: Keys, parameters: Parameters = DEFAULT, thre
 
     def step(first: int, end: int) -> tuple[Inds, int]:
         return _propose_and_validate(
-            first, end, max(BLOCK, len(groups) + 1), dep2refs, matrix, order, parameters.bits, parameters.hashes,
-            parameters.passes, ranked.high, ranked.low, asked, _packed(candidates), low, high, groups.starts,
-            groups.values, groups.reflexive,
+            first, end, max(BLOCK, len(groups) + 1), dep2refs, SHORT_LIST, matrix, order, asked, _packed(candidates),
+            low, high, groups.starts, groups.values, groups.reflexive,
         )  # fmt: skip
 
     return stream(step, ands(groups, parameters), threads)
@@ -100,12 +113,39 @@ def positions(keys: Keys, bits: int, count: int) -> Int64s:
     return _positions(keys.high, keys.low, bits, count)
 
 
-def signature_matrix(groups: Groups, keys: Keys, parameters: Parameters) -> UInt64s:
+def signature_matrix(groups: Groups, keys: Keys, parameters: Parameters, signed: Signed | None = None) -> UInt64s:
     """Build the bit matrix uint64[passes · bits, words]: bit g % 64 of word g // 64 of a row is group g's."""
-    ranked = keys.take(groups.value_ids.astype(np.int64))
-    return _matrix(
-        groups.starts, groups.values, ranked.high, ranked.low, parameters.bits, parameters.hashes, parameters.passes
-    )
+    matrix = np.empty((parameters.passes * parameters.bits, (len(groups) + 63) // 64), np.uint64)
+    ranked = keys.take(groups.value_ids.astype(np.int64)) if signed is None else None
+    kept = None if signed is None else signed(_examples(groups))
+    for first in range(0, len(groups), _CHUNK):
+        end = min(first + _CHUNK, len(groups))
+        if kept is not None:
+            signatures = kept[first:end]
+        else:
+            assert ranked is not None
+            signatures = np.zeros((end - first, parameters.words), np.uint64)
+            _sign_groups(signatures, groups.starts[first : end + 1], groups.values, ranked.high, ranked.low,
+                         parameters.bits, parameters.hashes, parameters.passes)  # fmt: skip
+        _turn(signatures, matrix, first // 64)
+    return matrix
+
+
+def sign(signatures: UInt64s, columns: Int32s, keys: Keys, parameters: Parameters) -> None:
+    """Set the bits of cells in the signatures of their columns, uint64[n, words]."""
+    _sign(signatures, columns, keys.high, keys.low, parameters.bits, parameters.hashes, parameters.passes)
+
+
+def _examples(groups: Groups) -> Int32s:
+    """Give a column of each group; one that can be dependent, if there is any."""
+    examples = np.empty(len(groups), np.int32)
+    for starts, columns in (
+        (groups.referenced_starts, groups.referenced),
+        (groups.dependent_starts, groups.dependents),
+    ):
+        some = np.diff(starts) > 0
+        examples[some] = columns[starts[:-1][some]]
+    return examples
 
 
 def _sides(groups: Groups, dep2refs: bool) -> tuple[Flags, Flags]:
@@ -155,19 +195,61 @@ def _positions(high: UInt64s, low: UInt64s, bits: int, count: int) -> Int64s:
 
 
 @njit(cache=True, nogil=True)
-def _matrix(
-    starts: Int64s, values: Int32s, high: UInt64s, low: UInt64s, bits: int, hashes: int, passes: int
-) -> UInt64s:
-    groups = len(starts) - 1
-    matrix = np.zeros((passes * bits, (groups + 63) // 64), np.uint64)
-    for group in range(groups):
-        word, bit = group // 64, np.uint64(1) << np.uint64(group % 64)
+def _set_bits(
+    signatures: UInt64s, column: int, high: np.uint64, low: np.uint64, bits: int, hashes: int, passes: int
+) -> None:
+    for number in range(passes * hashes):
+        row = (number // hashes) * bits + _position(high, low, number, bits)
+        signatures[column, row // 64] |= np.uint64(1) << np.uint64(row % 64)
+
+
+@njit(cache=True, nogil=True)
+def _sign(
+    signatures: UInt64s, columns: Int32s, high: UInt64s, low: UInt64s, bits: int, hashes: int, passes: int
+) -> None:
+    for i in range(len(columns)):
+        _set_bits(signatures, columns[i], high[i], low[i], bits, hashes, passes)
+
+
+@njit(cache=True, nogil=True)
+def _sign_groups(
+    signatures: UInt64s,
+    starts: Int64s,
+    values: Int32s,
+    high: UInt64s,
+    low: UInt64s,
+    bits: int,
+    hashes: int,
+    passes: int,
+) -> None:
+    for group in range(len(signatures)):
         for place in range(starts[group], starts[group + 1]):
-            value = values[place]
-            for number in range(passes * hashes):
-                row = (number // hashes) * bits + _position(high[value], low[value], number, bits)
-                matrix[row, word] |= bit
-    return matrix
+            _set_bits(signatures, group, high[values[place]], low[values[place]], bits, hashes, passes)
+
+
+@njit(cache=True, nogil=True)
+def _turn(signatures: UInt64s, matrix: UInt64s, word: int) -> None:
+    """Write signatures into the matrix from `word` on, where each is a column: 64 x 64 bits at a time.
+
+    A square of bits is turned by swapping its upper right quarter with the lower left one, then so in each quarter
+    (Warren, Hacker's Delight, section 7-3).
+    """
+    square = np.empty(64, np.uint64)
+    for first in range(0, len(signatures), 64):
+        for part in range(signatures.shape[1]):
+            for i in range(64):
+                square[i] = signatures[first + i, part] if first + i < len(signatures) else np.uint64(0)
+            width, mask = 32, np.uint64(0xFFFFFFFF)
+            while width:
+                for i in range(64):
+                    if not i & width:
+                        swapped = ((square[i] >> np.uint64(width)) ^ square[i + width]) & mask
+                        square[i] ^= swapped << np.uint64(width)
+                        square[i + width] ^= swapped
+                width //= 2
+                mask ^= mask << np.uint64(width)
+            for i in range(min(64, len(matrix) - part * 64)):
+                matrix[part * 64 + i, word + first // 64] = square[i]
 
 
 @njit(cache=True, nogil=True)
@@ -185,13 +267,9 @@ def _propose_and_validate(
     last: int,
     room: int,
     dep2refs: bool,
+    short_list: int,
     matrix: UInt64s,
     order: Int64s,
-    bits_each: int,
-    hashes: int,
-    passes: int,
-    high_keys: UInt64s,
-    low_keys: UInt64s,
     asked: Flags,
     candidates: UInt64s,
     first: Int32s,
@@ -208,7 +286,6 @@ def _propose_and_validate(
     out = (np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.int32))
     written = 0
     active, places = np.empty(len(candidates), np.uint64), np.empty(len(candidates), np.int64)
-    signed_by = np.full(len(matrix), -1, np.int64)
     while group < last:
         if not asked[group]:
             group += 1
@@ -224,17 +301,11 @@ def _propose_and_validate(
             if bits:
                 active[count], places[count] = bits, word
                 count += 1
-        if count > SHORT_LIST:
-            for place in range(starts[group], starts[group + 1]):
-                value = values[place]
-                for number in range(passes * hashes):
-                    row = _position(high_keys[value], low_keys[value], number, bits_each)
-                    signed_by[(number // hashes) * bits_each + row] = group
         # The rows that tell: those of a dependent's bits, those that a referenced column lacks.
         for row in order:
-            if count <= SHORT_LIST:
+            if count <= short_list:
                 break
-            if (signed_by[row] == group) != dep2refs:
+            if (matrix[row, group // 64] >> np.uint64(group % 64)) & np.uint64(1) != dep2refs:
                 continue
             kept = 0
             for i in range(count):

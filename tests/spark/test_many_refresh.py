@@ -48,7 +48,9 @@ def shifted(number: int, by: int = 0) -> list[list[str]]:
     return [[f"v{k + by}" for k in range(number, number + 5)], ["x"] * 5, [f"v{number}", "v9", "v9", "v10", "v11"]]
 
 
-@pytest.mark.parametrize("chosen", [{}, {"partitions": 3}, {"threshold": "3/5", "partitions": 2}])
+@pytest.mark.parametrize(
+    "chosen", [{}, {"partitions": 3}, {"threshold": "3/5", "partitions": 2}, {"algorithm": "signatures"}]
+)
 def test_a_refresh_reads_and_compares_what_changed(
     spark: SparkSession, database_url: str, tmp_path: Path, chosen: dict[str, Any]
 ) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,19 +11,24 @@ from pyspark.sql import SparkSession
 
 from service.usecases.corpora import RefreshState
 from spark_jobs.many_refresh import CRASH_POINTS
-from tests.refreshing import ROOT, Lake, expected_inds, refreshing, write_tables
+from tests.refreshing import Lake, expected_inds, refreshing, write_tables
 from tests.waiting import wait_for
 
 
-@pytest.mark.parametrize("where", [(), ("--on-spark",)], ids=["driver", "spark"])
+@pytest.mark.parametrize(
+    ("where", "algorithm"),
+    [((), "rarest-first"), (("--on-spark",), "rarest-first"), ((), "signatures")],
+    ids=["driver", "spark", "signatures"],
+)
 def test_a_refresh_killed_at_any_stage_leaves_the_generation_before(
-    spark: SparkSession, database_url: str, tmp_path: Path, where: tuple[str, ...]
+    spark: SparkSession, database_url: str, tmp_path: Path, where: tuple[str, ...], algorithm: str
 ) -> None:
-    """One test for all stages: each run finds what the one before it left."""
+    """One test for all stages: each run finds what the one before it left, which is signed by other parameters."""
     tables = {f"{n}.csv": [[f"v{k}" for k in range(n, n + 5)], ["x"] * 5] for n in range(10)}
     write_tables(tmp_path / "lake", tables)
-    lake = Lake(database_url, tmp_path / "lake")
+    lake = Lake(database_url, tmp_path / "lake", algorithm=algorithm)
     lake.refresh(spark)
+    lake.change({"bits": 64})
     before = lake.inds()
     tables["4.csv"] = [["v1", "v2", "v3"]]
     write_tables(tmp_path / "lake", tables)
@@ -47,6 +51,12 @@ def test_a_refresh_killed_at_any_stage_leaves_the_generation_before(
     assert not lake.report["full"], "what the killed ones left of the index does no harm"
     (parts,) = (lake.data_dir / "corpora").iterdir()
     assert [path.name for path in parts.iterdir() if path.name not in ("parts", "owner")] == ["generation-2"]
+    signed = algorithm == "signatures"
+    described = json.loads((parts / "generation-2" / "manifest.json").read_text())["parts"]
+    named = {name for part in described for name in (part[0], *(part[4] or [])[:1])}
+    assert {path.stem for path in (parts / "parts").iterdir()} == named
+    assert len(named) == len(described) * (1 + signed)
+    assert lake.report["signatures"] == ({"kept": 0, "made": 19} if signed else None)
 
 
 @pytest.mark.parametrize("how", ["signal", "cancel"])
@@ -65,23 +75,6 @@ def test_a_refresh_that_is_asked_to_end_ends(database_url: str, tmp_path: Path, 
     assert "stopped: the generation before is served" in told
     assert "Traceback" not in told
     assert lake.corpora.named(lake.name).generation is None
-
-
-LOSES_IT = """
-import signal, time, weakref
-from spark_jobs.many_refresh import end_by_sigterm
-end_by_sigterm()
-thing = {1}
-seen = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGTERM))
-del thing
-time.sleep(60)
-"""
-
-
-def test_a_signal_that_comes_while_a_callback_runs_is_not_lost() -> None:
-    done = subprocess.run([sys.executable, "-c", LOSES_IT], cwd=ROOT, check=False, capture_output=True, text=True)
-    assert done.returncode == -signal.SIGINT, "ended by KeyboardInterrupt"
-    assert "Exception ignored" not in done.stderr
 
 
 def test_an_error_is_one_message_and_exit_code_1(database_url: str, tmp_path: Path) -> None:

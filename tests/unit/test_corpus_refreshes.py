@@ -308,7 +308,7 @@ def test_what_a_refresh_that_died_left_in_the_index_goes_and_what_is_served_stay
     put(tmp_path / "lake" / "a.csv", b"a\n1\n")
     reading = Reading(tmp_path / "lake", CorpusKind.CSV, CorpusIndex(str(tmp_path / "index")))
     served = reading.refresh().manifest
-    writer = reading.index.write()
+    writer = reading.index.write(reading.settings.signed_by)
     writer.add(np.array([0, 0]), reading.index.columns([])[2])
     writer.close()
     reading.index.save(replace(served, generation=2))
