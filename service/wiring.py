@@ -37,6 +37,7 @@ from service.store.database import make_engine
 from service.store.demo_source import DemoSource, demo_source
 from service.store.embedded import EmbeddedPostgres
 from service.store.feed_start import FeedStart
+from service.store.foreign_key_refreshes import PostgresForeignKeys
 from service.store.migrate import require_current, upgrade
 from service.store.outbox import PostgresOutbox
 from service.store.preflight_facts import read_source_facts, read_state_facts
@@ -58,6 +59,7 @@ from service.usecases.batches import BatchLimits, ErrorPolicy, Totals
 from service.usecases.compact_sketches import SketchCompactor
 from service.usecases.corpora import Corpus, index_folder
 from service.usecases.follow_feed import Consumer
+from service.usecases.foreign_key_answers import ForeignKeyFinder
 from service.usecases.preflight import check
 from service.usecases.preflight_facts import Facts, Finding, Level
 from service.usecases.register_corpora import CorpusRegister
@@ -403,6 +405,7 @@ def make_service(
         make_uploads(engine),
         make_corpus_register(engine, settings),
         make_contracts(engine),
+        ForeignKeyFinder(PostgresForeignKeys(engine)),
         registry=registry,
         service_version=__version__,
         ready_checks=checks,

@@ -31,6 +31,7 @@ from service.api.corpus_metrics import CorpusMetrics
 from service.api.metrics import HttpMetrics, StateMetrics
 from service.api.problems import Check
 from service.api.segments import EncodedPath
+from service.usecases.foreign_key_answers import ForeignKeyFinder
 from service.usecases.foreign_key_decisions import Contracts
 from service.usecases.ind_graphs import IndGraphs
 from service.usecases.ports import StateReader, Uploads
@@ -47,13 +48,14 @@ def create_app(
     uploads: Uploads,
     corpus_register: CorpusRegister,
     contracts: Contracts,
+    foreign_keys: ForeignKeyFinder,
     *,
     registry: CollectorRegistry,
     service_version: str,
     ready_checks: Sequence[Callable[[], Check]] = (),
     api_key: str | None = None,
 ) -> FastAPI:
-    """Make the HTTP service over this reader, and what keeps uploaded sketches, corpora, and contracts.
+    """Make the HTTP service over this reader, and what keeps uploads, corpora and contracts, and finds foreign keys.
 
     `registry` gets the HTTP metrics and the state's, and is what /metrics shows. `ready_checks` are asked by
     /readyz, from a thread, beside the database and the bootstrap; they must neither block nor raise. With an
@@ -74,6 +76,7 @@ def create_app(
     app.state.corpora = corpus_register.corpora
     app.state.corpus_register = corpus_register
     app.state.contracts = contracts
+    app.state.foreign_keys = foreign_keys
     app.state.graphs = IndGraphs()
     app.state.registry = registry
     app.state.ready_checks = tuple(ready_checks)

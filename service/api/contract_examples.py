@@ -46,9 +46,62 @@ DECISION = {
     "is_current": True,
     "is_stale": False,
 }
+CANDIDATE = {
+    **EXAMPLE,
+    "score": 0.97,
+    "suggested": True,
+    "implied": False,
+    "coefficient": 0.9888888888888889,
+    "missing_count": 1,
+    "cardinality": "1:n",
+    "against": ["1 of 90 values are missing"],
+    "verdict": "accept",
+}
+EVIDENCE = {
+    **CANDIDATE,
+    "version": 3,
+    "evidence": {
+        "inclusion": {
+            "coefficient": 0.9888888888888889,
+            "low": 0.9888888888888889,
+            "high": 0.9888888888888889,
+            "method": "exact",
+            "missing": 1,
+            "missing_values": ["ZZTOP"],
+        },
+        "distribution": {"distance": 0.004, "error": 0.0, "dependent": [0.5, 0.5], "referenced": [0.5, 0.5]},
+        "names": {"equal": False, "column": 0.5, "full": 1.0},
+        "cardinality": "1:n",
+        "coverage": 0.978,
+        "intercept": -2.1,
+        "terms": {"names_full": 2.4, "coverage": 1.1},
+        "against": ["1 of 90 values are missing"],
+    },
+}
+REFRESH = {
+    "refresh_id": 7,
+    "method": "names",
+    "version": 3,
+    "made_at": "2026-11-22T10:50:00Z",
+    "seconds": 0.4,
+    "left_out": [],
+    "candidates": 12,
+    "suggested": 1,
+}
+FILES = {
+    "application/sql": 'ALTER TABLE "demo"."orders" ADD FOREIGN KEY ("customer_id") '
+    'REFERENCES "demo"."customers" ("id") NOT VALID;\n',
+    "application/yaml": 'version: 2\nsources:\n  - name: "demo"\n',
+    "text/vnd.mermaid": 'erDiagram\n  t0["demo.customers"]\n  t1["demo.orders"]\n  t0 ||--o{ t1 : "customer_id → id"\n',
+    "application/graphml+xml": "(GraphML)",
+}
 TRANSITIONS = {**VERSION, "next_cursor": None, "since": 2, "items": [VIOLATED]}
 
+KEYS_PATH = "/api/v1/foreign-keys"
+BY_MEDIA_TYPE = {f"{KEYS_PATH}/export": FILES}
 BY_PATH: dict[str, object] = {
+    KEYS_PATH: {"version": 3, "refresh_id": 7, "next_cursor": None, "items": [CANDIDATE]},
+    f"{KEYS_PATH}/evidence": EVIDENCE,
     CONTRACTS_PATH: {**VERSION, "next_cursor": None, "items": [CONTRACT]},
     f"{CONTRACTS_PATH}/{{contract_id}}": CONTRACT,
     f"{CONTRACTS_PATH}/transitions": TRANSITIONS,
@@ -58,5 +111,6 @@ BY_PATH: dict[str, object] = {
 BY_OPERATION: dict[tuple[str, str], dict[str, Any]] = {
     ("post", CONTRACTS_PATH): CONTRACT,
     ("post", DECISIONS_PATH): DECISION,
+    ("post", f"{KEYS_PATH}/refreshes"): REFRESH,
 }
 """Of answers to what changes something."""

@@ -312,9 +312,12 @@ BY_PATH: dict[str, object] = {
     **graph_examples.BY_PATH,
     **corpus_examples.BY_PATH,
 }
-BY_MEDIA_TYPE: dict[str, dict[str, str]] = (
-    {"/api/v1/coefficients/matrix": MATRIX} | graph_examples.BY_MEDIA_TYPE | corpus_examples.BY_MEDIA_TYPE
-)
+BY_MEDIA_TYPE: dict[str, dict[str, str]] = {
+    "/api/v1/coefficients/matrix": MATRIX,
+    **contract_examples.BY_MEDIA_TYPE,
+    **graph_examples.BY_MEDIA_TYPE,
+    **corpus_examples.BY_MEDIA_TYPE,
+}
 BY_OPERATION: dict[tuple[str, str], dict[str, Any]] = {
     ("put", "/api/v1/sketches/{column}"): UPLOADED,
     **contract_examples.BY_OPERATION,

@@ -15,6 +15,7 @@ from service.api.cursors import CursorError
 from service.core.errors import ConflictError, NotFoundError, SketchError, SourceError, StateError, SubsetdError
 from service.core.foreign_keys.sides import ForeignKeyError
 from service.usecases.coefficient_table import TooManyColumnsError
+from service.usecases.foreign_key_answers import UnknownForeignKeyError
 from service.usecases.ind_graphs import UnknownTableError
 from service.usecases.queries import AmbiguousNameError, NoValuesError, TrivialPairError, UnknownVersionError
 from service.usecases.sketched_columns import NoSketchError
@@ -27,6 +28,7 @@ EXPLANATIONS = {
     "unknown-table": "No table has this name, or no component of the graph this number, in what was read.",
     "not-in-corpora": "There is no corpus, refresh, generation, table or column of this name; the detail says which.",
     "refused-corpus": "A corpus cannot be like this, or a column not be named so; the detail names the option.",
+    "unknown-foreign-key": "These columns are no candidate, or no candidates were found by this method yet.",
     "unknown-contract": "There is no contract of this id.",
     "refused-foreign-key": "These columns cannot be the two sides of a foreign key; the detail says why.",
     "conflict": "It does not go with what is there: a name is taken, a refresh is at work, or has ended.",
@@ -120,6 +122,8 @@ async def _of_the_service(request: Request, error: Exception) -> Response:
             return respond(request, 404, "unknown-table", detail)
         case NotFoundError() if request.url.path.startswith("/api/v1/corpora/"):
             return respond(request, 404, "not-in-corpora", detail)
+        case UnknownForeignKeyError():
+            return respond(request, 404, "unknown-foreign-key", detail)
         case NotFoundError() if request.url.path.startswith("/api/v1/contracts/"):
             return respond(request, 404, "unknown-contract", detail)
         case NotFoundError():

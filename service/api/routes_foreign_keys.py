@@ -1,38 +1,131 @@
-"""Own the routes about foreign keys: what was decided of them."""
+"""Own the routes about foreign keys: candidates with their evidence, what was decided of them, exports."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query, Request, Response
 
-from service.api import contract_schemas as shapes
-from service.api import cursors, examples, schemas
-from service.api.asking import Asked
+from service.api import candidate_schemas as shapes
+from service.api import contract_schemas, cursors, examples, schemas
+from service.api.asking import Asked, Asking
 from service.api.asking_contracts import ETAG, Kept, contracts_snapshot
 from service.api.problems import documented
+from service.core.foreign_keys.ranking import Method
+from service.core.foreign_keys.sides import ForeignKey
+from service.usecases import foreign_key_answers as answers
+from service.usecases.foreign_key_answers import ForeignKeyFinder
+from service.usecases.foreign_key_export import KeyFormat, export_keys
+from service.usecases.foreign_key_names import side_named
+from service.usecases.kept_candidates import CandidateFilter, Refresh
+from service.usecases.ports import StateSnapshot
 from service.usecases.queries import page_of
 
 router = APIRouter(prefix="/api/v1/foreign-keys", tags=["foreign keys and contracts"])
 
+CANDIDATES = cursors.Cursors("candidates", "ii")
 DECISIONS = cursors.Cursors("decisions", "i")
 
+MEDIA_TYPES = {
+    KeyFormat.SQL: "application/sql",
+    KeyFormat.DBT: "application/yaml",
+    KeyFormat.MERMAID: "text/vnd.mermaid",
+    KeyFormat.GRAPHML: "application/graphml+xml",
+}
+
 _answered = partial(examples.answered, etag=ETAG)
+_found = partial(examples.answered, etag=("refresh, and what was decided, quoted", '"7-3-1.1.1"'))
+
+
+def _finder(request: Request) -> ForeignKeyFinder:
+    finder: ForeignKeyFinder = request.app.state.foreign_keys
+    return finder
+
+
+@contextmanager
+def _finding(asked: Asking, method: Method) -> Iterator[tuple[StateSnapshot, Refresh]]:
+    """Open the snapshot of an answer about candidates, and the last finding by a method."""
+    with contracts_snapshot(asked) as snapshot:
+        refresh = answers.last_refresh(snapshot, method)
+        asked.name_answer(f"{refresh.refresh_id}-{snapshot.head.version}-{snapshot.contracts_tag()}")
+        yield snapshot, refresh
+
+
+@router.get("", responses=_found("A page of candidates") | documented(404, 422, 500, 503))
+def list_foreign_keys(
+    asked: Asked, question: Annotated[shapes.CandidatesQuestion, Query()]
+) -> shapes.KeyCandidatesPage:
+    """List the candidates that a method found last, the likeliest first; a refresh finds them anew."""
+    after = CANDIDATES.decode(question.cursor)
+    chosen = CandidateFilter(question.suggested, question.schema_, question.table)
+    with _finding(asked, question.method) as (snapshot, refresh):
+        asked.stop_if_known()
+        # A cursor of another finding begins anew: its places are of other candidates.
+        behind = int(after[1]) if after is not None and after[0] == refresh.refresh_id else -1
+        found = snapshot.candidates(refresh.refresh_id, chosen, behind, question.limit + 1)
+        page = page_of(found, question.limit, lambda one: (refresh.refresh_id, one.place))
+    return shapes.KeyCandidatesPage.listing(
+        CANDIDATES, page, shapes.KeyCandidate.of, version=refresh.version, refresh_id=refresh.refresh_id
+    )
+
+
+@router.get("/evidence", responses=_found("A candidate with its evidence") | documented(404, 409, 422, 500, 503))
+def explain_foreign_key(asked: Asked, question: Annotated[shapes.EvidenceQuestion, Query()]) -> shapes.KeyEvidence:
+    """Say of a candidate why it ranks where it does, and what speaks against it."""
+    with _finding(asked, question.method) as (snapshot, refresh):
+        sides = side_named(snapshot, question.dependent), side_named(snapshot, question.referenced)
+        found = answers.candidate(snapshot, refresh, ForeignKey.of(sides[0].names, sides[1].names))
+        asked.stop_if_known()
+    return shapes.KeyEvidence.at(refresh.version, found)
+
+
+@router.post("/refreshes", status_code=201, responses=documented(409, 422, 500, 503))
+def find_foreign_keys(
+    asked: Asked, finder: Annotated[ForeignKeyFinder, Depends(_finder)], body: shapes.NewRefresh
+) -> shapes.KeyRefresh:
+    """Find the candidates of the newest version, and answer when they are kept; of large data that takes a while."""
+    finder.refresh(body.to_core())
+    with asked.snapshot() as snapshot:
+        return shapes.KeyRefresh.model_validate(answers.last_refresh(snapshot, body.method))
+
+
+@router.get(
+    "/export",
+    response_class=Response,
+    responses=_answered("Foreign keys as a file", *MEDIA_TYPES.values()) | documented(404, 422, 500, 503),
+)
+def export_foreign_keys(asked: Asked, question: Annotated[shapes.ExportQuestion, Query()]) -> Response:
+    """Give the foreign keys that were accepted as a file, and with a method also what it suggested last."""
+    with contracts_snapshot(asked) as snapshot:
+        suggested = []
+        if question.method is not None:
+            refresh = answers.last_refresh(snapshot, question.method)
+            asked.name_answer(f"{refresh.refresh_id}-{snapshot.head.version}-{snapshot.contracts_tag()}")
+            suggested = answers.all_suggested(snapshot, refresh)
+        asked.stop_if_known()
+        keys = answers.chosen(snapshot, suggested)
+    return Response(
+        export_keys(keys, question.format),
+        media_type=MEDIA_TYPES[question.format],
+        headers={**asked.headers, "Content-Disposition": f'attachment; filename="foreign-keys.{question.format}"'},
+    )
 
 
 @router.get("/decisions", responses=_answered("A page of decisions") | documented(422, 500, 503))
-def list_decisions(asked: Asked, question: Annotated[schemas.PageQuestion, Query()]) -> shapes.DecisionsPage:
+def list_decisions(asked: Asked, question: Annotated[schemas.PageQuestion, Query()]) -> contract_schemas.DecisionsPage:
     """List what was decided of foreign keys, newest first; of each pair the newest decision is current."""
     after = DECISIONS.decode(question.cursor)
     with contracts_snapshot(asked) as snapshot:
         asked.stop_if_known()
         found = snapshot.decisions(None if after is None else int(after[0]), question.limit + 1)
         page = page_of(found, question.limit, lambda one: (one.decision_id,))
-    return shapes.DecisionsPage.page(snapshot.head, DECISIONS, page, shapes.Decision.of)
+    return contract_schemas.DecisionsPage.page(snapshot.head, DECISIONS, page, contract_schemas.Decision.of)
 
 
 @router.post("/decisions", status_code=201, responses=documented(404, 422, 500, 503))
-def decide(contracts: Kept, body: shapes.NewDecision) -> shapes.Decision:
+def decide(contracts: Kept, body: contract_schemas.NewDecision) -> contract_schemas.Decision:
     """Keep a decision. To accept makes a contract, unless there is one; to reject ends one that was made so."""
-    return shapes.Decision.of(contracts.decide(body.to_core(), body.verdict, body.decided_by, body.note))
+    return contract_schemas.Decision.of(contracts.decide(body.to_core(), body.verdict, body.decided_by, body.note))

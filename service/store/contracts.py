@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from decimal import Decimal
 from typing import Any
 
 import psycopg2
-from sqlalchemy import Connection, Engine, Row, text
+from sqlalchemy import Connection, Engine, text
 
 from service.core.contracts import ContractKind
 from service.core.errors import ConflictError, NotFoundError, StateError
-from service.core.foreign_keys.sides import ForeignKey, Side
+from service.core.foreign_keys.sides import ForeignKey
 from service.store.contract_upkeep import BINDING, LOCK_OUT_BATCHES, hold
 from service.store.database import state_error
+from service.store.side_columns import NAMED, SIDES, foreign_key_of, same, side_values
 from service.store.versions import read_served
 from service.usecases.answers import Key
 from service.usecases.foreign_key_decisions import (
@@ -26,9 +27,6 @@ from service.usecases.foreign_key_decisions import (
     Verdict,
 )
 
-SIDES = [f"{side}_{part}" for side in ("dependent", "referenced") for part in ("schema", "table", "columns")]
-NAMED = ", ".join(SIDES)
-SAME = " and ".join(f"{{0}}.{one} = {{1}}.{one}" for one in SIDES)
 GIVEN = " and ".join(f"{one} = %({one})s" for one in SIDES)
 
 FOLLOWED = """
@@ -45,7 +43,7 @@ exists (select from unnest({side}_columns) as given (name) where not exists (
 DECISIONS = f"""
 select decision_id, {NAMED}, verdict, decided_by, decided_at, note,
        not exists (select from foreign_key_decision later where later.decision_id > decision.decision_id
-                   and {SAME.format("later", "decision")}) as is_current,
+                   and {same("later", "decision")}) as is_current,
        {NOT_FOLLOWED.format(side="dependent")} or {NOT_FOLLOWED.format(side="referenced")} as is_stale
 from foreign_key_decision decision where decision_id < :before order by decision_id desc limit :limit
 """
@@ -105,7 +103,7 @@ class PostgresContracts:
     def decide(self, foreign_key: ForeignKey, verdict: Verdict, by: str, note: str | None = None) -> Decision:
         with self._writing() as (connection, cursor):
             version = _lock(cursor, foreign_key)
-            values = {**_values(foreign_key), "by": by, "verdict": verdict.value, "note": note}
+            values = {**side_values(foreign_key), "by": by, "verdict": verdict.value, "note": note}
             cursor.execute(DECIDE, values)
             (decision_id,) = cursor.fetchone()
             if verdict is Verdict.REJECT:
@@ -118,7 +116,7 @@ class PostgresContracts:
     def add(self, foreign_key: ForeignKey, least: Decimal, by: str) -> Contract:
         with self._writing() as (connection, cursor):
             version = _lock(cursor, foreign_key)
-            values = {**_values(foreign_key), "by": by, "least": least, "decision_id": None}
+            values = {**side_values(foreign_key), "by": by, "least": least, "decision_id": None}
             there = _contract_of(cursor, values)
             if there is not None:
                 raise ConflictError(f"Contract {there} is on {foreign_key} already; remove it first for another bound.")
@@ -150,7 +148,7 @@ def read_decisions(connection: Connection, before: int | None, limit: int) -> li
     return [
         Decision(
             one.decision_id,
-            _foreign_key(one),
+            foreign_key_of(one),
             Verdict(one.verdict),
             one.decided_by,
             one.decided_at,
@@ -166,7 +164,7 @@ def read_contracts(connection: Connection, after: int, limit: int, one: int | No
     """List contracts by (contract_id), all or one."""
     found = []
     for row in connection.execute(text(CONTRACTS), {"after": after, "limit": limit, "one": one}):
-        foreign_key = _foreign_key(row)
+        foreign_key = foreign_key_of(row)
         lacking = zip(foreign_key, (row.lacks_dependent, row.lacks_referenced), strict=True)
         unknown = tuple(str(side) for side, is_lacking in lacking if is_lacking)
         found.append(
@@ -202,7 +200,7 @@ def read_events(connection: Connection, contract_id: int | None, after: Key, lim
             one.version,
             one.committed_at,
             one.contract_id,
-            _foreign_key(one),
+            foreign_key_of(one),
             ContractKind(one.kind),
             one.witness_value,
             one.witness_key,
@@ -246,18 +244,6 @@ def _contract_of(cursor: Any, values: dict[str, Any]) -> int | None:
     cursor.execute(f"select contract_id from contract where {GIVEN}", values)
     row = cursor.fetchone()
     return None if row is None else int(row[0])
-
-
-def _values(foreign_key: ForeignKey) -> dict[str, Any]:
-    parts: Sequence[Any] = [part for side in foreign_key for part in (side.schema, side.table, list(side.columns))]
-    return dict(zip(SIDES, parts, strict=True))
-
-
-def _foreign_key(row: Row[Any]) -> ForeignKey:
-    return ForeignKey(
-        Side(row.dependent_schema, row.dependent_table, tuple(row.dependent_columns)),
-        Side(row.referenced_schema, row.referenced_table, tuple(row.referenced_columns)),
-    )
 
 
 def _unknown(contract_id: int) -> NotFoundError:

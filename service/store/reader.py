@@ -15,7 +15,7 @@ from service.core.model import AttributeName, TransitionKind
 from service.core.quantile_grids import GridHistogram, KeyHistogram
 from service.core.records import UInt64s
 from service.core.sketches.column import ColumnSketch
-from service.store import contracts, uploaded_sketches
+from service.store import candidates, contracts, uploaded_sketches
 from service.store.audits import read_audits
 from service.store.database import LostConnectionError, place
 from service.store.foreign_keys import read_declared_keys, read_spreads, read_statistics
@@ -56,6 +56,7 @@ from service.usecases.answers import (
 from service.usecases.audits import Audit
 from service.usecases.foreign_key_decisions import Contract, ContractEvent, ContractState, Decision
 from service.usecases.foreign_key_ports import DeclaredKey, ValueStatistics, WantedGrid
+from service.usecases.kept_candidates import Candidate, CandidateFilter, Refresh
 from service.usecases.key_values import KeyFilter, KeyInfo, RepeatedValue
 
 Found = Row[*tuple[Any, ...]]
@@ -327,6 +328,18 @@ class PostgresSnapshot:
     def contract_counts(self) -> dict[ContractState, int]:
         """Count contracts by how they stand."""
         return contracts.count_contracts(self._connection)
+
+    def foreign_key_refreshes(self) -> list[Refresh]:
+        """List the last finding of foreign keys by each method."""
+        return candidates.read_refreshes(self._connection)
+
+    def candidates(self, refresh_id: int, chosen: CandidateFilter, after: int, limit: int) -> list[Candidate]:
+        """List candidates of a finding by (place)."""
+        return candidates.read_candidates(self._connection, refresh_id, chosen, after, limit)
+
+    def take_its_time(self) -> None:
+        """Bound no statement of this snapshot in time."""
+        self._connection.execute(text("set local statement_timeout = 0"))
 
     def contracts_tag(self) -> str:
         """Name what there is of contracts and decisions."""

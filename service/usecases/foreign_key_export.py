@@ -1,11 +1,10 @@
-"""Own foreign keys written for other tools: SQL, tests of dbt, diagrams of Mermaid, GraphML, JSON.
+"""Own foreign keys written for other tools: SQL, tests of dbt, diagrams of Mermaid, GraphML.
 
 Names may have any character, so each format's own quoting is used for all of them.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from itertools import groupby
@@ -21,7 +20,6 @@ class KeyFormat(StrEnum):
     DBT = "dbt"
     MERMAID = "mermaid"
     GRAPHML = "graphml"
-    JSON = "json"
 
 
 def export_keys(keys: Iterable[ForeignKey], format_: KeyFormat) -> str:
@@ -99,18 +97,11 @@ def as_graphml(keys: Sequence[ForeignKey]) -> str:
     return "\n".join([*lines, "</graph>", "</graphml>"]) + "\n"
 
 
-def as_json(keys: Sequence[ForeignKey]) -> str:
-    """Write a list of objects, each side a list of (schema, table, column)."""
-    found = [{side: [list(name) for name in columns.names] for side, columns in one._asdict().items()} for one in keys]
-    return json.dumps(found, ensure_ascii=False) + "\n"
-
-
 _WRITERS: Mapping[KeyFormat, Callable[[Sequence[ForeignKey]], str]] = {
     KeyFormat.SQL: as_sql,
     KeyFormat.DBT: as_dbt,
     KeyFormat.MERMAID: as_mermaid,
     KeyFormat.GRAPHML: as_graphml,
-    KeyFormat.JSON: as_json,
 }
 
 

@@ -43,6 +43,7 @@ from service.usecases.answers import (
 )
 from service.usecases.audits import Audit
 from service.usecases.foreign_key_decisions import Contract, ContractEvent, ContractState, Decision
+from service.usecases.kept_candidates import Candidate, CandidateFilter, Refresh
 from service.usecases.key_values import KeyFilter, KeyInfo, RepeatedValue
 from service.usecases.live_state import BatchCommit, StoredState
 from service.usecases.row_images import Images
@@ -167,6 +168,12 @@ class StateSnapshot(Protocol):
 
     def contract_counts(self) -> dict[ContractState, int]:
         """Count contracts by how they stand."""
+
+    def foreign_key_refreshes(self) -> list[Refresh]:
+        """List the last finding of foreign keys by each method; it is beside all versions, and names its own."""
+
+    def candidates(self, refresh_id: int, chosen: CandidateFilter, after: int, limit: int) -> list[Candidate]:
+        """List candidates of a finding by (place)."""
 
     def contracts_tag(self) -> str:
         """Name what there is of contracts and decisions."""

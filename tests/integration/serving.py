@@ -18,8 +18,10 @@ from service.api.app import create_app
 from service.scheduler import next_time
 from service.store.contracts import PostgresContracts
 from service.store.corpora import PostgresCorpora
+from service.store.foreign_key_refreshes import PostgresForeignKeys
 from service.store.reader import PostgresStateReader
 from service.store.uploaded_sketches import PostgresUploads
+from service.usecases.foreign_key_answers import ForeignKeyFinder
 from service.usecases.register_corpora import CorpusRegister
 
 
@@ -30,7 +32,12 @@ def app_over(engine: Engine, **options: Any) -> FastAPI:
     )
     options = {"registry": CollectorRegistry(), "service_version": "0.1.0", **options}
     return create_app(
-        PostgresStateReader(engine), PostgresUploads(engine), register, PostgresContracts(engine), **options
+        PostgresStateReader(engine),
+        PostgresUploads(engine),
+        register,
+        PostgresContracts(engine),
+        ForeignKeyFinder(PostgresForeignKeys(engine)),
+        **options,
     )
 
 

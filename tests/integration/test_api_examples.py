@@ -15,6 +15,9 @@ from service.api.docs_page import HOST
 from service.api.example_requests import ExampleRequest, example_request
 from service.core.sketches.column import ColumnSketch
 from service.store.database import make_engine
+from service.store.foreign_key_refreshes import PostgresForeignKeys
+from service.usecases.foreign_key_answers import ForeignKeyFinder
+from service.usecases.foreign_keys import Question
 from tests import states
 from tests.corpora import GivenCorpus, GivenTable
 from tests.integration.serving import app_over, serving
@@ -48,6 +51,7 @@ def client(database_url: str) -> Iterator[httpx.Client]:
     while (refresh := lake.queue()) < REFRESH:
         lake.corpora.cancel(refresh)
     engine = make_engine(database_url, "test-examples")
+    ForeignKeyFinder(PostgresForeignKeys(engine)).refresh(Question())
     with serving(app_over(engine)) as address, httpx.Client(base_url=address) as client:
         yield client
     engine.dispose()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from xml.etree import ElementTree
 
@@ -12,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.core.foreign_keys.sides import ForeignKey, Side
-from service.core.model import AttributeName
-from service.usecases.foreign_key_export import KeyFormat, as_dbt, as_graphml, as_json, as_mermaid, export_keys
+from service.usecases.foreign_key_export import KeyFormat, as_dbt, as_graphml, as_mermaid, export_keys
 
 SPACE = "{http://graphml.graphdrawing.org/xmlns}"
 NAME = st.text(st.characters(min_codepoint=1, codec="utf-8"), min_size=1, max_size=8)
@@ -49,17 +47,6 @@ CUSTOMER = ForeignKey(Side("shop", "orders", ("customer_id",)), Side("shop", "cu
 
 def table_of(side: Side) -> str:
     return f"{side.schema}.{side.table}"
-
-
-@given(FEW)
-def test_json_gives_the_columns_back(found: list[ForeignKey]) -> None:
-    read = [
-        tuple([AttributeName(*name) for name in one[side]] for side in ("dependent", "referenced"))
-        for one in json.loads(as_json(found))
-    ]
-    assert [ForeignKey.of(*sides) for sides in read if sides[0] != sides[1]] == [
-        one for one in found if one.dependent != one.referenced
-    ]
 
 
 @given(FEW)

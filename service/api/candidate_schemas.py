@@ -1,0 +1,116 @@
+"""Own the shapes of the API about candidates for foreign keys: what is asked of them, and what is answered."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.api.contract_schemas import NamedKey, named
+from service.api.schemas import FULL_NAME, Answer, Page, PageQuestion, Question
+from service.api.schemas import Text as Name
+from service.core.foreign_keys.candidates import THETA
+from service.core.foreign_keys.ranking import Method
+from service.usecases import foreign_keys, kept_candidates
+from service.usecases.foreign_key_decisions import Verdict
+from service.usecases.foreign_key_export import KeyFormat
+
+METHOD = "what ranked them"
+
+
+class CandidatesQuestion(PageQuestion):
+    method: Method = Field(Method.COMBINED, description=METHOD)
+    suggested: bool = Field(False, description="those alone that are suggested")
+    schema_: Name | None = Field(None, alias="schema", description="dependents of this schema", examples=["demo"])
+    table: Name | None = Field(None, description="dependents of tables of this name", examples=["orders"])
+
+
+class EvidenceQuestion(Question):
+    dependent: Name = Field(description=f"{FULL_NAME}; of several columns schema.table(a, b)",
+                            examples=["demo.orders.customer_id"])  # fmt: skip
+    referenced: Name = Field(description="the same", examples=["demo.customers.id"])
+    method: Method = Field(Method.COMBINED, description=METHOD)
+
+
+class ExportQuestion(Question):
+    format: KeyFormat = Field(KeyFormat.SQL, description="of the file")
+    method: Method | None = Field(None, description="also what it suggests, but for what was rejected")
+
+
+class NewRefresh(BaseModel):
+    """How candidates are to be found."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"example": {"method": "names"}})
+
+    method: Method = Field(Method.COMBINED, description="what ranks them")
+    min_coefficient: float = Field(THETA, ge=0, le=1, description="least inclusion coefficient of a candidate")
+    keys: foreign_keys.Keys = Field(
+        foreign_keys.Keys.KNOWN,
+        description="what may be referred to: declared keys, what is unique, or (known) this where none is declared",
+    )
+
+    def to_core(self) -> foreign_keys.Question:
+        """Give it as the use cases know it."""
+        return foreign_keys.Question(self.method, self.min_coefficient, self.keys)
+
+
+class KeyRefresh(Answer):
+    refresh_id: int
+    method: Method
+    version: int = Field(description="the one state version that candidates were found in")
+    made_at: datetime
+    seconds: float
+    left_out: list[str] = Field(description="columns without candidates, or without randomness, and why")
+    candidates: int
+    suggested: int
+
+
+class KeyCandidate(NamedKey):
+    score: float = Field(description="of combined and rostin a probability")
+    suggested: bool
+    implied: bool = Field(description="it follows from those that are suggested, along their chains or backwards")
+    coefficient: float = Field(description="share of the dependent's distinct values that are referenced")
+    missing_count: int | None = Field(description="of the dependent's distinct values; null: not known")
+    cardinality: str = Field(description="1:1 or 1:n")
+    against: list[str] = Field(description="what speaks against it")
+    verdict: Verdict | None = Field(description="what was decided of it last")
+
+    @classmethod
+    def of(cls, one: kept_candidates.Candidate) -> KeyCandidate:
+        return cls.model_validate(_fields(one))
+
+
+class KeyCandidatesPage(Page):
+    version: int = Field(description="the one state version that candidates were found in")
+    refresh_id: int
+    items: list[KeyCandidate]
+
+
+class KeyEvidence(KeyCandidate):
+    version: int
+    evidence: dict[str, Any] = Field(
+        description="inclusion with its interval and some of the missing values; distribution: randomness, its error, "
+        "and the shares of both sides by cell of the key's quantiles; names: how alike they are, by part; coverage of "
+        "the key; intercept and terms of the model's score"
+    )
+
+    @classmethod
+    def at(cls, version: int, one: kept_candidates.Candidate) -> KeyEvidence:
+        """Show a candidate that was found in this version."""
+        return cls.model_validate({**_fields(one), "version": version, "evidence": one.evidence})
+
+
+def _fields(one: kept_candidates.Candidate) -> dict[str, Any]:
+    evidence = one.evidence
+    return {
+        **named(one.foreign_key),
+        "score": one.score,
+        "suggested": one.suggested,
+        "implied": one.implied,
+        "coefficient": evidence["inclusion"]["coefficient"],
+        "missing_count": evidence["inclusion"]["missing"],
+        "cardinality": evidence["cardinality"],
+        "against": evidence["against"],
+        "verdict": one.verdict,
+    }

@@ -1,0 +1,31 @@
+"""Own the finding of foreign keys on a state that others answer from: unbounded in time, and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from sqlalchemy import Engine
+
+from service.core.foreign_keys.ranking import Method
+from service.store.candidates import keep
+from service.store.reader import PostgresSnapshot, PostgresStateReader
+from service.usecases.kept_candidates import NewCandidate
+
+
+class PostgresForeignKeys:
+    """Implement foreign_key_answers.ForeignKeyStore over an engine whose statements may be bounded."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @contextmanager
+    def snapshot(self) -> Iterator[PostgresSnapshot]:
+        with PostgresStateReader(self._engine).snapshot(with_values=True) as snapshot:
+            snapshot.take_its_time()
+            yield snapshot
+
+    def keep(
+        self, method: Method, version: int, seconds: float, left_out: Sequence[str], found: Iterator[NewCandidate]
+    ) -> int:
+        return keep(self._engine, method, version, seconds, left_out, found)

@@ -1,0 +1,119 @@
+"""Own the candidates for foreign keys that are served: found by each method, and kept until they are found anew."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict
+from typing import Protocol
+
+from service.core.errors import ConflictError, NotFoundError, StateError
+from service.core.foreign_keys.ranking import Method
+from service.core.foreign_keys.sides import ForeignKey
+from service.usecases.foreign_key_decisions import Decision, Verdict
+from service.usecases.foreign_key_evidence import Describing
+from service.usecases.foreign_key_ports import KeySnapshot
+from service.usecases.foreign_keys import Question, find_foreign_keys
+from service.usecases.kept_candidates import Candidate, CandidateFilter, NewCandidate, Refresh
+from service.usecases.ports import StateSnapshot
+from service.usecases.queries import MAX_LIMIT
+
+MISSING_VALUES = 3
+"""How many of the missing values of a suggested candidate are kept."""
+
+
+class UnknownForeignKeyError(NotFoundError):
+    """Columns are no candidate, or no candidates were found."""
+
+
+class ForeignKeyStore(Protocol):
+    """Read the state for a finding, and keep what was found. Every method may raise `StateError`."""
+
+    def snapshot(self) -> AbstractContextManager[KeySnapshot]:
+        """Open the newest version, whose values may be read for as long as it takes."""
+
+    def keep(
+        self, method: Method, version: int, seconds: float, left_out: Sequence[str], found: Iterator[NewCandidate]
+    ) -> int:
+        """Keep a finding, the likeliest candidate first, in the place of the last one by its method; give its id."""
+
+
+class ForeignKeyFinder:
+    """Find candidates anew, one finding at a time, and keep them."""
+
+    def __init__(self, store: ForeignKeyStore, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
+        self._clock = clock
+        self._finding = threading.Lock()
+
+    def refresh(self, question: Question) -> int:
+        """Find candidates and give the id of the refresh; raise ConflictError while another is at work."""
+        if not self._finding.acquire(blocking=False):
+            raise ConflictError("Foreign keys are being found already; ask again when that has ended.")
+        try:
+            began = self._clock()
+            with self._store.snapshot() as snapshot:
+                if not snapshot.head.version:
+                    raise StateError("There is no state yet: run `subsetd bootstrap SOURCE --name NAME` first.")
+                found = find_foreign_keys(snapshot, question)
+                describing = Describing(snapshot, found, MISSING_VALUES)
+                described = (describing.describe(ranked, with_missing=ranked.suggested) for ranked in found.ranked)
+                candidates = (
+                    NewCandidate(
+                        ForeignKey.of(one.dependent, one.referenced),
+                        one.score,
+                        one.suggested,
+                        one.implied,
+                        asdict(one.evidence),
+                    )
+                    for one in described
+                )
+                seconds = self._clock() - began
+                return self._store.keep(question.method, found.version, seconds, found.left_out, candidates)
+        finally:
+            self._finding.release()
+
+
+def last_refresh(snapshot: StateSnapshot, method: Method) -> Refresh:
+    """Give the last finding by a method; raise UnknownForeignKeyError when there was none."""
+    for one in snapshot.foreign_key_refreshes():
+        if one.method is method:
+            return one
+    raise UnknownForeignKeyError(f"No foreign keys were found by {method} yet: POST /api/v1/foreign-keys/refreshes.")
+
+
+def candidate(snapshot: StateSnapshot, refresh: Refresh, foreign_key: ForeignKey) -> Candidate:
+    """Find a candidate of a finding by its columns; raise UnknownForeignKeyError when it is none."""
+    found = snapshot.candidates(refresh.refresh_id, CandidateFilter(foreign_key=foreign_key), -1, 1)
+    if not found:
+        raise UnknownForeignKeyError(
+            f"{foreign_key} was no candidate by {refresh.method} in version {refresh.version}: too few values are "
+            "contained, or nothing says that the other side is a key."
+        )
+    return found[0]
+
+
+def chosen(snapshot: StateSnapshot, suggested: Sequence[ForeignKey]) -> list[ForeignKey]:
+    """Give what to export: what was accepted, and of what is suggested what was not rejected."""
+    decided = {one.foreign_key: one.verdict for one in _decisions(snapshot) if one.is_current and not one.is_stale}
+    accepted = [one for one, verdict in decided.items() if verdict is Verdict.ACCEPT]
+    return [*accepted, *(one for one in suggested if decided.get(one) is not Verdict.REJECT)]
+
+
+def _decisions(snapshot: StateSnapshot) -> Iterator[Decision]:
+    before: int | None = None
+    while found := snapshot.decisions(before, MAX_LIMIT):
+        yield from found
+        before = found[-1].decision_id
+
+
+def all_suggested(snapshot: StateSnapshot, refresh: Refresh) -> list[ForeignKey]:
+    """Give all that a finding suggests."""
+    keys: list[ForeignKey] = []
+    after = -1
+    while found := snapshot.candidates(refresh.refresh_id, CandidateFilter(suggested=True), after, MAX_LIMIT):
+        keys += [one.foreign_key for one in found]
+        after = found[-1].place
+    return keys
