@@ -120,11 +120,16 @@ def spark_bootstrap(url: str, settings: Settings, arguments: Sequence[str], sour
 
 
 def spark_job(module: str, settings: Settings, arguments: Sequence[str], secrets: Sequence[str]) -> int:
+    """Run a Spark job that makes sketches, as `run_spark` does."""
+    return run_spark(module, settings, [*sketch_sizes(settings), *arguments], secrets)
+
+
+def run_spark(module: str, settings: Settings, arguments: Sequence[str], secrets: Sequence[str]) -> int:
     """Run a Spark job as a process of its own: it stands above the service, which does not know it.
 
     Addresses with passwords, the state's first, go to its standard input.
     """
-    command = spark_command(module, settings.spark_master, [*sketch_sizes(settings), *arguments])
+    command = spark_command(module, settings.spark_master, arguments)
     ended = subprocess.run(command, input="\n".join([*secrets, ""]), text=True, check=False)
     return ended.returncode if ended.returncode >= 0 else 128 - ended.returncode
 

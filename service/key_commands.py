@@ -7,15 +7,20 @@ import sys
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from service import wiring
-from service.terminal import Format, print_rows, print_table
+from service.bootstrap_command import run_spark
+from service.reading_options import MasterOption
+from service.terminal import Format, err, out, print_rows, print_table
+from service.usecases.foreign_key_names import side_named
 from service.usecases.key_values import KeyFilter
 from service.usecases.keys import NamedKey, keys
 from service.usecases.queries import walk
 
 app = typer.Typer(help="Columns, and tuples of them, that tell rows apart: list, track, drop.", no_args_is_help=True)
 
+KeyArgument = Annotated[str, typer.Argument(help="schema.table(a, b), or schema.table.column")]
 HEADER = ["schema", "table", "columns", "tracked", "unique", "not null", "rows", "nulls", "distinct", "repeated"]
 
 
@@ -53,6 +58,40 @@ def list_(
             for row, one in zip(rows, found, strict=True)
         )
         print_table([*HEADER, "values that repeat"], shown)
+
+
+@app.command()
+def track(
+    key: KeyArgument,
+    source: Annotated[
+        str | None, typer.Option("--source", help="Where its source is, with the password if it needs one.")
+    ] = None,
+    master: MasterOption = None,
+) -> None:
+    """Track columns as a key; the tuples of several are read, beside a consumer, and followed from then on."""
+    settings = wiring.configured_settings()
+    with wiring.state_database(settings) as url:
+        side = _named(url, key)
+        told = ["--key", json.dumps(side), *([] if master is None else ["--master", master])]
+        told += [] if source is None else ["--source", "-"]
+        code = run_spark("spark_jobs.backfill", settings, told, [url, *([] if source is None else [source])])
+    if code:
+        raise typer.Exit(code)
+
+
+@app.command()
+def drop(key: KeyArgument) -> None:
+    """Track columns no longer as a key; the tuples of several go out of the state."""
+    with wiring.state_database(wiring.configured_settings()) as url:
+        schema, table, *columns = _named(url, key)
+        version = wiring.drop_key(url, schema, table, columns, lambda text: err.print(Text(text)))
+    out.print(Text(f"{schema}.{table}({', '.join(columns)}) is not tracked since version {version}."))
+
+
+def _named(url: str, key: str) -> list[str]:
+    with wiring.reading_engine(url) as engine, wiring.make_reader(engine).snapshot() as snapshot:
+        side = side_named(snapshot, key)
+    return [side.schema, side.table, *side.columns]
 
 
 def _row(one: NamedKey) -> list[object]:

@@ -54,7 +54,7 @@ from service.stream.pgoutput import PgoutputDecoder
 from service.stream.postgres_address import SourceAway, parse_address, source_of
 from service.stream.postgres_slot import drop, how_to_drop, new_slot, require_published
 from service.stream.schema_registry import HttpSchemaRegistry
-from service.usecases import ports, schema_changes
+from service.usecases import ports, schema_changes, track_keys
 from service.usecases.batches import BatchLimits, ErrorPolicy, Totals
 from service.usecases.compact_sketches import SketchCompactor
 from service.usecases.corpora import Corpus, index_folder
@@ -381,6 +381,11 @@ def drop_attributes(
 ) -> tuple[int, Sequence[schema_changes.KnownColumn]]:
     """Take an attribute or a table out of the state; `telling` hears when a consumer is waited for."""
     return schema_changes.drop(PostgresWriter(url, COMMAND_NAME, telling), name, force=force)
+
+
+def drop_key(url: str, schema: str, table: str, columns: Sequence[str], telling: Callable[[str], None]) -> int:
+    """Track a key no longer; return the version."""
+    return track_keys.drop(PostgresWriter(url, COMMAND_NAME, telling), schema, table, columns)
 
 
 def rename_attribute(url: str, old: str, new: str, telling: Callable[[str], None]) -> str:

@@ -24,7 +24,7 @@ def write_version(cursor: Any, commit: BatchCommit) -> None:
         (
             commit.version,
             commit.generation,
-            "schema" if commit.dropped_attributes else "batch",
+            "schema" if commit.dropped_attributes or commit.new_tuple else "batch",
             commit.feed,
             counts.records,
             counts.inserted,

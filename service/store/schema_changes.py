@@ -57,7 +57,7 @@ def write_drift(cursor: Any, drift: SchemaDrift, feed: str) -> list[str]:
     cursor.execute(KNOWN + " and parts is null and schema_name = %s and table_name = %s", (table.schema, table.name))
     known = {row[0]: KnownColumn(*row) for row in cursor}
     change = plan_change(list(known.values()), drift)
-    version = _write_version(cursor, feed)
+    version = write_version(cursor, feed)
     _make_stale(cursor, change.stale, version)
     for attribute_id, column in change.renamed.items():
         _rename(cursor, known[attribute_id], column)
@@ -89,7 +89,7 @@ def write_drift(cursor: Any, drift: SchemaDrift, feed: str) -> list[str]:
 
 def write_stale(cursor: Any, attribute_ids: Sequence[int], feed: str) -> int:
     """Say of attributes that they are no longer kept current, as a version of its own; commits nothing."""
-    version = _write_version(cursor, feed)
+    version = write_version(cursor, feed)
     _make_stale(cursor, attribute_ids, version)
     return version
 
@@ -99,6 +99,7 @@ def write_dropped(cursor: Any, attribute_ids: Sequence[int], version: int) -> No
     cursor.execute(
         "update attribute set dropped_version = %s where attribute_id = any (%s)", (version, list(attribute_ids))
     )
+    cursor.execute("delete from tracked_key where attribute_id = any (%s)", (list(attribute_ids),))
     sketches.drop_sketches(cursor, attribute_ids)
     cursor.execute(
         "with gone as (delete from tracked_table t where not exists (select from attribute a "
@@ -154,7 +155,7 @@ def _rename_column(cursor: Any, one: KnownColumn, new: str, known: Sequence[Know
                 f"{prefix}{one.column} hold together cannot be known. Bootstrap the source again with --replace. (A "
                 f"name that is given before the source's ALTER TABLE keeps both one.)"
             )
-    version = _write_version(cursor, None)
+    version = write_version(cursor, None)
     if there is not None:
         cursor.execute(
             "update attribute set dropped_version = %s, row_count = 0, null_count = 0 where attribute_id = %s "
@@ -179,7 +180,7 @@ def _rename_table(cursor: Any, named: Named, new: str, known: Sequence[KnownColu
         raise NotFoundError(f"{new!r} is no name of a table: give schema.table.")
     if any((one.schema, one.table) == (schema, table) for one in known):
         raise StateError(f"There is a table {new} already; drop it first: subsetd attribute drop {new}")
-    version = _write_version(cursor, None)
+    version = write_version(cursor, None)
     cursor.execute(
         "update attribute set schema_name = %s, table_name = %s where attribute_id = any (%s)",
         (schema, table, [one.attribute_id for one in named.attributes]),
@@ -232,7 +233,8 @@ def _rename_tuples(cursor: Any, one: KnownColumn) -> None:
             )
 
 
-def _write_version(cursor: Any, feed: str | None) -> int:
+def write_version(cursor: Any, feed: str | None) -> int:
+    """Write a version that is no batch; commits nothing."""
     cursor.execute(
         "insert into state_version (version, generation, kind, feed) "
         "select version + 1, generation, 'schema', %s from state_version order by version desc limit 1 "

@@ -26,7 +26,7 @@ from service.core.model import (
     Table,
 )
 from service.core.records import Keys, NewRecords, Records, find_keys, gather
-from service.store import batch_rows, contract_upkeep, dead_letters, row_images, schema_changes, sketches
+from service.store import batch_rows, contract_upkeep, dead_letters, key_changes, row_images, schema_changes, sketches
 from service.store.bulk import KeyRange, copy_records, new_records, read_records
 from service.store.catch_up import forget_passed, read_catch_up
 from service.store.database import make_engine, parse_address, state_error
@@ -252,6 +252,17 @@ class PostgresWriter:
             self._reading.commit()
         return found
 
+    def pin(self, attribute_id: int, *, tracked: bool) -> int:
+        """Track an attribute as a key, or no longer; return the version."""
+        with self._translated(), self._writing.cursor() as cursor:
+            version = schema_changes.write_version(cursor, None)
+            if tracked:
+                key_changes.pin(cursor, version, attribute_id)
+            else:
+                key_changes.unpin(cursor, attribute_id)
+            self._writing.commit()
+        return version
+
     def register(self, feed: str, description: FeedDescription) -> None:
         with self._translated(), self._writing.cursor() as cursor:
             put_feed(cursor, feed, description)
@@ -363,6 +374,8 @@ class PostgresUnitOfWork:
         delta = commit.delta
         with self._writer._translated(), self._connection.cursor() as cursor:
             batch_rows.write_version(cursor, commit)
+            if commit.new_tuple is not None:
+                key_changes.add_tuple(cursor, commit.version, commit.new_tuple)
             batch_rows.write_clusters(cursor, delta)
             batch_rows.write_counters(cursor, delta)
             batch_rows.write_transitions(cursor, commit)

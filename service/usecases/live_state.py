@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from service.core.clustering import Applied, AttributeIds, Clusters, Moves, appl
 from service.core.contracts import BoundContract, ContractTransition, ContractWatch
 from service.core.model import Attribute, AttributeCounters, BadRecord, FeedPosition, RawRecord, Table, Transition
 from service.core.overlap import make_overlap
-from service.core.records import Deltas, Int64s, Keys, NewRecords, Records, find_keys, starts_of
+from service.core.records import Deltas, Flags, Int64s, Keys, NewRecords, Records, UInt64s, find_keys, starts_of
 from service.core.sketch_changes import SketchChanges
 from service.core.val_cache import ValCache
 from service.usecases.netting import Netted
@@ -80,6 +80,15 @@ class StateDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class NewTuple:
+    """Hold a derived attribute that is backfilled, with the ordinals of its parts."""
+
+    attribute: Attribute
+    parts: Sequence[int]
+    snapshot: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class BatchCommit:
     """Hold what is stored with a batch beside its generator records, in the same transaction."""
 
@@ -97,6 +106,8 @@ class BatchCommit:
     newest_source_ms: int | None = None
     dropped_attributes: Sequence[int] = ()
     """Attributes that are followed no longer: their values are gone with this version, which is no batch of a feed."""
+    new_tuple: NewTuple | None = None
+    """A derived attribute that is followed from this version on, which is no batch of a feed."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     transaction_consistent: bool | None = None
     """Whether the state behind it has every transaction of the source whole or not at all; None: not known."""
@@ -182,20 +193,65 @@ class LiveState:
         own = set(attribute_ids)
         # What is taken away whole goes from an insert-only source as well, where nothing is counted.
         uncounted = np.zeros(len(self._uncounted), np.bool_)
+        extracted = ((self._extraction(keys, records, own), records, values) for keys, records, values in portions)
+        whole, texts = self._apply_portions(extracted, uncounted, write)
+        rows = {a: -self.counters[a].row_count for a in own}
+        nulls = {a: -self.counters[a].null_count for a in own}
+        delta = self._conclude(whole, rows, nulls, texts, [])
+        return replace(delta, emptied=sorted(own) if self._has_sketches else ())
+
+    def fill(
+        self,
+        attribute_id: int,
+        portions: Iterable[tuple[Deltas, Records, list[str]]],
+        write: Callable[[NewRecords, Sequence[str]], None],
+        rows: Callable[[], int],
+    ) -> StateDelta:
+        """Merge a whole attribute that is new, given portions of its values with their present records and texts.
+
+        `write` is given the texts of new records; `rows` says, behind the last portion, how many rows there are. As of
+        `truncate` the delta has no records.
+        """
+        occurrences = 0
+        hashes: list[UInt64s] = []
+
+        def counted() -> Iterator[tuple[Deltas, Records, list[str]]]:
+            nonlocal occurrences
+            for portion in portions:
+                occurrences += int(portion[0].differences.sum())
+                hashes.append(portion[0].keys.high)
+                yield portion
+
+        whole, texts = self._apply_portions(counted(), self._uncounted, write)
+        nulls = rows() - occurrences
+        delta = self._conclude(whole, {attribute_id: rows()}, {attribute_id: nulls}, texts, [])
+        if not (self._has_sketches and hashes):
+            return delta
+        came = np.concatenate(hashes)
+        ones = np.ones(len(came), np.int64)
+        return replace(delta, switches=SketchChanges.of(attribute_id * ones, ones, came))
+
+    def _apply_portions(
+        self,
+        portions: Iterable[tuple[Deltas, Records, list[str]]],
+        uncounted: Flags,
+        write: Callable[[NewRecords, Sequence[str]], None],
+    ) -> tuple[Applied, Callable[[Keys], list[str]]]:
+        """Apply deltas that are too many for one batch; gives what they do together, and the texts of witnesses."""
         moves: list[Moves] = []
         texts: dict[bytes, str] = {}
         distinct: Counter[int] = Counter()
         repeated: Counter[int] = Counter()
         touched: list[Int64s] = []
-        for keys, records, values in portions:
-            deltas = self._extraction(keys, records, own)
+        for deltas, records, values in portions:
             applied = apply_deltas(self.clusters, deltas, records, uncounted)
             self._count_accesses(deltas, applied)
-            self.cache.put(applied.records.keys, applied.records.records)
-            write(applied.records, ())
+            new = applied.records
+            self.cache.put(new.keys, new.records)
+            write(new, [values[place] for place in find_keys(deltas.keys, new.keys.take(new.is_new)).tolist()])
             witnesses = applied.moves.witnesses
-            places = find_keys(keys, witnesses.take(witnesses.order()))
-            texts.update((keys.key(place), values[place]) for place in places.tolist())
+            places = find_keys(deltas.keys, witnesses.take(witnesses.order()))
+            texts.update((deltas.keys.key(place), values[place]) for place in places.tolist())
             moves.append(applied.moves)
             distinct.update(applied.distinct)
             repeated.update(applied.repeated)
@@ -212,12 +268,7 @@ class LiveState:
             clusters[~is_live],
             SketchChanges.none(),
         )
-        rows = {a: -self.counters[a].row_count for a in own}
-        nulls = {a: -self.counters[a].null_count for a in own}
-        delta = self._conclude(
-            whole, rows, nulls, lambda keys: [texts[keys.key(place)] for place in range(len(keys.high))], []
-        )
-        return replace(delta, emptied=sorted(own) if self._has_sketches else ())
+        return whole, lambda keys: [texts[keys.key(place)] for place in range(len(keys.high))]
 
     def _extraction(self, keys: Keys, records: Records, own: Collection[int]) -> Deltas:
         """Give the deltas that take away all that some attributes have of values, each of which is in one of them."""

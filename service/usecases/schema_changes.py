@@ -163,12 +163,13 @@ def drop(writer: SchemaWriter, name: str, *, force: bool = False) -> tuple[int, 
         if named.table is None and named.attributes[0].is_key:
             raise StateError(f"{name} is part of the key by which the rows of its table are kept: drop the table.")
         state = LiveState(writer.load(), 0)
-        return _extract(writer, state, {one.attribute_id for one in named.attributes}), named.attributes
+        return extract(writer, state, {one.attribute_id for one in named.attributes}), named.attributes
     finally:
         writer.close()
 
 
-def _extract(writer: SchemaWriter, state: LiveState, attribute_ids: Collection[int]) -> int:
+def extract(writer: StateWriter, state: LiveState, attribute_ids: Collection[int]) -> int:
+    """Take attributes with all of their values out of the state, and return the version."""
     unit = writer.begin()
     try:
         clusters = [c for c, attributes, _ in state.clusters if not set(attribute_ids).isdisjoint(attributes)]

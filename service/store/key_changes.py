@@ -1,0 +1,73 @@
+"""Own how single keys come to be tracked and cease to be, each as a version of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from service.core.errors import StateError
+from service.store.keys import PINNED
+from service.store.sketches import write_empty
+from service.usecases.live_state import NewTuple
+
+FACTS = """
+select kind, location, settings, insert_only, exists (
+    select from state_version where version > bootstrapped_version and state_version.kind = 'batch'
+) from source where name = %s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFacts:
+    """Hold where a source was read and how; `has_changed`: changes of some source were applied since."""
+
+    kind: str
+    location: str
+    settings: Mapping[str, Any]
+    insert_only: bool
+    has_changed: bool
+
+
+def read_facts(connection: Any, source_name: str) -> SourceFacts:
+    """Read what there is to know of a source that is to be read again."""
+    with connection.cursor() as cursor:
+        cursor.execute(FACTS, (source_name,))
+        found = cursor.fetchone()
+    connection.commit()
+    return SourceFacts(*found)
+
+
+def add_tuple(cursor: Any, version: int, new: NewTuple) -> None:
+    """Add a derived attribute without values, tracked as a key that somebody chose; commits nothing."""
+    attribute = new.attribute
+    cursor.execute(
+        "insert into attribute (attribute_id, source_id, schema_name, table_name, column_name, ordinal, data_type, "
+        "row_count, null_count, distinct_count, repeated_count, parts, snapshot) "
+        "select %s, source_id, schema_name, table_name, %s, ordinal, %s, 0, 0, 0, 0, %s, %s from attribute "
+        "where (schema_name, table_name) = (%s, %s) and ordinal = %s and parts is null and dropped_version is null",
+        (
+            attribute.attribute_id, attribute.name.column, attribute.data_type, list(new.parts), new.snapshot,
+            *attribute.name[:2], attribute.ordinal,
+        ),
+    )  # fmt: skip
+    write_empty(cursor, version - 1, [attribute.attribute_id])  # the changes of this version are behind it
+    pin(cursor, version, attribute.attribute_id)
+
+
+def pin(cursor: Any, version: int, attribute_id: int) -> None:
+    """Track an attribute as a key; raise StateError when it is."""
+    cursor.execute(
+        "insert into tracked_key (attribute_id, kind, since_version) values (%s, %s, %s) "
+        "on conflict (attribute_id) do nothing",
+        (attribute_id, PINNED, version),
+    )
+    if not cursor.rowcount:
+        raise StateError("It is tracked as a key already: `subsetd keys list --tracked`.")
+
+
+def unpin(cursor: Any, attribute_id: int) -> None:
+    """Track an attribute no longer as a key; raise StateError when it is not."""
+    cursor.execute("delete from tracked_key where attribute_id = %s", (attribute_id,))
+    if not cursor.rowcount:
+        raise StateError("It is not tracked as a key: `subsetd keys list --tracked` lists those that are.")

@@ -1,0 +1,140 @@
+"""Own how a key is tracked, or tracked no longer, beside a consumer: a version of its own, with a snapshot of its own.
+
+The writer stands at a position while the tuples are read, so what they are read of is at that position or ahead of it.
+What they are ahead is told by the snapshot: the consumer leaves out of the tuples the changes that it shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+
+from service.core.errors import NotFoundError, StateError
+from service.core.model import Attribute, AttributeCounters, AttributeName, DerivedAttribute, Table
+from service.core.records import Deltas, Int64s, Keys
+from service.core.tuples import MOST_PARTS, TUPLE_TYPE, tuple_name
+from service.usecases.live_state import BatchCommit, BatchCounts, LiveState, NewTuple, StoredState
+from service.usecases.ports import StateWriter
+from service.usecases.schema_changes import extract
+
+
+@dataclass(frozen=True, slots=True)
+class CountedTuples:
+    """Hold tuples in ascending order of their keys, each with its text and how many rows have it."""
+
+    keys: Keys
+    frequencies: Int64s
+    texts: Sequence[str]
+
+
+def find_table(stored: StoredState, schema: str, name: str, columns: Sequence[str]) -> Table:
+    """Find the table whose columns are to be a key; raise NotFoundError or StateError where they cannot be."""
+    found = next((table for table in stored.tables if (table.schema, table.name) == (schema, name)), None)
+    if found is None:
+        raise NotFoundError(f"There is no table {schema}.{name} that is followed.")
+    if not columns or len(columns) > MOST_PARTS:
+        raise StateError(f"{found}: a key has 1 to {MOST_PARTS} columns.")
+    twice = next((column for column in columns if columns.count(column) > 1), None)
+    if twice is not None:
+        raise StateError(f"{found}: the column {twice!r} comes twice in the key.")
+    known = {attribute.name.column for attribute in found.attributes}
+    unknown = [column for column in columns if column not in known]
+    if unknown:
+        raise NotFoundError(
+            f"{found}: no column {unknown[0]!r} of it is kept current. It has: {', '.join(sorted(known))}."
+        )
+    if any(attribute.sketch_only for attribute in found.attributes):
+        raise StateError(f"{found}: its source is sketch-only, so that nothing is known of single tuples.")
+    return found
+
+
+def find_attribute(table: Table, columns: Sequence[str]) -> int | None:
+    """Find the id of the attribute that follows these columns of a table, None where there is none yet."""
+    names = [attribute.name.column for attribute in table.attributes]
+    if len(columns) == 1:
+        return table.attributes[names.index(columns[0])].attribute_id
+    places = tuple(names.index(column) for column in columns)
+    return next((one.attribute.attribute_id for one in table.derived if one.places == places), None)
+
+
+def track(
+    writer: StateWriter,
+    stored: StoredState,
+    table: Table,
+    columns: Sequence[str],
+    attribute_id: int,
+    snapshot: str | None,
+    counted: Iterable[CountedTuples],
+    rows: Callable[[], int],
+) -> int:
+    """Follow the tuples of a table's columns from now on, given those that its rows have; return the version.
+
+    `writer` must have been acquired before the rows were read, and `stored` be what it loaded. `rows` counts them
+    behind the last of the tuples.
+    """
+    by_name = {attribute.name.column: attribute for attribute in table.attributes}
+    parts = [by_name[column].ordinal for column in columns]
+    name = AttributeName(table.schema, table.name, tuple_name(columns))
+    attribute = Attribute(attribute_id, name, parts[0], TUPLE_TYPE, table.insert_only)
+    places = tuple(table.attributes.index(by_name[column]) for column in columns)
+    grown = replace(table, derived=(*table.derived, DerivedAttribute(attribute, places, snapshot)))
+    state = LiveState(
+        replace(
+            stored,
+            tables=tuple(grown if one is table else one for one in stored.tables),
+            counters={
+                **stored.counters,
+                attribute_id: AttributeCounters(repeated_count=None if table.insert_only else 0),
+            },
+        ),
+        0,
+    )
+    unit = writer.begin()
+    try:
+        portions = ((_deltas(one, attribute_id), writer.lookup(one.keys), list(one.texts)) for one in counted)
+        delta = state.fill(attribute_id, portions, unit.write_records, rows)
+        unit.commit(
+            BatchCommit(
+                version=stored.version + 1,
+                generation=stored.generation,
+                feed=None,
+                positions={},
+                delta=delta,
+                counts=BatchCounts(),
+                new_tuple=NewTuple(attribute, parts, snapshot),
+            )
+        )
+    except BaseException:
+        unit.rollback()
+        raise
+    return stored.version + 1
+
+
+class KeyWriter(StateWriter, Protocol):
+    """Be the state's writer, and say which attributes are keys."""
+
+    def pin(self, attribute_id: int, *, tracked: bool) -> int:
+        """Track an attribute as a key, or no longer; return the version."""
+
+
+def drop(writer: KeyWriter, schema: str, name: str, columns: Sequence[str]) -> int:
+    """Track columns no longer as a key, and follow their tuples no longer; return the version."""
+    writer.acquire()
+    try:
+        stored = writer.load()
+        known = find_attribute(find_table(stored, schema, name, columns), columns)
+        if known is None:
+            raise NotFoundError(f"The tuples of {schema}.{name}({', '.join(columns)}) are not followed.")
+        if len(columns) == 1:
+            return writer.pin(known, tracked=False)
+        return extract(writer, LiveState(stored, 0), [known])
+    finally:
+        writer.close()
+
+
+def _deltas(one: CountedTuples, attribute_id: int) -> Deltas:
+    size = len(one.frequencies)
+    return Deltas(one.keys, np.arange(size + 1), np.full(size, attribute_id, np.int64), one.frequencies)

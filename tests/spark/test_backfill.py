@@ -1,0 +1,167 @@
+"""A key that is tracked while a database changes and is followed: from then on it is what a fresh reading finds."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from service import wiring
+from service.cli import app
+from service.core.errors import NotFoundError, SourceError, StateError
+from service.store.checks import PostgresVerifier
+from service.store.database import make_engine
+from service.usecases.verify import verify
+from spark_jobs.backfill import Tracked, backfill
+from spark_jobs.bootstrap import run_bootstrap
+from spark_jobs.command_line import parse_arguments
+from spark_jobs.progress import Quiet
+from spark_jobs.sources import Options
+from tests import states
+from tests.postgres_following import NAME, consumer, follow, run
+
+TABLES = (
+    "create schema s",
+    "create table s.lines (n integer primary key, part integer, lot text, kind text)",
+    "alter table s.lines replica identity full",
+    "create table s.lots (part integer, lot text, note text, primary key (part, lot))",
+    "insert into s.lots select i % 9, 'l' || i, 'x' || i % 3 from generate_series(1, 60) i",
+    "insert into s.lines select i, part, lot, 'k' || i % 4 from (select row_number() over () as i, * from s.lots) l",
+)
+
+
+def changes(rng: random.Random, number: int) -> list[str]:
+    """Make statements that change both tables, some with NULLs, some in transactions of several rows."""
+    made = []
+    for _ in range(number):
+        i, j = rng.randrange(90), rng.randrange(90)
+        made.append(
+            rng.choice(
+                [
+                    f"insert into s.lines values ({i}, {j % 9}, 'l{j}', null) "
+                    f"on conflict (n) do update set lot = 'l{j}'",
+                    f"update s.lines set part = nullif({j % 10}, 9), kind = 'k{j}' where n = {i}",
+                    f"delete from s.lines where n between {i} and {i + 2}",
+                    f"insert into s.lots values ({j % 9}, 'l{i}', null) on conflict do nothing",
+                    f"update s.lots set note = 'x{j}' where lot = 'l{i}'",
+                    f"begin; delete from s.lots where lot = 'l{j}'; "
+                    f"update s.lines set lot = null where lot = 'l{j}'; commit",
+                ]
+            )
+        )
+    return made
+
+
+def begun(spark: SparkSession, followed_url: str, database_url: str) -> None:
+    run(followed_url, *TABLES)
+    with wiring.new_postgres_feed(followed_url, NAME, (), replace=False) as told:
+        given = parse_arguments([followed_url, "--name", NAME, "--database-url", database_url, *told])
+        options = Options(
+            followed_url, NAME, database_url, snapshot=given.snapshot, feed_start=given.feed_start, published=True
+        )
+        run_bootstrap(spark, options)
+
+
+def require_true(spark: SparkSession, followed_url: str, database_url: str) -> None:
+    """Hold the state against its own records, and against the source."""
+    engine = make_engine(database_url, "test")
+    with PostgresVerifier(engine).checks() as checks:
+        assert [found for found in verify(checks) if found.violations] == []
+    engine.dispose()
+    assert run_bootstrap(spark, Options(followed_url, NAME, database_url, check=True)).differences == []
+
+
+def track(spark: SparkSession, database_url: str, source_url: str, table: str, *columns: str) -> Tracked:
+    return backfill(lambda: spark, database_url, ("s", table, columns), source_url, Quiet())
+
+
+def test_tuples_are_read_ahead_of_the_feed_and_changes_that_they_hold_are_left_out(
+    spark: SparkSession, followed_url: str, database_url: str
+) -> None:
+    rng = random.Random(3)
+    begun(spark, followed_url, database_url)
+    run(followed_url, *changes(rng, 40))  # nobody has followed them when the key is read
+    done = track(spark, database_url, followed_url, "lines", "part", "lot")
+    assert (done.key, done.version) == ("s.lines(part, lot)", 2)
+    before = states.query(database_url, "select column_name, kind from tracked_key join attribute using (attribute_id)")
+    assert ("(part, lot)", "pinned") in before
+    rows = states.query(followed_url, "select count(*), count(distinct (part, lot)) filter (where part is not null and "
+                        "lot is not null) from s.lines")  # fmt: skip
+    assert rows == [(done.rows, done.tuples)]
+    run(followed_url, *changes(rng, 40))
+    follow(database_url, followed_url, records=7)
+    require_true(spark, followed_url, database_url)
+    pair = "select count(*) from uind join attribute d on d.attribute_id = dependent_id where until_version is null "
+    assert states.query(database_url, pair + "and d.parts is not null")[0][0] <= 2
+    assert track(spark, database_url, followed_url, "lots", "lot", "note", "part").tuples > 0
+    run(followed_url, *changes(rng, 20), "truncate s.lines", *changes(rng, 20))
+    follow(database_url, followed_url)
+    require_true(spark, followed_url, database_url)
+
+
+def test_keys_are_tracked_and_dropped_beside_a_running_consumer(
+    spark: SparkSession, followed_url: str, database_url: str
+) -> None:
+    rng = random.Random(4)
+    begun(spark, followed_url, database_url)
+    stop, done = threading.Event(), threading.Event()
+    following = threading.Thread(target=lambda: consumer(database_url, followed_url, records=20).run(stop))
+    changing = threading.Thread(target=lambda: [run(followed_url, *changes(rng, 5)) for _ in range(30)] and done.set())
+    following.start()
+    changing.start()
+    track(spark, database_url, followed_url, "lines", "lot", "part")
+    track(spark, database_url, followed_url, "lines", "kind")
+    track(spark, database_url, followed_url, "lines", "n", "part", "lot", "kind")
+    said = wiring.drop_key(database_url, "s", "lines", ["lot", "part"], lambda _: None)
+    changing.join()
+    done.wait()
+    time.sleep(0.3)
+    stop.set()
+    following.join()
+    follow(database_url, followed_url)
+    require_true(spark, followed_url, database_url)
+    query = "select column_name from attribute where parts is not null and dropped_version is null order by 1"
+    assert states.query(database_url, query) == [("(n, part, lot, kind)",), ("(part, lot)",)]
+    assert states.query(database_url, f"select kind from state_version where version = {said}") == [("schema",)]
+    kinds = "select column_name, kind from tracked_key join attribute using (attribute_id) order by key_id"
+    assert states.query(database_url, kinds)[-2:] == [("kind", "pinned"), ("(n, part, lot, kind)", "pinned")]
+
+
+def test_keys_of_files(spark: SparkSession, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "t.csv").write_text("a,b,c,d,e,f\n1,1,x,x,x,x\n1,2,y,y,y,y\n,2,x,x,x,x\n")
+    run_bootstrap(spark, Options(str(tmp_path), "s", database_url))
+    done = backfill(lambda: spark, database_url, ("s", "t", ["f", "a", "b", "c", "d", "e"]), None, Quiet())
+    assert (done.rows, done.tuples, done.version) == (3, 2, 2)
+    counted = (
+        "select row_count, null_count, distinct_count, repeated_count from attribute where parts = '{5,0,1,2,3,4}'"
+    )
+    assert states.query(database_url, counted) == [(3, 1, 2, 0)]
+    require_true(spark, str(tmp_path), database_url)
+    for columns, error, said in (
+        (["f", "a", "b", "c", "d", "e"], StateError, "tracked as a key already"),
+        ([], StateError, "1 to 32 columns"),
+        (["a", "g"], NotFoundError, "no column 'g' .* It has: a, b, c"),
+        (["a", "b", "a"], StateError, "'a' comes twice"),
+    ):
+        with pytest.raises(error, match=said):
+            backfill(lambda: spark, database_url, ("s", "t", columns), None, Quiet())
+    with pytest.raises(NotFoundError, match=r"no table s\.u"):
+        backfill(lambda: spark, database_url, ("s", "u", ["a"]), None, Quiet())
+    (tmp_path / "t.csv").rename(tmp_path / "u.csv")
+    with pytest.raises(SourceError, match=r"no table s\.t in it"):
+        backfill(lambda: spark, database_url, ("s", "t", ["b", "a"]), None, Quiet())
+    monkeypatch.setenv("SUBSETD_DATABASE_URL", database_url)
+    dropped = CliRunner().invoke(app, ["keys", "drop", "s.t(f, a, b, c, d, e)"])
+    assert "is not tracked since version 3" in dropped.stdout
+    listed = CliRunner().invoke(app, ["keys", "list", "--tracked", "--format", "json"])
+    assert json.loads(listed.stdout) == []
+    assert CliRunner().invoke(app, ["keys", "drop", "s.t(a, b)"]).exit_code != 0
+    states.execute(database_url, "insert into state_version (version, generation, kind) values (4, 1, 'batch')")
+    with pytest.raises(StateError, match="changes were applied since"):
+        backfill(lambda: spark, database_url, ("s", "t", ["a", "b"]), None, Quiet())
