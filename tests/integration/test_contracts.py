@@ -250,3 +250,45 @@ def test_to_reject_ends_the_contract_of_an_acceptance_and_no_other(
     contracts.decide(OF_CUSTOMERS, Verdict.ACCEPT, "Ada")
     contracts.decide(OF_CUSTOMERS, Verdict.REJECT, "Bob")
     assert [one.decision_id for one in all_contracts(engine)] == [None]
+
+
+def test_a_contract_on_tuples_is_watched_as_one_on_columns(
+    tmp_path: Path, database_url: str, engine: Engine, contracts: PostgresContracts
+) -> None:
+    """Each half of the pair is there all the time, the pair is not."""
+    parts = {"orders": [("id", "customer")], "customers": [("id", "name")]}
+    tables = Tables(dict(COLUMNS), tuples=parts)
+    tables.add("customers", ["1", "2"], ["2", "1"], ["1", None]).add("orders", ["1", "2", "x"], ["7", None, "no pair"])
+    states.store(database_url, tables)
+    stream = Stream(tmp_path / "feed.jsonl", tables)
+    pair = ForeignKey.of(
+        [AttributeName("s", "orders", one) for one in ("id", "customer")],
+        [AttributeName("s", "customers", one) for one in ("id", "name")],
+    )
+    made = contracts.decide(pair, Verdict.ACCEPT, "Ada")
+    assert str(made.foreign_key) == "s.orders(id, customer) → s.customers(id, name)"
+    assert [(one.state, one.overlap) for one in all_contracts(engine)] == [(ContractState.HELD, 1)]
+    stream.change("orders", None, ["2", "1", "there"])
+    at = stream.path.stat().st_size
+    stream.change("orders", None, ["1", "1", "not there"])
+    consume(database_url, stream)
+    (violated,) = events(engine)
+    assert (violated.kind, violated.witness_value) == (ContractKind.VIOLATED, '["1","1"]')
+    assert violated.position == {"topic": str(stream.path), "partition": 0, "offset": at}
+    stream.change("customers", ["1", None], ["1", "1"])
+    consume(database_url, stream)
+    assert events(engine)[1].kind is ContractKind.MENDED
+    assert states.read(database_url) == states.expected(stream.tables)
+
+
+def test_a_composite_that_is_not_tracked_cannot_be_told(
+    stream: Stream, engine: Engine, contracts: PostgresContracts
+) -> None:
+    both = [AttributeName("s", "orders", one) for one in ("id", "customer")]
+    made = contracts.add(
+        ForeignKey.of(both, [AttributeName("s", "customers", one) for one in ("id", "name")]), EXACT, "Ada"
+    )
+    assert (made.state, made.unknown) == (
+        ContractState.UNKNOWN,
+        ("s.orders(id, customer)", "s.customers(id, name)"),
+    )

@@ -1,0 +1,170 @@
+"""The routes of foreign keys: found when asked, kept until asked anew, decided, exported; contracts beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from service.core.foreign_keys.ranking import Method
+from service.store.database import make_engine
+from service.store.foreign_key_refreshes import PostgresForeignKeys
+from service.usecases.foreign_key_answers import ForeignKeyFinder
+from service.usecases.foreign_keys import Question
+from tests import states
+from tests.integration.serving import app_over, serving
+from tests.states import Tables
+
+KEYS = "/api/v1/foreign-keys"
+CONTRACTS = "/api/v1/contracts"
+SIDES = {"dependent": [["s", "orders", "customer_id"]], "referenced": [["s", "customers", "id"]]}
+BY_NAME = {"dependent": "s.orders.customer_id", "referenced": "s.customers.id", "method": "names"}
+
+
+@pytest.fixture
+def client(database_url: str) -> Iterator[httpx.Client]:
+    shop = Tables({"orders": ["customer_id", "note"], "customers": ["id", "name"]})
+    shop.add("customers", *([str(number), f"customer {number}"] for number in range(30)))
+    shop.add("orders", *([str(number % 20), "a note"] for number in range(60)))
+    states.store(database_url, shop)
+    engine = make_engine(database_url, "test-foreign-keys")
+    with serving(app_over(engine)) as address, httpx.Client(base_url=address) as client:
+        yield client
+    engine.dispose()
+
+
+def found(client: httpx.Client, path: str, **parameters: Any) -> Any:
+    answer = client.get(path, params=parameters)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_candidates_are_found_kept_explained_decided_and_exported(client: httpx.Client) -> None:
+    missing = client.get(KEYS, params={"method": "names"})
+    assert (missing.status_code, missing.json()["type"]) == (404, "/docs#unknown-foreign-key")
+    refresh = client.post(f"{KEYS}/refreshes", json={"method": "names"})
+    assert refresh.status_code == 201
+    assert {name: refresh.json()[name] for name in ("method", "version", "suggested")} == {
+        "method": "names",
+        "version": 1,
+        "suggested": 1,
+    }
+    listed = found(client, KEYS, method="names", suggested=True)
+    assert listed["version"] == 1
+    (best,) = listed["items"]
+    assert {name: best[name] for name in (*SIDES, "coefficient", "missing_count", "cardinality", "verdict")} == {
+        **SIDES,
+        "coefficient": 1.0,
+        "missing_count": 0,
+        "cardinality": "1:n",
+        "verdict": None,
+    }
+    assert found(client, KEYS, method="names", table="customers")["items"] == []
+    evidence = found(client, f"{KEYS}/evidence", **BY_NAME)
+    assert evidence["evidence"]["names"]["full"] == 1.0
+    assert sum(evidence["evidence"]["distribution"]["referenced"]) == pytest.approx(1)
+    other = client.get(f"{KEYS}/evidence", params={**BY_NAME, "dependent": "s.orders.note"})
+    assert (other.status_code, other.json()["type"]) == (404, "/docs#unknown-foreign-key")
+
+    sql = 'ALTER TABLE "s"."orders" ADD FOREIGN KEY ("customer_id") REFERENCES "s"."customers" ("id") NOT VALID;\n'
+    assert client.get(f"{KEYS}/export").text == ""
+    assert client.get(f"{KEYS}/export", params={"method": "names"}).text == sql
+    tag = client.get(KEYS, params={"method": "names"}).headers["ETag"]
+    assert client.get(KEYS, params={"method": "names"}, headers={"If-None-Match": tag}).status_code == 304
+    assert client.post(f"{KEYS}/decisions", json={**SIDES, "verdict": "reject"}).status_code == 201
+    listed = client.get(KEYS, params={"method": "names", "suggested": True}, headers={"If-None-Match": tag})
+    assert [one["verdict"] for one in listed.json()["items"]] == ["reject"]
+    assert client.get(f"{KEYS}/export", params={"method": "names"}).text == ""
+    assert client.post(f"{KEYS}/decisions", json={**SIDES, "verdict": "accept"}).status_code == 201
+    assert client.get(f"{KEYS}/export").text == sql
+    assert client.get(f"{KEYS}/export", params={"format": "mermaid"}).text.startswith("erDiagram")
+    assert [one["is_current"] for one in found(client, f"{KEYS}/decisions")["items"]] == [True, False]
+    assert [one["decision_id"] for one in found(client, CONTRACTS)["items"]] == [2]
+
+
+def test_pages_go_on_where_they_ended_and_begin_anew_behind_a_refresh(client: httpx.Client) -> None:
+    body = {"method": "names", "min_coefficient": 0, "keys": "inferred"}
+    first = client.post(f"{KEYS}/refreshes", json=body).json()
+    everything = found(client, KEYS, method="names")["items"]
+    assert len(everything) == first["candidates"] >= 1
+    page = found(client, KEYS, method="names", limit=1)
+    assert page["items"] == everything[:1]
+    if page["next_cursor"] is not None:
+        rest = found(client, KEYS, method="names", cursor=page["next_cursor"])
+        assert rest["items"] == everything[1:]
+    second = client.post(f"{KEYS}/refreshes", json=body).json()
+    assert second["refresh_id"] > first["refresh_id"]
+    assert found(client, KEYS, method="names")["refresh_id"] == second["refresh_id"]
+
+
+def test_a_contract_is_added_shown_followed_and_removed(client: httpx.Client) -> None:
+    made = client.post(CONTRACTS, json={**SIDES, "least_coefficient": 0.07, "created_by": "Ada"})
+    assert (made.status_code, made.headers["Location"]) == (201, f"{CONTRACTS}/1")
+    assert made.json() == found(client, f"{CONTRACTS}/1")
+    assert {name: made.json()[name] for name in ("state", "least_coefficient", "overlap", "distinct_count")} == {
+        "state": "held",
+        "least_coefficient": 0.07,
+        "overlap": 20,
+        "distinct_count": 20,
+    }
+    backwards = {"dependent": [["s", "customers", "id"]], "referenced": [["s", "orders", "customer_id"]]}
+    assert client.post(CONTRACTS, json=backwards).json()["state"] == "violated"
+    for path in f"{CONTRACTS}/transitions", f"{CONTRACTS}/2/transitions":
+        (event,) = found(client, path)["items"]
+        assert (event["kind"], event["contract_id"], event["version"], event["position"]) == ("violated", 2, 1, None)
+        assert int(event["witness_value"]) >= 20
+        assert event["cause_count"] == 10
+    assert found(client, f"{CONTRACTS}/1/transitions")["items"] == []
+    metrics = client.get("/metrics").text
+    assert 'subsetd_contracts{state="violated"} 1.0' in metrics
+    assert 'subsetd_contracts{state="held"} 1.0' in metrics
+    tag = client.get(CONTRACTS).headers["ETag"]
+    assert client.delete(f"{CONTRACTS}/2").status_code == 204
+    listed = client.get(CONTRACTS, headers={"If-None-Match": tag})
+    assert [one["contract_id"] for one in listed.json()["items"]] == [1]
+    gone = client.get(f"{CONTRACTS}/2")
+    assert (gone.status_code, gone.json()["type"]) == (404, "/docs#unknown-contract")
+
+
+@pytest.mark.parametrize(
+    ("changed", "status", "kind"),
+    [
+        ({"least_coefficient": 0}, 422, "invalid-request"),
+        ({"least_coefficient": 1.5}, 422, "invalid-request"),
+        ({"dependent": []}, 422, "invalid-request"),
+        ({"dependent": [["s", "orders"]]}, 422, "invalid-request"),
+        ({"dependent": [["s", "orders", "cust\0mer"]]}, 422, "invalid-request"),
+        ({"dependent": SIDES["referenced"]}, 422, "refused-foreign-key"),
+        ({"dependent": SIDES["dependent"] * 2}, 422, "refused-foreign-key"),
+        ({"dependent": [["s", "orders", 'no "such" 列']]}, 404, "unknown-attribute"),
+    ],
+)
+def test_what_cannot_be_a_contract_is_a_problem(
+    client: httpx.Client, changed: dict[str, object], status: int, kind: str
+) -> None:
+    answer = client.post(CONTRACTS, json={**SIDES, **changed})
+    assert (answer.status_code, answer.json()["type"]) == (status, f"/docs#{kind}")
+
+
+def test_the_same_contract_twice_is_a_conflict(client: httpx.Client) -> None:
+    assert client.post(CONTRACTS, json=SIDES).status_code == 201
+    again = client.post(CONTRACTS, json={**SIDES, "least_coefficient": 0.5})
+    assert (again.status_code, again.json()["type"]) == (409, "/docs#conflict")
+
+
+def test_one_finding_is_at_work_at_a_time(client: httpx.Client, database_url: str) -> None:
+    engine = make_engine(database_url, "test-finder")
+    told: list[int] = []
+
+    class Asking(PostgresForeignKeys):
+        def keep(self, *arguments: Any) -> int:
+            with pytest.raises(Exception, match="Foreign keys are being found already"):
+                finder.refresh(Question(Method.NAMES))
+            told.append(super().keep(*arguments))
+            return told[-1]
+
+    finder = ForeignKeyFinder(Asking(engine))
+    assert [finder.refresh(Question(Method.NAMES)), finder.refresh(Question(Method.NAMES))] == told
+    engine.dispose()
