@@ -1,4 +1,4 @@
-"""INDs of groups in blocks: what is cut goes on where it was cut, and the best of many are the first of all."""
+"""INDs of groups in blocks, and the steps that find them: each by itself, against lists and sets of Python's."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from service.core import rarest_first
-from service.core.column_sets import group_columns
+from service.core.column_sets import group_columns, number_keys
 from service.core.group_inds import Inds, as_columns, count_columns, stream
 from service.core.top_referenced import top_referenced
-from tests.many import brute_force, sets_of
+from tests.many import brute_force, listed, sets_of
 
 
 def int32s(*numbers: int) -> np.ndarray:
@@ -75,3 +75,57 @@ def test_the_best_of_many_equal_ones_are_those_of_the_smallest_numbers(count: in
             found.setdefault(a, []).append((b, overlap))
     assert found == expected
     assert count_columns(groups, inds) == sum(map(len, all_of.values()))
+
+
+def test_keys_are_numbered_as_a_dictionary_numbers_them_however_many_there_are() -> None:
+    random = np.random.default_rng(6)
+    high, low = random.integers(0, 60, (2, 4_000)).astype(np.uint64)
+    number_of: dict[tuple[int, int], int] = {}
+    keys = list(zip(high.tolist(), low.tolist(), strict=True))
+    ids, first = number_keys(high, low)
+    assert ids.tolist() == [number_of.setdefault(key, len(number_of)) for key in keys]
+    assert [keys[place] for place in first] == list(number_of)
+    assert len(number_of) > 2_000, "the table of 1,024 slots has grown twice"
+
+
+@pytest.mark.parametrize("length", [3, 64, 65, 200])
+def test_missing_values_are_counted_up_to_one_more_than_may_miss(length: int) -> None:
+    random = np.random.default_rng(length)
+    for _ in range(20):
+        others = np.sort(random.choice(300, length, replace=False)).astype(np.int32)
+        values = np.sort(random.choice(300, 30, replace=False)).astype(np.int32)
+        lacking = len(set(values[4:].tolist()) - set(others[1:].tolist()))
+        together = np.concatenate((values, others))
+        for most in (0, 3, max(lacking - 1, 0), lacking, 30):
+            assert rarest_first.missing(together, 4, 30, 31, 30 + length, most) == min(lacking, most + 1)
+
+
+@pytest.mark.parametrize(("columns", "referenced", "reflexive"), [
+    ([{1, 2}, {1, 2}], [False, True], True),
+    ([{1, 2}, {1, 2}], [True, False], False),
+    ([{1, 2}, {1, 2}], [True, True], True),
+    ([{1, 2}, {1, 3}], [True, True], False),
+])  # fmt: skip
+def test_a_group_has_an_ind_inside_when_one_column_can_refer_to_another(
+    columns: list[set[int]], referenced: list[bool], reflexive: bool
+) -> None:
+    groups = group_columns(sets_of(columns), np.array([True, False]), np.array(referenced))
+    assert groups.reflexive.any() == reflexive
+    found = list(as_columns(groups, rarest_first.find_inds(groups)))
+    assert listed(found) == ([(0, 1, 2)] if reflexive else [])
+
+
+@pytest.mark.parametrize("threshold", [Fraction(1), Fraction(2, 3)])
+def test_a_block_that_is_full_ends_before_the_group_that_has_no_room(
+    monkeypatch: pytest.MonkeyPatch, threshold: Fraction
+) -> None:
+    """30 nested columns and 30 of any of their values: blocks have room for one answer of 61."""
+    monkeypatch.setattr(rarest_first, "BLOCK", 1)
+    random = np.random.default_rng(8)
+    columns = [frozenset(range(size)) for size in range(1, 31)]
+    columns += [frozenset({0, *random.choice(30, 9).tolist()}) for _ in range(30)]
+    every = np.ones(len(columns), np.bool_)
+    groups = group_columns(sets_of(columns), every, every, threshold=threshold)
+    blocks = list(rarest_first.find_inds(groups))
+    assert all(len(block.dependent) <= len(groups) + 1 for block in blocks)
+    assert listed(as_columns(groups, blocks)) == sorted(brute_force(columns, threshold=threshold))

@@ -26,6 +26,8 @@ def nested(columns: int = 3, threshold: Fraction = Fraction(1)) -> Groups:
 
 def test_candidates_are_the_larger_columns_with_the_rarest_value() -> None:
     assert rarest_first.candidate_counts(nested()).tolist() == [2, 1, 0]
+    # With half of the values missing: {1, 2} asks for both of its values, in two and three columns of any size.
+    assert rarest_first.candidate_counts(nested(threshold=Fraction(1, 2))).tolist() == [2, 5, 3]
     # Eight words a column, and one for each 32 of its candidates: the first of 70 columns has 69.
     assert signatures.ands(nested(70), signatures.DEFAULT)[[0, 37, 38, 69]].tolist() == [10, 9, 8, 8]
 
