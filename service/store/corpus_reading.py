@@ -56,7 +56,10 @@ select table_number, path, row_count, first_column, column_count, since from cor
 """
 
 # Of a table with as many columns as there can be, the part of its arrays with all that is wanted is cut out once: an
-# element of what is stored would have the whole array unpacked, for each column again.
+# element of what is stored would have the whole array unpacked, for each column again. That part is cut into blocks:
+# Postgres counts its way to an element of an array of texts from the beginning.
+BLOCK_PLACES = 1 << 16
+
 COLUMNS = f"""
 with wanted as (
     select w.column_id, t.table_number, t.since, w.column_id - t.first_column + 1 as place
@@ -71,11 +74,19 @@ cut as materialized (
            t.referenced_reasons[w.low:w.high] as referenceds
     from (select table_number, since, array_agg(place) as places, min(place) as low, max(place) as high
           from wanted group by table_number, since) w
-    join corpus_table t on t.corpus_id = :corpus_id and t.table_number = w.table_number and t.since = w.since)
-select c.first_column + p.place - 1 as column_id, c.path, p.place - 1 as position, c.names[p.place - c.low + 1] as name,
-       c.distincts[p.place - c.low + 1] as distinct_count, c.row_count,
-       c.dependents[p.place - c.low + 1] as dependent, c.referenceds[p.place - c.low + 1] as referenced
-from cut c cross join lateral unnest(c.places) p (place)
+    join corpus_table t on t.corpus_id = :corpus_id and t.table_number = w.table_number and t.since = w.since),
+block as materialized (
+    select c.path, c.row_count, b.places, b.low, c.first_column, c.names[b.low - c.low + 1:b.high - c.low + 1] as names,
+           c.distincts[b.low - c.low + 1:b.high - c.low + 1] as distincts,
+           c.dependents[b.low - c.low + 1:b.high - c.low + 1] as dependents,
+           c.referenceds[b.low - c.low + 1:b.high - c.low + 1] as referenceds
+    from cut c cross join lateral (
+        select array_agg(place) as places, min(place) as low, max(place) as high
+        from unnest(c.places) p (place) group by place / {BLOCK_PLACES}) b)
+select b.first_column + p.place - 1 as column_id, b.path, p.place - 1 as position, b.names[p.place - b.low + 1] as name,
+       b.distincts[p.place - b.low + 1] as distinct_count, b.row_count,
+       b.dependents[p.place - b.low + 1] as dependent, b.referenceds[p.place - b.low + 1] as referenced
+from block b cross join lateral unnest(b.places) p (place)
 """
 
 BEHIND = "(dependent, referenced) > (:after_dependent, :after_referenced)"

@@ -22,6 +22,7 @@ from service.core.errors import DamagedStateError, NotFoundError, StateError
 from service.core.group_inds import Inds
 from service.store import corpus_cleaning
 from service.store.corpus_loads import Load, working_on
+from service.store.corpus_reading import BLOCK_PLACES
 from service.usecases.corpora import ChangeKind, ColumnFilter, CorpusFault, RefreshState
 from service.usecases.queries import TrivialPairError
 from tests.corpora import GivenCorpus, GivenTable, Rows, inds_of, rows_of, versions
@@ -194,6 +195,30 @@ def test_an_ind_tells_its_columns_and_how_much_of_each_is_in_both(database_url: 
     assert (ind.dependent.table, ind.dependent.position, ind.dependent.name) == ('a "ü\\,\n.csv', 0, '{"x\\,')
     assert (ind.referenced.position, ind.referenced.name) == (1, "")
     assert (ind.overlap, ind.coefficient, ind.coverage) == (3, 3 / 4, 1 / 4)
+
+
+def test_columns_of_a_wide_table_are_told_wherever_they_are(database_url: str) -> None:
+    """Its arrays are cut into blocks, whose first and last places are among these."""
+    width, place = 3 * BLOCK_PLACES - 5, BLOCK_PLACES
+    first = 7
+    wide = GivenTable(
+        1, "wide.csv", first, [f"name {n}" for n in range(width)],
+        distinct=range(1, width + 1), dependent_reasons=[n % 5 for n in range(width)],
+        referenced_reasons=[n % 7 for n in range(width)],
+    )  # fmt: skip
+    chosen = [0, 1, place - 2, place - 1, place, 2 * place - 2, 2 * place - 1, width - 1]
+    corpus = GivenCorpus(database_url, "wide")
+    rows = {(first + dependent, first + 5, 1) for dependent in chosen}
+    corpus.refresh(rows, [wide, GivenTable(2, "other.csv", first + width, ["other"])])
+    with corpus.corpora.snapshot("wide") as snapshot:
+        found = snapshot.inds(limit=99)
+        last = snapshot.columns("wide.csv", after=width - 3, limit=9)
+    told = [(ind.dependent.column_id, ind.dependent.position, ind.dependent.name, ind.coefficient) for ind in found]
+    assert told == [(first + n, n, f"name {n}", 1 / (n + 1)) for n in chosen]
+    assert {ind.referenced.name for ind in found} == {"name 5"}
+    assert [(c.column.name, c.distinct_count, int(c.dependent_reasons), int(c.referenced_reasons)) for c in last] == [
+        (f"name {n}", n + 1, n % 5, n % 7) for n in (width - 2, width - 1)
+    ]
 
 
 def test_absent_is_told_apart_from_not_examined(database_url: str) -> None:
