@@ -10,6 +10,7 @@ import pytest
 from service.core import corpus_inds, rarest_first, signatures
 from service.core.column_sets import ColumnSets, Groups, group_columns
 from service.core.corpus_inds import Algorithm, Choice, choose, choose_wanted
+from service.core.partitioned_inds import Scope
 from service.core.records import Keys, starts_of
 
 RAREST, SIGNED = Algorithm.RAREST_FIRST, Algorithm.SIGNATURES
@@ -30,6 +31,14 @@ def test_candidates_are_the_larger_columns_with_the_rarest_value() -> None:
     assert rarest_first.candidate_counts(nested(threshold=Fraction(1, 2))).tolist() == [2, 5, 3]
     # Eight words a column, and one for each 32 of its candidates: the first of 70 columns has 69.
     assert signatures.ands(nested(70), signatures.DEFAULT)[[0, 37, 38, 69]].tolist() == [10, 9, 8, 8]
+
+
+def test_a_column_may_be_as_large_as_the_coverage_allows() -> None:
+    every, asked = np.ones(3, np.bool_), np.array([2, 0], np.int32)
+    sizes = np.array([5, 1, 7])
+    assert Scope(sizes, every, every).largest(asked).tolist() == [2**63 - 1] * 2
+    assert Scope(sizes, every, every, coverage=Fraction(2, 3)).largest(asked).tolist() == [10, 7]
+    assert Scope(sizes, every, every, threshold=Fraction(3, 5)).allowance(asked).tolist() == [2, 2]
 
 
 def test_the_cheaper_algorithm_is_chosen() -> None:
