@@ -225,12 +225,10 @@ def _rename_tuples(cursor: Any, one: KnownColumn) -> None:
     cursor.execute(KNOWN + " and schema_name = %s and table_name = %s", (one.schema, one.table))
     known = [KnownColumn(*row) for row in cursor]
     columns = {column.ordinal: column.column for column in known if column.parts is None}
-    for derived in known:
-        if derived.parts is not None:
-            cursor.execute(
-                "update attribute set column_name = %s where attribute_id = %s",
-                (tuple_name([columns[part] for part in derived.parts]), derived.attribute_id),
-            )
+    cursor.executemany(
+        "update attribute set column_name = %s where attribute_id = %s",
+        [(tuple_name([columns[p] for p in one.parts]), one.attribute_id) for one in known if one.parts is not None],
+    )
 
 
 def write_version(cursor: Any, feed: str | None) -> int:

@@ -39,7 +39,11 @@ OF_A_BOOTSTRAP = {
 OF_A_COMMAND = {
     *("is_followed", "tables_of", "address_of", "forget", "set_paused", "read", "drop"),
     *(
+        "add_tuple",
+        "pin",
+        "read_facts",
         "read_known",
+        "unpin",
         "write_dropped",
         "_rename_column",
         "_rename_table",
