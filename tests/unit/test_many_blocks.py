@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from service.core import rarest_first
+from service.core.changed_inds import KnownKeys
 from service.core.column_sets import group_columns, number_keys
 from service.core.group_inds import Inds, as_columns, count_columns, stream
+from service.core.records import Keys
 from service.core.top_referenced import top_referenced
 from tests.many import brute_force, listed, sets_of
 
@@ -86,6 +88,20 @@ def test_keys_are_numbered_as_a_dictionary_numbers_them_however_many_there_are()
     assert ids.tolist() == [number_of.setdefault(key, len(number_of)) for key in keys]
     assert [keys[place] for place in first] == list(number_of)
     assert len(number_of) > 2_000, "the table of 1,024 slots has grown twice"
+
+
+@pytest.mark.parametrize("count", [0, 1, 9, 400])
+def test_known_keys_are_those_of_a_set_and_half_a_key_is_none(count: int) -> None:
+    random = np.random.default_rng(count)
+    keys, asked = (Keys(*random.integers(0, 40, (2, size)).astype(np.uint64)) for size in (count, 2_000))
+    known = set(zip(keys.high.tolist(), keys.low.tolist(), strict=True))
+    pairs = list(zip(asked.high.tolist(), asked.low.tolist(), strict=True))
+    table = KnownKeys.of(keys)
+    assert table.have(asked).tolist() == [pair in known for pair in pairs]
+    starts, kept = table.restrict(np.array([0, 700, 700, 2_000]), asked)
+    columns = [[pair for pair in pairs[first:end] if pair in known] for first, end in ((0, 700), (700, 2_000))]
+    assert list(zip(kept.high.tolist(), kept.low.tolist(), strict=True)) == columns[0] + columns[1]
+    assert starts.tolist() == [0, len(columns[0]), len(columns[0]), len(columns[0]) + len(columns[1])]
 
 
 @pytest.mark.parametrize("length", [3, 64, 65, 200])
