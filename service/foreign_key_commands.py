@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from typing import Annotated, Any
@@ -12,22 +12,30 @@ from typing import Annotated, Any
 import typer
 
 from service import wiring
-from service.core.foreign_keys.candidates import THETA
+from service.core.foreign_keys import sides as sides_of
+from service.core.foreign_keys.candidates import THETA, Columns
 from service.core.foreign_keys.ranking import Method
+from service.core.model import AttributeName
 from service.core.quantile_grids import SINGLE_CELLS
 from service.terminal import err, print_table
 from service.usecases.coefficient_table import MethodName
+from service.usecases.foreign_key_answers import chosen
 from service.usecases.foreign_key_evidence import Describing, ForeignKey
-from service.usecases.foreign_keys import Keys, Question, find_foreign_keys
+from service.usecases.foreign_key_export import KeyFormat, export_keys
+from service.usecases.foreign_keys import ForeignKeys, Keys, Question, find_foreign_keys
 
 app = typer.Typer(help="Foreign keys: candidates ranked, with evidence.", invoke_without_command=True)
 
 
 class ForeignKeyFormat(StrEnum):
-    """How a list of candidates is printed."""
+    """How a list of candidates is printed; or, as a file for other tools, what is suggested or accepted."""
 
     TABLE = "table"
     JSON = "json"
+    SQL = "sql"
+    DBT = "dbt"
+    MERMAID = "mermaid"
+    GRAPHML = "graphml"
 
 
 @app.callback()
@@ -58,9 +66,10 @@ def foreign_keys(
     missing: Annotated[
         int, typer.Option("--missing", min=0, max=1000, help="Missing values to show of what is suggested.")
     ] = 3,
-    format_: Annotated[ForeignKeyFormat, typer.Option("--format", help="How to print the list.")] = (
-        ForeignKeyFormat.TABLE
-    ),
+    format_: Annotated[
+        ForeignKeyFormat,
+        typer.Option("--format", help="How to print the list; as a file: what is suggested or accepted."),
+    ] = (ForeignKeyFormat.TABLE),
 ) -> None:
     """List candidates for foreign keys, the likeliest first."""
     if context.invoked_subcommand is not None:
@@ -84,14 +93,23 @@ def foreign_keys(
         )
         if format_ is ForeignKeyFormat.JSON:
             _print_json(described)
-        else:
+        elif format_ is ForeignKeyFormat.TABLE:
             print_table(HEADER, map(_row, described))
+        else:
+            sides = ([_names(found, side) for side in one.candidate] for one in found.ranked if one.suggested)
+            exported = chosen(snapshot, [sides_of.ForeignKey.of(*names) for names in sides])
+            of_table = (one for one in exported if _is_of(one.dependent, schema, table))
+            sys.stdout.write(export_keys(of_table, KeyFormat(format_.value)))
 
 
 HEADER = ["dependent", "referenced", "score", "", "phi", "missing", "distance", "cardinality", "against"]
 
 
-def _is_of(name: tuple[str, str, str], schema: str | None, table: str | None) -> bool:
+def _names(found: ForeignKeys, columns: Columns) -> list[AttributeName]:
+    return [found.attributes[column].name for column in columns]
+
+
+def _is_of(name: Sequence[object], schema: str | None, table: str | None) -> bool:
     return schema in (None, name[0]) and table in (None, name[1])
 
 

@@ -99,3 +99,17 @@ def test_a_decision_is_kept_with_who_and_why(database_url: str, subsetd: Command
         ("s.orders(id, customer)", "pin", "Bob", None, True),
         (SIDES[0], "accept", "Ada", 'seen in "code"', False),
     ]
+
+
+def test_what_is_suggested_or_accepted_is_given_as_a_file(database_url: str, subsetd: Commands, tmp_path: Path) -> None:
+    shop = Tables({"orders": ["customer_id"], "customers": ["id"], "people": ["id"]})
+    for table in "customers", "people":
+        shop.add(table, *([str(number)] for number in range(30)))
+    states.store(database_url, shop.add("orders", *([str(number % 20)] for number in range(60))))
+    code, said = subsetd.run(
+        "foreign-keys", "--method", "names", "--keys", "inferred", "--table", "orders", "--format", "sql"
+    )
+    assert (code, said) == (
+        0,
+        'ALTER TABLE "s"."orders" ADD FOREIGN KEY ("customer_id") REFERENCES "s"."customers" ("id") NOT VALID;\n',
+    )
