@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from service import terminal, wiring
+from service.audit_runner import audit_options
 from service.core.corpus_inds import Algorithm
 from service.job_process import spark_command
 from service.reading_options import MasterOption
@@ -18,7 +19,17 @@ from service.terminal import Format
 from service.usecases.audits import Audit
 
 HISTORY = 20
-FIELDS = ("audit_id", "version", "ended_at", "attributes", "value_count", "inds", "not_served", "not_holding")
+FIELDS = (
+    "audit_id",
+    "version",
+    "ended_at",
+    "attributes",
+    "value_count",
+    "inds",
+    "not_served",
+    "not_holding",
+    "algorithm",
+)
 
 
 def audit(
@@ -29,9 +40,14 @@ def audit(
         ),
     ] = "paper",
     algorithm: Annotated[
-        Algorithm,
-        typer.Option("--algorithm", help="How INDs are found; signatures need all values in one process' memory."),
-    ] = Algorithm.RAREST_FIRST,
+        Algorithm | None,
+        typer.Option(
+            "--algorithm",
+            help="How INDs are found; signatures need all values in one process' memory. Default: "
+            "SUBSETD_AUDIT_ALGORITHM, or what costs less.",
+            show_default=False,
+        ),
+    ] = None,
     master: MasterOption = None,
     history: Annotated[bool, typer.Option("--history", help=f"List the newest {HISTORY} audits instead.")] = False,
     format_: Annotated[Format, typer.Option("--format", help="How to print the list of audits.")] = Format.TABLE,
@@ -43,9 +59,8 @@ def audit(
             with wiring.reading_engine(url) as engine, wiring.make_reader(engine).snapshot() as snapshot:
                 _show(snapshot.audits(None, HISTORY), format_)
             return
-        command = spark_command(
-            "spark_jobs.audit", master or settings.spark_master, [f"--filters={filters}", f"--algorithm={algorithm}"]
-        )
+        options = [f"--filters={filters}", *audit_options(algorithm or settings.audit_algorithm)]
+        command = spark_command("spark_jobs.audit", master or settings.spark_master, options)
         ended = subprocess.run(command, input=f"{url}\n", text=True, check=False)
     if ended.returncode:
         raise typer.Exit(ended.returncode if ended.returncode > 0 else 128 - ended.returncode)

@@ -11,6 +11,7 @@ from sqlalchemy import Engine
 
 from service import wiring
 from service.config import ConfigError, Settings
+from service.core.corpus_inds import Algorithm
 from service.core.errors import SourceError
 from service.job_process import JobProcess, spark_command
 from service.observe import tell_audit
@@ -28,11 +29,12 @@ def auditing(url: str, settings: Settings) -> Iterator[None]:
         next_time(settings.audit_schedule, _now())
     except SourceError as error:
         raise ConfigError(f"SUBSETD_AUDIT_SCHEDULE: {error}") from error
+    options = audit_options(settings.audit_algorithm)
     with wiring.reading_engine(url) as engine:
         schedule = AuditSchedule(
             settings.audit_schedule,
             partial(_newest_audit, engine),
-            lambda: JobProcess(spark_command("spark_jobs.audit", settings.spark_master, []), [url]),
+            lambda: JobProcess(spark_command("spark_jobs.audit", settings.spark_master, options), [url]),
             next_time,
             _now,
             tell_audit,
@@ -42,6 +44,11 @@ def auditing(url: str, settings: Settings) -> Iterator[None]:
                 yield
         finally:
             schedule.close()
+
+
+def audit_options(algorithm: Algorithm | None) -> list[str]:
+    """Give the options of an audit's job; without an algorithm it takes the one that costs less."""
+    return [f"--algorithm={algorithm}"] if algorithm else []
 
 
 def _newest_audit(engine: Engine) -> datetime | None:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from service.core.corpus_inds import Algorithm
 from service.core.errors import SubsetdError
 
 
@@ -115,6 +116,9 @@ class Settings(BaseSettings):
     audit_schedule: str | None = Field(
         None,
         description="when a service audits the tracked tables: cron's five fields, in UTC; unset: on request alone",
+    )
+    audit_algorithm: Algorithm | None = Field(
+        None, description="how audits find INDs: rarest-first or signatures; unset: by what costs less"
     )
     refreshes_at_once: int = Field(1, ge=1, le=64, description="most refreshes of corpora that a service runs at once")
 

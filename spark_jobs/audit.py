@@ -2,8 +2,9 @@
 
     python -m spark_jobs.audit --database-url URL [--master local[*]] [--filters paper]
 
-All tasks read one version in one snapshot, by ranges of the value keys, and find the INDs as MANY does where no process
-has a whole column (`service/core/partitioned_inds.py`). Values never reach the driver: it learns numbers of columns.
+All tasks read one version in one snapshot, by ranges of the value keys. One of them finds the INDs, by the algorithm
+that costs less; of a large state they find them where the values are (`service/core/partitioned_inds.py`). Values never
+reach the driver: it learns numbers of columns.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from service.core.audit import ValueFacts, account, compare
 from service.core.column_filters import Filters
 from service.core.column_sets import ColumnSets, Int32s, group_columns
 from service.core.corpus import CorpusSettings, parse_filters
-from service.core.corpus_inds import Algorithm, find_inds
+from service.core.corpus_inds import Algorithm, choose_wanted, find_inds
 from service.core.errors import SourceError
 from service.core.group_inds import Inds
 from service.core.partitioned_inds import Partition, Scope, find_inds_by, make_partition
@@ -41,6 +42,9 @@ from spark_jobs.job import run_job
 from spark_jobs.many_discovery import ONE_PROCESS_CELLS, with_ids
 from spark_jobs.progress import Display, Quiet, make_display, watching
 from spark_jobs.tasks import telling_errors, told_error
+
+CHOSEN_CELLS = 10_000_000
+"""Distinct values of all columns, added up, that one task takes unasked: 0.7 GB. It can estimate both algorithms."""
 
 PARTITION_RECORDS = 500_000
 """Records of one task: values of the state, each with the columns that have it."""
@@ -94,12 +98,14 @@ def audit(
     filters: Filters,
     display: Display | None = None,
     partitions: int | None = None,
-    algorithm: Algorithm = Algorithm.RAREST_FIRST,
+    algorithm: Algorithm | None = None,
 ) -> Audit:
     """Hold the INDs that are served against those of the stored values, and keep what comes of it.
 
     `spark` may be a function that starts the session, which is called when there is something to audit. `partitions`
     is rounded to a power of 2. Signatures need all values in one process; rarest-first finds INDs where the values are.
+    Without an algorithm a task has the values of a small state and takes the one that costs less; rarest-first has all
+    others.
     Raises StateError for a state that cannot be read, or while a bootstrap runs, and SourceError for one that is too
     large for signatures.
     """
@@ -109,7 +115,7 @@ def audit(
         running = spark if isinstance(spark, SparkSession) else spark()
         started = time.monotonic()
         try:
-            facts, found = _find(running, url, state, display or Quiet(), partitions, algorithm)
+            facts, found, ran = _find(running, url, state, display or Quiet(), partitions, algorithm)
         except (PySparkException, Py4JError) as error:
             raise told_error(error) from None
     differences = compare(found, state.served)
@@ -122,7 +128,7 @@ def audit(
         "filters": {(reason.name or "").lower(): asdict(one) for reason, one in told.by_reason.items()},
         "inds_left": told.inds_left,
         "sketch_only": state.sketch_only,
-        "algorithm": algorithm.value,
+        "algorithm": ran.value,
         "seconds": {"start Spark": started - start, "find": time.monotonic() - started},
     }
     return add_audit(
@@ -137,13 +143,13 @@ def _find(
     state: AuditedState,
     display: Display,
     partitions: int | None,
-    algorithm: Algorithm,
-) -> tuple[ValueFacts, Inds]:
+    algorithm: Algorithm | None,
+) -> tuple[ValueFacts, Inds, Algorithm]:
     context = spark.sparkContext
     wanted = partitions or max(state.records // PARTITION_RECORDS, context.defaultParallelism)
     bits = min(int(wanted - 1).bit_length(), MOST_BITS)
-    by_signatures = algorithm is Algorithm.SIGNATURES
-    task = ReadTask(url, state.snapshot, bits, len(state.names), by_signatures)
+    in_one = algorithm is Algorithm.SIGNATURES or (algorithm is None and state.cells <= CHOSEN_CELLS)
+    task = ReadTask(url, state.snapshot, bits, len(state.names), in_one)
     read: RDD[Read] = context.parallelize(range(1 << bits), 1 << bits).mapPartitions(task)
     read = read.persist(StorageLevel.DISK_ONLY)
     try:
@@ -151,28 +157,29 @@ def _find(
             facts = reduce(ValueFacts.merge, read.map(_facts).collect())
         has_values = facts.distinct > 0
         display.begin("finding INDs")
-        if by_signatures:
+        if in_one:
             cells = int(facts.distinct.sum())
-            if cells > ONE_PROCESS_CELLS:
+            if algorithm is not None and cells > ONE_PROCESS_CELLS:
                 raise SourceError(
                     f"Signatures need all values in one process, and {cells:,} are more than {ONE_PROCESS_CELLS:,}: "
                     "audit by rarest-first, which finds INDs where the values are."
                 )
             threads = context.defaultParallelism
-            (found,) = read.map(_part).coalesce(1).mapPartitions(lambda each: [by_signature(each, threads)]).collect()
-            return facts, found
+            one = read.map(_part).coalesce(1).mapPartitions(lambda each: [find_in_one(each, algorithm, threads)])
+            ((ran, found),) = one.collect()
+            return facts, found, ran
 
         def each(step: Callable[[Partition], Any]) -> list[Any]:
             return read.map(lambda one: step(one[1])).collect()
 
-        return facts, find_inds_by(each, Scope(facts.distinct, has_values, has_values))
+        return facts, find_inds_by(each, Scope(facts.distinct, has_values, has_values)), Algorithm.RAREST_FIRST
     finally:
         read.unpersist()
 
 
-def by_signature(cells: Iterable[Cells], threads: int) -> Inds:
-    """Find all INDs by MANY's signatures, with its own parameters."""
-    parts = list(cells)
+def find_in_one(cells: Iterable[Cells], wanted: Algorithm | None, threads: int) -> tuple[Algorithm, Inds]:
+    """Find all INDs by the wanted algorithm, or the one that costs less; signatures have MANY's own parameters."""
+    parts = [(np.zeros(0, np.int32), Keys.of(())), *cells]
     owners = np.concatenate([owners for owners, _ in parts])
     order = np.argsort(owners, kind="stable")
     keys = Keys(*(np.concatenate([keys[half] for _, keys in parts])[order] for half in (0, 1)))
@@ -181,9 +188,10 @@ def by_signature(cells: Iterable[Cells], threads: int) -> Inds:
     columns = ColumnSets.of_keys(np.append(first, len(owners)), keys)
     everyone = np.ones(len(column_ids), np.bool_)
     groups = group_columns(columns, everyone, everyone)
-    found = find_inds(groups, columns.keys, Algorithm.SIGNATURES, threads=threads)
+    algorithm = choose_wanted(groups, wanted).algorithm
+    found = find_inds(groups, columns.keys, algorithm, threads=threads)
     blocks = [Inds(*(np.zeros(0, np.int32) for _ in range(3))), *with_ids(found, column_ids)]
-    return Inds(*(np.concatenate(side) for side in zip(*blocks, strict=True)))
+    return algorithm, Inds(*(np.concatenate(side) for side in zip(*blocks, strict=True)))
 
 
 def _facts(one: Read) -> ValueFacts:
@@ -207,7 +215,7 @@ def describe(found: Audit) -> str:
     seconds = (found.ended_at - found.started_at).total_seconds()
     lines = [
         f"version {found.version}: {found.attributes:,} columns with {found.value_count:,} distinct values, "
-        f"{found.inds:,} INDs; {seconds:.1f} s",
+        f"{found.inds:,} INDs; by {found.algorithm}, {seconds:.1f} s",
         "The INDs that are served are those that hold."
         if not found.differences
         else f"{found.not_served:,} INDs hold and are not served, {found.not_holding:,} are served and do not hold:",
@@ -235,8 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_engine_options(parser)
     parser.add_argument("--filters", default="paper", help="filters to give an account of (default: paper)")
     parser.add_argument(
-        "--algorithm", choices=list(Algorithm), type=Algorithm, default=Algorithm.RAREST_FIRST,
-        help="how INDs are found (default: %(default)s)",
+        "--algorithm", choices=list(Algorithm), type=Algorithm, help="how INDs are found (default: by cost)"
     )  # fmt: skip
     parser.add_argument("--partitions", type=int, help="key ranges, rounded to a power of 2 (default: by size)")
     given = parser.parse_args(sys.argv[1:] if arguments is None else arguments)

@@ -13,6 +13,7 @@ from service.api import cursors, examples
 from service.api.asking import Asked
 from service.api.problems import documented
 from service.api.schemas import Answer, Page, PageQuestion
+from service.core.corpus_inds import Algorithm
 from service.usecases import audits
 from service.usecases.queries import page_of
 
@@ -50,6 +51,7 @@ class Audit(Answer):
     filters: dict[str, LeftOut] = Field(description="what each filter would leave out, by its reason")
     inds_left: int = Field(description="INDs that would be left with all of these filters on")
     sketch_only: int = Field(description="columns of which no values are stored; they have no INDs")
+    algorithm: Algorithm = Field(description="how the INDs were found")
     seconds: dict[str, float]
 
     @classmethod

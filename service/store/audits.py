@@ -36,6 +36,11 @@ select attribute_id, schema_name, table_name, column_name, row_count, sketch_onl
 from attribute join source using (source_id) where dropped_version is null order by attribute_id
 """
 
+COUNTS = """
+select coalesce(sum(value_count), 0)::bigint, coalesce(sum(value_count * cardinality(attribute_ids)), 0)::bigint
+from cluster
+"""
+
 SERVED = "select dependent_id, referenced_id from uind where until_version is null"
 
 ADD = """
@@ -56,7 +61,8 @@ class AuditedState:
     """Hold one version of the state as an audit needs it, and the `snapshot` in which tasks read the same.
 
     Arrays are by attribute id, of `names`' length: `rows` are int64[n]; an id that is dropped, or not there, has no
-    name and 0 rows. `served` are the INDs, int32[n, 2] of (dependent, referenced).
+    name and 0 rows. `cells` are the distinct values of each column, added up. `served` are the INDs, int32[n, 2] of
+    (dependent, referenced).
     """
 
     snapshot: str
@@ -66,6 +72,7 @@ class AuditedState:
     rows: Int64s
     sketch_only: int
     records: int
+    cells: int
     served: Int32s
 
 
@@ -90,8 +97,8 @@ def audited_state(url: str) -> Iterator[AuditedState]:
                 found = cursor.fetchall()
                 cursor.execute(SERVED)
                 served = np.array(cursor.fetchall(), np.int32).reshape(-1, 2)
-                cursor.execute("select coalesce(sum(value_count), 0)::bigint from cluster")
-                (records,) = cursor.fetchone()
+                cursor.execute(COUNTS)
+                records, cells = cursor.fetchone()
                 cursor.execute("select coalesce(max(attribute_id), -1) + 1 from attribute")
                 (count,) = cursor.fetchone()
             names: list[AttributeName | None] = [None] * count
@@ -100,7 +107,7 @@ def audited_state(url: str) -> Iterator[AuditedState]:
                 names[attribute_id] = AttributeName(schema, table, column)
                 rows[attribute_id] = row_count
             yield AuditedState(
-                snapshot, version, started_at, names, rows, sum(row[-1] for row in found), int(records), served
+                snapshot, version, started_at, names, rows, sum(row[-1] for row in found), records, cells, served
             )
         finally:
             release_locks(connection)

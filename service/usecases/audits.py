@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from service.core.corpus_inds import Algorithm
+
 
 @dataclass(frozen=True, slots=True)
 class Audit:
@@ -15,7 +17,8 @@ class Audit:
     `inds` hold by the values of `attributes` columns with `value_count` distinct values (added up); of these
     `not_served` were not served, and `not_holding` were served besides. `report` has `examples` of both as pairs of
     full names, `filters`: what each would leave out by its reason (columns on either side, INDs, INDs that no other
-    filter leaves out), `inds_left` with all of them on, `sketch_only`: attributes without values, and `seconds`.
+    filter leaves out), `inds_left` with all of them on, `sketch_only`: attributes without values, the `algorithm` that
+    ran, and `seconds`.
     """
 
     audit_id: int
@@ -28,6 +31,11 @@ class Audit:
     not_served: int
     not_holding: int
     report: Mapping[str, Any]
+
+    @property
+    def algorithm(self) -> str:
+        """Name the algorithm that found the INDs; before it could be chosen it was rarest-first."""
+        return str(self.report.get("algorithm", Algorithm.RAREST_FIRST))
 
     @property
     def differences(self) -> int:

@@ -25,6 +25,7 @@ def test_an_audit_on_request(subsetd: Commands, database_url: str) -> None:
     assert (code, "s.orders.customer ⊆ s.customers.id holds and is not served" in said) == (1, True), said
     code, said = subsetd.run("audit", "--history", "--format", "json")
     assert [(one["inds"], one["not_served"], one["not_holding"]) for one in json.loads(said)] == [(1, 1, 0)]
+    assert subsetd.run("audit", "--history", "--format", "csv")[1].splitlines()[1].endswith(",rarest-first")
 
 
 def test_a_schedule_audits_beside_the_service_and_makes_up_for_what_it_missed(
@@ -36,9 +37,9 @@ def test_a_schedule_audits_beside_the_service_and_makes_up_for_what_it_missed(
         "insert into audit (version, started_at, attributes, value_count, inds, not_served, not_holding, report)"
         " values (1, now() - interval '3 days', 2, 5, 1, 0, 0, '{}')",
     )
-    service = subsetd.start("serve", audit_schedule="0 0 * * *", spark_master="local[1]")
+    service = subsetd.start("serve", audit_schedule="0 0 * * *", audit_algorithm="signatures", spark_master="local[1]")
     wait_for(lambda: len(states.query(database_url, AUDITS)) == 2)
-    wait_for(lambda: "version 1: 2 columns with 5 distinct values, 1 INDs" in subsetd.said(service))
+    wait_for(lambda: "1 INDs; by signatures, " in subsetd.said(service))
     subsetd.end(service)
     assert states.query(database_url, AUDITS)[1][1:] == (1, 0, 0)
 

@@ -22,6 +22,7 @@ REPORT = {
     "filters": {"low_coverage": {"dependent_columns": 0, "referenced_columns": 0, "inds": 2, "inds_alone": 1}},
     "inds_left": 3,
     "sketch_only": 1,
+    "algorithm": "signatures",
     "seconds": {"start Spark": 3.5, "find": 1.0},
 }
 
@@ -30,7 +31,7 @@ def keep(url: str, number: int, not_served: int = 0) -> int:
     """Keep an audit of version `number`; give its id."""
     names = [AttributeName("s", "a", "x"), None, AttributeName("s", "b", "y")]
     none = np.zeros((0, 2), np.int32)
-    state = AuditedState("-", number, STARTED + timedelta(days=number), names, np.zeros(3, np.int64), 1, 7, none)
+    state = AuditedState("-", number, STARTED + timedelta(days=number), names, np.zeros(3, np.int64), 1, 7, 11, none)
     return add_audit(url, state, 11, 5, not_served, 0, REPORT).audit_id
 
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import psycopg2
 import pytest
@@ -17,10 +18,11 @@ from pyspark.sql import SparkSession
 from service.core.column_filters import NULL_TOKENS, PAPER, Filters
 from service.core.corpus_inds import Algorithm
 from service.core.errors import SourceError, StateError
+from service.core.group_inds import Inds
 from service.store.embedded import EmbeddedPostgres
 from service.store.writer_lock import take_bootstrap_lock
 from spark_jobs import audit as job
-from spark_jobs.audit import audit, describe
+from spark_jobs.audit import audit, describe, find_in_one
 from tests import states
 from tests.postgres import TEMPLATE, fresh_database
 from tests.states import Tables
@@ -112,6 +114,25 @@ def test_a_state_too_large_for_signatures_is_refused(
     with pytest.raises(SourceError, match=r"Signatures need all values in one process.*: audit by rarest-first"):
         audit(spark, database_url, PAPER, algorithm=Algorithm.SIGNATURES)
     assert not audit(spark, database_url, PAPER).differences
+
+
+@pytest.mark.parametrize("cheaper", Algorithm)
+@pytest.mark.parametrize("cells", [0, 1 << 20])
+def test_unasked_a_small_state_goes_by_what_costs_less_and_a_large_one_by_rarest_first(
+    spark: SparkSession, database_url: str, monkeypatch: pytest.MonkeyPatch, cells: int, cheaper: Algorithm
+) -> None:
+    def chosen(values: Any, wanted: Algorithm | None, threads: int) -> tuple[Algorithm, Inds]:
+        assert wanted is None
+        return cheaper, find_in_one(values, cheaper, threads)[1]
+
+    states.store(database_url, shop())
+    tamper(database_url)
+    monkeypatch.setattr(job, "CHOSEN_CELLS", cells)
+    monkeypatch.setattr(job, "find_in_one", chosen)
+    found = audit(spark, database_url, PAPER, partitions=4)
+    assert found.algorithm == (cheaper if cells else Algorithm.RAREST_FIRST)
+    assert (found.not_served, found.not_holding) == (1, 1)
+    assert f"by {found.algorithm}, " in describe(found)
 
 
 def test_values_that_a_dropped_column_left_behind_are_no_reason_to_fail(spark: SparkSession, database_url: str) -> None:
