@@ -38,7 +38,7 @@ class ExportQuestion(Question):
     method: Method | None = Field(None, description="also what it suggests, but for what was rejected")
 
 
-class NewRefresh(BaseModel):
+class NewKeyRefresh(BaseModel):
     """How candidates are to be found."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"example": {"method": "names"}})

@@ -91,7 +91,7 @@ REFRESH = {
 FILES = {
     "application/sql": 'ALTER TABLE "demo"."orders" ADD FOREIGN KEY ("customer_id") '
     'REFERENCES "demo"."customers" ("id") NOT VALID;\n',
-    "application/yaml": 'version: 2\nsources:\n  - name: "demo"\n',
+    "text/plain": 'version: 2\nsources:\n  - name: "demo"\n',
     "text/vnd.mermaid": 'erDiagram\n  t0["demo.customers"]\n  t1["demo.orders"]\n  t0 ||--o{ t1 : "customer_id → id"\n',
     "application/graphml+xml": "(GraphML)",
 }

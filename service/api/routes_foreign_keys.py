@@ -31,7 +31,7 @@ DECISIONS = cursors.Cursors("decisions", "i")
 
 MEDIA_TYPES = {
     KeyFormat.SQL: "application/sql",
-    KeyFormat.DBT: "application/yaml",
+    KeyFormat.DBT: "text/plain",
     KeyFormat.MERMAID: "text/vnd.mermaid",
     KeyFormat.GRAPHML: "application/graphml+xml",
 }
@@ -84,7 +84,7 @@ def explain_foreign_key(asked: Asked, question: Annotated[shapes.EvidenceQuestio
 
 @router.post("/refreshes", status_code=201, responses=documented(409, 422, 500, 503))
 def find_foreign_keys(
-    asked: Asked, finder: Annotated[ForeignKeyFinder, Depends(_finder)], body: shapes.NewRefresh
+    asked: Asked, finder: Annotated[ForeignKeyFinder, Depends(_finder)], body: shapes.NewKeyRefresh
 ) -> shapes.KeyRefresh:
     """Find the candidates of the newest version, and answer when they are kept; of large data that takes a while."""
     finder.refresh(body.to_core())

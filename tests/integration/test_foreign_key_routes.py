@@ -16,6 +16,7 @@ from service.usecases.foreign_keys import Question
 from tests import states
 from tests.integration.serving import app_over, serving
 from tests.states import Tables
+from tests.waiting import BOUND_SECONDS
 
 KEYS = "/api/v1/foreign-keys"
 CONTRACTS = "/api/v1/contracts"
@@ -30,7 +31,7 @@ def client(database_url: str) -> Iterator[httpx.Client]:
     shop.add("orders", *([str(number % 20), "a note"] for number in range(60)))
     states.store(database_url, shop)
     engine = make_engine(database_url, "test-foreign-keys")
-    with serving(app_over(engine)) as address, httpx.Client(base_url=address) as client:
+    with serving(app_over(engine)) as address, httpx.Client(base_url=address, timeout=BOUND_SECONDS) as client:
         yield client
     engine.dispose()
 
