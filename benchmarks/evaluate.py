@@ -17,7 +17,7 @@ from time import perf_counter
 
 from rich.console import Console
 
-from benchmarks import table_changes
+from benchmarks import fk_evaluate, table_changes
 from benchmarks.context import Context
 from benchmarks.corpora import column_sets, read_corpus
 from benchmarks.corpus_refreshes import served_inds
@@ -78,6 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             evaluation = Evaluation(Context(console, SEED, work), Server(postgres), bootstrap, refresh)
             console.print(f"Seed {SEED}. Set, known INDs and found INDs (hashes of the sorted lists compared), seconds")
             outcomes = list(evaluation.run(options.folder, wanted))
+        if not wanted:
+            console.print("Foreign keys: each database by what was learnt on the others, left out in groups")
+            fk_evaluate.main([str(options.folder), "--folds", "6", "--each"])
     except Unavailable as error:
         console.print(str(error))
         return 1

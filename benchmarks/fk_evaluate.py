@@ -8,17 +8,20 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from time import process_time
 
 import numpy as np
 
+from benchmarks.fk_composites import Composites, read_composites
 from benchmarks.fk_data import Database, read_databases
 from benchmarks.fk_judge import DIRTY, EXACT, Result, judge, summary
 from benchmarks.fk_learning import Features, Pairs, best_threshold, choice, fit_calibrated
 from service.core.foreign_keys.candidates import Candidate
 from service.core.foreign_keys.choice import CHEN_THRESHOLD
+from service.core.foreign_keys.ranking import rank
 from service.core.randomness import suggest_cut
 
 Choices = list[tuple[list[Candidate], np.ndarray]]
@@ -35,19 +38,54 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cache", type=Path, help="folder that keeps what was measured between runs")
     parser.add_argument("--method", action="append", choices=METHODS, help="evaluate only this one (repeatable)")
     parser.add_argument("--folds", type=int, help="leave out so many groups of families, not each: quicker")
-    parser.add_argument("--each", action="store_true", help="print a row for each database, and what is wrong in it")
+    parser.add_argument("--each", action="store_true", help="print a row for each database as well")
+    parser.add_argument("--errors", action="store_true", help="print what is wrong and missed in each as well")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="subsetd-fk-") as work:
         databases = read_databases(options.folder, Path(work), options.cache)
-    evaluate(databases, options.method or list(METHODS), options.folds, options.each)
+        details = Details(options.each or options.errors, options.errors)
+        evaluate(databases, options.method or list(METHODS), options.folds, details)
+        if not options.method:
+            print_composites(read_composites(options.folder, Path(work)), details)
     return 0
 
 
-def evaluate(databases: Sequence[Database], methods: Sequence[str], groups: int | None, each: bool) -> None:
+@dataclass(frozen=True, slots=True)
+class Details:
+    """Say what is printed of each database."""
+
+    each: bool = False
+    errors: bool = False
+
+
+def print_composites(databases: Iterable[Composites], details: Details) -> None:
+    """Print how well the rule for composites does; it is not fitted, but was made with these databases in sight."""
+    results, tried, found, reached = [], 0, 0, 0
+    for of in databases:
+        ranked = rank(of.measured, dict(enumerate(of.database.columns)), of.keys)
+        chosen = {one.candidate for one in ranked if one.suggested}
+        implied = {one.candidate for one in ranked if one.implied}
+        results.append(Result(chosen & of.truth, chosen - of.truth, of.truth - chosen, implied))
+        tried, found, reached = tried + of.tried, found + len(of.measured), reached + len(of.truth & set(of.measured))
+        if details.errors:
+            name = of.database.label
+            for sign, wrong in (("-", of.truth - chosen), ("+", chosen - of.truth)):
+                for candidate in sorted(wrong):
+                    pairs = zip(candidate.dependent, candidate.referenced, strict=True)
+                    print(f"    {sign} {', '.join(f'{name(a)} -> {name(b)}' for a, b in pairs)}")
+    if not results:
+        return
+    known = sum(len(result.right) + len(result.missed) for result in results)
+    print(f"composite: {tried} candidates, {found} hold, with {reached} of {known} known ones; {summary(results)}")
+
+
+def evaluate(databases: Sequence[Database], methods: Sequence[str], groups: int | None, details: Details) -> None:
     """Print a row for each method, sort of keys, and truth: all foreign keys, or those that hold exactly."""
     views = {keys: [Pairs.of(database, keys == "declared") for database in databases] for keys in KEYS}
     for keys, found in views.items():
         print(f"keys {keys}: {len(found)} databases, {sum(len(of.candidates) for of in found):,} candidates")
+    if not databases:
+        return
     both = [of for found in views.values() for of in found]
     for name in methods:
         started = process_time()
@@ -61,19 +99,19 @@ def evaluate(databases: Sequence[Database], methods: Sequence[str], groups: int 
             for truth, least in (("exact", EXACT), ("dirty", DIRTY)):
                 results = [judge(of.database, chosen[id(of)][0], least) for of in found]
                 print(f"{name:11} {keys:8} {truth:5} {summary(results)}", flush=True)
-                if each and truth == "exact":
-                    _print_each(found, results)
+                if details.each and truth == "exact":
+                    _print_each(found, results, details.errors)
         print(f"{name:11} {seconds:.1f} s CPU")
 
 
 KEYS = ("declared", "inferred")
 
 
-def _print_each(found: Sequence[Pairs], results: Sequence[Result]) -> None:
+def _print_each(found: Sequence[Pairs], results: Sequence[Result], errors: bool) -> None:
     for of, result in zip(found, results, strict=True):
         name = of.database.label
         print(f"  {of.database.name:32} {len(result.right):4} {result.f1():.3f} lenient {result.f1(True):.3f}")
-        for sign, pairs in (("-", result.missed), ("+", result.wrong)):
+        for sign, pairs in (("-", result.missed), ("+", result.wrong)) if errors else ():
             for pair in sorted(pairs):
                 note = " (implied)" if pair in result.excused and sign == "+" else ""
                 print(f"    {sign} {name(pair.dependent[0])} -> {name(pair.referenced[0])}{note}")

@@ -104,3 +104,66 @@ def test_names_that_tell_nothing_are_ranked_by_what_is_left(method: Method, name
 @pytest.mark.parametrize("method", Method)
 def test_nothing_to_rank_is_ranked(method: Method) -> None:
     assert rank({}, COLUMNS, KEYS, method) == []
+
+
+CITY = {
+    i: replace(column(table, name, ordinal, 100, 90), is_primary=table != "airport")
+    for i, (table, name, ordinal) in enumerate(
+        [
+            ("province", "name", 0), ("province", "country", 1),
+            ("city", "name", 0), ("city", "province", 1), ("city", "country", 2),
+            ("airport", "city", 0), ("airport", "province", 1), ("airport", "country", 2), ("airport", "code", 3),
+        ]
+    )
+}  # fmt: skip
+AIRPORT_CITY = Candidate((5, 6, 7), (2, 3, 4))
+CITY_PROVINCE = Candidate((3, 4), (0, 1))
+THROUGH = Candidate((6, 7), (0, 1))
+PART = Candidate((5, 7), (2, 4))
+OTHER = Candidate((8, 7), (0, 1))
+COUNTRY = Candidate((7,), (4,))
+
+
+@pytest.mark.parametrize("method", [Method.NAMES, Method.CHEN, Method.COMBINED])
+def test_of_composites_what_follows_from_wider_ones_is_implied(method: Method) -> None:
+    """As in Mondial: an airport is in a city, a city in a province; so the airport is, and that says nothing new."""
+    candidates = [AIRPORT_CITY, CITY_PROVINCE, THROUGH, PART, OTHER, COUNTRY]
+    found = rank(dict.fromkeys(candidates, Measured(1.0, 0.5, 0.1, 0.0)), CITY, [(0, 1), (2, 3, 4), (4,)], method)
+    composite = [of for of in found if len(of.candidate.dependent) > 1]
+    assert {of.candidate for of in composite if of.suggested} == {AIRPORT_CITY, CITY_PROVINCE}
+    assert {of.candidate for of in found if of.implied} == {THROUGH, PART, COUNTRY}
+    assert {of.candidate: of.ruled_out_by for of in composite}[PART] == AIRPORT_CITY
+    for of in composite:
+        assert of.score == pytest.approx(sum(of.terms.values()))
+        assert 0 <= of.score <= 1
+
+
+def test_composites_are_ranked_by_randomness_alone() -> None:
+    found = rank(
+        {CITY_PROVINCE: Measured(1.0, 0.5, 0.01), OTHER: Measured(1.0, 0.5, 0.6)}, CITY, [(0, 1)], Method.RANDOMNESS
+    )
+    assert [(of.candidate, of.suggested) for of in found] == [(CITY_PROVINCE, True), (OTHER, False)]
+
+
+def test_of_keys_no_schema_declares_columns_that_identify_are_meant() -> None:
+    names = [("laps", "raceId"), ("laps", "driverId"), ("laps", "position"), ("stops", "raceId"), ("stops", "driverId"),
+             ("stops", "position")]  # fmt: skip
+    columns = {i: column(table, name, i % 3, 100, 50) for i, (table, name) in enumerate(names)}
+    by_driver, by_position = Candidate((3, 4), (0, 1)), Candidate((3, 5), (0, 2))
+    found = rank(dict.fromkeys((by_driver, by_position), Measured(1.0, 0.4)), columns, [(0, 1), (0, 2)])
+    assert [(of.candidate, of.score, of.suggested) for of in found] == [
+        (by_driver, 1.0, True),
+        (by_position, 0.5, False),
+    ]
+
+
+def test_of_tables_with_the_same_composite_the_root_is_meant() -> None:
+    tables = ["order_line", "shipment_line", "return_line"]
+    columns = {
+        2 * i + j: replace(column(table, name, j, 100, 90), is_primary=True)
+        for i, table in enumerate(tables)
+        for j, name in enumerate(("order_id", "line_no"))
+    }
+    up, onwards, over = Candidate((2, 3), (0, 1)), Candidate((4, 5), (2, 3)), Candidate((4, 5), (0, 1))
+    found = rank(dict.fromkeys((up, onwards, over), Measured(1.0, 0.9)), columns, [(0, 1), (2, 3)])
+    assert {of.candidate for of in found if of.suggested} == {up, over}

@@ -27,6 +27,14 @@ def name_features(
     return _Names(pairs, columns, keys).features()
 
 
+def name_evidence(
+    pairs: Collection[tuple[int, int]], columns: Mapping[int, ColumnProfile]
+) -> dict[tuple[int, int], float]:
+    """Give how much the names say of each pair alone, in [0, 1]; of a column and itself all there is."""
+    names = _Names([], columns, ())
+    return {(a, b): 1.0 if a == b else _evidence(names.compare(a, b)) for a, b in pairs}
+
+
 class _Names:
     """Compare the names of a database's candidates."""
 

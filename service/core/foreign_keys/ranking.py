@@ -1,25 +1,27 @@
 """Own the ranking of foreign-key candidates, by each method: `rank(measured, columns, keys, method)`.
 
     rank(
-        measured: Mapping[Candidate, Measured],    what was measured of each candidate of one column
+        measured: Mapping[Candidate, Measured],    what was measured of each candidate, of one column or of more
         columns: Mapping[int, ColumnProfile],      all columns of the database, those without values too
         keys: Collection[Columns],                 what may be referred to: declared, or unique and not NULL
         method: Method = Method.COMBINED,
     ) -> list[Ranked]                              best first: candidate, score, suggested, implied, terms
 
-Of equal input the ranking is equal. A score is in [0, 1], and of COMBINED and ROSTIN a probability.
+Of equal input the ranking is equal. A score is in [0, 1]; of COMBINED and ROSTIN, and one column, it is a probability.
+Composite candidates are ranked by a rule on the names of their parts (`composites`), by RANDOMNESS by theirs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import numpy as np
 
 from service.core.foreign_keys.candidates import Candidate, Columns
 from service.core.foreign_keys.choice import CHEN_THRESHOLD, choose, implied
+from service.core.foreign_keys.composites import COMPOSITE_THRESHOLD, choose_composites, composite_terms, follows
 from service.core.foreign_keys.features import pair_features
 from service.core.foreign_keys.model import AdditiveModel, fitted
 from service.core.foreign_keys.profiles import ColumnProfile, Measured
@@ -71,14 +73,28 @@ def rank(
     keys: Collection[Columns],
     method: Method = Method.COMBINED,
 ) -> list[Ranked]:
-    """Rank candidates of one column, and choose among them.
+    """Rank candidates, of one column and composite ones, and choose among them.
 
-    Raises ValueError for a composite candidate, and KeyError for one with a column that `columns` has not.
+    Raises KeyError for a candidate with a column that `columns` has not.
     """
-    if any(len(candidate.dependent) > 1 for candidate in measured):
-        raise ValueError("only candidates of one column are ranked")
-    if not measured:
-        return []
+    single = _rank_single({c: of for c, of in measured.items() if len(c.dependent) == 1}, columns, keys, method)
+    composite = {c: of for c, of in measured.items() if len(c.dependent) > 1}
+    if not composite:
+        return single
+    found = [*single, *_rank_composite(composite, columns, method)]
+    chosen = {ranked.candidate for ranked in found if ranked.suggested}
+    found = [
+        replace(ranked, implied=ranked.implied or follows(ranked.candidate, chosen) is not None) for ranked in found
+    ]
+    return sorted(found, key=_place)
+
+
+def _rank_single(
+    measured: Mapping[Candidate, Measured],
+    columns: Mapping[int, ColumnProfile],
+    keys: Collection[Columns],
+    method: Method,
+) -> list[Ranked]:
     single = {(c.dependent[0], c.referenced[0]): of for c, of in measured.items()}
     if not single:
         return []
@@ -106,7 +122,36 @@ def rank(
         )
         for place, (candidate, score) in enumerate(by_candidate.items())
     ]
-    return sorted(found, key=lambda ranked: (-ranked.score, ranked.candidate))
+    return sorted(found, key=_place)
+
+
+def _rank_composite(
+    measured: Mapping[Candidate, Measured], columns: Mapping[int, ColumnProfile], method: Method
+) -> list[Ranked]:
+    """Rank composite candidates by their randomness, or else by the names of their parts: no model knows them."""
+    if method is Method.RANDOMNESS:
+        terms = {c: {"randomness": 1 - (1.0 if of.distance is None else of.distance)} for c, of in measured.items()}
+    else:
+        terms = composite_terms(measured, columns)
+    scores = {candidate: sum(of.values()) for candidate, of in terms.items()}
+    threshold = _threshold(method, None, scores) if method is Method.RANDOMNESS else COMPOSITE_THRESHOLD
+    choice = choose_composites(scores, threshold)
+    return [
+        Ranked(
+            candidate=candidate,
+            score=score,
+            suggested=candidate in choice.chosen,
+            implied=False,
+            ruled_out_by=choice.ruled_out.get(candidate),
+            terms=_heaviest(terms[candidate]),
+            features={"phi": measured[candidate].phi, "coverage": measured[candidate].coverage},
+        )
+        for candidate, score in scores.items()
+    ]
+
+
+def _place(ranked: Ranked) -> tuple[float, Candidate]:
+    return -ranked.score, ranked.candidate
 
 
 def _scores(method: Method, features: Mapping[str, Floats]) -> Floats:
