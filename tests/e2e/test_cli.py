@@ -234,9 +234,9 @@ def test_run_follows_serves_and_ends_cleanly(stream: Stream, tmp_path: Path) -> 
         base = wait_for(
             lambda: next((w for w in (tmp_path / "log").read_text().split() if w.startswith("http://")), None)
         )
-        client = opened.enter_context(httpx.Client(base_url=base, headers={"Authorization": "Bearer k"}))
-        assert httpx.get(f"{base}/healthz").status_code == 200
-        assert httpx.get(f"{base}/api/v1/state").status_code == 401
+        client = opened.enter_context(httpx.Client(base_url=base, headers={"Authorization": "Bearer k"}, timeout=60))
+        assert httpx.get(f"{base}/healthz", timeout=60).status_code == 200
+        assert httpx.get(f"{base}/api/v1/state", timeout=60).status_code == 401
         stream.change("orders", None, ["12", "9", None])
         wait_for(lambda: client.get("/api/v1/state").json()["version"] == 2)
         pair = client.get("/api/v1/uinds/s.orders.customer/s.customers.id").json()

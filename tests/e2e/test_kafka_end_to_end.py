@@ -173,7 +173,7 @@ def test_bad_records_stop_the_feed_in_front_of_them_or_are_set_aside(shop: Shop,
 def test_a_change_sent_to_kafka_is_soon_in_the_answers(shop: Shop, subsetd: Commands) -> None:
     process = subsetd.start("run", "--feed", shop.feed)
     base = wait_for(lambda: next((w for w in subsetd.said(process).split() if w.startswith("http://")), None))
-    with httpx.Client(base_url=f"{base}/api/v1/uinds/s.orders.customer") as client:
+    with httpx.Client(base_url=f"{base}/api/v1/uinds/s.orders.customer", timeout=60) as client:
         assert client.get("s.customers.id").json()["holds"]
         for row in (["12", "9", None], ["13", "8", None]):
             shop.change("orders", None, row)

@@ -20,7 +20,7 @@ BEARER = {"Authorization": f"Bearer {KEY}".encode()}
 def client(database_url: str) -> Iterator[httpx.Client]:
     """Serve an empty state with a key."""
     engine = make_engine(database_url, "test-access")
-    with serving(app_over(engine, api_key=KEY)) as address, httpx.Client(base_url=address) as client:
+    with serving(app_over(engine, api_key=KEY)) as address, httpx.Client(base_url=address, timeout=60) as client:
         yield client
     engine.dispose()
 

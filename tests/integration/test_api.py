@@ -45,7 +45,7 @@ def served(database_url: str, **options: Any) -> Iterator[httpx.Client]:
     def defect() -> None:
         raise RuntimeError("secret of the inside")
 
-    with serving(app) as address, httpx.Client(base_url=address) as client:
+    with serving(app) as address, httpx.Client(base_url=address, timeout=60) as client:
         yield client
     engine.dispose()
 
@@ -365,7 +365,7 @@ def test_a_database_that_is_away_is_a_problem_until_it_is_back() -> None:
             migrate.upgrade(server.url)
             HandMadeState(server.url, TABLE_1).close()
             engine = make_engine(server.url, "test-api")
-        with serving(app_over(engine)) as address, httpx.Client(base_url=address) as client:
+        with serving(app_over(engine)) as address, httpx.Client(base_url=address, timeout=60) as client:
             for _ in range(2):
                 response = client.get("/api/v1/state")
                 body = problem(response, 503, "unavailable")

@@ -52,7 +52,7 @@ def client(database_url: str) -> Iterator[httpx.Client]:
         lake.corpora.cancel(refresh)
     engine = make_engine(database_url, "test-examples")
     ForeignKeyFinder(PostgresForeignKeys(engine)).refresh(Question())
-    with serving(app_over(engine)) as address, httpx.Client(base_url=address) as client:
+    with serving(app_over(engine)) as address, httpx.Client(base_url=address, timeout=60) as client:
         yield client
     engine.dispose()
 

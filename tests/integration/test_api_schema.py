@@ -56,7 +56,7 @@ def address(postgres_server: EmbeddedPostgres) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def document(address: str) -> dict[str, Any]:
     """Hold the OpenAPI document."""
-    found: dict[str, Any] = httpx.get(f"{address}/api/v1/openapi.json").json()
+    found: dict[str, Any] = httpx.get(f"{address}/api/v1/openapi.json", timeout=60).json()
     return found
 
 

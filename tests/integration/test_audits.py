@@ -39,7 +39,7 @@ def keep(url: str, number: int, not_served: int = 0) -> int:
 def client(database_url: str) -> Iterator[httpx.Client]:
     HandMadeState(database_url, TABLE_1).close()
     engine = make_engine(database_url, "test")
-    with serving(app_over(engine)) as address, httpx.Client(base_url=address) as client:
+    with serving(app_over(engine)) as address, httpx.Client(base_url=address, timeout=60) as client:
         yield client
     engine.dispose()
 

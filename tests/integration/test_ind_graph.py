@@ -40,7 +40,7 @@ def client(postgres_server: EmbeddedPostgres) -> Iterator[httpx.Client]:
     with fresh_database(postgres_server, TEMPLATE) as url:
         HandMadeState(url, COLUMNS).close()
         engine = make_engine(url, "test")
-        with serving(app_over(engine)) as address, httpx.Client(base_url=address) as client:
+        with serving(app_over(engine)) as address, httpx.Client(base_url=address, timeout=60) as client:
             yield client
         engine.dispose()
 
@@ -146,7 +146,7 @@ def test_what_is_not_there_is_said_so(client: httpx.Client) -> None:
 
 def test_a_state_without_anything_has_an_empty_graph(database_url: str) -> None:
     engine = make_engine(database_url, "test")
-    with serving(app_over(engine)) as address, httpx.Client(base_url=address) as client:
+    with serving(app_over(engine)) as address, httpx.Client(base_url=address, timeout=60) as client:
         assert client.get("/api/v1/graph").json()["tables"] == 0
         for path in ("components", "tables"):
             assert client.get(f"/api/v1/graph/{path}").json()["items"] == []
@@ -181,7 +181,7 @@ def corpus(database_url: str) -> GivenCorpus:
 def lake(corpus: GivenCorpus) -> Iterator[httpx.Client]:
     """Serve the corpus."""
     engine = make_engine(corpus.url, "test")
-    with serving(app_over(engine)) as address, httpx.Client(base_url=address) as client:
+    with serving(app_over(engine)) as address, httpx.Client(base_url=address, timeout=60) as client:
         yield client
     engine.dispose()
 

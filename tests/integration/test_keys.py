@@ -88,7 +88,7 @@ def test_the_command_and_the_route_say_the_same(
     asked = ["keys", "list", "--nearly", "0.05", "--format"]
     said = json.loads(CliRunner().invoke(app, [*asked, "json"]).stdout)
     engine = make_engine(database_url, "test")
-    with serving(app_over(engine)) as url, httpx.Client(base_url=url) as client:
+    with serving(app_over(engine)) as url, httpx.Client(base_url=url, timeout=60) as client:
         answer = client.get("/api/v1/keys", params={"nearly": 0.05, "values": 3, "limit": 2}).json()
         rest = client.get("/api/v1/keys", params={"nearly": 0.05, "values": 3, "cursor": answer["next_cursor"]}).json()
         assert client.get("/api/v1/keys", params={"nearly": 2}).status_code == 422
