@@ -1,0 +1,48 @@
+"""A bootstrap holds contracts against what it publishes: nobody needs to follow a feed to be told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from service.core.contracts import ContractKind
+from service.core.foreign_keys.sides import ForeignKey
+from service.core.model import AttributeName
+from service.store.contracts import PostgresContracts
+from service.store.database import make_engine
+from service.store.reader import PostgresStateReader
+from service.usecases.foreign_key_decisions import EXACT, ContractState
+from spark_jobs.bootstrap import run_bootstrap
+from spark_jobs.sources import Options
+from tests.spark.oracle import write_csv
+
+
+def write(folder: Path, tables: Mapping[str, Sequence[str]]) -> None:
+    for name, cells in tables.items():
+        write_csv(folder / f"{name}.csv", ["id"], [[cell] for cell in cells], "\n")
+
+
+def test_data_that_is_read_anew_violates_and_mends_contracts(
+    spark: SparkSession, database_url: str, tmp_path: Path
+) -> None:
+    engine = make_engine(database_url, "test")
+    folder = tmp_path / "data"
+    write(folder, {"orders": ["1", "2"], "persons": ["1", "2", "3"]})
+    run_bootstrap(spark, Options(str(folder), "shop", database_url))
+    sides = [[AttributeName("shop", table, "id")] for table in ("orders", "persons")]
+    made = PostgresContracts(engine).add(ForeignKey.of(*sides), EXACT, "Ada")
+    assert made.state is ContractState.HELD
+    for orders in ["1", "8", "9"], ["1", "9"], ["3"]:
+        write(folder, {"orders": orders})
+        run_bootstrap(spark, Options(str(folder), "shop", database_url, replace=True))
+    with PostgresStateReader(engine).snapshot() as snapshot:
+        found = snapshot.contract_events(made.contract_id, (0, 0), 10)
+        assert snapshot.contract(made.contract_id).state is ContractState.HELD
+    assert [(one.version, one.kind, one.cause_count, one.position) for one in found] == [
+        (2, ContractKind.VIOLATED, 2, None),
+        (4, ContractKind.MENDED, 0, None),
+    ]
+    assert found[0].witness_value in ("8", "9")
+    engine.dispose()
