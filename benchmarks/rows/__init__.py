@@ -27,6 +27,9 @@ ROWS = {
     "estimator-speed": "estimator_speed",
     "sketch-upkeep": "sketch_upkeep",
     "sketch-build": "sketch_build",
+    "key-cost": "key_cost",
+    "fk-tpc": "fk_tpc",
+    "fk-cost": "fk_cost",
 }
 
 
