@@ -69,7 +69,8 @@ class Pairs:
 
 def choice(found: Pairs, scores: np.ndarray, threshold: float) -> list[Candidate]:
     """Choose without conflict the candidates with a score of at least so much, best first."""
-    return list(choose(dict(zip(found.candidates, scores.tolist(), strict=True)), threshold).chosen)
+    high = {found.candidates[place]: float(scores[place]) for place in np.flatnonzero(scores >= threshold)}
+    return list(choose(high, threshold).chosen)
 
 
 def best_threshold(found: Sequence[Pairs], scores: Sequence[np.ndarray]) -> float:
@@ -116,6 +117,7 @@ def platt(log_odds: np.ndarray, is_right: np.ndarray) -> tuple[float, float]:
 def fit(found: Sequence[Pairs], features: Callable[[Pairs], Features]) -> AdditiveModel:
     """Fit boosted stumps, monotone where RISING and FALLING say so, and add those of each feature up."""
     from sklearn.ensemble import HistGradientBoostingClassifier
+    from threadpoolctl import threadpool_limits
 
     names = list(features(found[0]))
     stumps = HistGradientBoostingClassifier(
@@ -130,7 +132,8 @@ def fit(found: Sequence[Pairs], features: Callable[[Pairs], Features]) -> Additi
         monotonic_cst=[(name in RISING) - (name in FALLING) for name in names],
     )
     values = np.vstack([np.stack([features(of)[name] for name in names], 1) for of in found])
-    stumps.fit(values, np.concatenate([of.is_right for of in found]))
+    with threadpool_limits(1):  # a busy machine waits for its threads longer than they save
+        stumps.fit(values, np.concatenate([of.is_right for of in found]))
     model = _added_up(stumps, names, values, sorted({of.database.name for of in found}))
     if not np.allclose(model.probability(dict(zip(names, values.T, strict=True))), stumps.predict_proba(values)[:, 1]):
         raise AssertionError("the steps are not those of the fitted stumps")
