@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,6 +14,7 @@ from sqlalchemy import Connection, NullPool, create_engine, make_url, text
 from service.core.errors import StateError
 from service.store import migrate
 from service.store.tables import SCHEMA_REVISION, metadata
+from tests import states
 
 # What Postgres itself says of a schema; Alembic's comparison leaves checks, partitioning, storage and identities out.
 DESCRIPTION = """
@@ -173,3 +175,14 @@ def test_a_postgres_that_is_too_old_is_refused_before_anything_is_made(
     with pytest.raises(StateError, match=r"is Postgres \d+.*, and a state needs 99 or later: set SUBSETD_DATABASE_URL"):
         migrate.upgrade(empty_database_url)
     assert migrate.found_revision(empty_database_url) is None
+
+
+def test_without_keys_the_state_is_that_of_the_columns(database_url: str) -> None:
+    columns = {"orders": ["id", "customer"], "customers": ["id", "name"]}
+    rows = {"orders": Counter([("1", "Ada"), ("2", "Ada")]), "customers": Counter([("1", "Ada"), ("2", "Bob")])}
+    tuples = {"orders": [("id", "customer")], "customers": [("id", "name")]}
+    states.store(database_url, states.Tables(dict(columns), dict(rows), tuples=tuples))
+    assert states.read(database_url) == states.expected(states.Tables(columns, rows, tuples=tuples))
+    migrate.downgrade(database_url, "0005")
+    migrate.upgrade(database_url)
+    assert states.read(database_url) == states.expected(states.Tables(columns, rows))
