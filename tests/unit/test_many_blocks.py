@@ -142,6 +142,10 @@ def test_a_block_that_is_full_ends_before_the_group_that_has_no_room(
     columns += [frozenset({0, *random.choice(30, 9).tolist()}) for _ in range(30)]
     every = np.ones(len(columns), np.bool_)
     groups = group_columns(sets_of(columns), every, every, threshold=threshold)
-    blocks = list(rarest_first.find_inds(groups))
+    blocks, reached = [], 0
+    while reached < len(groups):
+        block, reached = rarest_first._step(groups, reached, len(groups))
+        blocks.append(block)
+    assert len(blocks) > 3
     assert all(len(block.dependent) <= len(groups) + 1 for block in blocks)
     assert listed(as_columns(groups, blocks)) == sorted(brute_force(columns, threshold=threshold))
