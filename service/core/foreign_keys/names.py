@@ -122,6 +122,9 @@ class Vocabulary:
             (table, word) for (table, _), column in self._columns.items() for word in (*column.words, *column.table)
         }
         self._spoken = Counter(word for _, word in said)
+        self._weights: dict[str, float] = {}
+        # Columns of one name stand in many tables, and are compared with the same keys.
+        self._common = lru_cache(maxsize=1 << 17)(self._weigh_common)
 
     def column(self, table: str, name: str) -> NamedColumn:
         """Give the words of a column of the database; raise KeyError for one that it has not."""
@@ -129,8 +132,12 @@ class Vocabulary:
 
     def weight(self, word: str) -> float:
         """Weigh a word: the fewer tables use it the more, and those that only say "identifies" little."""
-        rarity = log(1 + self._tables / self._spoken.get(word, 1)) / log(1 + self._tables)
-        return max(rarity, 0.1) * (0.25 if word in IDENTIFIERS else 0.5 if word.isdigit() else 1.0)
+        known = self._weights.get(word)
+        if known is None:
+            rarity = log(1 + self._tables / self._spoken.get(word, 1)) / log(1 + self._tables)
+            known = max(rarity, 0.1) * (0.25 if word in IDENTIFIERS else 0.5 if word.isdigit() else 1.0)
+            self._weights[word] = known
+        return known
 
     def similarity(self, dependent: NamedColumn, referenced: NamedColumn) -> NameSimilarity:
         """Compare a column with one that it may refer to."""
@@ -188,7 +195,7 @@ class Vocabulary:
         whole = sum(map(self.weight, words))
         return self._common(words, others) / whole if whole else 0.0
 
-    def _common(self, words: Tokens, others: Tokens) -> float:
+    def _weigh_common(self, words: Tokens, others: Tokens) -> float:
         return sum(
             self.weight(word) * max((word_similarity(word, other) for other in others), default=0.0) for word in words
         )
