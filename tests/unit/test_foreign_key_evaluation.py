@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks.fk_data import read_database
+from benchmarks.fk_evaluate import main
 from benchmarks.fk_judge import DIRTY, f_measure, judge, summary
 from benchmarks.fk_learning import Pairs
 from service.core.foreign_keys.candidates import Candidate
@@ -98,3 +100,22 @@ def test_measures_of_a_row_are_those_of_the_counts(shop: Path) -> None:
     results = [judge(database, [Candidate((5,), (3,)), Candidate((2,), (0,))]), judge(database, [])]
     assert summary(results).startswith("P 0.500 R 0.500 F1 micro 0.500 macro 0.333")
     assert f_measure(0, 0, 0) == 1
+
+
+def test_the_command_prints_each_database_by_what_was_learnt_on_the_others(
+    shop: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path_factory.mktemp("sets")
+    names = ["shop", "market", "stall"]
+    for name in names:
+        shutil.copytree(shop, folder / name)
+        described = json.loads((folder / name / "schema.json").read_text())
+        (folder / name / "schema.json").write_text(json.dumps(described | {"name": name}))
+    stats = {name: {"kind": "relational", "unary_inds": 0, "ind_sha256": ""} for name in names}
+    (folder / "stats.json").write_text(json.dumps(stats))
+    assert main([str(folder), "--method", "names", "--method", "jump", "--errors"]) == 0
+    printed = capsys.readouterr().out
+    assert "keys declared: 3 databases, 9 candidates" in printed
+    assert "names       declared exact P 0.500 R 1.000" in printed
+    assert "+ orders.customer_id -> customers.id" in printed
+    assert all(f"  {name} " in printed for name in names)

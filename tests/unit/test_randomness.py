@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.stats import wasserstein_distance
 
 from service.core.quantile_grids import GridHistogram, KeyHistogram, QuantileGrid, histogram_over
-from service.core.randomness import Cut, Randomness, emd_on_line, randomness, suggest_cut
+from service.core.randomness import Cut, Randomness, emd_on_line, outside, randomness, suggest_cut
 from service.core.value_order import ValueOrder
 
 NUMERIC = ValueOrder.NUMERIC
@@ -191,3 +191,21 @@ def test_histograms_of_equal_distributions_are_at_no_distance() -> None:
     histogram = KeyHistogram.of(key, [NUMERIC] * 2)
     twice = GridHistogram(histogram.tuples.shape, histogram.tuples.cells, histogram.tuples.counts * 2)
     assert randomness(twice, histogram) == (0, 0)
+
+
+@given(st.sets(st.integers(0, 60), min_size=1), st.sets(st.integers(0, 60), min_size=1))
+def test_outside_counts_the_keys_values_beyond_a_candidates(key: set[int], dependent: set[int]) -> None:
+    inside = dependent & key
+    if not inside:
+        return
+    of_key = KeyHistogram.of(texts(sorted(key)), [NUMERIC])
+    beyond = sum(not min(inside) <= value <= max(inside) for value in key)
+    found = outside(histogram_over(of_key.grids, texts(sorted(inside))), of_key)
+    assert found == pytest.approx(beyond / len(key))
+
+
+def test_outside_of_a_composite_is_the_mean_of_its_columns() -> None:
+    of_key = KeyHistogram.of([(str(a), str(b)) for a in range(4) for b in range(10)], [NUMERIC, NUMERIC])
+    assert outside(histogram_over(of_key.grids, [("0", "0"), ("1", "9")]), of_key) == pytest.approx((0.5 + 0) / 2)
+    with pytest.raises(ValueError, match="no range"):
+        outside(histogram_over(of_key.grids, []), of_key)
