@@ -65,3 +65,14 @@ def test_a_groups_bits_are_those_of_its_values_and_no_others(parameters: Paramet
         assert set(np.flatnonzero(bits).tolist()) == expected
     last = np.uint64(2 ** (len(groups) % 64 or 64) - 1)
     assert not (matrix[:, -1] & ~last).any(), "no bit is of a group that there is not"
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 128])
+def test_a_matrix_has_as_many_words_as_its_groups_fill(count: int) -> None:
+    columns = [frozenset(range(size)) for size in range(1, count + 1)]
+    sets = sets_of(columns)
+    every = np.ones(count, np.bool_)
+    groups = group_columns(sets, every, every)
+    words = -(-count // 64)
+    assert signature_matrix(groups, sets.keys, Parameters(8, 1, 2)).shape == (16, words)
+    assert signatures.matrix_bytes(groups, Parameters(8, 1, 2)) == 16 * words * 8
