@@ -45,12 +45,12 @@ def test_the_cheaper_algorithm_is_chosen() -> None:
     """Three looked at (300 ns), three candidates (40 ns); six values hashed 24 times (8 ns), 24 words ANDed (8 ns)."""
     found = choose(nested())
     assert found == Choice(
-        RAREST, pytest.approx(1020e-9, rel=1e-12), pytest.approx((8 * 144 + 8 * 24) * 1e-9, rel=1e-12)
+        RAREST, pytest.approx(1020e-9, rel=1e-12, abs=0), pytest.approx((8 * 144 + 8 * 24) * 1e-9, rel=1e-12)
     )
     few = signatures.Parameters(64, 1, 1)
     found = choose(nested(), few)
     assert found == Choice(
-        SIGNED, pytest.approx(1020e-9, rel=1e-12), pytest.approx((8 * 12 + 8 * 24) * 1e-9, rel=1e-12)
+        SIGNED, pytest.approx(1020e-9, rel=1e-12, abs=0), pytest.approx((8 * 12 + 8 * 24) * 1e-9, rel=1e-12)
     )
 
 
@@ -61,7 +61,9 @@ def test_signatures_are_not_chosen_where_they_show_nothing_or_have_no_room(monke
     monkeypatch.setattr(corpus_inds, "MATRIX_BYTES", 64 * 2 * 8)
     assert choose(nested(64), few).signatures is not None
     # 65 groups looked at, 64 + 63 + ... candidates.
-    assert choose(nested(65), few) == Choice(RAREST, pytest.approx((300 * 65 + 40 * 2080) * 1e-9, rel=1e-12), None)
+    assert choose(nested(65), few) == Choice(
+        RAREST, pytest.approx((300 * 65 + 40 * 2080) * 1e-9, rel=1e-12, abs=0), None
+    )
 
 
 def test_the_wanted_algorithm_is_taken_where_it_can_run() -> None:
