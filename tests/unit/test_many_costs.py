@@ -45,12 +45,12 @@ def test_the_cheaper_algorithm_is_chosen() -> None:
     """Three looked at (300 ns), three candidates (40 ns); six values hashed 24 times (8 ns), 24 words ANDed (8 ns)."""
     found = choose(nested())
     assert found == Choice(
-        RAREST, pytest.approx(1020e-9, rel=1e-12, abs=0), pytest.approx((8 * 144 + 8 * 24) * 1e-9, rel=1e-12)
+        RAREST, pytest.approx(1020e-9, rel=1e-12, abs=0), pytest.approx((8 * 144 + 8 * 24) * 1e-9, rel=1e-12, abs=0)
     )
     few = signatures.Parameters(64, 1, 1)
     found = choose(nested(), few)
     assert found == Choice(
-        SIGNED, pytest.approx(1020e-9, rel=1e-12, abs=0), pytest.approx((8 * 12 + 8 * 24) * 1e-9, rel=1e-12)
+        SIGNED, pytest.approx(1020e-9, rel=1e-12, abs=0), pytest.approx((8 * 12 + 8 * 24) * 1e-9, rel=1e-12, abs=0)
     )
 
 
