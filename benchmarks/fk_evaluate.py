@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.fk_composites import Composites, read_composites
 from benchmarks.fk_data import Database, read_databases
-from benchmarks.fk_judge import DIRTY, EXACT, Result, judge, summary
+from benchmarks.fk_judge import DIRTY, EXACT, Result, judge, reliability, summary
 from benchmarks.fk_learning import Features, Pairs, best_threshold, choice, fit_calibrated
 from service.core.foreign_keys.candidates import Candidate
 from service.core.foreign_keys.choice import CHEN_THRESHOLD
@@ -101,6 +101,10 @@ def evaluate(databases: Sequence[Database], methods: Sequence[str], groups: int 
                 print(f"{name:11} {keys:8} {truth:5} {summary(results)}", flush=True)
                 if details.each and truth == "exact":
                     _print_each(found, results, details.errors)
+            if name in PROBABLE:
+                scores = np.concatenate([chosen[id(of)][1] for of in found])
+                is_right = np.concatenate([of.is_right for of in found])
+                print("\n".join(f"  {line}" for line in reliability(scores, is_right)))
         print(f"{name:11} {seconds:.1f} s CPU")
 
 
@@ -176,6 +180,9 @@ METHODS: Mapping[str, Method] = {
     "nameless": _learnt(lambda of: of.nameless),
     "combined": _learnt(lambda of: of.features),
 }
+
+PROBABLE = ("rostin", "nameless", "combined")
+"""Methods whose scores read as probabilities."""
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -50,6 +51,18 @@ def f_measure(right: int, wrong: int, missed: int) -> float:
 def micro(results: Sequence[Result]) -> float:
     """Give F1 over all databases."""
     return f_measure(*(sum(len(getattr(r, name)) for r in results) for name in ("right", "wrong", "missed")))
+
+
+def reliability(scores: np.ndarray, is_right: np.ndarray) -> list[str]:
+    """Compare scores that read as probabilities with what came of them, a line for each range that has some."""
+    edges = (0.0, 0.05, 0.2, 0.4, 0.6, 0.8, 0.95, 1.0)
+    lines = []
+    for low, high in pairwise(edges):
+        here = (scores >= low) & ((scores < high) | (high == 1.0))
+        if here.any():
+            said, came = float(scores[here].mean()), float(is_right[here].mean())
+            lines.append(f"{low:.2f}-{high:.2f}: {int(here.sum()):6,} candidates, said {said:.3f}, right {came:.3f}")
+    return lines
 
 
 def summary(results: Sequence[Result]) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.fk_data import read_database
 from benchmarks.fk_evaluate import main
-from benchmarks.fk_judge import DIRTY, f_measure, judge, summary
+from benchmarks.fk_judge import DIRTY, f_measure, judge, reliability, summary
 from benchmarks.fk_learning import Pairs
 from service.core.foreign_keys.candidates import Candidate
 
@@ -93,6 +93,15 @@ def test_a_violated_foreign_key_counts_only_in_the_dirty_truth(shop: Path) -> No
     database.truth[violated] = 0.95
     assert judge(database, [violated]) == judge(database, [])
     assert judge(database, [violated], DIRTY).right == {violated}
+
+
+def test_scores_that_read_as_probabilities_are_held_against_what_came() -> None:
+    scores, is_right = np.array([0.01, 0.02, 0.5, 0.5, 0.95, 1.0]), np.array([0, 0, 1, 0, 1, 1], np.bool_)
+    assert reliability(scores, is_right) == [
+        "0.00-0.05:      2 candidates, said 0.015, right 0.000",
+        "0.40-0.60:      2 candidates, said 0.500, right 0.500",
+        "0.95-1.00:      2 candidates, said 0.975, right 1.000",
+    ]
 
 
 def test_measures_of_a_row_are_those_of_the_counts(shop: Path) -> None:
