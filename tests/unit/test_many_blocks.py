@@ -149,3 +149,17 @@ def test_a_block_that_is_full_ends_before_the_group_that_has_no_room(
     assert len(blocks) > 3
     assert all(len(block.dependent) <= len(groups) + 1 for block in blocks)
     assert listed(as_columns(groups, blocks)) == sorted(brute_force(columns, threshold=threshold))
+
+
+@pytest.mark.parametrize("threshold", [Fraction(1), Fraction(19, 20)])
+def test_a_block_takes_a_group_whose_answer_fills_it_to_the_last_place(
+    monkeypatch: pytest.MonkeyPatch, threshold: Fraction
+) -> None:
+    """Twelve nested columns have 66 INDs; each group needs a place for each larger column and one for itself."""
+    columns = [frozenset(range(size)) for size in range(1, 13)]
+    every = np.ones(len(columns), np.bool_)
+    groups = group_columns(sets_of(columns), every, every, threshold=threshold)
+    for room, reached, found in ((66, 10, 65), (67, 12, 66)):
+        monkeypatch.setattr(rarest_first, "BLOCK", room)
+        block, end = rarest_first._step(groups, 0, len(groups))
+        assert (end, len(block.dependent)) == (reached, found)

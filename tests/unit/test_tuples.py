@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from service.core.canonical import value_key
 from service.core.errors import RecordError
-from service.core.tuples import tuple_keys, tuple_texts
+from service.core.tuples import tuple_keys, tuple_name, tuple_texts
 
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
 tuples = st.lists(st.lists(texts, min_size=1, max_size=6), min_size=1, max_size=8)
@@ -35,3 +35,18 @@ def test_the_key_is_that_of_a_nul_and_the_text(rows: list[list[str]]) -> None:
 def test_a_text_that_is_no_unicode_is_refused() -> None:
     with pytest.raises(RecordError, match="surrogate"):
         tuple_keys(tuple_texts([["a", "\ud800"]]))
+
+
+@pytest.mark.parametrize(
+    ("columns", "name"),
+    [
+        (["a", "b"], "(a, b)"),
+        (["b", "a", "C d"], "(b, a, C d)"),
+        (["a,b", "c"], '("a,b", c)'),
+        (["a", "b)"], '(a, "b)")'),
+        (["(a", "X"], '("(a", X)'),
+        (['say "x"', "b"], '("say ""x""", b)'),
+    ],
+)
+def test_a_tuple_is_named_by_its_columns_so_that_no_other_has_its_name(columns: list[str], name: str) -> None:
+    assert tuple_name(columns) == name
