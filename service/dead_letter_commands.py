@@ -10,6 +10,7 @@ from rich.text import Text
 
 from service import terminal, wiring
 from service.config import load_settings
+from service.observe import configure_logging
 from service.terminal import Format, err, out
 from service.usecases import queries
 
@@ -84,7 +85,7 @@ def retry(
     if bool(ids) == all_:
         raise typer.BadParameter("name the records by their ids, or give --all")
     settings = load_settings()
-    wiring.configure_logging(settings.log_level)
+    configure_logging(settings.log_level)
     with wiring.state_database(settings) as url:
         runs = wiring.retry_dead_letters(url, settings, ids or None, lambda text: err.print(Text(text)))
     if not runs:

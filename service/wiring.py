@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +26,7 @@ from service.core.cell_decoding import WireSettings
 from service.core.errors import FeedError, NotFoundError, SourceError, StateError
 from service.core.model import Table
 from service.job_process import require_readable_scheme
-from service.observe import ConsumerObserver
+from service.observe import ConsumerObserver, configure_logging
 from service.scheduler import next_time
 from service.store import dead_letters, feeds
 from service.store.checks import PostgresVerifier
@@ -485,19 +484,3 @@ def configured_settings(**changed: Any) -> Settings:
     settings = load_settings(**changed)
     configure_logging(settings.log_level)
     return settings
-
-
-def configure_logging(level: str) -> None:
-    """Log to stderr: JSON, or lines for a person on a terminal."""
-    terminal = sys.stderr.isatty()
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.dev.ConsoleRenderer() if terminal else structlog.processors.JSONRenderer(),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
