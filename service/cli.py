@@ -135,6 +135,8 @@ def demo_command(
         else:
             out.print("[bold]1.[/] The database was read in an earlier run; the state goes on where it stands.")
         demo.show_declared(reader, out)
+        with reader.snapshot(with_values=True) as snapshot:
+            demo.show_suggested(snapshot, out)
         feed = wiring.feed_address(source.url, demo.NAME)
         observer = ConsumerObserver(CollectorRegistry())
         consumer = wiring.make_consumer(url, feed, settings, observer)

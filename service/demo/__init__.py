@@ -16,6 +16,8 @@ from rich.console import Console
 from service.config import Settings
 from service.usecases import queries
 from service.usecases.answers import AttributeFilter, TransitionFilter, TransitionInfo
+from service.usecases.foreign_key_ports import KeySnapshot
+from service.usecases.foreign_keys import Question, find_foreign_keys
 from service.usecases.ports import StateReader
 
 NAME = "chinook"
@@ -76,6 +78,21 @@ def show_declared(reader: StateReader, out: Console) -> None:
         out.print(f"     {dependent} ⊆ {referenced}")
 
 
+def show_suggested(snapshot: KeySnapshot, out: Console) -> None:
+    """Show how many of the declared foreign keys are suggested as such, and how many others."""
+    ranking = find_foreign_keys(snapshot, Question())
+    suggested = {
+        tuple(", ".join(_short(str(ranking.attributes[column].name)) for column in side) for side in one.candidate)
+        for one in ranking.ranked
+        if one.suggested
+    }
+    right = suggested.intersection(FOREIGN_KEYS)
+    out.print(
+        f"   Ranked by names and by how their values lie among the key's, {len(right)} of these are suggested as "
+        f"foreign keys, and {len(suggested) - len(right) or 'nothing'} else (`subsetd foreign-keys`)."
+    )
+
+
 def play(
     source: Source, applied: Callable[[], int | None], reader: StateReader, out: Console, failed: threading.Event
 ) -> None:
@@ -113,7 +130,8 @@ def show_next(host: str, port: int, out: Console) -> None:
         f"   curl '{base}/api/v1/uinds?limit=5'\n"
         f"   curl '{base}/api/v1/uinds/chinook.Track.TrackId/chinook.InvoiceLine.TrackId'\n"
         f"   curl '{base}/api/v1/changes?since=0&limit=5'\n"
-        f"   {command} bootstrap FOLDER-OF-YOUR-CSV-FILES --name mine, then {command} inds",
+        f"   {command} bootstrap FOLDER-OF-YOUR-CSV-FILES --name mine, then {command} inds\n"
+        f"   {command} foreign-keys --suggested",
         highlight=False,
     )
 

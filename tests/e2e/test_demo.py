@@ -35,6 +35,7 @@ def test_the_demo_shows_breaks_and_a_second_run_goes_on(environment: dict[str, s
     assert "one Spark job" in first
     for dependent, referenced in demo.FOREIGN_KEYS:
         assert f"{dependent} ⊆ {referenced}" in first
+    assert "10 of these are suggested as foreign keys, and nothing else" in " ".join(first.split())
     assert "Invoice.CustomerId ⊄ Customer.CustomerId: 42 is missing" in first
     assert "Invoice.CustomerId ⊆ Customer.CustomerId, thanks to 42" in first
 
