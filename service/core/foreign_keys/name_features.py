@@ -128,7 +128,9 @@ class _Names:
             "peers": np.array([shared_by_peers(a, b) for a, b in pairs]),
             "parent": np.array([max(between(b, c, a, c) for c in candidates[a]) for a, b in pairs]),
             "child": np.array([max(between(c, b, a, c) for c in candidates[a]) for a, b in pairs]),
-            "better_named": np.array([sum(of_pair[a, c] > of_pair[a, b] for c in candidates[a]) for a, b in pairs]),
+            "better_named": np.array(
+                [sum(of_pair[a, c] > of_pair[a, b] for c in candidates[a]) for a, b in pairs], np.float64
+            ),
         }
 
     def compare(self, a: int, b: int) -> NameSimilarity:
