@@ -66,7 +66,7 @@ def test_a_search_that_has_tried_enough_says_that_it_is_not_complete() -> None:
     rows: Rows = [tuple(str(number >> bit & 1) for bit in range(6)) for number in range(64)]
     assert not find_keys(chunks(rows), 3, most=10).keys
     limited = find_keys(chunks(rows), 6, most=40)
-    assert (limited.tried, limited.is_complete) == (40, False)
+    assert (limited.keys, limited.tried, limited.is_complete) == ((), 40, False)
     whole = find_keys(chunks(rows), 6)
     assert (whole.keys, whole.is_complete) == (((0, 1, 2, 3, 4, 5),), True)
     # Too few values for so many rows are not even tried: of two columns with two values each none can tell 64 apart.
@@ -131,3 +131,31 @@ def test_a_sample_that_has_seen_much_refutes_and_one_that_has_seen_little_does_n
 def test_the_order_of_columns_counts(turned: Columns) -> None:
     hashes = np.array([[1, 2]], np.uint64)
     assert tuple_hashes(hashes, (0, 1)) != tuple_hashes(hashes, turned)
+
+
+@pytest.mark.parametrize("memory", [8, 8 * 30, 2 * 8 * 60, 1 << 20])
+def test_what_a_sample_leaves_is_counted_in_shares_and_a_few_combinations_at_once(memory: int) -> None:
+    """Of 60 rows memory holds one, a half, two combinations, all; two rows differ in the last column only."""
+    generator = np.random.default_rng(5)
+    rows: Rows = [tuple(map(str, generator.integers(0, 40, 5))) for _ in range(59)]
+    rows.append((*rows[0][:4], "else"))
+    found = find_keys(chunks(rows), 3, memory=memory, samples=(2,))
+    assert list(found.keys) == minimal_keys(rows, 3)
+    assert len(found.keys) > 2
+
+
+def test_shares_hold_each_distinct_tuple_once_and_none_with_a_null() -> None:
+    rows: Rows = [(str(number % 20), str(number % 3)) for number in range(90)] + [("x", None)]
+    whole = distinct_tuples(chunks(rows), [(0, 1)], Share(1, 0))[0, 1]
+    shares = [distinct_tuples(chunks(rows), [(0, 1)], Share(3, part))[0, 1] for part in range(3)]
+    assert {of.dtype for of in (whole, *shares)} == {np.dtype(np.uint64)}
+    assert sorted(np.concatenate(shares).tolist()) == whole.tolist()
+    assert len(whole) == len(set(rows)) - 1
+    assert all(len(of) for of in shares)
+
+
+def test_shares_are_counted_together() -> None:
+    counted = Counted()
+    for dependent, referenced in (([1, 2, 5], [1, 5, 6]), ([7, 9], [9]), ([], [11])):
+        counted.add(np.array(dependent, np.uint64), np.array(referenced, np.uint64))
+    assert (counted.distinct, counted.shared, counted.coefficient) == (5, 3, 0.6)

@@ -50,3 +50,7 @@ def test_a_text_that_is_no_unicode_is_refused() -> None:
 )
 def test_a_tuple_is_named_by_its_columns_so_that_no_other_has_its_name(columns: list[str], name: str) -> None:
     assert tuple_name(columns) == name
+
+
+def test_of_no_tuples_there_are_no_keys() -> None:
+    assert len(tuple_keys([]).high) == 0
