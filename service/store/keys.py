@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, text
 
 from service.core.model import AttributeName
 from service.usecases.answers import AttributeInfo, Key
-from service.usecases.key_values import KeyFilter, KeyInfo, RepeatedValue
+from service.usecases.key_values import KeyFilter, KeyInfo, RepeatedValue, TupleInfo
 
 DECLARED, PINNED = "declared", "pinned"
 """Kinds of keys: a source's constraint, a person's choice; beside them there is `discovered`."""
@@ -45,6 +45,14 @@ where a.dropped_version is null and (k.kind is not null or (
 order by a.schema_name collate "C", a.table_name collate "C", a.ordinal, a.attribute_id limit :limit
 """
 BEFORE_ALL = ("", "", -1, -1)
+
+KNOWN_TUPLES = """
+select a.attribute_id, k.kind, array_agg(c.attribute_id order by array_position(a.parts, c.ordinal)) as parts
+from attribute a left join tracked_key k using (attribute_id)
+join attribute c on c.schema_name = a.schema_name and c.table_name = a.table_name and c.ordinal = any (a.parts)
+where a.dropped_version is null and c.parts is null and c.dropped_version is null
+group by a.attribute_id, k.kind order by a.attribute_id
+"""
 
 REPEATED = """
 select value, frequencies[array_position(attribute_ids, :attribute_id)] as frequency from gen_rec
@@ -111,6 +119,14 @@ def read_keys(connection: Connection, chosen: KeyFilter, after: Key | None, limi
     behind = dict(zip(("after_schema", "after_table", "after_ordinal", "after_id"), after or BEFORE_ALL, strict=True))
     asked = {**names, **behind, "nearly": chosen.nearly, "tracked_only": chosen.tracked_only, "limit": limit}
     return [_key(row) for row in connection.execute(text(KEYS), asked)]
+
+
+def read_known_tuples(connection: Connection) -> list[TupleInfo]:
+    """List the attributes that are tuples of columns by (attribute_id)."""
+    return [
+        TupleInfo(row.attribute_id, tuple(row.parts), row.kind is not None, row.kind == DECLARED)
+        for row in connection.execute(text(KNOWN_TUPLES))
+    ]
 
 
 def read_repeated(connection: Connection, attribute_id: int, limit: int) -> list[RepeatedValue]:

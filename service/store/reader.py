@@ -19,7 +19,7 @@ from service.store import candidates, contracts, uploaded_sketches
 from service.store.audits import read_audits
 from service.store.database import LostConnectionError, place
 from service.store.foreign_keys import read_declared_keys, read_spreads, read_statistics
-from service.store.keys import read_keys, read_repeated
+from service.store.keys import read_keys, read_known_tuples, read_repeated
 from service.store.reader_sql import (
     ATTRIBUTES,
     COUNTS,
@@ -57,7 +57,7 @@ from service.usecases.audits import Audit
 from service.usecases.foreign_key_decisions import Contract, ContractEvent, ContractState, Decision
 from service.usecases.foreign_key_ports import DeclaredKey, ValueStatistics, WantedGrid
 from service.usecases.kept_candidates import Candidate, CandidateFilter, Refresh
-from service.usecases.key_values import KeyFilter, KeyInfo, RepeatedValue
+from service.usecases.key_values import KeyFilter, KeyInfo, RepeatedValue, TupleInfo
 
 Found = Row[*tuple[Any, ...]]
 
@@ -300,6 +300,10 @@ class PostgresSnapshot:
     def keys(self, chosen: KeyFilter, after: Key | None, limit: int) -> list[KeyInfo]:
         """List keys by (schema, table, ordinal, attribute_id)."""
         return read_keys(self._connection, chosen, after, limit)
+
+    def tuples(self) -> list[TupleInfo]:
+        """List the attributes that are tuples of columns by (attribute_id)."""
+        return read_known_tuples(self._connection)
 
     def repeated_values(self, attribute_id: int, limit: int) -> list[RepeatedValue]:
         """List values that an attribute has more than once, the most frequent first."""

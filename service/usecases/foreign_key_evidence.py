@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -58,7 +59,7 @@ class Evidence:
 
     `cardinality` is `1:1` where the dependent repeats no value, else `1:n`; `coverage` the share of the key's values
     that are referred to. `terms` add up, with `intercept`, to the log-odds of a score that is a probability; of other
-    methods they are the score. `distribution` is None where no randomness was measured.
+    methods, and of several columns, they are the score. `distribution` is None where no randomness was measured.
     """
 
     inclusion: Inclusion
@@ -95,8 +96,7 @@ class Describing:
 
     def describe(self, ranked: Ranked, with_missing: bool = True) -> ForeignKey:
         """Describe one candidate."""
-        (a,), (b,) = ranked.candidate
-        own, key = self._found.profiles[a], self._found.profiles[b]
+        (_, own), (_, key) = map(self._found.side, ranked.candidate)
         inclusion = self._inclusion(ranked.candidate, with_missing)
         return ForeignKey(
             dependent=self._names(ranked.candidate.dependent),
@@ -107,9 +107,7 @@ class Describing:
             evidence=Evidence(
                 inclusion=inclusion,
                 distribution=self._distribution(ranked.candidate),
-                names=self._words.similarity(
-                    self._words.column(own.table, own.name), self._words.column(key.table, key.name)
-                ),
+                names=self._similarity(ranked.candidate),
                 cardinality="1:n" if own.has_repeats else "1:1",
                 coverage=min(inclusion.coefficient * own.distinct / key.distinct, 1.0),
                 intercept=ranked.intercept,
@@ -125,16 +123,30 @@ class Describing:
             tables[one.table].append(one.name)
         return Vocabulary(tables)
 
+    def _similarity(self, candidate: Candidate) -> NameSimilarity:
+        """Compare names, of several columns the mean over the pairs."""
+        profiles, words = self._found.profiles, self._words
+        found = [
+            words.similarity(*(words.column(profiles[one].table, profiles[one].name) for one in pair))
+            for pair in zip(*candidate, strict=True)
+        ]
+        if len(found) == 1:
+            return found[0]
+        means: dict[str, Any] = {
+            one.name: float(np.mean([getattr(of, one.name) for of in found])) for one in fields(NameSimilarity)
+        }
+        return replace(found[0], **means | {"equal": all(one.equal for one in found)})
+
     def _names(self, columns: Columns) -> tuple[AttributeName, ...]:
         return tuple(self._found.attributes[column].name for column in columns)
 
     def _inclusion(self, candidate: Candidate, with_missing: bool) -> Inclusion:
-        (a,), (b,) = candidate
         found = self._found.estimates[candidate]
         exact, estimate = found.exact, found.estimate
         missing = None if exact is None else exact.distinct_count - exact.overlap
         values: tuple[str, ...] = ()
         if missing and with_missing and self._missing:
+            a, b = (self._found.side(columns)[0].attribute_id for columns in candidate)
             values = tuple(one.value for one in self._snapshot.missing_values(a, b, None, self._missing))
         return Inclusion(estimate.phi or 0.0, estimate.low, estimate.high, str(estimate.method), missing, values)
 
@@ -145,9 +157,8 @@ class Describing:
         return Distribution(*spread.randomness, _picture(spread.of_dependent), _picture(spread.of_key.tuples))
 
     def _against(self, ranked: Ranked, inclusion: Inclusion) -> Iterator[str]:
-        (a,), (b,) = ranked.candidate
         found = self._found
-        own, key = found.profiles[a], found.profiles[b]
+        (own_attribute, own), (key_attribute, key) = map(found.side, ranked.candidate)
         if inclusion.coefficient < 1:
             missing = "some" if inclusion.missing is None else f"{inclusion.missing:,} of {own.distinct:,}"
             yield f"{missing} values are missing"
@@ -155,8 +166,13 @@ class Describing:
             yield f"the key counts from {key.least} to {key.greatest}: whole numbers that stay below are all in it"
         if own.distinct <= FEW:
             yield f"it has {own.distinct} distinct value{'s' if own.distinct > 1 else ''}, as a flag has"
-        if own.data_type != key.data_type:
-            yield f"it is of type {own.data_type}, the key of {key.data_type}"
+        if len(ranked.candidate.referenced) > 1 and key.has_repeats:
+            yield f"the key is none: {key.distinct:,} distinct tuples are in {key.rows - key.nulls:,} rows"
+        for a, b in zip(*ranked.candidate, strict=True):
+            types = found.profiles[a].data_type, found.profiles[b].data_type
+            if types[0] != types[1]:
+                which = "it" if len(ranked.candidate.dependent) == 1 else found.profiles[a].name
+                yield f"{which} is of type {types[0]}, the key of {types[1]}"
         if ranked.ruled_out_by is not None:
             other = ranked.ruled_out_by
             yield f"{self._said(other.dependent)} refers to {self._said(other.referenced)}, which is at odds with it"
@@ -166,10 +182,9 @@ class Describing:
                 if other_ranked.score >= RIVAL * ranked.score > 0:
                     yield f"{self._said(other_ranked.candidate.referenced)} scores {other_ranked.score:.3f}"
                 break
-        for column in (a, b):
-            since = found.attributes[column].stale_since
-            if since is not None:
-                yield f"{found.attributes[column].name} is not kept current since version {since}"
+        for attribute in (own_attribute, key_attribute):
+            if attribute.stale_since is not None:
+                yield f"{attribute.name} is not kept current since version {attribute.stale_since}"
 
     def _said(self, columns: Columns) -> str:
         return ", ".join(map(str, self._names(columns)))

@@ -12,7 +12,8 @@ from service.usecases.ports import StateSnapshot
 def side_named(snapshot: StateSnapshot, text: str) -> Side:
     """Find the columns that `schema.table.column`, `id:17` or `schema.table(a, b)` names.
 
-    Names may have any character, so the text is compared with what there is. Raises NotFoundError.
+    An attribute of tuples stands for its columns. Names may have any character, so the text is compared with what
+    there is. Raises NotFoundError.
     """
     if text.endswith(")") and not snapshot.attributes_named(text):
         listed = queries.walk(lambda after: queries.attributes(snapshot, EVERY_ATTRIBUTE, after))
@@ -20,4 +21,7 @@ def side_named(snapshot: StateSnapshot, text: str) -> Side:
             if text.startswith(f"{schema}.{table}("):
                 columns = text[len(schema) + len(table) + 2 : -1].split(",")
                 return Side.of([AttributeName(schema, table, column.strip()) for column in columns])
-    return Side.of([queries.resolve(snapshot, text).name])
+    found = queries.resolve(snapshot, text)
+    parts = next((one.parts for one in snapshot.tuples() if one.attribute_id == found.attribute_id), ())
+    names = snapshot.references(parts)
+    return Side.of([names[part].name for part in parts] or [found.name])

@@ -15,8 +15,9 @@ from service.core.quantile_grids import SINGLE_CELLS, GridHistogram, KeyHistogra
 from service.core.randomness import Randomness, outside, randomness
 from service.core.value_order import ValueOrder
 from service.usecases import coefficient_table as coefficients
-from service.usecases.answers import EVERY_ATTRIBUTE, AttributeInfo, EstimatedCoefficient
+from service.usecases.answers import EVERY_ATTRIBUTE, AttributeFilter, AttributeInfo, EstimatedCoefficient
 from service.usecases.foreign_key_ports import KeySnapshot, ValueStatistics, WantedGrid
+from service.usecases.key_values import TupleInfo
 from service.usecases.sketched_columns import ALL, has_values, read_sketches
 
 
@@ -24,7 +25,8 @@ class Keys(StrEnum):
     """Name which columns may be referred to.
 
     DECLARED: the keys of tables whose source declares some. INFERRED: what is unique and never NULL. KNOWN: of each
-    table those that its source declares, and what is unique where it declares none.
+    table those that its source declares, and what is unique where it declares none; of tuples those that are tracked
+    as keys.
     """
 
     KNOWN = "known"
@@ -59,8 +61,8 @@ class Spread:
 class ForeignKeys:
     """Hold the candidates of one version, best first, with what they were ranked by.
 
-    `attributes` and `profiles` are of all columns, by id. `left_out` says of columns why they have no candidates, or
-    their values no randomness.
+    `attributes` and `profiles` are of all columns, by id, and `tuples` those of followed tuples, by their parts.
+    `left_out` says of columns why they have no candidates, or their values no randomness.
     """
 
     version: int
@@ -69,51 +71,91 @@ class ForeignKeys:
     ranked: Sequence[Ranked]
     attributes: Mapping[int, AttributeInfo]
     profiles: Mapping[int, ColumnProfile]
+    tuples: Mapping[Columns, tuple[AttributeInfo, ColumnProfile]]
     estimates: Mapping[Candidate, EstimatedCoefficient]
     spreads: Mapping[Candidate, Spread]
     left_out: Sequence[str] = field(default_factory=tuple)
 
+    def side(self, columns: Columns) -> tuple[AttributeInfo, ColumnProfile]:
+        """Give what one side of a candidate is, a column or the tuples of several."""
+        if len(columns) > 1:
+            return self.tuples[columns]
+        return self.attributes[columns[0]], self.profiles[columns[0]]
+
 
 def find_foreign_keys(snapshot: KeySnapshot, question: Question) -> ForeignKeys:
-    """Find the candidates of one column (Algorithm B.1, phase 1), measure and rank them; opened `with_values`."""
+    """Find candidates of one column and of followed tuples (Algorithm B.1), measure and rank them.
+
+    The inclusion of tuples is kept as that of columns is, so both phases of the algorithm are one. Randomness is
+    measured of single columns alone. The snapshot is opened `with_values`.
+    """
     attributes = {one.attribute_id: one for one in snapshot.attributes(EVERY_ATTRIBUTE, None, ALL)}
+    tuples, left_out = snapshot.tuples(), []
+    if question.method is Method.RANDOMNESS and tuples:
+        tuples, left_out = [], ["tuples of columns: their randomness is not measured, every other method ranks them"]
+    of_tuples = _tuple_attributes(snapshot, tuples)
+    sides = attributes | of_tuples
+    parts = {i: (i,) for i in attributes} | {one.attribute_id: one.parts for one in tuples}
     keys = _keys(snapshot, attributes, question.keys)
+    keys += [one.attribute_id for one in tuples if _is_key(one, of_tuples[one.attribute_id], question.keys)]
     table = coefficients.Coefficients(
         snapshot,
-        list(attributes.values()),
-        [attributes[key] for key in keys],
+        list(sides.values()),
+        [sides[key] for key in keys],
         coefficients.Question(method=coefficients.Method(question.estimator), threshold=question.theta),
     )
-    estimates = {}
+    estimates, ids = {}, {}
     for found in table.all():
         a, b = found.dependent.attribute_id, found.referenced.attribute_id  # type: ignore[union-attr]
-        estimates[Candidate((a,), (b,))] = found
-    sizes = {i: round(table.distinct_count(one) or 0) for i, one in attributes.items()}
-    concerned = sorted({column for candidate in estimates for side in candidate for column in side})
+        if len(parts[a]) == len(parts[b]):  # an estimate can take tuples to be contained in others
+            candidate = Candidate(parts[a], parts[b])
+            estimates[candidate], ids[candidate] = found, (a, b)
+    sizes = {i: round(table.distinct_count(one) or 0) for i, one in sides.items()}
+    single = [candidate for candidate in estimates if len(candidate.dependent) == 1]
+    concerned = sorted({column for candidate in single for side in candidate for column in side})
     statistics = dict(snapshot.value_statistics([i for i in concerned if has_values(attributes[i])]))
     primary = _primary_columns(snapshot, attributes)
-    profiles = {i: _profile(one, sizes[i], statistics.get(i), i in primary) for i, one in attributes.items()}
-    spreads = _spreads(snapshot, estimates, profiles, statistics, question.cells)
+    all_profiles = {i: _profile(one, sizes[i], statistics.get(i), i in primary) for i, one in sides.items()}
+    profiles = {i: all_profiles[i] for i in attributes}
+    spreads = _spreads(snapshot, single, profiles, statistics, question.cells)
     measured = {
-        candidate: _measured(candidate, found.estimate, profiles, spreads.get(candidate), statistics)
+        candidate: _measured(*ids[candidate], found.estimate, all_profiles, spreads.get(candidate), statistics)
         for candidate, found in estimates.items()
     }
-    single = [(key,) for key in keys]
+    referred = [parts[key] for key in keys]
     cut = sorted(str(attributes[i].name) for i, of in statistics.items() if of.is_cut)
     return ForeignKeys(
         version=snapshot.head.version,
         question=question,
-        keys=single,
-        ranked=rank(measured, profiles, single, question.method),
+        keys=referred,
+        ranked=rank(measured, profiles, referred, question.method),
         attributes=attributes,
         profiles=profiles,
+        tuples={parts[i]: (one, all_profiles[i]) for i, one in of_tuples.items()},
         estimates=estimates,
         spreads=spreads,
         left_out=[
+            *left_out,
             *table.left_out.values(),
             *(f"{name} has values longer than what is stored of them: no randomness is measured" for name in cut),
         ],
     )
+
+
+def _tuple_attributes(snapshot: KeySnapshot, tuples: Sequence[TupleInfo]) -> dict[int, AttributeInfo]:
+    """Read the attributes that tuples are, by id."""
+    return {
+        one.attribute_id: one
+        for arity in sorted({len(one.parts) for one in tuples})
+        for one in snapshot.attributes(AttributeFilter(arity=arity), None, ALL)
+    }
+
+
+def _is_key(one: TupleInfo, counted: AttributeInfo, wanted: Keys) -> bool:
+    """Tell whether tuples may be referred to."""
+    if wanted is Keys.INFERRED:
+        return not counted.null_count and counted.distinct_count == counted.row_count > 0
+    return one.are_declared if wanted is Keys.DECLARED else one.are_tracked
 
 
 def _keys(snapshot: KeySnapshot, attributes: Mapping[int, AttributeInfo], wanted: Keys) -> list[int]:
@@ -203,13 +245,13 @@ def _spreads(
 
 
 def _measured(
-    candidate: Candidate,
+    a: int,
+    b: int,
     estimate: Estimate,
     profiles: Mapping[int, ColumnProfile],
     spread: Spread | None,
     statistics: Mapping[int, ValueStatistics],
 ) -> Measured:
-    (a,), (b,) = candidate
     phi = min(estimate.phi or 0.0, 1.0)
     known = Measured(phi, min(phi * profiles[a].distinct / profiles[b].distinct, 1.0))
     if spread is not None:

@@ -37,6 +37,18 @@ class KeyInfo:
         return False if self.attribute.null_count else self.is_unique
 
 
+class TupleInfo(NamedTuple):
+    """Name the attribute that tuples of a table's columns are, and its parts' attributes in their order.
+
+    They are a key where they `are_tracked`; `are_declared` tells that their source says so.
+    """
+
+    attribute_id: int
+    parts: tuple[int, ...]
+    are_tracked: bool
+    are_declared: bool
+
+
 class RepeatedValue(NamedTuple):
     """Hold a value that an attribute has more than once: its text, cut as the state keeps it, and how often."""
 

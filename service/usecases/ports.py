@@ -44,7 +44,7 @@ from service.usecases.answers import (
 from service.usecases.audits import Audit
 from service.usecases.foreign_key_decisions import Contract, ContractEvent, ContractState, Decision
 from service.usecases.kept_candidates import Candidate, CandidateFilter, Refresh
-from service.usecases.key_values import KeyFilter, KeyInfo, RepeatedValue
+from service.usecases.key_values import KeyFilter, KeyInfo, RepeatedValue, TupleInfo
 from service.usecases.live_state import BatchCommit, StoredState
 from service.usecases.row_images import Images
 
@@ -153,6 +153,9 @@ class StateSnapshot(Protocol):
 
     def keys(self, chosen: KeyFilter, after: Key | None, limit: int) -> list[KeyInfo]:
         """List keys by (schema, table, ordinal, attribute_id)."""
+
+    def tuples(self) -> list[TupleInfo]:
+        """List the attributes that are tuples of columns by (attribute_id)."""
 
     def repeated_values(self, attribute_id: int, limit: int) -> list[RepeatedValue]:
         """List values that an attribute has more than once, the most frequent first."""

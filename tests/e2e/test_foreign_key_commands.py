@@ -49,6 +49,28 @@ def test_candidates_are_listed_with_their_evidence(subsetd: Command) -> None:
     assert subsetd("foreign-keys", "--table", "customers", "--format", "json") == "[]\n"
 
 
+def test_several_columns_are_listed_exported_and_accepted(
+    subsetd: Command, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The key is said to be one by its source; an attribute of tuples stands for its columns, by name and by id."""
+    tables = Tables({"l": ["id", "n"], "r": ["id", "n"]}, tuples={"l": [("id", "n")], "r": [("id", "n")]})
+    tables.add("l", *([str(i), str(j)] for i in range(10) for j in range(3)))
+    tables.add("r", *([str(i), "1"] for i in range(10)))
+    states.store(database_url, tables)
+    states.execute(database_url, "insert into tracked_key values (default, 5, 'declared', true, 1)")
+    monkeypatch.setenv("SUBSETD_DATABASE_URL", database_url)
+    listed = json.loads(subsetd("foreign-keys", "--format", "json", "--suggested", "--table", "r"))
+    both = [(one["dependent"], one["referenced"]) for one in listed if len(one["dependent"]) == 2]
+    assert both == [([["s", "r", "id"], ["s", "r", "n"]], [["s", "l", "id"], ["s", "l", "n"]])]
+    statement = 'ALTER TABLE "s"."r" ADD FOREIGN KEY ("id", "n") REFERENCES "s"."l" ("id", "n") NOT VALID;\n'
+    assert statement in subsetd("foreign-keys", "--format", "sql")
+    said = subsetd("foreign-keys", "accept", "id:6", "s.l.(id, n)", "--by", "Ada")
+    assert said == "Decision 1: accept s.r(id, n) → s.l(id, n).\n"
+    assert "s.r(id, n) → s.l(id, n): held" in subsetd("contract", "check")
+    _, _, fault = subsetd.ended("contract", "add", "id:6", "id:5")
+    assert "Contract 1 is on s.r(id, n) → s.l(id, n) already" in fault
+
+
 def test_a_state_without_a_bootstrap_has_none(
     subsetd: Command, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -29,7 +30,14 @@ def client(database_url: str) -> Iterator[httpx.Client]:
     shop = Tables({"orders": ["customer_id", "note"], "customers": ["id", "name"]})
     shop.add("customers", *([str(number), f"customer {number}"] for number in range(30)))
     shop.add("orders", *([str(number % 20), "a note"] for number in range(60)))
-    states.store(database_url, shop)
+    with asking(database_url, shop) as client:
+        yield client
+
+
+@contextmanager
+def asking(database_url: str, tables: Tables) -> Iterator[httpx.Client]:
+    """Serve the state of tables."""
+    states.store(database_url, tables)
     engine = make_engine(database_url, "test-foreign-keys")
     with serving(app_over(engine)) as address, httpx.Client(base_url=address, timeout=BOUND_SECONDS) as client:
         yield client
@@ -83,6 +91,45 @@ def test_candidates_are_found_kept_explained_decided_and_exported(client: httpx.
     assert client.get(f"{KEYS}/export", params={"format": "mermaid"}).text.startswith("erDiagram")
     assert [one["is_current"] for one in found(client, f"{KEYS}/decisions")["items"]] == [True, False]
     assert [one["decision_id"] for one in found(client, CONTRACTS)["items"]] == [2]
+
+
+def test_foreign_keys_of_several_columns_are_served_as_those_of_one(database_url: str) -> None:
+    """Two tables with the same tuples, of which one side is a declared key."""
+    shop = Tables(
+        {"lines": ["order_id", "line"], "refunds": ["line", "order_id"]},
+        tuples={"lines": [("order_id", "line")], "refunds": [("order_id", "line")]},
+    )
+    shop.add("lines", *([str(i), str(j)] for i in range(10, 30) for j in range(3)))
+    shop.add("refunds", *([str(i % 3), str(i % 15 + 10)] for i in range(100)))
+    with asking(database_url, shop) as client:
+        states.execute(database_url, "insert into tracked_key values (default, 5, 'declared', true, 1)")
+        refresh = client.post(f"{KEYS}/refreshes", json={"method": "combined"})
+        assert (refresh.status_code, refresh.json()["suggested"]) == (201, 1), refresh.text
+        sides = {
+            "dependent": [["s", "refunds", "order_id"], ["s", "refunds", "line"]],
+            "referenced": [["s", "lines", "order_id"], ["s", "lines", "line"]],
+        }
+        (best,) = found(client, KEYS, suggested=True)["items"]
+        assert {name: best[name] for name in (*SIDES, "coefficient", "missing_count", "cardinality", "verdict")} == {
+            **sides,
+            "coefficient": 1.0,
+            "missing_count": 0,
+            "cardinality": "1:n",
+            "verdict": None,
+        }
+        for named in ({"dependent": "s.refunds(order_id, line)", "referenced": "s.lines(order_id, line)"},
+                      {"dependent": "id:6", "referenced": "s.lines.(order_id, line)"}):  # fmt: skip
+            evidence = found(client, f"{KEYS}/evidence", **named)
+            assert evidence["evidence"]["names"]["equal"] is True
+            assert evidence["evidence"]["coverage"] == 0.25
+        decided = client.post(f"{KEYS}/decisions", json={**sides, "verdict": "accept", "decided_by": "Ada"})
+        assert decided.status_code == 201, decided.text
+        (contract,) = found(client, CONTRACTS)["items"]
+        assert (contract["state"], contract["missing_count"]) == ("held", 0)
+        assert client.get(f"{KEYS}/export", params={"format": "sql"}).text == (
+            'ALTER TABLE "s"."refunds" ADD FOREIGN KEY ("order_id", "line") '
+            'REFERENCES "s"."lines" ("order_id", "line") NOT VALID;\n'
+        )
 
 
 def test_pages_go_on_where_they_ended_and_begin_anew_behind_a_refresh(client: httpx.Client) -> None:

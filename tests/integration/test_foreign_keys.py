@@ -170,9 +170,9 @@ def test_declared_keys_are_taken_where_there_are_some(database_url: str) -> None
     )
     engine = make_engine(database_url, "test")
     with PostgresStateReader(engine).snapshot(with_values=True) as snapshot:
-        assert keys_of(snapshot, Keys.DECLARED) == {"a.v"}
-        assert keys_of(snapshot, Keys.KNOWN) == {"a.v", "b.v", "c.v"}
-        assert keys_of(snapshot, Keys.INFERRED) == {"a.v", "b.v", "c.v", "pair.x", "pair.y"}
+        assert keys_of(snapshot, Keys.DECLARED) == {"a.v", "pair.(x,y)"}
+        assert keys_of(snapshot, Keys.KNOWN) == {"a.v", "b.v", "c.v", "pair.(x,y)"}
+        assert keys_of(snapshot, Keys.INFERRED) == {"a.v", "b.v", "c.v", "pair.x", "pair.y", "pair.(x,y)"}
         found = find_foreign_keys(snapshot, Question())
         primary = {f"{one.table}.{one.name}" for one in found.profiles.values() if one.is_primary}
         assert primary == {"a.v", "pair.x", "pair.y"}
@@ -181,7 +181,7 @@ def test_declared_keys_are_taken_where_there_are_some(database_url: str) -> None
 
 def keys_of(snapshot: PostgresSnapshot, keys: Keys) -> set[str]:
     found = find_foreign_keys(snapshot, Question(keys=keys))
-    return {f"{found.attributes[i].name.table}.{found.attributes[i].name.column}" for (i,) in found.keys}
+    return {".".join(found.side(columns)[0].name[1:]) for columns in found.keys}
 
 
 @pytest.mark.parametrize("method", Method)
@@ -205,6 +205,97 @@ def test_every_method_ranks_any_names_and_columns(database_url: str, method: Met
     (long,) = [one for one in described if one.dependent[0].table == "long"]
     assert long.evidence.distribution is None
     assert any("s.long.id has values longer than" in reason for reason in found.left_out)
+
+
+SHOP_TUPLES = {
+    "lines": [("order_id", "line")],
+    "refunds": [("order_id", "line"), ("line", "order_id")],
+    "dirty": [("order_id", "line")],
+    "stray": [("a", "b", "order_id")],
+}
+
+
+def shop() -> Tables:
+    """Make order lines with a composite key, refunds of some, and dirty references of which a few are of nothing."""
+    tables = Tables(
+        {
+            "orders": ["id"],
+            "lines": ["order_id", "line", "note"],
+            "refunds": ["id", "order_id", "line"],
+            "dirty": ["order_id", "line"],
+            "stray": ["a", "b", "order_id"],
+        },
+        tuples=SHOP_TUPLES,
+    )
+    lines = [(str(order), str(line)) for order in range(100, 140) for line in range(1, 4)]
+    tables.add("orders", *([str(order)] for order in range(100, 140)))
+    tables.add("lines", *([*line, "x"] for line in lines))
+    tables.add("refunds", *([str(i), *line] for i, line in enumerate(RANDOM.choices(lines, k=50))), ["50", "100", None])
+    tables.add("dirty", *lines[:57], ["100", "9"], ["139", "8"], ["139", "8"])
+    tables.add("stray", ["1", "2", "100"])
+    return tables
+
+
+def test_tuples_are_candidates_beside_columns(database_url: str) -> None:
+    """Only the tuples of `lines` are a tracked key; sets of plain Python say what is contained in them."""
+    tables = shop()
+    ids = {name: i for i, name in enumerate(tables.names(), 1)}
+    names = {of: name for name, of in ids.items()}
+    tracked = "insert into tracked_key (attribute_id, kind, is_primary, since_version) values ({}, '{}', false, 1)"
+    key = ids["lines", "(order_id, line)"]
+    values = {
+        name: {text for text in cells if text is not None}
+        for name, cells in zip(tables.names(), tables.cells(), strict=True)
+    }
+    contained = values["lines", "(order_id, line)"]
+    expected = {
+        (table, column)
+        for table, column in tables.names()
+        if column.startswith("(") and (table, column) != ("lines", "(order_id, line)")
+        if len(values[table, column] & contained) >= 0.9 * len(values[table, column])
+    }
+    assert expected == {("refunds", "(order_id, line)"), ("dirty", "(order_id, line)")}
+    with snapshot_of(database_url, tables) as snapshot:
+        assert all(len(one.candidate.dependent) == 1 for one in find_foreign_keys(snapshot, Question()).ranked)
+    states.execute(database_url, tracked.format(key, "pinned"))
+    engine = make_engine(database_url, "test")
+    with PostgresStateReader(engine).snapshot(with_values=True) as snapshot:
+        found = find_foreign_keys(snapshot, Question())
+        composite = {one.candidate: one for one in found.ranked if len(one.candidate.dependent) > 1}
+        described = {
+            names[found.side(one.dependent)[0].attribute_id]: Describing(snapshot, found, 9).describe(ranked)
+            for one, ranked in composite.items()
+        }
+        assert described.keys() == expected
+        for (table, _), one in described.items():
+            assert [str(name) for name in one.dependent] == [f"s.{table}.order_id", f"s.{table}.line"]
+            assert [str(name) for name in one.referenced] == ["s.lines.order_id", "s.lines.line"]
+            assert one.evidence.names.equal
+        dirty, clean = (described[table, "(order_id, line)"].evidence for table in ("dirty", "refunds"))
+        assert (dirty.inclusion.coefficient, dirty.inclusion.missing) == (57 / 59, 2)
+        assert set(dirty.inclusion.missing_values) == {'["100","9"]', '["139","8"]'}
+        assert dirty.against[0] == "2 of 59 values are missing"
+        own = values["refunds", "(order_id, line)"]
+        assert (clean.inclusion.missing, clean.coverage) == (0, pytest.approx(len(own) / len(contained)))
+        assert json.loads(json.dumps([asdict(one) for one in described.values()]))
+        by_values = find_foreign_keys(snapshot, Question(Method.RANDOMNESS))
+        assert all(len(one.candidate.dependent) == 1 for one in by_values.ranked)
+        assert "randomness is not measured" in by_values.left_out[0]
+        declared = find_foreign_keys(snapshot, Question(keys=Keys.DECLARED))
+        assert (declared.ranked, declared.keys) == ([], [])
+        inferred = find_foreign_keys(snapshot, Question(keys=Keys.INFERRED)).keys
+        unique = {("lines", "(order_id, line)"), ("stray", "(a, b, order_id)")}
+        assert {names[found.side(one)[0].attribute_id] for one in inferred if len(one) > 1} == unique
+        estimated = find_foreign_keys(snapshot, Question(estimator=MethodName.BOTTOM_K))
+        assert all(len(one.candidate.dependent) == len(one.candidate.referenced) for one in estimated.ranked)
+    # A half of the key's columns is named as one that identifies: that it is one a schema has to say.
+    assert [one.suggested for one in composite.values()] == [False, False]
+    states.execute(database_url, "update tracked_key set kind = 'declared', is_primary = true")
+    with PostgresStateReader(engine).snapshot(with_values=True) as snapshot:
+        for method in (Method.COMBINED, Method.NAMES, Method.CHEN, Method.ROSTIN):
+            ranked = find_foreign_keys(snapshot, Question(method, keys=Keys.DECLARED)).ranked
+            assert {one.candidate for one in ranked if one.suggested} == composite.keys()
+    engine.dispose()
 
 
 def test_a_state_without_a_bootstrap_and_one_without_keys_have_no_candidates(database_url: str) -> None:
