@@ -76,6 +76,7 @@ def test_a_new_contract_is_watched_once_the_store_and_the_overlaps_agree() -> No
     """A ⊆ B holds, as the store says of contract 1; of contract 2 it still says what was."""
     state, watch = table_1(), ContractWatch()
     matrix = matrix_of(state)
+    assert watch.known == set()
     agreed, older = BoundContract(1, A, B, Fraction(1), False), BoundContract(2, A, B, Fraction(1), True)
     watch.renew([older, agreed], matrix)
     assert watch.known == {1}

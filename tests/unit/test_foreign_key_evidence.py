@@ -183,6 +183,11 @@ def test_a_column_and_itself_agree_even_without_a_name() -> None:
     assert name_evidence([(0, 0), (0, 1)], columns) == {(0, 0): 1.0, (0, 1): 0.0}
 
 
+def test_of_a_key_whose_greatest_value_is_not_known_no_ratio_is() -> None:
+    columns = {0: column("t", "a", 30), 1: column("u", "b", 30, least=None, greatest=None)}
+    assert data_features({(0, 1): Measured(1.0, 0.5)}, columns, [1])["greatest_ratio"].tolist() == [-1]
+
+
 def test_rostins_features_are_floats_and_know_a_key_by_table_and_name() -> None:
     found = rostin_features({(1, 0): Measured(1.0, 0.5), (4, 0): Measured(1.0, 0.5)}, CUSTOMERS)
     assert {of.dtype for of in found.values()} == {np.dtype(np.float64)}

@@ -144,10 +144,11 @@ def test_what_a_sample_leaves_is_counted_in_shares_and_a_few_combinations_at_onc
     assert len(found.keys) > 2
 
 
-def test_shares_hold_each_distinct_tuple_once_and_none_with_a_null() -> None:
+@pytest.mark.parametrize("parts", [2, 3])
+def test_shares_hold_each_distinct_tuple_once_and_none_with_a_null(parts: int) -> None:
     rows: Rows = [(str(number % 20), str(number % 3)) for number in range(90)] + [("x", None)]
     whole = distinct_tuples(chunks(rows), [(0, 1)], Share(1, 0))[0, 1]
-    shares = [distinct_tuples(chunks(rows), [(0, 1)], Share(3, part))[0, 1] for part in range(3)]
+    shares = [distinct_tuples(chunks(rows), [(0, 1)], Share(parts, part))[0, 1] for part in range(parts)]
     assert {of.dtype for of in (whole, *shares)} == {np.dtype(np.uint64)}
     assert sorted(np.concatenate(shares).tolist()) == whole.tolist()
     assert len(whole) == len(set(rows)) - 1

@@ -74,4 +74,6 @@ def test_numbers_are_no_sample_of_strings() -> None:
 
 def test_overlaps_of_no_keys_and_of_columns_without_values() -> None:
     assert overlaps(VALUES, []) == {}
-    assert overlaps([[], ["a"], ["a", "b"]], [0, 2]) == {(1, 2): 1}
+    found = overlaps([[], ["a"], ["a", "b"]], [0, 2])
+    assert found == {(1, 2): 1}
+    assert {type(count) for count in found.values()} == {int}
