@@ -1,0 +1,145 @@
+"""Pieces of sketches, by hand and against Python's own numbers: bits, planes, cells by attribute, registers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from service.core.errors import SketchError
+from service.core.sketches import rice
+from service.core.sketches.building import build_columns, group_cells
+from service.core.sketches.byte_format import Reader, pack, pack_bits, write_plane
+from service.core.sketches.column import ColumnSketch
+from service.core.sketches.comparable import read_comparable
+from service.core.sketches.hashing import bucket_of, check_bucket_bits, most_rho, rho_of
+from service.core.sketches.hll import Hll, dropped_bits, require_same
+from service.core.sketches.prefixes import HashPrefixes
+
+
+def numbers(*given: int) -> np.ndarray:
+    return np.array(given, np.uint64)
+
+
+@pytest.mark.parametrize("width", [0, 1, 3, 8, 13, 63, 64])
+def test_numbers_are_packed_lowest_bit_first(width: int) -> None:
+    given = [number % (1 << width) for number in (0, 2**64 - 1, 0x9E3779B97F4A7C15, 5, 2**63)]
+    whole = sum(number << (place * width) for place, number in enumerate(given))
+    data = pack_bits(numbers(*given), width).tobytes()
+    assert data == whole.to_bytes((5 * width + 7) // 8, "little")
+    reader = Reader(data)
+    assert reader.bits(5, width).tolist() == given
+    reader.end()
+    least = max(given).bit_length()
+    assert pack(numbers(*given))[0] == least
+    assert Reader(pack(numbers(*given))).packed(5).tolist() == given
+    assert pack(numbers()) == b"\0"
+
+
+@pytest.mark.parametrize(
+    ("plane", "data"),
+    [
+        ([0, 0, 0, 0], b"\0\0"),
+        ([1, 2, 3, 0], bytes([0, 2, 0b00_11_10_01])),
+        ([0] * 60 + [0, 0, 1, 0], bytes([1, 1, 0, 0, 0, 62, 0])),
+        ([9] + [0] * 61 + [0, 2], bytes([1, 2, 0, 0, 0, 0b11_000000, 0b1111, 4, 0b0001_1000])),
+    ],
+)
+def test_a_plane_is_packed_or_lists_what_is_above_0(plane: list[int], data: bytes) -> None:
+    m = len(plane).bit_length() - 1
+    assert write_plane(numbers(*plane), m) == data
+    reader = Reader(data)
+    assert reader.plane(m).tolist() == plane
+    reader.end()
+
+
+def test_a_reader_takes_what_there_is_and_no_more() -> None:
+    reader = Reader(b"\1\2\3" + (7).to_bytes(8, "little") + (9).to_bytes(8, "little"))
+    assert (reader.take(1), reader.number(2)) == (b"\1", 0x0302)
+    assert reader.hashes(2).tolist() == [7, 9]
+    reader.end()
+    with pytest.raises(SketchError, match="it ends too early"):
+        reader.take(1)
+    with pytest.raises(SketchError, match="numbers of 65 bits"):
+        Reader(bytes(9)).bits(1, 65)
+    with pytest.raises(SketchError, match="do not ascend"):
+        Reader(bytes(16)).hashes(2)
+
+
+@pytest.mark.parametrize(
+    ("given", "width", "data"),
+    [
+        ([], 0, b"\0\0\0\0\0"),
+        ([0, 0, 2], 0, bytes([0, 1, 0, 0, 0, 0b10011])),
+        ([5, 6, 4], 2, bytes([2, 1, 0, 0, 0, 0b101010, 0b00_10_01])),
+        ([2**64 - 1], 63, bytes([63, 1, 0, 0, 0, 0b10, *[255] * 7, 127])),
+    ],
+)
+def test_rices_code_by_hand(given: list[int], width: int, data: bytes) -> None:
+    found = rice.write(numbers(*given))
+    assert (found[0], found) == (width, data)
+    reader = Reader(data)
+    assert rice.read(reader, len(given)).tolist() == given
+    reader.end()
+    bits = sum((number >> width) + 1 + width for number in given)
+    assert rice.bits_of(numbers(*given)) == bits
+    for other in range(64):
+        assert bits <= sum((number >> other) + 1 + other for number in given)
+
+
+@pytest.mark.parametrize("m", [-1, 19])
+def test_a_number_of_buckets_that_cannot_be_is_named(m: int) -> None:
+    with pytest.raises(SketchError, match=f"^a sketch has 2\\^m buckets with m from 0 to 18, not m = {m}$"):
+        check_bucket_bits(m)
+    assert (check_bucket_bits(0), check_bucket_bits(18)) == (0, 18)
+
+
+def test_bucket_and_rho_of_hashes_by_hand() -> None:
+    value = np.uint64(0b1010_0001 << 56)
+    assert [int(bucket_of(value, m)) for m in (0, 1, 3, 8)] == [0, 1, 5, 0b1010_0001]
+    assert [rho_of(value, m) for m in (0, 1, 3, 7, 8)] == [1, 2, 5, 1, 57]
+    assert [most_rho(m) for m in (0, 8)] == [65, 57]
+
+
+def test_a_fold_drops_bits_and_never_adds_any() -> None:
+    assert [dropped_bits(8, m) for m in (8, 5, 0)] == [0, 3, 8]
+    with pytest.raises(SketchError, match=r"^a sketch of m = 8 folds to a smaller m only, not to 9$"):
+        dropped_bits(8, 9)
+    require_same("k", 3, 3)
+    with pytest.raises(SketchError, match=r"^sketches of different k cannot be merged: 3 and 4$"):
+        require_same("k", 3, 4)
+    few = Hll(2, np.array([0, 3, 0, 1], np.uint8))
+    assert few.fold(1).registers.tolist() == [1, 1]
+    assert Hll(2, np.array([5, 0, 0, 0], np.uint8)).fold(0).registers.tolist() == [7]
+    assert few.merge(Hll(2, np.array([2, 2, 0, 4], np.uint8))).registers.tolist() == [2, 3, 0, 4]
+
+
+@pytest.mark.parametrize("weights", [None, [3, 1, 4, 1, 5]])
+def test_cells_are_grouped_by_attribute_in_the_records_order(weights: list[int] | None) -> None:
+    """Records 7 of attributes 1 and 4, 5 of none, 6 of 4, 1 and 2."""
+    given = None if weights is None else np.array(weights)
+    cells = numbers(7, 5, 6), np.array([0, 2, 2, 5]), np.array([1, 4, 4, 1, 2]), given
+    found = group_cells(*cells)
+    assert found.attribute_ids.tolist() == [1, 2, 4]
+    assert found.starts.tolist() == [0, 2, 3, 5]
+    assert found.hashes.tolist() == [7, 6, 6, 7, 6]
+    assert (None if found.weights is None else found.weights.tolist()) == (weights and [3, 1, 5, 1, 4])
+    built = build_columns(ColumnSketch(3, 5, 2, counts_values=False), *cells)
+    assert built.keys() == {1, 2, 4}
+    for sketch in built.values():
+        assert (sketch.m, sketch.bottom.k, sketch.bottom.spares, sketch.counts_values) == (3, 5, 2, False)
+    assert {a: sketch.bottom.hashes.tolist() for a, sketch in built.items()} == {1: [6, 7], 2: [6], 4: [6, 7]}
+    assert {a: sketch.size for a, sketch in built.items()} == ({1: 4, 2: 5, 4: 5} if weights else {1: 2, 2: 1, 4: 2})
+
+
+def test_the_sketch_of_a_column_is_read_whichever_kind_it_is() -> None:
+    for sketch in (ColumnSketch(4, 8, 4), HashPrefixes(4, 64)):
+        sketch.update(np.random.default_rng(3).integers(0, 2**64, 40, np.uint64))
+        read = read_comparable(sketch.to_bytes())
+        assert type(read) is type(sketch)
+        assert read.to_bytes() == sketch.to_bytes()
+    part = Hll(4)
+    with pytest.raises(SketchError, match=r"^the sketch is HLL, a part of one: columns are compared by COLUMN or PREF"):
+        read_comparable(part.to_bytes())
+    for data in (b"", b"SDSK\1", b"SDSK\1\4"):
+        with pytest.raises(SketchError, match="cut off" if data else "do not begin with SDSK"):
+            read_comparable(data)
