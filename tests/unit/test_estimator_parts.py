@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from service.core.estimators.bottom_k import Sample, bottom_of, estimate_from
+from service.core.estimators.bottom_k import Sample, bottom_of, estimate_from, sample_union
 from service.core.estimators.lookup import average_load, choose_bucket_bits, exact_load, look_up, probability
 from service.core.estimators.model import Column, held_of
 from service.core.estimators.registers import LEVELS, align, chance_at, count_greater
@@ -74,7 +74,11 @@ def test_greater_registers_are_counted_apart(size: int) -> None:
     expected = np.zeros((3, LEVELS), np.int64)
     for u, v in zip(x.tolist(), y.tolist(), strict=True):
         expected[1 if u > v else 2 if v > u else 0, max(u, v)] += 1
-    assert (count_greater(x, y) == expected).all()
+    found = count_greater(x, y)
+    assert found.tolist() == expected.tolist()
+    assert found.dtype == np.int64
+    same = count_greater(np.full(size - 1, 2, np.uint8), np.full(size - 1, 2, np.uint8))
+    assert (int(same[0, 2]), int(same.sum())) == (size - 1, size - 1)
 
 
 def test_the_chance_of_a_register_halves_up_to_the_last_two_which_are_alike() -> None:
@@ -149,3 +153,17 @@ def test_a_sample_of_the_smallest_hashes_is_scaled_and_never_says_more_than_is_p
     assert estimate_from(Sample(10, 6, 2, False), estimated, y, 0.95) == (0.2, *clopper_pearson(2, 10, 0.95))
     assert estimate_from(Sample(0, 6, 0, False), estimated, y, 0.95) == (0, 0, 1)
     assert estimate_from(Sample(0, 6, 0, False), x, y, 0.95) == (0, 0, 0.3)
+
+
+def test_a_sample_is_of_both_columns_or_none() -> None:
+    """X has 10 to 90, Y 50 to 150: of columns that are known in part the shorter says how many are looked at."""
+    registers = np.zeros(2, np.uint8)
+    of_x, of_y = np.arange(10, 100, 10, dtype=np.uint64), np.arange(50, 160, 10, dtype=np.uint64)
+    x, y = (Column(registers, len(of), True, of) for of in (of_x, of_y))
+    some_x, some_y = (Column(registers, len(of), True, None, of[:6]) for of in (of_x, of_y))
+    assert sample_union(x, y) == Sample(9, 11, 5, True)
+    assert sample_union(some_x, y) == Sample(6, 2, 2, False)
+    assert sample_union(x, some_y) == Sample(6, 2, 2, False)
+    assert sample_union(some_x, some_y._replace(bottom=of_y[:2])) == Sample(2, 0, 0, False)
+    bare = Column(registers, 9)
+    assert sample_union(x, bare) is sample_union(bare, some_y) is sample_union(bare, bare) is None
