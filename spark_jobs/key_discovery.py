@@ -4,13 +4,14 @@
 
 Tables are read from a source that the state knows, in the way in which it was read there; one task has one table. The
 candidates for composite foreign keys come from the state's coefficients of columns (Algorithm B.1, phase 2), and are
-confirmed over the tuples. Values never leave the task that reads them, only hashes of tuples do.
+confirmed over the tuples, and ranked. Values never leave the task that reads them, only hashes of tuples do.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 import time
 from collections import defaultdict
@@ -23,8 +24,12 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from service.core.errors import SourceError
-from service.core.foreign_keys.candidates import THETA, Candidate, Columns, Inclusions, composite_candidates
+from service.core.foreign_keys.candidates import THETA, Columns, Inclusions, composite_candidates
+from service.core.foreign_keys.profiles import ColumnProfile, Measured
+from service.core.foreign_keys.ranking import Ranked, rank
+from service.core.foreign_keys.sides import Side
 from service.core.key_search import MEMORY, MOST_COMBINATIONS, WIDTH, Counted, FoundKeys, Share, confirm
+from service.core.model import AttributeName
 from service.core.records import UInt64s
 from service.store.database import make_engine
 from service.store.generation import DRIVER_NAME, connect, read_source
@@ -32,6 +37,7 @@ from service.store.migrate import require_current
 from service.store.reader import PostgresStateReader
 from service.usecases.answers import EVERY_ATTRIBUTE, AttributeInfo
 from service.usecases.coefficient_table import Coefficients, Question
+from service.usecases.foreign_keys import column_profile
 from service.usecases.sketched_columns import ALL
 from spark_jobs.bootstrap import TASK_BYTES
 from spark_jobs.command_line import add_job_options, read_secrets
@@ -75,23 +81,45 @@ class DiscoveredKey:
 
 @dataclass(frozen=True, slots=True)
 class CompositeForeignKey:
-    """Name columns whose tuples a key has, side by side, as schema, table and column; `missing` tuples it has not."""
+    """Name columns whose tuples a key has, side by side, as schema, table and column; `missing` tuples it has not.
+
+    `score` and `suggested` are those of its rank among the others.
+    """
 
     dependent: tuple[tuple[str, str, str], ...]
     referenced: tuple[tuple[str, str, str], ...]
     coefficient: float
     missing: int
+    score: float
+    suggested: bool
 
 
 @dataclass(slots=True)
 class Discovered:
-    """Hold what was found; `incomplete` says in words where the search has stopped before its end."""
+    """Hold what was found, foreign keys best first; `incomplete` says in words where the search has stopped early.
+
+    `track` names the sides of suggested foreign keys whose tuples are to be followed for them to be kept current.
+    """
 
     keys: list[DiscoveredKey] = field(default_factory=list)
     foreign_keys: list[CompositeForeignKey] = field(default_factory=list)
     candidates: int = 0
+    track: list[str] = field(default_factory=list)
     incomplete: list[str] = field(default_factory=list)
     seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Hold what the state knows of a source's columns, by attribute id: `places` are (table, column) in the source.
+
+    `tracked` tells of followed tuples, by their parts, whether they are a tracked key.
+    """
+
+    places: Mapping[int, tuple[int, int]]
+    inclusions: Inclusions
+    profiles: Mapping[int, ColumnProfile]
+    tracked: Mapping[Columns, bool]
 
 
 def discover_keys(
@@ -156,14 +184,15 @@ class _Discovery:
         return self.found
 
     def _foreign_keys(self, composites: Sequence[tuple[int, Columns]], rows: Sequence[int]) -> None:
-        known, inclusions = self._inclusions(composites)
+        state = self._known(composites)
+        known = state.places
         ids = {place: i for i, place in known.items()}
         keys = [
             tuple(ids[place, column] for column in key)
             for place, key in composites
             if all((place, column) in ids for column in key)
         ]
-        wanted = composite_candidates(inclusions, keys, self.search.column_theta, MOST_OF_A_TABLE)
+        wanted = composite_candidates(state.inclusions, keys, self.search.column_theta, MOST_OF_A_TABLE)
         candidates = list(islice(wanted, MOST_CANDIDATES))
         if next(wanted, None) is not None:
             self.found.incomplete.append(f"{MOST_CANDIDATES:,} candidates for foreign keys were tried, there are more")
@@ -175,10 +204,19 @@ class _Discovery:
         confirmed = confirm(
             tuples, candidates, lambda side: rows[known[side[0]][0]], self.search.theta, self.search.memory
         )
-        self.found.foreign_keys = [self._described(candidate, of, known) for candidate, of in confirmed.items()]
+        measured = {
+            candidate: Measured(of.coefficient, min(of.shared / rows[known[candidate.referenced[0]][0]], 1.0))
+            for candidate, of in confirmed.items()
+        }
+        ranked = rank(measured, state.profiles, keys)
+        self.found.foreign_keys = [self._described(one, confirmed[one.candidate], known) for one in ranked]
+        chosen = [one.candidate for one in ranked if one.suggested]
+        wanted_sides = [candidate.referenced for candidate in chosen if not state.tracked.get(candidate.referenced)]
+        wanted_sides += [candidate.dependent for candidate in chosen if candidate.dependent not in state.tracked]
+        self.found.track = [str(self._side(side, known)) for side in dict.fromkeys(wanted_sides)]
 
-    def _inclusions(self, composites: Sequence[tuple[int, Columns]]) -> tuple[dict[int, tuple[int, int]], Inclusions]:
-        """Read the coefficients of columns with the keys' from the state, and where each attribute stands here."""
+    def _known(self, composites: Sequence[tuple[int, Columns]]) -> _Known:
+        """Read the coefficients of columns with the keys' from the state, and what else it knows of the columns."""
         places = {(self._schema(table), table.name): place for place, table in enumerate(self.tables)}
         engine = make_engine(str(self.options.database_url), DRIVER_NAME)
         try:
@@ -198,9 +236,27 @@ class _Discovery:
                     (found.dependent.attribute_id, found.referenced.attribute_id): found.estimate.phi or 0.0  # type: ignore[union-attr]
                     for found in table.all()
                 }
+                primary = {
+                    (place, column)
+                    for place, of in enumerate(self.tables)
+                    for key in of.constraints.keys
+                    for column in key.columns
+                    if key.is_primary
+                }
+                profiles = {
+                    one.attribute_id: column_profile(
+                        one,
+                        round(table.distinct_count(one) or 0),
+                        None,
+                        (known[one.attribute_id][0], one.name.column) in primary,
+                    )
+                    for one in attributes
+                }
+                tracked = {one.parts: one.are_tracked for one in snapshot.tuples()}
         finally:
             engine.dispose()
-        return known, Inclusions({i: place for i, (place, _) in known.items()}, coefficients)
+        inclusions = Inclusions({i: place for i, (place, _) in known.items()}, coefficients)
+        return _Known(known, inclusions, profiles, tracked)
 
     def _tuples(
         self, sides: Collection[Columns], share: Share, known: Mapping[int, tuple[int, int]]
@@ -229,16 +285,16 @@ class _Discovery:
     def _schema(self, table: SourceTable) -> str:
         return f"{self.options.name}.{table.schema}" if self.options.qualify else table.schema
 
-    def _described(
-        self, candidate: Candidate, of: Counted, known: Mapping[int, tuple[int, int]]
-    ) -> CompositeForeignKey:
-        def named(side: Columns) -> tuple[tuple[str, str, str], ...]:
-            table = self.tables[known[side[0]][0]]
-            names = _names(table, [known[column][1] for column in side])
-            return tuple((self._schema(table), table.name, name) for name in names)
+    def _side(self, columns: Columns, known: Mapping[int, tuple[int, int]]) -> Side:
+        table = self.tables[known[columns[0]][0]]
+        names = _names(table, [known[column][1] for column in columns])
+        return Side.of([AttributeName(self._schema(table), table.name, name) for name in names])
 
-        dependent, referenced = map(named, candidate)
-        return CompositeForeignKey(dependent, referenced, of.coefficient, of.distinct - of.shared)
+    def _described(self, one: Ranked, of: Counted, known: Mapping[int, tuple[int, int]]) -> CompositeForeignKey:
+        dependent, referenced = (tuple(self._side(side, known).names) for side in one.candidate)
+        return CompositeForeignKey(
+            dependent, referenced, of.coefficient, of.distinct - of.shared, one.score, one.suggested
+        )
 
 
 def _declared(table: SourceTable) -> list[Columns]:
@@ -268,7 +324,13 @@ def describe(found: Discovered) -> str:
             f"{'.'.join(side[0][:2])} ({', '.join(name[2] for name in side)})"
             for side in (one.dependent, one.referenced)
         )
-        lines.append(f"  {own} -> {key}: {one.coefficient:.4f}, {one.missing:,} tuples are missing")
+        lines.append(
+            f"  {own} -> {key}: {one.coefficient:.4f}, {one.missing:,} tuples are missing; scores {one.score:.3f}"
+            f"{', suggested' if one.suggested else ''}"
+        )
+    if found.track:
+        lines.append("to keep what is suggested current:")
+        lines += [f"  subsetd keys track {shlex.quote(side)}" for side in found.track]
     return "\n".join([*lines, *(f"not complete: {reason}" for reason in found.incomplete)])
 
 

@@ -115,7 +115,7 @@ def find_foreign_keys(snapshot: KeySnapshot, question: Question) -> ForeignKeys:
     concerned = sorted({column for candidate in single for side in candidate for column in side})
     statistics = dict(snapshot.value_statistics([i for i in concerned if has_values(attributes[i])]))
     primary = _primary_columns(snapshot, attributes)
-    all_profiles = {i: _profile(one, sizes[i], statistics.get(i), i in primary) for i, one in sides.items()}
+    all_profiles = {i: column_profile(one, sizes[i], statistics.get(i), i in primary) for i, one in sides.items()}
     profiles = {i: all_profiles[i] for i in attributes}
     spreads = _spreads(snapshot, single, profiles, statistics, question.cells)
     measured = {
@@ -197,7 +197,8 @@ def _table_of(one: AttributeInfo) -> tuple[str, str]:
     return one.name.schema, one.name.table
 
 
-def _profile(one: AttributeInfo, distinct: int, looks: ValueStatistics | None, is_primary: bool) -> ColumnProfile:
+def column_profile(one: AttributeInfo, distinct: int, looks: ValueStatistics | None, is_primary: bool) -> ColumnProfile:
+    """Give what the ranking is told of an attribute; of its values where `looks` are known."""
     known = ColumnProfile(
         schema=one.name.schema,
         table=one.name.table,
