@@ -18,7 +18,7 @@ from service.core.records import Deltas, Int64s, Keys
 from service.core.tuples import MOST_PARTS, TUPLE_TYPE, tuple_name
 from service.usecases.live_state import BatchCommit, BatchCounts, LiveState, NewTuple, StoredState
 from service.usecases.ports import StateWriter
-from service.usecases.schema_changes import extract
+from service.usecases.schema_changes import SchemaWriter, extract
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,24 +113,31 @@ def track(
     return stored.version + 1
 
 
-class KeyWriter(StateWriter, Protocol):
-    """Be the state's writer, and say which attributes are keys."""
+class KeyWriter(SchemaWriter, Protocol):
+    """Be the state's writer, read its attributes, and say which are keys."""
 
     def pin(self, attribute_id: int, *, tracked: bool) -> int:
         """Track an attribute as a key, or no longer; return the version."""
 
 
 def drop(writer: KeyWriter, schema: str, name: str, columns: Sequence[str]) -> int:
-    """Track columns no longer as a key, and follow their tuples no longer; return the version."""
+    """Track columns no longer as a key, and follow their tuples no longer, current or stale; return the version."""
     writer.acquire()
     try:
-        stored = writer.load()
-        known = find_attribute(find_table(stored, schema, name, columns), columns)
+        of_table = [one for one in writer.known_columns() if (one.schema, one.table) == (schema, name)]
+        by_ordinal = {one.ordinal: one.column for one in of_table if one.parts is None}
+        known = next(
+            (one for one in of_table if [by_ordinal[place] for place in one.parts or [one.ordinal]] == list(columns)),
+            None,
+        )
         if known is None:
-            raise NotFoundError(f"The tuples of {schema}.{name}({', '.join(columns)}) are not followed.")
+            raise NotFoundError(
+                f"{schema}.{name}({', '.join(columns)}) is not followed; `subsetd keys list --tracked` lists the keys "
+                f"that are."
+            )
         if len(columns) == 1:
-            return writer.pin(known, tracked=False)
-        return extract(writer, LiveState(stored, 0), [known])
+            return writer.pin(known.attribute_id, tracked=False)
+        return extract(writer, LiveState(writer.load(), 0), [known.attribute_id])
     finally:
         writer.close()
 

@@ -11,7 +11,7 @@ import psycopg2
 import pytest
 from psycopg2.extras import execute_values
 
-from service.core.errors import RecordError
+from service.core.errors import NotFoundError, RecordError
 from service.core.model import SchemaDrift
 from service.store.checks import PostgresVerifier
 from service.store.database import make_engine
@@ -22,6 +22,7 @@ from service.usecases import queries
 from service.usecases.answers import AttributeFilter
 from service.usecases.batches import ErrorPolicy
 from service.usecases.schema_changes import drop
+from service.usecases.track_keys import drop as drop_key
 from service.usecases.verify import verify
 from tests import states
 from tests.events import envelope, tracked_table
@@ -195,6 +196,29 @@ def test_a_tuple_is_as_stale_as_its_parts_and_goes_with_them(database_url: str, 
     stream.change("orders", ["7", "8"], ["7", "9"])
     consume(database_url, stream)
     assert states.read(database_url).records == states.expected(stream.tables).records
+    require_sound(database_url)
+
+
+def test_stale_tuples_can_be_dropped_alone(database_url: str, stream: Stream) -> None:
+    stream.columns["orders"] = ["id", "customer"]
+    stream.change("orders", None, ["7", "8"])
+    consume(database_url, stream)
+    states.execute(
+        database_url,
+        "insert into tracked_key (attribute_id, kind, since_version) select attribute_id, 'pinned', 1 from attribute "
+        "where parts is not null and stale_version is not null",
+    )
+    with pytest.raises(NotFoundError, match=r"s\.orders\(id, note\) is not followed; `subsetd keys list"):
+        drop_key(PostgresWriter(database_url), "s", "orders", ["id", "note"])
+    drop_key(PostgresWriter(database_url), "s", "orders", ["note", "id", "customer"])
+    left = (
+        "select column_name from attribute where table_name = 'orders' and dropped_version is null and {} is not null"
+    )
+    assert states.query(database_url, left.format("parts")) == [("(id, customer)",)]
+    assert states.query(database_url, left.format("stale_version")) == [("note",)]
+    assert states.query(database_url, "select count(*) from tracked_key") == [(0,)]
+    stream.change("orders", ["7", "8"], ["7", "9"])
+    consume(database_url, stream)
     require_sound(database_url)
 
 
