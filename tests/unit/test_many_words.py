@@ -76,3 +76,25 @@ def test_a_matrix_has_as_many_words_as_its_groups_fill(count: int) -> None:
     words = -(-count // 64)
     assert signature_matrix(groups, sets.keys, Parameters(8, 1, 2)).shape == (16, words)
     assert signatures.matrix_bytes(groups, Parameters(8, 1, 2)) == 16 * words * 8
+
+
+@pytest.mark.parametrize("columns", [corpus(7, 200), [frozenset(range(size)) for size in range(1, 136)]], ids=len)
+@pytest.mark.parametrize("strategy", list(Strategy))
+def test_between_groups_each_ind_is_found_once_and_only_where_columns_may_have_it(
+    columns: list[frozenset[int]], strategy: Strategy
+) -> None:
+    """Of three words of groups; those without dependent or without referenced columns are asked for in vain."""
+    sides = np.random.default_rng(9).random((2, len(columns))) < 0.6
+    sides[0] |= ~sides[1]
+    sides[:, 128] = True
+    sets = sets_of(columns)
+    groups = group_columns(sets, *sides)
+    assert len(groups) > 129
+    values = [set(groups.values[a:b].tolist()) for a, b in zip(groups.starts[:-1], groups.starts[1:], strict=True)]
+    can_depend, can_refer = np.diff(groups.dependent_starts) > 0, np.diff(groups.referenced_starts) > 0
+    expected = [
+        (a, b, len(values[a]))
+        for a, b in product(range(len(groups)), repeat=2)
+        if (groups.reflexive[a] if a == b else can_depend[a] and can_refer[b] and values[a] <= values[b])
+    ]
+    assert listed(list(find_inds(groups, sets.keys, Parameters(16, 2, 2, strategy)))) == expected
