@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.fk_composites import Composites, read_composites
 from benchmarks.fk_data import Database, read_databases
 from benchmarks.fk_judge import DIRTY, EXACT, Result, judge, reliability, summary
-from benchmarks.fk_learning import Features, Pairs, best_threshold, choice, fit_calibrated
+from benchmarks.fk_learning import KEYS, Features, Pairs, best_threshold, choice, fit_calibrated
 from service.core.foreign_keys.candidates import Candidate
 from service.core.foreign_keys.choice import CHEN_THRESHOLD
 from service.core.foreign_keys.ranking import rank
@@ -86,14 +86,14 @@ def evaluate(databases: Sequence[Database], methods: Sequence[str], groups: int 
         print(f"keys {keys}: {len(found)} databases, {sum(len(of.candidates) for of in found):,} candidates")
     if not databases:
         return
-    both = [of for found in views.values() for of in found]
     for name in methods:
         started = process_time()
         chosen: dict[int, tuple[list[Candidate], np.ndarray]] = {}
         for fold in _folds(databases, groups):
-            left_out = [of for of in both if of.database.family in fold]
-            others = [of for of in both if of.database.family not in fold and of.candidates]
-            chosen |= zip(map(id, left_out), METHODS[name](left_out, others), strict=True)
+            for found in views.values():
+                left_out = [of for of in found if of.database.family in fold]
+                others = [of for of in found if of.database.family not in fold and of.candidates]
+                chosen |= zip(map(id, left_out), METHODS[name](left_out, others), strict=True)
         seconds = process_time() - started
         for keys, found in views.items():
             for truth, least in (("exact", EXACT), ("dirty", DIRTY)):
@@ -106,9 +106,6 @@ def evaluate(databases: Sequence[Database], methods: Sequence[str], groups: int 
                 is_right = np.concatenate([of.is_right for of in found])
                 print("\n".join(f"  {line}" for line in reliability(scores, is_right)))
         print(f"{name:11} {seconds:.1f} s CPU")
-
-
-KEYS = ("declared", "inferred")
 
 
 def _print_each(found: Sequence[Pairs], results: Sequence[Result], errors: bool) -> None:

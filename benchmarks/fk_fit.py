@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.fk_data import read_databases
-from benchmarks.fk_learning import Pairs, fit_calibrated
+from benchmarks.fk_learning import KEYS, Pairs, fit_calibrated
 
 MODEL = Path(__file__).parents[1] / "service" / "core" / "foreign_keys" / "model.json"
 MODELS = {"combined": lambda of: of.features, "rostin": lambda of: of.rostin}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Fit the models on all databases of a folder, keys declared and inferred."""
+    """Fit the models on all databases of a folder, for keys that are declared and for keys that are inferred."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fk_fit", description=__doc__)
     parser.add_argument("folder", type=Path, help="data sets: folders or .tar.zst files, and stats.json")
     parser.add_argument("--model", type=Path, default=MODEL, help="file to write")
@@ -27,13 +27,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="subsetd-fk-") as work:
         databases = read_databases(options.folder, Path(work), options.cache)
-    found = [Pairs.of(database, declared) for database in databases for declared in (True, False)]
-    known = [of for of in found if of.candidates]
-    models = {}
-    for name, features in MODELS.items():
-        model = fit_calibrated(known, features)
-        models[name] = model.as_dict()
-        print(f"{name}: {len(model.steps)} features of {len(model.data)} databases, threshold {model.threshold}")
+    models: dict[str, dict[str, Any]] = {name: {} for name in MODELS}
+    for keys in KEYS:
+        found = [Pairs.of(database, keys == "declared") for database in databases]
+        known = [of for of in found if of.candidates]
+        for name, features in MODELS.items():
+            model = fit_calibrated(known, features)
+            models[name][keys] = model.as_dict()
+            fitted = f"{len(model.steps)} features of {len(model.data)} databases, threshold {model.threshold}"
+            print(f"{name}, keys {keys}: {fitted}")
     options.model.write_text(as_text(models), "utf-8")
     return 0
 

@@ -21,6 +21,9 @@ from service.core.foreign_keys.rostin import rostin_features
 SEED = 7
 """Of the fit, which draws at random the candidates that its bins are cut by where there are more than 200,000."""
 
+KEYS = ("declared", "inferred")
+"""What may be referred to: each has a model of its own."""
+
 THRESHOLDS = np.linspace(0.05, 0.95, 37).round(3).tolist()
 INNER_FOLDS = 5
 DIGITS = 4

@@ -60,9 +60,10 @@ def test_a_value_that_is_not_known_says_nothing() -> None:
     assert Steps((0.0,), (-2.0, 2.0))(np.array([np.nan, 1.0])).tolist() == [0, 2]
 
 
+@pytest.mark.parametrize("declared", [True, False])
 @pytest.mark.parametrize("name", ["combined", "rostin"])
-def test_the_fitted_models_are_monotone_and_name_their_data(name: str) -> None:
-    model = fitted(name)
+def test_the_fitted_models_are_monotone_and_name_their_data(name: str, declared: bool) -> None:
+    model = fitted(name, declared)
     assert 0 < model.threshold < 1
     assert {"chinook", "mondial", "pokedex"} <= set(model.data)
     for feature, steps in model.steps.items():

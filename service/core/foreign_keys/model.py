@@ -86,7 +86,10 @@ def probability(log_odds: Floats) -> Floats:
 
 
 @cache
-def fitted(name: str) -> AdditiveModel:
-    """Give a model that is part of the package, of `model.json`: `combined` or `rostin`."""
+def fitted(name: str, declared: bool) -> AdditiveModel:
+    """Give a model that is part of the package, of `model.json`: `combined` or `rostin`.
+
+    Where keys are declared there are fewer candidates, and what is primary says much: one model for both is worse.
+    """
     text = resources.files("service.core.foreign_keys").joinpath("model.json").read_text("utf-8")
-    return AdditiveModel.from_dict(json.loads(text)[name])
+    return AdditiveModel.from_dict(json.loads(text)[name]["declared" if declared else "inferred"])

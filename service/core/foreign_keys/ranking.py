@@ -99,7 +99,8 @@ def _rank_single(
     if not single:
         return []
     features = pair_features(single, columns, [key[0] for key in keys if len(key) == 1])
-    model = fitted(method.value) if method in (Method.COMBINED, Method.ROSTIN) else None
+    declared = any(column.is_primary for column in columns.values())
+    model = fitted(method.value, declared) if method in (Method.COMBINED, Method.ROSTIN) else None
     if model:
         values = features if method is Method.COMBINED else rostin_features(single, columns)
         terms, scores = model.terms(values), model.probability(values)
