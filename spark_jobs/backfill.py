@@ -12,7 +12,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from service.store.generation import NOT_READ, connect, last_attribute_id
 from service.store.key_changes import SourceFacts, read_facts
 from service.store.migrate import require_current
 from service.store.writer import PostgresWriter
-from service.store.writer_lock import take_bootstrap_lock
+from service.store.writer_lock import release_locks, take_bootstrap_lock
 from service.usecases.track_keys import CountedTuples, find_attribute, find_table, track
 from spark_jobs.command_line import add_engine_options, read_secrets
 from spark_jobs.job import run_job
@@ -85,7 +85,10 @@ def backfill(
     require_current(url)
     schema, name, columns = key
     told = f"{schema}.{name}({', '.join(columns)})"
-    with connect(url, COMMAND_NAME) as connection, closing(PostgresWriter(url, COMMAND_NAME, display.begin)) as writer:
+    with ExitStack() as stack:
+        connection = stack.enter_context(connect(url, COMMAND_NAME))
+        stack.callback(release_locks, connection)
+        writer = stack.enter_context(closing(PostgresWriter(url, COMMAND_NAME, display.begin)))
         take_bootstrap_lock(connection)
         stored = writer_state(writer)
         table = find_table(stored, schema, name, columns)
