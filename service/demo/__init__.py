@@ -88,8 +88,8 @@ def show_suggested(snapshot: KeySnapshot, out: Console) -> None:
     }
     right = suggested.intersection(FOREIGN_KEYS)
     out.print(
-        f"   Ranked by names and by how their values lie among the key's, {len(right)} of these are suggested as "
-        f"foreign keys, and {len(suggested) - len(right) or 'nothing'} else (`subsetd foreign-keys`)."
+        f"   Ranked by names and by how their values lie among the key's, {len(right)} of these are\n"
+        f"   suggested as foreign keys, and {len(suggested) - len(right) or 'nothing'} else (`subsetd foreign-keys`)."
     )
 
 
