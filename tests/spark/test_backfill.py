@@ -6,6 +6,7 @@ import json
 import random
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from service.cli import app
 from service.core.errors import NotFoundError, SourceError, StateError
 from service.store.checks import PostgresVerifier
 from service.store.database import make_engine
+from service.store.writer_lock import is_led_by_consumer
 from service.usecases.verify import verify
 from spark_jobs.backfill import Tracked, backfill
 from spark_jobs.bootstrap import run_bootstrap
@@ -25,6 +27,7 @@ from spark_jobs.progress import Quiet
 from spark_jobs.sources import Options
 from tests import states
 from tests.postgres_following import NAME, consumer, follow, run
+from tests.waiting import wait_for
 
 TABLES = (
     "create schema s",
@@ -77,6 +80,15 @@ def require_true(spark: SparkSession, followed_url: str, database_url: str) -> N
     assert run_bootstrap(spark, Options(followed_url, NAME, database_url, check=True)).differences == []
 
 
+def is_followed(database_url: str) -> bool:
+    """Tell whether a consumer leads the state: one that starts while a key is tracked would be refused."""
+    engine = make_engine(database_url, "test")
+    with closing(engine.raw_connection()) as connection:
+        is_led = is_led_by_consumer(connection)
+    engine.dispose()
+    return is_led
+
+
 def track(spark: SparkSession, database_url: str, source_url: str, table: str, *columns: str) -> Tracked:
     return backfill(lambda: spark, database_url, ("s", table, columns), source_url, Quiet())
 
@@ -114,6 +126,7 @@ def test_keys_are_tracked_and_dropped_beside_a_running_consumer(
     following = threading.Thread(target=lambda: consumer(database_url, followed_url, records=20).run(stop))
     changing = threading.Thread(target=lambda: [run(followed_url, *changes(rng, 5)) for _ in range(30)] and done.set())
     following.start()
+    wait_for(lambda: is_followed(database_url))
     changing.start()
     track(spark, database_url, followed_url, "lines", "lot", "part")
     track(spark, database_url, followed_url, "lines", "kind")
