@@ -155,8 +155,6 @@ def _find(
             low = search(postings, low, high, first[group])
             high = search(postings, low, high, end[group])
             if allowed == 0:
-                if written + high - low + 1 > room:
-                    return Inds(out[0][:written], out[1][:written], out[2][:written]), group
                 candidates[: high - low] = postings[low:high]
                 count = high - low
             else:
