@@ -64,7 +64,7 @@ select t.version, v.committed_at, t.contract_id, {NAMED}, t.kind, t.witness_valu
        t.cause_count, t.position
 from contract_transition t join contract using (contract_id) left join state_version v on v.version = t.version
 where (t.version, t.contract_id) > (:version, :contract_id)
-  and (cast(:one as integer) is null or t.contract_id = :one)
+  and (cast(:one as integer) is null or t.contract_id = :one) and t.contract_id > :newer_than
 order by t.version, t.contract_id limit :limit
 """
 
@@ -192,9 +192,11 @@ def read_contract(connection: Connection, contract_id: int) -> Contract:
     return found[0]
 
 
-def read_events(connection: Connection, contract_id: int | None, after: Key, limit: int) -> list[ContractEvent]:
-    """List transitions of one contract, or of all, by (version, contract_id), those behind `after`."""
-    values = {"one": contract_id, "version": after[0], "contract_id": after[1], "limit": limit}
+def read_events(
+    connection: Connection, contract_id: int | None, after: Key, limit: int, newer_than: int = 0
+) -> list[ContractEvent]:
+    """List transitions of one contract, or of all with an id above one, by (version, contract_id), behind `after`."""
+    values = {"one": contract_id, "version": after[0], "contract_id": after[1], "newer_than": newer_than}
     return [
         ContractEvent(
             one.version,
@@ -207,8 +209,13 @@ def read_events(connection: Connection, contract_id: int | None, after: Key, lim
             one.cause_count,
             one.position,
         )
-        for one in connection.execute(text(EVENTS), values)
+        for one in connection.execute(text(EVENTS), values | {"limit": limit})
     ]
+
+
+def read_newest(connection: Connection) -> int:
+    """Give the id of the contract that was added last; 0 when there is none."""
+    return int(connection.scalar(text("select coalesce(max(contract_id), 0) from contract")))
 
 
 def count_contracts(connection: Connection) -> dict[ContractState, int]:

@@ -325,9 +325,15 @@ class PostgresSnapshot:
         """Find a contract; raise NotFoundError when there is none."""
         return contracts.read_contract(self._connection, contract_id)
 
-    def contract_events(self, contract_id: int | None, after: Key, limit: int) -> list[ContractEvent]:
-        """List transitions of one contract, or of all, by (version, contract_id)."""
-        return contracts.read_events(self._connection, contract_id, after, limit)
+    def contract_events(
+        self, contract_id: int | None, after: Key, limit: int, newer_than: int = 0
+    ) -> list[ContractEvent]:
+        """List transitions of one contract, or of all with an id above one, by (version, contract_id)."""
+        return contracts.read_events(self._connection, contract_id, after, limit, newer_than)
+
+    def newest_contract(self) -> int:
+        """Give the id of the contract that was added last; 0 when there is none."""
+        return contracts.read_newest(self._connection)
 
     def contract_counts(self) -> dict[ContractState, int]:
         """Count contracts by how they stand."""

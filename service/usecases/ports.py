@@ -166,8 +166,13 @@ class StateSnapshot(Protocol):
     def contract(self, contract_id: int) -> Contract:
         """Find a contract; raise NotFoundError when there is none."""
 
-    def contract_events(self, contract_id: int | None, after: Key, limit: int) -> list[ContractEvent]:
-        """List transitions of one contract, or of all, by (version, contract_id)."""
+    def contract_events(
+        self, contract_id: int | None, after: Key, limit: int, newer_than: int = 0
+    ) -> list[ContractEvent]:
+        """List transitions of one contract, or of all with an id above one, by (version, contract_id)."""
+
+    def newest_contract(self) -> int:
+        """Give the id of the contract that was added last; 0 when there is none."""
 
     def contract_counts(self) -> dict[ContractState, int]:
         """Count contracts by how they stand."""
@@ -349,7 +354,10 @@ class Outbox(Protocol):
     """Remember which transitions were sent, by sink. Every method may raise `StateError`."""
 
     def sent(self, sink: str) -> int:
-        """Give the newest version whose transitions were all sent; 0 for a sink that is new."""
+        """Give the newest version whose transitions were all sent; 0 for a sink that is new.
+
+        Of contracts, which have a sink of their own name, the id of the newest that was there.
+        """
 
     def advance(self, sink: str, version: int) -> None:
         """Remember that all transitions up to a version were sent; never goes back."""

@@ -1,23 +1,36 @@
-"""Own the sending of transitions to the outside: every one at least once, in the order of versions.
+"""Own the sending of transitions to the outside, of INDs and of contracts: each at least once, in order of versions.
 
 The transitions are written in the state's transaction, so they are their own outbox. What was sent is remembered
-after it was sent: a crash between the two sends it twice, and its version and pair tell that it is the same.
+after it was sent: a crash between the two sends it twice, and its version and its pair or contract tell that it is the
+same. A contract that is violated when it is added has that transition in a version that was perhaps sent before: so
+the newest contract that was there is remembered as well.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from typing import Any
+from heapq import merge
+from itertools import islice, takewhile
+from typing import Any, NamedTuple
 
 from service.core.errors import FeedAwayError, StateError
-from service.usecases.answers import AttributeRef, TransitionFilter, TransitionInfo
-from service.usecases.ports import Outbox, StateReader, TransitionSink
+from service.usecases.answers import AttributeRef, Key, TransitionFilter, TransitionInfo
+from service.usecases.foreign_key_decisions import ContractEvent
+from service.usecases.ports import Outbox, StateReader, StateSnapshot, TransitionSink
 
 PAGE = 1000
 LOOK_SECONDS = 1.0
 """How long a commit is waited for before the state is looked at all the same."""
+
+
+class Outgoing(NamedTuple):
+    """Hold a message with its key, and the version that it tells of."""
+
+    version: int
+    key: str
+    message: dict[str, Any]
 
 
 class TransitionSender:
@@ -52,20 +65,46 @@ class TransitionSender:
 
     def send_new(self) -> int:
         """Send what was not sent yet and give its number; raise FeedAwayError or StateError, with the rest unsent."""
-        sent = self._outbox.sent(self._sink.name)
-        number = 0
+        name, of_contracts = self._sink.name, f"{self._sink.name} contracts"
+        sent, known = self._outbox.sent(name), self._outbox.sent(of_contracts)
         with self._reader.snapshot() as snapshot:
-            after = None
-            while found := snapshot.transitions(TransitionFilter(since=sent), after, PAGE):
-                self._sink.send([(_key(one), as_message(one)) for one in found])
-                number += len(found)
-                last = found[-1]
-                after = (last.version, last.dependent.attribute_id, last.referenced.attribute_id)
-                if len(found) == PAGE:
-                    self._outbox.advance(self._sink.name, last.version - 1)
+            newest = snapshot.newest_contract()
+            number = 0
+            if newest > known:
+                added = _contract_transitions(snapshot, 0, known)
+                number += self._send(takewhile(lambda one: one.version <= sent, added))
+                self._outbox.advance(of_contracts, newest)
+            both = _transitions(snapshot, sent), _contract_transitions(snapshot, sent)
+            number += self._send(merge(*both, key=lambda one: one.version), name)
             if snapshot.head.version > sent:
-                self._outbox.advance(self._sink.name, snapshot.head.version)
+                self._outbox.advance(name, snapshot.head.version)
         return number
+
+    def _send(self, messages: Iterator[Outgoing], remembered: str | None = None) -> int:
+        """Send messages by pages; `remembered` after each is which versions are whole among what was sent."""
+        number = 0
+        while page := list(islice(messages, PAGE)):
+            self._sink.send([(one.key, one.message) for one in page])
+            number += len(page)
+            if remembered is not None and len(page) == PAGE:
+                self._outbox.advance(remembered, page[-1].version - 1)
+        return number
+
+
+def _transitions(snapshot: StateSnapshot, since: int) -> Iterator[Outgoing]:
+    after: Key | None = None
+    while found := snapshot.transitions(TransitionFilter(since=since), after, PAGE):
+        for one in found:
+            yield Outgoing(one.version, f"{one.dependent.name}|{one.referenced.name}", as_message(one))
+        after = (found[-1].version, found[-1].dependent.attribute_id, found[-1].referenced.attribute_id)
+
+
+def _contract_transitions(snapshot: StateSnapshot, since: int, newer_than: int = 0) -> Iterator[Outgoing]:
+    after: Key = (since + 1, 0)
+    while found := snapshot.contract_events(None, after, PAGE, newer_than):
+        for one in found:
+            yield Outgoing(one.version, f"contract|{one.contract_id}", contract_message(one))
+        after = (found[-1].version, found[-1].contract_id)
 
 
 def as_message(one: TransitionInfo) -> dict[str, Any]:
@@ -73,9 +112,12 @@ def as_message(one: TransitionInfo) -> dict[str, Any]:
     return {**asdict(one), "dependent": _named(one.dependent), "referenced": _named(one.referenced)}
 
 
+def contract_message(one: ContractEvent) -> dict[str, Any]:
+    """Give a transition of a contract in the shape that the API gives it."""
+    message = asdict(one)
+    del message["foreign_key"]
+    return message | {side: [list(name) for name in of.names] for side, of in one.foreign_key._asdict().items()}
+
+
 def _named(one: AttributeRef) -> dict[str, Any]:
     return {"attribute_id": one.attribute_id, "name": str(one.name), "parts": list(one.name)}
-
-
-def _key(one: TransitionInfo) -> str:
-    return f"{one.dependent.name}|{one.referenced.name}"

@@ -190,6 +190,20 @@ def test_a_crash_at_any_statement_is_as_if_it_had_not_been(
     tell(kinds_of_statements=len(counts), statements=counts.total(), crashes=crashes)
 
 
+TRANSITIONS = """
+select version, dependent_id, referenced_id, kind from (
+    select version, false as is_contract, dependent_id, referenced_id, kind from ind_transition
+    union all select version, true, contract_id, null, kind from contract_transition
+) both_kinds order by version, is_contract, dependent_id, referenced_id
+"""
+
+
+def _sides(message: dict[str, Any]) -> tuple[int | None, int | None]:
+    if "contract_id" in message:
+        return message["contract_id"], None
+    return message["dependent"]["attribute_id"], message["referenced"]["attribute_id"]
+
+
 class Topics:
     """Hold the topics that a run sends to, new ones for each, and read what is in them."""
 
@@ -213,10 +227,9 @@ class Topics:
         return list(dict.fromkeys((one[f"{name}topic"].decode(), int(one[f"{name}offset"])) for one in told))
 
     def read_transitions(self) -> list[tuple[Any, ...]]:
-        """Give version, attributes and kind of each transition; one that was sent twice comes once."""
+        """Give version, contract or attributes, and kind of each transition; one that was sent twice comes once."""
         told = [orjson.loads(record.value) for record in self._read(self.transitions)]
-        ids = [(m["version"], *(m[of]["attribute_id"] for of in ("dependent", "referenced")), m["kind"]) for m in told]
-        return list(dict.fromkeys(ids))
+        return list(dict.fromkeys((m["version"], *_sides(m), m["kind"]) for m in told))
 
     def _read(self, topic: str) -> list[Any]:
         partition, records = TopicPartition(topic, 0), list[Any]()
@@ -267,8 +280,7 @@ def test_a_crash_at_any_call_of_the_broker_is_as_if_it_had_not_been(
         with fresh_database(postgres_server, template) as url:
             yield url
             assert topics.read_letters() == bad
-            stored = "select version, dependent_id, referenced_id, kind from ind_transition order by 1, 2, 3"
-            assert topics.read_transitions() == states.query(url, stored)
+            assert topics.read_transitions() == states.query(url, TRANSITIONS)
 
     with copy() as url:  # the first of all hints lets the broker elect who takes them, and comes again until then
         complete(run, url, Steps())

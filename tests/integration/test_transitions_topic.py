@@ -11,6 +11,9 @@ from kafka import KafkaConsumer, TopicPartition
 from sqlalchemy import Engine
 
 from service.core.errors import FeedAwayError, FeedError
+from service.core.foreign_keys.sides import ForeignKey
+from service.core.model import AttributeName
+from service.store.contracts import PostgresContracts
 from service.store.database import make_engine
 from service.store.outbox import PostgresOutbox
 from service.store.reader import PostgresStateReader
@@ -18,7 +21,8 @@ from service.stream.kafka_sockets import CLOSING
 from service.stream.kafka_transitions import TransitionTopic
 from service.usecases import send_transitions
 from service.usecases.answers import TransitionFilter
-from service.usecases.send_transitions import TransitionSender, as_message
+from service.usecases.foreign_key_decisions import EXACT
+from service.usecases.send_transitions import TransitionSender, as_message, contract_message
 from tests import states
 from tests.broker import KafkaBroker
 from tests.following import COLUMNS, Stream, consume
@@ -69,6 +73,11 @@ class Sending:
             return [(record.key.decode(), orjson.loads(record.value)) for record in records]
         finally:
             consumer.close()
+
+    def of_contracts(self) -> list[dict[str, object]]:
+        with self.reader.snapshot() as snapshot:
+            found = snapshot.contract_events(None, (0, 0), 10_000)
+        return [orjson.loads(orjson.dumps(contract_message(one))) for one in found]
 
     def expected(self) -> list[dict[str, object]]:
         with self.reader.snapshot() as snapshot:
@@ -186,3 +195,56 @@ def test_a_topic_that_is_not_there_and_an_address_of_none_are_told(sending: Send
     missing.close()
     with pytest.raises(FeedError):
         TransitionTopic("file:x")
+
+
+ORDERS_OF_CUSTOMERS = ForeignKey.of([AttributeName("s", "orders", "customer")], [AttributeName("s", "customers", "id")])
+CUSTOMERS_OF_ORDERS = ForeignKey.of([AttributeName("s", "customers", "id")], [AttributeName("s", "orders", "customer")])
+
+
+@pytest.mark.parametrize("page", [1, 1000])
+def test_transitions_of_contracts_go_out_with_those_of_dependencies_in_the_order_of_versions(
+    database_url: str, stream: Stream, engine: Engine, sending: Sending, page: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(send_transitions, "PAGE", page)
+    made = PostgresContracts(engine).add(ORDERS_OF_CUSTOMERS, EXACT, "Ada")
+    break_and_mend(database_url, stream, 2)
+    sending.sender.send_new()
+    received = [message for _, message in sending.received()]
+    assert [m["version"] for m in received] == sorted(m["version"] for m in received)  # type: ignore[type-var]
+    of_contracts = [m for m in received if "contract_id" in m]
+    assert of_contracts == sending.of_contracts()
+    assert [m for m in received if m not in of_contracts] == sending.expected()
+    assert [(m["kind"], m["witness_value"]) for m in of_contracts] == [("violated", "9"), ("mended", "9")] * 2
+    assert of_contracts[0]["dependent"] == [["s", "orders", "customer"]]
+    assert {key for key, m in sending.received() if "contract_id" in m} == {f"contract|{made.contract_id}"}
+    break_and_mend(database_url, stream, 1)
+    sending.sender.send_new()
+    assert [m for _, m in sending.received() if "contract_id" in m] == sending.of_contracts()
+    assert len(sending.of_contracts()) == 6
+
+
+def test_a_contract_that_is_violated_when_it_is_added_is_told_though_its_version_was_sent_before(
+    database_url: str, stream: Stream, engine: Engine, sending: Sending, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contracts = PostgresContracts(engine)
+    break_and_mend(database_url, stream, 1)
+    sending.sender.send_new()
+    contracts.add(ORDERS_OF_CUSTOMERS, EXACT, "Ada")
+    contracts.add(CUSTOMERS_OF_ORDERS, EXACT, "Ada")
+
+    def crash(sink: str, version: int) -> None:
+        raise RuntimeError("the plug was pulled")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sending.outbox, "advance", crash)
+        with pytest.raises(RuntimeError):
+            sending.sender.send_new()
+    assert sending.sender.send_new() == 1
+    assert sending.sender.send_new() == 0
+    (added,) = sending.of_contracts()
+    assert (added["contract_id"], added["version"], added["kind"], added["position"]) == (2, 3, "violated", None)
+    assert [m for _, m in sending.received()] == [*sending.expected(), added, added]
+    contracts.remove(2)
+    stream.change("customers", None, ["9", "Eve"])
+    consume(database_url, stream)
+    assert sending.sender.send_new() == 0, "what is forgotten is not told, and nothing else is"
