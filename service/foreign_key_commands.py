@@ -16,7 +16,7 @@ from service.core.foreign_keys import sides as sides_of
 from service.core.foreign_keys.candidates import THETA, Columns
 from service.core.foreign_keys.ranking import Method
 from service.core.model import AttributeName
-from service.core.quantile_grids import SINGLE_CELLS
+from service.core.quantile_grids import COMPOSITE_CELLS, SINGLE_CELLS
 from service.terminal import err, print_table
 from service.usecases.coefficient_table import MethodName
 from service.usecases.foreign_key_answers import chosen
@@ -59,6 +59,9 @@ def foreign_keys(
     cells: Annotated[
         int, typer.Option("--cells", min=2, max=65_536, help="Quantiles of a key that randomness is measured on.")
     ] = SINGLE_CELLS,
+    tuple_cells: Annotated[
+        int, typer.Option("--tuple-cells", min=2, max=256, help="The same of each column of a composite key.")
+    ] = COMPOSITE_CELLS,
     estimator: Annotated[
         MethodName | None,
         typer.Option("--estimator", help="How coefficients are found; default: exactly where values are stored."),
@@ -79,7 +82,7 @@ def foreign_keys(
         wiring.reading_engine(url) as engine,
         wiring.make_reader(engine).snapshot(with_values=True) as snapshot,
     ):
-        found = find_foreign_keys(snapshot, Question(method, min_coefficient, keys, cells, estimator))
+        found = find_foreign_keys(snapshot, Question(method, min_coefficient, keys, cells, tuple_cells, estimator))
         for reason in found.left_out:
             err.print(f"left out: {reason}", markup=False)
         if not found.attributes:

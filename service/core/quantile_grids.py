@@ -42,6 +42,14 @@ def quantile_ranks(count: int, cells: int) -> list[int]:
     return [-(-count * i // cells) for i in range(1, cells + 1)]
 
 
+def cells_of_each(columns: int, cells: int | None = None) -> int:
+    """Give how many cells each of a key's columns has: `cells`, or fewer where all together had no number in 64 bits.
+
+    The default is the paper's, SINGLE_CELLS or COMPOSITE_CELLS.
+    """
+    return min(cells or (SINGLE_CELLS if columns == 1 else COMPOSITE_CELLS), int(2 ** (62 / columns)))
+
+
 @dataclass(frozen=True, slots=True)
 class QuantileGrid:
     """Cut the values of one column into cells: cell i has those above bound i - 1, up to bound i.
@@ -138,7 +146,7 @@ class KeyHistogram:
     @staticmethod
     def of(key: Sequence[Sequence[str]], orders: Sequence[ValueOrder], cells: int | None = None) -> KeyHistogram:
         """Build grids and histogram of a key's distinct tuples; grids are of the distinct values of each column."""
-        cells = cells or (SINGLE_CELLS if len(orders) == 1 else COMPOSITE_CELLS)
+        cells = cells_of_each(len(orders), cells)
         columns = [set(column) for column in zip(*key, strict=True)]
         grids = tuple(QuantileGrid.of(*column, cells) for column in zip(columns, orders, strict=True))
         counts = tuple(
@@ -155,7 +163,7 @@ class KeyHistogram:
 
     def has_drifted(self, cells: int | None = None, drift: float = DRIFT) -> bool:
         """Tell whether a cell of a column holds more than `drift` times its share in a new grid of so many cells."""
-        cells = cells or (SINGLE_CELLS if len(self.grids) == 1 else COMPOSITE_CELLS)
+        cells = cells_of_each(len(self.grids), cells)
         return any(counts.max() > drift * -(-int(counts.sum()) // cells) for counts in self.columns)
 
 

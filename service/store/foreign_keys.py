@@ -76,6 +76,41 @@ from counted join chosen using (cluster_id), unnest(attribute_ids) as attribute_
 where attribute_id = any (:ids) group by attribute_id, cell order by attribute_id, cell
 """
 
+# Of tuples each column has ranks of its own, among the values of the key's column and the parts that it lacks.
+TUPLE_SPREADS = """
+with chosen as materialized (
+  select cluster_id, attribute_ids from cluster where attribute_ids && :ids
+), tuples as materialized (
+  select cluster_id, {parts}
+  from gen_rec where cluster_id = any (array(select cluster_id from chosen))
+), {columns}, counted as (
+  select cluster_id, array[{places}] as place, count(*) as total from tuples {joined} group by 1, 2
+)
+select attribute_id, place::int[] as place, sum(total)::bigint as total, null as bound
+from counted join chosen using (cluster_id), unnest(attribute_ids) as attribute_id
+where attribute_id = any (:ids) group by 1, 2 {bounds} order by 1, 2
+"""
+PART = "value::json ->> {i} as part_{i}"
+COLUMN = """
+placed_{i} as (
+  select value, in_key, count(*) filter (where in_key)
+    over (order by {order}, value collate "C" rows unbounded preceding) as rank
+  from (select value, bool_or(in_key) as in_key from (
+      select value, true as in_key from gen_rec
+      where cluster_id = any (array(select cluster_id from cluster where attribute_ids @> array[:column_{i}]))
+      union all select distinct part_{i}, false from tuples
+    ) present group by value) distinct_values
+), column_{i} as materialized (
+  select *, ((case when in_key then rank else least(rank + 1, :distinct_{i}) end) - 1)
+    * :cells_{i} / :distinct_{i} as cell
+  from placed_{i}
+)"""
+BOUNDS = """
+union all select {i} - {arity}, array[cell::int], count(*),
+  max(value) filter (where rank = (:distinct_{i} * (cell + 1) + :cells_{i} - 1) / :cells_{i})
+from column_{i} where in_key group by 1, 2
+"""
+
 DECLARED = """
 select schema_name, table_name, coalesce(parts, array[ordinal]) as ordinals, is_primary
 from tracked_key join attribute using (attribute_id) where kind = 'declared' and dropped_version is null
@@ -93,17 +128,48 @@ def read_spreads(
     connection: Connection, wanted: WantedGrid, attribute_ids: Sequence[int]
 ) -> tuple[KeyHistogram, dict[int, GridHistogram]]:
     """Give a key's exact histogram, and those of attributes over its grid, of all values that are stored."""
-    cells = min(wanted.cells, wanted.distinct)
     ids = [wanted.key_id, *attribute_ids]
-    values = {"key": [wanted.key_id], "ids": ids, "distinct": wanted.distinct, "cells": cells}
-    rows = connection.execute(text(SPREADS.format(order=_ORDERS[wanted.order])), values).all()
+    if len(wanted.columns) > 1:
+        return _tuple_spreads(connection, wanted, ids)
+    (distinct,), (order,) = wanted.distinct, wanted.orders
+    cells = min(wanted.cells, distinct)
+    values = {"key": [wanted.key_id], "ids": ids, "distinct": distinct, "cells": cells}
+    rows = connection.execute(text(SPREADS.format(order=_ORDERS[order])), values).all()
     found = {}
     for attribute_id, group in groupby(rows, lambda row: int(row.attribute_id)):
         places, counts = np.array([(row.cell, row.total) for row in group], np.int64).T
         found[attribute_id] = GridHistogram((cells,), places, counts)
-    grid = QuantileGrid(wanted.order, tuple(row.bound for row in rows if row.attribute_id == wanted.key_id))
+    grid = QuantileGrid(order, tuple(row.bound for row in rows if row.attribute_id == wanted.key_id))
     of_key = found.pop(wanted.key_id)
     return KeyHistogram((grid,), (of_key.dense(),), of_key), found
+
+
+def _tuple_spreads(
+    connection: Connection, wanted: WantedGrid, ids: Sequence[int]
+) -> tuple[KeyHistogram, dict[int, GridHistogram]]:
+    arity = len(wanted.columns)
+    shape = tuple(min(wanted.cells, distinct) for distinct in wanted.distinct)
+    statement = TUPLE_SPREADS.format(
+        parts=", ".join(PART.format(i=i) for i in range(arity)),
+        columns=", ".join(COLUMN.format(i=i, order=_ORDERS[order]) for i, order in enumerate(wanted.orders)),
+        places=", ".join(f"column_{i}.cell" for i in range(arity)),
+        joined=" ".join(f"join column_{i} on column_{i}.value = part_{i}" for i in range(arity)),
+        bounds="".join(BOUNDS.format(i=i, arity=arity) for i in range(arity)),
+    )
+    values: dict[str, Any] = {"ids": list(ids)}
+    for i, (column, distinct, cells) in enumerate(zip(wanted.columns, wanted.distinct, shape, strict=True)):
+        values |= {f"column_{i}": column, f"distinct_{i}": distinct, f"cells_{i}": cells}
+    found, grids, counts = {}, [], []
+    for attribute_id, group in groupby(connection.execute(text(statement), values), lambda row: int(row.attribute_id)):
+        rows = list(group)
+        totals = np.array([row.total for row in rows], np.int64)
+        if attribute_id < 0:  # the grid of a column: they come first, in their order
+            grids.append(QuantileGrid(wanted.orders[attribute_id + arity], tuple(row.bound for row in rows)))
+            counts.append(totals)
+        else:
+            cells = np.ravel_multi_index(tuple(np.array([row.place for row in rows], np.int64).T), shape)
+            found[attribute_id] = GridHistogram(shape, cells, totals)
+    return KeyHistogram(tuple(grids), tuple(counts), found.pop(wanted.key_id)), found
 
 
 def read_declared_keys(connection: Connection) -> list[DeclaredKey]:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -191,7 +192,8 @@ class Describing:
 
 
 def _picture(histogram: GridHistogram) -> tuple[float, ...]:
-    """Give the shares of all values by cell, neighbouring cells joined until they are few enough."""
-    shares = histogram.dense() / histogram.total
-    joined = -(-len(shares) // PICTURE_CELLS)
-    return tuple(np.add.reduceat(shares, np.arange(0, len(shares), joined)).tolist())
+    """Give the shares of all values by cell, row by row, neighbouring cells joined until they are few enough."""
+    cells = prod(histogram.shape)
+    joined = -(-cells // PICTURE_CELLS)
+    shares = np.bincount(histogram.cells // joined, histogram.counts / histogram.total, -(-cells // joined))
+    return tuple(shares.tolist())

@@ -29,11 +29,15 @@ class ValueStatistics:
 
 @dataclass(frozen=True, slots=True)
 class WantedGrid:
-    """Ask for the quantile grid of a key of one attribute with `distinct` values, none of them cut."""
+    """Ask for the quantile grids of a key, none of whose values are cut: `cells` of each of its columns at most.
+
+    `columns` are the attributes of its parts, of a key of one column itself; `distinct` and `orders` are of them.
+    """
 
     key_id: int
-    distinct: int
-    order: ValueOrder
+    columns: tuple[int, ...]
+    distinct: tuple[int, ...]
+    orders: tuple[ValueOrder, ...]
     cells: int
 
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from service.core.estimators import Estimate
 from service.core.foreign_keys.candidates import THETA, Candidate, Columns
-from service.core.foreign_keys.profiles import ColumnProfile, Measured
+from service.core.foreign_keys.profiles import ColumnProfile
 from service.core.foreign_keys.ranking import Method, Ranked, rank
-from service.core.quantile_grids import SINGLE_CELLS, GridHistogram, KeyHistogram
-from service.core.randomness import Randomness, outside, randomness
+from service.core.quantile_grids import COMPOSITE_CELLS, SINGLE_CELLS
 from service.core.value_order import ValueOrder
 from service.usecases import coefficient_table as coefficients
 from service.usecases.answers import EVERY_ATTRIBUTE, AttributeFilter, AttributeInfo, EstimatedCoefficient
-from service.usecases.foreign_key_ports import KeySnapshot, ValueStatistics, WantedGrid
+from service.usecases.foreign_key_ports import KeySnapshot, ValueStatistics
+from service.usecases.histogram_upkeep import Spread, Spreads
 from service.usecases.key_values import TupleInfo
 from service.usecases.sketched_columns import ALL, has_values, read_sketches
 
@@ -38,6 +36,7 @@ class Keys(StrEnum):
 class Question:
     """Ask for foreign keys: how candidates are ranked, from which coefficient on they are some, over which grids.
 
+    `cells` has the quantiles of a column, `tuple_cells` those of each column of a tuple.
     `estimator` says how coefficients are found: None for exactly where values are stored, and estimated elsewhere.
     """
 
@@ -45,16 +44,8 @@ class Question:
     theta: float = THETA
     keys: Keys = Keys.KNOWN
     cells: int = SINGLE_CELLS
+    tuple_cells: int = COMPOSITE_CELLS
     estimator: coefficients.MethodName | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Spread:
-    """Hold the randomness of a candidate with the histograms that it was measured on."""
-
-    randomness: Randomness
-    of_dependent: GridHistogram
-    of_key: KeyHistogram
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,13 +77,11 @@ class ForeignKeys:
 def find_foreign_keys(snapshot: KeySnapshot, question: Question) -> ForeignKeys:
     """Find candidates of one column and of followed tuples (Algorithm B.1), measure and rank them.
 
-    The inclusion of tuples is kept as that of columns is, so both phases of the algorithm are one. Randomness is
-    measured of single columns alone. The snapshot is opened `with_values`.
+    The inclusion of tuples is kept as that of columns is, so both phases of the algorithm are one. The snapshot is
+    opened `with_values`.
     """
     attributes = {one.attribute_id: one for one in snapshot.attributes(EVERY_ATTRIBUTE, None, ALL)}
-    tuples, left_out = snapshot.tuples(), []
-    if question.method is Method.RANDOMNESS and tuples:
-        tuples, left_out = [], ["tuples of columns: their randomness is not measured, every other method ranks them"]
+    tuples = snapshot.tuples()
     of_tuples = _tuple_attributes(snapshot, tuples)
     sides = attributes | of_tuples
     parts = {i: (i,) for i in attributes} | {one.attribute_id: one.parts for one in tuples}
@@ -111,19 +100,20 @@ def find_foreign_keys(snapshot: KeySnapshot, question: Question) -> ForeignKeys:
             candidate = Candidate(parts[a], parts[b])
             estimates[candidate], ids[candidate] = found, (a, b)
     sizes = {i: round(table.distinct_count(one) or 0) for i, one in sides.items()}
-    single = [candidate for candidate in estimates if len(candidate.dependent) == 1]
-    concerned = sorted({column for candidate in single for side in candidate for column in side})
-    statistics = dict(snapshot.value_statistics([i for i in concerned if has_values(attributes[i])]))
+    concerned = {side for pair in ids.values() for side in pair}
+    concerned |= {column for side in concerned for column in parts[side]}
+    statistics = dict(snapshot.value_statistics(sorted(i for i in concerned if has_values(sides[i]))))
     primary = _primary_columns(snapshot, attributes)
     all_profiles = {i: column_profile(one, sizes[i], statistics.get(i), i in primary) for i, one in sides.items()}
     profiles = {i: all_profiles[i] for i in attributes}
-    spreads = _spreads(snapshot, single, profiles, statistics, question.cells)
+    spreads = Spreads(snapshot, parts, all_profiles, statistics)
+    found_spreads = spreads.of(ids, question.cells, question.tuple_cells)
     measured = {
-        candidate: _measured(*ids[candidate], found.estimate, all_profiles, spreads.get(candidate), statistics)
+        candidate: spreads.measured(*ids[candidate], found.estimate, found_spreads.get(candidate))
         for candidate, found in estimates.items()
     }
     referred = [parts[key] for key in keys]
-    cut = sorted(str(attributes[i].name) for i, of in statistics.items() if of.is_cut)
+    cut = sorted(str(sides[i].name) for i, of in statistics.items() if of.is_cut)
     return ForeignKeys(
         version=snapshot.head.version,
         question=question,
@@ -133,9 +123,8 @@ def find_foreign_keys(snapshot: KeySnapshot, question: Question) -> ForeignKeys:
         profiles=profiles,
         tuples={parts[i]: (one, all_profiles[i]) for i, one in of_tuples.items()},
         estimates=estimates,
-        spreads=spreads,
+        spreads=found_spreads,
         left_out=[
-            *left_out,
             *table.left_out.values(),
             *(f"{name} has values longer than what is stored of them: no randomness is measured" for name in cut),
         ],
@@ -221,46 +210,3 @@ def column_profile(one: AttributeInfo, distinct: int, looks: ValueStatistics | N
         mean_length=looks.mean_length,
         is_integer=looks.is_integer,
     )
-
-
-def _spreads(
-    snapshot: KeySnapshot,
-    candidates: Iterable[Candidate],
-    profiles: Mapping[int, ColumnProfile],
-    statistics: Mapping[int, ValueStatistics],
-    cells: int,
-) -> dict[Candidate, Spread]:
-    """Measure the randomness of candidates that have one, key by key; where a value is cut its rank is not known."""
-    ranked = {i: looks.order for i, looks in statistics.items() if not looks.is_cut}
-    by_key: dict[int, list[int]] = defaultdict(list)
-    for (a,), (b,) in candidates:
-        if a in ranked and b in ranked and ranked[a].is_comparable_with(ranked[b]):
-            by_key[b].append(a)
-    found = {}
-    for key, dependents in by_key.items():
-        wanted = WantedGrid(key, profiles[key].distinct, ranked[key], cells)
-        of_key, histograms = snapshot.spreads(wanted, dependents)
-        for dependent, histogram in histograms.items():
-            found[Candidate((dependent,), (key,))] = Spread(randomness(histogram, of_key), histogram, of_key)
-    return found
-
-
-def _measured(
-    a: int,
-    b: int,
-    estimate: Estimate,
-    profiles: Mapping[int, ColumnProfile],
-    spread: Spread | None,
-    statistics: Mapping[int, ValueStatistics],
-) -> Measured:
-    phi = min(estimate.phi or 0.0, 1.0)
-    known = Measured(phi, min(phi * profiles[a].distinct / profiles[b].distinct, 1.0))
-    if spread is not None:
-        return replace(
-            known,
-            distance=spread.randomness.distance,
-            outside=outside(spread.of_dependent, spread.of_key),
-        )
-    if a in statistics and b in statistics and not profiles[a].order.is_comparable_with(profiles[b].order):
-        return replace(known, distance=1.0, outside=1.0)
-    return known

@@ -9,12 +9,14 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import permutations
 
+import numpy as np
 import pytest
 from scipy.stats import wasserstein_distance
 
 from service.core.foreign_keys.candidates import Candidate
 from service.core.foreign_keys.ranking import Method
-from service.core.quantile_grids import KeyHistogram, histogram_over
+from service.core.quantile_grids import KeyHistogram, QuantileGrid, histogram_over
+from service.core.randomness import randomness
 from service.core.value_order import ValueOrder, order_of
 from service.store.database import make_engine
 from service.store.reader import PostgresSnapshot, PostgresStateReader
@@ -92,14 +94,44 @@ def test_histograms_are_those_of_sorted_lists(database_url: str, cells: int) -> 
             else:
                 assert (found.first, found.last) == (ordered[0], ordered[-1])
         for key, values in KEYS.items():
-            wanted = WantedGrid(ids[key], len(values), looks[ids[key]].order, cells)
+            wanted = WantedGrid(ids[key], (ids[key],), (len(values),), (looks[ids[key]].order,), cells)
             of_key, histograms = snapshot.spreads(wanted, [i for name, i in ids.items() if name != key])
-            judge = KeyHistogram.of([(value,) for value in values], [wanted.order], cells)
+            judge = KeyHistogram.of([(value,) for value in values], wanted.orders, cells)
             assert of_key.grids == judge.grids, key
             assert histograms.keys() == set(ids.values()) - {ids[key]}
             for name, other in all_cells.items():
                 own = of_key.tuples if name == key else histograms[ids[name]]
                 assert (own.dense() == histogram_over(judge.grids, [(value,) for value in other]).dense()).all()
+
+
+@pytest.mark.parametrize("cells", [2, 5, 16])
+def test_histograms_of_tuples_are_those_of_sorted_lists(database_url: str, cells: int) -> None:
+    """A key of three columns, each in an order of its own, and tuples of which some, or some parts, are not in it."""
+    names = ("n", "w", "m")
+    key = list({(RANDOM.choice(NUMBERS), RANDOM.choice(WORDS[100:]), RANDOM.choice(MIXED)) for _ in range(400)})
+    strangers = [("9999", 'a\t"b\\', "9 lives"), ("-1", "é", "")]
+    sides = {"key": key, "sample": RANDOM.sample(key, 90), "other": [*key[:30], *strangers, ("0", "Z0", "12a")]}
+    tables = Tables({name: list(names) for name in sides}, tuples={name: [names] for name in sides})
+    for name, rows in sides.items():
+        tables.add(name, *rows)
+    tables.add("key", ["700", None, None], [None, "zz", "0"])
+    ids = {name: i for i, name in enumerate(tables.names(), 1)}
+    columns = [{row[i] for row in tables.rows["key"] if row[i] is not None} for i in range(3)]
+    orders = (ValueOrder.NUMERIC, ValueOrder.LEXICOGRAPHIC, ValueOrder.MIXED)
+    assert [order_of(column) for column in columns] == list(orders)
+    grids = tuple(QuantileGrid.of(column, order, cells) for column, order in zip(columns, orders, strict=True))
+    of_tuples = {name: ids[name, "(n, w, m)"] for name in sides}
+    wanted = WantedGrid(
+        of_tuples["key"], tuple(ids["key", name] for name in names), tuple(map(len, columns)), orders, cells
+    )
+    with snapshot_of(database_url, tables) as snapshot:
+        of_key, found = snapshot.spreads(wanted, [of_tuples["sample"], of_tuples["other"]])
+    assert of_key.grids == grids
+    for counts, grid, column in zip(of_key.columns, grids, columns, strict=True):
+        assert counts.tolist() == np.bincount(grid.cells_of(column), minlength=cells).tolist()
+    assert found.keys() == {of_tuples["sample"], of_tuples["other"]}
+    for name, of in [("key", of_key.tuples), *((name, found[of_tuples[name]]) for name in ("sample", "other"))]:
+        assert (of.dense() == histogram_over(grids, sides[name]).dense()).all(), name
 
 
 def test_candidates_and_what_is_measured_are_those_of_sets(database_url: str) -> None:
@@ -278,9 +310,19 @@ def test_tuples_are_candidates_beside_columns(database_url: str) -> None:
         own = values["refunds", "(order_id, line)"]
         assert (clean.inclusion.missing, clean.coverage) == (0, pytest.approx(len(own) / len(contained)))
         assert json.loads(json.dumps([asdict(one) for one in described.values()]))
-        by_values = find_foreign_keys(snapshot, Question(Method.RANDOMNESS))
-        assert all(len(one.candidate.dependent) == 1 for one in by_values.ranked)
-        assert "randomness is not measured" in by_values.left_out[0]
+        lines = {
+            name: [json.loads(text[1:]) for text in values[name, "(order_id, line)"]] for name in ("lines", "dirty")
+        }
+        of_key = KeyHistogram.of(lines["lines"], [ValueOrder.NUMERIC] * 2)
+        exact = randomness(histogram_over(of_key.grids, lines["dirty"]), of_key)
+        assert dirty.distribution is not None
+        assert (dirty.distribution.distance, dirty.distribution.error) == pytest.approx(exact)
+        assert sum(dirty.distribution.dependent) == pytest.approx(1)
+        by_values = {one.candidate: one for one in find_foreign_keys(snapshot, Question(Method.RANDOMNESS)).ranked}
+        for candidate in composite:
+            name = names[found.side(candidate.dependent)[0].attribute_id][0]
+            distance = described[name, "(order_id, line)"].evidence.distribution.distance  # type: ignore[union-attr]
+            assert by_values[candidate].score == pytest.approx(1 - distance)
         declared = find_foreign_keys(snapshot, Question(keys=Keys.DECLARED))
         assert (declared.ranked, declared.keys) == ([], [])
         inferred = find_foreign_keys(snapshot, Question(keys=Keys.INFERRED)).keys
@@ -296,6 +338,42 @@ def test_tuples_are_candidates_beside_columns(database_url: str) -> None:
             ranked = find_foreign_keys(snapshot, Question(method, keys=Keys.DECLARED)).ranked
             assert {one.candidate for one in ranked if one.suggested} == composite.keys()
     engine.dispose()
+
+
+def test_tuples_of_other_kinds_or_too_long_values_are_no_sample(database_url: str) -> None:
+    """The first part of one is a column of numbers where the key's is none; one key has a value that is stored cut."""
+    names = ("a", "b")
+    rows = {
+        "key": [("NaN", "1"), *((f"w{number}", str(number)) for number in range(9))],
+        "numbers": [("NaN", "1"), ("5", "1")],
+        "long": [("x" * 250, "1"), ("y", "2")],
+        "short": [("y", "2")],
+    }
+    tables = Tables(dict.fromkeys(rows, names), tuples={name: [names] for name in rows})
+    for name, of in rows.items():
+        tables.add(name, *of)
+    states.store(database_url, tables)
+    states.execute(
+        database_url,
+        "insert into tracked_key (attribute_id, kind, is_primary, since_version) "
+        "select attribute_id, 'pinned', false, 1 from attribute where parts is not null "
+        "and table_name in ('key', 'long')",
+    )
+    engine = make_engine(database_url, "test")
+    with PostgresStateReader(engine).snapshot(with_values=True) as snapshot:
+        found = find_foreign_keys(snapshot, Question(Method.RANDOMNESS, theta=0.5))
+        composite = {
+            tuple(found.side(side)[0].name.table for side in one.candidate): one
+            for one in found.ranked
+            if len(one.candidate.dependent) > 1
+        }
+        described = {name: Describing(snapshot, found).describe(one) for name, one in composite.items()}
+    engine.dispose()
+    assert described.keys() == {("numbers", "key"), ("short", "long")}
+    for name, one in described.items():
+        assert one.evidence.distribution is None
+        assert composite[name].score == 0
+    assert any("s.long.(a, b) has values longer than" in reason for reason in found.left_out)
 
 
 def test_a_state_without_a_bootstrap_and_one_without_keys_have_no_candidates(database_url: str) -> None:

@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import wasserstein_distance
 
-from service.core.quantile_grids import GridHistogram, KeyHistogram, QuantileGrid, histogram_over, quantile_ranks
+from service.core.quantile_grids import (
+    GridHistogram,
+    KeyHistogram,
+    QuantileGrid,
+    cells_of_each,
+    histogram_over,
+    quantile_ranks,
+)
 from service.core.randomness import randomness
 from service.core.value_order import ValueOrder, order_of
 
@@ -99,6 +106,16 @@ def test_grids_have_as_many_cells_as_in_the_papers_experiments() -> None:
     rows = [(str(value), str(-value)) for value in range(300)]
     assert [len(grid) for grid in KeyHistogram.of([row[:1] for row in rows], [NUMERIC]).grids] == [256]
     assert [len(grid) for grid in KeyHistogram.of(rows, [NUMERIC] * 2).grids] == [16, 16]
+
+
+def test_keys_of_many_columns_have_fewer_cells_each() -> None:
+    """All cells of a grid are numbered in 64 bits: 16 in each of 15 columns, 3 in each of 32."""
+    assert [cells_of_each(columns) for columns in (1, 2, 15, 16, 32)] == [256, 16, 16, 14, 3]
+    assert [cells_of_each(2, 7), cells_of_each(6, 10**6)] == [7, 1290]
+    rows = [tuple(str(value * column) for column in range(1, 33)) for value in range(40)]
+    of_key = KeyHistogram.of(rows, [NUMERIC] * 32)
+    assert of_key.tuples.counts.tolist() == [14, 13, 13]
+    assert randomness(histogram_over(of_key.grids, rows[:20]), of_key).distance == pytest.approx(0.25, abs=0.1)
 
 
 @pytest.mark.parametrize(

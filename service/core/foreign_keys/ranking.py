@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from math import nan
 
 import numpy as np
 
@@ -145,9 +146,9 @@ def _rank_composite(
             implied=False,
             ruled_out_by=choice.ruled_out.get(candidate),
             terms=_heaviest(terms[candidate]),
-            features={"phi": measured[candidate].phi, "coverage": measured[candidate].coverage},
+            features={"phi": of.phi, "coverage": of.coverage, "distance": nan if of.distance is None else of.distance},
         )
-        for candidate, score in scores.items()
+        for (candidate, of), score in zip(measured.items(), scores.values(), strict=True)
     ]
 
 

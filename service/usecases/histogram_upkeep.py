@@ -1,0 +1,83 @@
+"""Own the spreads of foreign-key candidates: how the values of both sides lie over the key's quantiles."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from service.core.estimators import Estimate
+from service.core.foreign_keys.candidates import Candidate, Columns
+from service.core.foreign_keys.profiles import ColumnProfile, Measured
+from service.core.quantile_grids import GridHistogram, KeyHistogram, cells_of_each
+from service.core.randomness import Randomness, outside, randomness
+from service.usecases.foreign_key_ports import KeySnapshot, ValueStatistics, WantedGrid
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spread:
+    """Hold the randomness of a candidate with the histograms that it was measured on."""
+
+    randomness: Randomness
+    of_dependent: GridHistogram
+    of_key: KeyHistogram
+
+
+class Spreads:
+    """Measure how the values of attributes, columns and tuples of them, lie over those of keys."""
+
+    def __init__(
+        self,
+        snapshot: KeySnapshot,
+        parts: Mapping[int, Columns],
+        profiles: Mapping[int, ColumnProfile],
+        statistics: Mapping[int, ValueStatistics],
+    ) -> None:
+        """Give all by attribute id: `parts` has the columns of tuples in their order, of a column itself."""
+        self._snapshot = snapshot
+        self._parts = parts
+        self._profiles = profiles
+        self._orders = {i: looks.order for i, looks in statistics.items()}
+        self._whole = {i for i, looks in statistics.items() if not looks.is_cut}
+
+    def of(
+        self, candidates: Mapping[Candidate, tuple[int, int]], cells: int, tuple_cells: int
+    ) -> dict[Candidate, Spread]:
+        """Measure candidates, given their attributes, key by key; where a value is cut its rank is not known."""
+        by_key: dict[int, list[tuple[int, Candidate]]] = defaultdict(list)
+        for candidate, (a, b) in candidates.items():
+            if self._is_ranked(a) and self._is_ranked(b) and self._are_comparable(a, b):
+                by_key[b].append((a, candidate))
+        found = {}
+        for key, dependents in by_key.items():
+            columns = self._parts[key]
+            wanted = WantedGrid(
+                key,
+                columns,
+                tuple(self._profiles[column].distinct for column in columns),
+                tuple(self._orders[column] for column in columns),
+                cells_of_each(len(columns), cells if len(columns) == 1 else tuple_cells),
+            )
+            of_key, histograms = self._snapshot.spreads(wanted, [a for a, _ in dependents])
+            for a, candidate in dependents:
+                found[candidate] = Spread(randomness(histograms[a], of_key), histograms[a], of_key)
+        return found
+
+    def measured(self, a: int, b: int, estimate: Estimate, spread: Spread | None) -> Measured:
+        """Give what was measured of a candidate, given its attributes."""
+        phi = min(estimate.phi or 0.0, 1.0)
+        known = Measured(phi, min(phi * self._profiles[a].distinct / self._profiles[b].distinct, 1.0))
+        if spread is not None:
+            distance = spread.randomness.distance
+            return replace(known, distance=distance, outside=outside(spread.of_dependent, spread.of_key))
+        if {*self._parts[a], *self._parts[b]} <= self._orders.keys() and not self._are_comparable(a, b):
+            return replace(known, distance=1.0, outside=1.0)
+        return known
+
+    def _is_ranked(self, side: int) -> bool:
+        """Tell whether all values are stored whole, those of a tuple's columns as well."""
+        return self._whole.issuperset((side, *self._parts[side]))
+
+    def _are_comparable(self, a: int, b: int) -> bool:
+        pairs = zip(self._parts[a], self._parts[b], strict=True)
+        return all(self._orders[one].is_comparable_with(self._orders[other]) for one, other in pairs)
