@@ -103,7 +103,8 @@ def find_foreign_keys(snapshot: KeySnapshot, question: Question) -> ForeignKeys:
     concerned = {side for pair in ids.values() for side in pair}
     concerned |= {column for side in concerned for column in parts[side]}
     statistics = dict(snapshot.value_statistics(sorted(i for i in concerned if has_values(sides[i]))))
-    primary = _primary_columns(snapshot, attributes)
+    # Who asks for inferred keys asks as if no schema said which are primary: the ranking has a model for that.
+    primary = set() if question.keys is Keys.INFERRED else _primary_columns(snapshot, attributes)
     all_profiles = {i: column_profile(one, sizes[i], statistics.get(i), i in primary) for i, one in sides.items()}
     profiles = {i: all_profiles[i] for i in attributes}
     spreads = Spreads(snapshot, parts, all_profiles, statistics)

@@ -208,6 +208,8 @@ def test_declared_keys_are_taken_where_there_are_some(database_url: str) -> None
         found = find_foreign_keys(snapshot, Question())
         primary = {f"{one.table}.{one.name}" for one in found.profiles.values() if one.is_primary}
         assert primary == {"a.v", "pair.x", "pair.y"}
+        inferred = find_foreign_keys(snapshot, Question(keys=Keys.INFERRED))
+        assert not any(one.is_primary for one in inferred.profiles.values()), "what is declared was not asked for"
     engine.dispose()
 
 
