@@ -8,13 +8,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import brentq
+from scipy.stats import chi2
 
 from service.core.records import Int64s
 from service.core.sketches.cardinality import (
     SMALL_ALPHAS,
+    _Likelihood,
     flajolet,
     histogram,
     likelihood_bounds,
+    likelihood_bounds_of_cells,
     linear_counting,
     maximum_likelihood,
 )
@@ -110,3 +114,51 @@ def test_the_published_estimator_counts_linearly_by_ln_where_it_is_small() -> No
     assert flajolet(counts) == linear_counting(counts) == 16 * math.log(16 / 12)
     counts[[0, 1, 9]] = 0, 0, 16
     assert flajolet(counts) == pytest.approx(0.673 * 256 / (16 / 2**9))
+
+
+@pytest.mark.parametrize(("ones", "zeros"), [(30, 70), (3, 500), (900, 60)])
+@pytest.mark.parametrize("level", [0.5, 0.95])
+def test_bounds_beside_cells_of_one_bit_leave_out_what_the_number_itself_varies(
+    ones: int, zeros: int, level: float
+) -> None:
+    counts = np.zeros(62, np.int64)
+    counts[[0, 1, 2, 5]] = 9, 4, 2, 1
+    cells = 16 + ones + zeros
+
+    def log_of(n: float) -> float:
+        registers = log_likelihood(counts, 16 * n / cells)
+        return registers + ones * math.log(-math.expm1(-n / cells)) - zeros * n / cells
+
+    best = maximum_likelihood(counts, ones, zeros)
+    step = best / 1000
+    curvature = (log_of(best + step) + log_of(best - step) - 2 * log_of(best)) / step**2
+    drop = likelihood_bounds_drop(level) * (1 + best * curvature)
+    low = brentq(lambda n: log_of(n) - log_of(best) + drop, best / 100, best)
+    high = brentq(lambda n: log_of(n) - log_of(best) + drop, best, 100 * best)
+    assert likelihood_bounds_of_cells(counts, ones, zeros, level) == (math.floor(low), math.ceil(high))
+
+
+def likelihood_bounds_drop(level: float) -> float:
+    return float(chi2.ppf(level, 1)) / 2
+
+
+def test_cells_that_are_all_zero_or_all_one() -> None:
+    counts = np.zeros(62, np.int64)
+    counts[0] = 16
+    assert maximum_likelihood(counts, 8, 0) == pytest.approx(24 * math.log(24 / 16))
+    assert maximum_likelihood(counts, 0, 8) == 0
+    assert likelihood_bounds_of_cells(counts, 0, 8, 0.95) == pytest.approx((0, likelihood_bounds_drop(0.95)))
+    counts[0], counts[-1] = 0, 16
+    low, high = likelihood_bounds_of_cells(counts, 8, 0, 0.95)
+    assert 2**50 < low < high == math.inf
+
+
+def test_near_0_the_slope_is_that_of_its_series() -> None:
+    counts = np.zeros(62, np.int64)
+    counts[[0, 1, 3]] = 10, 4, 2
+    likelihood = _Likelihood(counts, 3, 5)
+    for rate in (5e-5, 3e-4):
+        series = [-1 / 2 + y / 6 - y**3 / 180 for y in (rate / 2, rate / 8, rate)]
+        expected = 4 / 2 * series[0] + 2 / 8 * series[1] + 3 * series[2] - (10 + 4 / 2 + 2 / 8 + 5)
+        assert likelihood.score(rate)[1] == pytest.approx(expected, rel=1e-9)
+    assert histogram(np.zeros(16, np.uint8), 4).dtype == np.int64

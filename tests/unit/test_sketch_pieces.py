@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from service.core.errors import SketchError
-from service.core.sketches import rice
+from service.core.sketches import bottom_k, rice
+from service.core.sketches.bottom_k import BottomK
 from service.core.sketches.building import build_columns, group_cells
-from service.core.sketches.byte_format import Reader, pack, pack_bits, write_plane
+from service.core.sketches.byte_format import Kind, Parameters, Reader, pack, pack_bits, seal, write_plane
 from service.core.sketches.column import ColumnSketch
 from service.core.sketches.comparable import read_comparable
 from service.core.sketches.hashing import bucket_of, check_bucket_bits, most_rho, rho_of
+from service.core.sketches.heaps import HllHeaps
 from service.core.sketches.hll import Hll, dropped_bits, require_same
-from service.core.sketches.prefixes import HashPrefixes
+from service.core.sketches.prefixes import HashPrefixes, cut
 
 
 def numbers(*given: int) -> np.ndarray:
@@ -41,6 +44,7 @@ def test_numbers_are_packed_lowest_bit_first(width: int) -> None:
         ([0, 0, 0, 0], b"\0\0"),
         ([1, 2, 3, 0], bytes([0, 2, 0b00_11_10_01])),
         ([0] * 60 + [0, 0, 1, 0], bytes([1, 1, 0, 0, 0, 62, 0])),
+        ([3] * 4 + [0] * 28, bytes([0, 2, 255, *[0] * 7])),  # as short as a list
         ([9] + [0] * 61 + [0, 2], bytes([1, 2, 0, 0, 0, 0b11_000000, 0b1111, 4, 0b0001_1000])),
     ],
 )
@@ -146,3 +150,87 @@ def test_the_sketch_of_a_column_is_read_whichever_kind_it_is() -> None:
     for data in (b"", b"SDSK\1", b"SDSK\1\4"):
         with pytest.raises(SketchError, match="cut off" if data else "do not begin with SDSK"):
             read_comparable(data)
+
+
+def test_bytes_that_are_as_short_as_a_header_and_a_checksum_are_told_from_a_part_of_a_header() -> None:
+    whole = Hll(3).to_bytes()
+    with pytest.raises(SketchError, match=f"has a length of 52 bytes, its header says {len(whole)}: copy it whole$"):
+        Hll.from_bytes(whole[:52])
+    with pytest.raises(SketchError, match=r"is cut off: 51 bytes are less than a header; copy it whole$"):
+        Hll.from_bytes(whole[:51])
+
+
+def test_a_sketch_of_the_smallest_hashes_takes_portions_each_with_its_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bottom_k, "PORTION", 2)
+    assert BottomK(3, 1).hashes.dtype == np.uint64
+    for weights, counts in ((None, [1, 1, 1, 1]), ([4, 5, 6, 7, 8], [8, 7, 6, 5])):
+        sketch = BottomK(3, 1)
+        sketch.update(numbers(9, 8, 7, 6, 5), None if weights is None else np.array(weights))
+        assert (sketch.hashes.tolist(), sketch.counts.tolist(), sketch.bound) == ([5, 6, 7, 8], counts, 9)
+
+
+def test_what_is_removed_more_often_than_63_bits_tell_was_never_there() -> None:
+    sketch = BottomK(3, 1)
+    sketch.update(numbers(5, 6), np.array([5, 2]))
+    sketch.remove(numbers(5), np.array([3]))
+    assert sketch.counts.tolist() == [2, 2]
+    most = 2**63 - 1
+    for differences in ([-most, -most], [-3, 0], [0, -3]):
+        with pytest.raises(SketchError, match=r"^hash 0000000000000005 is removed more often than it was inserted"):
+            sketch.apply(numbers(5, 5), np.array(differences))
+        assert (sketch.hashes.tolist(), sketch.counts.tolist()) == ([5, 6], [2, 2])
+    sketch.apply(numbers(5, 5), np.array([-4, 3]))
+    assert sketch.counts.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("held", [5, 40])
+@pytest.mark.parametrize("level", [0.5, 0.95])
+def test_the_number_below_the_bound_has_garwoods_interval(held: int, level: float) -> None:
+    sketch = BottomK(held, 0)
+    sketch.update(np.arange(held + 1, dtype=np.uint64) * np.uint64(1 << 50))
+    share = held * 2.0**-14
+    low, high = stats.gamma.ppf((1 - level) / 2, held) / share, stats.gamma.ppf((1 + level) / 2, held + 1) / share
+    found = sketch.bounds(level)
+    assert found == (pytest.approx(low, rel=0.01), pytest.approx(high, rel=0.004))
+    assert bottom_k._gamma_quantile(1, 0) == pytest.approx((8 / 9) ** 3)
+
+
+def test_two_hashes_are_taken_in_and_out_each_with_its_weight() -> None:
+    sketch = HllHeaps(1)
+    high = numbers(2**63, 2**62)
+    sketch.update(high, np.array([3, 4]))
+    sketch.remove(high, np.array([1, 4]))
+    assert (sketch.size, sketch.counts.sum(), sketch.counts[63, 1]) == (2, 2, 2)
+
+
+def test_counts_of_more_than_64_bits_together_do_not_fold() -> None:
+    counts = np.zeros((2, 4), np.uint64)
+    counts[0, 2:] = 2**63 - 1
+    assert HllHeaps(2, counts).fold(0).counts.max() == 2**64 - 2
+    counts[0, 2:] = 2**63
+    with pytest.raises(SketchError, match=r"^counts of more than 64 bits together do not fold$"):
+        HllHeaps(2, counts).fold(0)
+
+
+def test_a_column_without_heaps_holds_all_its_hashes_and_prefixes_fit_their_size() -> None:
+    column = ColumnSketch(2, 3, 1)
+    column.update(numbers(4, 5))
+    for flags, payload in (
+        (2, column.bottom.payload() + HllHeaps(2).payload()),
+        (1, b"\7" + column.bottom.payload()[1:]),
+    ):
+        with pytest.raises(SketchError, match=r"was made: it has heaps exactly when it has no bound$"):
+            ColumnSketch.from_bytes(seal(Kind.COLUMN, Parameters(2, 3, 1, flags), [payload]))
+    prefixes = HashPrefixes(2, 400)
+    prefixes.update(np.arange(40, dtype=np.uint64) << np.uint64(58))
+    assert prefixes.bits == 64
+    assert len(prefixes.cells().registers) == 2
+    prefixes.budget = 32
+    with pytest.raises(SketchError, match=r"was made: it has more than its 32 bytes$"):
+        HashPrefixes.from_bytes(prefixes.to_bytes())
+
+
+def test_of_a_hash_that_is_cut_the_leading_one_behind_is_kept() -> None:
+    for bit in range(56):
+        for other in range(bit):
+            assert cut(numbers(1 << bit | 1 << other), 4, 8).tolist() == [1 << bit]

@@ -30,7 +30,7 @@ class Curve(NamedTuple):
 
 
 class Prior(NamedTuple):
-    """Hold the chances of an overlap t beforehand; they sum to 1.
+    """Hold the chances of an overlap t beforehand, in proportion to one another: their sum makes no difference.
 
     The columns are disjoint; the smaller is `contained` in the other; or t is between: spread evenly, with few common
     values (as 1 / (t + 1)), with most of the smaller column's (as 1 / (largest - t + 1)).

@@ -247,7 +247,7 @@ def _place_points(last: float, size: float, evidence: Evidence, reach: Float64s,
     reached = math.sqrt(2 * DEEP) * spread
     low, high = best - reached, best + reached
     height = evaluate(best, 0.5, size, evidence, reach, unit, top)[0]
-    for _ in range(8):
+    for _ in range(40):
         if low > 0 and height - evaluate(low, 0.5, size, evidence, reach, unit, top)[0] < DEEP:
             low -= reached / 2
         elif high < last and height - evaluate(high, 0.5, size, evidence, reach, unit, top)[0] < DEEP:
