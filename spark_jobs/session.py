@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 from pyspark.sql.classic.dataframe import DataFrame
@@ -74,7 +76,7 @@ def session(
     for key, value in {**SETTINGS, **{key.replace("_", "."): value for key, value in settings.items()}}.items():
         conf.set(key, value)
     try:
-        with _signals_waiting():
+        with _signals_waiting(), _any_end_seen():
             SparkContext._ensure_initialized(conf=conf)  # starts Java, as getOrCreate() would
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
@@ -110,6 +112,28 @@ def _signals_waiting() -> Iterator[None]:
             signal.signal(caught, handler)
     if came:
         signal.raise_signal(came[0])
+
+
+class _Launched(subprocess.Popen[bytes]):
+    """Be a Java that PySpark starts, and say of one that ended well, before it served, that it ended ill.
+
+    PySpark 4.3 waits while the exit code is none or 0, so for ever when Java, or a script in its place, ends with 0.
+    """
+
+    def poll(self) -> int | None:
+        code = super().poll()
+        return 1 if code == 0 else code
+
+
+@contextmanager
+def _any_end_seen() -> Iterator[None]:
+    """Let PySpark see that the Java which it starts in the block has ended, whatever its exit code."""
+    pyspark: Any = java_gateway
+    before, pyspark.Popen = pyspark.Popen, _Launched
+    try:
+        yield
+    finally:
+        pyspark.Popen = before
 
 
 def local_session(cores: int | str = "*", **settings: str) -> SparkSession:

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from spark_jobs.java_runtime import find_java
 from tests.waiting import wait_for, wait_for_end
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,27 +64,29 @@ sys.exit(run_job(given, "test", lambda start: start(), lambda _: 0))
 ENDS_AT_ONCE = """#!/bin/sh
 [ "$2" = -XshowSettings:properties ] && exec echo "java.home = $JAVA_HOME
 java.specification.version = 17" >&2
+case "$*" in *org.apache.spark.launcher.Main*) exec '{java}' "$@" ;; esac
 echo 'this Java is broken' >&2
-exit 1
+exit {code}
 """
 
 
-def a_broken_java(home: Path) -> dict[str, str]:
-    """Make a Java that says its version and nothing else."""
+def a_broken_java(home: Path, code: int) -> dict[str, str]:
+    """Make a Java that says its version, makes Spark's command line, and ends with an exit code instead of serving."""
     java = home / "bin" / "java"
     java.parent.mkdir()
-    java.write_text(ENDS_AT_ONCE)
+    java.write_text(ENDS_AT_ONCE.format(java=find_java().java, code=code))
     java.chmod(0o755)
     return {"JAVA_HOME": str(home)}
 
 
 @pytest.mark.parametrize(
-    ("broken", "memory", "said"), [(True, "1g", "this Java is broken"), (False, "9999999g", "heap")]
+    ("ends_with", "memory", "said"),
+    [(1, "1g", "this Java is broken"), (0, "1g", "this Java is broken"), (None, "9999999g", "heap")],
 )
 def test_a_java_that_ends_before_spark_has_started_is_told(
-    tmp_path: Path, broken: bool, memory: str, said: str
+    tmp_path: Path, ends_with: int | None, memory: str, said: str
 ) -> None:
-    chosen = a_broken_java(tmp_path) if broken else {}
+    chosen = {} if ends_with is None else a_broken_java(tmp_path, ends_with)
     done = subprocess.run(
         [sys.executable, "-c", JOB, memory], cwd=ROOT, env={**os.environ, **chosen}, check=False, capture_output=True,
         text=True, timeout=120,
@@ -91,7 +94,7 @@ def test_a_java_that_ends_before_spark_has_started_is_told(
     told = done.stderr.splitlines()[-1]
     java = re.match(rf"error: (.*) \(version \d+\) was to run Spark with {memory} of memory, and ended ", told)
     assert java is not None
-    assert not broken or java[1] == str(tmp_path / "bin" / "java")
+    assert ends_with is None or java[1] == str(tmp_path / "bin" / "java")
     assert "JAVA_HOME" in told
     assert "--driver-memory" in told
     assert said in done.stdout + done.stderr, "Java's own words"
