@@ -46,6 +46,7 @@ from service.command_help import command_of
 from service.config import Settings
 from service.core.errors import FeedError, NotFoundError, RecordError, SubsetdError
 from service.key_discovery_command import discover
+from service.key_runner import tracking_keys
 from service.observe import ConsumerObserver
 from service.preflight_command import preflight
 from service.reading_options import ExcludeOption, MasterOption, job_told
@@ -153,10 +154,11 @@ def demo_command(
                 out.print("\nThe round is over. `subsetd demo` without --once also serves the answers.")
                 return
             registry = CollectorRegistry()
-            app_ = wiring.make_service(engine, settings, registry)
-            serve_until(
-                app_, settings.host, settings.port, failed, lambda port: demo.show_next(settings.host, port, out)
-            )
+            with tracking_keys(url, settings) as tracked:
+                app_ = wiring.make_service(engine, settings, tracked, registry)
+                serve_until(
+                    app_, settings.host, settings.port, failed, lambda port: demo.show_next(settings.host, port, out)
+                )
 
 
 app.command()(bootstrap)
@@ -248,8 +250,12 @@ def unfollow(
 def serve() -> None:
     """Serve the answers over HTTP, at SUBSETD_HOST and SUBSETD_PORT: http://127.0.0.1:8321 if neither is set."""
     settings = wiring.configured_settings()
-    with wiring.state_database(settings) as url, wiring.reading_engine(url, settings) as engine:
-        service = wiring.make_service(engine, settings, CollectorRegistry())
+    with (
+        wiring.state_database(settings) as url,
+        wiring.reading_engine(url, settings) as engine,
+        tracking_keys(url, settings) as tracked,
+    ):
+        service = wiring.make_service(engine, settings, tracked, CollectorRegistry())
         with refreshing_corpora(url, settings), auditing(url, settings):
             serve_until(service, settings.host, settings.port, threading.Event(), _say_address(settings))
 
@@ -268,11 +274,15 @@ def run(
             "No feed is named: give --feed or SUBSETD_FEED "
             "(kafka://host:port/topic,..., postgresql://...?name=NAME or file:PATH)."
         )
-    with wiring.state_database(settings, migrate=True) as url, wiring.reading_engine(url, settings) as engine:
+    with (
+        wiring.state_database(settings, migrate=True) as url,
+        wiring.reading_engine(url, settings) as engine,
+        tracking_keys(url, settings) as tracked,
+    ):
         registry = CollectorRegistry()
         observer = ConsumerObserver(registry)
         consumer = wiring.make_consumer(url, address, settings, observer)
-        service = wiring.make_service(engine, settings, registry, observer)
+        service = wiring.make_service(engine, settings, tracked, registry, observer)
         wiring.tune_process()
         with (
             wiring.sending_transitions(url, settings),

@@ -11,6 +11,8 @@ from rich.text import Text
 
 from service import wiring
 from service.bootstrap_command import run_spark
+from service.core.foreign_keys.sides import Side
+from service.key_runner import track_told
 from service.reading_options import MasterOption
 from service.terminal import Format, err, out, print_rows, print_table
 from service.usecases.foreign_key_names import side_named
@@ -71,10 +73,9 @@ def track(
     """Track columns as a key; the tuples of several are read, beside a consumer, and followed from then on."""
     settings = wiring.configured_settings()
     with wiring.state_database(settings) as url:
-        side = _named(url, key)
-        told = ["--key", json.dumps(side), *([] if master is None else ["--master", master])]
-        told += [] if source is None else ["--source", "-"]
-        code = run_spark("spark_jobs.backfill", settings, told, [url, *([] if source is None else [source])])
+        told, secrets = track_told(_named(url, key), source)
+        told += [] if master is None else ["--master", master]
+        code = run_spark("spark_jobs.backfill", settings, told, [url, *secrets])
     if code:
         raise typer.Exit(code)
 
@@ -83,15 +84,14 @@ def track(
 def drop(key: KeyArgument) -> None:
     """Track columns no longer as a key; the tuples of several go out of the state."""
     with wiring.state_database(wiring.configured_settings()) as url:
-        schema, table, *columns = _named(url, key)
-        version = wiring.drop_key(url, schema, table, columns, lambda text: err.print(Text(text)))
-    out.print(Text(f"{schema}.{table}({', '.join(columns)}) is not tracked since version {version}."))
+        side = _named(url, key)
+        version = wiring.drop_key(url, *side, lambda text: err.print(Text(text)))
+    out.print(Text(f"{side} is not tracked since version {version}."))
 
 
-def _named(url: str, key: str) -> list[str]:
+def _named(url: str, key: str) -> Side:
     with wiring.reading_engine(url) as engine, wiring.make_reader(engine).snapshot() as snapshot:
-        side = side_named(snapshot, key)
-    return [side.schema, side.table, *side.columns]
+        return side_named(snapshot, key)
 
 
 def _row(one: NamedKey) -> list[object]:

@@ -64,6 +64,7 @@ from service.usecases.preflight_facts import Facts, Finding, Level
 from service.usecases.register_corpora import CorpusRegister
 from service.usecases.retry_dead_letters import DeadLetter, DeadLetterFeed
 from service.usecases.send_transitions import TransitionSender
+from service.usecases.tracked_keys import TrackedKeys
 from service.usecases.transactions import WaitLimits
 from service.usecases.warm_up import WarmUpPolicy
 
@@ -393,7 +394,11 @@ def rename_attribute(url: str, old: str, new: str, telling: Callable[[str], None
 
 
 def make_service(
-    engine: Engine, settings: Settings, registry: CollectorRegistry, observer: ConsumerObserver | None = None
+    engine: Engine,
+    settings: Settings,
+    tracked_keys: TrackedKeys,
+    registry: CollectorRegistry,
+    observer: ConsumerObserver | None = None,
 ) -> FastAPI:
     """Make the HTTP service; `observer` when a consumer runs in this process, whose lag then counts for /readyz."""
     if settings.api_key is None and not is_loopback(settings.host):
@@ -410,6 +415,7 @@ def make_service(
         make_corpus_register(engine, settings),
         make_contracts(engine),
         ForeignKeyFinder(PostgresForeignKeys(engine)),
+        tracked_keys,
         registry=registry,
         service_version=__version__,
         ready_checks=checks,

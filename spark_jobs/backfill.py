@@ -20,6 +20,7 @@ import numpy as np
 from pyspark.sql import SparkSession
 
 from service.core.errors import SourceError, StateError
+from service.core.foreign_keys.sides import Side
 from service.core.model import Table
 from service.core.records import Keys
 from service.store.generation import NOT_READ, connect, last_attribute_id
@@ -84,7 +85,7 @@ def backfill(
     """
     require_current(url)
     schema, name, columns = key
-    told = f"{schema}.{name}({', '.join(columns)})"
+    told = str(Side(schema, name, tuple(columns)))
     with ExitStack() as stack:
         connection = stack.enter_context(connect(url, COMMAND_NAME))
         stack.callback(release_locks, connection)

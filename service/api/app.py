@@ -36,6 +36,7 @@ from service.usecases.foreign_key_decisions import Contracts
 from service.usecases.ind_graphs import IndGraphs
 from service.usecases.ports import StateReader, Uploads
 from service.usecases.register_corpora import CorpusRegister
+from service.usecases.tracked_keys import TrackedKeys
 
 DESCRIPTION = (
     "Which columns are contained in which, since when, by how much the others miss, and which values break them. "
@@ -49,13 +50,14 @@ def create_app(
     corpus_register: CorpusRegister,
     contracts: Contracts,
     foreign_keys: ForeignKeyFinder,
+    tracked_keys: TrackedKeys,
     *,
     registry: CollectorRegistry,
     service_version: str,
     ready_checks: Sequence[Callable[[], Check]] = (),
     api_key: str | None = None,
 ) -> FastAPI:
-    """Make the HTTP service over this reader, and what keeps uploads, corpora and contracts, and finds foreign keys.
+    """Make the HTTP service over this reader, and what keeps uploads, corpora, contracts, keys, and finds foreign keys.
 
     `registry` gets the HTTP metrics and the state's, and is what /metrics shows. `ready_checks` are asked by
     /readyz, from a thread, beside the database and the bootstrap; they must neither block nor raise. With an
@@ -77,6 +79,7 @@ def create_app(
     app.state.corpus_register = corpus_register
     app.state.contracts = contracts
     app.state.foreign_keys = foreign_keys
+    app.state.tracked_keys = tracked_keys
     app.state.graphs = IndGraphs()
     app.state.registry = registry
     app.state.ready_checks = tuple(ready_checks)

@@ -95,6 +95,22 @@ FILES = {
     "text/vnd.mermaid": 'erDiagram\n  t0["demo.customers"]\n  t1["demo.orders"]\n  t0 ||--o{ t1 : "customer_id → id"\n',
     "application/graphml+xml": "(GraphML)",
 }
+TRACKING = {
+    "tracking_id": 1,
+    "schema": "demo",
+    "table": "customers",
+    "columns": ["region", "id"],
+    "state": "queued",
+    "asked_at": "2026-11-22T10:52:00Z",
+    "ended_at": None,
+    "message": None,
+}
+TRACKED = {
+    **TRACKING,
+    "state": "tracked",
+    "ended_at": "2026-11-22T10:52:14Z",
+    "message": "demo.customers(region, id) is tracked as a key since version 4: 91 rows have 91 tuples",
+}
 TRANSITIONS = {**VERSION, "next_cursor": None, "since": 2, "items": [VIOLATED]}
 
 KEYS_PATH = "/api/v1/foreign-keys"
@@ -106,11 +122,13 @@ BY_PATH: dict[str, object] = {
     f"{CONTRACTS_PATH}/{{contract_id}}": CONTRACT,
     f"{CONTRACTS_PATH}/transitions": TRANSITIONS,
     f"{CONTRACTS_PATH}/{{contract_id}}/transitions": TRANSITIONS,
+    "/api/v1/keys/trackings/{tracking_id}": TRACKED,
     DECISIONS_PATH: {**VERSION, "next_cursor": None, "items": [DECISION]},
 }
 BY_OPERATION: dict[tuple[str, str], dict[str, Any]] = {
     ("post", CONTRACTS_PATH): CONTRACT,
     ("post", DECISIONS_PATH): DECISION,
+    ("post", "/api/v1/keys"): TRACKING,
     ("post", f"{KEYS_PATH}/refreshes"): REFRESH,
 }
 """Of answers to what changes something."""

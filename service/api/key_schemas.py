@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from datetime import datetime
+from typing import Annotated
 
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from service.api.contract_schemas import Text as Name
 from service.api.schemas import Answer, Attribute, Paged, PageQuestion, Text
+from service.core.foreign_keys.sides import Side
+from service.core.tuples import MOST_PARTS
+from service.usecases import tracked_keys
 from service.usecases.keys import NamedKey
+from service.usecases.tracked_keys import TrackingState
 
 
 class KeysQuestion(PageQuestion):
@@ -50,3 +58,53 @@ class KeyAnswer(Answer):
 
 class KeysPage(Paged):
     items: list[KeyAnswer]
+
+
+class NewTracking(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid",
+        populate_by_name=True,
+        json_schema_extra={"example": {"schema": "demo", "table": "customers", "columns": ["region", "id"]}},
+    )
+
+    schema_: Name = Field(alias="schema")
+    table: Name
+    columns: Annotated[list[Name], Field(min_length=1, max_length=MOST_PARTS, json_schema_extra={"uniqueItems": True})]
+    source: Annotated[str, Field(max_length=4096, pattern=r"^postgres(ql)?://[^\x00-\x20]+$")] | None = Field(
+        None, description="where a followed Postgres is, with its password, if the service's user needs one there"
+    )
+
+    @field_validator("columns")
+    @classmethod
+    def _once(cls, columns: list[str]) -> list[str]:
+        if len(set(columns)) < len(columns):
+            raise ValueError("a column comes twice in the key")
+        return columns
+
+    def to_core(self) -> Side:
+        """Give the columns as the use cases know them."""
+        return Side(self.schema_, self.table, tuple(self.columns))
+
+
+class Tracking(Answer):
+    tracking_id: int
+    schema_: str = Field(serialization_alias="schema")
+    table: str
+    columns: list[str] = Field(description="in the key's order")
+    state: TrackingState
+    asked_at: datetime
+    ended_at: datetime | None
+    message: str | None = Field(description="what its job said last; of one that failed, why")
+
+    @classmethod
+    def of(cls, one: tracked_keys.Tracking) -> Tracking:
+        return cls(
+            tracking_id=one.tracking_id,
+            schema_=one.key.schema,
+            table=one.key.table,
+            columns=list(one.key.columns),
+            state=one.state,
+            asked_at=one.asked_at,
+            ended_at=one.ended_at,
+            message=one.message,
+        )

@@ -29,6 +29,7 @@ EXPLANATIONS = {
     "not-in-corpora": "There is no corpus, refresh, generation, table or column of this name; the detail says which.",
     "refused-corpus": "A corpus cannot be like this, or a column not be named so; the detail names the option.",
     "unknown-foreign-key": "These columns are no candidate, or no candidates were found by this method yet.",
+    "unknown-tracking": "This service was not asked for a tracking of this id, or has forgotten it.",
     "unknown-contract": "There is no contract of this id.",
     "refused-foreign-key": "These columns cannot be the two sides of a foreign key; the detail says why.",
     "conflict": "It does not go with what is there: a name is taken, a refresh is at work, or has ended.",
@@ -90,6 +91,12 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {one: {"description": HTTPStatus(one).phrase, "content": content} for one in statuses}
 
 
+def accepted(description: str) -> dict[int | str, dict[str, Any]]:
+    """Describe the answer to what is begun and goes on, for a route's `responses`."""
+    location = {"Location": {"description": "where it is", "schema": {"type": "string"}}}
+    return {202: {"description": description, "headers": location}}
+
+
 def respond(
     request: Request, status: int, kind: str, detail: str, headers: dict[str, str] | None = None, **more: Any
 ) -> Response:
@@ -122,6 +129,8 @@ async def _of_the_service(request: Request, error: Exception) -> Response:
             return respond(request, 404, "unknown-table", detail)
         case NotFoundError() if request.url.path.startswith("/api/v1/corpora/"):
             return respond(request, 404, "not-in-corpora", detail)
+        case NotFoundError() if request.url.path.startswith("/api/v1/keys/trackings/"):
+            return respond(request, 404, "unknown-tracking", detail)
         case UnknownForeignKeyError():
             return respond(request, 404, "unknown-foreign-key", detail)
         case NotFoundError() if request.url.path.startswith("/api/v1/contracts/"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import quote, unquote
 
 from fastapi import APIRouter, Path, Query, Response
@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path, Query, Response
 from service.api import corpus_schemas as shapes
 from service.api import cursors, schemas
 from service.api.asking_corpora import CorpusPath, Register, Registered
-from service.api.problems import documented
+from service.api.problems import accepted, documented
 from service.core.errors import NotFoundError
 from service.usecases import corpora as values
 from service.usecases import corpus_answers
@@ -28,11 +28,6 @@ BY_API = "api"
 RefreshPath = Annotated[
     int, Path(ge=0, lt=1 << 31, description="id of a refresh", openapi_examples={"a refresh": {"value": 7}})
 ]
-
-
-def _accepted(description: str) -> dict[int | str, dict[str, Any]]:
-    location = {"Location": {"description": "where it is", "schema": {"type": "string"}}}
-    return {202: {"description": description, "headers": location}}
 
 
 @router.get("", responses=documented(422, 500, 503))
@@ -82,7 +77,7 @@ def remove_corpus(register: Register, corpus: CorpusPath) -> None:
     register.remove(unquote(corpus))
 
 
-@router.post("/{corpus}/refreshes", status_code=202, responses=_accepted("It waits") | documented(404, 422, 500, 503))
+@router.post("/{corpus}/refreshes", status_code=202, responses=accepted("It waits") | documented(404, 422, 500, 503))
 def request_refresh(
     response: Response, corpora: Registered, corpus: CorpusPath, body: shapes.NewRefresh
 ) -> shapes.Refresh:
@@ -113,7 +108,7 @@ def show_refresh(
 @router.post(
     "/{corpus}/refreshes/{refresh_id}/cancel",
     status_code=202,
-    responses=_accepted("It is asked to end") | documented(404, 409, 422, 500, 503),
+    responses=accepted("It is asked to end") | documented(404, 409, 422, 500, 503),
 )
 def cancel_refresh(
     response: Response, corpora: Registered, corpus: CorpusPath, refresh_id: RefreshPath, _: shapes.Nothing

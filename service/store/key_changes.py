@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from service.core.errors import StateError
+from service.core.errors import ConflictError
 from service.store.keys import PINNED
 from service.store.sketches import write_empty
 from service.usecases.live_state import NewTuple
@@ -56,18 +56,18 @@ def add_tuple(cursor: Any, version: int, new: NewTuple) -> None:
 
 
 def pin(cursor: Any, version: int, attribute_id: int) -> None:
-    """Track an attribute as a key; raise StateError when it is."""
+    """Track an attribute as a key; raise ConflictError when it is."""
     cursor.execute(
         "insert into tracked_key (attribute_id, kind, since_version) values (%s, %s, %s) "
         "on conflict (attribute_id) do nothing",
         (attribute_id, PINNED, version),
     )
     if not cursor.rowcount:
-        raise StateError("It is tracked as a key already: `subsetd keys list --tracked`.")
+        raise ConflictError("It is tracked as a key already: `subsetd keys list --tracked`.")
 
 
 def unpin(cursor: Any, attribute_id: int) -> None:
-    """Track an attribute no longer as a key; raise StateError when it is not."""
+    """Track an attribute no longer as a key; raise ConflictError when it is not."""
     cursor.execute("delete from tracked_key where attribute_id = %s", (attribute_id,))
     if not cursor.rowcount:
-        raise StateError("It is not tracked as a key: `subsetd keys list --tracked` lists those that are.")
+        raise ConflictError("It is not tracked as a key: `subsetd keys list --tracked` lists those that are.")

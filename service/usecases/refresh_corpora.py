@@ -201,7 +201,7 @@ class RefreshRunner:
                 limit = running.corpus.time_limit_seconds
                 self._fail(refresh, f"It took longer than its time limit of {limit} s.")
             else:
-                self._ended(refresh, running.corpus, _fault(code, running.job.said()))
+                self._ended(refresh, running.corpus, fault_told(code, running.job.said()))
             running.job.close()
             del self._jobs[refresh_id]
 
@@ -264,7 +264,7 @@ def cancel_all(corpora: Corpora, name: str) -> list[Refresh]:
     return found
 
 
-def _fault(code: int, said: str) -> str:
+def fault_told(code: int, said: str) -> str:
     """Give the message of an error that a job told, or else how it ended and its last lines."""
     lines = [line for line in said.splitlines() if line.strip()]
     told = [number for number, line in enumerate(lines) if line.startswith("error: ")]

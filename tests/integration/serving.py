@@ -7,14 +7,16 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NoReturn
 
 import uvicorn
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 from sqlalchemy import Engine
 
+from service import wiring
 from service.api.app import create_app
+from service.core.foreign_keys.sides import Side
 from service.scheduler import next_time
 from service.store.contracts import PostgresContracts
 from service.store.corpora import PostgresCorpora
@@ -23,6 +25,7 @@ from service.store.reader import PostgresStateReader
 from service.store.uploaded_sketches import PostgresUploads
 from service.usecases.foreign_key_answers import ForeignKeyFinder
 from service.usecases.register_corpora import CorpusRegister
+from service.usecases.tracked_keys import TrackedKeys
 
 
 def app_over(engine: Engine, **options: Any) -> FastAPI:
@@ -30,6 +33,8 @@ def app_over(engine: Engine, **options: Any) -> FastAPI:
     register = CorpusRegister(
         PostgresCorpora(engine), next_time, lambda: datetime.now(UTC), lambda _: None, lambda _: None
     )
+    url = engine.url.render_as_string(hide_password=False)
+    tracked = TrackedKeys(_no_job, lambda key: wiring.drop_key(url, *key, print), lambda: datetime.now(UTC))
     options = {"registry": CollectorRegistry(), "service_version": "0.1.0", **options}
     return create_app(
         PostgresStateReader(engine),
@@ -37,8 +42,13 @@ def app_over(engine: Engine, **options: Any) -> FastAPI:
         register,
         PostgresContracts(engine),
         ForeignKeyFinder(PostgresForeignKeys(engine)),
+        options.pop("tracked_keys", tracked),
         **options,
     )
+
+
+def _no_job(key: Side, source: str | None) -> NoReturn:
+    raise AssertionError(f"nobody starts jobs here: {key}")
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import pytest
 
 from service.api.docs_page import HOST
 from service.api.example_requests import ExampleRequest, example_request
+from service.core.foreign_keys.sides import Side
 from service.core.sketches.column import ColumnSketch
 from service.store.database import make_engine
 from service.store.foreign_key_refreshes import PostgresForeignKeys
@@ -50,9 +51,12 @@ def client(database_url: str) -> Iterator[httpx.Client]:
         lake.refresh({(1, 2, 3)}, tables)
     while (refresh := lake.queue()) < REFRESH:
         lake.corpora.cancel(refresh)
+    states.execute(database_url, "insert into tracked_key (attribute_id, kind, since_version) values (1, 'pinned', 1)")
     engine = make_engine(database_url, "test-examples")
     ForeignKeyFinder(PostgresForeignKeys(engine)).refresh(Question())
-    with serving(app_over(engine)) as address, httpx.Client(base_url=address, timeout=60) as client:
+    app = app_over(engine)
+    app.state.tracked_keys.track(Side("demo", "customers", ("id", "region")), None)
+    with serving(app) as address, httpx.Client(base_url=address, timeout=60) as client:
         yield client
     engine.dispose()
 
