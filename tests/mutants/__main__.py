@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 # Compiled functions cannot be changed in place, so they run as the Python that they are written in.
 os.environ["NUMBA_DISABLE_JIT"] = "1"
 
+import numpy as np
 import pytest
 
 from tests.mutants.plugin import MutantRun
@@ -40,8 +42,10 @@ def main() -> int:
     given.kept.mkdir(parents=True, exist_ok=True)
     run = MutantRun(modules, given.sample, given.seed, given.kept, lines, given.verbose, given.again, given.examples)
     options = ["-p", "no:cacheprovider", "-p", "no:timeout", "-s", "-o", "addopts=--import-mode=importlib"]
-    # Compiled code wraps silently where numpy's scalars warn.
-    options += ["-W", "ignore:overflow encountered:RuntimeWarning", "-W", "ignore:This process:DeprecationWarning"]
+    # Compiled code wraps silently where numpy's scalars warn, and divides by 0 and takes its logarithm as they do.
+    for name in ("exp", "expm1", "log", "log1p"):
+        setattr(math, name, getattr(np, name))
+    options += ["-W", "ignore::RuntimeWarning", "-W", "ignore:This process:DeprecationWarning"]
     return int(pytest.main([*options, *given.tests], plugins=[run]))
 
 

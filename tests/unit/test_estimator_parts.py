@@ -104,7 +104,7 @@ def test_the_law_of_a_register_is_that_of_one_hash_in_this_bucket(m: int) -> Non
     assert average[1:] == pytest.approx([math.log(1 - 2.0**-k) * 2.0**-m if k < 53 else 0 for k in range(1, 65 - m)])
 
 
-@pytest.mark.parametrize(("t", "nx", "ny"), [(0, 3, 4), (2, 3, 4), (3, 3, 4), (4, 9, 4), (0, 2, 0)])
+@pytest.mark.parametrize(("t", "nx", "ny"), [(0, 3, 4), (2, 3, 4), (3, 3, 4), (4, 9, 4), (0, 2, 0), (1, 3, 1)])
 def test_how_often_one_register_is_at_most_the_other_is_summed_over_both(t: int, nx: int, ny: int) -> None:
     """Of n values a register is at most k with F(k)^n: own ones of X against those of Y, in which the common are."""
     law = np.log([0.5, 0.75, 0.875, 1.0])

@@ -8,11 +8,13 @@ from itertools import product
 import numpy as np
 import pytest
 
-from service.core.estimators import joint, known, unsized
-from service.core.estimators.best import count_common, prior_of
+from service.core.errors import SketchError
+from service.core.estimators import Column, joint, known, lookup, unsized
+from service.core.estimators.best import Side, count_common, estimate_overlap, prior_of, trace
 from service.core.estimators.curve import Curve, Prior, cut, posterior_median, probability_beforehand
-from service.core.estimators.model import Float64s
+from service.core.estimators.model import Float64s, held_of
 from service.core.estimators.registers import count_greater
+from service.core.estimators.tails import clopper_pearson
 from service.core.sketches.hashing import most_rho
 from tests.columns import draw_pair
 
@@ -63,6 +65,8 @@ def test_the_first_point_beside_the_maximum_takes_the_power_of_the_next_within_r
     assert cut(last, 1.0) == pytest.approx((0, 0.5))
     same = Curve(np.arange(3.0), np.array([-4.0, -4.0, 0.0]), 2.0, 2.0)
     assert cut(same, 1.0) == pytest.approx((1.5, 2))
+    level = Curve(np.arange(3.0), np.array([0.0, 0.0, -4.0]), 0.0, 2.0)
+    assert cut(level, 1.0) == pytest.approx((0, 1))
 
 
 def chance_up_to(t: float, largest: float, prior: Prior) -> float:
@@ -102,6 +106,8 @@ def test_the_median_is_where_half_of_all_is_reached(prior: Prior) -> None:
         ([5, 9, 10, 18], [-2, 0, -1, -1.5], 22),
         ([0, 1, 2, 3, 4], [-1, -0.5, 0, -1, -0.2], 4),
         ([0, 1, 2, 3, 4], [-1, -0.5, 0, -1, -1.2], 9),
+        ([1, 2, 3, 4], [-1, 0, -1, -1.2], 9),
+        ([2, 3, 4], [-1, 0, -1], 4),
     ):
         curve = Curve(np.array(points, np.float64), np.array(values, np.float64), 0.0, float(largest))
         assert posterior_median(curve, prior) == pytest.approx(median_by_steps(curve, prior), abs=0.03)
@@ -309,3 +315,117 @@ def test_the_curve_of_known_hashes_ends_where_nothing_is_likely_or_possible(n: i
     heights = np.array([known.evaluate(t, 0.5, float(size), evidence, reach, 2.0**-m, most_rho(m))[0] for t in points])
     assert values == pytest.approx(np.maximum(heights - heights.max(), -745), abs=1e-5)
     assert curve.best == points[int(np.argmax(heights))]
+
+
+def side(column: Column) -> Side:
+    counts = np.bincount(column.registers, minlength=66 - column.bucket_bits)
+    return Side(column.registers, counts, float(column.size), held_of(column), column.hashes is not None)
+
+
+def assert_same(found: Curve, expected: Curve) -> None:
+    for part, wanted in zip(found, expected, strict=True):
+        assert part == pytest.approx(wanted)
+    assert max(found.values) == 0
+
+
+@pytest.mark.parametrize("m", [0, 1, 3, 4])
+def test_what_is_known_of_two_columns_chooses_the_likelihood(m: int) -> None:
+    (x, y), unit, top = draw_pair(m, 9, 40, 5, m, 9), 2.0**-m, 65 - m
+    y.registers[0] = top  # a value whose bits are all 0 behind
+    one, other = side(x), side(y)
+    assert x.hashes is not None
+    evidence = known.gather(x.hashes, y.registers, m, other.counts)
+    for curve in (trace(one, other), trace(other, one)):
+        assert_same(curve, known.trace(40.0, evidence, unit, top))
+    bare = [side(of._replace(hashes=None, bottom=None)) for of in (x, y)]
+    pair = joint.pair_of(9, 40, count_greater(x.registers, y.registers), unit, top)
+    assert_same(trace(*bare), joint.trace(pair))
+    few = one._replace(is_complete=False)  # beside a column without any
+    assert_same(trace(few, bare[1]), joint.trace(pair))
+    assert_same(trace(bare[0], other), joint.trace(pair))
+
+
+@pytest.mark.parametrize("common", [0, 14, 30])
+def test_known_hashes_and_the_registers_behind_them_are_told_together(common: int) -> None:
+    """Up to the smaller of both last known hashes all are known; what is not is divided at random."""
+    m, nx, ny = 5, 60, 80
+    x, y = draw_pair(common, nx, ny, common, m, 20)
+    y.registers[-1] = 65 - m  # a value whose bits are all 0 behind
+    assert x.bottom is not None
+    assert y.bottom is not None
+    first = int(min(x.bottom[-1], y.bottom[-1])) >> (64 - m)
+    assert first > 1
+    of_x, of_y = ({int(h) for h in of.bottom if int(h) >> (64 - m) < first} for of in (x, y) if of.bottom is not None)
+    both = len(of_x & of_y)
+    counts = count_greater(x.registers[first:], y.registers[first:])
+    rest = joint.trace(joint.pair_of(nx - len(of_x), ny - len(of_y), counts, 1 / (2**m - first), 65 - m), 12)
+
+    def choose(n: float, k: int) -> float:
+        return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+
+    values = [
+        ell + choose(nx - t, len(of_x) - both) + choose(ny - t, len(of_y) - both) + choose(t, both)
+        - t * math.log(1 - first / 2**m)
+        for t, ell in zip(rest.points + both, rest.values, strict=True)
+    ]  # fmt: skip
+    best = int(np.argmax(values))
+    heights = np.maximum(np.array(values) - values[best], -745)
+    expected = Curve(rest.points + both, heights, rest.points[best] + both, min(nx, ny))
+    assert_same(trace(side(x), side(y)), expected)
+    median = posterior_median(expected, prior_of(60.0))
+    low, high = cut(expected, DROP)
+    found = estimate_overlap(side(x), side(y), DROP)
+    assert found == pytest.approx((median, min(math.floor(low), median), max(min(math.ceil(high), 60), median)))
+    whole = [side(of)._replace(is_complete=True) for of in (x, y)]
+    assert estimate_overlap(*whole, DROP) == (count_common(whole[0].hashes, whole[1].hashes),) * 3
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_the_least_number_of_buckets_is_the_first_with_the_error(
+    monkeypatch: pytest.MonkeyPatch, is_known: bool
+) -> None:
+    def variance_of(nx: float, ny: float, m: int, are_sizes_known: bool) -> float:
+        assert (nx, ny, are_sizes_known) == (7, 9, is_known)
+        return 0.25**m
+
+    monkeypatch.setattr(lookup, "_largest_variance", variance_of)
+    for m in (0, 5, 18, 19):
+        wanted = None if m > 18 else m
+        assert lookup.needed_bucket_bits(7, 9, 1.97 * 0.5**m, are_sizes_known=is_known) == wanted
+        assert lookup.needed_bucket_bits(7, 9, 0.675 * 0.5**m, 0.5, are_sizes_known=is_known) == wanted
+
+
+def test_the_variance_is_that_of_the_coefficient_where_it_is_largest(monkeypatch: pytest.MonkeyPatch) -> None:
+    largest = max(joint.information(t, 40.0, 30.0, 1 / 8, 62)[1] for t in np.linspace(0, 30, 21))
+    assert lookup._largest_variance(40, 30, 3, True) == pytest.approx(largest / 1600)
+
+    def variance_of(phi: float, size: float, b: float, pair: unsized.Unsized) -> tuple[float, float]:
+        assert (size, phi * size + b) == (40, pytest.approx(30))
+        assert (pair.nx, pair.ny, pair.unit, pair.top, pair.counts.shape) == (0, 0, 1 / 8, 62, (5, 66))
+        return math.nan, phi * (0.75 - phi)
+
+    monkeypatch.setattr(unsized, "variance_of", variance_of)
+    assert lookup._largest_variance(40, 30, 3, False) == pytest.approx(0.375**2)
+
+
+def test_an_error_asks_for_buckets_whatever_the_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    needed = {0.3: 2, 0.1: 9}
+
+    def needed_bucket_bits(nx: float, ny: float, error: float, *, are_sizes_known: bool) -> int | None:
+        assert (nx, ny, are_sizes_known) == (1e8, 1e8, False)
+        return needed.get(error)
+
+    monkeypatch.setattr(lookup, "needed_bucket_bits", needed_bucket_bits)
+    assert [lookup.bucket_bits_for(error) for error in needed] == [4, 9]
+    for error in (0.0, -1.0, 1e-5):
+        with pytest.raises(SketchError, match=rf"2\^18 buckets keeps coefficients within {error:g} at 95 %; name"):
+            lookup.bucket_bits_for(error)
+
+
+def test_the_share_of_registers_at_most_as_high_is_looked_up_with_its_interval() -> None:
+    law = np.log([0.5, 0.75, 0.875, 1.0])
+    phi, low, high = lookup.estimate_by_lookup(6, 8, 3.0, 4.0, law, 0.5)
+    ends = [lookup.look_up(p, 3.0, 4.0, law) / 3 for p in clopper_pearson(6, 8, 0.5)]
+    assert (phi, low, high) == (lookup.look_up(0.75, 3.0, 4.0, law) / 3, *ends)
+    assert low < phi < high
+    assert lookup.choose_bucket_bits(1, 0, 14) == 4

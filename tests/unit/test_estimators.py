@@ -8,8 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.core.errors import SketchError
-from service.core.estimators import METHODS, Column, estimate
+from service.core.estimators import METHODS, Column, Estimate, estimate, joint, lacks, unsized
 from service.core.estimators.bottom_k import Sample, sample_union
+from service.core.estimators.curve import cut
+from service.core.estimators.estimate import _ESTIMATORS, NO_VALUES
+from service.core.estimators.registers import count_greater
+from service.core.estimators.tails import likelihood_drop
 from tests.columns import column_of, draw_pair
 
 EACH_METHOD = pytest.mark.parametrize("method", METHODS)
@@ -130,3 +134,49 @@ def test_what_cannot_be_estimated_is_refused_by_name() -> None:
         estimate(x._replace(registers=np.full(64, 60, np.uint8)), y)
     with pytest.raises(SketchError, match="a number of values, not nan"):
         estimate(x._replace(size=float("nan")), y)
+
+
+@EACH_METHOD
+def test_of_a_column_without_values_all_is_said(method: str) -> None:
+    x = column_of(np.arange(5, dtype=np.uint64), 10, 64)
+    assert estimate(EMPTY, x, method, 0.9) == Estimate(None, 0, 0, method, 0.9, NO_VALUES)
+    assert estimate(x, EMPTY, method, 0.9) == Estimate(0, 0, 0, method, 0.9)
+    assert (lacks(x, method), lacks(x._replace(hashes=None), method)) == (None, None)
+    assert (lacks(x._replace(hashes=None, bottom=None), method) is None) == (method != "bottom-k")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((0.5, 0.2, 0.8), (0.5, 0.2, 0.8)),
+        ((0.5, -0.1, 1.7), (0.5, 0, 1)),
+        ((0.5, 0.6, 0.4), (0.5, 0.5, 0.5)),
+        ((1 - 1e-13, 0.2, 0.7), (1, 0.2, 1)),
+        ((1 - 1e-11, 0.2, 0.7), (1 - 1e-11, 0.2, 1 - 1e-11)),
+        ((1.5, 1.2, 1.7), (1, 1, 1)),
+    ],
+)
+def test_an_estimate_is_rounded_to_1_and_its_interval_holds_it(
+    monkeypatch: pytest.MonkeyPatch, given: tuple[float, float, float], said: tuple[float, float, float]
+) -> None:
+    monkeypatch.setitem(_ESTIMATORS, "bml", lambda x, y, level: given)
+    x = column_of(np.arange(5, dtype=np.uint64), 4)
+    assert estimate(x, x, "bml", 0.9) == Estimate(*said, "bml", 0.9)
+
+
+@pytest.mark.parametrize("is_exact", [(True, True), (True, False), (False, True), (False, False)])
+def test_the_joint_likelihood_is_cut_in_values_of_the_dependent_column(is_exact: tuple[bool, bool]) -> None:
+    x, y = (
+        of._replace(size=size, is_size_exact=exact)
+        for of, size, exact in zip(draw_pair(4, 40, 60, 20, 3), (40.0, 60.0), is_exact, strict=True)
+    )
+    found, drop = estimate(x, y, "joint-mle", 0.9), likelihood_drop(0.9)
+    if all(is_exact):
+        curve = joint.trace(joint.pair_of(40, 60, count_greater(x.registers, y.registers), 1 / 8, 62))
+        low, high = cut(curve, drop)
+        ends = float(np.floor(low)) / 40, min(float(np.ceil(high)), 40) / 40
+    else:
+        known = [of.size if exact else 0 for of, exact in zip((x, y), is_exact, strict=True)]
+        curve = unsized.trace(40.0, 60.0, unsized.observe(x.registers, y.registers, *known))
+        ends = tuple(end / 40 for end in cut(curve, drop))
+    assert found == Estimate(curve.best / 40, *ends, "joint-mle", 0.9)

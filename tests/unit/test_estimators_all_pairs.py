@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
 from service.core.errors import SketchError
-from service.core.estimators import Column, estimate
-from service.core.estimators.all_pairs import PORTION, estimate_pairs, pairs_of, stack
+from service.core.estimators import Column, all_pairs, estimate
+from service.core.estimators.all_pairs import PORTION, _can_reach, estimate_pairs, pairs_of, stack
+from service.core.estimators.best import Side
+from service.core.estimators.lookup import exact_load, probability
 from tests.columns import column_of, draw_pair
 
 M = 8
@@ -74,3 +78,47 @@ def test_columns_of_different_widths_meet_at_the_narrowest() -> None:
 def test_no_columns_are_refused() -> None:
     with pytest.raises(SketchError, match="no columns"):
         stack([])
+
+
+def test_a_few_small_columns_are_compared_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of nested ranges of hashes, with 16, 8 and 32 registers, all hashes known, some, and none; one has no values."""
+    monkeypatch.setattr(all_pairs, "PORTION", 4)
+    hashes = np.random.default_rng(9).integers(0, 2**64, 60, np.uint64)
+    columns = [
+        column_of(hashes[:60], 4, 30),
+        column_of(hashes[:0], 4, 30),
+        column_of(hashes[:40], 3),
+        column_of(hashes[5:30], 5, 30),
+        column_of(hashes[20:60], 4, 30),
+    ]
+    stacked = stack(columns)
+    assert (stacked.registers.shape, stacked.registers.dtype, stacked.counts.shape) == ((5, 8), np.uint8, (5, 63))
+    assert stacked.registers[2].tolist() == columns[2].registers.tolist()
+    assert [np.bincount(row, minlength=63).tolist() for row in stacked.registers] == stacked.counts.tolist()
+    assert (stacked.sizes.tolist(), stacked.sizes.dtype) == ([60, 0, 40, 25, 40], np.float64)
+    assert (stacked.starts.tolist(), len(stacked.hashes)) == ([0, 30, 30, 30, 55, 85], 85)
+    assert stacked.is_complete.tolist() == [False, True, False, True, False]
+    x, y = pairs_of(stacked)
+    assert list(zip(x.tolist(), y.tolist(), strict=True)) == [(0, 2), (0, 3), (0, 4), (2, 3), (2, 4), (3, 4)]
+    found = estimate_pairs(stacked, x, y, 0.8, threads=1)
+    assert (found.x.tolist(), found.y.tolist()) == (x.tolist(), y.tolist())
+    narrow = [of._replace(registers=row) for of, row in zip(columns, stacked.registers, strict=True)]
+    for one, other, overlap, low, high in zip(*found, strict=True):
+        alone = estimate(narrow[one], narrow[other], level=0.8)
+        assert (overlap, low, high) == pytest.approx([part * columns[one].size for part in alone[:3]])
+    assert len(estimate_pairs(stacked, x, y, threshold=1e-9).x) == 6
+
+
+@pytest.mark.parametrize(("nx", "ny", "threshold"), [(40, 90, 0.5), (40, 90, 1), (40, 40, 0.9), (300, 2000, 0.2)])
+def test_a_pair_is_ruled_out_by_six_standard_deviations(nx: int, ny: int, threshold: float) -> None:
+    """Registers of which so many are 1 beside 0, the others alike: either way round the smaller column is the x."""
+    law, buckets, none = exact_load(6), 64, np.zeros(0, np.uint64)
+    chance = probability(threshold * nx, nx, ny, law)
+    least = 64 * chance - 6 * math.sqrt(64 * chance * (1 - chance)) - 1
+    assert 0 < least <= 63
+    zeros = Side(np.zeros(buckets, np.uint8), none.astype(np.int64), float(ny), none, False)
+    for above in range(buckets + 1):
+        ones = zeros._replace(registers=(np.arange(buckets) < above).astype(np.uint8), size=float(nx))
+        assert _can_reach(ones, zeros, threshold, law) == (buckets - above >= least)
+        if nx < ny:
+            assert _can_reach(zeros, ones, threshold, law) == (buckets - above >= least)

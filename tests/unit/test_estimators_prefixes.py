@@ -7,13 +7,25 @@ import math
 import numpy as np
 import pytest
 
-from service.core.estimators import Column, estimate, unsized
+from service.core.estimators import Column, estimate, known, unsized
+from service.core.estimators.best import prior_of
+from service.core.estimators.curve import cut as cut_curve
+from service.core.estimators.curve import posterior_median, probability_beforehand
 from service.core.estimators.model import Prefixes
-from service.core.estimators.prefixes import observe
+from service.core.estimators.prefixes import (
+    _median_of_matches,
+    gather,
+    observe,
+    prefixes_of,
+    size_bounds,
+    tell_apart,
+)
+from service.core.estimators.tails import likelihood_drop
 from service.core.records import UInt64s
+from service.core.sketches.cardinality import likelihood_bounds_of_cells
 from service.core.sketches.hashing import HASH_BITS
 from service.core.sketches.hll import Hll
-from service.core.sketches.prefixes import HashPrefixes, cut
+from service.core.sketches.prefixes import HashPrefixes, count_cells, cut
 from tests.columns import draw_pair
 from tests.sketches import bucket_and_rho, random_hashes
 
@@ -180,3 +192,100 @@ def test_of_different_m_the_smaller_is_taken() -> None:
     found = estimate(x, y)
     assert found.low <= 0.5 <= found.high
     assert found.high - found.low < 0.5
+
+
+def cut_column(hashes: UInt64s, m: int, bits: int, *, is_size_exact: bool) -> Column:
+    """Hold hashes cut to so many bits, with their number, which is told or not."""
+    registers = Hll(m)
+    registers.update(hashes)
+    held = Prefixes(cut(np.sort(hashes), m, bits), bits)
+    return Column(registers.registers, float(len(hashes)), is_size_exact, prefixes=held)
+
+
+def test_prefixes_are_told_apart_with_128_cells_for_each() -> None:
+    hashes = np.arange(1, 6, dtype=np.uint64) << np.uint64(55)
+    four, five = (cut_column(hashes[:n], 3, 9, is_size_exact=False) for n in (4, 5))
+    assert tell_apart(five) is five
+    told = tell_apart(four._replace(size=4.1))
+    assert told.hashes is not None
+    assert (told.hashes.tolist(), told.size, told.is_size_exact) == (hashes[:4].tolist(), 4, True)
+    whole, bare = four._replace(hashes=hashes[:4], size=4.1), four._replace(prefixes=None)
+    assert tell_apart(whole) is whole
+    assert tell_apart(bare) is bare
+    assert prefixes_of(four) is four.prefixes
+    assert prefixes_of(bare._replace(hashes=hashes)) == (pytest.approx(hashes), 64)
+    assert (prefixes_of(bare).bits, len(prefixes_of(bare).entries)) == (3, 1)
+
+
+def test_matches_are_shared_cells_or_common_values_whichever_is_likelier() -> None:
+    """Of `common` matches so many are chance as a Poisson number says, and the rest as is likely beforehand."""
+    seen = set()
+    for common, nx, ny, cells in ((1, 90, 900, 2000), (5, 9, 70, 99), (9, 60, 60, 2600), (3, 3, 9, 64), (0, 4, 9, 64)):
+        least, mean = min(nx, ny), (nx - common) * (ny - common) / cells
+        weights = [
+            math.exp(-mean)
+            * mean**by
+            / math.factorial(by)
+            * probability_beforehand(common - by, least, prior_of(least))
+            for by in range(common + 1)
+        ]
+        by = next(by for by in range(common + 1) if sum(weights[: by + 1]) >= sum(weights) / 2)
+        assert _median_of_matches(common, nx, ny, float(cells)) == common - by
+        seen.add(by)
+    assert len(seen) > 2
+
+
+@pytest.mark.parametrize("is_exact", [(True, False), (False, True), (False, False)])
+@pytest.mark.parametrize(("nx", "ny", "common"), [(40, 25, 15), (25, 40, 20)])
+def test_prefixes_of_many_values_have_the_likelihood_of_all_cells(
+    is_exact: tuple[bool, bool], nx: int, ny: int, common: int
+) -> None:
+    hashes, m, bits, level = random_hashes(nx + ny - common, 5), 4, 7, 0.8
+    x = cut_column(hashes[:nx], m, bits, is_size_exact=is_exact[0])
+    y = cut_column(hashes[nx - common :], m, bits + 1, is_size_exact=is_exact[1])
+    entries = [cut(np.sort(of), m, bits) for of in (hashes[:nx], hashes[nx - common :])]
+    turned = is_exact == (False, True)
+    one, other = (y, x) if turned else (x, y)
+    pair = observe(*(entries[::-1] if turned else entries), m, bits, one, other)
+    curve = unsized.trace(one.size, other.size, pair)
+    low, high = cut_curve(curve, likelihood_drop(level))
+    share = other.size / one.size
+    possible = curve if share >= 1 else unsized.trace(one.size, other.size, pair, share)
+    median, low, high = posterior_median(possible, prior_of(possible.largest)), math.floor(low), math.ceil(high)
+    least, most = nx, nx
+    if turned:
+        least, most = likelihood_bounds_of_cells(*count_cells(entries[0], m, bits), level)
+        assert size_bounds(x, level) == (least, most)
+        assert size_bounds(y, level) == (ny, ny)
+    found = estimate(x, y, level=level)
+    assert found.phi == pytest.approx(median / nx)
+    assert found.low == pytest.approx(min(low / most, found.phi))
+    assert found.high == pytest.approx(min(max(high / least, found.phi), 1))
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_values_that_are_told_apart_are_held_against_the_cells_of_many(turned: bool) -> None:
+    hashes, m, bits, level = random_hashes(130, 6), 4, 9, 0.8
+    few = Column(Hll(m).registers, 20.0, True, np.sort(hashes[:20]))
+    many = cut_column(hashes[6:], m, bits, is_size_exact=False)
+    assert many.prefixes is not None
+    evidence = gather(np.sort(hashes[:20]), many.prefixes.entries, m, bits)
+    curve = known.trace(124.0, evidence, 2.0**-bits, HASH_BITS + 1 - bits)
+    median, ends = posterior_median(curve, prior_of(20.0)), cut_curve(curve, likelihood_drop(level))
+    low, high = min(math.floor(ends[0]), median), max(math.ceil(ends[1]), median)
+    assert low < median < high
+    if turned:
+        found, (least, most) = estimate(many, few, level=level), size_bounds(many, level)
+        expected = median / 124, low / most, high / least
+    else:
+        found, expected = estimate(few, many, level=level), (median / 20, low / 20, high / 20)
+    assert found[:3] == pytest.approx(expected)
+
+
+def test_hardly_any_shared_cell_is_expected_up_to_half_of_what_may_be_missed() -> None:
+    """8 and 9 of 1024 cells: 0.07 shared ones are expected, below half of 1 - 0.8 and above half of 1 - 0.9."""
+    hashes = np.arange(1, 15, dtype=np.uint64) << np.uint64(54)
+    x, y = (cut_column(of, 4, 10, is_size_exact=False) for of in (hashes[:8], hashes[5:]))
+    found = estimate(x, y, level=0.8)
+    assert found[:3] == (3 / 8, 3 / 8, 3 / 8)
+    assert estimate(x, y, level=0.9).low < 3 / 8

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import permutations
+from itertools import permutations, product
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import pytest
 
 from service.core.estimators import Column, Overlaps, Stack, all_pairs, estimate, estimate_pairs, rows, stack
 from service.core.estimators.prefixes import size_bounds
-from service.core.estimators.rows import NEARLY, Wanted, estimate_rows
+from service.core.estimators.rows import NEARLY, THREADS, Wanted, estimate_rows
 from tests.columns import column_of
 
 M, N, LEVEL = 8, 30, 0.9
@@ -134,3 +134,105 @@ def test_what_is_not_kept_is_estimated_again(monkeypatch: pytest.MonkeyPatch, es
 
 def test_no_dependents_have_no_rows() -> None:
     assert list(estimate_rows(STACK, ALL[:0], ALL, Wanted(0.5, LEVEL, NONE, NONE, NONE))) == []
+
+
+FEW = 8
+
+
+class Table:
+    """Hold overlaps of a few columns that are written down, in place of the kernel."""
+
+    def __init__(self, seed: int) -> None:
+        random = np.random.default_rng(seed)
+        self.sizes = np.array([2, 8, 10, 40, 40, 90, 100, 400], np.float64)
+        random.shuffle(self.sizes)
+        most = np.minimum(self.sizes[:, None], self.sizes[None, :])
+        share = np.triu(random.choice([0, 0.2, 0.28, 0.5, 0.9, 1], (FEW, FEW)))
+        self.overlap = np.round((share + share.T) * most)
+        more = random.integers(0, 5, FEW)
+        self.high = np.minimum(self.overlap + more[:, None] + more[None, :], most)
+        self.flags = random.random((4, FEW)) < 0.3
+        counts = np.zeros((FEW, 5), np.int64)
+        counts[:, 0] = random.choice([0, 15, 16], FEW)  # of 16 registers
+        none = np.zeros(0, np.uint64)
+        starts = np.zeros(FEW + 1, np.int64)
+        self.stack = Stack(np.zeros((FEW, 16), np.uint8), counts, self.sizes, none, starts, self.flags[3])
+        self.asked: list[tuple[int, int]] = []
+        self.threshold = 0.0
+
+    def wanted(self, threshold: float | None, level: float) -> Wanted:
+        return Wanted(threshold, level, *self.flags[:3])
+
+    def estimate(self, columns: Stack, x: Any, y: Any, level: float, threshold: float, threads: int) -> Overlaps:
+        """Answer as the kernel does, which leaves out what cannot reach the threshold either way."""
+        assert (columns is self.stack, level, threads) == (True, 0.9, THREADS)
+        assert threshold == pytest.approx(self.threshold)
+        assert (x < y).all()
+        self.asked += zip(x.tolist(), y.tolist(), strict=True)
+        kept = self.high[x, y] >= threshold * np.minimum(self.sizes[x], self.sizes[y])
+        x, y = x[kept], y[kept]
+        return Overlaps(x, y, self.overlap[x, y], self.overlap[x, y] - 1, self.high[x, y])
+
+    def is_final(self, x: int, y: int, level: float) -> bool:
+        is_unsized, has_prefixes, _, is_complete = self.flags
+        if has_prefixes[x] or has_prefixes[y]:
+            return False
+        if not is_unsized[x] and not is_unsized[y]:
+            return True
+        for few, many in ((x, y), (y, x)):
+            filled = 1 - self.stack.counts[many, 0] / 16
+            if is_complete[few] and 4 * self.sizes[few] < self.sizes[many]:
+                return bool(self.sizes[few] * filled >= (1 - level) / 2)
+        return False
+
+    def can_reach(self, x: int, y: int, threshold: float | None) -> bool:
+        nearly = NEARLY if self.flags[0, x] or self.flags[0, y] else 1.0
+        return bool(self.sizes[y] >= (threshold or 0) * nearly * self.sizes[x])
+
+    def reaches(self, x: int, y: int, threshold: float | None, level: float) -> bool:
+        if threshold is None:
+            return True
+        if not (self.overlap[x, y] > 0 or self.flags[1, x] or self.flags[1, y]):
+            return False
+        if self.is_final(x, y, level):
+            return bool(self.overlap[x, y] > 0 and self.overlap[x, y] >= threshold * self.sizes[x])
+        return bool(self.high[x, y] > 0 and self.high[x, y] >= NEARLY * threshold * self.sizes[x])
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("threshold", [None, 0.0, 0.25, 1.0])
+def test_of_few_columns_whose_overlaps_are_written_down_each_row_has_what_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, seed: int, threshold: float | None
+) -> None:
+    table, random = Table(seed), np.random.default_rng(seed)
+    monkeypatch.setattr(rows, "estimate_pairs", table.estimate)
+    x, y = np.array(list(product(range(FEW), repeat=2))).T
+    for level in (0.9, 0.1):
+        wanted = table.wanted(threshold, level)
+        found = Overlaps(x, y, table.overlap[x, y], table.overlap[x, y] - 1, table.high[x, y])
+        pairs = list(zip(x.tolist(), y.tolist(), strict=True))
+        assert wanted.is_final(table.stack, x, y).tolist() == [table.is_final(*pair, level) for pair in pairs]
+        assert wanted.can_reach(table.stack, x, y).tolist() == [table.can_reach(*pair, threshold) for pair in pairs]
+        assert wanted.reaches(table.stack, found).tolist() == [table.reaches(*p, threshold, level) for p in pairs]
+    wanted = table.wanted(threshold, 0.9)
+    table.threshold = (threshold or 0) * (NEARLY if table.flags[:2].any() else 1)
+    left_out = table.flags[2]
+    for block, most_kept, count in product((1, 13, 10**6), (0, 5, 10**6), (3, FEW)):
+        monkeypatch.setattr(rows, "BLOCK", block)
+        monkeypatch.setattr(rows, "MOST_KEPT", most_kept)
+        table.asked.clear()
+        dependents, referenced = random.permutation(FEW)[:count], random.permutation(FEW)[:6]
+        given = list(estimate_rows(table.stack, dependents, referenced, wanted))
+        assert len(given) == len(dependents)
+        for dependent, row in zip(dependents.tolist(), given, strict=True):
+            assert set(row.x.tolist()) <= {dependent}
+            others = [o for o in referenced.tolist() if o != dependent and not (left_out[o] and left_out[dependent])]
+            reaching = {o for o in others if table.reaches(dependent, o, threshold, 0.9)}
+            sure = {o for o in reaching if table.can_reach(dependent, o, threshold)}
+            assert sure <= set(row.y.tolist()) <= reaching
+            assert len(set(row.y.tolist())) == len(row.y)
+            assert row.overlap.tolist() == table.overlap[dependent, row.y].tolist()
+            assert row.low.tolist() == (table.overlap[dependent, row.y] - 1).tolist()
+            assert row.high.tolist() == table.high[dependent, row.y].tolist()
+        if most_kept == 10**6:
+            assert len(set(table.asked)) == len(table.asked), "each pair once, also when asked for both ways"

@@ -100,3 +100,36 @@ def test_known_hashes_against_a_column_of_unknown_size() -> None:
     back = estimate(forget_size(y), x)
     assert back.low <= 40 / 300 <= back.high
     assert back.high / back.low > found.high / found.low, "it does not know what to divide by"
+
+
+@pytest.mark.parametrize(
+    ("known", "nx", "ny", "common", "most"),
+    [
+        ((0, 0), 60, 80, 40, 1.0),
+        ((0, 0), 80, 60, 0, 0.75),
+        ((1, 0), 40, 90, 40, 1.0),
+        ((0, 1), 60, 50, 20, 0.8),
+        ((0, 1), 9, 3, 1, 0.3),
+    ],
+)
+def test_the_curve_of_a_coefficient_is_its_profile_stretched(
+    known: tuple[int, int], nx: int, ny: int, common: int, most: float
+) -> None:
+    x, y = draw_pair(nx, nx, ny, common, 4)
+    pair = unsized.observe(x.registers, y.registers, nx * known[0], ny * known[1])
+    curve = unsized.trace(float(nx), float(ny), pair, most)
+    start = np.array([nx, ny / 2])
+    heights = np.array([unsized.profile(phi, start, pair)[0] for phi in curve.points / nx])
+    best = int(np.argmax(curve.values))
+    assert (curve.best, curve.largest) == (curve.points[best], most * nx)
+    assert max(unsized.profile(phi, start, pair)[0] for phi in np.linspace(0, most, 9)) <= heights[best] + 1e-6
+    phi = curve.best / nx
+    claimed, expected = unsized.variance_of(phi, *unsized.profile(phi, start, pair)[2], pair)
+    stretch = claimed / expected
+    if best in (0, len(heights) - 1) and stretch > 1:
+        stretch *= math.log(stretch) / (stretch - 1)
+    assert curve.values == pytest.approx(np.maximum(stretch * (heights - heights[best]), -745), rel=1e-4, abs=1e-4)
+    for end, border, steps in ((0, 0.0, np.diff(curve.points[: best + 1])), (-1, most, np.diff(curve.points[best:]))):
+        assert curve.points[end] == pytest.approx(border * nx) or 14 < -curve.values[end] < 14.2
+        assert len(steps) in (0, 6)
+        assert len(steps) == 0 or np.ptp(steps) < 1e-9
