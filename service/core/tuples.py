@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from json import JSONEncoder
 
 import numpy as np
+import orjson
 import pyarrow as pa
 
 from service.core.canonical import value_key
@@ -28,6 +29,11 @@ TUPLE_TYPE = "tuple"
 def tuple_texts(tuples: Iterable[Sequence[str]]) -> list[str]:
     """Give the text of each tuple of canonical texts, none of which is NULL."""
     return ["[" + ",".join([_encode(part) for part in parts]) + "]" for parts in tuples]
+
+
+def tuple_parts(texts: Iterable[str]) -> list[list[str]]:
+    """Give the canonical texts that each tuple's text was made of."""
+    return [orjson.loads(text) for text in texts]
 
 
 def tuple_keys(texts: Sequence[str]) -> Keys:

@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from sqlalchemy import Engine
 
 from service.core.foreign_keys.ranking import Method
+from service.core.histogram_changes import Histograms
 from service.store.candidates import keep
+from service.store.histograms import keep_histograms
 from service.store.reader import PostgresSnapshot, PostgresStateReader
 from service.usecases.kept_candidates import NewCandidate
 
@@ -29,3 +31,6 @@ class PostgresForeignKeys:
         self, method: Method, version: int, seconds: float, left_out: Sequence[str], found: Iterator[NewCandidate]
     ) -> int:
         return keep(self._engine, method, version, seconds, left_out, found)
+
+    def follow(self, version: int, histograms: Sequence[Histograms]) -> None:
+        keep_histograms(self._engine, version, histograms)

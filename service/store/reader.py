@@ -11,6 +11,7 @@ from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from service.core.errors import StateError
+from service.core.histogram_changes import Histograms, Switched
 from service.core.model import AttributeName, TransitionKind
 from service.core.quantile_grids import GridHistogram, KeyHistogram
 from service.core.records import UInt64s
@@ -19,6 +20,7 @@ from service.store import candidates, contracts, uploaded_sketches
 from service.store.audits import read_audits
 from service.store.database import LostConnectionError, place
 from service.store.foreign_keys import read_declared_keys, read_spreads, read_statistics
+from service.store.histograms import read_histograms, read_value_changes
 from service.store.keys import read_keys, read_known_tuples, read_repeated
 from service.store.reader_sql import (
     ATTRIBUTES,
@@ -236,6 +238,14 @@ class PostgresSnapshot:
     ) -> tuple[KeyHistogram, dict[int, GridHistogram]]:
         """Give a key's exact histogram, and those of attributes over its grid, of all values that are stored."""
         return read_spreads(self._connection, wanted, attribute_ids)
+
+    def histograms(self, key_id: int) -> tuple[int, Histograms] | None:
+        """Give the histograms of a key that are kept, and as of which version; None where there are none."""
+        return read_histograms(self._connection, key_id)
+
+    def value_changes(self) -> list[tuple[int, dict[int, Switched]]]:
+        """Give what is logged of the values of followed attributes, by version."""
+        return read_value_changes(self._connection)
 
     def declared_keys(self) -> list[DeclaredKey]:
         """List the keys that sources declare."""

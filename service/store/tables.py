@@ -28,7 +28,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, BYTEA, JSONB, UUID
 
-import service.store.contract_tables  # noqa: F401 - they are in `metadata` as well
+import service.store.contract_tables
+import service.store.histogram_tables  # noqa: F401 - they are in `metadata` as well
 from service.store.table_base import metadata, now
 
 source = Table(
@@ -480,7 +481,7 @@ audit = Table(
     Column("report", JSONB, nullable=False, comment="examples, filters, seconds"),
 )
 
-SCHEMA_REVISION = "0008"
+SCHEMA_REVISION = "0009"
 """The Alembic revision that this code works with."""
 
 WRITER_LOCK = 0x73756273657464

@@ -26,7 +26,16 @@ from service.core.model import (
     Table,
 )
 from service.core.records import Keys, NewRecords, Records, find_keys, gather
-from service.store import batch_rows, contract_upkeep, dead_letters, key_changes, row_images, schema_changes, sketches
+from service.store import (
+    batch_rows,
+    contract_upkeep,
+    dead_letters,
+    histograms,
+    key_changes,
+    row_images,
+    schema_changes,
+    sketches,
+)
 from service.store.bulk import KeyRange, copy_records, new_records, read_records
 from service.store.catch_up import forget_passed, read_catch_up
 from service.store.database import make_engine, parse_address, state_error
@@ -392,6 +401,7 @@ class PostgresUnitOfWork:
                 row_images.empty_table(cursor, commit.version, commit.emptied)
             if commit.retried is not None:
                 cursor.execute(row_images.FORGET_GONE)
+            histograms.write_changes(cursor, commit)
             knows_contracts = contract_upkeep.write_turned(cursor, commit)
             contracts = None if knows_contracts else contract_upkeep.read_bound(cursor)
             tell_version(cursor, commit.version)

@@ -12,6 +12,7 @@ from typing import Protocol
 from service.core.errors import ConflictError, NotFoundError, StateError
 from service.core.foreign_keys.ranking import Method
 from service.core.foreign_keys.sides import ForeignKey
+from service.core.histogram_changes import Histograms
 from service.usecases.foreign_key_decisions import Decision, Verdict
 from service.usecases.foreign_key_evidence import Describing
 from service.usecases.foreign_key_ports import KeySnapshot
@@ -38,6 +39,12 @@ class ForeignKeyStore(Protocol):
         self, method: Method, version: int, seconds: float, left_out: Sequence[str], found: Iterator[NewCandidate]
     ) -> int:
         """Keep a finding, the likeliest candidate first, in the place of the last one by its method; give its id."""
+
+    def follow(self, version: int, histograms: Sequence[Histograms]) -> None:
+        """Keep histograms of a version in the place of all others, and log from now on what their attributes change.
+
+        Those of which something changed before it was logged are not kept: the next finding measures them once more.
+        """
 
 
 class ForeignKeyFinder:
@@ -71,7 +78,9 @@ class ForeignKeyFinder:
                     for one in described
                 )
                 seconds = self._clock() - began
-                return self._store.keep(question.method, found.version, seconds, found.left_out, candidates)
+                kept = self._store.keep(question.method, found.version, seconds, found.left_out, candidates)
+                self._store.follow(found.version, found.histograms)
+                return kept
         finally:
             self._finding.release()
 

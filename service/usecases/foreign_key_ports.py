@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from service.core.histogram_changes import Histograms, Switched
 from service.core.quantile_grids import GridHistogram, KeyHistogram
 from service.core.value_order import ValueOrder
 from service.usecases.ports import StateSnapshot
@@ -60,6 +61,12 @@ class KeySnapshot(StateSnapshot, Protocol):
         self, wanted: WantedGrid, attribute_ids: Sequence[int]
     ) -> tuple[KeyHistogram, dict[int, GridHistogram]]:
         """Give a key's exact histogram, and those of attributes over its grid, of all values that are stored."""
+
+    def histograms(self, key_id: int) -> tuple[int, Histograms] | None:
+        """Give the histograms of a key that are kept, and as of which version; None where there are none."""
+
+    def value_changes(self) -> list[tuple[int, dict[int, Switched]]]:
+        """Give what is logged of the values of followed attributes, by version, behind kept histograms and before."""
 
     def declared_keys(self) -> list[DeclaredKey]:
         """List the keys that sources declare."""

@@ -9,6 +9,7 @@ from enum import StrEnum
 from service.core.foreign_keys.candidates import THETA, Candidate, Columns
 from service.core.foreign_keys.profiles import ColumnProfile
 from service.core.foreign_keys.ranking import Method, Ranked, rank
+from service.core.histogram_changes import Histograms
 from service.core.quantile_grids import COMPOSITE_CELLS, SINGLE_CELLS
 from service.core.value_order import ValueOrder
 from service.usecases import coefficient_table as coefficients
@@ -53,6 +54,7 @@ class ForeignKeys:
     """Hold the candidates of one version, best first, with what they were ranked by.
 
     `attributes` and `profiles` are of all columns, by id, and `tuples` those of followed tuples, by their parts.
+    `histograms` are those that `spreads` were measured on, key by key.
     `left_out` says of columns why they have no candidates, or their values no randomness.
     """
 
@@ -65,6 +67,7 @@ class ForeignKeys:
     tuples: Mapping[Columns, tuple[AttributeInfo, ColumnProfile]]
     estimates: Mapping[Candidate, EstimatedCoefficient]
     spreads: Mapping[Candidate, Spread]
+    histograms: Sequence[Histograms]
     left_out: Sequence[str] = field(default_factory=tuple)
 
     def side(self, columns: Columns) -> tuple[AttributeInfo, ColumnProfile]:
@@ -125,6 +128,7 @@ def find_foreign_keys(snapshot: KeySnapshot, question: Question) -> ForeignKeys:
         tuples={parts[i]: (one, all_profiles[i]) for i, one in of_tuples.items()},
         estimates=estimates,
         spreads=found_spreads,
+        histograms=spreads.histograms,
         left_out=[
             *table.left_out.values(),
             *(f"{name} has values longer than what is stored of them: no randomness is measured" for name in cut),

@@ -1,14 +1,20 @@
-"""Own the spreads of foreign-key candidates: how the values of both sides lie over the key's quantiles."""
+"""Own the spreads of foreign-key candidates: how the values of both sides lie over the key's quantiles.
+
+Histograms that are kept are brought up by what was logged of their values since; others are measured anew, over all
+values. So are those whose grid has drifted (2010 paper, the last section).
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from service.core.estimators import Estimate
 from service.core.foreign_keys.candidates import Candidate, Columns
 from service.core.foreign_keys.profiles import ColumnProfile, Measured
+from service.core.histogram_changes import Histograms, Switched
 from service.core.quantile_grids import GridHistogram, KeyHistogram, cells_of_each
 from service.core.randomness import Randomness, outside, randomness
 from service.usecases.foreign_key_ports import KeySnapshot, ValueStatistics, WantedGrid
@@ -38,6 +44,7 @@ class Spreads:
         self._parts = parts
         self._profiles = profiles
         self._orders = {i: looks.order for i, looks in statistics.items()}
+        self.histograms: list[Histograms] = []
         self._whole = {i for i, looks in statistics.items() if not looks.is_cut}
 
     def of(
@@ -58,10 +65,44 @@ class Spreads:
                 tuple(self._orders[column] for column in columns),
                 cells_of_each(len(columns), cells if len(columns) == 1 else tuple_cells),
             )
-            of_key, histograms = self._snapshot.spreads(wanted, [a for a, _ in dependents])
+            current = self._kept(wanted, [a for a, _ in dependents]) or self._measured(
+                wanted, [a for a, _ in dependents]
+            )
+            self.histograms.append(current)
             for a, candidate in dependents:
-                found[candidate] = Spread(randomness(histograms[a], of_key), histograms[a], of_key)
+                of_dependent = current.others[a]
+                found[candidate] = Spread(randomness(of_dependent, current.of_key), of_dependent, current.of_key)
         return found
+
+    def _measured(self, wanted: WantedGrid, others: Sequence[int]) -> Histograms:
+        return Histograms(wanted.key_id, wanted.columns, wanted.cells, *self._snapshot.spreads(wanted, others))
+
+    def _kept(self, wanted: WantedGrid, others: Sequence[int]) -> Histograms | None:
+        """Bring kept histograms up to the snapshot's version; None where there are none, or none that can serve."""
+        found = self._snapshot.histograms(wanted.key_id)
+        if found is None:
+            return None
+        since, kept = found
+        orders = tuple(grid.order for grid in kept.of_key.grids)
+        if (kept.columns, orders, kept.cells) != (wanted.columns, wanted.orders, wanted.cells):
+            return None
+        if not kept.others.keys() >= set(others):
+            return None
+        kept = replace(kept, others={i: kept.others[i] for i in others})
+        try:
+            current = kept.after(changes for version, changes in self._changes if version > since)
+        except ValueError:
+            return None
+        # Whatever wrote the state beside batches, the counters know of it.
+        sums = [int(counts.sum()) for counts in current.of_key.columns]
+        totals = {i: other.total for i, other in current.others.items()} | {kept.key_id: current.of_key.tuples.total}
+        if sums != list(wanted.distinct) or any(self._profiles[i].distinct != of for i, of in totals.items()):
+            return None
+        return None if current.of_key.has_drifted(wanted.cells) else current
+
+    @cached_property
+    def _changes(self) -> list[tuple[int, dict[int, Switched]]]:
+        return self._snapshot.value_changes()
 
     def measured(self, a: int, b: int, estimate: Estimate, spread: Spread | None) -> Measured:
         """Give what was measured of a candidate, given its attributes."""

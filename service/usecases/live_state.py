@@ -11,6 +11,7 @@ import numpy as np
 
 from service.core.clustering import Applied, AttributeIds, Clusters, Moves, apply_deltas
 from service.core.contracts import BoundContract, ContractTransition, ContractWatch
+from service.core.histogram_changes import ValueSwitches
 from service.core.model import Attribute, AttributeCounters, BadRecord, FeedPosition, RawRecord, Table, Transition
 from service.core.overlap import make_overlap
 from service.core.records import Deltas, Flags, Int64s, Keys, NewRecords, Records, UInt64s, find_keys, starts_of
@@ -77,6 +78,8 @@ class StateDelta:
     emptied: Sequence[int] = ()
     contracts: Sequence[ContractTransition] = ()
     known_contracts: frozenset[int] = frozenset()
+    values: ValueSwitches = field(default_factory=ValueSwitches.none)
+    """Which values came and went, of a batch; of what is emptied or filled whole nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +178,8 @@ class LiveState:
         self.cache.put(new.keys, new.records)
         texts = netted.texts_of(new.keys.take(new.is_new))
         delta = self._conclude(applied, netted.rows, netted.nulls, netted.texts_of, texts)
+        values = ValueSwitches(applied.switches, netted.deltas.keys.high, netted.texts, netted.places)
+        delta = replace(delta, values=values)
         if not len(netted.sketched.hashes):
             return delta
         return replace(delta, switches=SketchChanges.joined([delta.switches, netted.sketched]))

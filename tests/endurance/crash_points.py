@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, suppress
 
 from service.core.canonical import value_keys
+from service.core.histogram_changes import switches_from_bytes
 from service.core.model import Table
 from service.store import dead_letters
 from service.store.database import make_engine
@@ -106,7 +108,21 @@ def found(url: str) -> dict[str, object]:
         "counts": "select sum(records), sum(inserted), sum(updated), sum(deleted), sum(skipped), sum(dead) "
         "from state_version",
     }
-    return {"state": states.read(url), **{name: states.query(url, query) for name, query in tables.items()}}
+    found = {name: states.query(url, query) for name, query in tables.items()}
+    return {"state": states.read(url), "logged": _logged(url), **found}
+
+
+def _logged(url: str) -> tuple[object, ...]:
+    """Give what is logged of followed attributes since they were, netted: of the batches that it came in nothing."""
+    since = dict(states.query(url, "select attribute_id, since_version from followed_attribute"))
+    netted: Counter[tuple[int, str]] = Counter()
+    for version, changes in states.query(url, "select version, changes from value_change"):
+        for attribute_id, (came, gone) in switches_from_bytes(bytes(changes)).items():
+            if version > since[attribute_id]:
+                netted.update((attribute_id, value) for value in came)
+                netted.subtract((attribute_id, value) for value in gone)
+    kept = states.query(url, "select key_id from key_histogram order by key_id")
+    return sorted(since), {one: count for one, count in netted.items() if count}, kept
 
 
 def crash_at_each(

@@ -1,0 +1,133 @@
+"""Own the histograms that are kept, in Postgres: what a version changes of their values, and how they are put and read.
+
+A followed attribute's changes stand in a log, a row a version, from its `since_version` on. Kept histograms are of that
+version or of a later one, so that whoever reads both, in any later version, can bring them up to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+from sqlalchemy import Connection, Engine, text
+
+from service.core.histogram_changes import Histograms, Switched, switches_from_bytes, switches_to_bytes
+from service.core.quantile_grids import GridHistogram, KeyHistogram, QuantileGrid
+from service.core.value_order import ValueOrder
+from service.usecases.live_state import BatchCommit
+
+MOST_BYTES = 16 << 20
+"""How long the log may be: beyond, to bring histograms up takes as long as to measure them, and they are forgotten."""
+
+# Whoever follows more attributes takes share row exclusive: every batch behind his commit knows of them.
+FOLLOWED = "lock table followed_attribute in row exclusive mode; select attribute_id from followed_attribute"
+LOCK_OUT_BATCHES = "lock table followed_attribute in share row exclusive mode"
+
+EMPTIED = """
+update followed_attribute set since_version = %(version)s where attribute_id = any (%(ids)s);
+delete from key_histogram where attribute_ids && %(ids)s
+"""
+
+LOG = """
+insert into value_change
+select %(version)s, coalesce((select total_bytes from value_change order by version desc limit 1), 0) + %(size)s,
+    %(changes)s
+returning total_bytes - (select total_bytes from value_change order by version limit 1)
+"""
+FORGET = "delete from key_histogram; delete from followed_attribute; delete from value_change"
+
+NEWEST = "select max(version) from state_version"
+UNFOLLOW = "delete from followed_attribute where attribute_id <> all (:ids)"
+FOLLOW = """
+insert into followed_attribute select unnest(cast(:ids as integer[])), :newest on conflict (attribute_id) do nothing
+"""
+SINCE = "select attribute_id from followed_attribute where since_version <= :version"
+PUT = "insert into key_histogram values (:key_id, :version, :attribute_ids, :histograms)"
+SHORTEN = """
+update followed_attribute set since_version = :version where since_version < :version;
+delete from value_change where version <= :version
+"""
+
+READ = "select version, histograms from key_histogram where key_id = :key_id"
+CHANGES = "select version, changes from value_change order by version"
+
+
+def write_changes(cursor: Any, commit: BatchCommit) -> None:
+    """Log what a version changes in the values of followed attributes; forget them when nobody asked for long."""
+    cursor.execute(FOLLOWED)
+    followed = {attribute_id for (attribute_id,) in cursor}
+    if not followed:
+        return
+    if commit.emptied is not None:
+        ids = [attribute.attribute_id for attribute in commit.emptied.followed]
+        cursor.execute(EMPTIED, {"version": commit.version, "ids": ids})
+    switches = commit.delta.values.of(followed)
+    if not switches:
+        return
+    changes = switches_to_bytes(switches)
+    cursor.execute(LOG, {"version": commit.version, "size": len(changes), "changes": changes})
+    ((size,),) = cursor.fetchall()
+    if (size or 0) > MOST_BYTES:
+        cursor.execute(FORGET)
+
+
+def keep_histograms(engine: Engine, version: int, histograms: Sequence[Histograms]) -> None:
+    """Keep histograms of a version in the place of all others, and have the changes of their attributes logged.
+
+    Not kept are those of which an attribute was not followed at that version yet.
+    """
+    ids = sorted(set().union(*(one.attribute_ids for one in histograms)))
+    with engine.begin() as connection:
+        connection.execute(text(LOCK_OUT_BATCHES))
+        newest = connection.scalar(text(NEWEST))
+        connection.execute(text(UNFOLLOW), {"ids": ids})
+        connection.execute(text(FOLLOW), {"ids": ids, "newest": newest})
+        known = set(connection.scalars(text(SINCE), {"version": version}))
+        connection.execute(text("delete from key_histogram"))
+        for one in histograms:
+            if one.attribute_ids <= known:
+                row = {"key_id": one.key_id, "version": version, "attribute_ids": sorted(one.attribute_ids)}
+                connection.execute(text(PUT), row | {"histograms": _to_bytes(one)})
+        for statement in SHORTEN.split(";"):
+            connection.execute(text(statement), {"version": version})
+
+
+def read_histograms(connection: Connection, key_id: int) -> tuple[int, Histograms] | None:
+    """Give the histograms of a key that are kept, and as of which version; None where there are none."""
+    row = connection.execute(text(READ), {"key_id": key_id}).one_or_none()
+    return None if row is None else (row.version, _from_json(key_id, orjson.loads(row.histograms)))
+
+
+def read_value_changes(connection: Connection) -> list[tuple[int, dict[int, Switched]]]:
+    """Give what is logged of the values of followed attributes, by version."""
+    return [(row.version, switches_from_bytes(bytes(row.changes))) for row in connection.execute(text(CHANGES))]
+
+
+def _to_bytes(kept: Histograms) -> bytes:
+    """Give histograms as JSON: of the key its columns and grids, and of all, by attribute id, cells and counts."""
+    grids = kept.of_key.grids
+    whole = {
+        "columns": kept.columns,
+        "cells": kept.cells,
+        "grids": [(grid.order, grid.bounds) for grid in grids],
+        "counts": [counts.tolist() for counts in kept.of_key.columns],
+        "by_id": {
+            str(i): (of.cells.tolist(), of.counts.tolist())
+            for i, of in {kept.key_id: kept.of_key.tuples, **kept.others}.items()
+        },
+    }
+    return orjson.dumps(whole)
+
+
+def _from_json(key_id: int, found: Mapping[str, Any]) -> Histograms:
+    grids = tuple(QuantileGrid(ValueOrder(order), tuple(bounds)) for order, bounds in found["grids"])
+    shape = tuple(map(len, grids))
+    by_id = {
+        int(i): GridHistogram(shape, np.array(cells, np.int64), np.array(counts, np.int64))
+        for i, (cells, counts) in found["by_id"].items()
+    }
+    columns = tuple(np.array(counts, np.int64) for counts in found["counts"])
+    of_key = KeyHistogram(grids, columns, by_id.pop(key_id))
+    return Histograms(key_id, tuple(found["columns"]), found["cells"], of_key, by_id)

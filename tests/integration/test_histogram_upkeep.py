@@ -1,0 +1,344 @@
+"""Histograms that are kept follow the feed: without values being read again they are those of the rows as they are."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import psycopg2
+import pytest
+from sqlalchemy import Connection, Engine, event
+
+from service.core.foreign_keys.ranking import Method
+from service.core.histogram_changes import Histograms
+from service.core.quantile_grids import GridHistogram, KeyHistogram, QuantileGrid, histogram_over
+from service.core.tuples import tuple_parts
+from service.store import histograms as store
+from service.store import reader
+from service.store.database import make_engine
+from service.store.foreign_key_refreshes import PostgresForeignKeys
+from service.usecases.foreign_key_answers import ForeignKeyFinder
+from service.usecases.foreign_key_ports import WantedGrid
+from service.usecases.foreign_keys import ForeignKeys, Keys, Question, find_foreign_keys
+from tests import states
+from tests.events import envelope
+from tests.following import COLUMNS, Stream, consume
+from tests.states import Tables
+from tests.waiting import wait_for
+
+TUPLES = {"orders": [("customer", "note")], "customers": [("id", "name")]}
+QUESTION = Question(Method.RANDOMNESS, theta=0.1, keys=Keys.DECLARED)
+LOGGED = "select count(*) from value_change"
+
+
+def row_of(table: str, rng: random.Random) -> tuple[str | None, ...]:
+    """Make a row of 300 ids, and 1,500 tuples, of which some are on both sides; and NULL."""
+    number, name = str(rng.randrange(300)), f"n{rng.randrange(5)}"
+    cells = {"id": number, "customer": number, "name": name, "note": name}
+    return tuple(None if rng.random() < 0.05 else cells[column] for column in COLUMNS[table])
+
+
+@pytest.fixture
+def stream(tmp_path: Path, database_url: str) -> Stream:
+    rng = random.Random(5)
+    tables = Tables(dict(COLUMNS), tuples=dict(TUPLES))
+    for table in COLUMNS:
+        tables.add(table, *(row_of(table, rng) for _ in range(700)))
+    states.store(database_url, tables)
+    states.execute(
+        database_url,
+        "insert into tracked_table (source_id, schema_name, table_name, source_schema, source_table) "
+        "select distinct source_id, schema_name, table_name, schema_name, table_name from attribute;"
+        "insert into tracked_key (attribute_id, kind, is_primary, since_version) "
+        "select attribute_id, 'declared', false, 1 from attribute "
+        "where table_name = 'customers' and column_name in ('id', '(id, name)')",
+    )
+    path = tmp_path / "feed.jsonl"
+    path.touch()
+    return Stream(path, tables, dict(COLUMNS))
+
+
+def change(stream: Stream, rng: random.Random, number: int) -> None:
+    present = {table: list(rows.elements()) for table, rows in stream.tables.rows.items()}
+    for _ in range(number):
+        table = rng.choice(list(COLUMNS))
+        rows = present[table]
+        match rng.choice(["insert", "update", "delete"]):
+            case "insert":
+                rows.append(row_of(table, rng))
+                stream.append(table, None, rows[-1])
+            case "update":
+                at = rng.randrange(len(rows))
+                before, rows[at] = rows[at], row_of(table, rng)
+                stream.append(table, before, rows[at])
+            case "delete":
+                stream.append(table, rows.pop(rng.randrange(len(rows))), None)
+    stream.tables.rows = {table: Counter(rows) for table, rows in present.items()}
+
+
+class Finding:
+    """Find foreign keys, keep them, and count the keys of which all values were read."""
+
+    def __init__(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.engine = make_engine(url, "test")
+        self.keys = PostgresForeignKeys(self.engine)
+        self.read: list[int] = []
+        read_spreads = reader.read_spreads
+
+        def counted(connection: Connection, wanted: WantedGrid, ids: list[int]) -> object:
+            self.read.append(wanted.key_id)
+            return read_spreads(connection, wanted, ids)
+
+        monkeypatch.setattr(reader, "read_spreads", counted)
+
+    def find(self, question: Question = QUESTION) -> tuple[ForeignKeys, int]:
+        self.read.clear()
+        with self.keys.snapshot() as snapshot:
+            return find_foreign_keys(snapshot, question), len(self.read)
+
+    def refresh(self) -> int:
+        self.read.clear()
+        ForeignKeyFinder(self.keys).refresh(QUESTION)
+        return len(self.read)
+
+
+@pytest.fixture
+def finding(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Finding]:
+    finding = Finding(database_url, monkeypatch)
+    yield finding
+    finding.engine.dispose()
+
+
+def require_exact(stream: Stream, found: ForeignKeys) -> None:
+    """Hold all histograms against the rows, over the grids that they have."""
+    cells = [{text.removeprefix("\0") for text in of if text is not None} for of in stream.tables.cells()]
+    assert {len(one.columns) for one in found.histograms} == {1, 2}
+
+    def same(of: GridHistogram, grids: tuple[QuantileGrid, ...], values: set[str]) -> None:
+        rows = [[value] for value in values] if len(grids) == 1 else tuple_parts(values)
+        expected = histogram_over(grids, rows)
+        assert (of.cells.tolist(), of.counts.tolist()) == (expected.cells.tolist(), expected.counts.tolist())
+
+    for one in found.histograms:
+        grids = one.of_key.grids
+        assert one.others
+        for i, of in {one.key_id: one.of_key.tuples, **one.others}.items():
+            same(of, grids, cells[i - 1])
+        for column, grid, counts in zip(one.columns, grids, one.of_key.columns, strict=True):
+            assert counts.tolist() == np.bincount(grid.cells_of(cells[column - 1]), minlength=len(grid)).tolist()
+
+
+def grids_of(found: ForeignKeys) -> dict[int, tuple[QuantileGrid, ...]]:
+    return {one.key_id: one.of_key.grids for one in found.histograms}
+
+
+def test_after_ten_thousand_changes_they_are_those_of_the_rows_on_the_old_grids(
+    database_url: str, stream: Stream, finding: Finding
+) -> None:
+    rng = random.Random(6)
+    change(stream, rng, 50)
+    consume(database_url, stream)
+    assert states.query(database_url, LOGGED) == [(0,)], "nobody ranks: nothing is logged"
+    assert finding.refresh() == 2
+    first, read = finding.find()
+    assert read == 0, "what was just measured is kept"
+    for number in (6_000, 4_000):
+        change(stream, rng, number)
+        assert consume(database_url, stream, records=700).records >= number
+        found, read = finding.find()
+        assert read == 0
+        assert grids_of(found) == grids_of(first)
+        require_exact(stream, found)
+        assert states.query(database_url, LOGGED) != [(0,)]
+        assert finding.refresh() == 0
+        assert states.query(database_url, LOGGED) == [(0,)], "what is kept has them"
+    # On grids of their own, one cell for each value, histograms hide nothing.
+    exact, read = finding.find(replace(QUESTION, cells=10_000, tuple_cells=10_000))
+    assert read == 2
+    assert exact.spreads.keys() == found.spreads.keys()
+    for candidate, spread in found.spreads.items():
+        expected = exact.spreads[candidate].randomness
+        assert abs(spread.randomness.distance - expected.distance) <= spread.randomness.error + expected.error
+    assert states.read(database_url) == states.expected(stream.tables)
+
+
+def test_a_grid_that_has_drifted_is_built_anew(database_url: str, stream: Stream, finding: Finding) -> None:
+    """Of 300 ids a cell has 2 of 256, of the tuples one of 16 has 19; more come behind the last bound."""
+    for most, drifted in ((12, 1), (60, 2)):
+        finding.refresh()
+        first, _ = finding.find()
+        for number in range(most):
+            stream.change("customers", None, [str(1000 * most + number), "n1"])
+        consume(database_url, stream)
+        found, read = finding.find()
+        assert read == drifted
+        require_exact(stream, found)
+        anew = [key for key, grids in grids_of(found).items() if grids != grids_of(first)[key]]
+        assert len(anew) == drifted
+        assert not any(one.of_key.has_drifted() for one in found.histograms)
+    finding.refresh()
+    assert finding.find()[1] == 0
+
+
+def test_what_a_truncate_empties_is_measured_anew(database_url: str, stream: Stream, finding: Finding) -> None:
+    finding.refresh()
+    stream.write(envelope("t", "s", "orders"))
+    stream.tables.rows["orders"].clear()
+    present = [row for row in stream.tables.rows["customers"].elements() if None not in row][:9]
+    for number, (customer, note) in enumerate(present):
+        stream.change("orders", None, [str(number), customer, note])
+    consume(database_url, stream)
+    found, read = finding.find()
+    assert read == 2
+    require_exact(stream, found)
+    finding.keys.follow(found.version - 2, found.histograms)  # as if they had been measured in front of the truncate
+    assert states.query(database_url, "select count(*) from key_histogram") == [(0,)]
+    assert finding.refresh() == 2
+    stream.change("orders", ["0", *present[0]], None)
+    consume(database_url, stream)
+    found, read = finding.find()
+    assert read == 0
+    require_exact(stream, found)
+
+
+def test_what_changed_before_it_was_logged_is_not_kept(database_url: str, stream: Stream, finding: Finding) -> None:
+    rng = random.Random(7)
+    found, _ = finding.find()
+    change(stream, rng, 300)
+    consume(database_url, stream)
+    finding.keys.follow(found.version, found.histograms)
+    assert states.query(database_url, "select count(*) from key_histogram") == [(0,)]
+    change(stream, rng, 300)
+    consume(database_url, stream)
+    assert finding.refresh() == 2, "the next finding measures them once more"
+    change(stream, rng, 300)
+    consume(database_url, stream)
+    found, read = finding.find()
+    assert read == 0
+    require_exact(stream, found)
+    finding.refresh()
+    finding.keys.follow(found.version - 1, found.histograms)  # as if another had been slower
+    assert states.query(database_url, "select count(*) from key_histogram") == [(0,)]
+
+
+def test_a_batch_that_began_before_they_are_followed_is_waited_for(
+    database_url: str, stream: Stream, finding: Finding
+) -> None:
+    found, _ = finding.find()
+    with closing(psycopg2.connect(database_url)) as batch, batch.cursor() as cursor:
+        cursor.execute(store.FOLLOWED)
+        keeping = threading.Thread(target=finding.keys.follow, args=(found.version, found.histograms))
+        keeping.start()
+        wait_for(lambda: states.query(database_url, "select from pg_locks where not granted"))
+        cursor.execute("insert into state_version (version, generation, kind) values (2, 1, 'batch')")
+        batch.commit()
+        keeping.join()
+    assert states.query(database_url, "select distinct since_version from followed_attribute") == [(2,)]
+    assert states.query(database_url, "select count(*) from key_histogram") == [(0,)]
+
+
+def test_nobody_asks_for_long_and_they_are_forgotten(
+    database_url: str, stream: Stream, finding: Finding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finding.refresh()
+    monkeypatch.setattr(store, "MOST_BYTES", 2000)
+    change(stream, random.Random(8), 400)
+    consume(database_url, stream, records=10)
+    for table in ("followed_attribute", "key_histogram", "value_change"):
+        assert states.query(database_url, f"select count(*) from {table}") == [(0,)]
+    found, read = finding.find()
+    assert read == 2
+    require_exact(stream, found)
+
+
+def test_another_question_and_another_order_have_grids_of_their_own(
+    database_url: str, stream: Stream, finding: Finding
+) -> None:
+    finding.refresh()
+    assert finding.find(replace(QUESTION, method=Method.COMBINED))[1] == 0
+    assert finding.find(replace(QUESTION, cells=9))[1] == 1
+    assert finding.find(replace(QUESTION, tuple_cells=9))[1] == 1
+    stream.change("customers", None, ["a word", "n1"])  # ids are numbers no more
+    consume(database_url, stream)
+    found, read = finding.find()
+    assert read == 2
+    require_exact(stream, found)
+
+
+def test_what_cannot_be_is_measured_anew(database_url: str, stream: Stream, finding: Finding) -> None:
+    """Kept histograms that lack a value, and those that lack one that goes."""
+    finding.refresh()
+    kept, _ = finding.find()
+    for one in kept.histograms:
+        tuples = one.of_key.tuples
+        counts = tuples.counts.copy()
+        counts[-1] += 1
+        damaged = KeyHistogram(one.of_key.grids, one.of_key.columns, GridHistogram(tuples.shape, tuples.cells, counts))
+        finding.keys.follow(kept.version, [Histograms(one.key_id, one.columns, one.cells, damaged, one.others)])
+        assert finding.find()[1] == 2
+        finding.refresh()
+    nothing = np.zeros(0, np.int64)
+    empty = [
+        Histograms(
+            one.key_id, one.columns, one.cells, one.of_key,
+            {i: GridHistogram(of.shape, nothing, nothing) for i, of in one.others.items()},
+        )
+        for one in kept.histograms
+    ]  # fmt: skip
+    finding.keys.follow(kept.version, empty)
+    stream.change("orders", next(stream.tables.rows["orders"].elements()), None)
+    consume(database_url, stream)
+    found, read = finding.find()
+    assert read == 2
+    require_exact(stream, found)
+
+
+class Gone(BaseException):
+    """Stand for the process being gone."""
+
+
+def test_a_keeper_that_ends_at_any_statement_has_kept_nothing_or_all(
+    database_url: str, stream: Stream, finding: Finding
+) -> None:
+    rng = random.Random(9)
+    finding.refresh()
+    step = 0
+    while True:
+        change(stream, rng, 20)
+        consume(database_url, stream)
+        found, read = finding.find()
+        assert read == 0
+        require_exact(stream, found)
+        if dies(database_url, step, found):
+            step += 1
+            continue
+        break
+    assert step >= 10
+    assert states.query(database_url, LOGGED) == [(0,)]
+
+
+def dies(url: str, step: int, found: ForeignKeys) -> bool:
+    """Keep histograms, and end at a step; tell whether there was one."""
+    left = [step]
+
+    def count(*_: object) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise Gone
+
+    engine: Engine = make_engine(url, "test")
+    event.listen(engine, "before_cursor_execute", count)
+    event.listen(engine, "commit", count)
+    try:
+        PostgresForeignKeys(engine).follow(found.version, found.histograms)
+    except Gone:
+        return True
+    finally:
+        engine.dispose()
+    return False
