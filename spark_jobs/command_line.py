@@ -9,6 +9,7 @@ from typing import Any
 
 from service.core.estimators import bucket_bits_for
 from service.core.sketch_upkeep import DEFAULT_FORM, FixedForm, SketchForm
+from service.core.typed_names import read_list
 from service.store.feed_start import FeedStart
 from spark_jobs.row_images import MODES
 from spark_jobs.sources import Options
@@ -140,7 +141,7 @@ def read_secrets(parsed: argparse.Namespace, *names: str) -> None:
 
 def _key(text: str) -> tuple[str, tuple[str, ...]]:
     table, _, columns = text.partition("=")
-    return table, tuple(columns.split(","))
+    return table, read_list(columns) or ("",)
 
 
 def options_of(given: argparse.Namespace) -> Options:

@@ -2,26 +2,59 @@
 
 from __future__ import annotations
 
-from service.core.foreign_keys.sides import Side
+from collections.abc import Sequence
+
+from service.core.foreign_keys.sides import ForeignKeyError, Side
 from service.core.model import AttributeName
+from service.core.typed_names import NamedColumns, read_columns, read_list
 from service.usecases import queries
-from service.usecases.answers import EVERY_ATTRIBUTE
+from service.usecases.answers import EVERY_ATTRIBUTE, AttributeFilter
 from service.usecases.ports import StateSnapshot
 
 
 def side_named(snapshot: StateSnapshot, text: str) -> Side:
     """Find the columns that `schema.table.column`, `id:17` or `schema.table(a, b)` names.
 
-    An attribute of tuples stands for its columns. Names may have any character, so the text is compared with what
-    there is. Raises NotFoundError.
+    An attribute of tuples stands for its columns. What is there when it is read as it would have been printed comes
+    first, so that a printed side is found again. Names may have any character, so else the text is compared with what
+    there is. Raises NotFoundError, AmbiguousNameError or ForeignKeyError where it is nothing, or may be several.
     """
-    if text.endswith(")") and not snapshot.attributes_named(text):
-        listed = queries.walk(lambda after: queries.attributes(snapshot, EVERY_ATTRIBUTE, after))
-        for schema, table in {one.name[:2] for one in listed}:
-            if text.startswith(f"{schema}.{table}("):
-                columns = text[len(schema) + len(table) + 2 : -1].split(",")
-                return Side.of([AttributeName(schema, table, column.strip()) for column in columns])
-    found = queries.resolve(snapshot, text)
-    parts = next((one.parts for one in snapshot.tuples() if one.attribute_id == found.attribute_id), ())
+    has_nul = "\x00" in text  # no name in the state has one, and Postgres takes none
+    written = None if has_nul else read_columns(text)
+    if written is not None and _is_followed(snapshot, written):
+        return _side(written)
+    if text.endswith(")") and not has_nul and not snapshot.attributes_named(text):
+        found = _of_tables(snapshot, text)
+        if found:
+            followed = [one for one in found if _is_followed(snapshot, one)] or found[:1]
+            if len(followed) > 1:
+                raise ForeignKeyError(
+                    f"{text!r} may be {' or '.join(str(_side(one)) for one in followed)}: write it as one of these."
+                )
+            return _side(followed[0])
+    found_one = queries.resolve(snapshot, text)
+    parts = next((one.parts for one in snapshot.tuples() if one.attribute_id == found_one.attribute_id), ())
     names = snapshot.references(parts)
-    return Side.of([names[part].name for part in parts] or [found.name])
+    return Side.of([names[part].name for part in parts] or [found_one.name])
+
+
+def _of_tables(snapshot: StateSnapshot, text: str) -> Sequence[NamedColumns]:
+    """Read `schema.table(a, b)` as columns of each table whose plain name the text begins with."""
+    listed = queries.walk(lambda after: queries.attributes(snapshot, EVERY_ATTRIBUTE, after))
+    found = []
+    for schema, table in sorted({one.name[:2] for one in listed}):
+        before = f"{schema}.{table}("
+        columns = read_list(text[len(before) : -1]) if text.startswith(before) else None
+        if columns is not None:
+            found.append(NamedColumns(schema, table, columns))
+    return found
+
+
+def _is_followed(snapshot: StateSnapshot, named: NamedColumns) -> bool:
+    of_table = AttributeFilter(schema=named.schema, table=named.table)
+    listed = queries.walk(lambda after: queries.attributes(snapshot, of_table, after))
+    return set(named.columns) <= {one.name.column for one in listed}
+
+
+def _side(named: NamedColumns) -> Side:
+    return Side.of([AttributeName(named.schema, named.table, column) for column in named.columns])

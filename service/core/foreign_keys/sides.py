@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from service.core.errors import SubsetdError
 from service.core.model import AttributeName
+from service.core.typed_names import written
 
 
 class ForeignKeyError(SubsetdError):
@@ -14,7 +15,7 @@ class ForeignKeyError(SubsetdError):
 
 
 class Side(NamedTuple):
-    """Name columns of one table; `str()` gives `schema.table.column`, of several `schema.table(a, b)`."""
+    """Name columns of one table; `str()` writes them so that they can be typed back, see `typed_names`."""
 
     schema: str
     table: str
@@ -39,9 +40,7 @@ class Side(NamedTuple):
         return [AttributeName(self.schema, self.table, column) for column in self.columns]
 
     def __str__(self) -> str:
-        if len(self.columns) == 1:
-            return str(self.names[0])
-        return f"{self.schema}.{self.table}({', '.join(self.columns)})"
+        return written(*self)
 
 
 class ForeignKey(NamedTuple):
