@@ -103,10 +103,8 @@ def unpack(archive: Path, work: Path) -> Path:
         zstandard.ZstdDecompressor().stream_reader(packed) as stream,
         tarfile.open(fileobj=stream, mode="r|") as members,
     ):
-        if hasattr(tarfile, "data_filter"):
-            members.extractall(work, filter="data")
-        else:  # early 3.11
-            members.extractall(work)
+        members.extraction_filter = getattr(tarfile, "data_filter", None)  # early 3.11 has none
+        members.extractall(work)
     return work
 
 

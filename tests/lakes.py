@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-import tarfile
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import zstandard
-
+from benchmarks import data_sets
 from benchmarks.corpora import Corpus, read_corpus
 from benchmarks.reference import find_inds
 from service.core.column_filters import NULL_TOKENS
@@ -47,13 +45,7 @@ LAKES = {
 
 def unpack(name: str, folder: Path) -> Path:
     """Unpack a lake; give its folder, which has `tables/*.csv`."""
-    with (
-        (DATA / LAKES[name].archive).open("rb") as packed,
-        zstandard.ZstdDecompressor().stream_reader(packed) as stream,
-        tarfile.open(fileobj=stream, mode="r|") as members,
-    ):
-        members.extractall(folder, filter="data")
-    return folder / name
+    return data_sets.unpack(DATA / LAKES[name].archive, folder) / name
 
 
 class On(NamedTuple):

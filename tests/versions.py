@@ -92,7 +92,8 @@ def postgres_programs(jars: Path) -> Path:
             archive.open("postgres-linux-x86_64.txz") as packed,
             tarfile.open(fileobj=packed, mode="r|xz") as files,
         ):
-            files.extractall(unfinished, filter="tar")
+            files.extraction_filter = getattr(tarfile, "tar_filter", None)  # early 3.11 has none, and does the same
+            files.extractall(unfinished)
         unfinished.rename(unpacked)
     return unpacked / "bin"
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import tarfile
 from pathlib import Path
-
-import zstandard
 
 from benchmarks import many_process
 from benchmarks.context import Context
 from benchmarks.corpora import copies, read_corpus
 from benchmarks.corpus_refreshes import MASTER, BenchmarkedCorpus, options_for, write_copies
+from benchmarks.data_sets import unpack
 from benchmarks.results_file import Result
 from benchmarks.state import server
 
@@ -82,10 +80,5 @@ def unpacked(work: Path) -> Path:
     """Unpack the web tables, once, and give their folder."""
     folder = work / "webtables_2k"
     if not folder.exists():
-        with (
-            ARCHIVE.open("rb") as packed,
-            zstandard.ZstdDecompressor().stream_reader(packed) as stream,
-            tarfile.open(fileobj=stream, mode="r|") as members,
-        ):
-            members.extractall(work, filter="data")
+        unpack(ARCHIVE, work)
     return folder

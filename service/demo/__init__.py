@@ -103,20 +103,18 @@ def play(
     while applied() is None and not failed.wait(0.05):
         pass
     seen = _version(reader)
-    others = made = 0
-    for change in rest_of_round(source.changes_made()):
+    others = 0
+    for made, change in enumerate(rest_of_round(source.changes_made()), start=1):
         source.change(*change)
-        made += 1
         time.sleep(PAUSE_SECONDS)
+        # Two changes in one batch may cancel each other out, and then nothing of them is to be seen.
+        while (applied() or 0) < made and not failed.wait(0.05):
+            pass
         if failed.is_set():
             return
         seen, more = _show_transitions(reader, seen, out)
         others += more
-    deadline = time.monotonic() + 30
-    while (applied() or 0) < made and not failed.is_set() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    seen, more = _show_transitions(reader, seen, out)
-    out.print(f"   ... and {others + more} dependencies that are no foreign key turned on the way (version {seen}).")
+    out.print(f"   ... and {others} dependencies that are no foreign key turned on the way (version {seen}).")
 
 
 def show_next(host: str, port: int, out: Console) -> None:
