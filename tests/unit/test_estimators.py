@@ -168,15 +168,16 @@ def test_an_estimate_is_rounded_to_1_and_its_interval_holds_it(
 def test_the_joint_likelihood_is_cut_in_values_of_the_dependent_column(is_exact: tuple[bool, bool]) -> None:
     x, y = (
         of._replace(size=size, is_size_exact=exact)
-        for of, size, exact in zip(draw_pair(4, 40, 60, 20, 3), (40.0, 60.0), is_exact, strict=True)
+        for of, size, exact in zip(draw_pair(4, 40, 60, 20, 6), (40.0, 60.0), is_exact, strict=True)
     )
     found, drop = estimate(x, y, "joint-mle", 0.9), likelihood_drop(0.9)
     if all(is_exact):
-        curve = joint.trace(joint.pair_of(40, 60, count_greater(x.registers, y.registers), 1 / 8, 62))
+        curve = joint.trace(joint.pair_of(40, 60, count_greater(x.registers, y.registers), 1 / 64, 59))
         low, high = cut(curve, drop)
         ends = float(np.floor(low)) / 40, min(float(np.ceil(high)), 40) / 40
     else:
         known = [of.size if exact else 0 for of, exact in zip((x, y), is_exact, strict=True)]
         curve = unsized.trace(40.0, 60.0, unsized.observe(x.registers, y.registers, *known))
         ends = tuple(end / 40 for end in cut(curve, drop))
+    assert 0 < curve.best < 40
     assert found == Estimate(curve.best / 40, *ends, "joint-mle", 0.9)

@@ -107,6 +107,9 @@ def test_a_few_small_columns_are_compared_in_portions(monkeypatch: pytest.Monkey
         alone = estimate(narrow[one], narrow[other], level=0.8)
         assert (overlap, low, high) == pytest.approx([part * columns[one].size for part in alone[:3]])
     assert len(estimate_pairs(stacked, x, y, threshold=1e-9).x) == 6
+    apart = [column_of(hashes[:30], 6), column_of(hashes[30:], 6), column_of(hashes, 6)]
+    kept = estimate_pairs(stack(apart), *pairs_of(stack(apart)), threshold=1.0)
+    assert list(zip(kept.x.tolist(), kept.y.tolist(), strict=True)) == [(0, 2), (1, 2)]
 
 
 @pytest.mark.parametrize(("nx", "ny", "threshold"), [(40, 90, 0.5), (40, 90, 1), (40, 40, 0.9), (300, 2000, 0.2)])

@@ -220,7 +220,9 @@ def test_prefixes_are_told_apart_with_128_cells_for_each() -> None:
 def test_matches_are_shared_cells_or_common_values_whichever_is_likelier() -> None:
     """Of `common` matches so many are chance as a Poisson number says, and the rest as is likely beforehand."""
     seen = set()
-    for common, nx, ny, cells in ((1, 90, 900, 2000), (5, 9, 70, 99), (9, 60, 60, 2600), (3, 3, 9, 64), (0, 4, 9, 64)):
+    for common, nx, ny, cells in (
+        (1, 90, 900, 2000), (5, 9, 70, 99), (9, 60, 60, 2600), (3, 3, 9, 64), (0, 4, 9, 64), (2, 5, 8, 256),
+    ):  # fmt: skip
         least, mean = min(nx, ny), (nx - common) * (ny - common) / cells
         weights = [
             math.exp(-mean)

@@ -152,6 +152,7 @@ class Table:
         more = random.integers(0, 5, FEW)
         self.high = np.minimum(self.overlap + more[:, None] + more[None, :], most)
         self.flags = random.random((4, FEW)) < 0.3
+        self.flags[:2] &= seed > 0
         counts = np.zeros((FEW, 5), np.int64)
         counts[:, 0] = random.choice([0, 15, 16], FEW)  # of 16 registers
         none = np.zeros(0, np.uint64)

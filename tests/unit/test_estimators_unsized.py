@@ -103,19 +103,20 @@ def test_known_hashes_against_a_column_of_unknown_size() -> None:
 
 
 @pytest.mark.parametrize(
-    ("known", "nx", "ny", "common", "most"),
+    ("known", "nx", "ny", "common", "m", "most"),
     [
-        ((0, 0), 60, 80, 40, 1.0),
-        ((0, 0), 80, 60, 0, 0.75),
-        ((1, 0), 40, 90, 40, 1.0),
-        ((0, 1), 60, 50, 20, 0.8),
-        ((0, 1), 9, 3, 1, 0.3),
+        ((0, 0), 60, 80, 40, 4, 1.0),
+        ((0, 0), 80, 60, 0, 4, 0.75),
+        ((1, 0), 40, 90, 40, 4, 1.0),
+        ((0, 1), 60, 50, 20, 4, 0.8),
+        ((0, 1), 9, 3, 1, 4, 0.3),
+        ((0, 0), 900, 800, 450, 8, 1.0),
     ],
 )
 def test_the_curve_of_a_coefficient_is_its_profile_stretched(
-    known: tuple[int, int], nx: int, ny: int, common: int, most: float
+    known: tuple[int, int], nx: int, ny: int, common: int, m: int, most: float
 ) -> None:
-    x, y = draw_pair(nx, nx, ny, common, 4)
+    x, y = draw_pair(nx, nx, ny, common, m)
     pair = unsized.observe(x.registers, y.registers, nx * known[0], ny * known[1])
     curve = unsized.trace(float(nx), float(ny), pair, most)
     start = np.array([nx, ny / 2])
@@ -132,4 +133,16 @@ def test_the_curve_of_a_coefficient_is_its_profile_stretched(
     for end, border, steps in ((0, 0.0, np.diff(curve.points[: best + 1])), (-1, most, np.diff(curve.points[best:]))):
         assert curve.points[end] == pytest.approx(border * nx) or 14 < -curve.values[end] < 14.2
         assert len(steps) in (0, 6)
-        assert len(steps) == 0 or np.ptp(steps) < 1e-9
+        assert len(steps) == 0 or np.ptp(steps) < 1e-9 * nx
+    assert m == 4 or 0 < curve.points[0] < curve.points[-1] < nx
+
+
+@pytest.mark.parametrize("known", [(0, 0), (1, 0), (0, 1)])
+def test_the_profile_is_found_from_wherever_the_search_begins(known: tuple[int, int]) -> None:
+    x, y = draw_pair(2, 400, 700, 200, M)
+    pair = unsized.observe(x.registers, y.registers, 400 * known[0], 700 * known[1])
+    height, slope, sizes = unsized.profile(0.4, np.array([400.0, 500.0]), pair)
+    for far in ([20.0, 9000.0], [9000.0, 20.0], [5.0, 5.0], [9000.0, 9000.0]):
+        found = unsized.profile(0.4, np.array(far), pair)
+        assert (found[0], found[1]) == (pytest.approx(height, abs=1e-6), pytest.approx(slope, abs=0.05))
+        assert found[2] == pytest.approx(sizes, rel=1e-3)

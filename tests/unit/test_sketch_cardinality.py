@@ -147,6 +147,9 @@ def test_cells_that_are_all_zero_or_all_one() -> None:
     counts[0] = 16
     assert maximum_likelihood(counts, 8, 0) == pytest.approx(24 * math.log(24 / 16))
     assert maximum_likelihood(counts, 0, 8) == 0
+    once = counts.copy()
+    once[[0, 1]] = 12, 4
+    assert maximum_likelihood(once, 4, 9) > 4
     assert likelihood_bounds_of_cells(counts, 0, 8, 0.95) == pytest.approx((0, likelihood_bounds_drop(0.95)))
     counts[0], counts[-1] = 0, 16
     low, high = likelihood_bounds_of_cells(counts, 8, 0, 0.95)

@@ -106,7 +106,6 @@ def _moments(p: float, evidence: Evidence, reach: Float64s) -> tuple[float, floa
 def _solve(t: float, p: float, evidence: Evidence, reach: Float64s) -> tuple[float, float]:
     """Give the p at which the mean is t, and the variance there; the search begins at p."""
     low, high = 0.0, 1.0
-    variance = 0.0
     for _ in range(60):
         mean, variance = _moments(p, evidence, reach)
         if mean < t:

@@ -120,7 +120,6 @@ def profile(phi: float, start: Float64s, pair: Unsized) -> tuple[float, float, F
         best[0] = _within(best[0], phi, pair.ny)
     step = np.zeros(2)
     height, slope = -math.inf, 0.0
-    ell, gradient, hessian = -math.inf, np.zeros(3), np.zeros((3, 3))
     for turn in range(60):
         tried = best * np.exp(step)
         if pair.nx > 0:
