@@ -30,6 +30,9 @@ ROWS = {
     "key-cost": "key_cost",
     "fk-tpc": "fk_tpc",
     "fk-cost": "fk_cost",
+    "mate-exact": "mate_exact",
+    "mate-filter": "mate_filter",
+    "mate-hash": "mate_hash",
 }
 
 

@@ -1,0 +1,202 @@
+"""Own the search for the tables that join with a query on several columns at once (MATE, Algorithm 1).
+
+A query is n distinct combinations of key values, int64[n, |Q|] of value ids. A table's joinability is the largest
+number of them that its rows have in some |Q| different columns, one for each key column (Equation 2); these columns are
+the mapping, of equal ones the first in lexicographic order. Tables rank by joinability, equals by their number.
+
+A row matches at most one combination under a mapping, so that a table's postings bound its joinability, and both table
+filters lose nothing. The paper drops a table whose bound equals the k-th joinability; here the table's number decides.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from service.core.cell_index import CellIndex
+from service.core.records import Int64s, UInt64s, starts_of
+from service.core.row_filters import RowFilter
+
+
+class Initial(StrEnum):
+    """Name how the column is chosen whose postings are fetched: fewest in the index, or fewest values (section 6.1)."""
+
+    POSTINGS = "postings"
+    CARDINALITY = "cardinality"
+
+
+class Joinable(NamedTuple):
+    """Hold a table of the answer: the column that each key column is mapped to, and how many keys join."""
+
+    table: int
+    columns: tuple[int, ...]
+    joinability: int
+
+
+class Query(NamedTuple):
+    """Hold a query for its search: distinct keys by their value in the initial column.
+
+    The keys of the initial column's distinct value v are [starts[v]:starts[v + 1]].
+    """
+
+    keys: Int64s
+    values: Int64s
+    starts: Int64s
+
+
+class Retrieved(NamedTuple):
+    """Hold postings by table, tables with most postings first: those of tables[t] are at [starts[t]:starts[t + 1]].
+
+    `values` are places in the query's values.
+    """
+
+    tables: Int64s
+    starts: Int64s
+    values: Int64s
+    rows: Int64s
+
+
+def initial_column(keys: Int64s, counts: Int64s, by: Initial = Initial.POSTINGS) -> int:
+    """Choose the key column to fetch; `counts`, int64[n, |Q|], are the postings of the keys' values."""
+    costs = []
+    for column, of_column in zip(keys.T, counts.T, strict=True):
+        _, first = np.unique(column, return_index=True)
+        costs.append(len(first) if by is Initial.CARDINALITY else of_column[first].sum())
+    return int(np.argmin(costs))
+
+
+def top_joinable(
+    index: CellIndex, rows: RowFilter, keys: Int64s, k: int, initial: Initial = Initial.POSTINGS
+) -> list[Joinable]:
+    """Give the k tables of highest joinability, none of 0.
+
+    Keys may repeat; one with an empty cell or a value that the index does not have, -1, joins nothing. Raises
+    ValueError for k < 1 and for a query without key columns.
+    """
+    if k < 1:
+        raise ValueError(f"k = {k}: at least one table can be asked for")
+    if not keys.shape[1]:
+        raise ValueError("no key column: name at least one")
+    query = prepare(index, keys, initial)
+    super_keys = rows.of_keys(query.keys)
+    found = retrieve(index, query)
+    best: list[tuple[int, Joinable]] = []
+    for t, table in enumerate(found.tables.tolist()):
+        least = 1
+        if len(best) == k:
+            order, last = best[-1]
+            least = -order if table < last.table else 1 - order
+        postings = slice(found.starts[t], found.starts[t + 1])
+        if postings.stop - postings.start < least:
+            break  # all that follow have fewer, or as many and a higher number
+        of_keys = super_keys[rows.classes[table]]
+        passed, matched = row_filter(
+            found.values[postings], found.rows[postings], query.starts, of_keys, rows.rows, least
+        )
+        columns, joinability = best_mapping(index, passed, query.keys[matched], matched, least)
+        if joinability >= least:
+            insort(best, (-joinability, Joinable(table, columns, joinability)))
+            del best[k:]
+    return [joinable for _, joinable in best]
+
+
+def prepare(index: CellIndex, keys: Int64s, initial: Initial = Initial.POSTINGS) -> Query:
+    """Choose the initial column, and order the keys by it (section 6.1)."""
+    keys = np.unique(keys[(keys >= 0).all(1)], axis=0)
+    asked = initial_column(keys, index.counts(keys), initial)
+    keys = keys[np.argsort(keys[:, asked], kind="stable")]
+    values, counts = np.unique(keys[:, asked], return_counts=True)
+    return Query(keys, values, starts_of(counts))
+
+
+def retrieve(index: CellIndex, query: Query) -> Retrieved:
+    """Fetch the postings of the initial column, and sort the tables by how many they have, equals by their number."""
+    values, rows, tables = index.postings(query.values)
+    order = np.argsort(tables, kind="stable")
+    every, starts, counts = np.unique(tables[order], return_index=True, return_counts=True)
+    ranked = np.argsort(-counts, kind="stable")
+    order = order[np.repeat(starts[ranked] - starts_of(counts[ranked])[:-1], counts[ranked]) + np.arange(len(order))]
+    return Retrieved(every[ranked], starts_of(counts[ranked]), values[order], rows[order])
+
+
+@njit(cache=True, nogil=True)
+def row_filter(
+    values: Int64s, rows: Int64s, starts: Int64s, of_keys: UInt64s, of_rows: UInt64s, least: int
+) -> tuple[Int64s, Int64s]:
+    """Give the pairs (row, key) of a table's postings in which the row's super key has all bits of the key's.
+
+    None where fewer than `least` postings can have one, which the second table filter sees on the way (section 6.2).
+    """
+    found_rows, found_keys = [0 for _ in range(0)], [0 for _ in range(0)]
+    can_match = len(values)
+    for at in range(len(values)):
+        passed = False
+        for key in range(starts[values[at]], starts[values[at] + 1]):
+            lacking = np.uint64(0)
+            for word in range(of_keys.shape[1]):
+                lacking |= of_keys[key, word] & ~of_rows[rows[at], word]
+            if not lacking:
+                passed = True
+                found_rows.append(rows[at])
+                found_keys.append(key)
+        can_match -= not passed
+        if can_match < least:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+    return np.array(found_rows, np.int64), np.array(found_keys, np.int64)
+
+
+def best_mapping(
+    index: CellIndex, rows: Int64s, keys: Int64s, numbers: Int64s, least: int = 1
+) -> tuple[tuple[int, ...], int]:
+    """Give the mapping by which most distinct keys are in their rows, and their number; 0 where fewer than `least`.
+
+    Rows are of one table; row i may have the key keys[i], of which `numbers` tells equal ones. A branch of mappings is
+    left as soon as the pairs that are left in it have no more keys than the best found.
+    """
+    order = np.argsort(numbers, kind="stable")
+    columns, joinability = _best_mapping(
+        index.cells, index.row_starts, rows[order], keys[order], numbers[order], least - 1
+    )
+    return tuple(columns.tolist()), int(joinability)
+
+
+@njit(cache=True, nogil=True)
+def _best_mapping(
+    cells: Int64s, row_starts: Int64s, rows: Int64s, keys: Int64s, numbers: Int64s, most: int
+) -> tuple[Int64s, int]:
+    pairs, size = keys.shape
+    width = 0
+    for row in rows:
+        width = max(width, row_starts[row + 1] - row_starts[row])
+    left = np.ones((size + 1, pairs), np.bool_)
+    tried, best = np.full(size + 1, -1, np.int64), np.full(size, -1, np.int64)
+    joinability = depth = 0
+    while depth >= 0:
+        tried[depth] += 1
+        column = tried[depth]
+        if column >= width:
+            depth -= 1
+            continue
+        if (tried[:depth] == column).any():
+            continue
+        distinct, last = 0, -1
+        for i in range(pairs):
+            here = row_starts[rows[i]] + column
+            has = left[depth, i] and here < row_starts[rows[i] + 1] and cells[here] == keys[i, depth]
+            left[depth + 1, i] = has
+            if has and numbers[i] != last:
+                distinct += 1
+                last = numbers[i]
+        if distinct <= most:
+            continue
+        if depth + 1 < size:
+            depth += 1
+            tried[depth] = -1
+        else:
+            most = joinability = distinct
+            best[:] = tried[:size]
+    return best, joinability

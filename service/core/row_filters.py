@@ -1,0 +1,133 @@
+"""Own the filters of rows: super keys by which a row shows, without its cells, that it cannot have a key.
+
+Each has a super key for each row of an index, and those of keys. A row that has all values of a key, each in a column
+of its own, has all bits of the key's super key: no filter loses a row that joins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log
+from typing import Protocol
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from service.core.cell_index import CellIndex
+from service.core.records import Int64s, Keys, UInt64s
+from service.core.signatures import positions
+from service.core.xash import super_keys
+
+BITS = 128
+"""The bits of a super key of CountedBits."""
+
+MOST_FUNCTIONS = 16
+"""CountedBits sets at most so many bits for a value: more tell nothing, and each costs time."""
+
+
+class RowFilter(Protocol):
+    """Hold super keys, uint64[rows, words], and the class of each table: keys have a super key for each class."""
+
+    @property
+    def rows(self) -> UInt64s: ...
+    @property
+    def classes(self) -> Int64s: ...
+
+    def of_keys(self, keys: Int64s) -> UInt64s:
+        """Give the super keys of keys, int64[n, |Q|] of value ids: uint64[classes, n, words]."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ValueHashes:
+    """Hold super keys that OR a hash for each value, uint64[values, words], as the paper does with XASH."""
+
+    hashes: UInt64s
+    rows: UInt64s
+    classes: Int64s
+
+    @staticmethod
+    def of(index: CellIndex, hashes: UInt64s) -> ValueHashes:
+        """Make those of an index."""
+        rows = super_keys(hashes, index.cells, index.row_starts)
+        return ValueHashes(hashes, rows, np.zeros(len(index.table_starts) - 1, np.int64))
+
+    def of_keys(self, keys: Int64s) -> UInt64s:
+        """Give the super keys of keys, all in one class."""
+        of_keys: UInt64s = np.bitwise_or.reduce(self.hashes[keys], axis=1)
+        return of_keys[None]
+
+
+@dataclass(frozen=True, slots=True)
+class CountedBits:
+    """Hold super keys of 128 bits whose bits are chosen by value keys: a Bloom filter for each row, with two changes.
+
+    A table's `functions` are chosen by the mean number of values in its rows, so that narrow rows fill their bits and
+    wide rows do not fill up: `functions` holds those of each class. And the second cell of a value in a row has bits of
+    its own, which tell rows that have a value once from keys that have it twice.
+    """
+
+    keys: Keys
+    functions: Int64s
+    rows: UInt64s
+    classes: Int64s
+
+    @staticmethod
+    def of(index: CellIndex, keys: Keys) -> CountedBits:
+        """Make those of an index, of the keys of its values."""
+        tables = np.repeat(np.arange(len(index.table_starts) - 1), np.diff(index.table_starts))
+        held = np.bincount(tables, _values(index.cells, index.row_starts), len(index.table_starts) - 1)
+        wanted = BITS * log(2) * np.diff(index.table_starts) / np.maximum(held, 1)
+        chosen = np.clip(np.round(wanted), 1, MOST_FUNCTIONS).astype(np.int64)
+        functions, classes = np.unique(chosen, return_inverse=True)
+        bits = positions(keys, BITS, 2 * MOST_FUNCTIONS).astype(np.uint8)
+        rows = _counted_bits(bits, index.cells, index.row_starts, functions[classes][tables])
+        return CountedBits(keys, functions, rows, classes)
+
+    def of_keys(self, keys: Int64s) -> UInt64s:
+        """Give the super keys of keys as the tables of each class have them."""
+        values, cells = np.unique(keys, return_inverse=True)
+        bits = positions(self.keys.take(values), BITS, 2 * MOST_FUNCTIONS).astype(np.uint8)
+        starts = np.arange(len(keys) + 1) * keys.shape[1]
+        out = np.empty((len(self.functions), len(keys), BITS // 64), np.uint64)
+        for place, functions in enumerate(self.functions):
+            out[place] = _counted_bits(bits, cells.ravel(), starts, np.full(len(keys), functions))
+        return out
+
+
+@njit(cache=True, nogil=True)
+def _values(cells: Int64s, starts: Int64s) -> Int64s:
+    """Count the values of each row, a repeated one twice."""
+    out = np.zeros(len(starts) - 1, np.int64)
+    for row in range(len(out)):
+        for at in range(starts[row], starts[row + 1]):
+            out[row] += cells[at] >= 0 and _before(cells, starts[row], at) < 2
+    return out
+
+
+@njit(cache=True, nogil=True)
+def _counted_bits(bits: NDArray[np.uint8], cells: Int64s, starts: Int64s, functions: Int64s) -> UInt64s:
+    out = np.zeros((len(starts) - 1, BITS // 64), np.uint64)
+    for row in range(len(out)):
+        for at in range(starts[row], starts[row + 1]):
+            if cells[at] < 0:
+                continue
+            before = _before(cells, starts[row], at)
+            if before > 1:
+                continue
+            for number in range(functions[row]):
+                bit = np.int64(bits[cells[at], before * MOST_FUNCTIONS + number])
+                out[row, bit // 64] |= np.uint64(1) << np.uint64(bit % 64)
+    return out
+
+
+@njit(cache=True, nogil=True)
+def _before(cells: Int64s, first: int, at: int) -> int:
+    """Count the cells of a value in its row before a cell, at most two."""
+    before = 0
+    for other in range(first, at):
+        before += cells[other] == cells[at]
+        if before == 2:
+            break
+    return before

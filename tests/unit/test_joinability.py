@@ -1,0 +1,169 @@
+"""The search for joinable tables against brute force: mappings, ties, empty cells, up to ten key columns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from itertools import permutations
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from service.core.canonical import value_keys
+from service.core.cell_index import CellIndex
+from service.core.joinability import Initial, Joinable, best_mapping, initial_column, top_joinable
+from service.core.records import Int64s, starts_of
+from service.core.row_filters import CountedBits, RowFilter, ValueHashes
+from service.core.xash import Xash
+
+Table = list[tuple[int, ...]]
+WORDS = ["muhammad", "lee", "us", "ali", "germany", "dancer", "boxer", "birder"]
+
+
+class Searched(NamedTuple):
+    """Hold tables as they are searched: their cells, and a row filter by which they are asked."""
+
+    index: CellIndex
+    rows: RowFilter
+
+    def top(self, keys: Int64s, k: int, initial: Initial = Initial.POSTINGS) -> list[Joinable]:
+        return top_joinable(self.index, self.rows, keys, k, initial)
+
+
+FILTERS: dict[str, Callable[[CellIndex, list[str]], RowFilter]] = {
+    "xash": lambda index, texts: ValueHashes.of(index, Xash().hashes(pa.array(texts))),
+    "xash of 64 bits": lambda index, texts: ValueHashes.of(index, Xash(64, 1).hashes(pa.array(texts))),
+    "xash of 512 bits": lambda index, texts: ValueHashes.of(index, Xash(512, 9).hashes(pa.array(texts))),
+    "counted bits": lambda index, texts: CountedBits.of(index, value_keys(texts)),
+}
+
+
+def searched(tables: list[Table], by: str = "counted bits") -> Searched:
+    """Index tables whose values 0, 1, ... are words, and then numbers."""
+    rows = [row for table in tables for row in table]
+    cells = np.array([cell for row in rows for cell in row], np.int64)
+    texts = WORDS + [str(value) for value in range(len(WORDS), max([9, *cells.tolist()]) + 1)]
+    index = CellIndex.of(cells, starts_of(list(map(len, rows))), starts_of(list(map(len, tables))), len(texts))
+    return Searched(index, FILTERS[by](index, texts))
+
+
+def brute_force(tables: list[Table], keys: Int64s) -> list[Joinable]:
+    """Try every mapping of every table; the best table first."""
+    wanted = {tuple(key) for key in keys.tolist() if -1 not in key}
+    found = []
+    for number, table in enumerate(tables):
+        best = Joinable(number, (), 0)
+        for columns in permutations(range(max(map(len, table), default=0)), keys.shape[1]):
+            joinability = len(wanted & {tuple(row[c] for c in columns) for row in table if len(row) > max(columns)})
+            if joinability > best.joinability:
+                best = Joinable(number, columns, joinability)
+        if best.joinability:
+            found.append(best)
+    return sorted(found, key=lambda one: (-one.joinability, one.table))
+
+
+@st.composite
+def corpora(draw: st.DrawFn) -> tuple[list[Table], Int64s]:
+    """Draw tables of few values, so that much joins, and a query that repeats rows of them and has some of its own."""
+    cell = st.integers(-1, draw(st.sampled_from([1, 3, 9])))
+    widths = draw(st.lists(st.integers(1, 5), max_size=6))
+    tables = [draw(st.lists(st.tuples(*[cell] * width), max_size=7)) for width in widths]
+    size = draw(st.integers(1, 4))
+    rows = [row[:size] for table in tables for row in table if len(row) >= size]
+    own = draw(st.lists(st.tuples(*[cell] * size), max_size=5))
+    chosen = draw(st.lists(st.sampled_from(rows), max_size=8)) if rows else []
+    return tables, np.array(own + chosen, np.int64).reshape(-1, size)
+
+
+@given(corpora(), st.integers(1, 7), st.sampled_from(Initial), st.sampled_from(sorted(FILTERS)))
+@example(([[(0, 1)], [(1, 0)], [(0, 1)]], np.array([[0, 1]])), 2, Initial.POSTINGS, "xash")
+@example(([[(0, 0, 1)], [(0, 1), (0, 1)]], np.array([[0, 0]])), 1, Initial.CARDINALITY, "counted bits")
+def test_the_best_tables_are_those_of_brute_force(corpus, k, initial, by) -> None:
+    tables, keys = corpus
+    assert searched(tables, by).top(keys, k, initial) == brute_force(tables, keys)[:k]
+
+
+@pytest.mark.parametrize("k", range(1, 9))
+@pytest.mark.parametrize("by", FILTERS)
+def test_ties_go_by_number_also_where_the_bounds_equal_the_worst(k: int, by: str) -> None:
+    """Tables 0 to 6 have 3, 2 or 1 keys; those with more postings, all of one key, are looked at first."""
+    few, many = [(0, 1), (2, 3)], [(0, 1), (2, 3), (4, 5)]
+    tables = [few * 9, many, few, many * 3, [(0, 1)] * 30, few * 4, many, [(0, 9)] * 50]
+    keys = np.array([(0, 1), (2, 3), (4, 5)])
+    found = searched(tables, by).top(keys, k)
+    assert [one.table for one in found] == [1, 3, 6, 0, 2, 5, 4][:k]
+    assert found == brute_force(tables, keys)[:k]
+
+
+@given(st.integers(1, 10), st.integers(0, 3), st.randoms(use_true_random=False), st.sampled_from(sorted(FILTERS)))
+def test_one_to_ten_key_columns_in_any_order(size: int, more: int, random, by: str) -> None:
+    """The columns of a table of different values are found, however they stand."""
+    columns = [range(50 * c, 50 * c + 5) for c in range(size + more)]
+    mapping = random.sample(range(size + more), size)
+    table = list(zip(*columns, strict=True))
+    keys = np.array([[row[c] for c in mapping] for row in table[1:]] * 2)
+    assert searched([[(7,) * 12], table], by).top(keys, 3) == [Joinable(1, tuple(mapping), 4)]
+
+
+def test_equal_columns_cost_one_mapping() -> None:
+    """Of 12 equal columns for ten key columns there are 239,500,800 mappings; the first is as good as any."""
+    keys = np.repeat(np.arange(3)[:, None], 10, axis=1)
+    assert searched([[(v,) * 12 for v in range(3)]]).top(keys, 1) == [Joinable(0, tuple(range(10)), 3)]
+
+
+def test_the_running_example_of_the_paper_joins_by_swapped_columns() -> None:
+    """Figure 1: the columns are called otherwise, and a first name that is also a family's is told by its column."""
+    table = [(0, 1, 2), (3, 1, 2), (1, 3, 4), (1, 0, 2), (3, 0, 4), (0, 3, 4)]
+    keys = np.array([(1, 0, 2), (1, 3, 2), (3, 1, 4), (0, 1, 2), (0, 3, 4), (5, 5, 5)])
+    (found,) = searched([table]).top(keys, 1)
+    assert found == brute_force([table], keys)[0]
+
+
+@given(corpora(), st.sampled_from(sorted(FILTERS)))
+def test_a_row_that_has_a_key_shows_all_of_its_bits(corpus, by) -> None:
+    tables, keys = corpus
+    keys = keys[(keys >= 0).all(1)]
+    rows = searched(tables, by).rows
+    of_keys = rows.of_keys(keys)
+    row = 0
+    for number, table in enumerate(tables):
+        for cells in table:
+            for key, bits in zip(keys.tolist(), of_keys[rows.classes[number]], strict=True):
+                assert Counter(key) - Counter(cells) or not (bits & ~rows.rows[row]).any()
+            row += 1
+
+
+def test_counted_bits_tell_a_value_from_the_same_value_twice() -> None:
+    rows = searched([[(0, 1, 2), (0, 0, 1)]]).rows
+    (once, twice), (of_once, of_twice) = rows.rows, rows.of_keys(np.array([(0, 1), (0, 0)]))[0]
+    assert [bool((key & ~row).any()) for row in (once, twice) for key in (of_once, of_twice)] == [0, 1, 0, 0]
+
+
+def test_counted_bits_have_more_functions_in_narrow_tables() -> None:
+    rows = searched([[(0, 1)] * 3, [tuple(range(20))] * 3, [], [(-1, 5)]]).rows
+    assert isinstance(rows, CountedBits)
+    assert rows.functions[rows.classes].tolist() == [16, 4, 1, 16]
+
+
+def test_the_initial_column_is_the_one_with_the_fewest_postings_or_values() -> None:
+    keys = np.array([(0, 5), (0, 6), (1, 7)])
+    counts = np.array([(9, 1), (9, 2), (4, 3)])
+    assert initial_column(keys, counts) == 1, "6 postings against 13: each value's count once"
+    assert initial_column(keys, counts, Initial.CARDINALITY) == 0
+
+
+def test_a_bound_that_cannot_be_reached_gives_nothing() -> None:
+    index = searched([[(0, 1), (2, 3)]]).index
+    pairs = np.array([0, 1]), np.array([(0, 1), (2, 3)]), np.array([0, 1])
+    assert best_mapping(index, *pairs, least=2) == ((0, 1), 2)
+    assert best_mapping(index, *pairs, least=3)[1] == 0
+
+
+@pytest.mark.parametrize(("keys", "k"), [(np.zeros((3, 0), np.int64), 1), (np.zeros((3, 1), np.int64), 0)])
+def test_no_key_column_and_no_table_cannot_be_asked(keys: Int64s, k: int) -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        searched([[(0, 1)]]).top(keys, k)
