@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import Annotated, Any
 
+import orjson
 import typer
 
 from service import wiring
@@ -19,8 +20,9 @@ from service.core.model import AttributeName
 from service.core.quantile_grids import COMPOSITE_CELLS, SINGLE_CELLS
 from service.terminal import err, print_table
 from service.usecases.coefficient_table import MethodName
+from service.usecases.finding_progress import Stage, Telling, untold
 from service.usecases.foreign_key_answers import chosen
-from service.usecases.foreign_key_evidence import Describing, ForeignKey
+from service.usecases.foreign_key_evidence import Describing, ForeignKey, as_fields
 from service.usecases.foreign_key_export import KeyFormat, export_keys
 from service.usecases.foreign_keys import ForeignKeys, Keys, Question, find_foreign_keys
 
@@ -82,14 +84,16 @@ def foreign_keys(
         wiring.reading_engine(url) as engine,
         wiring.make_reader(engine).snapshot(with_values=True) as snapshot,
     ):
-        found = find_foreign_keys(snapshot, Question(method, min_coefficient, keys, cells, tuple_cells, estimator))
+        with _shown() as telling:
+            question = Question(method, min_coefficient, keys, cells, tuple_cells, estimator)
+            found = find_foreign_keys(snapshot, question, telling)
         for reason in found.left_out:
             err.print(f"left out: {reason}", markup=False)
         if not found.attributes:
             err.print("There is no state yet: run `subsetd bootstrap SOURCE --name NAME`.")
         describing = Describing(snapshot, found, missing)
         described = (
-            describing.describe(ranked)
+            describing.describe(ranked, with_missing=ranked.suggested)
             for ranked in found.ranked
             if (ranked.suggested or not suggested)
             and _is_of(found.attributes[ranked.candidate.dependent[0]].name, schema, table)
@@ -105,7 +109,28 @@ def foreign_keys(
             sys.stdout.write(export_keys(of_table, KeyFormat(format_.value)))
 
 
+SHOW_SECONDS = 0.1
+"""How often it is shown how far a finding is."""
+
 HEADER = ["dependent", "referenced", "score", "", "phi", "missing", "distance", "cardinality", "against"]
+
+
+@contextmanager
+def _shown() -> Iterator[Telling]:
+    """Show on a terminal how far a finding is; elsewhere nothing."""
+    if not err.is_terminal:
+        yield untold
+        return
+    with err.status("") as status:
+        last = -SHOW_SECONDS
+
+        def tell(stage: Stage, done: int, total: int | None) -> None:
+            nonlocal last
+            if (now := time.monotonic()) - last >= SHOW_SECONDS:
+                last = now
+                status.update(f"{stage} {done:,}" + ("" if total is None else f" of {total:,}"))
+
+        yield tell
 
 
 def _names(found: ForeignKeys, columns: Columns) -> list[AttributeName]:
@@ -142,7 +167,7 @@ def _print_json(found: Iterable[ForeignKey]) -> None:
 
 def _texts(found: Iterable[ForeignKey]) -> Iterator[str]:
     for one in found:
-        document = asdict(one) | {
+        document = as_fields(one) | {
             side: [list(name) for name in getattr(one, side)] for side in ("dependent", "referenced")
         }
-        yield json.dumps(document, ensure_ascii=False)
+        yield orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY).decode()

@@ -13,6 +13,7 @@ from service.api.schemas import Text as Name
 from service.core.foreign_keys.candidates import THETA
 from service.core.foreign_keys.ranking import Method
 from service.usecases import foreign_keys, kept_candidates
+from service.usecases.finding_progress import Stage
 from service.usecases.foreign_key_decisions import Verdict
 from service.usecases.foreign_key_export import KeyFormat
 
@@ -53,6 +54,19 @@ class NewKeyRefresh(BaseModel):
     def to_core(self) -> foreign_keys.Question:
         """Give it as the use cases know it."""
         return foreign_keys.Question(self.method, self.min_coefficient, self.keys)
+
+
+class KeyFinding(Answer):
+    method: Method
+    stage: Stage
+    done: int = Field(description="of the stage: candidates (inclusions, evidence) or keys (randomness)")
+    total: int | None = Field(description="of how many; null: not known")
+    seconds: float = Field(description="since it began")
+    is_cancelled: bool = Field(description="it was cancelled, and ends by its next step")
+
+
+class KeyFindingAtWork(Answer):
+    finding: KeyFinding | None = Field(description="null: none is at work")
 
 
 class KeyRefresh(Answer):

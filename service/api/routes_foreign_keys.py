@@ -10,7 +10,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from service.api import candidate_schemas as shapes
-from service.api import contract_schemas, cursors, examples, schemas
+from service.api import contract_schemas, corpus_schemas, cursors, examples, schemas
 from service.api.asking import Asked, Asking
 from service.api.asking_contracts import ETAG, Kept, contracts_snapshot
 from service.api.problems import documented
@@ -86,10 +86,29 @@ def explain_foreign_key(asked: Asked, question: Annotated[shapes.EvidenceQuestio
 def find_foreign_keys(
     asked: Asked, finder: Annotated[ForeignKeyFinder, Depends(_finder)], body: shapes.NewKeyRefresh
 ) -> shapes.KeyRefresh:
-    """Find the candidates of the newest version, and answer when they are kept; of large data that takes a while."""
+    """Find the candidates of the newest version, and answer when they are kept; of large data that takes a while.
+
+    `refreshes/at-work` tells how far it is, and `refreshes/at-work/cancel` ends it: then the answer is 409.
+    """
     finder.refresh(body.to_core())
     with asked.snapshot() as snapshot:
         return shapes.KeyRefresh.model_validate(answers.last_refresh(snapshot, body.method))
+
+
+@router.get("/refreshes/at-work", responses=documented(422, 500, 503))
+def show_finding(
+    finder: Annotated[ForeignKeyFinder, Depends(_finder)], _: Annotated[schemas.Question, Query()]
+) -> shapes.KeyFindingAtWork:
+    """Show how far the finding of candidates is that is at work here."""
+    return shapes.KeyFindingAtWork.model_validate({"finding": finder.at_work()})
+
+
+@router.post("/refreshes/at-work/cancel", status_code=202, responses=documented(422, 500, 503))
+def cancel_finding(
+    finder: Annotated[ForeignKeyFinder, Depends(_finder)], _: corpus_schemas.Nothing
+) -> shapes.KeyFindingAtWork:
+    """Let the finding at work end, by its next step; who asked for it is answered 409, and what is served stays."""
+    return shapes.KeyFindingAtWork.model_validate({"finding": finder.cancel()})
 
 
 @router.get(

@@ -9,9 +9,13 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, Row, text
 
+from service.core.memberships import Memberships, counts_by_cell
 from service.core.quantile_grids import GridHistogram, KeyHistogram, QuantileGrid
+from service.core.records import Int64s
 from service.core.value_order import ValueOrder
 from service.usecases.foreign_key_ports import DeclaredKey, ValueStatistics, WantedGrid
+
+PORTION = 10_000
 
 _WHOLE_BYTES = 252
 """Bytes up to which a stored text is the whole value: a longer one is cut at 256, in front of a character."""
@@ -55,26 +59,24 @@ _ORDERS = {
 """The numbers of the keys of `core/value_order`, behind which the text decides."""
 
 # A value's rank is how many of the key's are not behind it; one that the key lacks is in the cell of the key's next.
-# Cell i ends at the key's value of rank ⌈distinct · (i + 1) / cells⌉.
+# Cell i ends at the key's value of rank ⌈distinct · (i + 1) / cells⌉. Which attributes a cluster has is not asked here:
+# of a thousand columns that count, each value is in hundreds.
 SPREADS = """
-with chosen as materialized (
-  select cluster_id, attribute_ids, attribute_ids @> :key as in_key from cluster where attribute_ids && :ids
-), placed as (
+with placed as (
   select cluster_id, in_key, value, count(*) filter (where in_key)
     over (order by {order}, value collate "C" rows unbounded preceding) as rank
-  from gen_rec join chosen using (cluster_id) where cluster_id = any (array(select cluster_id from chosen))
+  from gen_rec, lateral (select cluster_id = any (cast(:of_key as bigint[])) as in_key) k
+  where cluster_id = any (cast(:clusters as bigint[]))
 ), in_cells as (
   select *, ((case when in_key then rank else least(rank + 1, :distinct) end) - 1) * :cells / :distinct as cell
   from placed
-), counted as (
-  select cluster_id, cell, count(*) as total,
-    max(value) filter (where in_key and rank = (:distinct * (cell + 1) + :cells - 1) / :cells) as bound
-  from in_cells group by 1, 2
 )
-select attribute_id, cell::int, sum(total)::bigint as total, max(bound) as bound
-from counted join chosen using (cluster_id), unnest(attribute_ids) as attribute_id
-where attribute_id = any (:ids) group by attribute_id, cell order by attribute_id, cell
+select cluster_id, cell, count(*) as total,
+  max(value) filter (where in_key and rank = (:distinct * (cell + 1) + :cells - 1) / :cells) as bound
+from in_cells group by 1, 2
 """
+
+CLUSTERS = "select cluster_id, attribute_ids, value_count from cluster order by cluster_id"
 
 # Of tuples each column has ranks of its own, among the values of the key's column and the parts that it lacks.
 TUPLE_SPREADS = """
@@ -124,8 +126,14 @@ def read_statistics(connection: Connection, attribute_ids: Sequence[int]) -> Ite
         yield row.attribute_id, _statistics(row)
 
 
+def read_memberships(connection: Connection) -> Memberships:
+    """Read which attributes are in which clusters."""
+    rows = connection.execute(text(CLUSTERS)).yield_per(PORTION)
+    return Memberships.of((row.cluster_id, row.attribute_ids, row.value_count) for row in rows)
+
+
 def read_spreads(
-    connection: Connection, wanted: WantedGrid, attribute_ids: Sequence[int]
+    connection: Connection, memberships: Memberships, wanted: WantedGrid, attribute_ids: Sequence[int]
 ) -> tuple[KeyHistogram, dict[int, GridHistogram]]:
     """Give a key's exact histogram, and those of attributes over its grid, of all values that are stored."""
     ids = [wanted.key_id, *attribute_ids]
@@ -133,15 +141,30 @@ def read_spreads(
         return _tuple_spreads(connection, wanted, ids)
     (distinct,), (order,) = wanted.distinct, wanted.orders
     cells = min(wanted.cells, distinct)
-    values = {"key": [wanted.key_id], "ids": ids, "distinct": distinct, "cells": cells}
+    owners, members = memberships.among(ids)
+    values = {
+        "clusters": _array(memberships.clusters[owners[np.diff(owners, prepend=-1) > 0]]),
+        "of_key": _array(memberships.clusters[owners[members == 0]]),
+        "distinct": distinct,
+        "cells": cells,
+    }
     rows = connection.execute(text(SPREADS.format(order=_ORDERS[order])), values).all()
+    clusters, *counted = np.array([(row.cluster_id, row.cell, row.total) for row in rows], np.int64).T
+    places = np.searchsorted(memberships.clusters, clusters)
+    counts = counts_by_cell(owners, members, (places, counted[0], counted[1]), (len(ids), cells))
+    bounds = sorted((row.cell, row.bound) for row in rows if row.bound is not None)
+    grid = QuantileGrid(order, tuple(bound for _, bound in bounds))
     found = {}
-    for attribute_id, group in groupby(rows, lambda row: int(row.attribute_id)):
-        places, counts = np.array([(row.cell, row.total) for row in group], np.int64).T
-        found[attribute_id] = GridHistogram((cells,), places, counts)
-    grid = QuantileGrid(order, tuple(row.bound for row in rows if row.attribute_id == wanted.key_id))
+    for attribute_id, of_cells in zip(ids, counts, strict=True):
+        places = np.flatnonzero(of_cells)
+        found[attribute_id] = GridHistogram((cells,), places, of_cells[places])
     of_key = found.pop(wanted.key_id)
     return KeyHistogram((grid,), (of_key.dense(),), of_key), found
+
+
+def _array(numbers: Int64s) -> str:
+    """Write numbers as Postgres reads an array: as a list each would be parsed as an expression."""
+    return f"{{{','.join(map(str, numbers.tolist()))}}}"
 
 
 def _tuple_spreads(

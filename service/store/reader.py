@@ -12,6 +12,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from service.core.errors import StateError
 from service.core.histogram_changes import Histograms, Switched
+from service.core.memberships import Memberships
 from service.core.model import AttributeName, TransitionKind
 from service.core.quantile_grids import GridHistogram, KeyHistogram
 from service.core.records import UInt64s
@@ -19,7 +20,7 @@ from service.core.sketches.column import ColumnSketch
 from service.store import candidates, contracts, uploaded_sketches
 from service.store.audits import read_audits
 from service.store.database import LostConnectionError, place
-from service.store.foreign_keys import read_declared_keys, read_spreads, read_statistics
+from service.store.foreign_keys import read_declared_keys, read_memberships, read_spreads, read_statistics
 from service.store.histograms import read_histograms, read_value_changes
 from service.store.keys import read_keys, read_known_tuples, read_repeated
 from service.store.reader_sql import (
@@ -120,6 +121,7 @@ class PostgresSnapshot:
 
     def __init__(self, connection: Connection, head: StateHead) -> None:
         self._connection = connection
+        self._memberships: Memberships | None = None
         self.head = head
 
     def sources(self) -> list[SourceInfo]:
@@ -218,6 +220,8 @@ class PostgresSnapshot:
 
     def overlaps(self, attribute_id: int) -> list[tuple[int, int, int]]:
         """Give (other attribute's id, number of shared values, of shared clusters) for all that share one."""
+        if self._memberships is not None:
+            return self._memberships.overlaps(attribute_id)
         rows = self._rows(OVERLAPS, one=[attribute_id], attribute_id=attribute_id)
         return [(row[0], row[1], row[2]) for row in rows]
 
@@ -237,7 +241,13 @@ class PostgresSnapshot:
         self, wanted: WantedGrid, attribute_ids: Sequence[int]
     ) -> tuple[KeyHistogram, dict[int, GridHistogram]]:
         """Give a key's exact histogram, and those of attributes over its grid, of all values that are stored."""
-        return read_spreads(self._connection, wanted, attribute_ids)
+        return read_spreads(self._connection, self.memberships(), wanted, attribute_ids)
+
+    def memberships(self) -> Memberships:
+        """Give which attributes are in which clusters; they are read once, and overlaps answered from them then."""
+        if self._memberships is None:
+            self._memberships = read_memberships(self._connection)
+        return self._memberships
 
     def histograms(self, key_id: int) -> tuple[int, Histograms] | None:
         """Give the histograms of a key that are kept, and as of which version; None where there are none."""

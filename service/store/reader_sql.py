@@ -87,7 +87,8 @@ group by other
 """
 
 # As many clusters as a page can need, by their complete counts (none is empty; the first may be read already);
-# then each one's records in the order of its index.
+# then each one's records in the order of its index, compared by both of its columns: with `cluster_id =` the planner
+# may walk the primary key instead, which is in the same order and has the records of all clusters.
 MISSING_VALUES = f"""
 with lacking as (
     select cluster_id, value_count from cluster
@@ -105,10 +106,10 @@ select g.value, g.value_key::text as value_key, n.cluster_id,
        nullif(g.frequencies[array_position(g.attribute_ids, :dependent_id)], 0) as frequency
 from needed n cross join lateral (
     select value, value_key, attribute_ids, frequencies from gen_rec
-    where cluster_id = n.cluster_id
-      and value_key >= case when n.cluster_id = :cluster_id then cast(:value_key as uuid) else cast(:lowest as uuid) end
+    where cluster_id <= n.cluster_id and (cluster_id, value_key) >= (n.cluster_id,
+        case when n.cluster_id = :cluster_id then cast(:value_key as uuid) else cast(:lowest as uuid) end)
       and value_key is distinct from cast(:value_key as uuid)
-    order by value_key limit :limit
+    order by cluster_id, value_key limit :limit
 ) g
 order by n.cluster_id, g.value_key limit :limit
 """

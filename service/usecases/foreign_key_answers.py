@@ -6,15 +6,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict
+from dataclasses import dataclass
 from typing import Protocol
 
 from service.core.errors import ConflictError, NotFoundError, StateError
 from service.core.foreign_keys.ranking import Method
 from service.core.foreign_keys.sides import ForeignKey
 from service.core.histogram_changes import Histograms
+from service.usecases.finding_progress import Finding, FindingCancelledError, Stage, told
 from service.usecases.foreign_key_decisions import Decision, Verdict
-from service.usecases.foreign_key_evidence import Describing
+from service.usecases.foreign_key_evidence import Describing, as_fields
 from service.usecases.foreign_key_ports import KeySnapshot
 from service.usecases.foreign_keys import Question, find_foreign_keys
 from service.usecases.kept_candidates import Candidate, CandidateFilter, NewCandidate, Refresh
@@ -48,32 +49,40 @@ class ForeignKeyStore(Protocol):
 
 
 class ForeignKeyFinder:
-    """Find candidates anew, one finding at a time, and keep them."""
+    """Find candidates anew, one finding at a time, and keep them; other threads may ask how far it is, and end it."""
 
     def __init__(self, store: ForeignKeyStore, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
         self._clock = clock
         self._finding = threading.Lock()
+        self._at_work: _AtWork | None = None
 
     def refresh(self, question: Question) -> int:
-        """Find candidates and give the id of the refresh; raise ConflictError while another is at work."""
+        """Find candidates and give the id of the refresh; raise ConflictError while another is at work.
+
+        Raises FindingCancelledError when it was cancelled.
+        """
         if not self._finding.acquire(blocking=False):
             raise ConflictError("Foreign keys are being found already; ask again when that has ended.")
         try:
             began = self._clock()
+            self._at_work = at_work = _AtWork(question.method, began)
             with self._store.snapshot() as snapshot:
                 if not snapshot.head.version:
                     raise StateError("There is no state yet: run `subsetd bootstrap SOURCE --name NAME` first.")
-                found = find_foreign_keys(snapshot, question)
+                found = find_foreign_keys(snapshot, question, at_work.tell)
                 describing = Describing(snapshot, found, MISSING_VALUES)
-                described = (describing.describe(ranked, with_missing=ranked.suggested) for ranked in found.ranked)
+                described = (
+                    describing.describe(ranked, with_missing=ranked.suggested)
+                    for ranked in told(at_work.tell, Stage.EVIDENCE, found.ranked, len(found.ranked))
+                )
                 candidates = (
                     NewCandidate(
                         ForeignKey.of(one.dependent, one.referenced),
                         one.score,
                         one.suggested,
                         one.implied,
-                        asdict(one.evidence),
+                        as_fields(one.evidence),
                     )
                     for one in described
                 )
@@ -82,7 +91,37 @@ class ForeignKeyFinder:
                 self._store.follow(found.version, found.histograms)
                 return kept
         finally:
+            self._at_work = None
             self._finding.release()
+
+    def at_work(self) -> Finding | None:
+        """Tell how far the finding at work is; None where there is none."""
+        return None if (one := self._at_work) is None else one.described(self._clock())
+
+    def cancel(self) -> Finding | None:
+        """Let the finding at work end, by its next step; give it, or None where there is none."""
+        if (one := self._at_work) is None:
+            return None
+        one.is_cancelled = True
+        return one.described(self._clock())
+
+
+@dataclass(slots=True)
+class _AtWork:
+    """Keep how far a finding is: written by its thread, but for `is_cancelled`."""
+
+    method: Method
+    began: float
+    at: tuple[Stage, int, int | None] = (Stage.CLUSTERS, 0, None)
+    is_cancelled: bool = False
+
+    def tell(self, stage: Stage, done: int, total: int | None) -> None:
+        self.at = stage, done, total
+        if self.is_cancelled:
+            raise FindingCancelledError("The finding of foreign keys was cancelled; what was found before is served.")
+
+    def described(self, now: float) -> Finding:
+        return Finding(self.method, *self.at, now - self.began, self.is_cancelled)
 
 
 def last_refresh(snapshot: StateSnapshot, method: Method) -> Refresh:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from service.core.histogram_changes import Histograms, Switched
+from service.core.memberships import Memberships
 from service.core.quantile_grids import GridHistogram, KeyHistogram
 from service.core.value_order import ValueOrder
 from service.usecases.ports import StateSnapshot
@@ -56,6 +57,9 @@ class KeySnapshot(StateSnapshot, Protocol):
 
     def value_statistics(self, attribute_ids: Sequence[int]) -> Iterator[tuple[int, ValueStatistics]]:
         """Tell how the values of attributes look, by (attribute_id); nothing of one without stored values."""
+
+    def memberships(self) -> Memberships:
+        """Give which attributes are in which clusters; they are read once, and overlaps answered from them then."""
 
     def spreads(
         self, wanted: WantedGrid, attribute_ids: Sequence[int]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -14,6 +15,7 @@ from service.core.quantile_grids import COMPOSITE_CELLS, SINGLE_CELLS
 from service.core.value_order import ValueOrder
 from service.usecases import coefficient_table as coefficients
 from service.usecases.answers import EVERY_ATTRIBUTE, AttributeFilter, AttributeInfo, EstimatedCoefficient
+from service.usecases.finding_progress import Stage, Telling, told, untold
 from service.usecases.foreign_key_ports import KeySnapshot, ValueStatistics
 from service.usecases.histogram_upkeep import Spread, Spreads
 from service.usecases.key_values import TupleInfo
@@ -77,12 +79,14 @@ class ForeignKeys:
         return self.attributes[columns[0]], self.profiles[columns[0]]
 
 
-def find_foreign_keys(snapshot: KeySnapshot, question: Question) -> ForeignKeys:
+def find_foreign_keys(snapshot: KeySnapshot, question: Question, telling: Telling = untold) -> ForeignKeys:
     """Find candidates of one column and of followed tuples (Algorithm B.1), measure and rank them.
 
     The inclusion of tuples is kept as that of columns is, so both phases of the algorithm are one. The snapshot is
-    opened `with_values`.
+    opened `with_values`. What `telling` raises ends the finding.
     """
+    telling(Stage.CLUSTERS, 0, None)
+    snapshot.memberships()
     attributes = {one.attribute_id: one for one in snapshot.attributes(EVERY_ATTRIBUTE, None, ALL)}
     tuples = snapshot.tuples()
     of_tuples = _tuple_attributes(snapshot, tuples)
@@ -97,7 +101,7 @@ def find_foreign_keys(snapshot: KeySnapshot, question: Question) -> ForeignKeys:
         coefficients.Question(method=coefficients.Method(question.estimator), threshold=question.theta),
     )
     estimates, ids = {}, {}
-    for found in table.all():
+    for found in told(telling, Stage.INCLUSIONS, table.all(), None):
         a, b = found.dependent.attribute_id, found.referenced.attribute_id  # type: ignore[union-attr]
         if len(parts[a]) == len(parts[b]):  # an estimate can take tuples to be contained in others
             candidate = Candidate(parts[a], parts[b])
@@ -105,17 +109,24 @@ def find_foreign_keys(snapshot: KeySnapshot, question: Question) -> ForeignKeys:
     sizes = {i: round(table.distinct_count(one) or 0) for i, one in sides.items()}
     concerned = {side for pair in ids.values() for side in pair}
     concerned |= {column for side in concerned for column in parts[side]}
+    telling(Stage.VALUES, 0, None)
     statistics = dict(snapshot.value_statistics(sorted(i for i in concerned if has_values(sides[i]))))
     # Who asks for inferred keys asks as if no schema said which are primary: the ranking has a model for that.
     primary = set() if question.keys is Keys.INFERRED else _primary_columns(snapshot, attributes)
     all_profiles = {i: column_profile(one, sizes[i], statistics.get(i), i in primary) for i, one in sides.items()}
     profiles = {i: all_profiles[i] for i in attributes}
     spreads = Spreads(snapshot, parts, all_profiles, statistics)
-    found_spreads = spreads.of(ids, question.cells, question.tuple_cells)
+    by_key: dict[int, dict[Candidate, tuple[int, int]]] = defaultdict(dict)
+    for candidate, pair in ids.items():
+        by_key[pair[1]][candidate] = pair
+    found_spreads: dict[Candidate, Spread] = {}
+    for of_key in told(telling, Stage.RANDOMNESS, by_key.values(), len(by_key)):
+        found_spreads |= spreads.of(of_key, question.cells, question.tuple_cells)
     measured = {
         candidate: spreads.measured(*ids[candidate], found.estimate, found_spreads.get(candidate))
         for candidate, found in estimates.items()
     }
+    telling(Stage.RANKING, 0, None)
     referred = [parts[key] for key in keys]
     cut = sorted(str(sides[i].name) for i, of in statistics.items() if of.is_cut)
     return ForeignKeys(

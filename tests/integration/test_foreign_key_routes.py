@@ -12,6 +12,7 @@ import pytest
 from service.core.foreign_keys.ranking import Method
 from service.store.database import make_engine
 from service.store.foreign_key_refreshes import PostgresForeignKeys
+from service.store.reader import PostgresSnapshot
 from service.usecases.foreign_key_answers import ForeignKeyFinder
 from service.usecases.foreign_keys import Question
 from tests import states
@@ -215,4 +216,45 @@ def test_one_finding_is_at_work_at_a_time(client: httpx.Client, database_url: st
 
     finder = ForeignKeyFinder(Asking(engine))
     assert [finder.refresh(Question(Method.NAMES)), finder.refresh(Question(Method.NAMES))] == told
+    engine.dispose()
+
+
+def test_a_finding_tells_how_far_it_is_and_ends_when_it_is_cancelled(client: httpx.Client, database_url: str) -> None:
+    """Who asks does so while the finding holds its snapshot, over other connections to the same service."""
+    at_work = f"{KEYS}/refreshes/at-work"
+    assert found(client, at_work) == {"finding": None}
+    nothing = client.post(f"{at_work}/cancel", json={})
+    assert (nothing.status_code, nothing.json()) == (202, {"finding": None})
+    assert client.post(f"{KEYS}/refreshes", json={"method": "names"}).status_code == 201
+    engine = make_engine(database_url, "test-cancel")
+    seen: list[Any] = []
+
+    class Asking(PostgresForeignKeys):
+        @contextmanager
+        def snapshot(self) -> Iterator[PostgresSnapshot]:
+            with httpx.Client(base_url=address, timeout=BOUND_SECONDS) as other:
+                seen.append(found(other, at_work)["finding"])
+                if len(seen) == 1:
+                    seen.append(other.post(f"{at_work}/cancel", json={}).json()["finding"])
+            with super().snapshot() as snapshot:
+                yield snapshot
+
+    app = app_over(engine)
+    app.state.foreign_keys = ForeignKeyFinder(Asking(engine))
+    with serving(app) as address, httpx.Client(base_url=address, timeout=BOUND_SECONDS) as asker:
+        kept = found(asker, KEYS, method="names")
+        cancelled = asker.post(f"{KEYS}/refreshes", json={"method": "names"})
+        assert (cancelled.status_code, cancelled.json()["type"]) == (409, "/docs#conflict")
+        assert "cancelled" in cancelled.json()["detail"]
+        first, asked = seen
+        assert {name: first[name] for name in ("method", "stage", "done", "total", "is_cancelled")} == {
+            "method": "names",
+            "stage": "clusters",
+            "done": 0,
+            "total": None,
+            "is_cancelled": False,
+        }
+        assert (asked["is_cancelled"], found(asker, at_work)) == (True, {"finding": None})
+        assert found(asker, KEYS, method="names") == kept
+        assert asker.post(f"{KEYS}/refreshes", json={"method": "names"}).status_code == 201
     engine.dispose()

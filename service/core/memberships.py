@@ -1,0 +1,98 @@
+"""Own which attributes are in which clusters, as arrays: overlaps and counts by cell for many attributes at once.
+
+A statement that unnests clusters does so for each question anew; whoever asks of hundreds of attributes reads the
+clusters once. They are as many as the consumer holds, and take 40 bytes for each membership.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from service.core.records import Int64s
+
+
+@dataclass(frozen=True, eq=False)
+class Memberships:
+    """Hold n clusters by id, int64[n], with their numbers of values; `owners` and `members` pair places of clusters,
+    ascending, with the ids of their attributes, int64[memberships] each.
+    """
+
+    clusters: Int64s
+    value_counts: Int64s
+    owners: Int64s
+    members: Int64s
+
+    @staticmethod
+    def of(clusters: Iterable[tuple[int, Sequence[int], int]]) -> Memberships:
+        """Take (cluster_id, ids of attributes, number of values), ascending by cluster."""
+        ids, counts, sizes, members = [], [], [], [np.empty(0, np.int64)]
+        for cluster_id, attribute_ids, value_count in clusters:
+            ids.append(cluster_id)
+            counts.append(value_count)
+            sizes.append(len(attribute_ids))
+            members.append(np.array(attribute_ids, np.int64))
+        owners = np.repeat(np.arange(len(ids)), np.array(sizes, np.int64))
+        return Memberships(np.array(ids, np.int64), np.array(counts, np.int64), owners, np.concatenate(members))
+
+    def overlaps(self, attribute_id: int) -> list[tuple[int, int, int]]:
+        """Give (other attribute's id, number of shared values, of shared clusters) for all that share one."""
+        ids, codes = self._coded
+        low, high = np.searchsorted(self._ascending, (attribute_id, attribute_id + 1))
+        places = self.owners[self._by_attribute[low:high]]
+        pairs = _ranges(*np.searchsorted(self.owners, (places, places + 1)))
+        values = np.bincount(codes[pairs], self.value_counts[self.owners[pairs]], len(ids)).astype(np.int64)
+        clusters = np.bincount(codes[pairs], minlength=len(ids))
+        others = np.flatnonzero((clusters > 0) & (ids != attribute_id))
+        return list(zip(*(of[others].tolist() for of in (ids, values, clusters)), strict=True))
+
+    def among(self, attribute_ids: Sequence[int]) -> tuple[Int64s, Int64s]:
+        """Give the memberships of these attributes: places of clusters, ascending, and of attributes in the list."""
+        ids, codes = self._coded
+        places = {attribute_id: place for place, attribute_id in enumerate(attribute_ids)}
+        of_ids = np.array([places.get(one, -1) for one in ids.tolist()], np.int64)
+        found = of_ids[codes]
+        chosen = np.flatnonzero(found >= 0)
+        return self.owners[chosen], found[chosen]
+
+    @cached_property
+    def _coded(self) -> tuple[Int64s, Int64s]:
+        """Give the ids of all attributes, ascending, and of each membership the place of its attribute there."""
+        ids, codes = np.unique(self.members, return_inverse=True)
+        return ids, codes
+
+    @cached_property
+    def _by_attribute(self) -> Int64s:
+        return np.argsort(self.members, kind="stable")
+
+    @cached_property
+    def _ascending(self) -> Int64s:
+        return self.members[self._by_attribute]
+
+
+def counts_by_cell(
+    owners: Int64s, members: Int64s, counted: tuple[Int64s, Int64s, Int64s], shape: tuple[int, int]
+) -> Int64s:
+    """Add up values by attribute and cell, int64[shape]; `owners` ascend and have `members`, as of `Memberships.among`.
+
+    `counted` has places of clusters, cells, and how many values of the cluster are in the cell.
+    """
+    places, cells, totals = counted
+    lows, highs = np.searchsorted(owners, (places, places + 1))
+    pairs, repeats = _ranges(lows, highs), highs - lows
+    found = np.bincount(
+        members[pairs] * shape[1] + np.repeat(cells, repeats), np.repeat(totals, repeats), shape[0] * shape[1]
+    )
+    counts: Int64s = found.astype(np.int64).reshape(shape)
+    return counts
+
+
+def _ranges(lows: Int64s, highs: Int64s) -> Int64s:
+    """Join the numbers from each low up to its high, which is not among them."""
+    sizes = highs - lows
+    before = np.cumsum(sizes) - sizes
+    numbers: Int64s = np.arange(sizes.sum()) + np.repeat(lows - before, sizes)
+    return numbers
