@@ -29,9 +29,6 @@ SINGLE_CELLS = 256
 COMPOSITE_CELLS = 16
 """Cells of each dimension of a composite key's grid, as there."""
 
-DRIFT = 2
-"""A cell may hold so many times its even share of a key's values before the grid is to be built anew."""
-
 
 def quantile_ranks(count: int, cells: int) -> list[int]:
     """Give the ranks (from 1) of the quantiles of `count` values, at most `cells` of them: ⌈count · i / cells⌉.
@@ -160,11 +157,6 @@ class KeyHistogram:
         if any((of_column < 0).any() for of_column in counts):
             raise ValueError("a cell of a grid would have fewer than no values")
         return replace(self, columns=counts, tuples=self.tuples.moved(places, differences))
-
-    def has_drifted(self, cells: int | None = None, drift: float = DRIFT) -> bool:
-        """Tell whether a cell of a column holds more than `drift` times its share in a new grid of so many cells."""
-        cells = cells_of_each(len(self.grids), cells)
-        return any(counts.max() > drift * -(-int(counts.sum()) // cells) for counts in self.columns)
 
 
 def histogram_over(grids: Sequence[QuantileGrid], tuples: Iterable[Sequence[str]]) -> GridHistogram:

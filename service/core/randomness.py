@@ -17,10 +17,15 @@ import numpy as np
 from service.core.quantile_grids import Floats, GridHistogram, KeyHistogram
 from service.core.records import Int64s
 
+DRIFT = 2
+"""How many times Lemma 1's bound a distance over a grid may be off before the grid is to be built anew."""
+
 MOST_ROUTES = 1_000_000
 """How many pairs of cells a transport may be between; beyond, neighbouring cells are joined."""
 
 _MOST_STEPS = 10_000_000
+
+_Places = tuple[Int64s, ...]
 
 
 class Randomness(NamedTuple):
@@ -38,14 +43,11 @@ def randomness(candidate: GridHistogram, key: KeyHistogram, most_routes: int = M
     less than 2/l, and 0 where each value has a cell of its own.
     Raises ValueError when either has no values.
     """
-    if not candidate.total or not key.tuples.total:
-        raise ValueError("what has no values has no randomness")
-    f, p = candidate.counts / candidate.total, key.tuples.counts / key.tuples.total
+    places, (f, p) = _both(candidate, key)
     if len(key.grids) == 1:
         positions = np.cumsum(key.columns[0]) / key.columns[0].sum()
-        f, p = candidate.dense() / candidate.total, key.tuples.dense() / key.tuples.total
-        return Randomness(emd_on_line(f, p, positions), float((f + p) @ _widths(key.columns[0])))
-    places = candidate.places(), key.tuples.places()
+        distance = emd_on_line(candidate.dense() / candidate.total, key.tuples.dense() / key.tuples.total, positions)
+        return Randomness(distance, _hidden(key.columns, places, (f, p)))
     columns = list(key.columns)
     # What both have in a cell stays there: for a distance that is a metric some cheapest transport leaves it.
     while True:
@@ -59,12 +61,33 @@ def randomness(candidate: GridHistogram, key: KeyHistogram, most_routes: int = M
             tuple(place // 2 if column == widest else place for column, place in enumerate(side)) for side in places
         )  # type: ignore[assignment]
     distance = _transport(columns, surplus, deficit) / len(columns)
+    return Randomness(distance, _hidden(columns, places, (f, p)))
+
+
+def has_drifted(candidate: GridHistogram, key: KeyHistogram, cells: int) -> bool:
+    """Tell whether the grid of a key hides more than `DRIFT` times what Lemma 1 allows a new one of so many cells.
+
+    Raises ValueError when either has no values.
+    """
+    return _hidden(key.columns, *_both(candidate, key)) > DRIFT * 2 / cells
+
+
+def _both(candidate: GridHistogram, key: KeyHistogram) -> tuple[tuple[_Places, _Places], tuple[Floats, Floats]]:
+    """Give for a candidate and its key the cells that have values, in each dimension, and their shares."""
+    if not candidate.total or not key.tuples.total:
+        raise ValueError("what has no values has no randomness")
+    shares = candidate.counts / candidate.total, key.tuples.counts / key.tuples.total
+    return (candidate.places(), key.tuples.places()), shares
+
+
+def _hidden(columns: Sequence[Int64s], places: Sequence[_Places], masses: Sequence[Floats]) -> float:
+    """Give how far both sides' mass can be from the corners of its cells, together, as a mean over the columns."""
     hidden = sum(
         float(mass @ _widths(counts)[place])
-        for side, mass in zip(places, (f, p), strict=True)
+        for side, mass in zip(places, masses, strict=True)
         for counts, place in zip(columns, side, strict=True)
     )
-    return Randomness(distance, hidden / len(columns))
+    return hidden / len(columns)
 
 
 def emd_on_line(first: Floats, second: Floats, positions: Floats) -> float:

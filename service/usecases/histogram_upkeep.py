@@ -16,7 +16,7 @@ from service.core.foreign_keys.candidates import Candidate, Columns
 from service.core.foreign_keys.profiles import ColumnProfile, Measured
 from service.core.histogram_changes import Histograms, Switched
 from service.core.quantile_grids import GridHistogram, KeyHistogram, cells_of_each
-from service.core.randomness import Randomness, outside, randomness
+from service.core.randomness import Randomness, has_drifted, outside, randomness
 from service.usecases.foreign_key_ports import KeySnapshot, ValueStatistics, WantedGrid
 
 
@@ -77,7 +77,7 @@ class Spreads:
     def _measured(self, wanted: WantedGrid, others: Sequence[int]) -> Histograms:
         return Histograms(wanted.key_id, wanted.columns, wanted.cells, *self._snapshot.spreads(wanted, others))
 
-    def _kept(self, wanted: WantedGrid, others: Sequence[int]) -> Histograms | None:
+    def _kept(self, wanted: WantedGrid, wanted_ids: Sequence[int]) -> Histograms | None:
         """Bring kept histograms up to the snapshot's version; None where there are none, or none that can serve."""
         found = self._snapshot.histograms(wanted.key_id)
         if found is None:
@@ -86,9 +86,9 @@ class Spreads:
         orders = tuple(grid.order for grid in kept.of_key.grids)
         if (kept.columns, orders, kept.cells) != (wanted.columns, wanted.orders, wanted.cells):
             return None
-        if not kept.others.keys() >= set(others):
+        if not kept.others.keys() >= set(wanted_ids):
             return None
-        kept = replace(kept, others={i: kept.others[i] for i in others})
+        kept = replace(kept, others={i: kept.others[i] for i in wanted_ids})
         try:
             current = kept.after(changes for version, changes in self._changes if version > since)
         except ValueError:
@@ -98,7 +98,8 @@ class Spreads:
         totals = {i: other.total for i, other in current.others.items()} | {kept.key_id: current.of_key.tuples.total}
         if sums != list(wanted.distinct) or any(self._profiles[i].distinct != of for i, of in totals.items()):
             return None
-        return None if current.of_key.has_drifted(wanted.cells) else current
+        others = current.others.values()
+        return None if any(has_drifted(other, current.of_key, wanted.cells) for other in others) else current
 
     @cached_property
     def _changes(self) -> list[tuple[int, dict[int, Switched]]]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.stats import wasserstein_distance
 
 from service.core.quantile_grids import GridHistogram, KeyHistogram, QuantileGrid, histogram_over
-from service.core.randomness import Cut, Randomness, emd_on_line, outside, randomness, suggest_cut
+from service.core.randomness import Cut, Randomness, emd_on_line, has_drifted, outside, randomness, suggest_cut
 from service.core.value_order import ValueOrder
 
 NUMERIC = ValueOrder.NUMERIC
@@ -99,6 +99,20 @@ def test_cells_are_joined_where_routes_would_be_too_many(data: st.DataObject, n:
     candidate = data.draw(st.lists(st.sampled_from(key), min_size=1, unique=True))
     found = measure(candidate, key, cells=41, most_routes=data.draw(st.integers(1, 60)))
     assert abs(found.distance - over_all_values(candidate, key)) <= found.error + 1e-9
+
+
+@pytest.mark.parametrize(("more", "drifted"), [(0, False), (60, False), (110, False), (120, True), (400, True)])
+def test_a_key_that_grows_behind_its_last_bound_drifts_when_the_last_cell_hides_too_much(
+    more: int, drifted: bool
+) -> None:
+    """Of 1000 values in cells of 10 a cell hides 9; the limit is twice 2/100."""
+    grid = QuantileGrid(NUMERIC, tuple(str(value) for value in range(10, 1001, 10)))
+    key, candidate = texts(range(1, 1001 + more)), texts(range(1, 1001 + more, 2))
+    of_key = KeyHistogram((grid,), (histogram_over((grid,), key).dense(),), histogram_over((grid,), key))
+    hidden = 2 * (990 * 9 + (10 + more) * (9 + more)) / (1000 + more) ** 2
+    assert randomness(histogram_over((grid,), candidate), of_key).error == pytest.approx(hidden)
+    assert has_drifted(histogram_over((grid,), candidate), of_key, 100) is drifted is (hidden > 0.04)
+    assert has_drifted(histogram_over((grid,), texts([1005])), of_key, 100) is (more > 30)  # it is all in the last cell
 
 
 def test_more_dimensions_are_no_further_for_being_more() -> None:
