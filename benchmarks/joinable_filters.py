@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import log
 
 import numpy as np
@@ -32,11 +32,17 @@ class Passed:
     joining: int = 0
     false_positives: int = 0
     filtered: int = 0
+    rates: list[float] = field(default_factory=list)
 
     @property
     def rate(self) -> float:
-        """Give the share of the pairs that do not join which is let through, in percent."""
-        return 100 * self.false_positives / max(1, self.false_positives + self.filtered)
+        """Give the share of all pairs that do not join which is let through, in percent."""
+        return percent(self.false_positives, self.filtered)
+
+    @property
+    def mean_rate(self) -> float:
+        """Give the mean of the queries' shares: of queries that have pairs which do not join."""
+        return float(np.mean(self.rates or [0.0]))
 
     @property
     def precision(self) -> float:
@@ -99,10 +105,18 @@ def let_through(lake: Lake, rows: RowFilter, queries: list[LakeQuery]) -> Passed
         )  # fmt: skip
         if counts[3]:
             raise ValueError(f"{lake.name}: a filter loses {counts[3]} pairs that join")
-        passed.joining += counts[0]
-        passed.false_positives += counts[1]
-        passed.filtered += counts[2]
+        joining, false_positives, filtered, _ = counts.tolist()
+        passed.joining += joining
+        passed.false_positives += false_positives
+        passed.filtered += filtered
+        if false_positives + filtered:
+            passed.rates.append(percent(false_positives, filtered))
     return passed
+
+
+def percent(false_positives: int, filtered: int) -> float:
+    """Give the share of pairs that do not join which is let through."""
+    return 100 * false_positives / max(1, false_positives + filtered)
 
 
 @njit(cache=True)

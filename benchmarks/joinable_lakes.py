@@ -81,9 +81,9 @@ def read_lake(folder: Path) -> Lake:
     return Lake(folder.name, tables, pa.array(ids, pa.large_string()), index)
 
 
-def draw_queries(lake: Lake, count: int, random: Random, size: int = 2) -> list[LakeQuery]:
-    """Draw tables, each once, and so many of their columns as the key."""
+def draw_queries(lake: Lake, count: int, random: Random, size: int = 2, keys: int = 1) -> list[LakeQuery]:
+    """Draw tables, each once, and for each so many `keys` of `size` of its columns, all in any order."""
     widths = lake.widths()
     wide = np.flatnonzero(widths >= size).tolist()
     tables = random.sample(wide, min(count, len(wide)))
-    return [LakeQuery(table, tuple(random.sample(range(widths[table]), size))) for table in tables]
+    return [LakeQuery(table, tuple(random.sample(range(widths[table]), size))) for table in tables for _ in range(keys)]
