@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from math import log
 
 import numpy as np
+import pyarrow as pa
 from numba import njit
+from numpy.typing import NDArray
 
 from benchmarks.joinable_lakes import Lake, LakeQuery
-from service.core.canonical_arrow import key_array
+from service.core.canonical_arrow import key_array, text_buffers
 from service.core.joinability import prepare
 from service.core.records import Int64s, Keys, UInt64s
 from service.core.row_filters import CountedBits, RowFilter, ValueHashes
@@ -59,7 +61,8 @@ def bloom_functions(lake: Lake) -> int:
 def filters(lake: Lake) -> Iterator[tuple[str, RowFilter]]:
     """Yield all filters of 128 bits, one at a time; XASH with the ones of Equation 5.
 
-    Bloom filters hash value keys, where the paper takes Murmur; MD5 stands for all hashes with half of their bits set.
+    Bloom filters hash value keys, where the paper takes Murmur; MD5 stands for CityHash and Murmur
+    too, which also set half of their bits evenly.
     """
     halves = key_array(lake.values)
     keys = Keys(np.ascontiguousarray(halves[:, 0]), np.ascontiguousarray(halves[:, 1]))
@@ -70,6 +73,7 @@ def filters(lake: Lake) -> Iterator[tuple[str, RowFilter]]:
         ("LHBF", lambda: bloom(keys, 2)),
         ("hash table", lambda: bloom(keys, 1)),
         ("MD5", lambda: md5(lake.values.to_pylist())),
+        ("SimHash", lambda: simhash(lake.values)),
         (XASH, lambda: Xash(BITS, ones).hashes(lake.values)),
         ("XASH, 6 ones", lambda: Xash(BITS, 6).hashes(lake.values)),
         (MEASURED, lambda: Xash(BITS, ones, measured).hashes(lake.values)),
@@ -87,6 +91,11 @@ def md5(texts: list[str]) -> UInt64s:
     """Take all bits of MD5."""
     digests = b"".join(hashlib.md5(text.encode(), usedforsecurity=False).digest() for text in texts)
     return np.frombuffer(digests, np.uint64).reshape(-1, 2)
+
+
+def simhash(texts: pa.Array) -> UInt64s:
+    """Set the bits that more than half of a text's three-byte pieces have in their hashes (Charikar, 2002)."""
+    return _simhash(*text_buffers(texts))
 
 
 def let_through(lake: Lake, rows: RowFilter, queries: list[LakeQuery]) -> Passed:
@@ -125,6 +134,27 @@ def _set(bits: Int64s, hashes: UInt64s) -> UInt64s:
         for bit in bits[i]:
             hashes[i, bit // 64] |= np.uint64(1) << np.uint64(bit % 64)
     return hashes
+
+
+@njit(cache=True)
+def _simhash(offsets: Int64s, data: NDArray[np.uint8]) -> UInt64s:
+    out = np.zeros((len(offsets) - 1, BITS // 64), np.uint64)
+    for i in range(len(out)):
+        votes = np.zeros(BITS, np.int64)
+        for at in range(offsets[i], max(offsets[i] + 1, offsets[i + 1] - 2)):
+            piece = np.uint64(0)
+            for byte in data[at : min(at + 3, offsets[i + 1])]:
+                piece = piece * np.uint64(256) + np.uint64(byte) + np.uint64(1)
+            for bit in range(BITS):
+                if bit % 64 == 0:
+                    piece = (piece ^ (piece >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+                    piece = (piece ^ (piece >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+                    piece ^= piece >> np.uint64(31)
+                votes[bit] += 1 if piece >> np.uint64(bit % 64) & np.uint64(1) else -1
+        for bit in range(BITS):
+            if votes[bit] > 0:
+                out[i, bit // 64] |= np.uint64(1) << np.uint64(bit % 64)
+    return out
 
 
 @njit(cache=True)

@@ -7,9 +7,11 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
-from benchmarks.joinable_filters import BLOOM, COUNTED, XASH, bloom_functions, filters, let_through
+from benchmarks.joinable_filters import BLOOM, COUNTED, XASH, bloom_functions, filters, let_through, md5, simhash
 from benchmarks.joinable_lakes import Lake, LakeQuery, draw_queries, read_lake
 from benchmarks.rows.mate_exact import answers_as_published, by_brute_force, pairs_of_columns
 from service.core.joinability import Joinable, top_joinable
@@ -67,6 +69,13 @@ def test_pairs_that_share_the_initial_value_are_counted_once_each(small: Lake) -
         passed = let_through(small, rows, [query])
         assert (passed.joining, passed.false_positives + passed.filtered) == (2, 5), name
     assert bloom_functions(small) == 30
+
+
+def test_simhash_is_alike_for_texts_that_are_and_the_other_hashes_are_not() -> None:
+    one, alike, other = simhash(pa.array(["the quick brown fox", "the quick brown box", "lazy dogs, all asleep"]))
+    assert np.bitwise_count(one ^ alike).sum() < 45 < np.bitwise_count(one ^ other).sum()
+    first, second = md5(["the quick brown fox", "the quick brown box"])
+    assert np.bitwise_count(first ^ second).sum() > 45
 
 
 def test_drawn_queries_have_different_columns_of_different_tables(owid: Lake) -> None:
