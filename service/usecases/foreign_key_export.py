@@ -5,6 +5,7 @@ Names may have any character, so each format's own quoting is used for all of th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from itertools import groupby
@@ -37,24 +38,24 @@ def as_sql(keys: Sequence[ForeignKey]) -> str:
 
 
 def as_dbt(keys: Sequence[ForeignKey]) -> str:
-    """Write `relationships` tests of dbt's sources; it has none for several columns, which are named in comments."""
-    lines = ["version: 2", "sources:" if any(_is_single(one) for one in keys) else "sources: []"]
-    singles = [one for one in keys if _is_single(one)]
+    """Write `relationships` tests of dbt's sources; those that it cannot make are named in comments."""
+    singles = [one for one in keys if _is_for_dbt(one)]
+    lines = ["version: 2", "sources:" if singles else "sources: []"]
     for schema, of_schema in groupby(singles, lambda one: one.dependent.schema):
-        lines += [f"  - name: {_quoted(schema)}", "    tables:"]
+        lines += [f"  - name: {_plain(schema)}", "    tables:"]
         for table, of_table in groupby(of_schema, lambda one: one.dependent.table):
-            lines += [f"      - name: {_quoted(table)}", "        columns:"]
+            lines += [f"      - name: {_plain(table)}", "        columns:"]
             for column, of_column in groupby(of_table, lambda one: one.dependent.columns[0]):
-                lines += [f"          - name: {_quoted(column)}", "            data_tests:"]
+                lines += [f"          - name: {_plain(column)}", "            data_tests:"]
                 for _, referenced in of_column:
                     # A string of Jinja within one of YAML: both are quoted.
                     source = f"source({_quoted(referenced.schema)}, {_quoted(referenced.table)})"
                     lines += [
                         "              - relationships:",
                         f"                  to: {_quoted(source)}",
-                        f"                  field: {_quoted(referenced.columns[0])}",
+                        f"                  field: {_plain(referenced.columns[0])}",
                     ]
-    lines += [f"# of several columns: {_quoted(str(one))}" for one in keys if not _is_single(one)]
+    lines += [f"# no test of dbt: {_quoted(str(one))}" for one in keys if not _is_for_dbt(one)]
     return "\n".join(lines) + "\n"
 
 
@@ -105,8 +106,9 @@ _WRITERS: Mapping[KeyFormat, Callable[[Sequence[ForeignKey]], str]] = {
 }
 
 
-def _is_single(one: ForeignKey) -> bool:
-    return len(one.dependent.columns) == 1
+def _is_for_dbt(one: ForeignKey) -> bool:
+    """Tell whether dbt has a test for it: of one column, on a table whose names it can quote itself, as it does not."""
+    return len(one.dependent.columns) == 1 and not set("".join(one.dependent[:2])) & set("'\\")
 
 
 def _places(keys: Sequence[ForeignKey]) -> dict[tuple[str, str], int]:
@@ -125,6 +127,14 @@ def _sql_columns(side: Side) -> str:
 def _sql(name: str) -> str:
     """Quote a name always: which words are reserved is another matter in each release."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def _plain(text: str) -> str:
+    """Write a text for YAML that dbt renders with Jinja: as a string of Jinja's where it would read more in it."""
+    return _quoted("{{ " + _quoted(text) + " }}" if _JINJAS_OWN.search(text) else text)
+
+
+_JINJAS_OWN = re.compile("{[{%#]")
 
 
 def _quoted(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -20,6 +21,8 @@ HARD = [
     "it's",
     "back\\slash",
     "{{ jinja }}",
+    "{% raw %}",
+    "{#",
     "größe",
     "顧客",
     "%",
@@ -52,7 +55,7 @@ def table_of(side: Side) -> str:
 @given(FEW)
 def test_dbts_tests_are_read_as_they_are_meant(found: list[ForeignKey]) -> None:
     ordered = sorted(set(found))
-    document = yaml.safe_load(as_dbt(ordered))
+    document = rendered(yaml.safe_load(as_dbt(ordered)))
     assert document["version"] == 2
     read = [
         (source["name"], table["name"], column["name"], test["relationships"])
@@ -63,7 +66,8 @@ def test_dbts_tests_are_read_as_they_are_meant(found: list[ForeignKey]) -> None:
     ]
     wanted = []
     for one in ordered:
-        if len(one.dependent.columns) == 1:
+        # dbt writes these two names between quotes of its own, and escapes nothing in them.
+        if len(one.dependent.columns) == 1 and not re.search(r"['\\]", one.dependent.schema + one.dependent.table):
             (dependent,), (referenced,) = one.dependent.names, one.referenced.names
             wanted.append((*dependent, referenced))
     assert [(*names, arguments["field"]) for *names, arguments in read] == [(*d, r.column) for *d, r in wanted]
@@ -72,11 +76,28 @@ def test_dbts_tests_are_read_as_they_are_meant(found: list[ForeignKey]) -> None:
         assert jinja_call(arguments["to"]) == ("source", [referenced.schema, referenced.table])
 
 
+def rendered(document: Any) -> Any:
+    """Render the values that dbt renders, all but the call that its test makes: strings of Jinja become their text."""
+    if isinstance(document, dict):
+        return {name: of if name == "to" else rendered(of) for name, of in document.items()}
+    if isinstance(document, list):
+        return list(map(rendered, document))
+    if isinstance(document, str) and re.search("{[{%#]", document):
+        string = re.fullmatch(r'\{\{ "((?:[^"\\]|\\.)*)" \}\}', document, re.DOTALL)
+        assert string, f"dbt would read more than a string in {document!r}"
+        return unescaped(string[1])
+    return document
+
+
+def unescaped(string: str) -> str:
+    return string.encode("ascii", "backslashreplace").decode("unicode-escape")
+
+
 def jinja_call(text: str) -> tuple[str, list[str]]:
     """Read a call with strings as Jinja's lexer does: ASCII with backslashes is unescaped, the rest as it is."""
     name, arguments = re.fullmatch(r'(\w+)\(("(?:[^"\\]|\\.)*"(?:, "(?:[^"\\]|\\.)*")*)\)', text, re.DOTALL).groups()
     strings = re.findall(r'"((?:[^"\\]|\\.)*)"', arguments, re.DOTALL)
-    return name, [one.encode("ascii", "backslashreplace").decode("unicode-escape") for one in strings]
+    return name, list(map(unescaped, strings))
 
 
 @given(FEW)
