@@ -89,7 +89,7 @@ def build_graph(table_of: Int32s, table_count: int, blocks: Iterable[Inds]) -> I
     """
     pairs, inds = _count_pairs(table_of, table_count, blocks)
     width = max(table_count, 1)
-    dependent, referenced = (pairs // width).astype(np.int32), (pairs % width).astype(np.int32)
+    dependent, referenced = (side.astype(np.int32) for side in divmod(pairs, width))
     outside = dependent != referenced
     reversed_pairs = referenced[outside].astype(np.int64) * width + dependent[outside]
     both_ways = np.sort(np.concatenate((pairs[outside], reversed_pairs)))  # np.unique hashes, which takes much longer
@@ -114,8 +114,8 @@ def build_graph(table_of: Int32s, table_count: int, blocks: Iterable[Inds]) -> I
         starts,
         neighbours,
         component_of,
-        component_tables=np.bincount(component_of[tables], minlength=count),
-        component_edges=np.bincount(of_edges, minlength=count),
+        component_tables=np.bincount(component_of[tables]),
+        component_edges=np.bincount(of_edges),
         component_inds=edge_inds,
         inds_of=inds_of,
         references=np.bincount(dependent[outside], minlength=table_count),

@@ -146,3 +146,14 @@ def test_the_profile_is_found_from_wherever_the_search_begins(known: tuple[int, 
         found = unsized.profile(0.4, np.array(far), pair)
         assert (found[0], found[1]) == (pytest.approx(height, abs=1e-6), pytest.approx(slope, abs=0.05))
         assert found[2] == pytest.approx(sizes, rel=1e-3)
+
+
+@pytest.mark.parametrize(("nx", "ny", "phi"), [(400, 200, 0.5), (300, 250, 0.8)])
+def test_where_y_is_in_x_the_slope_is_that_of_no_value_of_y_alone(nx: int, ny: int, phi: float) -> None:
+    x, y = draw_pair(5, nx, ny, ny, M)
+    pair = unsized.observe(x.registers, y.registers, 0, 0)
+    start = np.array([float(nx), 1.0])
+    _, slope, sizes = unsized.profile(phi, start, pair)
+    assert sizes[1] == pytest.approx(unsized.LEAST)
+    after, before = (unsized.profile(phi + step, sizes, pair)[0] for step in (1e-4, -1e-4))
+    assert slope == pytest.approx((after - before) / 2e-4, rel=1e-2, abs=0.1)
