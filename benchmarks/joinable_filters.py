@@ -13,7 +13,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from benchmarks.joinable_lakes import Lake, LakeQuery
-from service.core.canonical_arrow import key_array, text_buffers
+from service.core.canonical_arrow import text_buffers
 from service.core.joinability import prepare
 from service.core.records import Int64s, Keys, UInt64s
 from service.core.row_filters import CountedBits, RowFilter, ValueHashes
@@ -64,8 +64,7 @@ def filters(lake: Lake) -> Iterator[tuple[str, RowFilter]]:
     Bloom filters hash value keys, where the paper takes Murmur; MD5 stands for CityHash and Murmur
     too, which also set half of their bits evenly.
     """
-    halves = key_array(lake.values)
-    keys = Keys(np.ascontiguousarray(halves[:, 0]), np.ascontiguousarray(halves[:, 1]))
+    keys = lake.keys()
     ones = ones_for(len(lake.values), BITS)
     measured = rarest_first(character_counts(lake.values).tolist())
     for name, hashes in (

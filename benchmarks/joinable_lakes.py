@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks import data_sets
+from service.core.canonical_arrow import key_array
 from service.core.cell_index import CellIndex
-from service.core.records import Int64s, starts_of
+from service.core.records import Int64s, Keys, starts_of
 
 ARCHIVES = Path(__file__).parents[1] / "tests" / "data"
 LAKES = ("webtables_2k/webtables_2k", "lakes/lake_fivethirtyeight", "lakes/lake_mate")
@@ -29,12 +30,18 @@ class LakeQuery(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """Hold a lake: the distinct values, and its cells as an index; '' is empty."""
+    """Hold a lake: the distinct values, and its cells as an index; '' is empty. `size` is that of its files."""
 
     name: str
+    size: int
     tables: list[str]
     values: pa.Array
     index: CellIndex
+
+    def keys(self) -> Keys:
+        """Give the value keys of the values."""
+        halves = key_array(self.values)
+        return Keys(halves[:, 0].copy(), halves[:, 1].copy())
 
     def key_values(self, query: LakeQuery) -> Int64s:
         """Give the key columns of a query, int64[rows, |Q|]."""
@@ -62,10 +69,12 @@ def read_lake(folder: Path) -> Lake:
     """Read the tables of a folder, in the order of their names; a cell that a row lacks is empty."""
     ids: dict[str, int] = {"": -1}
     cells: list[int] = []
+    size = 0
     tables, sizes, rows = [], [], []
     for path in sorted((folder / "tables").glob("*.csv"), key=lambda path: path.stem):
         with path.open(encoding="utf-8", newline="") as lines:
             header, *read = csv.reader(lines)
+        size += path.stat().st_size
         tables.append(path.stem)
         rows.append(len(read))
         sizes += [len(header)] * len(read)
@@ -78,7 +87,7 @@ def read_lake(folder: Path) -> Lake:
         starts_of(np.array(rows, np.int64)),
         len(ids),
     )
-    return Lake(folder.name, tables, pa.array(ids, pa.large_string()), index)
+    return Lake(folder.name, size, tables, pa.array(ids, pa.large_string()), index)
 
 
 def draw_queries(lake: Lake, count: int, random: Random, size: int = 2, keys: int = 1) -> list[LakeQuery]:

@@ -33,6 +33,7 @@ ROWS = {
     "mate-exact": "mate_exact",
     "mate-filter": "mate_filter",
     "mate-hash": "mate_hash",
+    "mate-size": "mate_size",
 }
 
 

@@ -1,0 +1,73 @@
+"""Own the row `mate-size`: bytes of an index of joinable tables as it is coded, beside the CSV that it is of."""
+
+from __future__ import annotations
+
+from math import log2
+from time import process_time
+
+import numpy as np
+
+from benchmarks.context import Context
+from benchmarks.joinable_lakes import Lake, lakes
+from benchmarks.results_file import Result
+from service.core.posting_buckets import Buckets, encode_buckets, find_in_bucket
+from service.core.records import Keys, starts_of
+
+SEED = 0
+"""Nothing is drawn."""
+
+VALUES_OF_BUCKET = 64
+CELL_BYTES, SUPER_KEY_BYTES = 4, 16
+HEADER_BYTES = 40
+"""Of a row in Postgres with its index entry, about."""
+
+
+def run(context: Context) -> list[Result]:
+    """Code the postings of each lake, and look every value up again."""
+    results = []
+    for lake in lakes(context.work):
+        keys = lake.keys()
+        code(lake, keys)
+        started = process_time()
+        coded, order = code(lake, keys)
+        took = process_time() - started
+        _require_all(lake, keys.take(order), order, coded)
+        index, rows = lake.index, len(lake.index.row_starts) - 1
+        cells = int((index.cells >= 0).sum())
+        bytes_ = (
+            len(coded.data) + HEADER_BYTES * len(coded.numbers) + SUPER_KEY_BYTES * rows
+            + CELL_BYTES * len(index.cells) + HEADER_BYTES * len(lake.tables)
+        )  # fmt: skip
+        results += [
+            Result(f"{lake.name}: postings", len(coded.data) / cells, "bytes a cell"),
+            Result(f"{lake.name}: index", bytes_ / 1e6, "MB", "CSV", lake.size / 1e6, "ratio <= 3"),
+            Result(f"{lake.name}: coding", cells / 1e6 / took, "million cells/s"),
+        ]
+    return results
+
+
+def code(lake: Lake, keys: Keys) -> tuple[Buckets, np.ndarray]:
+    """Code the postings of a lake by ascending key; give the order of the keys with them."""
+    order, starts = keys.order(), lake.index.value_starts
+    counts = np.diff(starts)[order]
+    of_keys = starts_of(counts)
+    places = lake.index.places[np.arange(of_keys[-1]) + np.repeat(starts[order] - of_keys[:-1], counts)]
+    bits = max(1, round(log2(max(2, len(order) / VALUES_OF_BUCKET))))
+    return encode_buckets(keys.take(order), of_keys, places, bits), order
+
+
+def _require_all(lake: Lake, keys: Keys, order: np.ndarray, coded: Buckets) -> None:
+    """Raise ValueError unless each value has its places: what cannot be read back is not small."""
+    first = 0
+    for start, end in zip(coded.starts, coded.starts[1:], strict=False):
+        bucket = coded.data[start:end].tobytes()
+        asked = keys.take(slice(first, first + 4 * VALUES_OF_BUCKET))
+        found = find_in_bucket(bucket, asked)
+        held = int((np.diff(found.starts) > 0).sum())
+        values = order[first : first + held]
+        expected = [lake.index.places[lake.index.value_starts[v] : lake.index.value_starts[v + 1]] for v in values]
+        if not np.array_equal(found.places, np.concatenate(expected)):
+            raise ValueError(f"{lake.name}: a bucket does not give back what was put in")
+        first += held
+    if first != len(order):
+        raise ValueError(f"{lake.name}: {len(order) - first} values are in no bucket")

@@ -1,0 +1,146 @@
+"""Own how postings are stored: buckets of values by the first bits of their keys, places as coded differences.
+
+A bucket is one run of bytes: how many values, their keys of 16 bytes, ascending, then the length in bytes of each
+value's places, and the places. Numbers have seven bits a byte, lowest first, and a byte of 128 or more says that
+another follows; of a value's ascending places the first stands itself, the others as distances from the one before.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from service.core.records import Int64s, Keys, UInt64s
+
+Bytes = NDArray[np.uint8]
+
+
+class Buckets(NamedTuple):
+    """Hold buckets end to end: that of number numbers[i], ascending, is data[starts[i]:starts[i + 1]]."""
+
+    numbers: Int64s
+    starts: Int64s
+    data: Bytes
+
+
+class Found(NamedTuple):
+    """Hold the places of n asked values: those of value i are places[starts[i]:starts[i + 1]], none where unknown."""
+
+    starts: Int64s
+    places: Int64s
+
+
+def bucket_numbers(keys: Keys, bits: int) -> Int64s:
+    """Give the bucket of each key: its first `bits` bits, from 1 to 32."""
+    return (keys.high >> np.uint64(64 - bits)).astype(np.int64)
+
+
+def encode_buckets(keys: Keys, starts: Int64s, places: Int64s, bits: int) -> Buckets:
+    """Code values by ascending key, each once; the ascending places of value i are places[starts[i]:starts[i + 1]]."""
+    numbers, first = np.unique(bucket_numbers(keys, bits), return_index=True)
+    ends = np.append(first, len(keys.high)).astype(np.int64)
+    most = 10 * (len(numbers) + len(keys.high) + len(places)) + 16 * len(keys.high)
+    bucket_starts, data = _encode(keys.high, keys.low, starts, places, ends, np.empty(most, np.uint8))
+    return Buckets(numbers, bucket_starts, data)
+
+
+def find_in_bucket(bucket: bytes, keys: Keys) -> Found:
+    """Give the places of values of one bucket; keys by ascending order, each once."""
+    return Found(*_find(np.frombuffer(bucket, np.uint8), keys.high, keys.low))
+
+
+@njit(cache=True, nogil=True)
+def _write(data: Bytes, at: int, number: int) -> int:
+    while number >= 128:
+        data[at] = number & 127 | 128
+        number >>= 7
+        at += 1
+    data[at] = number
+    return at + 1
+
+
+@njit(cache=True, nogil=True)
+def _read(data: Bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while data[at] >= 128:
+        number |= (int(data[at]) & 127) << shift
+        shift += 7
+        at += 1
+    return number | int(data[at]) << shift, at + 1
+
+
+@njit(cache=True, nogil=True)
+def _write_word(data: Bytes, at: int, word: np.uint64) -> int:
+    for shift in range(56, -1, -8):
+        data[at] = word >> np.uint64(shift) & np.uint64(255)
+        at += 1
+    return at
+
+
+@njit(cache=True, nogil=True)
+def _word(data: Bytes, at: int) -> np.uint64:
+    word = np.uint64(0)
+    for byte in data[at : at + 8]:
+        word = word << np.uint64(8) | np.uint64(byte)
+    return word
+
+
+@njit(cache=True, nogil=True)
+def _encode(
+    high: UInt64s, low: UInt64s, starts: Int64s, places: Int64s, ends: Int64s, data: Bytes
+) -> tuple[Int64s, Bytes]:
+    bucket_starts = np.zeros(len(ends), np.int64)
+    most = 0
+    for bucket in range(len(ends) - 1):
+        most = max(most, starts[ends[bucket + 1]] - starts[ends[bucket]])
+    coded = np.empty(10 * most, np.uint8)
+    at = 0
+    for bucket in range(len(ends) - 1):
+        first, end = ends[bucket], ends[bucket + 1]
+        at = _write(data, at, end - first)
+        for value in range(first, end):
+            at = _write_word(data, _write_word(data, at, high[value]), low[value])
+        length = 0
+        for value in range(first, end):
+            before, last = length, 0
+            for place in places[starts[value] : starts[value + 1]]:
+                length = _write(coded, length, place - last)
+                last = place
+            at = _write(data, at, length - before)
+        data[at : at + length] = coded[:length]
+        at += length
+        bucket_starts[bucket + 1] = at
+    return bucket_starts, data[:at].copy()
+
+
+@njit(cache=True, nogil=True)
+def _find(data: Bytes, high: UInt64s, low: UInt64s) -> tuple[Int64s, Int64s]:
+    count, keys_at = _read(data, 0)
+    lengths_at = keys_at + 16 * count
+    at = lengths_at
+    for _ in range(count):
+        _, at = _read(data, at)
+    starts, found = np.zeros(len(high) + 1, np.int64), np.empty(len(data), np.int64)
+    total = asked = 0
+    for value in range(count):
+        length, lengths_at = _read(data, lengths_at)
+        key_high, key_low = _word(data, keys_at + 16 * value), _word(data, keys_at + 16 * value + 8)
+        while asked < len(high) and (high[asked] < key_high or (high[asked] == key_high and low[asked] < key_low)):
+            asked += 1
+            starts[asked] = total
+        if asked < len(high) and high[asked] == key_high and low[asked] == key_low:
+            place, end = 0, at + length
+            while at < end:
+                distance, at = _read(data, at)
+                place += distance
+                found[total] = place
+                total += 1
+            asked += 1
+            starts[asked] = total
+        else:
+            at += length
+    starts[asked:] = total
+    return starts, found[:total].copy()
