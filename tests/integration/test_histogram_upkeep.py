@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -13,16 +13,16 @@ from pathlib import Path
 import numpy as np
 import psycopg2
 import pytest
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Engine, event
 
 from service.core.foreign_keys.ranking import Method
 from service.core.histogram_changes import Histograms
 from service.core.quantile_grids import GridHistogram, KeyHistogram, QuantileGrid, histogram_over
 from service.core.tuples import tuple_parts
 from service.store import histograms as store
-from service.store import reader
 from service.store.database import make_engine
 from service.store.foreign_key_refreshes import PostgresForeignKeys
+from service.store.reader import PostgresSnapshot
 from service.usecases.foreign_key_answers import ForeignKeyFinder
 from service.usecases.foreign_key_ports import WantedGrid
 from service.usecases.foreign_keys import ForeignKeys, Keys, Question, find_foreign_keys
@@ -89,13 +89,13 @@ class Finding:
         self.engine = make_engine(url, "test")
         self.keys = PostgresForeignKeys(self.engine)
         self.read: list[int] = []
-        read_spreads = reader.read_spreads
+        spreads = PostgresSnapshot.spreads
 
-        def counted(connection: Connection, wanted: WantedGrid, ids: list[int]) -> object:
+        def counted(snapshot: PostgresSnapshot, wanted: WantedGrid, attribute_ids: Sequence[int]) -> object:
             self.read.append(wanted.key_id)
-            return read_spreads(connection, wanted, ids)
+            return spreads(snapshot, wanted, attribute_ids)
 
-        monkeypatch.setattr(reader, "read_spreads", counted)
+        monkeypatch.setattr(PostgresSnapshot, "spreads", counted)
 
     def find(self, question: Question = QUESTION) -> tuple[ForeignKeys, int]:
         self.read.clear()
