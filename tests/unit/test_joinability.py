@@ -17,7 +17,7 @@ from service.core.canonical import value_keys
 from service.core.cell_index import CellIndex
 from service.core.joinability import Initial, Joinable, best_mapping, initial_column, top_joinable
 from service.core.records import Int64s, starts_of
-from service.core.row_filters import CountedBits, RowFilter, ValueHashes
+from service.core.row_filters import CountedBits, RowFilter, ValueHashes, _counted_bits, _values
 from service.core.xash import Xash
 
 Table = list[tuple[int, ...]]
@@ -167,3 +167,25 @@ def test_a_bound_that_cannot_be_reached_gives_nothing() -> None:
 def test_no_key_column_and_no_table_cannot_be_asked(keys: Int64s, k: int) -> None:
     with pytest.raises(ValueError, match="at least one"):
         searched([[(0, 1)]]).top(keys, k)
+
+
+def test_of_a_value_that_a_row_has_thrice_two_are_counted_and_each_has_bits_of_its_own() -> None:
+    cells, starts = np.array([1, 1, -1, 1, 0, 0]), np.array([0, 4, 6])
+    assert _values(cells, starts).tolist() == [2, 2]
+    bits = np.zeros((2, 32), np.uint8)
+    bits[0, [0, 1, 16]] = 63, 64, 127
+    bits[1, [0, 16, 17]] = 65, 1, 2
+    assert _counted_bits(bits, cells, starts, np.array([1, 2])).tolist() == [
+        [1 << 1, 1 << 1],
+        [1 << 63 | 1, 1 | 1 << 63],
+    ]
+
+
+def test_an_index_holds_the_cells_of_each_value_in_their_order() -> None:
+    cells = np.random.default_rng(1).integers(-1, 3, 2000)
+    index = CellIndex.of(cells, np.arange(0, 2001, 4), np.arange(501), 4)
+    for value in range(4):
+        held = index.places[index.value_starts[value] : index.value_starts[value + 1]]
+        assert held.tolist() == np.flatnonzero(cells == value).tolist()
+    asked = np.array([[2, -1], [3, 0]])
+    assert index.counts(asked).tolist() == [[(cells == 2).sum(), 0], [0, (cells == 0).sum()]]

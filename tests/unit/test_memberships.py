@@ -49,3 +49,11 @@ def test_counts_by_cell_are_those_of_each_value(
     columns = [np.array([one[i] for one in counted], np.int64) for i in range(3)]
     got = counts_by_cell(owners, members, (columns[0], columns[1], columns[2]), expected.shape)
     assert (got == expected).all()
+
+
+def test_of_no_clusters_there_is_nothing_to_count() -> None:
+    nothing = Memberships.of([])
+    assert [part.dtype for part in (nothing.clusters, nothing.value_counts, nothing.owners, nothing.members)] == [
+        np.int64
+    ] * 4
+    assert nothing.overlaps(3) == []

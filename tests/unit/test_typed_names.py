@@ -46,6 +46,7 @@ def test_no_two_are_printed_alike(sides: list[tuple[str, str, tuple[str, ...]]])
         (("my s", "t.u", ("x, y", 'say "hi"')), 'my s."t.u"("x, y", "say ""hi""")'),
         (("", "t", (" a",)), '""."t"." a"'.replace('"t"', "t")),
         (("s", "t", ("a.b", "c")), "s.t(a.b, c)"),
+        (("s", "t", ('"a"',)), 's.t."""a"""'),
     ],
 )
 def test_names_are_quoted_only_where_they_need_to_be(side: tuple[str, str, Sequence[str]], text: str) -> None:

@@ -115,3 +115,19 @@ def test_rarity_is_measured_by_counting(texts) -> None:
 def test_parameters_that_cannot_be_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"bits|place"):
         Xash(**wrong)
+
+
+@pytest.mark.parametrize("bits", [64, 128, 256, 512])
+def test_each_character_at_each_place_has_the_bit_of_the_paper(bits: int) -> None:
+    texts = ["-" * before + character + "-" * (7 - before) for character in ALPHABET for before in range(8)]
+    xash = Xash(bits, 3)
+    assert bit_texts(xash.hashes(pa.array(texts))) == [by_the_paper(text, xash) for text in texts]
+
+
+def test_a_segment_has_as_many_bits_as_leave_one_for_the_length() -> None:
+    assert [(of.positions, of.lengths) for of in map(Xash, (64, 128, 1664, 2368))] == [
+        (1, 27),
+        (3, 17),
+        (44, 36),
+        (63, 37),
+    ]
