@@ -58,6 +58,7 @@ def same(found: Histograms, expected_key: Rows, expected_other: Rows) -> None:
     for place, (grid, counts) in enumerate(zip(grids, found.of_key.columns, strict=True)):
         values = {row[place] for row in expected_key}
         assert counts.tolist() == np.bincount(grid.cells_of(values), minlength=len(grid)).tolist()
+        assert counts.dtype == np.int64
     for of, rows in ((found.of_key.tuples, expected_key), (found.others[OTHER], expected_other)):
         expected = histogram_over(grids, rows)
         assert (of.shape, of.cells.tolist(), of.counts.tolist()) == (
@@ -133,3 +134,10 @@ def test_a_batch_tells_what_came_to_an_attribute_and_what_left_it() -> None:
     assert {i: (sorted(of.came), of.gone) for i, of in found.items()} == {7: (["", "x"], ["Ä"]), 9: ([], ['["1","2"]'])}
     assert batch.of(set()) == ValueSwitches.none().of({7}) == {}
     assert switches_from_bytes(switches_to_bytes(found)) == found
+
+
+def test_no_change_has_no_values() -> None:
+    nothing = ValueSwitches.none()
+    assert (len(nothing.hashes), nothing.hashes.dtype) == (0, np.uint64)
+    assert (len(nothing.places), nothing.places.dtype) == (0, np.int64)
+    assert nothing.of([1]) == {}
