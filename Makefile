@@ -77,7 +77,13 @@ demo: env
 bench: env
 	$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY))
 
-endurance: env
+# The server of buckets, which one of the long proofs reads.
+BUCKETS := build/s3/lib
+$(BUCKETS): tests/s3/requirements.lock | $(READY)
+	$(PIP) --require-hashes --no-deps --target $@ -r $<
+	@touch $@
+
+endurance: env $(BUCKETS)
 	SUBSETD_ENDURANCE=1 $(BIN)/python -m pytest tests/endurance -ra $(if $(ONLY),-k $(ONLY))
 
 # Tools that nothing else needs stand beside the environment; what they share with it comes from there.

@@ -189,7 +189,7 @@ class CorpusIndex:
         """Make the folder the owner's, a database's; raise SourceError when it is another's already."""
         filesystem, root = self._open()
         path = f"{root}/owner"
-        with _writing(root):
+        with _writing(self.folder):
             if filesystem.get_file_info(path).type is pafs.FileType.NotFound:
                 filesystem.create_dir(root, recursive=True)
                 with filesystem.open_output_stream(path) as stream:
@@ -267,7 +267,7 @@ class CorpusIndex:
         filesystem, root = self._open()
         parts = manifest.parts if manifest else ()
         kept = {f"{each.name}.parquet" for part in parts for each in (part, part.signatures) if each is not None}
-        with _writing(root):
+        with _writing(self.folder):
             for info in filesystem.get_file_info(pafs.FileSelector(f"{root}/parts", allow_not_found=True)):
                 if info.base_name not in kept and _PART.fullmatch(info.base_name):
                     filesystem.delete_file(info.path)
@@ -280,7 +280,7 @@ class CorpusIndex:
         """Begin a part, with a name that no other has; with `parameters` its columns are signed, too."""
         filesystem, root = self._open()
         name = uuid.uuid4().hex
-        with _writing(root):
+        with _writing(self.folder):
             filesystem.create_dir(f"{root}/parts", recursive=True)
         signing = None if parameters is None else partial(self._signature_writer, name, parameters)
         return PartWriter(filesystem, self._path(root, name), name, signing)
@@ -385,8 +385,8 @@ def _writing(path: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise StateError(
-            f"{path}: the index of the corpus cannot be written: {error.strerror or first_line(error)}. Make room or "
-            "leave to write there, or add the corpus with another folder for its index."
+            f"{path}: the index of the corpus cannot be written: {error.strerror or first_line(error)}. See that it "
+            "can be reached and written to and has room, or add the corpus with another folder for its index."
         ) from error
 
 

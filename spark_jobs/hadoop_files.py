@@ -51,7 +51,7 @@ _STARTING = Lock()
 class HadoopSettings:
     """Hold Hadoop's settings and jars as the driver has them; picklable, so that tasks elsewhere go by the same."""
 
-    properties: tuple[tuple[str, str], ...] = ()
+    properties: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # keys are among them
     jars: tuple[str, ...] = ()
 
     def reads(self, scheme: str) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from service.core.errors import SourceError
+from service.core.errors import SourceError, first_line
 from service.core.sketch_upkeep import DEFAULT_FORM, SketchForm
 from service.core.tuples import TUPLE_TYPE, tuple_name
 from service.store.feed_start import FeedStart
@@ -250,7 +250,9 @@ def find_file_system(location: str, hadoop: HadoopSettings | None = None) -> tup
         filesystem, path = file_system_of(location, hadoop or hadoop_settings())
         info = filesystem.get_file_info(path)
     except (OSError, ValueError, pa.ArrowException) as error:
-        raise SourceError(f"{location}: it cannot be reached: {error}.") from error
+        way = "end point and credentials of the settings, and the " if "://" in location else ""
+        said = getattr(error, "strerror", None) or first_line(error)
+        raise SourceError(f"{location}: it cannot be reached: {said.rstrip('.')}. Check the {way}address.") from error
     if info.type == pafs.FileType.NotFound:
         raise SourceError(f"{location}: there is no such file or folder. Check the path.")
     return filesystem, path

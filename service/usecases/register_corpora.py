@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -41,7 +42,7 @@ class CorpusRegister:
     def add(self, new: NewCorpus) -> Corpus:
         """Register a corpus; nothing of it is read yet. Raises as `Corpora.add` does.
 
-        Raises SourceError for a name that can be no folder's, a location or index that is relative, a location with a
+        Raises SourceError for a name that can be no folder's, a location or index that is relative or has a
         password, a kind that does not go with it, addresses that nothing can read, another corpus' index, and a
         schedule that is none or never comes.
         """
@@ -117,6 +118,19 @@ def _check_folder(name: str, folder: str) -> None:
         raise SourceError(f"The {name} {folder!r} has a character that no path has.")
     if "://" not in folder and not PurePosixPath(folder).is_absolute():
         raise SourceError(f"The {name} {folder!r} is relative: give a path from the root, or an address.")
+    if "://" in folder and _has_key(folder):
+        raise SourceError(
+            f"The state keeps no passwords: leave user and key out of the {name}, and give them to the processes that "
+            "refresh, in their settings: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for s3://, "
+            "spark.hadoop.fs.s3a.access.key and .secret.key in spark-defaults.conf or core-site.xml for s3a://."
+        )
+
+
+def _has_key(folder: str) -> bool:
+    """Say whether an address names a user and a key; a slash in a key ends what comes before a path."""
+    authority, _, rest = folder.partition("://")[2].partition("/")
+    user, at, _ = authority.rpartition("@")
+    return ":" in (user if at else "") or ("@" in rest and re.fullmatch(r"[^@:]*:(?!\d*$).*", authority) is not None)
 
 
 def _has_password(location: str) -> bool:

@@ -134,6 +134,7 @@ def test_settings_are_those_of_spark_and_hadoop_and_go_along_to_tasks(configured
     assert settings.jars == ("/x/a.jar", "/x/b.jar", "/y/*", "/z")
     assert dict(settings.properties)["fs.nosuch.impl"] == "org.apache.hadoop.fs.LocalFileSystem"
     assert dict(settings.properties)["fs.viewfs.mounttable.lakes.link./data"] == f"file://{configured}/data"
+    assert "LocalFileSystem" not in repr(settings), "keys are among them"
     require_scheme("nosuch", settings)
     index = CorpusIndex("viewfs://lakes/index")
     assert pickle.loads(pickle.dumps(index)) == index
