@@ -163,3 +163,20 @@ def test_a_block_takes_a_group_whose_answer_fills_it_to_the_last_place(
         monkeypatch.setattr(rarest_first, "BLOCK", room)
         block, end = rarest_first._step(groups, 0, len(groups))
         assert (end, len(block.dependent)) == (reached, found)
+
+
+@pytest.mark.parametrize("threshold", [Fraction(1), Fraction(2, 3), Fraction(1, 3)])
+def test_candidates_are_counted_at_the_rarest_values_of_which_one_more_than_may_miss(threshold: Fraction) -> None:
+    random = np.random.default_rng(4)
+    columns = [frozenset(random.choice(40, size, replace=False).tolist()) for size in range(1, 25)]
+    every = np.ones(len(columns), np.bool_)
+    groups = group_columns(sets_of(columns), np.arange(len(columns)) % 3 > 0, every, threshold=threshold)
+    expected = []
+    for group in range(len(groups)):
+        start = groups.starts[group]
+        rarest = groups.values[start : start + groups.allowance[group] + 1].tolist()
+        held = [groups.postings[groups.posting_starts[v] : groups.posting_starts[v + 1]] for v in rarest]
+        within = sum(((of >= groups.first[group]) & (of < groups.end[group])).sum() for of in held)
+        expected.append(within if np.diff(groups.dependent_starts)[group] else 0)
+    assert rarest_first.candidate_counts(groups).tolist() == expected
+    assert (groups.allowance.max() > 0) == (threshold < 1)
