@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import groupby
 
 from service.core.foreign_keys.candidates import THETA, Candidate, Columns
+from service.core.foreign_keys.likeliest import Reference, likeliest, most_references
 from service.core.foreign_keys.profiles import ColumnProfile
 from service.core.foreign_keys.ranking import Method, Ranked, rank
 from service.core.histogram_changes import Histograms
@@ -101,7 +103,8 @@ def find_foreign_keys(snapshot: KeySnapshot, question: Question, telling: Tellin
         coefficients.Question(method=coefficients.Method(question.estimator), threshold=question.theta),
     )
     estimates, ids = {}, {}
-    for found in told(telling, Stage.INCLUSIONS, table.all(), None):
+    dropped: list[str] = []
+    for found in _likeliest(table, told(telling, Stage.INCLUSIONS, table.all(), None), dropped):
         a, b = found.dependent.attribute_id, found.referenced.attribute_id  # type: ignore[union-attr]
         if len(parts[a]) == len(parts[b]):  # an estimate can take tuples to be contained in others
             candidate = Candidate(parts[a], parts[b])
@@ -142,9 +145,30 @@ def find_foreign_keys(snapshot: KeySnapshot, question: Question, telling: Tellin
         histograms=spreads.histograms,
         left_out=[
             *table.left_out.values(),
+            *dropped,
             *(f"{name} has values longer than what is stored of them: no randomness is measured" for name in cut),
         ],
     )
+
+
+def _likeliest(
+    table: coefficients.Coefficients, candidates: Iterable[EstimatedCoefficient], dropped: list[str]
+) -> Iterator[EstimatedCoefficient]:
+    """Yield candidates, given by dependent; of a column that has too many the likeliest, naming it in `dropped`."""
+    most = most_references(len(table.dependents))
+    sizes = {one.attribute_id: table.distinct_count(one) for one in table.referenced}  # type: ignore[union-attr]
+    for dependent, group in groupby(candidates, lambda one: one.dependent):
+        found = list(group)
+        references = [
+            Reference(name.table, name.column, (one.estimate.phi or 0.0) / (sizes[of.attribute_id] or 1))  # type: ignore[union-attr]
+            for one in found
+            for of in [one.referenced]
+            for name in [of.name]  # type: ignore[union-attr]
+        ]
+        if len(found) > most:
+            dropped.append(f"{dependent.name} is contained in {len(found):,} keys: the likeliest {most:,} are ranked")
+        for place in likeliest(dependent.name.column, references, most):  # type: ignore[union-attr]
+            yield found[place]
 
 
 def _tuple_attributes(snapshot: KeySnapshot, tuples: Sequence[TupleInfo]) -> dict[int, AttributeInfo]:

@@ -410,3 +410,21 @@ def test_columns_of_which_only_sketches_are_kept_are_estimated(database_url: str
     assert one.evidence.inclusion.method == MethodName.ESTIMATED
     assert one.evidence.inclusion.coefficient == 1
     assert (one.evidence.inclusion.missing, one.evidence.distribution) == (None, None)
+
+
+def test_of_a_column_in_too_many_keys_the_likeliest_are_ranked_and_it_is_said(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.usecases.foreign_keys.most_references", lambda columns: 2)
+    tables = Tables({"orders": ["customer_id"], **{name: ["id"] for name in ("customers", "years", "x", "y")}})
+    tables.add("orders", *([str(number)] for number in (1, 2, 2)))
+    for size, name in enumerate(("y", "x", "years", "customers"), 3):
+        tables.add(name, *([str(number)] for number in range(1, size + 1)))
+    with snapshot_of(database_url, tables) as snapshot:
+        found = find_foreign_keys(snapshot, Question())
+    of_orders = [names(found, one.candidate) for one in found.ranked]
+    assert sorted(pair for pair in of_orders if pair[0] == "orders") == [
+        ("orders", "customers"),
+        ("orders", "y"),
+    ]
+    assert "s.orders.customer_id is contained in 4 keys: the likeliest 2 are ranked" in found.left_out
