@@ -45,6 +45,7 @@ from service.coefficient_command import coefficients
 from service.command_help import command_of
 from service.config import Settings
 from service.core.errors import FeedError, NotFoundError, RecordError, SubsetdError
+from service.evidence_command import explain
 from service.key_discovery_command import discover
 from service.key_runner import tracking_keys
 from service.observe import ConsumerObserver
@@ -74,6 +75,7 @@ app.add_typer(contract_commands.app, name="contract")
 app.add_typer(foreign_key_commands.app, name="foreign-keys")
 key_commands.app.command()(discover)
 app.add_typer(key_commands.app, name="keys")
+foreign_key_commands.app.command()(explain)
 for said in (contract_commands.accept, contract_commands.reject, contract_commands.pin, contract_commands.decisions):
     foreign_key_commands.app.command()(said)
 app.add_typer(attribute_commands.app, name="attribute")

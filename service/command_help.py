@@ -29,6 +29,7 @@ EXAMPLES: Mapping[str, str] = {
     "explain": "subsetd explain sales.orders.customer_id sales.customers.id --missing 20",
     "coefficients": "subsetd coefficients --dependent sales.orders.customer_id --top 10",
     "foreign-keys": "subsetd foreign-keys --suggested --format json",
+    "foreign-keys explain": "subsetd foreign-keys explain sales.orders.customer_id sales.customers.id",
     "foreign-keys accept": "subsetd foreign-keys accept sales.orders.customer_id sales.customers.id --note why",
     "foreign-keys reject": "subsetd foreign-keys reject sales.orders.status sales.customers.id",
     "foreign-keys pin": "subsetd foreign-keys pin 'sales.items(order_id, line)' 'sales.lines(order_id, line)'",

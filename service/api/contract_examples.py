@@ -88,6 +88,16 @@ REFRESH = {
     "candidates": 12,
     "suggested": 1,
 }
+AT_WORK = {
+    "finding": {
+        "method": "names",
+        "stage": "randomness",
+        "done": 12,
+        "total": 40,
+        "seconds": 3.5,
+        "is_cancelled": False,
+    }
+}
 FILES = {
     "application/sql": 'ALTER TABLE "demo"."orders" ADD FOREIGN KEY ("customer_id") '
     'REFERENCES "demo"."customers" ("id") NOT VALID;\n',
@@ -114,10 +124,12 @@ TRACKED = {
 TRANSITIONS = {**VERSION, "next_cursor": None, "since": 2, "items": [VIOLATED]}
 
 KEYS_PATH = "/api/v1/foreign-keys"
-BY_MEDIA_TYPE = {f"{KEYS_PATH}/export": FILES}
+BY_MEDIA_TYPE = {f"{KEYS_PATH}/export": FILES, f"{KEYS_PATH}/evidence.svg": {"image/svg+xml": "(SVG)"}}
 BY_PATH: dict[str, object] = {
     KEYS_PATH: {"version": 3, "refresh_id": 7, "next_cursor": None, "items": [CANDIDATE]},
     f"{KEYS_PATH}/evidence": EVIDENCE,
+    f"{KEYS_PATH}/refreshes/at-work": AT_WORK,
+    f"{KEYS_PATH}/refreshes/at-work/cancel": AT_WORK,
     CONTRACTS_PATH: {**VERSION, "next_cursor": None, "items": [CONTRACT]},
     f"{CONTRACTS_PATH}/{{contract_id}}": CONTRACT,
     f"{CONTRACTS_PATH}/transitions": TRANSITIONS,

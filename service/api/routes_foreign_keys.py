@@ -17,7 +17,8 @@ from service.api.problems import documented
 from service.core.foreign_keys.ranking import Method
 from service.core.foreign_keys.sides import ForeignKey
 from service.usecases import foreign_key_answers as answers
-from service.usecases.foreign_key_answers import ForeignKeyFinder
+from service.usecases.distribution_picture import as_svg
+from service.usecases.foreign_key_answers import ForeignKeyFinder, UnknownForeignKeyError
 from service.usecases.foreign_key_export import KeyFormat, export_keys
 from service.usecases.foreign_key_names import side_named
 from service.usecases.kept_candidates import CandidateFilter, Refresh
@@ -80,6 +81,24 @@ def explain_foreign_key(asked: Asked, question: Annotated[shapes.EvidenceQuestio
         found = answers.candidate(snapshot, refresh, ForeignKey.of(sides[0].names, sides[1].names))
         asked.stop_if_known()
     return shapes.KeyEvidence.at(refresh.version, found)
+
+
+@router.get(
+    "/evidence.svg",
+    response_class=Response,
+    responses=_found("Both distributions, drawn", "image/svg+xml") | documented(404, 409, 422, 500, 503),
+)
+def draw_foreign_key(asked: Asked, question: Annotated[shapes.EvidenceQuestion, Query()]) -> Response:
+    """Draw how the values of both sides of a candidate lie over those of the key: an SVG for light and dark grounds."""
+    with _finding(asked, question.method) as (snapshot, refresh):
+        sides = side_named(snapshot, question.dependent), side_named(snapshot, question.referenced)
+        found = answers.candidate(snapshot, refresh, ForeignKey.of(sides[0].names, sides[1].names))
+        asked.stop_if_known()
+    spread = found.evidence["distribution"]
+    if spread is None:
+        raise UnknownForeignKeyError(f"{found.foreign_key} has no picture: no randomness was measured of it.")
+    drawn = as_svg(found.foreign_key, spread["dependent"], spread["referenced"], spread["distance"])
+    return Response(drawn, media_type="image/svg+xml", headers=dict(asked.headers))
 
 
 @router.post("/refreshes", status_code=201, responses=documented(409, 422, 500, 503))

@@ -136,11 +136,16 @@ def candidate(snapshot: StateSnapshot, refresh: Refresh, foreign_key: ForeignKey
     """Find a candidate of a finding by its columns; raise UnknownForeignKeyError when it is none."""
     found = snapshot.candidates(refresh.refresh_id, CandidateFilter(foreign_key=foreign_key), -1, 1)
     if not found:
-        raise UnknownForeignKeyError(
-            f"{foreign_key} was no candidate by {refresh.method} in version {refresh.version}: too few values are "
-            "contained, or nothing says that the other side is a key."
-        )
+        raise no_candidate(foreign_key, refresh.method, refresh.version)
     return found[0]
+
+
+def no_candidate(foreign_key: ForeignKey, method: Method, version: int) -> UnknownForeignKeyError:
+    """Say that columns were no candidate."""
+    return UnknownForeignKeyError(
+        f"{foreign_key} was no candidate by {method} in version {version}: too few values are contained, or nothing "
+        "says that the other side is a key."
+    )
 
 
 def chosen(snapshot: StateSnapshot, suggested: Sequence[ForeignKey]) -> list[ForeignKey]:

@@ -45,6 +45,15 @@ def test_candidates_are_listed_with_their_evidence(subsetd: Command) -> None:
     header, row = subsetd("foreign-keys", "--method", "chen").splitlines()
     assert header.split() == "dependent referenced score phi missing distance cardinality against".split()  # noqa: SIM905
     assert row.split()[:2] == ["s.orders.customer_id", "s.customers.id"]
+    said = subsetd("foreign-keys", "explain", *row.split()[:2], "--method", "names").splitlines()
+    assert said[0] == "s.orders.customer_id → s.customers.id"
+    assert said[1].endswith("suggested by names: number 1 of 1 candidates")
+    assert said[2] == "inclusion  Φ 0.967742 (exact), 1 values missing: '31'"
+    (key,) = (line for line in said if line.startswith("key  "))
+    assert key.split("|")[1] == "▅" * 30  # the value that is missing lies in the last cell, too
+    assert "against    1 of 31 values are missing" in said
+    _, _, fault = subsetd.ended("foreign-keys", "explain", "s.customers.id", "s.orders.id")
+    assert "s.customers.id → s.orders.id was no candidate by combined in version 1" in fault
     assert subsetd("foreign-keys", "--min-coefficient", "1", "--format", "json") == "[]\n"
     assert subsetd("foreign-keys", "--table", "customers", "--format", "json") == "[]\n"
 
