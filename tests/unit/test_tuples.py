@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from service.core.canonical import value_key
 from service.core.errors import RecordError
-from service.core.tuples import tuple_keys, tuple_name, tuple_texts
+from service.core.tuples import tuple_keys, tuple_name, tuple_parts, tuple_texts
 
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
 tuples = st.lists(st.lists(texts, min_size=1, max_size=6), min_size=1, max_size=8)
@@ -30,6 +30,15 @@ def test_the_key_is_that_of_a_nul_and_the_text(rows: list[list[str]]) -> None:
     expected = [hashlib.sha256(b"\0" + text.encode()).digest()[:16] for text in found]
     assert [keys.key(place) for place in range(len(found))] == expected
     assert not set(expected) & {value_key(text) for text in found}
+
+
+def test_texts_and_keys_of_two_tuples() -> None:
+    rows, found = [["a", 'say "x"', ""], ["\u00e9\n"]], ['["a","say \\"x\\"",""]', '["\u00e9\\n"]']
+    assert tuple_texts(rows) == found
+    assert tuple_parts(found) == rows
+    keys = tuple_keys(found)
+    for place, text in enumerate(found):
+        assert keys.key(place) == hashlib.sha256(b"\0" + text.encode()).digest()[:16]
 
 
 def test_a_text_that_is_no_unicode_is_refused() -> None:
