@@ -15,7 +15,7 @@ from benchmarks.fk_data import read_databases
 from benchmarks.fk_learning import KEYS, Pairs, fit_calibrated
 
 MODEL = Path(__file__).parents[1] / "service" / "core" / "foreign_keys" / "model.json"
-MODELS = {"combined": lambda of: of.features, "rostin": lambda of: of.rostin}
+MODELS = {"combined": lambda of: of.features, "nameless": lambda of: of.nameless, "rostin": lambda of: of.rostin}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -14,8 +14,9 @@ from benchmarks.fk_data import Database
 from benchmarks.fk_judge import judge, micro
 from service.core.foreign_keys.candidates import Candidate
 from service.core.foreign_keys.choice import choose
-from service.core.foreign_keys.features import FALLING, RISING, data_features, pair_features
+from service.core.foreign_keys.features import FALLING, RISING, Pair, data_features, pair_features
 from service.core.foreign_keys.model import AdditiveModel, Steps, probability
+from service.core.foreign_keys.profiles import ColumnProfile, Measured
 from service.core.foreign_keys.rostin import rostin_features
 
 SEED = 7
@@ -26,6 +27,12 @@ KEYS = ("declared", "inferred")
 
 THRESHOLDS = np.linspace(0.05, 0.95, 37).round(3).tolist()
 INNER_FOLDS = 5
+OF_TABLES = ("kin", "lead_kin", "table_said", "lead_table_said")
+"""Features of names that need those of tables alone."""
+
+ONLY_NAMELESS = ("ref_place", "table_said", "lead_table_said")
+"""Features that help where columns have no names; with names they made it worse (design note, section 12)."""
+
 DIGITS = 4
 """Of the scores in a model's file."""
 
@@ -40,7 +47,7 @@ class Pairs:
     candidates: tuple[Candidate, ...]
     features: Features
     rostin: Features
-    data_names: tuple[str, ...]
+    nameless: Features
     is_right: np.ndarray
 
     @staticmethod
@@ -52,22 +59,25 @@ class Pairs:
         return Pairs(
             database,
             tuple(measured),
-            pair_features(single, columns, keys),
+            {name: of for name, of in pair_features(single, columns, keys).items() if name not in ONLY_NAMELESS},
             rostin_features(single, columns),
-            tuple(data_features(single, columns, keys)),
+            _nameless(single, columns, keys),
             np.array([candidate in database.truth for candidate in measured], np.bool_),
         )
-
-    @property
-    def nameless(self) -> Features:
-        """Give the features that need no name."""
-        return {name: self.features[name] for name in self.data_names}
 
     def score(self, name: str) -> np.ndarray:
         """Give a feature as a score; `randomness` is 1 less the distance."""
         if not self.candidates:
             return np.zeros(0)
         return 1 - self.features["distance"] if name == "randomness" else self.features[name]
+
+
+def _nameless(single: Mapping[Pair, Measured], columns: Mapping[int, ColumnProfile], keys: Sequence[int]) -> Features:
+    """Compute the features that are left when columns have no names, and tables have."""
+    blank = {i: replace(column, name="") for i, column in columns.items()}
+    features = pair_features(single, blank, keys)
+    wanted = {*data_features(single, blank, keys), *OF_TABLES} - {"ref_ordinal"}  # `ref_place` says it better
+    return {name: of for name, of in features.items() if name in wanted}
 
 
 def choice(found: Pairs, scores: np.ndarray, threshold: float) -> list[Candidate]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import log
 
 import numpy as np
@@ -61,6 +62,9 @@ def features() -> dict[str, list[float]]:
         ("lead_distinct", log(4), -log(4)),
         ("identifier", 1, 1),
         ("better_named", 0, 1),
+        ("ref_place", 0, 0),
+        ("table_said", 0, 1),
+        ("lead_table_said", -1, 1),
     ],
 )
 def test_a_feature_by_hand(features: dict[str, list[float]], name: str, of_customer: float, of_order: float) -> None:
@@ -70,6 +74,19 @@ def test_a_feature_by_hand(features: dict[str, list[float]], name: str, of_custo
 def test_a_column_that_says_table_and_key_is_fully_named(features: dict[str, list[float]]) -> None:
     assert features["name_full"][0] == pytest.approx(1.0)
     assert features["name_full"][1] < 0.5
+
+
+def test_of_a_tables_keys_the_primary_one_is_first() -> None:
+    columns = {
+        0: column("country", "name", 0, 200, 200, 200),
+        1: column("country", "code", 1, 200, 200, 200),
+        2: column("population", "country", 3, 200, 200, 200),
+        3: column("city", "country", 2, 900, 200, 200),
+    }
+    pairs = {(3, key): Measured(1.0, 1.0, 0.0, 0.0) for key in (0, 1, 2)}
+    assert pair_features(pairs, columns, [0, 1, 2])["ref_place"].tolist() == [0, 1, 0]
+    declared = columns | {1: replace(columns[1], is_primary=True)}
+    assert pair_features(pairs, declared, [0, 1, 2])["ref_place"].tolist() == [1, 0, 0]
 
 
 def test_what_was_not_measured_is_nan(features: dict[str, list[float]]) -> None:

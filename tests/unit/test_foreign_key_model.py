@@ -61,7 +61,7 @@ def test_a_value_that_is_not_known_says_nothing() -> None:
 
 
 @pytest.mark.parametrize("declared", [True, False])
-@pytest.mark.parametrize("name", ["combined", "rostin"])
+@pytest.mark.parametrize("name", ["combined", "nameless", "rostin"])
 def test_the_fitted_models_are_monotone_and_name_their_data(name: str, declared: bool) -> None:
     model = fitted(name, declared)
     assert 0 < model.threshold < 1
@@ -82,7 +82,7 @@ def test_a_fit_is_monotone_where_it_must_be_and_finds_what_decides() -> None:
         features = {name: draw.random(200) for name in ("evidence", "distance", "nulls")}
         candidates = tuple(Candidate((i,), (1000,)) for i in range(200))
         database = Database(f"made {number}", [], [], [])
-        found.append(Pairs(database, candidates, features, {}, (), features["evidence"] > 0.7))
+        found.append(Pairs(database, candidates, features, {}, {}, features["evidence"] > 0.7))
     model = fit(found, lambda of: of.features)
     assert model.data == ("made 0", "made 1", "made 2", "made 3")
     assert list(np.diff(model.steps["evidence"].scores) >= 0) == [True] * len(model.steps["evidence"].edges)

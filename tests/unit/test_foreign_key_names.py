@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.core.foreign_keys.names import LONGEST_NAME, NameSimilarity, Vocabulary, split_name, word_similarity
+from service.core.foreign_keys.names import (
+    LONGEST_NAME,
+    NameSimilarity,
+    Vocabulary,
+    split_name,
+    tell_nothing,
+    word_similarity,
+)
 
 NAMES = st.text(max_size=20)
 SHOP = Vocabulary(
@@ -105,6 +112,28 @@ def test_an_abbreviation_is_understood() -> None:
 
 def test_words_that_all_tables_use_say_little() -> None:
     assert SHOP.weight("id") < SHOP.weight("name") < SHOP.weight("quantity")
+
+
+@pytest.mark.parametrize(
+    ("names", "nothing"),
+    [
+        (["c1", "c2", "c10"], True),
+        (["_c0", "_c1"], True),
+        (["f0", "f1"], True),
+        (["column_3", "Column 4", "COL5"], True),
+        (["Unnamed: 0", "Unnamed: 1"], True),
+        (["", "7", "42"], True),
+        (["x", "y", "A"], True),
+        (["value", "value"], True),
+        (["customer", "customer"], True),
+        ([], True),
+        (["c1", "c2", "customer_id"], False),
+        (["id", "key"], False),
+        (["名", "年"], False),
+    ],
+)
+def test_names_tell_nothing_when_all_are_equal_or_only_count(names: list[str], nothing: bool) -> None:
+    assert tell_nothing(names) is nothing
 
 
 def test_what_shares_but_its_identifier_is_not_alike() -> None:

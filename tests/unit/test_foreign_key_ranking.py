@@ -101,6 +101,25 @@ def test_names_that_tell_nothing_are_ranked_by_what_is_left(method: Method, name
     assert len(rank(MEASURED, columns, KEYS, method)) == len(MEASURED)
 
 
+def test_columns_without_names_are_ranked_by_a_model_without_them() -> None:
+    """However columns are numbered: what counts are the values, and that `order_customers` says `customers`."""
+    found = []
+    for name in ("c{}", "Column {}", "_{}", "v"):
+        columns = {i: replace(of, name=name.format(i)) for i, of in COLUMNS.items()}
+        columns |= {i: replace(columns[i], table="order_customers") for i in (21, 22)}
+        ranked = rank(MEASURED, columns, KEYS)
+        assert all(set(of.terms) <= set(fitted("nameless", declared=False).steps) for of in ranked)
+        assert next(of for of in ranked if of.candidate.dependent == RIGHT.dependent).candidate == RIGHT
+        found.append([(of.candidate, of.score) for of in ranked])
+    assert all(of == found[0] for of in found)
+
+
+def test_the_model_without_names_looks_at_none_of_columns() -> None:
+    names = {feature for feature in fitted("combined", declared=True).steps if feature.startswith("name")}
+    assert names
+    assert not names & {*fitted("nameless", declared=True).steps, *fitted("nameless", declared=False).steps}
+
+
 @pytest.mark.parametrize("method", Method)
 def test_nothing_to_rank_is_ranked(method: Method) -> None:
     assert rank({}, COLUMNS, KEYS, method) == []

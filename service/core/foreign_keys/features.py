@@ -5,7 +5,7 @@ They are pure functions of profiles, counts and names. What was not measured is 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from math import log
 
@@ -52,11 +52,15 @@ RISING = frozenset(
         "identifier",
         "ref_identifier",
         "ref_primary",
+        "table_said",
+        "lead_table_said",
     ]
 )
 """Features of which more never speaks against a foreign key."""
 
-FALLING = frozenset("distance outside parent better_named length_difference references dependents own".split())  # noqa: SIM905
+FALLING = frozenset(
+    "distance outside parent better_named length_difference references dependents own ref_place".split()  # noqa: SIM905
+)
 """Features of which more never speaks for one."""
 
 
@@ -77,6 +81,7 @@ def data_features(
 ) -> dict[str, Floats]:
     """Give the features that need no name."""
     references, dependents = Counter(a for a, _ in measured), Counter(b for _, b in measured)
+    places = _places(columns, {*keys, *dependents})
     rows = [
         {
             **_of_columns(columns[a], columns[b]),
@@ -89,6 +94,7 @@ def data_features(
             "references": references[a],
             "dependents": dependents[b],
             "ref_references": references[b],
+            "ref_place": places[b],
         }
         for (a, b), found in measured.items()
     ]
@@ -101,6 +107,18 @@ def data_features(
         if rows:
             features[f"lead_{name}"] = lead(sign * features[of], [a for a, _ in measured])
     return features
+
+
+def _places(columns: Mapping[int, ColumnProfile], keys: Collection[int]) -> dict[int, int]:
+    """Give the place of each key among those of its table, from 0: a primary one is first, the others by position."""
+    tables: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for key in keys:
+        tables[columns[key].schema, columns[key].table].append(key)
+    ordered = (
+        sorted(of_table, key=lambda key: (not columns[key].is_primary, columns[key].ordinal))
+        for of_table in tables.values()
+    )
+    return {key: place for of_table in ordered for place, key in enumerate(of_table)}
 
 
 def _of_columns(own: ColumnProfile, key: ColumnProfile) -> dict[str, float]:

@@ -87,8 +87,9 @@ def probability(log_odds: Floats) -> Floats:
 
 @cache
 def fitted(name: str, declared: bool) -> AdditiveModel:
-    """Give a model that is part of the package, of `model.json`: `combined` or `rostin`.
+    """Give a model that is part of the package, of `model.json`: `combined`, `nameless` or `rostin`.
 
+    `nameless` is for columns whose names tell nothing, where those of tables may.
     Where keys are declared there are fewer candidates, and what is primary says much: one model for both is worse.
     """
     text = resources.files("service.core.foreign_keys").joinpath("model.json").read_text("utf-8")

@@ -72,6 +72,7 @@ class _Names:
             a: max((_evidence(self.compare(a, b)) for b in self.keys if b != a), default=0.0) for a in set(dependents)
         }
         own = np.array([words.alike(named[a].words, (*named[a].table, *named[a].words[-1:])) for a in dependents])
+        table_said = np.array([words.covered(named[b].table, named[a].table) for a, b in pairs])
         context = np.array(
             [words.covered((*named[b].table, *named[b].words), (*named[a].words, *named[a].table)) for a, b in pairs]
         )
@@ -93,6 +94,8 @@ class _Names:
                 "own": own,
                 "context": context,
                 "kin": kin,
+                "table_said": table_said,
+                "lead_table_said": lead(table_said, dependents),
                 "ref_identifier": np.array([self.identifies(b) for b in referenced], np.float64),
                 "identifier": np.array([self.identifies(a) for a in dependents], np.float64),
                 "habit": np.array([self.identifies(a) - habit for a in dependents]),

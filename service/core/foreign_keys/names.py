@@ -19,6 +19,9 @@ IDENTIFIERS = frozenset(
 )
 """Words that say "this identifies something" and not what."""
 
+BLANK = frozenset("col column field attr attribute val value var variable unnamed untitled".split())  # noqa: SIM905
+"""Words that say "this is a column" and nothing else."""
+
 LONGEST_NAME = 256
 """Characters of a name that are looked at: what follows tells nothing more, and names have no longest."""
 
@@ -69,6 +72,17 @@ def word_similarity(first: str, second: str) -> float:
 def _is_subsequence(short: str, long: str) -> bool:
     letters = iter(long)
     return all(letter in letters for letter in short)
+
+
+def tell_nothing(names: Collection[str]) -> bool:
+    """Tell whether the names of a database's columns are none, so that columns are known by their tables alone.
+
+    Either all are equal, or each is made of numbers, single Latin letters and words such as `column` (`c1`, `Field_2`).
+    """
+    words = (word for name in names for word in split_name(name))
+    return len(set(names)) < 2 or all(
+        word.isdigit() or word in BLANK or (len(word) == 1 and word.isascii()) for word in words
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from service.core.foreign_keys.choice import CHEN_THRESHOLD, choose, implied
 from service.core.foreign_keys.composites import COMPOSITE_THRESHOLD, choose_composites, composite_terms, follows
 from service.core.foreign_keys.features import pair_features
 from service.core.foreign_keys.model import AdditiveModel, fitted
+from service.core.foreign_keys.names import tell_nothing
 from service.core.foreign_keys.profiles import ColumnProfile, Measured
 from service.core.foreign_keys.rostin import rostin_features
 from service.core.quantile_grids import Floats
@@ -38,7 +39,8 @@ class Method(StrEnum):
     """Name how candidates are ranked.
 
     RANDOMNESS: by distance, cut where it jumps (2010 paper). NAMES: by how alike the names are. CHEN: with the BML
-    paper's threshold. ROSTIN: ten rules of thumb, weighed. COMBINED: our own, that joins all of it.
+    paper's threshold. ROSTIN: ten rules of thumb, weighed. COMBINED: our own, that joins all of it; of columns whose
+    names tell nothing by a model without them.
     """
 
     RANDOMNESS = "randomness"
@@ -101,7 +103,9 @@ def _rank_single(
         return []
     features = pair_features(single, columns, [key[0] for key in keys if len(key) == 1])
     declared = any(column.is_primary for column in columns.values())
-    model = fitted(method.value, declared) if method in (Method.COMBINED, Method.ROSTIN) else None
+    nameless = method is Method.COMBINED and tell_nothing([column.name for column in columns.values()])
+    name = "nameless" if nameless else method.value
+    model = fitted(name, declared) if method in (Method.COMBINED, Method.ROSTIN) else None
     if model:
         values = features if method is Method.COMBINED else rostin_features(single, columns)
         terms, scores = model.terms(values), model.probability(values)
