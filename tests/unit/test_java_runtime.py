@@ -54,6 +54,7 @@ def test_without_a_java_the_wheels_is_wrapped_and_starts_as_spark_starts_it(tmp_
     )
     assert "name = two words" in said.stderr
     assert find_java({"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "it's a cache")}) == found
+    assert find_java({"PATH": str(tmp_path), "JAVA_HOME": str(found.home)}) == found, "as a process of ours inherits it"
 
 
 def test_the_cache_is_in_the_home_folder_by_default() -> None:
