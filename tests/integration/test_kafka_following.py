@@ -13,17 +13,23 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from service.core.canonical import value_keys
+from service.core.contracts import ContractKind
 from service.core.errors import FeedError, NotFoundError, StateError
+from service.core.foreign_keys.sides import ForeignKey
+from service.core.model import AttributeName
 from service.observe import ConsumerObserver
 from service.store.catch_up import put_positions
+from service.store.contracts import PostgresContracts
 from service.store.database import make_engine
 from service.store.feeds import set_paused
+from service.store.reader import PostgresStateReader
 from service.store.writer import PostgresWriter
 from service.stream.addresses import open_feed
 from service.stream.envelope import Decoder
 from service.stream.kafka_feed import KafkaFeed
 from service.usecases.batches import BatchLimits, Totals
 from service.usecases.follow_feed import Consumer
+from service.usecases.foreign_key_decisions import EXACT, ContractState
 from service.usecases.transactions import WaitLimits
 from tests import states
 from tests.cluster import Cluster
@@ -39,10 +45,10 @@ __all__ = ["follow"]
 class Shop:
     """Keep tables in step with topics of their changes, one topic a table, as a connector writes them."""
 
-    def __init__(self, url: str, cluster: Cluster) -> None:
+    def __init__(self, url: str, cluster: Cluster, tuples: dict[str, list[tuple[str, ...]]] | None = None) -> None:
         self.url = url
         self.cluster = cluster
-        self.tables = Tables(COLUMNS)
+        self.tables = Tables(COLUMNS, tuples=tuples or {})
         self.tables.add("customers", ["1", "Ada"], ["2", "Bob"]).add("orders", ["10", "1", None])
         states.store(url, self.tables)
         self.prefix = f"app{uuid4().hex}"
@@ -332,3 +338,33 @@ def test_a_truncate_inside_a_transaction_is_a_version_of_its_own_that_is_not_who
     assert consistent[-1] is True
     assert consistent[:-1] == [False] * (len(consistent) - 1)
     assert len(consistent) > 1
+
+
+def test_a_tracked_composite_key_is_followed_over_topics_with_a_contract_on_it(
+    database_url: str, cluster: Cluster
+) -> None:
+    """Tuples come and go as rows do, whichever topic is read first; what breaks their contract has its position."""
+    shop = Shop(database_url, cluster, {"orders": [("id", "customer")], "customers": [("id", "name")]})
+    shop.insert("customers", ["10", "1"])
+    shop.consume()
+    engine = make_engine(database_url, "test")
+    sides = ([AttributeName("s", table, one) for one in of] for table, (of,) in shop.tables.tuples.items())
+    made = PostgresContracts(engine).add(ForeignKey.of(*sides), EXACT, "Ada")
+    assert made.state is ContractState.HELD
+    shop.insert("orders", ["11", None, "no tuple"])
+    shop.insert("orders", ["2", "Bob", "a customer"])
+    shop.insert("orders", ["2", "Ada", "each half is there"])
+    shop.consume()
+    shop.insert("customers", ["2", "Ada"])
+    shop.consume()
+    shop.check()
+    with PostgresStateReader(engine).snapshot() as snapshot:
+        violated, mended = snapshot.contract_events(None, (0, 0), 10)
+    engine.dispose()
+    topic = f"{shop.prefix}.s.{{}}"
+    assert (violated.kind, violated.witness_value) == (ContractKind.VIOLATED, '["2","Ada"]')
+    assert violated.position == {"topic": topic.format("orders"), "partition": 0, "offset": 2}
+    assert (mended.kind, mended.position) == (
+        ContractKind.MENDED,
+        {"topic": topic.format("customers"), "partition": 0, "offset": 1},
+    )
