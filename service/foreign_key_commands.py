@@ -144,8 +144,8 @@ def _is_of(name: Sequence[object], schema: str | None, table: str | None) -> boo
 def _row(one: ForeignKey) -> list[Any]:
     evidence = one.evidence
     return [
-        ", ".join(map(str, one.dependent)),
-        ", ".join(map(str, one.referenced)),
+        str(sides_of.Side.of(one.dependent)),
+        str(sides_of.Side.of(one.referenced)),
         f"{one.score:.3f}",
         "suggested" if one.suggested else "implied" if one.implied else "",
         f"{evidence.inclusion.coefficient:.4f}",

@@ -71,6 +71,7 @@ def test_several_columns_are_listed_exported_and_accepted(
     listed = json.loads(subsetd("foreign-keys", "--format", "json", "--suggested", "--table", "r"))
     both = [(one["dependent"], one["referenced"]) for one in listed if len(one["dependent"]) == 2]
     assert both == [([["s", "r", "id"], ["s", "r", "n"]], [["s", "l", "id"], ["s", "l", "n"]])]
+    assert "s.r(id, n)" in subsetd("foreign-keys", "--suggested", "--table", "r"), "as it can be typed"
     statement = 'ALTER TABLE "s"."r" ADD FOREIGN KEY ("id", "n") REFERENCES "s"."l" ("id", "n") NOT VALID;\n'
     assert statement in subsetd("foreign-keys", "--format", "sql")
     said = subsetd("foreign-keys", "accept", "id:6", "s.l.(id, n)", "--by", "Ada")
