@@ -177,8 +177,12 @@ def suspended(process: subprocess.Popen[str], database_url: str) -> Iterator[psu
 
 
 def is_asked_to_end(job: psutil.Process) -> bool:
-    """Say whether a job that is stopped will find a SIGTERM."""
-    pending = re.findall(r"(?:Sig|Shd)Pnd:\s*(\w+)", Path(f"/proc/{job.pid}/status").read_text())
+    """Say whether a job that is stopped will find a SIGTERM, or was killed as one that did not obey it in time."""
+    try:
+        status = Path(f"/proc/{job.pid}/status").read_text()
+    except FileNotFoundError:
+        return True
+    pending = re.findall(r"(?:Sig|Shd)Pnd:\s*(\w+)", status)
     return any(int(mask, 16) >> (signal.SIGTERM - 1) & 1 for mask in pending)
 
 
