@@ -19,6 +19,7 @@ from service.usecases.batches import BatchLimits, BatchReport, ErrorPolicy, Obse
 from service.usecases.follow_feed import Consumer
 from service.usecases.live_state import LiveState
 from service.usecases.ports import DeadLetterSink
+from tests import states
 from tests.events import envelope
 from tests.states import Tables
 
@@ -77,6 +78,19 @@ class Stream:
             at = file.tell()
             file.write(line + b"\n")
         return at
+
+
+def begun(url: str, tables: Tables, folder: Path) -> Stream:
+    """Store the state of tables that are tracked from here on, with an empty feed of their changes."""
+    states.store(url, tables)
+    states.execute(
+        url,
+        "insert into tracked_table (source_id, schema_name, table_name, source_schema, source_table) "
+        "select distinct source_id, schema_name, table_name, schema_name, table_name from attribute",
+    )
+    path = folder / "feed.jsonl"
+    path.touch()
+    return Stream(path, tables, dict(tables.columns))
 
 
 def random_changes(stream: Stream, rng: random.Random, number: int) -> None:

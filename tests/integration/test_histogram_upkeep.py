@@ -28,7 +28,7 @@ from service.usecases.foreign_key_ports import WantedGrid
 from service.usecases.foreign_keys import ForeignKeys, Keys, Question, find_foreign_keys
 from tests import states
 from tests.events import envelope
-from tests.following import COLUMNS, Stream, consume
+from tests.following import COLUMNS, Stream, begun, consume
 from tests.states import Tables
 from tests.waiting import wait_for
 
@@ -50,18 +50,14 @@ def stream(tmp_path: Path, database_url: str) -> Stream:
     tables = Tables(dict(COLUMNS), tuples=dict(TUPLES))
     for table in COLUMNS:
         tables.add(table, *(row_of(table, rng) for _ in range(700)))
-    states.store(database_url, tables)
+    stream = begun(database_url, tables, tmp_path)
     states.execute(
         database_url,
-        "insert into tracked_table (source_id, schema_name, table_name, source_schema, source_table) "
-        "select distinct source_id, schema_name, table_name, schema_name, table_name from attribute;"
         "insert into tracked_key (attribute_id, kind, is_primary, since_version) "
         "select attribute_id, 'declared', false, 1 from attribute "
         "where table_name = 'customers' and column_name in ('id', '(id, name)')",
     )
-    path = tmp_path / "feed.jsonl"
-    path.touch()
-    return Stream(path, tables, dict(COLUMNS))
+    return stream
 
 
 def change(stream: Stream, rng: random.Random, number: int) -> None:

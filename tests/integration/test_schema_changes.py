@@ -20,7 +20,7 @@ from service.usecases.batches import ErrorPolicy
 from service.usecases.schema_changes import KnownColumn, SchemaChange, drop, plan_change
 from tests import states
 from tests.events import envelope, tracked_table
-from tests.following import Stream, Watch, consume
+from tests.following import Stream, Watch, begun, consume
 from tests.states import Tables
 
 COLUMNS = {"orders": ["id", "customer"], "customers": ["id", "name"]}
@@ -31,15 +31,7 @@ def stream(tmp_path: Path, database_url: str) -> Stream:
     tables = Tables(dict(COLUMNS))
     tables.add("customers", ["1", "Ada"], ["2", "Bob"])
     tables.add("orders", ["10", "1"], ["11", "2"], ["12", None])
-    states.store(database_url, tables)
-    states.execute(
-        database_url,
-        "insert into tracked_table (source_id, schema_name, table_name, source_schema, source_table) "
-        "select distinct source_id, schema_name, table_name, schema_name, table_name from attribute",
-    )
-    path = tmp_path / "feed.jsonl"
-    path.touch()
-    return Stream(path, tables, dict(COLUMNS))
+    return begun(database_url, tables, tmp_path)
 
 
 def alter(stream: Stream, table: str, columns: list[str], row: Callable[[tuple], tuple]) -> None:

@@ -26,7 +26,7 @@ from service.usecases.track_keys import drop as drop_key
 from service.usecases.verify import verify
 from tests import states
 from tests.events import envelope, tracked_table
-from tests.following import COLUMNS, Stream, consume, random_changes
+from tests.following import COLUMNS, Stream, begun, consume, random_changes
 from tests.states import Tables
 
 TUPLES = {"orders": [("id", "customer"), ("note", "id", "customer")], "customers": [("id", "name"), ("name", "id")]}
@@ -67,15 +67,7 @@ def stream(tmp_path: Path, database_url: str) -> Stream:
     tables = Tables(dict(COLUMNS), tuples=dict(TUPLES))
     tables.add("customers", ["1", "Ada"], ["2", "Bob"], ["3", None])
     tables.add("orders", ["1", "Ada", "first"], ["2", "Bob", None], ["1", "Ada", "Bob"])
-    states.store(database_url, tables)
-    states.execute(
-        database_url,
-        "insert into tracked_table (source_id, schema_name, table_name, source_schema, source_table) "
-        "select distinct source_id, schema_name, table_name, schema_name, table_name from attribute",
-    )
-    path = tmp_path / "feed.jsonl"
-    path.touch()
-    return Stream(path, tables, dict(COLUMNS))
+    return begun(database_url, tables, tmp_path)
 
 
 def many_changes(stream: Stream, rng: random.Random, number: int) -> None:
