@@ -6,20 +6,28 @@ the mapping, of equal ones the first in lexicographic order. Tables rank by join
 
 A row matches at most one combination under a mapping, so that a table's postings bound its joinability, and both table
 filters lose nothing. The paper drops a table whose bound equals the k-th joinability; here the table's number decides.
+
+How long the best mapping takes to find is exponential in the worst case. A search may bound that: `Ranking.unfinished`.
 """
 
 from __future__ import annotations
 
 from bisect import insort
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numba import njit
 
-from service.core.cell_index import CellIndex
+from service.core.cell_index import CellIndex, Postings
 from service.core.records import Int64s, UInt64s, starts_of
 from service.core.row_filters import RowFilter
+
+MOST_PAIRS = 1_000_000_000
+"""Pairs of row and key that the mapping of one table may cost where searches are bounded: a few seconds."""
+
+POSTINGS_AT_ONCE = 8192
+"""Rows are asked for so many postings at a time, in whole tables: one statement, where they are in a store."""
 
 
 class Initial(StrEnum):
@@ -35,6 +43,72 @@ class Joinable(NamedTuple):
     table: int
     columns: tuple[int, ...]
     joinability: int
+
+
+class Ranking(NamedTuple):
+    """Hold the best tables, and those whose mapping was not searched to its end: they may join better than is said."""
+
+    best: list[Joinable]
+    unfinished: list[int]
+
+
+class Mapping(NamedTuple):
+    """Hold the mapping of most keys, and how many; where the search was ended by its bound, it may not be the best."""
+
+    columns: tuple[int, ...]
+    joinability: int
+    is_best: bool
+
+
+class Rows(NamedTuple):
+    """Hold rows that are looked at; asked row i is the row places[i] of these.
+
+    Their super keys are uint64[n, words], the cells of row r are at [starts[r]:starts[r + 1]].
+    """
+
+    places: Int64s
+    super_keys: UInt64s
+    starts: Int64s
+    cells: Int64s
+
+
+class JoinIndex(Protocol):
+    """Give what the search asks for, as CellIndex and RowFilter have it; rows and tables by their numbers."""
+
+    @property
+    def classes(self) -> Int64s: ...
+    def of_keys(self, keys: Int64s) -> UInt64s: ...
+    def counts(self, values: Int64s) -> Int64s: ...
+    def postings(self, values: Int64s) -> Postings: ...
+    def rows(self, numbers: Int64s) -> Rows: ...
+
+
+class IndexInMemory(NamedTuple):
+    """Be an index whose cells and super keys are all at hand."""
+
+    cells: CellIndex
+    filter: RowFilter
+
+    @property
+    def classes(self) -> Int64s:
+        """Give the class of each table."""
+        return self.filter.classes
+
+    def of_keys(self, keys: Int64s) -> UInt64s:
+        """Give the super keys of keys: uint64[classes, n, words]."""
+        return self.filter.of_keys(keys)
+
+    def counts(self, values: Int64s) -> Int64s:
+        """Give how many postings values have."""
+        return self.cells.counts(values)
+
+    def postings(self, values: Int64s) -> Postings:
+        """Fetch the postings of values."""
+        return self.cells.postings(values)
+
+    def rows(self, numbers: Int64s) -> Rows:
+        """Give rows with all others."""
+        return Rows(numbers, self.filter.rows, self.cells.row_starts, self.cells.cells)
 
 
 class Query(NamedTuple):
@@ -72,39 +146,55 @@ def initial_column(keys: Int64s, counts: Int64s, by: Initial = Initial.POSTINGS)
 def top_joinable(
     index: CellIndex, rows: RowFilter, keys: Int64s, k: int, initial: Initial = Initial.POSTINGS
 ) -> list[Joinable]:
+    """Search an index in memory without a bound; see `search`."""
+    return search(IndexInMemory(index, rows), keys, k, initial, most=None).best
+
+
+def search(
+    index: JoinIndex, keys: Int64s, k: int, initial: Initial = Initial.POSTINGS, most: int | None = MOST_PAIRS
+) -> Ranking:
     """Give the k tables of highest joinability, none of 0.
 
-    Keys may repeat; one with an empty cell or a value that the index does not have, -1, joins nothing. Raises
-    ValueError for k < 1 and for a query without key columns.
+    Keys may repeat; one with an empty cell or a value that the index does not have, -1, joins nothing. `most` bounds
+    the work for the mapping of each table (None: it is not bounded). Raises ValueError for k < 1 and for a query
+    without key columns.
     """
     if k < 1:
         raise ValueError(f"k = {k}: at least one table can be asked for")
     if not keys.shape[1]:
         raise ValueError("no key column: name at least one")
     query = prepare(index, keys, initial)
-    super_keys = rows.of_keys(query.keys)
+    super_keys = index.of_keys(query.keys)
     found = retrieve(index, query)
     best: list[tuple[int, Joinable]] = []
+    unfinished = []
+    first_asked = asked = 0
+    rows = index.rows(found.rows[:0])
     for t, table in enumerate(found.tables.tolist()):
         least = 1
         if len(best) == k:
             order, last = best[-1]
             least = -order if table < last.table else 1 - order
-        postings = slice(found.starts[t], found.starts[t + 1])
-        if postings.stop - postings.start < least:
+        first, end = found.starts[t : t + 2].tolist()
+        if end - first < least:
             break  # all that follow have fewer, or as many and a higher number
-        of_keys = super_keys[rows.classes[table]]
-        passed, matched = row_filter(
-            found.values[postings], found.rows[postings], query.starts, of_keys, rows.rows, least
-        )
-        columns, joinability = best_mapping(index, passed, query.keys[matched], matched, least)
+        if end > asked:
+            behind = np.searchsorted(found.starts, first + POSTINGS_AT_ONCE, "right") - 1
+            first_asked, asked = first, int(found.starts[max(behind, t + 1)])
+            rows = index.rows(found.rows[first_asked:asked])
+        of_keys = super_keys[index.classes[table]]
+        places = rows.places[first - first_asked : end - first_asked]
+        passed, matched = row_filter(found.values[first:end], places, query.starts, of_keys, rows.super_keys, least)
+        columns, joinability, is_best = best_mapping(rows, passed, query.keys[matched], matched, least, most)
+        if not is_best:
+            unfinished.append(table)
         if joinability >= least:
             insort(best, (-joinability, Joinable(table, columns, joinability)))
             del best[k:]
-    return [joinable for _, joinable in best]
+    return Ranking([joinable for _, joinable in best], unfinished)
 
 
-def prepare(index: CellIndex, keys: Int64s, initial: Initial = Initial.POSTINGS) -> Query:
+def prepare(index: JoinIndex, keys: Int64s, initial: Initial = Initial.POSTINGS) -> Query:
     """Choose the initial column, and order the keys by it (section 6.1)."""
     keys = np.unique(keys[(keys >= 0).all(1)], axis=0)
     asked = initial_column(keys, index.counts(keys), initial)
@@ -113,7 +203,7 @@ def prepare(index: CellIndex, keys: Int64s, initial: Initial = Initial.POSTINGS)
     return Query(keys, values, starts_of(counts))
 
 
-def retrieve(index: CellIndex, query: Query) -> Retrieved:
+def retrieve(index: JoinIndex, query: Query) -> Retrieved:
     """Fetch the postings of the initial column, and sort the tables by how many they have, equals by their number."""
     values, rows, tables = index.postings(query.values)
     order = np.argsort(tables, kind="stable")
@@ -150,31 +240,33 @@ def row_filter(
 
 
 def best_mapping(
-    index: CellIndex, rows: Int64s, keys: Int64s, numbers: Int64s, least: int = 1
-) -> tuple[tuple[int, ...], int]:
+    looked_at: Rows, rows: Int64s, keys: Int64s, numbers: Int64s, least: int = 1, most: int | None = None
+) -> Mapping:
     """Give the mapping by which most distinct keys are in their rows, and their number; 0 where fewer than `least`.
 
     Rows are of one table; row i may have the key keys[i], of which `numbers` tells equal ones. A branch of mappings is
-    left as soon as the pairs that are left in it have no more keys than the best found.
+    left as soon as the pairs that are left in it have no more keys than the best found. After looking `most` times
+    at a pair the best so far is given.
     """
     order = np.argsort(numbers, kind="stable")
-    columns, joinability = _best_mapping(
-        index.cells, index.row_starts, rows[order], keys[order], numbers[order], least - 1
-    )
-    return tuple(columns.tolist()), int(joinability)
+    columns, joinability, is_best = _best_mapping(
+        looked_at.cells, looked_at.starts, rows[order], keys[order], numbers[order], least - 1,
+        np.iinfo(np.int64).max if most is None else most,
+    )  # fmt: skip
+    return Mapping(tuple(columns.tolist()), int(joinability), bool(is_best))
 
 
 @njit(cache=True, nogil=True)
 def _best_mapping(
-    cells: Int64s, row_starts: Int64s, rows: Int64s, keys: Int64s, numbers: Int64s, most: int
-) -> tuple[Int64s, int]:
+    cells: Int64s, row_starts: Int64s, rows: Int64s, keys: Int64s, numbers: Int64s, reached: int, most: int
+) -> tuple[Int64s, int, bool]:
     pairs, size = keys.shape
     width = 0
     for row in rows:
         width = max(width, row_starts[row + 1] - row_starts[row])
     left = np.ones((size + 1, pairs), np.bool_)
     tried, best = np.full(size + 1, -1, np.int64), np.full(size, -1, np.int64)
-    joinability = depth = 0
+    joinability = depth = looks = 0
     while depth >= 0:
         tried[depth] += 1
         column = tried[depth]
@@ -183,6 +275,9 @@ def _best_mapping(
             continue
         if (tried[:depth] == column).any():
             continue
+        looks += pairs
+        if looks > most:
+            return best, joinability, False
         distinct, last = 0, -1
         for i in range(pairs):
             here = row_starts[rows[i]] + column
@@ -191,12 +286,12 @@ def _best_mapping(
             if has and numbers[i] != last:
                 distinct += 1
                 last = numbers[i]
-        if distinct <= most:
+        if distinct <= reached:
             continue
         if depth + 1 < size:
             depth += 1
             tried[depth] = -1
         else:
-            most = joinability = distinct
+            reached = joinability = distinct
             best[:] = tried[:size]
-    return best, joinability
+    return best, joinability, True

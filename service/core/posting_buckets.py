@@ -3,6 +3,9 @@
 A bucket is one run of bytes: how many values, their keys of 16 bytes, ascending, then the length in bytes of each
 value's places, and the places. Numbers have seven bits a byte, lowest first, and a byte of 128 or more says that
 another follows; of a value's ascending places the first stands itself, the others as distances from the one before.
+
+A value's number is that of its bucket and, in the last eight bits, its rank in it: numbers ascend as keys do, fit into
+32 bits with up to 2^24 buckets, and each task that codes some buckets knows them without the others.
 """
 
 from __future__ import annotations
@@ -13,9 +16,16 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from service.core.records import Int64s, Keys, UInt64s
+from service.core.records import Int64s, Keys, UInt64s, starts_of
 
 Bytes = NDArray[np.uint8]
+
+MEAN_VALUES = 64
+MOST_VALUES = 256
+"""A bucket is meant for so many values, and has room for so many: keys are evenly distributed, so that none gets it."""
+
+MOST_BITS = 24
+"""Of a bucket's number, where values are numbered."""
 
 
 class Buckets(NamedTuple):
@@ -27,15 +37,37 @@ class Buckets(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Hold the places of n asked values: those of value i are places[starts[i]:starts[i + 1]], none where unknown."""
+    """Hold the places of n asked values: those of value i are places[starts[i]:starts[i + 1]], none where unknown.
+
+    `ranks` are the places of the values among those of the bucket, -1 where unknown.
+    """
 
     starts: Int64s
     places: Int64s
+    ranks: Int64s
 
 
 def bucket_numbers(keys: Keys, bits: int) -> Int64s:
     """Give the bucket of each key: its first `bits` bits, from 1 to 32."""
     return (keys.high >> np.uint64(64 - bits)).astype(np.int64)
+
+
+def bits_for(values: int) -> int:
+    """Give the bits of bucket numbers for at most so many values; ValueError where they cannot all be numbered."""
+    bits = max(1, (max(values - 1, 0) // MEAN_VALUES).bit_length())
+    if bits > MOST_BITS:
+        raise ValueError(f"{values:,} values: at most {MEAN_VALUES << MOST_BITS:,} can be numbered")
+    return bits
+
+
+def value_numbers(keys: Keys, bits: int) -> Int64s:
+    """Number all values of some buckets, by ascending key, each once; ValueError where a bucket has too many."""
+    buckets = bucket_numbers(keys, bits)
+    lengths = np.unique(buckets, return_counts=True)[1]
+    if lengths.max(initial=0) > MOST_VALUES:
+        raise ValueError(f"{lengths.max()} values in a bucket of {MOST_VALUES}")
+    ranks = np.arange(len(buckets)) - np.repeat(starts_of(lengths)[:-1], lengths)
+    return buckets * MOST_VALUES + ranks
 
 
 def encode_buckets(keys: Keys, starts: Int64s, places: Int64s, bits: int) -> Buckets:
@@ -117,13 +149,14 @@ def _encode(
 
 
 @njit(cache=True, nogil=True)
-def _find(data: Bytes, high: UInt64s, low: UInt64s) -> tuple[Int64s, Int64s]:
+def _find(data: Bytes, high: UInt64s, low: UInt64s) -> tuple[Int64s, Int64s, Int64s]:
     count, keys_at = _read(data, 0)
     lengths_at = keys_at + 16 * count
     at = lengths_at
     for _ in range(count):
         _, at = _read(data, at)
     starts, found = np.zeros(len(high) + 1, np.int64), np.empty(len(data), np.int64)
+    ranks = np.full(len(high), -1, np.int64)
     total = asked = 0
     for value in range(count):
         length, lengths_at = _read(data, lengths_at)
@@ -132,6 +165,7 @@ def _find(data: Bytes, high: UInt64s, low: UInt64s) -> tuple[Int64s, Int64s]:
             asked += 1
             starts[asked] = total
         if asked < len(high) and high[asked] == key_high and low[asked] == key_low:
+            ranks[asked] = value
             place, end = 0, at + length
             while at < end:
                 distance, at = _read(data, at)
@@ -143,4 +177,4 @@ def _find(data: Bytes, high: UInt64s, low: UInt64s) -> tuple[Int64s, Int64s]:
         else:
             at += length
     starts[asked:] = total
-    return starts, found[:total].copy()
+    return starts, found[:total].copy(), ranks

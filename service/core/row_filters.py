@@ -77,12 +77,9 @@ class CountedBits:
     def of(index: CellIndex, keys: Keys) -> CountedBits:
         """Make those of an index, of the keys of its values."""
         tables = np.repeat(np.arange(len(index.table_starts) - 1), np.diff(index.table_starts))
-        held = np.bincount(tables, _values(index.cells, index.row_starts), len(index.table_starts) - 1)
-        wanted = BITS * log(2) * np.diff(index.table_starts) / np.maximum(held, 1)
-        chosen = np.clip(np.round(wanted), 1, MOST_FUNCTIONS).astype(np.int64)
-        functions, classes = np.unique(chosen, return_inverse=True)
-        bits = positions(keys, BITS, 2 * MOST_FUNCTIONS).astype(np.uint8)
-        rows = _counted_bits(bits, index.cells, index.row_starts, functions[classes][tables])
+        held = np.bincount(tables, values_held(index.cells, index.row_starts), len(index.table_starts) - 1)
+        functions, classes = np.unique(functions_for(np.diff(index.table_starts), held), return_inverse=True)
+        rows = counted_super_keys(keys, index.cells, index.row_starts, functions[classes][tables])
         return CountedBits(keys, functions, rows, classes)
 
     def of_keys(self, keys: Int64s) -> UInt64s:
@@ -96,8 +93,20 @@ class CountedBits:
         return out
 
 
+def functions_for(rows: Int64s, held: Int64s) -> Int64s:
+    """Choose the functions of CountedBits for tables, by their rows and the values that these hold, all together."""
+    wanted = BITS * log(2) * rows / np.maximum(held, 1)
+    return np.clip(np.round(wanted), 1, MOST_FUNCTIONS).astype(np.int64)
+
+
+def counted_super_keys(keys: Keys, cells: Int64s, starts: Int64s, functions: Int64s) -> UInt64s:
+    """Make the super keys of rows, each by so many functions, of the keys of their cells' values: uint64[rows, 2]."""
+    bits = positions(keys, BITS, 2 * MOST_FUNCTIONS).astype(np.uint8)
+    return _counted_bits(bits, cells, starts, functions)
+
+
 @njit(cache=True, nogil=True)
-def _values(cells: Int64s, starts: Int64s) -> Int64s:
+def values_held(cells: Int64s, starts: Int64s) -> Int64s:
     """Count the values of each row, a repeated one twice."""
     out = np.zeros(len(starts) - 1, np.int64)
     for row in range(len(out)):

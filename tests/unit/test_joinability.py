@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import permutations
 from typing import NamedTuple
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -13,11 +14,20 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from service.core import joinability
 from service.core.canonical import value_keys
 from service.core.cell_index import CellIndex
-from service.core.joinability import Initial, Joinable, best_mapping, initial_column, top_joinable
+from service.core.joinability import (
+    IndexInMemory,
+    Initial,
+    Joinable,
+    best_mapping,
+    initial_column,
+    search,
+    top_joinable,
+)
 from service.core.records import Int64s, starts_of
-from service.core.row_filters import CountedBits, RowFilter, ValueHashes, _counted_bits, _values
+from service.core.row_filters import CountedBits, RowFilter, ValueHashes, _counted_bits, values_held
 from service.core.xash import Xash
 
 Table = list[tuple[int, ...]]
@@ -157,10 +167,43 @@ def test_the_initial_column_is_the_one_with_the_fewest_postings_or_values() -> N
 
 
 def test_a_bound_that_cannot_be_reached_gives_nothing() -> None:
-    index = searched([[(0, 1), (2, 3)]]).index
+    rows = IndexInMemory(*searched([[(0, 1), (2, 3)]])).rows(np.arange(2))
     pairs = np.array([0, 1]), np.array([(0, 1), (2, 3)]), np.array([0, 1])
-    assert best_mapping(index, *pairs, least=2) == ((0, 1), 2)
-    assert best_mapping(index, *pairs, least=3)[1] == 0
+    assert best_mapping(rows, *pairs, least=2) == ((0, 1), 2, True)
+    assert best_mapping(rows, *pairs, least=3)[1] == 0
+
+
+def test_the_worst_mapping_ends_at_its_bound_and_says_so() -> None:
+    """Of 20 random columns of 3 values and six key columns the best mapping takes more than a minute to find."""
+    random = np.random.default_rng(2)
+    tables = [[(0,) * 6] * 30, [tuple(row) for row in random.integers(0, 3, (300, 20)).tolist()]]
+    keys = np.unique(random.integers(0, 3, (200, 6)), axis=0)
+    index = IndexInMemory(*searched(tables))
+    best, unfinished = search(index, keys, 2, most=1_000_000)
+    assert unfinished == [1]
+    for found in best:
+        rows = np.array(tables[found.table])[:, found.columns]
+        assert found.joinability == len({*map(tuple, rows.tolist())} & {*map(tuple, keys.tolist())})
+
+
+@given(corpora(), st.integers(1, 3))
+def test_tables_that_are_not_named_unfinished_are_as_without_a_bound(corpus, most) -> None:
+    tables, keys = corpus
+    best, unfinished = search(IndexInMemory(*searched(tables)), keys, 9, most=most)
+    exact = {one.table: one for one in brute_force(tables, keys)}
+    for found in best:
+        if found.table in unfinished:
+            assert found.joinability <= exact[found.table].joinability
+        else:
+            assert found == exact[found.table]
+    assert {*exact} <= {*unfinished, *(found.table for found in best)}
+
+
+@given(corpora(), st.integers(1, 7))
+def test_rows_that_are_asked_for_in_turns_give_the_same(corpus, k) -> None:
+    tables, keys = corpus
+    with mock.patch.object(joinability, "POSTINGS_AT_ONCE", 2):
+        assert searched(tables).top(keys, k) == brute_force(tables, keys)[:k]
 
 
 @pytest.mark.parametrize(("keys", "k"), [(np.zeros((3, 0), np.int64), 1), (np.zeros((3, 1), np.int64), 0)])
@@ -171,7 +214,7 @@ def test_no_key_column_and_no_table_cannot_be_asked(keys: Int64s, k: int) -> Non
 
 def test_of_a_value_that_a_row_has_thrice_two_are_counted_and_each_has_bits_of_its_own() -> None:
     cells, starts = np.array([1, 1, -1, 1, 0, 0]), np.array([0, 4, 6])
-    assert _values(cells, starts).tolist() == [2, 2]
+    assert values_held(cells, starts).tolist() == [2, 2]
     bits = np.zeros((2, 32), np.uint8)
     bits[0, [0, 1, 16]] = 63, 64, 127
     bits[1, [0, 16, 17]] = 65, 1, 2

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.core.posting_buckets import bucket_numbers, encode_buckets, find_in_bucket
+from service.core.posting_buckets import bits_for, bucket_numbers, encode_buckets, find_in_bucket, value_numbers
 from service.core.records import Keys, starts_of
 
 KEYS = st.binary(min_size=16, max_size=16) | st.integers(0, 300).map(lambda n: bytes(7) + n.to_bytes(9, "big"))
@@ -23,14 +23,29 @@ def test_values_are_found_with_their_places(held, others, bits) -> None:
     assert coded.numbers.tolist() == sorted({int.from_bytes(key, "big") >> 128 - bits for key in held})
     asked = Keys.of(sorted({*held, *others}))
     numbers = bucket_numbers(asked, bits)
+    numbered = dict(zip(sorted(held), value_numbers(keys, bits).tolist(), strict=True))
     found = {}
     for number, start, end in zip(coded.numbers, coded.starts, coded.starts[1:], strict=False):
         of_bucket = asked.take(numbers == number)
-        starts, of_values = find_in_bucket(coded.data[start:end].tobytes(), of_bucket)
+        starts, of_values, ranks = find_in_bucket(coded.data[start:end].tobytes(), of_bucket)
         for i in range(len(of_bucket.high)):
-            if starts[i] < starts[i + 1]:
+            assert (ranks[i] >= 0) == (starts[i] < starts[i + 1])
+            if ranks[i] >= 0:
                 found[of_bucket.key(i)] = of_values[starts[i] : starts[i + 1]].tolist()
+                assert number * 256 + ranks[i] == numbered[of_bucket.key(i)]
     assert found == held
+
+
+@pytest.mark.parametrize(("values", "bits"), [(0, 1), (64, 1), (128, 1), (129, 2), (256, 2), (257, 3), (1 << 30, 24)])
+def test_buckets_are_meant_for_64_values(values: int, bits: int) -> None:
+    assert bits_for(values) == bits
+
+
+def test_what_cannot_be_numbered_is_refused() -> None:
+    with pytest.raises(ValueError, match="can be numbered"):
+        bits_for((1 << 30) + 1)
+    with pytest.raises(ValueError, match="257 values in a bucket"):
+        value_numbers(Keys(np.zeros(257, np.uint64), np.arange(257, dtype=np.uint64)), 1)
 
 
 @pytest.mark.parametrize(
