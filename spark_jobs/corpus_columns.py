@@ -70,9 +70,7 @@ def distinct_cells(cells: CellTexts, null_tokens: Sequence[str] = ()) -> ColumnC
 
     Raises SourceError for a text with a NUL character. Texts must be valid UTF-8.
     """
-    codes, examples = _number_texts(cells.data, cells.starts, cells.ends)
-    texts = gather_texts(cells.data, cells.starts[examples], cells.ends[examples])
-    is_null = are_null_tokens(texts, tuple(null_tokens)) if null_tokens else np.zeros(len(texts), np.bool_)
+    codes, texts, is_null = _coded(cells, null_tokens)
     starts, of_columns = _distinct_codes(cells.column_starts, codes, is_null)
     halves = key_array(texts)
     return ColumnCells(
@@ -81,6 +79,18 @@ def distinct_cells(cells: CellTexts, null_tokens: Sequence[str] = ()) -> ColumnC
         all_of(starts, are_null_tokens(texts)[of_columns]),
         all_of(starts, are_integers(texts)[of_columns]),
     )
+
+
+def coded_cells(cells: CellTexts, null_tokens: Sequence[str] = ()) -> tuple[Int32s, Keys]:
+    """Give the code of each cell, int32[n], and the key of each code; -1 for what is empty: NULL, or a text of nothing.
+
+    Raises SourceError for a text with a NUL character. Texts must be valid UTF-8.
+    """
+    codes, texts, is_null = _coded(cells, null_tokens)
+    kept = ~(is_null | (pc.binary_length(texts).to_numpy() == 0))
+    halves = key_array(texts)[kept]
+    numbers = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1).astype(np.int32)
+    return numbers[codes], Keys(halves[:, 0].copy(), halves[:, 1].copy())
 
 
 def merge_cells(parts: Sequence[ColumnCells]) -> ColumnCells:
@@ -126,6 +136,14 @@ def default_names(names: pa.Array, positions: NDArray[np.int64]) -> pa.Array:
     """Name columns without a name `column_N`, by their positions from 0; all others keep theirs, repeated or not."""
     numbered = pc.binary_join_element_wise("column_", pa.array(positions + 1).cast(pa.string()), "")
     return pc.if_else(pc.fill_null(pc.equal(names, ""), True), numbered.cast(names.type), names)
+
+
+def _coded(cells: CellTexts, null_tokens: Sequence[str]) -> tuple[Int32s, pa.Array, Flags]:
+    """Give each cell's code, -1 for NULL, the text of each code, and whether it is a null token."""
+    codes, examples = _number_texts(cells.data, cells.starts, cells.ends)
+    texts = gather_texts(cells.data, cells.starts[examples], cells.ends[examples])
+    is_null = are_null_tokens(texts, tuple(null_tokens)) if null_tokens else np.zeros(len(texts), np.bool_)
+    return codes, texts, is_null
 
 
 def _in_all(parts: Sequence[tuple[Int64s, Flags]]) -> Flags:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.fs as pafs
 
 from service.core.corpus import PACKINGS, CorpusSettings
+from service.core.records import Int64s
 from spark_jobs.corpus_columns import ColumnCells, distinct_cells, merge_cells
 from spark_jobs.corpus_csv import (
     AFTER_QUOTE,
@@ -63,6 +65,20 @@ class _Batch:
         self.size += len(data)
 
 
+class SmallTables(NamedTuple):
+    """Hold the cells of small files; `pieces` are the places of those that are tables."""
+
+    pieces: Int64s
+    found: CsvCells
+
+
+class LargeTable(NamedTuple):
+    """Hold a file of many portions, each some of its rows; getting them raises TableError."""
+
+    piece: int
+    portions: Iterator[CsvCells]
+
+
 @dataclass(frozen=True, slots=True)
 class CsvFiles:
     """Read CSV files. Where no delimiter is set it is a tab in files that end with .tsv, and a comma in all others."""
@@ -72,6 +88,21 @@ class CsvFiles:
     settings: CorpusSettings
 
     def read(self, pieces: list[Piece]) -> Iterator[FoundTables | ReadingFault]:
+        for found in self.cells(pieces):
+            try:
+                match found:
+                    case SmallTables():
+                        yield self._found(found)
+                    case LargeTable():
+                        yield self._large(found)
+                    case ReadingFault():
+                        yield found
+            except TableError as error:
+                assert isinstance(found, LargeTable)
+                yield ReadingFault(pieces[found.piece].path, error.kind, str(error))
+
+    def cells(self, pieces: list[Piece]) -> Iterator[SmallTables | LargeTable | ReadingFault]:
+        """Give the cells of files, before anything is made of them."""
         batches: dict[Dialect, _Batch] = {}
         for number, piece in enumerate(pieces):
             dialect = self._dialect(piece.path)
@@ -79,7 +110,7 @@ class CsvFiles:
                 path = f"{self.root}/{piece.path}"
                 data = None if piece.size > BATCH_BYTES else read_small(self.filesystem, path, BATCH_BYTES)
                 if data is None:
-                    yield self._read_large(number, path, dialect)
+                    yield LargeTable(number, self._cells_of_portions(path, dialect))
                     continue
                 if len(data) > self.settings.max_table_bytes:
                     raise too_large(self.settings.max_table_bytes)
@@ -89,58 +120,69 @@ class CsvFiles:
                 yield ReadingFault(piece.path, error.kind, str(error))
                 continue
             if batch.size >= BATCH_BYTES:
-                yield from self._found(batches.pop(dialect), dialect, pieces)
+                yield from self._small(batches.pop(dialect), dialect, pieces)
         for dialect, batch in batches.items():
-            yield from self._found(batch, dialect, pieces)
+            yield from self._small(batch, dialect, pieces)
 
     def _dialect(self, path: str) -> Dialect:
         is_tabbed = path.lower().endswith(TABBED)
         return Dialect(self.settings.delimiter or ("\t" if is_tabbed else ","), self.settings.quote or None)
 
-    def _found(self, batch: _Batch, dialect: Dialect, pieces: list[Piece]) -> Iterator[FoundTables | ReadingFault]:
+    def _small(self, batch: _Batch, dialect: Dialect, pieces: list[Piece]) -> Iterator[SmallTables | ReadingFault]:
         found = tokenise(batch.files, dialect, self.settings.header)
         for place in np.flatnonzero(found.status != FINE).tolist():
             error = _fault(found, place, batch.files[place])
             yield ReadingFault(pieces[batch.pieces[place]].path, error.kind, str(error))
-        fine = found.status == FINE
-        count = int(fine.sum())
-        yield FoundTables(
-            np.array(batch.pieces, np.int64)[fine],
-            found.rows[fine],
-            found.columns[fine],
-            found.names,
-            distinct_cells(found.cells, self.settings.null_tokens),
+        yield SmallTables(np.array(batch.pieces, np.int64)[found.status == FINE], found)
+
+    def _found(self, tables: SmallTables) -> FoundTables:
+        fine, count = tables.found.status == FINE, len(tables.pieces)
+        return FoundTables(
+            tables.pieces,
+            tables.found.rows[fine],
+            tables.found.columns[fine],
+            tables.found.names,
+            distinct_cells(tables.found.cells, self.settings.null_tokens),
             np.zeros(count, np.int64),
             [None] * count,
         )
 
-    def _read_large(self, number: int, path: str, dialect: Dialect) -> FoundTables:
-        """Read a file in portions that end at records; only its distinct values are held, and those of a portion."""
-        names: pa.Array | None = None
+    def _large(self, table: LargeTable) -> FoundTables:
+        """Make a table of portions; only its distinct values are held, and those of a portion."""
+        names = pa.array([], pa.large_string())
         parts: list[ColumnCells] = []
-        rows = pending = lines = 0
-        for data in self._portions(path, dialect):
-            text = _checked(data, self.settings.encoding, lines)
-            found = tokenise([text], dialect, self.settings.header and names is None)
-            if found.status[0] == EMPTY:
-                lines += data.count(b"\n")
-                continue
-            if found.status[0] != FINE:
-                raise _fault(found, 0, data, lines)
-            if names is None:
+        rows = pending = 0
+        for found in table.portions:
+            if not parts:
                 names = found.names
-            elif len(found.names) != len(names):
-                raise _ragged(lines + 1, int(found.columns[0]), len(names))
-            lines += data.count(b"\n")
             rows += int(found.rows[0])
             parts.append(distinct_cells(found.cells, self.settings.null_tokens))
             pending += len(parts[-1].keys.high)
             if pending > 2 * len(parts[0].keys.high) and len(parts) > 2:
                 parts = [merge_cells(parts)]
                 pending = len(parts[0].keys.high)
-        if names is None:
+        return found_table(table.piece, rows, names, merge_cells(parts))
+
+    def _cells_of_portions(self, path: str, dialect: Dialect) -> Iterator[CsvCells]:
+        """Read a file in portions that end at records; the first one has the names."""
+        width: int | None = None
+        lines = 0
+        for data in self._portions(path, dialect):
+            text = _checked(data, self.settings.encoding, lines)
+            found = tokenise([text], dialect, self.settings.header and width is None)
+            if found.status[0] == EMPTY:
+                lines += data.count(b"\n")
+                continue
+            if found.status[0] != FINE:
+                raise _fault(found, 0, data, lines)
+            if width is None:
+                width = len(found.names)
+            elif len(found.names) != width:
+                raise _ragged(lines + 1, int(found.columns[0]), width)
+            lines += data.count(b"\n")
+            yield found
+        if width is None:
             raise _empty()
-        return found_table(number, rows, names, merge_cells(parts))
 
     def _portions(self, path: str, dialect: Dialect) -> Iterator[bytes]:
         decoder = codecs.getincrementaldecoder(self.settings.encoding)()
