@@ -29,7 +29,8 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, BYTEA, JSONB, UUID
 
 import service.store.contract_tables
-import service.store.histogram_tables  # noqa: F401 - they are in `metadata` as well
+import service.store.histogram_tables
+import service.store.join_tables  # noqa: F401 - they are in `metadata` as well
 from service.store.table_base import metadata, now
 
 source = Table(
@@ -481,7 +482,7 @@ audit = Table(
     Column("report", JSONB, nullable=False, comment="examples, filters, seconds"),
 )
 
-SCHEMA_REVISION = "0009"
+SCHEMA_REVISION = "0010"
 """The Alembic revision that this code works with."""
 
 WRITER_LOCK = 0x73756273657464
@@ -492,6 +493,9 @@ BOOTSTRAP_LOCK = 0x73756273657465
 
 CORPUS_LOCK = 0x73756273
 """First half of the advisory lock (two keys: this and corpus_id) of the one refresh that works on a corpus."""
+
+JOIN_INDEX_LOCK = 0x73756274
+"""First half of the advisory lock (two keys: this and corpus_id) of the one job that builds a corpus' join index."""
 
 COMPACTION_LOCK = 0x73756273657466
 """Session advisory lock of the one compactor that folds sketch_change into sketches."""

@@ -1,0 +1,70 @@
+"""Own how the rows and cells of the tables of a segment are numbered, and how rows lie in blocks.
+
+Tables stand one after the other; rows are numbered through all of them, and cells row by row. A block is at most
+BLOCK_ROWS rows of one table; it is named by its first row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from service.core.cell_index import Postings
+from service.core.records import Int64s, starts_of
+
+BLOCK_ROWS = 1000
+EMPTY_CELL = 0xFFFF_FFFF
+"""Stands for an empty cell among the numbers of values, of 32 bits each."""
+
+_TABLE_BYTES = 8 + 4 + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Hold the `rows` and `widths` of n tables, and by how many `functions` the super keys of their rows are made.
+
+    Rows of table t are numbered from first_rows[t] on, its cells from first_cells[t] on: int64[n + 1] each.
+    """
+
+    rows: Int64s
+    widths: Int64s
+    functions: Int64s
+    first_rows: Int64s
+    first_cells: Int64s
+
+    @staticmethod
+    def of(rows: Int64s, widths: Int64s, functions: Int64s) -> Layout:
+        """Number the rows and cells of tables."""
+        return Layout(rows, widths, functions, starts_of(rows), starts_of(rows * widths))
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Layout:
+        """Take what `to_bytes` gives."""
+        count = len(data) // _TABLE_BYTES
+        rows, widths, functions = (
+            np.frombuffer(data, kind, count, count * before).astype(np.int64)
+            for kind, before in (("<i8", 0), ("<i4", 8), ("u1", 12))
+        )
+        return Layout.of(rows, widths, functions)
+
+    def to_bytes(self) -> bytes:
+        """Give it in 13 bytes a table."""
+        kinds = ("<i8", "<i4", "u1")
+        parts = (self.rows, self.widths, self.functions)
+        return b"".join(part.astype(kind).tobytes() for part, kind in zip(parts, kinds, strict=True))
+
+    def postings(self, values: Int64s, places: Int64s) -> Postings:
+        """Give the rows and tables that cells are in."""
+        tables = np.searchsorted(self.first_cells, places, "right") - 1
+        rows = self.first_rows[tables] + (places - self.first_cells[tables]) // self.widths[tables]
+        return Postings(values, rows, tables)
+
+    def blocks(self, rows: Int64s) -> Int64s:
+        """Give the first row of the block of each row."""
+        first = self.first_rows[np.searchsorted(self.first_rows, rows, "right") - 1]
+        return first + (rows - first) // BLOCK_ROWS * BLOCK_ROWS
+
+    def widths_of(self, rows: Int64s) -> Int64s:
+        """Give how many cells rows have."""
+        return self.widths[np.searchsorted(self.first_rows, rows, "right") - 1]

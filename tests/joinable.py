@@ -1,0 +1,110 @@
+"""Own what the tests of join indexes share: building one without Spark, and the search of the same files in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.joinable_lakes import read_lake
+from service.core.joinability import top_joinable
+from service.core.row_filters import CountedBits
+from service.store.database import make_engine
+from service.store.join_index import PostgresJoinIndexes
+from service.store.join_loads import SegmentLoad
+from service.usecases.joinable import JoinAnswer, JoinQuery, find_joinable
+from spark_jobs.corpus_sources import list_corpus, plan_reading
+from spark_jobs.join_index import BucketTask, CutTask, Plan, ReadCells, RowsTask, _describe, _plan, _served
+from tests.refreshing import Lake
+
+
+def no_spark() -> Any:
+    """Be asked for Spark where it is not needed."""
+    raise AssertionError("Spark is started")
+
+
+class Build:
+    """Be a build whose tasks run here, one by one."""
+
+    def __init__(self, lake: Lake) -> None:
+        corpus = lake.corpora.named(lake.name)
+        assert corpus.generation is not None
+        listing = list_corpus(corpus.location, corpus.kind, corpus.settings)
+        # So few bytes that each file is a task.
+        reading = plan_reading(corpus.kind, listing, None, 2, 1)
+        self.portions = [
+            portion
+            for task, pieces in enumerate(reading.tasks)
+            for portion in ReadCells(corpus)(task, [pieces])
+        ]  # fmt: skip
+        self.plan: Plan
+        self.plan, self.left_out = _plan(
+            list(map(_describe, self.portions)), _served(lake.url, corpus.corpus_id, corpus.generation)
+        )
+        self.load = SegmentLoad.begin(
+            lake.url, corpus.corpus_id, corpus.generation, self.plan.layout, self.plan.tables, self.plan.bits
+        )
+        self.tasks = (1 << self.plan.range_bits) + len(self.portions)
+
+    def run(self) -> int:
+        """Write what the tasks write; give the rows."""
+        ranges: dict[int, list[Any]] = {}
+        for portion in self.portions:
+            for number, postings in CutTask(self.plan)(portion):
+                ranges.setdefault(number, []).append(postings)
+        numbered: dict[int, list[Any]] = {number: [] for number, _ in self.portions}
+        for of_range in ranges.items():
+            for number, numbers in BucketTask(self.plan, self.load)(of_range):
+                numbered[number].append(numbers)
+        write = RowsTask(self.plan, self.load)
+        return sum(write((number, ([portion], numbered[number]))) for number, portion in self.portions)
+
+    def land(self) -> None:
+        """Land it."""
+        self.load.land(self.tasks, {})
+
+
+def build(lake: Lake) -> None:
+    """Refresh a lake, and build its index."""
+    lake.refresh(no_spark)
+    of_lake = Build(lake)
+    of_lake.run()
+    of_lake.land()
+
+
+@contextmanager
+def indexes_of(url: str) -> Iterator[PostgresJoinIndexes]:
+    """Give the indexes of a database."""
+    engine = make_engine(url, "test", pool_size=2, max_overflow=0)
+    try:
+        yield PostgresJoinIndexes(engine)
+    finally:
+        engine.dispose()
+
+
+def ask(url: str, name: str, rows: Sequence[Sequence[str]], k: int, most: int | None = None) -> JoinAnswer:
+    """Search the index of a corpus."""
+    with indexes_of(url) as indexes:
+        return find_joinable(indexes, name, JoinQuery(list(zip(*rows, strict=True))), k, most)
+
+
+def told(answer: JoinAnswer) -> list[tuple[str, tuple[int, ...], int]]:
+    """Give the tables of an answer by the names of their files."""
+    return [(Path(table.table).stem, table.positions, table.matched_keys) for table in answer.tables]
+
+
+class InMemory:
+    """Search the tables of `folder`/tables, whose names are in one order with and without their endings."""
+
+    def __init__(self, folder: Path) -> None:
+        self._lake = read_lake(folder)
+        self._ids = {text: number for number, text in enumerate(self._lake.values.to_pylist())}
+        self._rows = CountedBits.of(self._lake.index, self._lake.keys())
+
+    def top(self, rows: Sequence[Sequence[str]], k: int) -> list[tuple[str, tuple[int, ...], int]]:
+        """Give the k best tables as `told` does."""
+        keys = np.array([[self._ids.get(cell, -1) for cell in row] for row in rows], np.int64)
+        return [(self._lake.tables[t], *found) for t, *found in top_joinable(self._lake.index, self._rows, keys, k)]

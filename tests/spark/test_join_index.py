@@ -1,0 +1,36 @@
+"""The index of joinable tables is built by Spark, and the commands build and ask it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_jobs import corpus_sources, join_index
+from spark_jobs.join_index import Built, run_build
+from tests.joinable import InMemory, ask, no_spark, told
+from tests.refreshing import Lake, write_tables
+
+
+def test_a_corpus_is_indexed_by_executors(
+    spark: SparkSession, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several tasks read it, and several write the buckets; a second build takes the place of the first."""
+    random = Random(9)
+    tables = {
+        f"t{n:02}.csv": [[str(random.randrange(6)) for _ in range(1 + 150 * n)] for _ in range(2 + n % 4)]
+        for n in range(10)
+    }
+    write_tables(tmp_path / "tables", tables)
+    lake = Lake(database_url, tmp_path / "tables")
+    lake.refresh(no_spark)
+    rows = [*zip(*tables["t05.csv"][:3], strict=True)]
+    cells = sum(len(columns) * len(columns[0]) for columns in tables.values())
+    expected = Built(1, 10, sum(1 + 150 * n for n in range(10)), cells, 0)
+    monkeypatch.setattr(corpus_sources, "LEAST_TASK_BYTES", 5000)
+    monkeypatch.setattr(join_index, "RANGE_CELLS", 3000)
+    for _ in range(2):
+        assert run_build(spark, database_url, lake.name) == expected
+        assert told(ask(database_url, lake.name, rows, 4)) == InMemory(tmp_path).top(rows, 4)
