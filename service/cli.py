@@ -46,6 +46,7 @@ from service.command_help import command_of
 from service.config import Settings
 from service.core.errors import FeedError, NotFoundError, RecordError, SubsetdError
 from service.evidence_command import explain
+from service.joinable_command import joinable
 from service.key_discovery_command import discover
 from service.key_runner import tracking_keys
 from service.observe import ConsumerObserver
@@ -68,6 +69,7 @@ app = typer.Typer(
 app.command()(preflight)
 app.command()(coefficients)
 app.command()(audit)
+app.command()(joinable)
 app.add_typer(sketch_commands.app, name="sketch")
 app.add_typer(corpus_commands.app, name="corpus")
 app.add_typer(graph_commands.app, name="graph")

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from service import terminal, wiring
 from service.core.errors import SourceError
+from service.corpus_index_command import index
 from service.corpus_refresh_command import refresh
 from service.corpus_settings_commands import NameArgument, add, set_
 from service.terminal import Format, out
@@ -53,6 +54,7 @@ def list_(format_: FormatOption = Format.TABLE) -> None:
 
 
 app.command()(refresh)
+app.command()(index)
 
 
 @app.command()

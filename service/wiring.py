@@ -37,6 +37,7 @@ from service.store.demo_source import DemoSource, demo_source
 from service.store.embedded import EmbeddedPostgres
 from service.store.feed_start import FeedStart
 from service.store.foreign_key_refreshes import PostgresForeignKeys
+from service.store.join_index import PostgresJoinIndexes
 from service.store.migrate import require_current, upgrade
 from service.store.outbox import PostgresOutbox
 from service.store.preflight_facts import read_source_facts, read_state_facts
@@ -122,6 +123,11 @@ def make_reader(engine: Engine) -> PostgresStateReader:
 def make_uploads(engine: Engine) -> PostgresUploads:
     """Make what keeps uploaded sketches."""
     return PostgresUploads(engine)
+
+
+def make_join_indexes(engine: Engine) -> PostgresJoinIndexes:
+    """Make the reader of indexes of joinable tables."""
+    return PostgresJoinIndexes(engine)
 
 
 def make_contracts(engine: Engine) -> PostgresContracts:

@@ -1,0 +1,56 @@
+"""`subsetd joinable` and `subsetd corpus index` as a user types them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.test_cli import Command, subsetd
+from tests.joinable import build
+from tests.refreshing import Lake, write_tables
+
+__all__ = ["subsetd"]
+
+
+@pytest.fixture
+def lake(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """Name the state, stand in a folder with a query, and give a corpus of two tables that is not indexed."""
+    monkeypatch.setenv("SUBSETD_DATABASE_URL", database_url)
+    monkeypatch.chdir(tmp_path)
+    Path("mine.csv").write_text('\ufeff"city, old",no\nberlin,1\nrome,2\noslo,\n')
+    write_tables(tmp_path / "tables", {
+        "a.csv": [["berlin", "rome"], ["1", "9"]],
+        "b.csv": [["1", "2"], ["x", "y"], ["berlin", "rome"]],
+    })  # fmt: skip
+    return Lake(database_url, tmp_path / "tables")
+
+
+def test_tables_that_join_are_listed(lake: Lake, subsetd: Command) -> None:
+    build(lake)
+    asked = ("joinable", "mine.csv", "--key", '"city, old",no', "--corpus", lake.name)
+    best = {"table": "b.csv", "columns": ["c2", "c0"], "matched_keys": 2, "share": 1.0, "positions": [2, 0]}
+    code, out, said = subsetd.ended(*asked, "--format", "json", "-k", "1")
+    assert (code, json.loads(out)) == (0, [best])
+    assert said == "1 of 3 rows have an empty key cell, which joins nothing\n"
+    assert subsetd(*asked, "--format", "csv").splitlines() == [
+        "table,columns,matched_keys,share",
+        'b.csv,"c2, c0",2,1.0',
+        'a.csv,"c0, c1",1,0.5',
+    ]
+    assert subsetd(*asked).splitlines()[1].split() == ["b.csv", "c2,", "c0", "2", "1"]
+
+
+def test_what_cannot_be_asked_is_told(lake: Lake, subsetd: Command) -> None:
+    for arguments, message in {
+        ("joinable", "mine.csv", "--key", "no", "--corpus", lake.name): "has no index of joinable tables",
+        ("joinable", "mine.csv", "--key", "no", "--corpus", "other"): "There is no corpus 'other'",
+        ("joinable", "mine.csv", "--key", "town", "--corpus", lake.name): "mine.csv: The file has no column 'town'",
+        ("joinable", "none.csv", "--key", "no", "--corpus", lake.name): "none.csv cannot be read: No such file",
+        ("joinable", "mine.csv", "--key", "no,", "--corpus", lake.name): "is no list of column names",
+        ("corpus", "index", lake.name): "--wait builds it here",
+    }.items():
+        code, _, said = subsetd.ended(*arguments)
+        assert code == 1
+        assert message in said
