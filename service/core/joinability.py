@@ -13,6 +13,7 @@ How long the best mapping takes to find is exponential in the worst case. A sear
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
@@ -45,14 +46,41 @@ class Joinable(NamedTuple):
     joinability: int
 
 
+class Match(NamedTuple):
+    """Name a row of a table by its number in the index, and the key that it has under the table's mapping."""
+
+    row: int
+    key: tuple[int, ...]
+
+
 class Ranking(NamedTuple):
-    """Hold the best tables, and those whose mapping was not searched to its end: they may join better than is said."""
+    """Hold the best tables, and those whose mapping was not searched to its end: they may join better than is said.
+
+    `matches` are some rows of each best table that were asked for, the first that has each key, in their order.
+    """
 
     best: list[Joinable]
     unfinished: list[int]
+    matches: Mapping[int, list[Match]]
 
 
-class Mapping(NamedTuple):
+class Progress(NamedTuple):
+    """Say how far a search is: `done` tables of `tables` that have postings, None before these are fetched.
+
+    `postings` are those of the initial column. `pairs` of row and key are what the row filter looks at in all of them.
+    """
+
+    postings: int
+    pairs: int
+    done: int
+    tables: int | None
+
+
+Telling = Callable[[Progress], None]
+"""Hear how far a search is, first before any posting is fetched; what it raises ends the search."""
+
+
+class BestMapping(NamedTuple):
     """Hold the mapping of most keys, and how many; where the search was ended by its bound, it may not be the best."""
 
     columns: tuple[int, ...]
@@ -150,10 +178,22 @@ def top_joinable(
     return search(IndexInMemory(index, rows), keys, k, initial, most=None).best
 
 
+def untold(_: Progress) -> None:
+    """Tell nobody."""
+
+
 def search(
-    index: JoinIndex, keys: Int64s, k: int, initial: Initial = Initial.POSTINGS, most: int | None = MOST_PAIRS
+    index: JoinIndex,
+    keys: Int64s,
+    k: int,
+    initial: Initial = Initial.POSTINGS,
+    most: int | None = MOST_PAIRS,
+    *,
+    floor: int = 1,
+    shown: int = 0,
+    tell: Telling = untold,
 ) -> Ranking:
-    """Give the k tables of highest joinability, none of 0.
+    """Give the k tables of highest joinability, none below `floor` (from 1), with `shown` matches of each.
 
     Keys may repeat; one with an empty cell or a value that the index does not have, -1, joins nothing. `most` bounds
     the work for the mapping of each table (None: it is not bounded). Raises ValueError for k < 1 and for a query
@@ -164,17 +204,22 @@ def search(
     if not keys.shape[1]:
         raise ValueError("no key column: name at least one")
     query = prepare(index, keys, initial)
+    counts = index.counts(query.values)
+    work = int(counts.sum()), int((counts * np.diff(query.starts)).sum())
+    tell(Progress(*work, 0, None))
     super_keys = index.of_keys(query.keys)
     found = retrieve(index, query)
     best: list[tuple[int, Joinable]] = []
+    matches: dict[int, list[Match]] = {}
     unfinished = []
     first_asked = asked = 0
     rows = index.rows(found.rows[:0])
     for t, table in enumerate(found.tables.tolist()):
-        least = 1
+        tell(Progress(*work, t, len(found.tables)))
+        least = floor
         if len(best) == k:
             order, last = best[-1]
-            least = -order if table < last.table else 1 - order
+            least = max(floor, -order if table < last.table else 1 - order)
         first, end = found.starts[t : t + 2].tolist()
         if end - first < least:
             break  # all that follow have fewer, or as many and a higher number
@@ -191,7 +236,11 @@ def search(
         if joinability >= least:
             insort(best, (-joinability, Joinable(table, columns, joinability)))
             del best[k:]
-    return Ranking([joinable for _, joinable in best], unfinished)
+            if shown:
+                at = found.rows[first:end], places
+                matches[table] = first_matches(rows, *at, passed, query.keys[matched], matched, columns, shown)
+    ranked = [joinable for _, joinable in best]
+    return Ranking(ranked, unfinished, {one.table: matches[one.table] for one in ranked} if shown else {})
 
 
 def prepare(index: JoinIndex, keys: Int64s, initial: Initial = Initial.POSTINGS) -> Query:
@@ -241,7 +290,7 @@ def row_filter(
 
 def best_mapping(
     looked_at: Rows, rows: Int64s, keys: Int64s, numbers: Int64s, least: int = 1, most: int | None = None
-) -> Mapping:
+) -> BestMapping:
     """Give the mapping by which most distinct keys are in their rows, and their number; 0 where fewer than `least`.
 
     Rows are of one table; row i may have the key keys[i], of which `numbers` tells equal ones. A branch of mappings is
@@ -253,7 +302,32 @@ def best_mapping(
         looked_at.cells, looked_at.starts, rows[order], keys[order], numbers[order], least - 1,
         np.iinfo(np.int64).max if most is None else most,
     )  # fmt: skip
-    return Mapping(tuple(columns.tolist()), int(joinability), bool(is_best))
+    return BestMapping(tuple(columns.tolist()), int(joinability), bool(is_best))
+
+
+def first_matches(
+    looked_at: Rows,
+    numbered: Int64s,
+    places: Int64s,
+    rows: Int64s,
+    keys: Int64s,
+    numbers: Int64s,
+    columns: tuple[int, ...],
+    shown: int,
+) -> list[Match]:
+    """Give the first row of each key under a mapping, the first `shown` of them, in the order of the rows.
+
+    The rows at `places` have the numbers `numbered`; pairs are as best_mapping has them.
+    """
+    at = looked_at.starts[rows][:, None] + np.array(columns, np.int64)
+    inside = at < looked_at.starts[rows + 1][:, None]
+    pairs = np.flatnonzero((inside & (looked_at.cells[np.where(inside, at, 0)] == keys)).all(axis=1))
+    pairs = pairs[np.argsort(rows[pairs], kind="stable")]
+    _, first = np.unique(numbers[pairs], return_index=True)
+    chosen = pairs[np.sort(first)[:shown]]
+    order = np.argsort(places, kind="stable")
+    row_numbers = numbered[order[np.searchsorted(places, rows[chosen], sorter=order)]]
+    return [Match(row, tuple(key)) for row, key in zip(row_numbers.tolist(), keys[chosen].tolist(), strict=True)]
 
 
 @njit(cache=True, nogil=True)

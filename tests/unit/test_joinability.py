@@ -21,6 +21,7 @@ from service.core.joinability import (
     IndexInMemory,
     Initial,
     Joinable,
+    Progress,
     best_mapping,
     initial_column,
     search,
@@ -179,7 +180,7 @@ def test_the_worst_mapping_ends_at_its_bound_and_says_so() -> None:
     tables = [[(0,) * 6] * 30, [tuple(row) for row in random.integers(0, 3, (300, 20)).tolist()]]
     keys = np.unique(random.integers(0, 3, (200, 6)), axis=0)
     index = IndexInMemory(*searched(tables))
-    best, unfinished = search(index, keys, 2, most=1_000_000)
+    best, unfinished, _ = search(index, keys, 2, most=1_000_000)
     assert unfinished == [1]
     for found in best:
         rows = np.array(tables[found.table])[:, found.columns]
@@ -189,7 +190,7 @@ def test_the_worst_mapping_ends_at_its_bound_and_says_so() -> None:
 @given(corpora(), st.integers(1, 3))
 def test_tables_that_are_not_named_unfinished_are_as_without_a_bound(corpus, most) -> None:
     tables, keys = corpus
-    best, unfinished = search(IndexInMemory(*searched(tables)), keys, 9, most=most)
+    best, unfinished, _ = search(IndexInMemory(*searched(tables)), keys, 9, most=most)
     exact = {one.table: one for one in brute_force(tables, keys)}
     for found in best:
         if found.table in unfinished:
@@ -204,6 +205,49 @@ def test_rows_that_are_asked_for_in_turns_give_the_same(corpus, k) -> None:
     tables, keys = corpus
     with mock.patch.object(joinability, "POSTINGS_AT_ONCE", 2):
         assert searched(tables).top(keys, k) == brute_force(tables, keys)[:k]
+
+
+@given(corpora(), st.integers(1, 7), st.integers(1, 4))
+def test_a_floor_leaves_out_what_joins_with_fewer_keys(corpus, k, floor) -> None:
+    tables, keys = corpus
+    exact = [one for one in brute_force(tables, keys) if one.joinability >= floor]
+    assert search(IndexInMemory(*searched(tables)), keys, k, floor=floor).best == exact[:k]
+
+
+@given(corpora(), st.integers(1, 3), st.sampled_from([2, 8192]))
+def test_matches_are_the_first_rows_that_have_each_key(corpus, shown, at_once) -> None:
+    tables, keys = corpus
+    wanted = {tuple(key) for key in keys.tolist() if -1 not in key}
+    with mock.patch.object(joinability, "POSTINGS_AT_ONCE", at_once):
+        found = search(IndexInMemory(*searched(tables)), keys, 3, shown=shown)
+    assert [*found.matches] == [one.table for one in found.best]
+    for one in found.best:
+        first_row = sum(map(len, tables[: one.table]))
+        expected: dict[tuple[int, ...], int] = {}
+        for row, cells in enumerate(tables[one.table], first_row):
+            key = tuple(cells[column] for column in one.columns)
+            if key in wanted:
+                expected.setdefault(key, row)
+        assert found.matches[one.table] == [(row, key) for key, row in expected.items()][:shown]
+
+
+def test_a_search_tells_its_work_before_it_fetches_anything_and_may_be_ended() -> None:
+    """Of (0, 1), (0, 2), (3, 1) the first column has the fewest postings: 2 of 0, with two keys each, and 1 of 3."""
+    index = IndexInMemory(*searched([[(0, 1), (0, 2), (8, 1)], [(3, 1), (8, 1), (8, 2), (8, 2)]]))
+    keys = np.array([(0, 1), (0, 2), (3, 1)])
+    told: list[Progress] = []
+    search(index, keys, 5, tell=told.append)
+    assert told == [(3, 5, 0, None), (3, 5, 0, 2), (3, 5, 1, 2)]
+
+    class EndedError(Exception):
+        pass
+
+    def end(progress: Progress) -> None:
+        raise EndedError
+
+    with mock.patch.object(joinability, "retrieve") as fetching, pytest.raises(EndedError):
+        search(index, keys, 5, tell=end)
+    fetching.assert_not_called()
 
 
 @pytest.mark.parametrize(("keys", "k"), [(np.zeros((3, 0), np.int64), 1), (np.zeros((3, 1), np.int64), 0)])
