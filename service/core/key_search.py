@@ -1,9 +1,9 @@
 """Own the search for keys of several columns, and for their foreign keys, over tables that are read again and again.
 
 Minimal unique column combinations level by level: one that holds a key is no minimal one, and one whose columns have
-too few values together cannot be one; a sample of the rows refutes nearly all others, and what is left is counted
-exactly. Tuples are compared by hashes of 64 bits: in n rows two different ones meet with a chance below n² / 2^65. Then
-a key is missed, never made up; and a coefficient is off by one value.
+too few values together cannot be one; samples of the rows, then of the tuples, refute nearly all others, and what is
+left is counted exactly. Tuples are compared by hashes of 64 bits: in n rows two different ones meet with a chance
+below n² / 2^65. Then a key is missed, never made up; and a coefficient is off by one value.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 from service.core.foreign_keys.candidates import Candidate, Columns
 from service.core.records import Flags, UInt64s
 from service.core.sketches.hll import Hll
+from service.core.text_hashes import mixed
 
 WIDTH = 3
 """Most columns of a key that is searched for."""
@@ -29,22 +30,29 @@ MOST_COMBINATIONS = 1_000_000
 MEMORY = 256 << 20
 """Bytes of hashes that are held at once."""
 
-SAMPLES = (256, 2048, 16_384)
-"""Rows that combinations are tried on, one after the other: most fail on the first."""
+SAMPLES = (256, 2048, 16_384, 131_072)
+"""Rows that combinations are tried on, one after the other: most fail on the first. Of wide tables as many as fit."""
+
+TUPLE_SAMPLE = 64
+"""One in so many tuples is looked at before all are: rows that share a tuple are in such a sample together, which they
+seldom are in one of rows."""
 
 _BUCKET_BITS = 12
 _LEVEL = 1 - 1e-9
 
 
 class Chunk(NamedTuple):
-    """Hold some rows of a table: hashes of their cells, uint64[rows, columns], and where they are NULL, bool of it."""
+    """Hold some rows of a table: hashes of their cells, uint64[rows, columns], and where they are NULL, bool of it.
+
+    Columns are best laid end to end (Fortran's order): combinations read a few of them.
+    """
 
     hashes: UInt64s
     nulls: Flags
 
 
 Chunks = Callable[[], Iterator[Chunk]]
-"""Read a table, as often as it is called: the same rows each time."""
+"""Read a table, as often as it is called: the same rows each time. `find_keys` calls it for each combination."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +76,7 @@ def find_keys(
     samples: Sequence[int] = SAMPLES,
 ) -> FoundKeys:
     """Find the minimal unique column combinations of up to `width` columns; a table without rows has none."""
-    facts = _facts(read, samples[-1])
+    facts = _facts(read, samples[-1], memory)
     keys: list[Columns] = []
     tried = 0
     columns = [place for place, nulls in enumerate(facts.nulls.tolist()) if not nulls] if facts.rows else []
@@ -79,7 +87,9 @@ def find_keys(
             last = [combination[-1] for combination in group]
             tried += len(last)
             left += [(*prefix, column) for column in _left(facts.sample, prefix, last, samples)]
-        keys += left if len(facts.sample) == facts.rows else _all_unique(read, left, facts.rows, memory)
+        if len(facts.sample) < facts.rows:
+            left = [combination for combination in left if _is_key(read, combination, facts.rows, memory)]
+        keys += left
         if next(wanted, None) is not None:
             return FoundKeys(facts.rows, tuple(keys), tried, False)
     return FoundKeys(facts.rows, tuple(keys), tried, True)
@@ -95,24 +105,25 @@ class _Facts:
     sample: UInt64s
 
 
-def _facts(read: Chunks, sample_rows: int) -> _Facts:
+def _facts(read: Chunks, sample_rows: int, memory: int) -> _Facts:
     rows, nulls, sketches = 0, np.zeros(0, np.int64), list[Hll]()
-    sample, ranks = np.zeros((0, 0), np.uint64), np.zeros(0, np.uint64)
-    for chunk in read():
-        count, columns = chunk.hashes.shape
+    sample, ranks, most = np.zeros((0, 0), np.uint64), np.zeros(0, np.uint64), sample_rows
+    for hashes, is_null in read():
+        count, columns = hashes.shape
         if not rows:
             nulls, sketches = np.zeros(columns, np.int64), [Hll(_BUCKET_BITS) for _ in range(columns)]
-            sample = np.zeros((0, columns), np.uint64)
+            sample, most = np.zeros((0, columns), np.uint64), min(sample_rows, max(memory // (8 * columns), 1))
         rows += count
-        nulls += chunk.nulls.sum(axis=0)
-        for sketch, column in zip(sketches, chunk.hashes.T, strict=True):
+        nulls += is_null.sum(axis=0)
+        for sketch, column in zip(sketches, hashes.T, strict=True):
             sketch.update(np.ascontiguousarray(column))
         # The rows of the smallest hashes are a random sample, and rows that are equal come into it together.
-        ranks = np.concatenate((ranks, tuple_hashes(chunk.hashes, range(columns))))
-        sample = np.concatenate((sample, chunk.hashes))
-        kept = np.argsort(ranks, kind="stable")[:sample_rows]
+        of_chunk = tuple_hashes(hashes, range(columns))
+        low = np.flatnonzero(of_chunk <= ranks[-1]) if len(ranks) == most else np.arange(count)
+        ranks, sample = np.concatenate((ranks, of_chunk[low])), np.concatenate((sample, hashes[low]))
+        kept = np.argsort(ranks, kind="stable")[:most]
         ranks, sample = ranks[kept], sample[kept]
-    return _Facts(rows, nulls, [sketch.bounds(_LEVEL)[1] for sketch in sketches], sample)
+    return _Facts(rows, nulls, [sketch.bounds(_LEVEL)[1] for sketch in sketches], np.asfortranarray(sample))
 
 
 def _combinations(columns: Sequence[int], level: int, keys: Collection[Columns], facts: _Facts) -> Iterator[Columns]:
@@ -130,9 +141,11 @@ def _left(sample: UInt64s, prefix: Columns, last: list[int], samples: Sequence[i
     for size in samples:
         if last:
             rows = sample[:size]
-            tuples = np.sort(_mixed(tuple_hashes(rows, prefix)[:, None], rows[:, last]), axis=0)
-            repeats = (tuples[1:] == tuples[:-1]).any(axis=0)
+            tuples = np.sort(mixed(tuple_hashes(rows, prefix), rows.T[last]), axis=1)
+            repeats = (tuples[:, 1:] == tuples[:, :-1]).any(axis=1)
             last = [column for column, is_repeated in zip(last, repeats.tolist(), strict=True) if not is_repeated]
+        if size >= len(sample):
+            break
     return last
 
 
@@ -140,15 +153,15 @@ def tuple_hashes(hashes: UInt64s, columns: Iterable[int]) -> UInt64s:
     """Give the hash of each row's tuple of these columns, in this order: uint64[rows]."""
     found = np.zeros(len(hashes), np.uint64)
     for column in columns:
-        found = _mixed(found, hashes[:, column])
+        found = mixed(found, hashes[:, column])
     return found
 
 
-def _mixed(found: UInt64s, column: UInt64s) -> UInt64s:
-    """Take one more column in, by steps of splitmix64: what is equal stays equal, and the order of columns counts."""
-    found = (found ^ column) * np.uint64(0x9E3779B97F4A7C15)
-    found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    return found ^ (found >> np.uint64(27))
+def _is_key(read: Chunks, columns: Columns, rows: int, memory: int) -> bool:
+    """Tell whether no two rows have a tuple in common: first among a sample of the tuples, then as many as fit."""
+    parts = max(1, ceil(8 * rows / memory))
+    shares = [Share(max(TUPLE_SAMPLE, parts), 0), *(Share(parts, part) for part in range(parts))]
+    return all(_is_unique(_tuples(read, [columns], share)[columns]) for share in shares)
 
 
 def _is_unique(hashes: UInt64s) -> bool:
@@ -156,25 +169,19 @@ def _is_unique(hashes: UInt64s) -> bool:
     return not bool((ordered[1:] == ordered[:-1]).any())
 
 
-def _all_unique(read: Chunks, combinations: Sequence[Columns], rows: int, memory: int) -> list[Columns]:
-    """Keep the combinations that no two rows share a tuple of; the table is read once for as many as fit."""
-    parts = max(1, ceil(8 * rows / memory))
-    at_once = max(1, memory // (8 * rows))
-    found: list[Columns] = []
-    for first in range(0, len(combinations), at_once):
-        left = list(combinations[first : first + at_once])
-        for part in range(parts):
-            tuples = _tuples(read, left, Share(parts, part))
-            left = [combination for combination in left if _is_unique(tuples[combination])]
-        found += left
-    return found
-
-
 class Share(NamedTuple):
-    """Choose a share of all tuples by their hashes: those whose rest by `parts` is `part`."""
+    """Choose a share of all tuples by their hashes: `ranges` of `parts` equal ranges of them, from `part` on."""
 
     parts: int
     part: int
+    ranges: int = 1
+
+    def of(self, hashes: UInt64s) -> UInt64s:
+        """Give those hashes that are in it."""
+        low, high = ((edge << 64) // self.parts for edge in (self.part, self.part + self.ranges))
+        if low:
+            hashes = hashes[hashes >= np.uint64(low)]
+        return hashes if high == 1 << 64 else hashes[hashes < np.uint64(high)]
 
 
 def _tuples(read: Chunks, wanted: Collection[Columns], share: Share) -> dict[Columns, UInt64s]:
@@ -182,8 +189,9 @@ def _tuples(read: Chunks, wanted: Collection[Columns], share: Share) -> dict[Col
     held: dict[Columns, list[UInt64s]] = {columns: [] for columns in wanted}
     for chunk in read() if wanted else ():
         for columns, pieces in held.items():
-            found = tuple_hashes(chunk.hashes, columns)[~chunk.nulls[:, list(columns)].any(axis=1)]
-            pieces.append(found if share.parts == 1 else found[found % np.uint64(share.parts) == share.part])
+            is_null = chunk.nulls[:, list(columns)].any(axis=1)
+            found = tuple_hashes(chunk.hashes, columns)
+            pieces.append(share.of(found[~is_null] if is_null.any() else found))
     return {columns: np.concatenate([np.zeros(0, np.uint64), *pieces]) for columns, pieces in held.items()}
 
 
@@ -228,21 +236,24 @@ def confirm(
     rows_of: Callable[[Columns], int],
     theta: float,
     memory: int = MEMORY,
-    progress: Callable[[int, int], None] | None = None,
 ) -> dict[Candidate, Counted]:
     """Count candidates over their tuples, and keep those with σ of at least `theta`.
 
     Where not all tuples fit, shares of them are read one after the other; the first is a sample that refutes most.
     """
     left = {candidate: Counted() for candidate in candidates}
-    size = sum(8 * rows_of(side) for side in {side for candidate in left for side in candidate})
-    parts = max(1, ceil(size / memory))
-    for part in range(parts):
-        if progress is not None:
-            progress(part, parts)
-        found = tuples({side for candidate in left for side in candidate}, Share(parts, part))
+
+    def size() -> int:
+        return sum(8 * rows_of(side) for side in {side for candidate in left for side in candidate})
+
+    parts, part = max(1, ceil(size() / memory)), 0
+    while left and part < parts:
+        # Of what the first share leaves more fits at once.
+        ranges = min(max(memory * parts // max(size(), 1), 1), parts - part) if part else 1
+        found = tuples({side for candidate in left for side in candidate}, Share(parts, part, ranges))
         for candidate, counted in left.items():
             counted.add(found[candidate.dependent], found[candidate.referenced])
-        is_all = part == parts - 1
+        part += ranges
+        is_all = part == parts
         left = {candidate: counted for candidate, counted in left.items() if counted.may_reach(theta, is_all)}
     return left
