@@ -97,6 +97,10 @@ class BenchmarkedCorpus:
             last.report,
         )
 
+    def index(self) -> processes.Measured:
+        """Build its join index, start of everything included."""
+        return self._run("index", self.name, "--wait")
+
     @property
     def _data_dir(self) -> Path:
         return self.context.work / f"corpus-{self.name}"

@@ -107,17 +107,23 @@ def tpch_state(context: Context, postgres: Server) -> str:
 
 def finished(postgres: Server, database: str) -> bool:
     """Tell whether a database holds a bootstrapped state of this schema; a run that was killed leaves none."""
+    if not at_revision(postgres, database):
+        return False
+    with postgres.connection(database) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM state_version")
+        return bool(one(cursor))
+
+
+def at_revision(postgres: Server, database: str) -> bool:
+    """Tell whether there is a database of this schema."""
     if not postgres.has(database):
         return False
     with postgres.connection(database) as connection, connection.cursor() as cursor:
-        cursor.execute("SELECT to_regclass('state_version') IS NOT NULL")
+        cursor.execute("SELECT to_regclass('alembic_version') IS NOT NULL")
         if not one(cursor):
             return False
         cursor.execute("SELECT version_num FROM alembic_version")
-        if one(cursor) != SCHEMA_REVISION:
-            return False
-        cursor.execute("SELECT count(*) FROM state_version")
-        return bool(one(cursor))
+        return one(cursor) == SCHEMA_REVISION
 
 
 def counts(postgres: Server, database: str) -> dict[str, int]:

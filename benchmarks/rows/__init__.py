@@ -34,6 +34,9 @@ ROWS = {
     "mate-filter": "mate_filter",
     "mate-hash": "mate_hash",
     "mate-size": "mate_size",
+    "mate-build": "mate_build",
+    "mate-latency": "mate_latency",
+    "mate-speed": "mate_speed",
 }
 
 

@@ -1,4 +1,4 @@
-"""Own the row `mate-size`: bytes of an index of joinable tables as it is coded, beside the CSV that it is of."""
+"""Own the row `mate-size`: bytes of an index of joinable tables, as it is coded and in Postgres, beside its CSV."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import numpy as np
 
 from benchmarks.context import Context
 from benchmarks.joinable_lakes import Lake, lakes
+from benchmarks.joinable_web_tables import web_tables
 from benchmarks.results_file import Result
+from benchmarks.state import server
 from service.core.posting_buckets import Buckets, encode_buckets, find_in_bucket
 from service.core.records import Keys, starts_of
 
@@ -21,9 +23,15 @@ CELL_BYTES, SUPER_KEY_BYTES = 4, 16
 HEADER_BYTES = 40
 """Of a row in Postgres with its index entry, about."""
 
+STORED = """
+SELECT relname, pg_total_relation_size(oid) / 1e6 FROM pg_class
+WHERE relkind = 'r' AND relname IN ('join_segment', 'join_index', 'join_table', 'join_bucket', 'join_rows') ORDER BY 1
+"""
+"""MB on disk, with indexes and TOAST."""
+
 
 def run(context: Context) -> list[Result]:
-    """Code the postings of each lake, and look every value up again."""
+    """Code the postings of each lake, and look every value up again; then measure a built index."""
     results = []
     for lake in lakes(context.work):
         keys = lake.keys()
@@ -43,7 +51,20 @@ def run(context: Context) -> list[Result]:
             Result(f"{lake.name}: index", bytes_ / 1e6, "MB", "CSV", lake.size / 1e6, "ratio <= 3"),
             Result(f"{lake.name}: coding", cells / 1e6 / took, "million cells/s"),
         ]
-    return results
+    return [*results, *stored(context)]
+
+
+def stored(context: Context) -> list[Result]:
+    """Measure the tables of the index of web tables in Postgres."""
+    with server(context) as postgres:
+        corpus = web_tables(context, postgres)
+        corpus.indexed()
+        with postgres.connection(corpus.corpus.name) as connection, connection.cursor() as cursor:
+            cursor.execute(STORED)
+            sizes = [(name, float(size)) for name, size in cursor]
+    total, csv = sum(size for _, size in sizes), corpus.csv_bytes() / 1e6
+    parts = [Result(f"16,000 web tables: {name}", size, "MB") for name, size in sizes]
+    return [Result("16,000 web tables: in Postgres", total, "MB", "CSV", csv, "ratio <= 3"), *parts]
 
 
 def code(lake: Lake, keys: Keys) -> tuple[Buckets, np.ndarray]:
