@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,23 +15,27 @@ from service.core.canonical import CellDecoder, cell_decoder
 from service.core.canonical_arrow import text_buffers
 from service.core.corpus import CorpusSettings
 from service.core.errors import RecordError, SourceError, first_line
-from service.core.records import Int64s, starts_of
+from service.core.records import starts_of
 from service.store.canonical_sql import needs_document_walk
-from spark_jobs.corpus_columns import CellTexts, ColumnCells, default_names, distinct_cells, merge_cells
+from spark_jobs.corpus_columns import CellTexts, default_names
 from spark_jobs.corpus_index import counted_within
 from spark_jobs.corpus_tables import (
     BATCH_BYTES,
     FaultKind,
     FoundTables,
+    LargeTable,
     Piece,
     ReadingFault,
+    TableCells,
     TableError,
-    found_table,
+    merge_portions,
     reading_error,
     too_large,
 )
-from spark_jobs.kernels import count_texts
+from spark_jobs.kernels import column_texts, count_texts
 from spark_jobs.postgres_source import PostgresReader
+
+TextsOf = Callable[[pa.ChunkedArray, CellDecoder | None], pa.Array]
 
 BATCH_ROWS = 65_536
 """Rows that are read of a file at a time; fewer where they are wide."""
@@ -45,45 +50,68 @@ class ParquetFiles:
     settings: CorpusSettings
 
     def read(self, pieces: list[Piece]) -> Iterator[FoundTables | ReadingFault]:
+        for found in self._tables(pieces, _distinct_texts):
+            try:
+                match found:
+                    case TableCells():
+                        yield found.distinct(self.settings.null_tokens)
+                    case LargeTable(piece, portions):
+                        yield merge_portions(piece, portions, self.settings.null_tokens)
+                    case ReadingFault():
+                        yield found
+            except TableError as error:
+                assert isinstance(found, LargeTable)
+                yield ReadingFault(pieces[found.piece].path, error.kind, str(error))
+
+    def cells(self, pieces: list[Piece]) -> Iterator[TableCells | LargeTable | ReadingFault]:
+        return self._tables(pieces, _cell_texts)
+
+    def _tables(self, pieces: list[Piece], texts_of: TextsOf) -> Iterator[TableCells | LargeTable | ReadingFault]:
         batch = _Batch()
         for number, piece in enumerate(pieces):
             try:
-                found = self._read(number, piece, batch)
+                with self._opened(piece) as (file, size):
+                    if size > BATCH_BYTES:
+                        yield LargeTable(number, self._portions(number, piece, texts_of))
+                        continue
+                    texts = [texts_of(column, None) for column in file.read(use_threads=False).columns]
+                    batch.add(number, file.metadata.num_rows, file.schema_arrow.names, texts)
             except TableError as error:
                 yield ReadingFault(piece.path, error.kind, str(error))
                 continue
-            if found is not None:
-                yield found
             if batch.size >= BATCH_BYTES:
-                yield batch.found(self.settings.null_tokens)
+                yield batch.cells()
                 batch = _Batch()
         if batch.rows:
-            yield batch.found(self.settings.null_tokens)
+            yield batch.cells()
 
-    def _read(self, number: int, piece: Piece, batch: _Batch) -> FoundTables | None:
-        """Read a small file into the batch, a large one in portions of its rows."""
+    def _portions(self, number: int, piece: Piece, texts_of: TextsOf) -> Iterator[TableCells]:
+        with self._opened(piece) as (file, size):
+            names = file.schema_arrow.names
+            count = max(1, min(BATCH_ROWS, BATCH_BYTES * file.metadata.num_rows // size))
+            yield portion_of(number, 0, names, [pa.array([], pa.large_string())] * len(names))
+            for rows in file.iter_batches(count, use_threads=False):
+                columns = pa.Table.from_batches([rows]).columns
+                yield portion_of(number, len(rows), names, [texts_of(column, None) for column in columns])
+
+    @contextmanager
+    def _opened(self, piece: Piece) -> Iterator[tuple[pq.ParquetFile, int]]:
+        """Open a file that may be a table, and give its bytes; what befalls it inside is a TableError."""
         if piece.size == 0:
             raise TableError(FaultKind.EMPTY, "there is nothing in it")
         try:
             with pq.ParquetFile(self.filesystem.open_input_file(f"{self.root}/{piece.path}")) as file:
-                described, names = file.metadata, file.schema_arrow.names
+                described = file.metadata
                 size = sum(described.row_group(i).total_byte_size for i in range(described.num_row_groups))
                 if size > self.settings.max_table_bytes:
                     raise too_large(self.settings.max_table_bytes)
-                if any("\0" in name for name in names):
+                if any("\0" in name for name in file.schema_arrow.names):
                     raise TableError(FaultKind.BINARY, "the name of a column has a NUL character")
-                if size <= BATCH_BYTES:
-                    texts = [_texts(column, None) for column in file.read(use_threads=False).columns]
-                    batch.add(number, described.num_rows, names, texts)
-                    return None
-                rows = max(1, min(BATCH_ROWS, BATCH_BYTES * described.num_rows // size))
-                chunks = (pa.Table.from_batches([batch]) for batch in file.iter_batches(rows, use_threads=False))
-                cells = cells_of(len(names), chunks, [None] * len(names), self.settings.null_tokens)
+                yield file, size
         except OSError as error:
             raise reading_error(error) from error
         except (pa.ArrowException, SourceError, RecordError) as error:
             raise TableError(FaultKind.MALFORMED, f"it cannot be read as Parquet: {first_line(error)}") from error
-        return found_table(number, described.num_rows, _names(names, np.arange(len(names))), cells)
 
 
 class _Batch:
@@ -103,18 +131,15 @@ class _Batch:
         self.texts += texts
         self.size += sum(column.nbytes for column in texts)
 
-    def found(self, null_tokens: Sequence[str]) -> FoundTables:
+    def cells(self) -> TableCells:
         widths = np.array([len(names) for names in self.names], np.int64)
-        names = _names([name for names in self.names for name in names], counted_within(widths))
-        count = len(self.rows)
-        return FoundTables(
+        names = pa.array([name for names in self.names for name in names], pa.large_string())
+        return TableCells.of_files(
             np.array(self.pieces, np.int64),
             np.array(self.rows, np.int64),
             widths,
-            names,
-            _cells_of(self.texts, null_tokens),
-            np.zeros(count, np.int64),
-            [None] * count,
+            default_names(names, counted_within(widths)),
+            _laid(self.texts),
         )
 
 
@@ -128,52 +153,63 @@ class PostgresTables:
     def read(self, pieces: list[Piece]) -> Iterator[FoundTables | ReadingFault]:
         for number, piece in enumerate(pieces):
             try:
-                yield self._read(number, piece)
-            except (SourceError, RecordError) as error:
-                yield ReadingFault(piece.path, FaultKind.UNREADABLE, str(error))
+                yield merge_portions(number, self._portions(number, piece, _distinct_texts), self.null_tokens)
+            except TableError as error:
+                yield ReadingFault(piece.path, error.kind, str(error))
 
-    def _read(self, number: int, piece: Piece) -> FoundTables:
+    def cells(self, pieces: list[Piece]) -> Iterator[LargeTable]:
+        for number, piece in enumerate(pieces):
+            yield LargeTable(number, self._portions(number, piece, _cell_texts))
+
+    def _portions(self, number: int, piece: Piece, texts_of: TextsOf) -> Iterator[TableCells]:
+        """Give the rows in the order in which they lie in the table."""
         place, splits = piece.detail
         columns = self.reader.tables[place].columns
-        rows = 0
-
-        def chunks() -> Iterator[pa.Table]:
-            nonlocal rows
+        names = [name for name, _ in columns]
+        decoders = [cell_decoder(kind) if needs_document_walk(kind) else None for _, kind in columns]
+        yield portion_of(number, 0, names, [pa.array([], pa.large_string())] * len(names))
+        try:
             for split in splits:
                 for chunk in self.reader.read(split):
-                    rows += len(chunk)
-                    yield chunk
-
-        decoders = [cell_decoder(kind) if needs_document_walk(kind) else None for _, kind in columns]
-        cells = cells_of(len(columns), chunks(), decoders, self.null_tokens)
-        return found_table(number, rows, pa.array([name for name, _ in columns], pa.large_string()), cells)
+                    texts = [texts_of(column, decode) for column, decode in zip(chunk.columns, decoders, strict=True)]
+                    yield portion_of(number, len(chunk), names, texts)
+        except (SourceError, RecordError) as error:
+            raise TableError(FaultKind.UNREADABLE, str(error)) from error
 
 
-def cells_of(
-    width: int,
-    chunks: Iterable[pa.Table],
-    decoders: Sequence[CellDecoder | None],
-    null_tokens: Sequence[str],
-) -> ColumnCells:
-    """Find the distinct values of a table of some columns that comes in chunks.
+def portion_of(piece: int, rows: int, names: Sequence[str], texts: Sequence[pa.Array]) -> TableCells:
+    """Give some rows of a table by the texts of their columns."""
+    one, counted, width = (np.array([number], np.int64) for number in (piece, rows, len(names)))
+    named = default_names(pa.array(names, pa.large_string()), np.arange(len(names)))
+    return TableCells.of_files(one, counted, width, named, _laid(texts))
 
-    Raises SourceError and RecordError for values without a canonical text, TableError for a NUL character.
+
+def _distinct_texts(column: pa.ChunkedArray, decode: CellDecoder | None) -> pa.Array:
+    """Give the canonical texts of a column, some of them more than once; raises as `_cell_texts` does."""
+    if decode is None and _has_texts(column):
+        return _checked(_one_array(column).drop_null())
+    return _checked(count_texts(column, (), decode)[0].cast(pa.large_string()))
+
+
+def _cell_texts(column: pa.ChunkedArray, decode: CellDecoder | None) -> pa.Array:
+    """Give the canonical text of each cell of a column.
+
+    Raises SourceError and RecordError for values without one, TableError for a NUL character.
     """
-    parts = [_cells_of([pa.array([], pa.large_string())] * width, null_tokens)]
-    for chunk in chunks:
-        texts = [_texts(column, decode) for column, decode in zip(chunk.columns, decoders, strict=True)]
-        parts.append(_cells_of(texts, null_tokens))
-        if sum(len(part.keys.high) for part in parts[1:]) > len(parts[0].keys.high):
-            parts = [merge_cells(parts)]
-    return merge_cells(parts)
+    if decode is None and _has_texts(column):
+        return _checked(_one_array(column))
+    return _checked(column_texts(column, (), decode))
 
 
-def _texts(column: pa.ChunkedArray, decode: CellDecoder | None) -> pa.Array:
-    """Give the canonical texts of a column, some of them more than once; raises as `cells_of` does."""
-    if decode is None and (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        texts = pa.concat_arrays([pa.array([], pa.large_string()), *column.cast(pa.large_string()).chunks]).drop_null()
-    else:
-        texts = count_texts(column, (), decode)[0].cast(pa.large_string())
+def _has_texts(column: pa.ChunkedArray) -> bool:
+    return bool(pa.types.is_string(column.type) or pa.types.is_large_string(column.type))
+
+
+def _one_array(column: pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays([pa.array([], pa.large_string()), *column.cast(pa.large_string()).chunks])
+
+
+def _checked(texts: pa.Array) -> pa.Array:
     texts.validate(full=True)  # a file's texts may be anything
     offsets, data = text_buffers(texts)
     if not data[offsets[0] : offsets[-1]].all():
@@ -181,11 +217,7 @@ def _texts(column: pa.ChunkedArray, decode: CellDecoder | None) -> pa.Array:
     return texts
 
 
-def _cells_of(columns: Sequence[pa.Array], null_tokens: Sequence[str]) -> ColumnCells:
+def _laid(columns: Sequence[pa.Array]) -> CellTexts:
+    """Lay the texts of columns end to end."""
     texts = pa.concat_arrays([pa.array([], pa.large_string()), *columns])
-    starts = starts_of(np.array([len(column) for column in columns], np.int64))
-    return distinct_cells(CellTexts.of_array(texts, starts), null_tokens)
-
-
-def _names(names: list[str], positions: Int64s) -> pa.Array:
-    return default_names(pa.array(names, pa.large_string()), positions)
+    return CellTexts.of_array(texts, starts_of(np.array([len(column) for column in columns], np.int64)))

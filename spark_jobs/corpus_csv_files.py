@@ -5,15 +5,11 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.fs as pafs
 
 from service.core.corpus import PACKINGS, CorpusSettings
-from service.core.records import Int64s
-from spark_jobs.corpus_columns import ColumnCells, distinct_cells, merge_cells
 from spark_jobs.corpus_csv import (
     AFTER_QUOTE,
     EMPTY,
@@ -29,10 +25,12 @@ from spark_jobs.corpus_tables import (
     BATCH_BYTES,
     FaultKind,
     FoundTables,
+    LargeTable,
     Piece,
     ReadingFault,
+    TableCells,
     TableError,
-    found_table,
+    merge_portions,
     packing_of,
     read_small,
     reading_error,
@@ -65,20 +63,6 @@ class _Batch:
         self.size += len(data)
 
 
-class SmallTables(NamedTuple):
-    """Hold the cells of small files; `pieces` are the places of those that are tables."""
-
-    pieces: Int64s
-    found: CsvCells
-
-
-class LargeTable(NamedTuple):
-    """Hold a file of many portions, each some of its rows; getting them raises TableError."""
-
-    piece: int
-    portions: Iterator[CsvCells]
-
-
 @dataclass(frozen=True, slots=True)
 class CsvFiles:
     """Read CSV files. Where no delimiter is set it is a tab in files that end with .tsv, and a comma in all others."""
@@ -91,18 +75,17 @@ class CsvFiles:
         for found in self.cells(pieces):
             try:
                 match found:
-                    case SmallTables():
-                        yield self._found(found)
-                    case LargeTable():
-                        yield self._large(found)
+                    case TableCells():
+                        yield found.distinct(self.settings.null_tokens)
+                    case LargeTable(piece, portions):
+                        yield merge_portions(piece, portions, self.settings.null_tokens)
                     case ReadingFault():
                         yield found
             except TableError as error:
                 assert isinstance(found, LargeTable)
                 yield ReadingFault(pieces[found.piece].path, error.kind, str(error))
 
-    def cells(self, pieces: list[Piece]) -> Iterator[SmallTables | LargeTable | ReadingFault]:
-        """Give the cells of files, before anything is made of them."""
+    def cells(self, pieces: list[Piece]) -> Iterator[TableCells | LargeTable | ReadingFault]:
         batches: dict[Dialect, _Batch] = {}
         for number, piece in enumerate(pieces):
             dialect = self._dialect(piece.path)
@@ -110,7 +93,7 @@ class CsvFiles:
                 path = f"{self.root}/{piece.path}"
                 data = None if piece.size > BATCH_BYTES else read_small(self.filesystem, path, BATCH_BYTES)
                 if data is None:
-                    yield LargeTable(number, self._cells_of_portions(path, dialect))
+                    yield LargeTable(number, self._cells_of_portions(number, path, dialect))
                     continue
                 if len(data) > self.settings.max_table_bytes:
                     raise too_large(self.settings.max_table_bytes)
@@ -128,42 +111,14 @@ class CsvFiles:
         is_tabbed = path.lower().endswith(TABBED)
         return Dialect(self.settings.delimiter or ("\t" if is_tabbed else ","), self.settings.quote or None)
 
-    def _small(self, batch: _Batch, dialect: Dialect, pieces: list[Piece]) -> Iterator[SmallTables | ReadingFault]:
+    def _small(self, batch: _Batch, dialect: Dialect, pieces: list[Piece]) -> Iterator[TableCells | ReadingFault]:
         found = tokenise(batch.files, dialect, self.settings.header)
         for place in np.flatnonzero(found.status != FINE).tolist():
             error = _fault(found, place, batch.files[place])
             yield ReadingFault(pieces[batch.pieces[place]].path, error.kind, str(error))
-        yield SmallTables(np.array(batch.pieces, np.int64)[found.status == FINE], found)
+        yield _tables(batch.pieces, found)
 
-    def _found(self, tables: SmallTables) -> FoundTables:
-        fine, count = tables.found.status == FINE, len(tables.pieces)
-        return FoundTables(
-            tables.pieces,
-            tables.found.rows[fine],
-            tables.found.columns[fine],
-            tables.found.names,
-            distinct_cells(tables.found.cells, self.settings.null_tokens),
-            np.zeros(count, np.int64),
-            [None] * count,
-        )
-
-    def _large(self, table: LargeTable) -> FoundTables:
-        """Make a table of portions; only its distinct values are held, and those of a portion."""
-        names = pa.array([], pa.large_string())
-        parts: list[ColumnCells] = []
-        rows = pending = 0
-        for found in table.portions:
-            if not parts:
-                names = found.names
-            rows += int(found.rows[0])
-            parts.append(distinct_cells(found.cells, self.settings.null_tokens))
-            pending += len(parts[-1].keys.high)
-            if pending > 2 * len(parts[0].keys.high) and len(parts) > 2:
-                parts = [merge_cells(parts)]
-                pending = len(parts[0].keys.high)
-        return found_table(table.piece, rows, names, merge_cells(parts))
-
-    def _cells_of_portions(self, path: str, dialect: Dialect) -> Iterator[CsvCells]:
+    def _cells_of_portions(self, number: int, path: str, dialect: Dialect) -> Iterator[TableCells]:
         """Read a file in portions that end at records; the first one has the names."""
         width: int | None = None
         lines = 0
@@ -180,7 +135,7 @@ class CsvFiles:
             elif len(found.names) != width:
                 raise _ragged(lines + 1, int(found.columns[0]), width)
             lines += data.count(b"\n")
-            yield found
+            yield _tables([number], found)
         if width is None:
             raise _empty()
 
@@ -209,6 +164,12 @@ class CsvFiles:
             raise _wrong_encoding(self.settings.encoding, error) from error
         if kept:
             yield kept
+
+
+def _tables(pieces: list[int], found: CsvCells) -> TableCells:
+    fine = found.status == FINE
+    of_tables = np.array(pieces, np.int64)[fine]
+    return TableCells.of_files(of_tables, found.rows[fine], found.columns[fine], found.names, found.cells)
 
 
 def _is_utf8(encoding: str) -> bool:

@@ -22,14 +22,16 @@ from service.core.canonical_forms import document_text, parse_json, scalar_text
 from service.core.corpus import CorpusSettings
 from service.core.errors import first_line
 from service.core.records import Flags, Int64s, Keys, starts_of
-from spark_jobs.corpus_columns import CellTexts, default_names, distinct_cells
+from spark_jobs.corpus_columns import CellTexts, default_names
 from spark_jobs.corpus_index import CorpusIndex, DigestsByFile
 from spark_jobs.corpus_tables import (
     BATCH_BYTES,
     FaultKind,
     FoundTables,
     Piece,
+    PieceLines,
     ReadingFault,
+    TableCells,
     TableError,
     packing_of,
     reading_error,
@@ -48,14 +50,6 @@ class KnownLines:
     piece: int
     lines: Int64s
     digests: pa.Array
-
-
-@dataclass(frozen=True, slots=True)
-class PieceLines:
-    """Say how many lines a piece has."""
-
-    piece: int
-    lines: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +99,24 @@ class JsonLines:
     filesystem: pafs.FileSystem
     root: str
     settings: CorpusSettings
-    index: CorpusIndex
-    previous: int | None
+    index: CorpusIndex | None = None
+    previous: int | None = None
 
     def read(self, pieces: list[Piece]) -> Iterator[FoundTables | ReadingFault | KnownLines | PieceLines]:
+        for found in self._read(pieces, self.index, self.previous):
+            yield found.distinct(self.settings.null_tokens) if isinstance(found, TableCells) else found
+
+    def cells(self, pieces: list[Piece]) -> Iterator[TableCells | ReadingFault | PieceLines]:
+        for found in self._read(pieces, None, None):
+            assert not isinstance(found, KnownLines)
+            yield found
+
+    def _read(
+        self, pieces: list[Piece], index: CorpusIndex | None, previous: int | None
+    ) -> Iterator[TableCells | ReadingFault | KnownLines | PieceLines]:
         batch = _Batch()
         for number, piece in enumerate(pieces):
-            known = None if self.previous is None else known_digests(self.index, self.previous, piece.path)
+            known = None if index is None or previous is None else known_digests(index, previous, piece.path)
             count = 0
             try:
                 for texts in self._blocks(piece):
@@ -144,7 +149,7 @@ class JsonLines:
         if batch.tables:
             yield from self._found(batch)
 
-    def _found(self, batch: _Batch) -> Iterator[FoundTables | ReadingFault]:
+    def _found(self, batch: _Batch) -> Iterator[TableCells | ReadingFault]:
         try:
             texts, names = _texts(batch.cells), _texts(batch.names)
         except TableError:
@@ -155,12 +160,12 @@ class JsonLines:
         first = starts_of(widths)
         positions = np.arange(first[-1]) - np.repeat(first[:-1], widths)
         cells = CellTexts.of_array(texts, starts_of(np.repeat(rows, widths)))
-        yield FoundTables(
+        yield TableCells(
             np.array([table.piece for table in batch.tables], np.int64),
             rows,
             widths,
             default_names(names, positions),
-            distinct_cells(cells, self.settings.null_tokens),
+            cells,
             np.array([table.number for table in batch.tables], np.int64),
             [table.digest for table in batch.tables],
         )

@@ -19,8 +19,8 @@ from spark_jobs.corpus_arrow import ParquetFiles, PostgresTables
 from spark_jobs.corpus_csv_files import CsvFiles
 from spark_jobs.corpus_files import corpus_root, list_files
 from spark_jobs.corpus_index import FILES, TABLES, CorpusIndex, Manifest, Part, PartColumns, PartWriter
-from spark_jobs.corpus_json import DIGEST_BYTES, JsonLines, KnownLines, PieceLines
-from spark_jobs.corpus_tables import FoundTables, Piece, ReadingFault, TableReader, packing_of
+from spark_jobs.corpus_json import DIGEST_BYTES, JsonLines, KnownLines
+from spark_jobs.corpus_tables import FoundTables, Piece, PieceLines, ReadingFault, TableReader, packing_of
 from spark_jobs.csv_source import ENDINGS as CSV_ENDINGS
 from spark_jobs.hadoop_files import HadoopSettings, hadoop_settings
 from spark_jobs.parquet_source import ENDINGS as PARQUET_ENDINGS
@@ -156,7 +156,10 @@ class ReadTask:
         of_index = [piece.detail for piece in pieces if isinstance(piece.detail, PartColumns)]
         for part in of_index:
             moved[part.part] = copy_live(self.index, part, writer)
-        for found in self._reader().read(list(pieces)) if not of_index else ():
+        reader = table_reader(
+            self.location, self.kind, self.settings, self.hadoop, self.reader, self.index, self.previous
+        )  # fmt: skip
+        for found in reader.read(list(pieces)) if not of_index else ():
             match found:
                 case FoundTables():
                     tables.append(_rows(found, writer.add(found.cells.starts, found.cells.keys)))
@@ -168,15 +171,25 @@ class ReadTask:
                     faults.append(found)
         return ReadResult(pieces, writer.close(), pa.concat_tables(tables), known, lines, faults, moved)
 
-    def _reader(self) -> TableReader:
-        if self.reader is not None:
-            return PostgresTables(self.reader, self.settings.null_tokens)
-        filesystem, root = corpus_root(self.location, self.hadoop)
-        if self.kind is CorpusKind.PARQUET:
-            return ParquetFiles(filesystem, root, self.settings)
-        if self.kind is CorpusKind.JSONL:
-            return JsonLines(filesystem, root, self.settings, self.index, self.previous)
-        return CsvFiles(filesystem, root, self.settings)
+
+def table_reader(
+    location: str,
+    kind: CorpusKind,
+    settings: CorpusSettings,
+    hadoop: HadoopSettings,
+    database: PostgresReader | None,
+    index: CorpusIndex | None = None,
+    previous: int | None = None,
+) -> TableReader:
+    """Give what reads the tables of a corpus; `index` knows the lines of the `previous` generation."""
+    if database is not None:
+        return PostgresTables(database, settings.null_tokens)
+    filesystem, root = corpus_root(location, hadoop)
+    if kind is CorpusKind.PARQUET:
+        return ParquetFiles(filesystem, root, settings)
+    if kind is CorpusKind.JSONL:
+        return JsonLines(filesystem, root, settings, index, previous)
+    return CsvFiles(filesystem, root, settings)
 
 
 def list_corpus(location: str, kind: CorpusKind, settings: CorpusSettings) -> CorpusListing:

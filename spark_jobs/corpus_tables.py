@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ import pyarrow.fs as pafs
 from service.core.corpus import PACKINGS
 from service.core.errors import first_line
 from service.core.records import Int64s
-from spark_jobs.corpus_columns import ColumnCells
+from spark_jobs.corpus_columns import CellTexts, ColumnCells, distinct_cells, merge_cells
 
 BATCH_BYTES = 8 << 20
 """Tables are looked at together up to so many bytes of their files; a larger one is read in portions of it."""
@@ -88,10 +88,65 @@ class FoundTables:
     digests: list[bytes | None]
 
 
-def found_table(piece: int, rows: int, names: pa.Array, cells: ColumnCells) -> FoundTables:
-    """Give one table that is a file of its own."""
+@dataclass(frozen=True, slots=True)
+class TableCells:
+    """Hold n tables before anything is made of their cells: as FoundTables, the cells of a column in the rows' order.
+
+    NULL tokens are not NULL yet.
+    """
+
+    pieces: Int64s
+    rows: Int64s
+    widths: Int64s
+    names: pa.Array
+    cells: CellTexts
+    lines: Int64s
+    digests: list[bytes | None]
+
+    @staticmethod
+    def of_files(pieces: Int64s, rows: Int64s, widths: Int64s, names: pa.Array, cells: CellTexts) -> TableCells:
+        """Hold tables that are files of their own."""
+        return TableCells(
+            pieces, rows, widths, names, cells, np.zeros(len(pieces), np.int64), [None] * len(pieces)
+        )  # fmt: skip
+
+    def distinct(self, null_tokens: Sequence[str]) -> FoundTables:
+        """Find the distinct values of the columns."""
+        found = distinct_cells(self.cells, null_tokens)
+        return FoundTables(self.pieces, self.rows, self.widths, self.names, found, self.lines, self.digests)
+
+
+class LargeTable(NamedTuple):
+    """Hold a table in portions, each some of its rows in their order; getting them raises TableError."""
+
+    piece: int
+    portions: Iterator[TableCells]
+
+
+@dataclass(frozen=True, slots=True)
+class PieceLines:
+    """Say how many lines a piece of JSON lines has."""
+
+    piece: int
+    lines: int
+
+
+def merge_portions(piece: int, portions: Iterable[TableCells], null_tokens: Sequence[str]) -> FoundTables:
+    """Make a table of portions, of which the first has its names; only its distinct values are held, and a portion's.
+
+    Raises what getting the portions raises.
+    """
+    names = pa.array([], pa.large_string())
+    parts: list[ColumnCells] = []
+    rows = 0
+    for portion in portions:
+        names = names if parts else portion.names
+        rows += int(portion.rows[0])
+        parts.append(portion.distinct(null_tokens).cells)
+        if sum(len(part.keys.high) for part in parts[1:]) > len(parts[0].keys.high):
+            parts = [merge_cells(parts)]
     one, counted, width = (np.array([number], np.int64) for number in (piece, rows, len(names)))
-    return FoundTables(one, counted, width, names, cells, np.zeros(1, np.int64), [None])
+    return FoundTables(one, counted, width, names, merge_cells(parts), np.zeros(1, np.int64), [None])
 
 
 class TableReader(Protocol):
@@ -99,6 +154,10 @@ class TableReader(Protocol):
 
     def read(self, pieces: list[Piece]) -> Iterator[Any]:
         """Give FoundTables as soon as a batch of them is full, ReadingFaults, and what a kind has of its own."""
+        ...
+
+    def cells(self, pieces: list[Piece]) -> Iterator[TableCells | LargeTable | ReadingFault | PieceLines]:
+        """Give the cells of the same tables, and the same faults."""
         ...
 
 

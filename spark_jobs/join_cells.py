@@ -8,27 +8,38 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from numba import njit  # type: ignore[import-untyped]
 
 from service.core.column_sets import Int32s
 from service.core.join_layout import BLOCK_ROWS, EMPTY_CELL, Layout
-from service.core.posting_buckets import Buckets, bucket_numbers, encode_buckets, value_numbers
-from service.core.records import Int64s, Keys, starts_of, take_lists
+from service.core.posting_buckets import bucket_numbers, smallest_halves
+from service.core.posting_ranges import ValuePlaces
+from service.core.records import Int64s, Keys, UInt64s, starts_of
 from service.core.row_filters import counted_super_keys, values_held
 from service.store.join_loads import RowBlock
 from spark_jobs.corpus_columns import coded_cells
-from spark_jobs.corpus_csv import FINE, CsvCells
-from spark_jobs.corpus_csv_files import CsvFiles, LargeTable, SmallTables
-from spark_jobs.corpus_tables import Piece, ReadingFault, TableError
+from spark_jobs.corpus_tables import (
+    LargeTable,
+    Piece,
+    PieceLines,
+    ReadingFault,
+    TableCells,
+    TableError,
+    TableReader,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Portion:
     """Hold tables as a task has read them: cells row by row, as places in `keys`, -1 where they are empty.
 
-    `held` counts the values of each table's rows; a key may stand in `keys` more than once.
+    Their files are those of pieces that begin at `starts`; of JSON lines `lines` are their places in these from 1, 0
+    elsewhere. `held` counts the values of each table's rows; a key may stand in `keys` more than once.
     """
 
-    paths: Sequence[str]
+    files: Sequence[str]
+    starts: Int64s
+    lines: Int64s
     rows: Int64s
     widths: Int64s
     held: Int64s
@@ -38,49 +49,58 @@ class Portion:
 
 
 class Described(NamedTuple):
-    """Hold what the driver learns of a portion: all but its cells, and how many values it may have."""
+    """Hold what the driver learns of a portion: all but its cells, and the smallest first halves of its keys."""
 
     portion: int
-    paths: Sequence[str]
+    files: Sequence[str]
+    starts: Int64s
+    lines: Int64s
     rows: Int64s
     widths: Int64s
     held: Int64s
     names: Sequence[Sequence[str]]
-    values: int
+    smallest: UInt64s
 
 
-class Postings(NamedTuple):
-    """Hold some values of a portion, ascending by code: the cells of value i are places[starts[i]:starts[i + 1]]."""
+class Notes(NamedTuple):
+    """Hold what else the driver learns of a task: faults, and the lines of pieces as (file, start, count)."""
 
-    portion: int
-    codes: Int64s
-    keys: Keys
-    starts: Int64s
-    places: Int64s
+    faults: Sequence[ReadingFault]
+    lines: Sequence[tuple[str, int, int]]
 
 
-def read_portions(files: CsvFiles, pieces: Sequence[Piece]) -> Iterator[Portion]:
-    """Read the tables of files; one that cannot be read is left out. A table is in one portion, whole."""
-    for found in files.cells(list(pieces)):
+def read_portions(
+    reader: TableReader, pieces: Sequence[Piece], null_tokens: Sequence[str]
+) -> Iterator[Portion | Notes]:
+    """Read tables, and last of all give the notes. A table is in one portion, whole; one with a fault in none."""
+    faults: list[ReadingFault] = []
+    lines = []
+    for found in reader.cells(list(pieces)):
         match found:
-            case SmallTables(places, cells):
-                yield _portion([pieces[place].path for place in places.tolist()], [cells], files.settings.null_tokens)
+            case TableCells():
+                yield _portion(pieces, [found], null_tokens)
             case LargeTable(place, portions):
                 try:
-                    yield _portion([pieces[place].path], list(portions), files.settings.null_tokens)
-                except TableError:
-                    continue
+                    yield _portion(pieces, list(portions), null_tokens)
+                except TableError as error:
+                    faults.append(ReadingFault(pieces[place].path, error.kind, str(error)))
+            case PieceLines(place, count):
+                lines.append((pieces[place].path, pieces[place].start, count))
             case ReadingFault():
-                continue
+                faults.append(found)
+    yield Notes(faults, lines)
 
 
-def describe(number: int, portion: Portion) -> Described:
+def describe(number: int, portion: Portion | Notes) -> Described | Notes:
     """Give what the driver is told."""
+    if isinstance(portion, Notes):
+        return portion
     p = portion
-    return Described(number, p.paths, p.rows, p.widths, p.held, p.names, len(p.keys.high))
+    told = p.files, p.starts, p.lines, p.rows, p.widths, p.held, p.names
+    return Described(number, *told, smallest_halves(p.keys.high))
 
 
-def cut_postings(number: int, portion: Portion, places: Int64s, layout: Layout, bits: int) -> Iterator[Postings]:
+def cut_postings(number: int, portion: Portion, places: Int64s, layout: Layout, bits: int) -> Iterator[ValuePlaces]:
     """Cut the cells of a portion by the first bits of their values' keys, some at a time.
 
     `places` are those of its tables in the layout, -1 for one that is left out. Gives what there is for each of the
@@ -102,29 +122,9 @@ def cut_postings(number: int, portion: Portion, places: Int64s, layout: Layout, 
     edges = np.searchsorted(ranges[order], np.arange((1 << bits) + 1))
     for a, b in pairwise(edges.tolist()):
         chosen = held[a:b]
-        yield Postings(
+        yield ValuePlaces(
             number, chosen, portion.keys.take(chosen), starts[a : b + 1] - starts[a], cells[starts[a] : starts[b]]
         )
-
-
-def code_range(found: Sequence[Postings], bits: int) -> tuple[Buckets, list[Int64s]]:
-    """Code all values of a range of keys as buckets; give the numbers of the values of each of `found`, too."""
-    keys = Keys(*(np.concatenate([np.zeros(0, np.uint64), *(p.keys[half] for p in found)]) for half in (0, 1)))
-    counts = np.concatenate([np.zeros(0, np.int64), *(np.diff(p.starts) for p in found)])
-    places = np.concatenate([np.zeros(0, np.int64), *(p.places for p in found)])
-    order = keys.order()
-    ordered = keys.take(order)
-    is_new = np.ones(len(order), np.bool_)
-    is_new[1:] = (ordered.high[1:] != ordered.high[:-1]) | (ordered.low[1:] != ordered.low[:-1])
-    distinct = ordered.take(is_new)
-    value = np.cumsum(is_new) - 1
-    starts = starts_of(np.bincount(value, counts[order], len(distinct.high)).astype(np.int64))
-    laid = take_lists(order, starts_of(counts), places, starts_of(counts[order]))
-    laid = laid[np.lexsort((laid, np.repeat(value, counts[order])))]
-    numbers = np.empty(len(order), np.int64)
-    numbers[order] = value_numbers(distinct, bits)[value]
-    ends = np.cumsum([len(p.codes) for p in found])
-    return encode_buckets(distinct, starts, laid, bits), np.split(numbers, ends[:-1]) if len(found) else []
 
 
 def row_blocks(portion: Portion, places: Int64s, layout: Layout, numbers: Int64s) -> Iterator[RowBlock]:
@@ -143,35 +143,41 @@ def row_blocks(portion: Portion, places: Int64s, layout: Layout, numbers: Int64s
             )
 
 
-def _portion(paths: Sequence[str], parts: Sequence[CsvCells], null_tokens: Sequence[str]) -> Portion:
+def _portion(pieces: Sequence[Piece], parts: Sequence[TableCells], null_tokens: Sequence[str]) -> Portion:
     """Code the cells of tables, or of the portions of one."""
     coded, keys = [], []
     before = 0
     for part in parts:
         codes, of_part = coded_cells(part.cells, null_tokens)
-        fine = part.status == FINE
-        by_row = _by_row(codes, part.rows[fine], part.columns[fine])
-        coded.append(np.where(by_row < 0, -1, by_row + before).astype(np.int32))
+        by_row = _by_row(codes, part.rows, part.widths)
+        coded.append(np.where(by_row < 0, np.int32(-1), by_row + np.int32(before)))
         keys.append(of_part)
         before += len(of_part.high)
     codes = np.concatenate(coded)
-    fine = parts[0].status == FINE
-    widths = parts[0].columns[fine]
-    rows = parts[0].rows[fine] if len(parts) == 1 else np.array([sum(int(part.rows[0]) for part in parts)])
-    held = values_held(codes.astype(np.int64), starts_of(np.repeat(widths, rows)))
+    first = parts[0]
+    rows = first.rows if len(parts) == 1 else np.array([sum(int(part.rows[0]) for part in parts)])
+    held = values_held(codes.astype(np.int64), starts_of(np.repeat(first.widths, rows)))
     of_tables = np.bincount(np.repeat(np.arange(len(rows)), rows), held, len(rows)).astype(np.int64)
-    bounds = starts_of(widths).tolist()
-    names = parts[0].names.to_pylist()
+    bounds = starts_of(first.widths).tolist()
+    names = first.names.to_pylist()
+    of_files = [pieces[place] for place in first.pieces.tolist()]
     return Portion(
-        paths, rows, widths, of_tables,
-        [names[first:end] for first, end in pairwise(bounds)],
+        [piece.path for piece in of_files], np.array([piece.start for piece in of_files], np.int64), first.lines,
+        rows, first.widths, of_tables,
+        [names[start:end] for start, end in pairwise(bounds)],
         codes, Keys(*(np.concatenate(half) for half in zip(*keys, strict=True))),
     )  # fmt: skip
 
 
+@njit(cache=True, nogil=True)
 def _by_row(codes: Int32s, rows: Int64s, widths: Int64s) -> Int32s:
     """Lay cells that come column after column row by row."""
-    bounds = starts_of(rows * widths).tolist()
-    tables = zip(bounds, rows.tolist(), widths.tolist(), strict=False)
-    parts = [codes[at : at + height * width].reshape(width, height).T.ravel() for at, height, width in tables]
-    return np.concatenate([np.zeros(0, np.int32), *parts])
+    out = np.empty(len(codes), np.int32)
+    first = 0
+    for table in range(len(rows)):
+        height, width = rows[table], widths[table]
+        for row in range(height):
+            for column in range(width):
+                out[first + row * width + column] = codes[first + column * height + row]
+        first += height * width
+    return out

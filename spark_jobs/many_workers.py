@@ -86,7 +86,7 @@ class Workers:
         count = len(plan.tasks)
         if not self.is_running and reading_cost(plan) <= DRIVER_BYTES:
             results = []
-            with self._stage("reading", count), ThreadPoolExecutor(self._cores, "subsetd-reading") as pool:
+            with self.stage("reading", count), ThreadPoolExecutor(self._cores, "subsetd-reading") as pool:
                 for result in pool.map(task, plan.tasks):
                     results.append(result)
                     self._display.update(len(results))
@@ -98,7 +98,7 @@ class Workers:
     def find(self, task: OneProcessTask, search: Search, stage: str) -> Found:
         """Find and store the INDs of a search in one process."""
         if not self.is_running and (search.changed is not None or search.cells <= DRIVER_CELLS):
-            with self._stage(stage):
+            with self.stage(stage):
                 return task(search, self._cores)
         context = self.spark.sparkContext
         self._display.begin(stage)
@@ -120,7 +120,8 @@ class Workers:
         self._seconds.update(seconds)
 
     @contextmanager
-    def _stage(self, stage: str, total: int | None = None) -> Iterator[None]:
+    def stage(self, stage: str, total: int | None = None) -> Iterator[None]:
+        """Show and time a stage that is done here."""
         self._display.begin(stage, total)
         began = time.monotonic()
         yield

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,14 @@ from benchmarks.joinable_lakes import read_lake
 from service.core.joinability import top_joinable
 from service.core.row_filters import CountedBits
 from service.store.database import make_engine
+from service.store.generation import connect
 from service.store.join_index import PostgresJoinIndexes
-from service.store.join_loads import SegmentLoad
+from service.store.join_loads import NewIndex, SegmentLoad, StoredSegment
 from service.usecases.joinable import JoinAnswer, JoinQuery, find_joinable
 from spark_jobs.corpus_sources import list_corpus, plan_reading
-from spark_jobs.join_index import BucketTask, CutTask, Plan, ReadCells, RowsTask, _describe, _plan, _served
+from spark_jobs.join_build import PortionsHere, ReadCells, make_plan
+from spark_jobs.join_cells import Described
+from spark_jobs.join_index import run_build, served_tables
 from tests.refreshing import Lake
 
 
@@ -27,52 +30,49 @@ def no_spark() -> Any:
 
 
 class Build:
-    """Be a build whose tasks run here, one by one."""
+    """Be a build of all tables whose tasks run here, one by one."""
 
     def __init__(self, lake: Lake) -> None:
         corpus = lake.corpora.named(lake.name)
         assert corpus.generation is not None
+        self.url, self.corpus, self.generation = lake.url, corpus, corpus.generation
         listing = list_corpus(corpus.location, corpus.kind, corpus.settings)
         # So few bytes that each file is a task.
         reading = plan_reading(corpus.kind, listing, None, 2, 1)
-        self.portions = [
-            portion
-            for task, pieces in enumerate(reading.tasks)
-            for portion in ReadCells(corpus)(task, [pieces])
-        ]  # fmt: skip
-        self.plan: Plan
-        self.plan, self.left_out = _plan(
-            list(map(_describe, self.portions)), _served(lake.url, corpus.corpus_id, corpus.generation)
-        )
-        self.load = SegmentLoad.begin(
-            lake.url, corpus.corpus_id, corpus.generation, self.plan.layout, self.plan.tables, self.plan.bits
-        )
-        self.tasks = (1 << self.plan.range_bits) + len(self.portions)
+        self.portions = PortionsHere(ReadCells(corpus, None), reading.tasks)
+        described = [each for each in self.portions.describe() if isinstance(each, Described)]
+        served = served_tables(lake.url, corpus.corpus_id, corpus.generation)
+        self.plan = make_plan(described, [], listing, served)
+        self.left_out = len(served) - len(self.plan.tables)
+        self.load = SegmentLoad.begin(lake.url, corpus.corpus_id, self.plan.layout, self.plan.tables, self.plan.bits)
+        self.tasks = self.plan.tasks
 
     def run(self) -> int:
         """Write what the tasks write; give the rows."""
-        ranges: dict[int, list[Any]] = {}
-        for portion in self.portions:
-            for number, postings in CutTask(self.plan)(portion):
-                ranges.setdefault(number, []).append(postings)
-        numbered: dict[int, list[Any]] = {number: [] for number, _ in self.portions}
-        for of_range in ranges.items():
-            for number, numbers in BucketTask(self.plan, self.load)(of_range):
-                numbered[number].append(numbers)
-        write = RowsTask(self.plan, self.load)
-        return sum(write((number, ([portion], numbered[number]))) for number, portion in self.portions)
+        return self.portions.write(self.plan, self.load)
 
     def land(self) -> None:
         """Land it."""
-        self.load.land(self.tasks, {})
+        segment = StoredSegment(
+            self.load.segment_id, self.plan.bits, self.plan.layout, dict(enumerate(self.plan.tables))
+        )
+        new = NewIndex(
+            self.corpus.corpus_id, self.generation, {}, [segment], {segment.segment_id: self.tasks}, {}
+        )  # fmt: skip
+        with connect(self.url, "test") as connection, connection.cursor() as cursor:
+            new.land(cursor)
+            connection.commit()
+
+
+def index(lake: Lake) -> Mapping[str, Any]:
+    """Bring the index of a lake to its served generation, without Spark."""
+    return run_build(no_spark, lake.url, lake.name, 2)
 
 
 def build(lake: Lake) -> None:
-    """Refresh a lake, and build its index."""
+    """Refresh a lake, and bring its index to that."""
     lake.refresh(no_spark)
-    of_lake = Build(lake)
-    of_lake.run()
-    of_lake.land()
+    index(lake)
 
 
 @contextmanager

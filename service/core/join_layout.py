@@ -54,9 +54,13 @@ class Layout:
         parts = (self.rows, self.widths, self.functions)
         return b"".join(part.astype(kind).tobytes() for part, kind in zip(parts, kinds, strict=True))
 
+    def tables(self, places: Int64s) -> Int64s:
+        """Give the tables that cells are in."""
+        return np.searchsorted(self.first_cells, places, "right") - 1
+
     def postings(self, values: Int64s, places: Int64s) -> Postings:
         """Give the rows and tables that cells are in."""
-        tables = np.searchsorted(self.first_cells, places, "right") - 1
+        tables = self.tables(places)
         rows = self.first_rows[tables] + (places - self.first_cells[tables]) // self.widths[tables]
         return Postings(values, rows, tables)
 

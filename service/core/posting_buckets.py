@@ -27,6 +27,9 @@ MOST_VALUES = 256
 MOST_BITS = 24
 """Of a bucket's number, where values are numbered."""
 
+SAMPLE = 1024
+"""So many keys tell how many there are, to about 3 %."""
+
 
 class Buckets(NamedTuple):
     """Hold buckets end to end: that of number numbers[i], ascending, is data[starts[i]:starts[i + 1]]."""
@@ -60,6 +63,22 @@ def bits_for(values: int) -> int:
     return bits
 
 
+def smallest_halves(high: UInt64s) -> UInt64s:
+    """Give the smallest first halves of keys, ascending and each once: at most SAMPLE of them."""
+    return np.unique(high)[:SAMPLE]
+
+
+def values_estimated(smallest: UInt64s) -> int:
+    """Tell how many keys there are by what `smallest_halves` gives of all of them: exactly below SAMPLE, or about.
+
+    Of n evenly distributed keys the k-th smallest is about k / n of the greatest (bottom-k sketches). It depends on the
+    keys alone, and not on how they were found: the same cells have the same buckets.
+    """
+    if len(smallest) < SAMPLE:
+        return len(smallest)
+    return int((SAMPLE - 1) * 2**64 / int(smallest[-1]))
+
+
 def value_numbers(keys: Keys, bits: int) -> Int64s:
     """Number all values of some buckets, by ascending key, each once; ValueError where a bucket has too many."""
     buckets = bucket_numbers(keys, bits)
@@ -77,6 +96,12 @@ def encode_buckets(keys: Keys, starts: Int64s, places: Int64s, bits: int) -> Buc
     most = 10 * (len(numbers) + len(keys.high) + len(places)) + 16 * len(keys.high)
     bucket_starts, data = _encode(keys.high, keys.low, starts, places, ends, np.empty(most, np.uint8))
     return Buckets(numbers, bucket_starts, data)
+
+
+def decode_buckets(buckets: Buckets) -> tuple[Keys, Int64s, Int64s, Int64s]:
+    """Give all values of buckets: keys, the starts of each one's places, these, and the values' numbers."""
+    high, low, starts, places, ranks, lengths = _decode(buckets.data, buckets.starts)
+    return Keys(high, low), starts, places, np.repeat(buckets.numbers, lengths) * MOST_VALUES + ranks
 
 
 def find_in_bucket(bucket: bytes, keys: Keys) -> Found:
@@ -146,6 +171,37 @@ def _encode(
         at += length
         bucket_starts[bucket + 1] = at
     return bucket_starts, data[:at].copy()
+
+
+@njit(cache=True, nogil=True)
+def _decode(data: Bytes, bucket_starts: Int64s) -> tuple[UInt64s, UInt64s, Int64s, Int64s, Int64s, Int64s]:
+    lengths = np.zeros(len(bucket_starts) - 1, np.int64)
+    for bucket in range(len(lengths)):
+        lengths[bucket], _ = _read(data, bucket_starts[bucket])
+    count = lengths.sum()
+    high, low = np.empty(count, np.uint64), np.empty(count, np.uint64)
+    starts, ranks = np.zeros(count + 1, np.int64), np.empty(count, np.int64)
+    places = np.empty(len(data), np.int64)
+    value = total = 0
+    for bucket in range(len(lengths)):
+        _, at = _read(data, bucket_starts[bucket])
+        lengths_at = at + 16 * lengths[bucket]
+        places_at = lengths_at
+        for _ in range(lengths[bucket]):
+            _, places_at = _read(data, places_at)
+        for rank in range(lengths[bucket]):
+            high[value], low[value], ranks[value] = _word(data, at), _word(data, at + 8), rank
+            at += 16
+            length, lengths_at = _read(data, lengths_at)
+            place, end = 0, places_at + length
+            while places_at < end:
+                distance, places_at = _read(data, places_at)
+                place += distance
+                places[total] = place
+                total += 1
+            value += 1
+            starts[value] = total
+    return high, low, starts, places[:total].copy(), ranks, lengths
 
 
 @njit(cache=True, nogil=True)

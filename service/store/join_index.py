@@ -11,6 +11,7 @@ from datetime import datetime
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import Connection, Engine, text
 
 from service.core.cell_index import Postings
@@ -27,7 +28,9 @@ BUCKETS_AT_ONCE = 4096
 """Buckets of one statement: some MB."""
 
 INDEX = "select generation, segment_ids, built_at from join_index where corpus_id = :corpus_id"
-SEGMENTS = "select segment_id, bucket_bits, layout from join_segment where segment_id = any(:ids) order by segment_id"
+SEGMENTS = """
+select segment_id, bucket_bits, layout, dead from join_segment where segment_id = any(:ids) order by segment_id
+"""
 BUCKETS = "select bucket, data from join_bucket where segment_id = :segment_id and bucket = any(:asked)"
 ROWS = """
 select first_row, super_keys, cells from join_rows where segment_id = :segment_id and first_row = any(:asked)
@@ -56,8 +59,10 @@ class PostgresJoinIndexes:
                     "builds it."
                 )
             segments = [
-                PostgresSegment(connection, segment_id, bits, Layout.from_bytes(bytes(layout)))
-                for segment_id, bits, layout in connection.execute(text(SEGMENTS), {"ids": index.segment_ids})
+                PostgresSegment(
+                    connection, segment_id, bits, Layout.from_bytes(bytes(layout)), np.frombuffer(dead, "<i4")
+                )
+                for segment_id, bits, layout, dead in connection.execute(text(SEGMENTS), {"ids": index.segment_ids})
             ]
             yield PostgresJoinSnapshot(index.generation, index.built_at, segments)
 
@@ -74,11 +79,14 @@ class PostgresJoinSnapshot:
 class PostgresSegment:
     """Be a JoinIndex of the values that `numbers` was asked for; others it does not know."""
 
-    def __init__(self, connection: Connection, segment_id: int, bits: int, layout: Layout) -> None:
+    def __init__(
+        self, connection: Connection, segment_id: int, bits: int, layout: Layout, dead: NDArray[np.int32]
+    ) -> None:
         self._connection = connection
         self._segment_id = segment_id
         self._bits = bits
         self._layout = layout
+        self._dead = dead
         self._functions, self.classes = np.unique(layout.functions, return_inverse=True)
         self._values, self._keys = np.zeros(0, np.int64), Keys.of(())
         self._starts, self._places = np.zeros(1, np.int64), np.zeros(0, np.int64)
@@ -101,6 +109,9 @@ class PostgresSegment:
         self._values, self._keys = numbers[known], keys.take(known)
         self._starts = starts_of(lengths[known])
         self._places = np.concatenate([np.zeros(0, np.int64), *(places[bucket] for bucket in sorted(places))])
+        if len(self._dead):
+            live = ~np.isin(self._layout.tables(self._places), self._dead)
+            self._starts, self._places = starts_of(live.astype(np.int64))[self._starts], self._places[live]
         return numbers
 
     def of_keys(self, keys: Int64s) -> UInt64s:
@@ -137,6 +148,9 @@ class PostgresSegment:
     def tables(self, places: Sequence[int]) -> dict[int, IndexedTable]:
         found = self._connection.execute(text(TABLES), self._of(list(places)))
         return {row.place: IndexedTable(row.table_number, row.path, row.column_names) for row in found}
+
+    def first_row(self, place: int) -> int:
+        return int(self._layout.first_rows[place])
 
     def _of(self, asked: Sequence[int]) -> dict[str, object]:
         return {"segment_id": self._segment_id, "asked": asked}

@@ -1,7 +1,8 @@
-"""Own the load of a segment of a join index: buckets and rows from many tasks, and its landing in one transaction.
+"""Own the load of a join index: segments that many tasks fill, and the landing of an index in one transaction.
 
-The job's driver holds the index by `building` and makes a segment by `begin`; its tasks copy, the driver then `land`s.
-Nothing is searched before `land` has committed; what a job that died left behind, the next `begin` removes.
+The job's driver holds the index by `building` and makes segments by `SegmentLoad.begin`; tasks copy into them, and the
+driver then lands a `NewIndex` of them and of segments that stay. Nothing is searched before that has committed; what a
+job that died left behind, the next one removes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 from psycopg2.extras import execute_values
 
 from service.core.errors import StateError
@@ -22,7 +24,6 @@ from service.core.records import Int64s, UInt64s
 from service.store.copy_stream import copy_blocks
 from service.store.generation import connect
 from service.store.tables import JOIN_INDEX_LOCK
-from service.usecases.joinable import IndexedTable
 
 BUILD_NAME = "subsetd join index"
 TASK_NAME = "subsetd join index task"
@@ -40,15 +41,72 @@ class RowBlock(NamedTuple):
     cells: Int64s
 
 
+class StoredTable(NamedTuple):
+    """Hold a table of a segment: its number in the corpus, its path and columns.
+
+    `file_size` and `file_modified` are those of its file, as it was listed before it was read.
+    """
+
+    number: int
+    path: str
+    names: Sequence[str]
+    file_size: int
+    file_modified: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSegment:
+    """Describe a segment: the bits of its bucket numbers, all its tables, and those that live, by their places."""
+
+    segment_id: int
+    bits: int
+    layout: Layout
+    tables: Mapping[int, StoredTable]
+
+    @property
+    def dead(self) -> Int64s:
+        """Give the places of tables that are no more, ascending."""
+        return np.setdiff1d(np.arange(len(self.layout.rows)), np.fromiter(self.tables, np.int64, len(self.tables)))
+
+
 @contextmanager
 def building(url: str, corpus_id: int) -> Iterator[None]:
-    """Hold the join index of a corpus; raise StateError when another process builds it."""
+    """Hold the join index of a corpus, and clear what others left behind that died; StateError when it is held.
+
+    Sessions of their tasks are orphans. Theirs may still be on their way, and find no segment.
+    """
     with connect(url, BUILD_NAME) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", (JOIN_INDEX_LOCK, corpus_id))
         if not cursor.fetchone()[0]:
             raise StateError("This corpus' index of joinable tables is being built; wait until that has ended.")
+        cursor.execute(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND application_name = %s AND pid <> pg_backend_pid()",
+            (f"{TASK_NAME} {corpus_id}",),
+        )
+        delete_others(cursor, corpus_id)
         connection.commit()
         yield  # the lock ends with the session
+
+
+def stored_segments(url: str, corpus_id: int, reading: Mapping[str, object]) -> list[StoredSegment]:
+    """Give the segments of a corpus' index by their ids; none where its cells were read by other settings."""
+    with connect(url, BUILD_NAME) as connection, connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT segment_id, bucket_bits, layout FROM join_segment s JOIN join_index i USING (corpus_id) "
+            "WHERE corpus_id = %s AND reading = %s AND segment_id = ANY (segment_ids) ORDER BY segment_id",
+            (corpus_id, json.dumps(reading)),
+        )
+        found = []
+        for segment_id, bits, layout in cursor.fetchall():
+            cursor.execute(
+                "SELECT place, table_number, path, column_names, file_size, file_modified FROM join_table "
+                "WHERE segment_id = %s ORDER BY place",
+                (segment_id,),
+            )
+            tables = {place: StoredTable(*table) for place, *table in cursor}
+            found.append(StoredSegment(segment_id, bits, Layout.from_bytes(bytes(layout)), tables))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,25 +115,12 @@ class SegmentLoad:
 
     url: str
     corpus_id: int
-    generation: int
     segment_id: int
 
     @staticmethod
-    def begin(
-        url: str, corpus_id: int, generation: int, layout: Layout, tables: Sequence[IndexedTable], bits: int
-    ) -> SegmentLoad:
-        """Clear what builds of this corpus left behind that died, and make an empty segment of tables.
-
-        The caller holds the index by `building`: sessions of other tasks are orphans. Theirs may still be on their
-        way, and find no segment.
-        """
+    def begin(url: str, corpus_id: int, layout: Layout, tables: Sequence[StoredTable], bits: int) -> SegmentLoad:
+        """Make an empty segment of tables. The caller holds the index by `building`."""
         with connect(url, BUILD_NAME) as connection, connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
-                "WHERE datname = current_database() AND application_name = %s AND pid <> pg_backend_pid()",
-                (f"{TASK_NAME} {corpus_id}",),
-            )
-            _delete_others(cursor, corpus_id)
             cursor.execute(
                 "INSERT INTO join_segment (corpus_id, bucket_bits, layout) SELECT corpus_id, %s, %s FROM corpus "
                 "WHERE corpus_id = %s RETURNING segment_id",
@@ -84,12 +129,11 @@ class SegmentLoad:
             found = cursor.fetchone()
             if found is None:
                 raise StateError("The corpus was removed.")
-            rows = (
-                (found[0], place, table.number, table.path, list(table.names)) for place, table in enumerate(tables)
-            )
-            execute_values(cursor, "INSERT INTO join_table VALUES %s", rows, "(%s, %s, %s, %s, %s::text[])", 1000)
+            rows = ((found[0], place, *table) for place, table in enumerate(tables))
+            row = "(%s, %s, %s, %s, %s::text[], %s, %s)"
+            execute_values(cursor, "INSERT INTO join_table VALUES %s", rows, row, 1000)
             connection.commit()
-        return SegmentLoad(url, corpus_id, generation, found[0])
+        return SegmentLoad(url, corpus_id, found[0])
 
     def copy_buckets(self, task: int, buckets: Buckets) -> bool:
         """Write the buckets of one task, in one transaction; a task that has done it writes nothing and gives False."""
@@ -103,33 +147,6 @@ class SegmentLoad:
     def copy_rows(self, task: int, blocks: Iterable[RowBlock]) -> bool:
         """Write the blocks of rows of one task, as `copy_buckets` does."""
         return self._copy(task, "join_rows", map(self._row, blocks))
-
-    def land(self, tasks: int, report: Mapping[str, Any]) -> None:
-        """Make the segment the index of its corpus, in one transaction, when all tasks have written.
-
-        Raises StateError, and changes nothing, when one has not, or when another generation is served by now.
-        """
-        with connect(self.url, BUILD_NAME) as connection, connection.cursor() as cursor:
-            cursor.execute("SELECT generation FROM corpus WHERE corpus_id = %s FOR SHARE", (self.corpus_id,))
-            served = cursor.fetchone()
-            if served != (self.generation,):
-                raise StateError(
-                    f"The index of joinable tables cannot land: it is of generation {self.generation}, and "
-                    f"{'its corpus was removed' if served is None else f'{served[0]} is served'}. Build it again."
-                )
-            cursor.execute("SELECT count(*) FROM join_task WHERE segment_id = %s", (self.segment_id,))
-            written = cursor.fetchone()[0]
-            if written != tasks:
-                raise StateError(f"Of {tasks} tasks of the index of joinable tables {written} have written.")
-            cursor.execute(
-                "INSERT INTO join_index (corpus_id, generation, segment_ids, report) VALUES (%s, %s, %s, %s) "
-                "ON CONFLICT (corpus_id) DO UPDATE SET (generation, segment_ids, built_at, report) = "
-                "ROW (excluded.generation, excluded.segment_ids, clock_timestamp(), excluded.report)",
-                (self.corpus_id, self.generation, [self.segment_id], json.dumps(report)),
-            )
-            cursor.execute("DELETE FROM join_task WHERE segment_id = %s", (self.segment_id,))
-            _delete_others(cursor, self.corpus_id)
-            connection.commit()
 
     def _row(self, block: RowBlock) -> bytes:
         super_keys, cells = block.super_keys.astype("<u8").tobytes(), block.cells.astype("<u4").tobytes()
@@ -150,8 +167,68 @@ class SegmentLoad:
         return True
 
 
-def _delete_others(cursor: Any, corpus_id: int) -> None:
-    """Delete the segments that the corpus' index lacks; who searches one goes on with what it has seen."""
+@dataclass(frozen=True, slots=True)
+class NewIndex:
+    """Hold the index of a generation that is to land: all segments with tables that live, none that has none.
+
+    `written` are those that are new, with the number of tasks that have written each. `reading` are the settings by
+    which cells were read.
+    """
+
+    corpus_id: int
+    generation: int
+    reading: Mapping[str, object]
+    segments: Sequence[StoredSegment]
+    written: Mapping[int, int]
+    report: Mapping[str, Any]
+
+    def land(self, cursor: Any) -> None:
+        """Make it the index of its corpus, in the cursor's transaction.
+
+        Raises StateError, and then the transaction must not be committed, when a task has not written, or when another
+        generation is served by now.
+        """
+        cursor.execute("SELECT generation FROM corpus WHERE corpus_id = %s FOR SHARE", (self.corpus_id,))
+        served = cursor.fetchone()
+        if served != (self.generation,):
+            raise StateError(
+                f"The index of joinable tables cannot land: it is of generation {self.generation}, and "
+                f"{'its corpus was removed' if served is None else f'{served[0]} is served'}. Build it again."
+            )
+        for segment_id, tasks in self.written.items():
+            cursor.execute("SELECT count(*) FROM join_task WHERE segment_id = %s", (segment_id,))
+            written = cursor.fetchone()[0]
+            if written != tasks:
+                raise StateError(f"Of {tasks} tasks of the index of joinable tables {written} have written.")
+        cursor.execute(
+            "INSERT INTO join_index (corpus_id, generation, segment_ids, reading, report) VALUES (%s, %s, %s, %s, %s) "
+            "ON CONFLICT (corpus_id) DO UPDATE SET (generation, segment_ids, reading, built_at, report) = "
+            "ROW (excluded.generation, excluded.segment_ids, excluded.reading, clock_timestamp(), excluded.report)",
+            (
+                self.corpus_id, self.generation, [segment.segment_id for segment in self.segments],
+                json.dumps(self.reading), json.dumps(self.report),
+            ),
+        )  # fmt: skip
+        for segment in self.segments:
+            dead = segment.dead
+            cursor.execute(
+                "UPDATE join_segment SET dead = %s WHERE segment_id = %s AND dead <> %s",
+                (dead.astype("<i4").tobytes(), segment.segment_id, dead.astype("<i4").tobytes()),
+            )
+            if cursor.rowcount:
+                cursor.execute(
+                    "DELETE FROM join_table WHERE segment_id = %s AND place = ANY (%s)",
+                    (segment.segment_id, dead.tolist()),
+                )
+        cursor.execute("DELETE FROM join_task WHERE segment_id = ANY (%s)", (list(self.written),))
+        delete_others(cursor, self.corpus_id)
+
+
+def delete_others(cursor: Any, corpus_id: int) -> None:
+    """Delete the segments that the corpus' index lacks; who searches one goes on with what it has seen.
+
+    The caller holds the index by `building`.
+    """
     cursor.execute(
         "DELETE FROM join_segment s WHERE corpus_id = %s AND NOT EXISTS (SELECT FROM join_index i "
         "WHERE i.corpus_id = s.corpus_id AND s.segment_id = ANY (i.segment_ids))",

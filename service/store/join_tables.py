@@ -14,6 +14,7 @@ join_segment = Table(
     Column("corpus_id", ForeignKey("corpus.corpus_id", ondelete="CASCADE"), nullable=False, index=True),
     Column("bucket_bits", SmallInteger, nullable=False, comment="first bits of a value key that name its bucket"),
     Column("layout", BYTEA, nullable=False, comment="rows, columns and functions of its tables: core.join_layout"),
+    Column("dead", BYTEA, nullable=False, server_default="", comment="places of tables that are no more, 4 bytes each"),
     comment="tables of a corpus whose cells are in join_bucket and join_rows; one that join_index lacks is no more",
 )
 
@@ -23,8 +24,9 @@ join_index = Table(
     Column("corpus_id", ForeignKey("corpus.corpus_id", ondelete="CASCADE"), primary_key=True),
     Column("generation", Integer, nullable=False, comment="of the corpus, whose tables it has"),
     Column("segment_ids", ARRAY(Integer), nullable=False),
+    Column("reading", JSONB, nullable=False, comment="settings of the corpus by which its cells were read"),
     Column("built_at", DateTime(timezone=True), nullable=False, server_default=now),
-    Column("report", JSONB, nullable=False, comment="tables, rows, cells, values, tables left out"),
+    Column("report", JSONB, nullable=False, comment="tables, rows, cells, tables left out"),
     comment="what is searched for tables that join",
 )
 
@@ -42,6 +44,9 @@ join_table = Table(
     Column("table_number", Integer, nullable=False),
     Column("path", Text, nullable=False),
     Column("column_names", ARRAY(Text), nullable=False),
+    Column("file_size", BigInteger, nullable=False),
+    Column("file_modified", BigInteger, nullable=False, comment="nanoseconds; -1: to be read again"),
+    comment="tables of segments, those alone that are not dead",
 )
 
 join_bucket = Table(

@@ -1,0 +1,374 @@
+"""Own the building of a corpus' index of joinable tables: what of it is read, by which tasks, and where these run.
+
+Files that are as they were when the index was built stay where they are; the tables of all others go into a new
+segment. A task codes the cells of files, these are cut by ranges of value keys, others number the values of a range and
+write buckets, and with the numbers the rows are written. Tasks write by COPY, and all lands at once. What is little is
+done in the driver's process, without Spark.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from pyspark import StorageLevel
+
+from service.core.corpus import CorpusKind
+from service.core.errors import SourceError, StateError
+from service.core.join_layout import Layout
+from service.core.posting_buckets import bits_for, smallest_halves, values_estimated
+from service.core.posting_ranges import ValuePlaces, code_range
+from service.core.records import Int64s
+from service.core.row_filters import functions_for
+from service.store.join_loads import NewIndex, SegmentLoad, StoredSegment, StoredTable, stored_segments
+from service.store.join_merge import merge_segments, wants_merging
+from service.usecases.corpora import Corpus
+from spark_jobs.corpus_sources import OPENING_BYTES, CorpusListing, ReadingPlan, list_corpus, plan_reading, table_reader
+from spark_jobs.corpus_tables import Piece, ReadingFault
+from spark_jobs.hadoop_files import HadoopSettings, hadoop_settings
+from spark_jobs.join_cells import Described, Notes, Portion, cut_postings, describe, read_portions, row_blocks
+from spark_jobs.many_workers import Workers
+from spark_jobs.parallel import FAULTS_TOLD, telling_job
+from spark_jobs.postgres_source import PostgresReader
+from spark_jobs.tasks import CrashPoint, Telling, telling_errors
+
+PORTION_BITS = 20
+"""A portion is numbered by its task, and in so many bits by its place in what the task reads."""
+
+RANGE_CELLS = 4_000_000
+MOST_RANGE_BITS = 12
+"""Cells that a task gathers of one range of keys, about; there are no more ranges than these bits tell apart."""
+
+DRIVER_BYTES = 16 << 20
+"""Files of so many bytes are read in the driver's process: about as long as Spark takes to start."""
+
+READING = ("null_tokens", "delimiter", "quote", "header", "encoding", "db_schema", "max_table_bytes")
+"""Settings that decide what the cells of a table are."""
+
+STAGE = "indexing cells"
+
+Served = Mapping[str, tuple[int, int, Sequence[str]]]
+"""The tables of a generation by their paths: number, rows, and names of columns."""
+
+
+class Plan(NamedTuple):
+    """Hold what the tables of the segment are, and where in it those of each portion are, -1: left out."""
+
+    layout: Layout
+    tables: list[StoredTable]
+    places: Mapping[int, Int64s]
+    bits: int
+    range_bits: int
+
+    @property
+    def tasks(self) -> int:
+        """Count the tasks that write."""
+        return (1 << self.range_bits) + len(self.places)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCells:
+    """Read the portions of a task, and its notes; picklable."""
+
+    corpus: Corpus
+    database: PostgresReader | None
+    hadoop: HadoopSettings = field(default_factory=hadoop_settings)
+
+    def __call__(self, task: int, groups: Iterable[Sequence[Piece]]) -> Iterator[tuple[int, Portion | Notes]]:
+        corpus = self.corpus
+        with telling_errors():
+            reader = table_reader(corpus.location, corpus.kind, corpus.settings, self.hadoop, self.database)
+            portions = (
+                portion for pieces in groups for portion in read_portions(reader, pieces, corpus.settings.null_tokens)
+            )
+            for number, portion in enumerate(portions):
+                yield task << PORTION_BITS | number, portion
+
+
+@dataclass(frozen=True, slots=True)
+class CutTask:
+    """Cut a portion by ranges of keys."""
+
+    plan: Plan
+
+    def __call__(self, portion: tuple[int, Portion | Notes]) -> Iterator[tuple[int, ValuePlaces]]:
+        number, cells = portion
+        if isinstance(cells, Notes):
+            return
+        with telling_errors():
+            found = cut_postings(number, cells, self.plan.places[number], self.plan.layout, self.plan.range_bits)
+            yield from enumerate(found)
+
+
+@dataclass(frozen=True, slots=True)
+class BucketTask:
+    """Write the buckets of a range of keys, and send the values' numbers back to where they are."""
+
+    plan: Plan
+    load: SegmentLoad
+
+    def __call__(self, of_range: tuple[int, Iterable[ValuePlaces]]) -> Iterator[tuple[int, tuple[Any, Int64s]]]:
+        number, postings = of_range
+        with telling_errors():
+            found = list(postings)
+            buckets, numbers = code_range(found, self.plan.bits)
+            self.load.copy_buckets(number, buckets)
+            for each, of_values in zip(found, numbers, strict=True):
+                yield each.source, (each.codes, of_values)
+
+
+@dataclass(frozen=True, slots=True)
+class RowsTask:
+    """Write the rows of a portion, and count them."""
+
+    plan: Plan
+    load: SegmentLoad
+
+    def __call__(self, cogrouped: tuple[int, tuple[Iterable[Portion | Notes], Iterable[tuple[Any, Int64s]]]]) -> int:
+        number, (portions, numbered) = cogrouped
+        (portion,) = portions
+        if isinstance(portion, Notes):
+            return 0
+        numbers = np.full(len(portion.keys.high), -1, np.int64)
+        for codes, of_values in numbered:
+            numbers[codes] = of_values
+        places = self.plan.places[number]
+        layout = self.plan.layout
+        kept = places >= 0
+        planned = layout.rows[places[kept]], layout.widths[places[kept]]
+        if not np.array_equal(planned, (portion.rows[kept], portion.widths[kept])):
+            raise SourceError("Files of the corpus were changed while they were read; build the index again.")
+        task = (1 << self.plan.range_bits) + list(self.plan.places).index(number)
+        self.load.copy_rows(task, row_blocks(portion, places, layout, numbers))
+        return int(portion.rows[kept].sum())
+
+
+def build_index(
+    url: str,
+    corpus: Corpus,
+    generation: int,
+    served: Served,
+    workers: Workers,
+    crash: CrashPoint | None = None,
+) -> NewIndex:
+    """Write what the index of a generation lacks, and give it: it is to be landed.
+
+    The caller holds the index by `join_loads.building`. Raises SourceError for a corpus whose files cannot be listed or
+    that has too many values; then what is searched stays as it was.
+    """
+    reading = {name: value for name, value in corpus.settings.to_json().items() if name in READING}
+    before = stored_segments(url, corpus.corpus_id, reading)
+    with workers.stage(STAGE):
+        listing = list_corpus(corpus.location, corpus.kind, corpus.settings)
+        try:
+            kept, changed = _kept(corpus.kind, listing, before, served)
+            reading_plan = plan_reading(corpus.kind, changed, None, workers.cores)
+            segments, written = list(kept), {}
+            faults: list[ReadingFault] = []
+            if reading_plan.tasks:
+                segment, tasks, faults = _write(url, corpus, changed, reading_plan, served, workers)
+                segments.append(segment)
+                written[segment.segment_id] = tasks
+            listing.confirm()
+        finally:
+            listing.close()
+    segments = [segment for segment in segments if segment.tables]
+    new = sum(len(segment.tables) for segment in segments if segment.segment_id in written)
+    if crash is not None:
+        crash.reach("joining")
+    is_merged = wants_merging(segments)
+    if is_merged:
+        with workers.stage("merging cells"):
+            segment, tasks = merge_segments(url, corpus.corpus_id, segments)
+        segments, written = [segment], {segment.segment_id: tasks}
+    report = _report(segments, served) | {"read": new, "merged": is_merged, "segments": len(segments)}
+    told = sorted(faults, key=lambda fault: fault.path)[:FAULTS_TOLD]
+    report["faults"] = [f"{fault.path}: {fault.message}" for fault in told]
+    return NewIndex(corpus.corpus_id, generation, reading, segments, written, report)
+
+
+def _report(segments: Sequence[StoredSegment], served: Served) -> dict[str, Any]:
+    tables = rows = cells = 0
+    for segment in segments:
+        live = np.fromiter(segment.tables, np.int64, len(segment.tables))
+        tables += len(live)
+        rows += int(segment.layout.rows[live].sum())
+        cells += int((segment.layout.rows * segment.layout.widths)[live].sum())
+    return {"tables": tables, "rows": rows, "cells": cells, "left_out": len(served) - tables}
+
+
+def _kept(
+    kind: CorpusKind, listing: CorpusListing, segments: Sequence[StoredSegment], served: Served
+) -> tuple[list[StoredSegment], CorpusListing]:
+    """Give segments of the tables that are as they were, and what is listed of the files of all others.
+
+    A file is as it was when it was not changed since, and all its tables of the generation are indexed as they are in
+    it. One without such tables is not read.
+    """
+    prints = dict(zip(listing.paths, zip(listing.sizes.tolist(), listing.modified.tolist(), strict=True), strict=True))
+    wanted: defaultdict[str, set[str]] = defaultdict(set)
+    for path in served:
+        wanted[_file_of(kind, path)].add(path)
+    indexed: defaultdict[str, set[str]] = defaultdict(set)
+    for segment in segments:
+        for place, table in segment.tables.items():
+            file = _file_of(kind, table.path)
+            fingerprint = table.file_size, table.file_modified
+            described = table.number, int(segment.layout.rows[place]), list(table.names)
+            if fingerprint == prints.get(file) and fingerprint[1] >= 0 and described == _described(served, table.path):
+                indexed[file].add(table.path)
+    same = {file for file, paths in indexed.items() if paths == wanted[file]}
+    kept = [
+        StoredSegment(
+            segment.segment_id, segment.bits, segment.layout,
+            {place: table for place, table in segment.tables.items() if _file_of(kind, table.path) in same},
+        )
+        for segment in segments
+    ]  # fmt: skip
+    read = np.array([path in wanted and path not in same for path in listing.paths], np.bool_)
+    if listing.database is not None:
+        return kept, listing  # a table of it has no time of change: all are read
+    paths = [path for path, is_read in zip(listing.paths, read.tolist(), strict=True) if is_read]
+    return kept, CorpusListing(paths, listing.sizes[read], listing.modified[read], ())
+
+
+def _described(served: Served, path: str) -> tuple[int, int, list[str]]:
+    number, rows, names = served.get(path, (-1, -1, []))
+    return number, rows, list(names)
+
+
+def _file_of(kind: CorpusKind, path: str) -> str:
+    return path.rpartition("#")[0] if kind is CorpusKind.JSONL else path
+
+
+def _write(
+    url: str, corpus: Corpus, listing: CorpusListing, reading: ReadingPlan, served: Served, workers: Workers
+) -> tuple[StoredSegment, int, list[ReadingFault]]:
+    """Write a segment of the tables of files; give it, how many tasks have written it, and the faults."""
+    read = ReadCells(corpus, None if listing.database is None else listing.database.reader())
+    portions = _portions_of(read, reading, workers)
+    try:
+        found = portions.describe()
+        described = [each for each in found if isinstance(each, Described)]
+        notes = [each for each in found if isinstance(each, Notes)]
+        plan = make_plan(described, notes, listing, served)
+        load = SegmentLoad.begin(url, corpus.corpus_id, plan.layout, plan.tables, plan.bits)
+        rows = portions.write(plan, load)
+    finally:
+        portions.close()
+    if rows != plan.layout.first_rows[-1]:
+        raise StateError(f"{rows:,} of {plan.layout.first_rows[-1]:,} rows were written.")
+    segment = StoredSegment(load.segment_id, plan.bits, plan.layout, dict(enumerate(plan.tables)))
+    return segment, plan.tasks, [fault for note in notes for fault in note.faults]
+
+
+def make_plan(described: Sequence[Described], notes: Sequence[Notes], listing: CorpusListing, served: Served) -> Plan:
+    """Order the tables that were read by their paths, and number their rows.
+
+    Tables that the generation has not, or not with these rows and columns, are left out.
+    """
+    prints = dict(zip(listing.paths, zip(listing.sizes.tolist(), listing.modified.tolist(), strict=True), strict=True))
+    before = _lines_before(notes)
+    read = []
+    for portion in described:
+        for i, (file, start, line) in enumerate(
+            zip(portion.files, portion.starts.tolist(), portion.lines.tolist(), strict=True)
+        ):
+            path = f"{file}#{before[file, start] + line}" if line else file
+            number, rows, columns = _described(served, path)
+            if rows == portion.rows[i] and columns == list(portion.names[i]):
+                table = StoredTable(number, path, columns, *prints[file])
+                read.append((table, portion.portion, i, rows, int(portion.widths[i]), int(portion.held[i])))
+    read.sort(key=lambda each: each[0].path)  # a corpus numbers its tables as tasks have read them
+    places = {portion.portion: np.full(len(portion.files), -1, np.int64) for portion in described}
+    for place, (_, portion_number, i, *_) in enumerate(read):
+        places[portion_number][i] = place
+    heights, widths, held = (np.array([each[part] for each in read], np.int64) for part in (3, 4, 5))
+    layout = Layout.of(heights, widths, functions_for(heights, held))
+    smallest = [np.zeros(0, np.uint64), *(portion.smallest for portion in described)]
+    try:
+        bits = bits_for(values_estimated(smallest_halves(np.concatenate(smallest))))
+    except ValueError as error:
+        raise SourceError(f"The corpus has too many values: {error}.") from error
+    range_bits = max(1, int(layout.first_cells[-1] // RANGE_CELLS).bit_length())
+    return Plan(layout, [table for table, *_ in read], places, bits, min(range_bits, bits, MOST_RANGE_BITS))
+
+
+def _lines_before(notes: Sequence[Notes]) -> dict[tuple[str, int], int]:
+    """Say how many lines of its file are before each piece of JSON lines."""
+    found: dict[tuple[str, int], int] = {}
+    before, last = 0, None
+    for file, start, count in sorted(each for note in notes for each in note.lines):
+        before = before if file == last else 0
+        found[file, start] = before
+        before, last = before + count, file
+    return found
+
+
+class PortionsHere:
+    """Hold portions in this process, one after the other."""
+
+    def __init__(self, read: ReadCells, tasks: Sequence[Sequence[Piece]]) -> None:
+        self.portions = [portion for task, pieces in enumerate(tasks) for portion in read(task, [pieces])]
+
+    def describe(self) -> list[Described | Notes]:
+        """Give what the driver learns."""
+        return [describe(*portion) for portion in self.portions]
+
+    def write(self, plan: Plan, load: SegmentLoad) -> int:
+        """Write buckets and rows, and count the rows."""
+        ranges: defaultdict[int, list[ValuePlaces]] = defaultdict(list)
+        for portion in self.portions:
+            for number, values in CutTask(plan)(portion):
+                ranges[number].append(values)
+        numbered: defaultdict[int, list[tuple[Any, Int64s]]] = defaultdict(list)
+        for of_range in ranges.items():
+            for number, numbers in BucketTask(plan, load)(of_range):
+                numbered[number].append(numbers)
+        rows = RowsTask(plan, load)
+        return sum(rows((number, ([portion], numbered[number]))) for number, portion in self.portions)
+
+    def close(self) -> None:
+        """Let them go."""
+        self.portions.clear()
+
+
+class PortionsOnSpark:
+    """Hold portions on the executors' disks."""
+
+    def __init__(self, read: ReadCells, tasks: Sequence[Sequence[Piece]], workers: Workers) -> None:
+        self._count = len(tasks)
+        portions = workers.spark.sparkContext.parallelize(tasks, self._count).mapPartitionsWithIndex(read)
+        self._portions = portions.persist(StorageLevel.DISK_ONLY)
+
+    def describe(self) -> list[Described | Notes]:
+        """Give what the driver learns."""
+        with telling_job():
+            found: list[Described | Notes] = self._portions.map(Telling(_describe)).collect()
+        return found
+
+    def write(self, plan: Plan, load: SegmentLoad) -> int:
+        """Write buckets and rows, and count the rows."""
+        plan = plan._replace(tables=[])  # which no task needs
+        with telling_job():
+            cut = self._portions.flatMap(CutTask(plan)).groupByKey(1 << plan.range_bits)
+            numbered = cut.flatMap(BucketTask(plan, load))
+            return int(self._portions.cogroup(numbered, self._count).map(Telling(RowsTask(plan, load))).sum())
+
+    def close(self) -> None:
+        """Let them go."""
+        self._portions.unpersist()
+
+
+def _describe(portion: tuple[int, Portion | Notes]) -> Described | Notes:
+    return describe(*portion)
+
+
+def _portions_of(read: ReadCells, plan: ReadingPlan, workers: Workers) -> PortionsHere | PortionsOnSpark:
+    sizes = plan.read["size"].to_numpy()
+    if not workers.is_running and int(sizes.sum()) + OPENING_BYTES * len(sizes) <= DRIVER_BYTES:
+        return PortionsHere(read, plan.tasks)
+    return PortionsOnSpark(read, plan.tasks, workers)
