@@ -77,7 +77,9 @@ class NewDecision(GivenKey):
 
 
 class EventsQuestion(PageQuestion):
-    since: Version = Field(0, description="later than this state version", examples=[2])
+    since: Version = Field(
+        0, description="later than this state version, and of it what no change brought", examples=[2]
+    )
 
 
 class NamedKey(Answer):

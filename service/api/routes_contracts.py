@@ -81,8 +81,9 @@ def _transitions(
         if contract_id is not None:
             snapshot.contract(contract_id)
         asked.stop_if_known()
-        behind = (question.since, (1 << 31) - 1) if after is None else after
-        found = snapshot.contract_events(contract_id, behind, question.limit + 1)
+        # Of the version itself come transitions of contracts that were added after it, some of them once more.
+        behind = (question.since, 0) if after is None else after
+        found = snapshot.contract_events(contract_id, behind, question.limit + 1, since=question.since)
         page = page_of(found, question.limit, lambda one: (one.version, one.contract_id))
     return shapes.ContractTransitionsPage.page(
         snapshot.head, TRANSITIONS, page, shapes.ContractTransition.of, since=question.since

@@ -64,7 +64,8 @@ select t.version, v.committed_at, t.contract_id, {NAMED}, t.kind, t.witness_valu
        t.cause_count, t.position
 from contract_transition t join contract using (contract_id) left join state_version v on v.version = t.version
 where (t.version, t.contract_id) > (:version, :contract_id)
-  and (cast(:one as integer) is null or t.contract_id = :one) and t.contract_id > :newer_than
+  and (t.version > :since or t.position is null) and t.contract_id > :newer_than
+  and (cast(:one as integer) is null or t.contract_id = :one)
 order by t.version, t.contract_id limit :limit
 """
 
@@ -193,10 +194,15 @@ def read_contract(connection: Connection, contract_id: int) -> Contract:
 
 
 def read_events(
-    connection: Connection, contract_id: int | None, after: Key, limit: int, newer_than: int = 0
+    connection: Connection, contract_id: int | None, after: Key, limit: int, newer_than: int = 0, since: int = 0
 ) -> list[ContractEvent]:
-    """List transitions of one contract, or of all with an id above one, by (version, contract_id), behind `after`."""
-    values = {"one": contract_id, "version": after[0], "contract_id": after[1], "newer_than": newer_than}
+    """List transitions of one contract, or of all with an id above one, by (version, contract_id), behind `after`.
+
+    A contract that is violated when it is added says so of the version that stood then. Who has seen that version has
+    not seen this, so of `since` itself what no change brought is given as well.
+    """
+    known = {"one": contract_id, "newer_than": newer_than, "since": since}
+    values = {**known, "version": after[0], "contract_id": after[1], "limit": limit}
     return [
         ContractEvent(
             one.version,
@@ -209,7 +215,7 @@ def read_events(
             one.cause_count,
             one.position,
         )
-        for one in connection.execute(text(EVENTS), values | {"limit": limit})
+        for one in connection.execute(text(EVENTS), values)
     ]
 
 

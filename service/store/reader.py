@@ -346,10 +346,13 @@ class PostgresSnapshot:
         return contracts.read_contract(self._connection, contract_id)
 
     def contract_events(
-        self, contract_id: int | None, after: Key, limit: int, newer_than: int = 0
+        self, contract_id: int | None, after: Key, limit: int, newer_than: int = 0, since: int = 0
     ) -> list[ContractEvent]:
-        """List transitions of one contract, or of all with an id above one, by (version, contract_id)."""
-        return contracts.read_events(self._connection, contract_id, after, limit, newer_than)
+        """List transitions of one contract, or of all with an id above one, by (version, contract_id).
+
+        Of version `since` and earlier those alone that no change brought, as of a contract that was added after it.
+        """
+        return contracts.read_events(self._connection, contract_id, after, limit, newer_than, since)
 
     def newest_contract(self) -> int:
         """Give the id of the contract that was added last; 0 when there is none."""

@@ -101,6 +101,10 @@ def test_a_contract_is_violated_once_and_mended_once(
     consume(database_url, stream, records=1)
     assert told(engine)[1:] == [(7, ContractKind.MENDED, "8", 1)]
     assert all_contracts(engine)[0].state is ContractState.HELD
+    with PostgresStateReader(engine).snapshot() as snapshot:
+        since_first = snapshot.contract_events(None, (2, 0), 10, since=2)
+    # What changes brought is told once: of the version that was seen nothing comes again.
+    assert [one.kind for one in since_first] == [ContractKind.MENDED]
 
 
 def test_the_position_is_that_of_the_row_that_did_it(

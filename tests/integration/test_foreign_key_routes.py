@@ -182,6 +182,20 @@ def test_a_contract_is_added_shown_followed_and_removed(client: httpx.Client) ->
     assert (gone.status_code, gone.json()["type"]) == (404, "/docs#unknown-contract")
 
 
+def test_who_follows_contracts_learns_of_one_that_was_violated_when_it_was_added(client: httpx.Client) -> None:
+    """Versions stand still meanwhile: the last answer's is that of the transition."""
+    backwards = [{"dependent": SIDES["referenced"], "referenced": SIDES["dependent"]}]
+    backwards.append({**backwards[0], "referenced": [["s", "orders", "note"]]})
+    known = found(client, f"{CONTRACTS}/transitions")
+    assert known["items"] == []
+    ids = [client.post(CONTRACTS, json=sides).json()["contract_id"] for sides in backwards]
+    news = found(client, f"{CONTRACTS}/transitions", since=known["version"], limit=1)
+    more = found(client, f"{CONTRACTS}/transitions", since=known["version"], cursor=news["next_cursor"])
+    assert [one["contract_id"] for one in news["items"] + more["items"]] == ids
+    (alone,) = found(client, f"{CONTRACTS}/{ids[1]}/transitions", since=known["version"])["items"]
+    assert (alone["kind"], alone["version"], alone["position"]) == ("violated", known["version"], None)
+
+
 @pytest.mark.parametrize(
     ("changed", "status", "kind"),
     [
