@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
@@ -13,10 +11,11 @@ from service.core.errors import ConflictError, NotFoundError
 from service.core.foreign_keys.sides import Side
 from service.usecases import queries
 from service.usecases.answers import AttributeFilter
+from service.usecases.job_queue import JobQueue, JobState, QueuedJob
 from service.usecases.key_values import KeyFilter
 from service.usecases.keys import keys
 from service.usecases.ports import StateSnapshot
-from service.usecases.refresh_corpora import Job, end_jobs, fault_told
+from service.usecases.refresh_corpora import Job
 
 MOST_WAITING = 100
 MOST_KEPT = 1000
@@ -56,40 +55,24 @@ class TrackedKeys:
     ) -> None:
         self._start = start
         self._drop = drop
-        self._now = now
-        self._lock = threading.Lock()
-        self._known: dict[int, Tracking] = {}
-        self._waiting: deque[tuple[int, str | None]] = deque()
-        self._running: tuple[int, Job] | None = None
-        self._newest = 0
+        self._jobs: JobQueue[Side] = JobQueue(now, MOST_WAITING, MOST_KEPT)
 
     def track(self, key: Side, source: str | None) -> Tracking:
         """Ask for a key to be tracked; one that waits or runs already is given instead.
 
         Raises ConflictError when too many wait.
         """
-        with self._lock:
-            pending = {TrackingState.QUEUED, TrackingState.RUNNING}
-            there = next((one for one in self._known.values() if one.key == key and one.state in pending), None)
-            if there is not None:
-                return there
-            if len(self._waiting) >= MOST_WAITING:
-                raise ConflictError(f"{MOST_WAITING} keys wait to be tracked: ask again when one of them is.")
-            self._newest += 1
-            made = self._known[self._newest] = Tracking(self._newest, key, TrackingState.QUEUED, self._now())
-            self._waiting.append((made.tracking_id, source))
-            self._forget()
-            return made
+        return _tracking(self._jobs.add(key, lambda: self._start(key, source), is_same=lambda other: other == key))
 
     def tracking(self, tracking_id: int) -> Tracking:
         """Find what was asked for; raise NotFoundError for what this service does not know, or no longer."""
-        with self._lock:
-            if tracking_id not in self._known:
-                raise NotFoundError(
-                    f"This service was not asked for the tracking {tracking_id} since it started, or too long ago; "
-                    f"/api/v1/keys?tracked_only=true lists the keys that are tracked."
-                )
-            return self._known[tracking_id]
+        found = self._jobs.find(tracking_id)
+        if found is None:
+            raise NotFoundError(
+                f"This service was not asked for the tracking {tracking_id} since it started, or too long ago; "
+                f"/api/v1/keys?tracked_only=true lists the keys that are tracked."
+            )
+        return _tracking(found)
 
     def drop(self, key: Side) -> None:
         """Track columns no longer; raise ConflictError when they are not tracked, NotFoundError when not followed."""
@@ -97,37 +80,16 @@ class TrackedKeys:
 
     def look(self) -> None:
         """See what became of the job that runs, and start the next one."""
-        with self._lock:
-            if self._running is not None:
-                tracking_id, job = self._running
-                code = job.exit_code()
-                if code is None:
-                    return
-                self._running = None
-                self._end(tracking_id, code, job.said())
-                job.close()
-            if self._waiting:
-                tracking_id, source = self._waiting[0]  # it waits on where its job cannot be started
-                self._running = tracking_id, self._start(self._known[tracking_id].key, source)
-                self._waiting.popleft()
-                self._known[tracking_id] = replace(self._known[tracking_id], state=TrackingState.RUNNING)
+        self._jobs.look()
 
     def close(self) -> None:
         """End the job that runs; it has changed nothing, or all."""
-        with self._lock:
-            running, self._running = self._running, None
-        if running is not None:
-            end_jobs([running[1]])
+        self._jobs.close()
 
-    def _end(self, tracking_id: int, code: int, said: str) -> None:
-        state = TrackingState.FAILED if code else TrackingState.TRACKED
-        message = fault_told(code, said) if code else said.rpartition("\n")[2]
-        ended = replace(self._known[tracking_id], state=state, ended_at=self._now(), message=message)
-        self._known[tracking_id] = ended
 
-    def _forget(self) -> None:
-        for tracking_id in list(self._known)[: max(len(self._known) - MOST_KEPT, 0)]:
-            del self._known[tracking_id]
+def _tracking(job: QueuedJob[Side]) -> Tracking:
+    state = TrackingState.TRACKED if job.state is JobState.DONE else TrackingState(job.state)
+    return Tracking(job.job_id, job.what, state, job.asked_at, job.ended_at, job.message)
 
 
 def require_trackable(snapshot: StateSnapshot, key: Side) -> None:

@@ -54,7 +54,7 @@ class House:
         return job
 
     def states(self) -> list[TrackingState]:
-        return [self.keys.tracking(number + 1).state for number in range(self.keys._newest)]
+        return [self.keys.tracking(number + 1).state for number in range(self.keys._jobs._newest)]
 
 
 @pytest.fixture
@@ -111,9 +111,10 @@ def test_the_job_that_runs_at_the_end_is_ended(house: House) -> None:
     assert house.begun[0][2].is_closed
 
 
-def test_what_waits_is_bounded_and_what_is_kept_too(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_waits_is_bounded_and_what_is_kept_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracked_keys, "MOST_WAITING", 2)
     monkeypatch.setattr(tracked_keys, "MOST_KEPT", 3)
+    house = House()
     for number in range(4):
         house.keys.track(Side("s", f"t{number}", ("a",)), None)
         house.keys.look()
@@ -124,5 +125,5 @@ def test_what_waits_is_bounded_and_what_is_kept_too(house: House, monkeypatch: p
     assert house.keys.tracking(2).state is TrackingState.TRACKED
     house.keys.track(LINES, None)
     house.keys.track(LOTS, None)
-    with pytest.raises(ConflictError, match="2 keys wait to be tracked"):
+    with pytest.raises(ConflictError, match="2 jobs wait already"):
         house.keys.track(Side("s", "more", ("a",)), None)
