@@ -7,7 +7,7 @@
 #   make test-versions  some tests on older Postgres, other Pythons and Javas, or ONLY=word of a run
 #   make evaluate   DATA=folder of data sets                            make sketch-report DATA=folder: plots
 
-.PHONY: env test test-random test-versions lint format demo bench endurance mutants evaluate sketch-report clean
+.PHONY: env browser test test-random test-versions lint format demo bench endurance mutants evaluate sketch-report clean
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 
@@ -57,10 +57,14 @@ lint: env
 	$(BIN)/vulture
 	$(BIN)/deptry .
 
-test: lint
+# The tests of the dashboard drive a real browser: the machine's, or where root may install it, Debian's.
+browser: env
+	$(BIN)/python -m tests.browser.chromium
+
+test: lint browser
 	$(BIN)/python -m pytest $(IN_PARALLEL)
 
-test-random: env
+test-random: env browser
 	@echo "In the random order of SEED=$(SEED)"
 	$(BIN)/python -m pytest $(IN_PARALLEL) --random-order --random-order-seed=$(SEED)
 

@@ -18,6 +18,7 @@ from service.api import (
     routes_contracts,
     routes_corpora,
     routes_corpus_answers,
+    routes_dashboard,
     routes_foreign_keys,
     routes_graph,
     routes_keys,
@@ -87,6 +88,7 @@ def create_app(
     app.add_exception_handler(asking.NotModified, asking.not_modified)
     for routes in (
         routes_service,
+        routes_dashboard,
         routes_state,
         routes_uinds,
         routes_coefficients,

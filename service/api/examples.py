@@ -271,6 +271,26 @@ READINESS = {
     ],
 }
 
+OVERVIEW = {
+    "version": 3,
+    "transaction_consistent": True,
+    "generation": 1,
+    "committed_at": "2026-11-21T10:46:10.125000Z",
+    "freshness_seconds": 0.104,
+    "lag_records": 0.0,
+    "lag_seconds": 0.0,
+    "changes_per_second": 0.1,
+    "minutes": [{"begin": "2026-11-21T10:46:00Z", "changes": 1, "appeared": 0, "broke": 1}],
+    "counts": STATE["counts"],
+    "contracts": {"held": 0, "violated": 1, "unknown": 0},
+    "checks": READINESS["checks"],
+    "feeds": [{"feed": "kafka:ZDhiNTQ4ZjEtMDdkYi00MQ", "partitions": 1, "version": 3, "paused_at": None}],
+    "audit": {"audit_id": 12, "version": 3, "ended_at": "2026-11-21T02:30:31Z", "differences": 0},
+    "corpora": [
+        {"corpus": "lake", "generation": 2, "state": "landed", "ended_at": "2026-11-21T02:31:20Z", "fault": None}
+    ],
+    "broken": [BROKE],
+}
 
 KEYS = {
     "version": 3,
@@ -308,6 +328,7 @@ BY_PATH: dict[str, object] = {
     "/api/v1/sketches/{column}": "SDSK (and the rest of its bytes)",
     "/api/v1/changes": CHANGES,
     "/api/v1/audits": AUDITS,
+    "/api/v1/overview": OVERVIEW,
     **contract_examples.BY_PATH,
     **graph_examples.BY_PATH,
     **corpus_examples.BY_PATH,

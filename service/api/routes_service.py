@@ -1,9 +1,9 @@
-"""Own the routes about the service itself: health, readiness, metrics, and the pages for a browser."""
+"""Own the routes about the service itself: health, readiness, metrics, and the page of routes."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.responses import HTMLResponse, Response
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from pydantic import BaseModel
@@ -29,12 +29,6 @@ class Readiness(BaseModel):
     checks: list[Check]
 
 
-@router.get("/", include_in_schema=False)
-async def home() -> Response:
-    """Send a browser to the page of routes."""
-    return RedirectResponse("/docs")
-
-
 @router.get("/docs", include_in_schema=False)
 async def docs(request: Request) -> Response:
     """Show the routes and problems."""
@@ -58,7 +52,7 @@ async def healthz() -> Health:
 )
 def readyz(request: Request) -> Response | Readiness:
     """Tell whether answers can be had: database there, bootstrapped, and a consumer's lag under its bound."""
-    checks = [*_state_checks(request.app.state.reader), *(check() for check in request.app.state.ready_checks)]
+    checks = readiness_checks(request)
     failing = [one.name for one in checks if not one.ok]
     if failing:
         detail = f"Not ready: {', '.join(failing)}."
@@ -74,6 +68,11 @@ def readyz(request: Request) -> Response | Readiness:
 def metrics(request: Request) -> Response:
     """Show the metrics in Prometheus' text format."""
     return Response(generate_latest(request.app.state.registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+
+def readiness_checks(request: Request) -> list[Check]:
+    """Look at each condition of readiness."""
+    return [*_state_checks(request.app.state.reader), *(check() for check in request.app.state.ready_checks)]
 
 
 def _state_checks(reader: StateReader) -> list[Check]:

@@ -17,6 +17,7 @@ router = APIRouter(prefix="/api/v1", tags=["inclusion dependencies"])
 UINDS = cursors.Cursors("uinds", "ii")
 MISSING = cursors.Cursors("missing", "iu")
 CHANGES = cursors.Cursors("changes", "iii")
+NEWEST_CHANGES = cursors.Cursors("newest_changes", "iii")
 
 
 @router.get(
@@ -87,15 +88,16 @@ def list_missing(
     responses=examples.answered("A page of transitions") | documented(404, 409, 422, 500, 503),
 )
 def list_changes(asked: Asked, question: Annotated[schemas.ChangesQuestion, Query()]) -> schemas.ChangesPage:
-    """List the inclusion dependencies that appeared or broke after the version `since`, oldest first.
+    """List the inclusion dependencies that appeared or broke after the version `since`, oldest first if not said.
 
     To follow: go through the pages, then ask again with `since` = the `version` of the last page.
     """
-    after = CHANGES.decode(question.cursor)
+    written = NEWEST_CHANGES if question.newest_first else CHANGES
+    after = written.decode(question.cursor)
     with asked.snapshot() as snapshot:
         dependent, referenced = sides(snapshot, question)
         queries.check_since(snapshot, question.since)
         asked.stop_if_known()
-        chosen = TransitionFilter(question.since, question.kind, dependent, referenced)
+        chosen = TransitionFilter(question.since, question.kind, dependent, referenced, question.newest_first)
         page = queries.transitions(snapshot, chosen, after, question.limit)
-    return schemas.ChangesPage.page(snapshot.head, CHANGES, page, schemas.Transition.of, since=question.since)
+    return schemas.ChangesPage.page(snapshot.head, written, page, schemas.Transition.of, since=question.since)

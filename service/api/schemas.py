@@ -67,6 +67,7 @@ class UindsQuestion(PairQuestion):
 class ChangesQuestion(PairQuestion):
     since: Version = Field(0, description="later than this state version", examples=[2])
     kind: TransitionKind | None = Field(None, examples=["broke"])
+    newest_first: bool = Field(False, description="the other way round, for who looks back")
 
 
 class DeadLettersQuestion(PageQuestion):

@@ -24,6 +24,7 @@ from service.store.foreign_keys import read_declared_keys, read_memberships, rea
 from service.store.histograms import read_histograms, read_value_changes
 from service.store.keys import read_keys, read_known_tuples, read_repeated
 from service.store.reader_sql import (
+    ACTIVITY,
     ATTRIBUTES,
     COUNTS,
     DEAD_LETTERS,
@@ -38,6 +39,7 @@ from service.store.reader_sql import (
     UINDS,
 )
 from service.store.sketch_reading import stream_hashes, stream_sketches
+from service.usecases.activity import Activity, Minute
 from service.usecases.answers import (
     AttributeFilter,
     AttributeInfo,
@@ -63,6 +65,9 @@ from service.usecases.kept_candidates import Candidate, CandidateFilter, Refresh
 from service.usecases.key_values import KeyFilter, KeyInfo, RepeatedValue, TupleInfo
 
 Found = Row[*tuple[Any, ...]]
+
+ACTIVITY_VERSIONS = 20_000
+"""Versions that are looked at for what was done lately: those of half an hour, unless more than ten come a second."""
 
 RECORD_LIMIT = 4096
 """Characters of a dead letter's record (and message) that a list shows; a record may hold a cell of 10 MB."""
@@ -310,6 +315,12 @@ class PostgresSnapshot:
         way = "desc" if chosen.newest_first else "asc"
         rows = self._rows(TRANSITIONS.replace("{way}", way), where, limit=limit, **values)
         return [_transition(row) for row in rows]
+
+    def activity(self) -> Activity:
+        """Tell what was committed in the last half hour, of the newest `ACTIVITY_VERSIONS` versions."""
+        rows = self._rows(ACTIVITY, version=self.head.version, most=ACTIVITY_VERSIONS)
+        minutes = [Minute(row.begin, row.changes, row.appeared, row.broke) for row in rows]
+        return Activity(minutes, float(rows[0].changes_per_second))
 
     def last_transition(self, dependent_id: int, referenced_id: int, kind: TransitionKind) -> TransitionInfo | None:
         """Find the newest transition of one kind of a pair."""

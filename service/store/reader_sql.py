@@ -76,6 +76,33 @@ left join state_version v on v.version = t.version
 where {where} order by t.version {way}, t.dependent_id {way}, t.referenced_id {way} limit :limit
 """
 
+# Both tables are read from their end by their primary keys. Where that does not reach back for half an hour, the
+# minute in which it begins is not whole and is left out, but for the present one.
+ACTIVITY = """
+with recent as materialized (
+    select version, committed_at, inserted + updated + deleted as changes from state_version
+    where version > :version - :most and committed_at > date_trunc('minute', now()) - interval '29 minutes'
+), moved as (
+    select version, count(*) filter (where kind = 'appeared') as appeared,
+           count(*) filter (where kind = 'broke') as broke
+    from ind_transition where version >= (select min(version) from recent) group by version
+), counted as (
+    select date_trunc('minute', committed_at) as begin, sum(changes) as changes, sum(appeared) as appeared,
+           sum(broke) as broke
+    from recent left join moved using (version) group by 1
+), first as (
+    select case when count(*) = :most then date_trunc('minute', min(committed_at)) + interval '1 minute'
+                else '-infinity' end as begin from recent
+)
+select m.begin, coalesce(changes, 0)::bigint as changes, coalesce(appeared, 0)::bigint as appeared,
+       coalesce(broke, 0)::bigint as broke,
+       (select coalesce(sum(changes), 0) / 10 from recent where committed_at > now() - interval '10 seconds')
+           as changes_per_second
+from generate_series(date_trunc('minute', now()) - interval '29 minutes', date_trunc('minute', now()),
+                     interval '1 minute') as m (begin) left join counted using (begin), first
+where m.begin >= first.begin or m.begin = date_trunc('minute', now()) order by m.begin
+"""
+
 # The GIN index finds the clusters that hold both attributes.
 OVERLAP = "select coalesce(sum(value_count), 0)::bigint from cluster where attribute_ids @> :both"
 

@@ -23,6 +23,7 @@ from service.core.model import (
 from service.core.records import Keys, NewRecords, Records, UInt64s
 from service.core.sketches.column import ColumnSketch
 from service.core.sketches.comparable import Comparable
+from service.usecases.activity import Activity
 from service.usecases.answers import (
     AttributeFilter,
     AttributeInfo,
@@ -138,6 +139,9 @@ class StateSnapshot(Protocol):
 
     def transitions(self, chosen: TransitionFilter, after: Key | None, limit: int) -> list[TransitionInfo]:
         """List transitions by (version, dependent_id, referenced_id), or the reverse of it."""
+
+    def activity(self) -> Activity:
+        """Tell what was committed in the last half hour."""
 
     def last_transition(self, dependent_id: int, referenced_id: int, kind: TransitionKind) -> TransitionInfo | None:
         """Find the newest transition of one kind of a pair."""

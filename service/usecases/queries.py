@@ -192,7 +192,7 @@ def coefficient(snapshot: StateSnapshot, dependent: AttributeInfo, referenced: A
 def transitions(
     snapshot: StateSnapshot, chosen: TransitionFilter, after: Key | None = None, limit: int = MAX_LIMIT
 ) -> Page[TransitionInfo]:
-    """List what appeared and broke after version `chosen.since`, oldest first.
+    """List what appeared and broke after version `chosen.since`, oldest first, or as it is chosen.
 
     Raises `UnknownVersionError` when `since` is newer than the state: whoever asks has seen another state.
     """

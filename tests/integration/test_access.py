@@ -1,8 +1,9 @@
-"""Own the proof that a key, once set, is wanted everywhere but for health, its refusals counted and documented."""
+"""Own the proof that a key, once set, is wanted everywhere but for health and the page that asks for it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from http.client import HTTPConnection
 
 import httpx
 import pytest
@@ -27,7 +28,7 @@ def client(database_url: str) -> Iterator[httpx.Client]:
 
 def test_every_path_but_health_and_readiness_wants_the_key(client: httpx.Client) -> None:
     paths = client.get("/api/v1/openapi.json", headers=BEARER).json()["paths"]
-    for path in [*paths, "/docs", "/", "/api/v1/openapi.json", "/nowhere", "/%68ealthz", "/healthz/"]:
+    for path in [*paths, "/docs", "/api/v1/openapi.json", "/nowhere", "/%68ealthz", "/healthz/", "/dashboard"]:
         answer = client.get(path)
         if path in OPEN_PATHS:
             assert answer.status_code in (200, 503)
@@ -36,6 +37,16 @@ def test_every_path_but_health_and_readiness_wants_the_key(client: httpx.Client)
             assert answer.headers["WWW-Authenticate"] == "Bearer"
             assert answer.headers["Content-Type"] == "application/problem+json"
             assert answer.json()["type"] == "/docs#key-required"
+
+
+def test_the_dashboard_needs_no_key_for_its_own_files_and_no_path_leads_out_of_them(client: httpx.Client) -> None:
+    assert client.get("/").status_code == client.get("/dashboard/app.js").status_code == 200
+    tricks = ["../api/v1/state", "..%2Fapp.py", "%2e%2e/docs", "", "/", "../dashboard/../docs", "%00", "app.js/"]
+    for trick in tricks:  # as they are: httpx would tidy them up
+        connection = HTTPConnection(client.base_url.host, client.base_url.port, timeout=60)
+        connection.request("GET", f"/dashboard/{trick}")
+        assert connection.getresponse().status == 404, trick
+        connection.close()
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE"])

@@ -1,0 +1,120 @@
+// Owns the shell: which view is shown, when it is asked again, and what is said when the service does not answer.
+
+import { forgetKey, get, hasKey, Refusal, setKey } from "./api.js";
+import { h, patch } from "./dom.js";
+import { number, tick } from "./format.js";
+import { overview } from "./overview.js";
+import { timeline } from "./timeline.js";
+
+const VIEWS = { "": overview, timeline };
+const LINKS = ["", "timeline"];
+const SECONDS = 2, LONGEST = 15;
+const SCHEME = "subsetd-colours";
+
+const main = document.getElementById("main");
+const link = document.getElementById("link");
+const dialog = document.getElementById("key-dialog");
+const forget = document.getElementById("forget");
+let turn = 0, timer = 0, failures = 0, shown = null;
+
+/** Read the address: `#/view?name=value`. */
+function address() {
+  const [name, query] = location.hash.replace(/^#\/?/, "").split("?");
+  return { name: name in VIEWS ? name : "", parameters: Object.fromEntries(new URLSearchParams(query)) };
+}
+
+/** Show the view of the address, and go on asking for what it shows. */
+function open() {
+  const { name } = address();
+  const view = VIEWS[name];
+  document.title = `${view.title} – subsetd`;
+  patch(document.getElementById("nav"), LINKS.map((one) =>
+    h("a", { href: `#/${one}`, "aria-current": one === (view.under ?? name) && "page" }, VIEWS[one].title)));
+  if (shown !== null && shown !== name) {
+    patch(main, [h("p.muted", {}, "Loading …")]);
+    main.focus({ preventScroll: true });
+    scrollTo(0, 0);
+  }
+  shown = name;
+  refresh();
+}
+
+/** Ask for all that the view shows, show it, and come again; a view that was left meanwhile shows nothing. */
+export async function refresh() {
+  const mine = ++turn;
+  clearTimeout(timer);
+  if (dialog.open || document.hidden) return;
+  const { name, parameters } = address();
+  const view = VIEWS[name];
+  try {
+    const asked = Object.entries(view.asks(parameters));
+    const answers = Object.fromEntries(await Promise.all(asked.map(async ([key, url]) => [key, await get(url)])));
+    if (mine !== turn) return;
+    failures = 0;
+    const version = Object.values(answers).find((one) => "version" in one)?.version;
+    say("good", version === undefined ? "live" : `live, version ${number(version)}`);
+    patch(main, view.show(answers, parameters, refresh));
+  } catch (error) {
+    if (mine !== turn) return;
+    if (error instanceof Refusal && error.status === 401) return askForKey();
+    failures += 1;
+    tell(error);
+  }
+  timer = setTimeout(refresh, Math.min(SECONDS * 2 ** failures, LONGEST) * 1000);
+}
+
+function tell(error) {
+  const answered = error instanceof Refusal;
+  say("bad", answered ? "refused" : "not connected");
+  const notice = h("p.notice.bad", { role: "alert", "data-key": "failure" },
+    answered ? error.message : "The service does not answer. What is shown is of before; this page goes on by itself when it is back.");
+  if (answered && error.status === 404) patch(main, [notice]);
+  else if (main.firstElementChild?.dataset.key === "failure") main.firstElementChild.replaceWith(notice);
+  else main.prepend(notice);
+}
+
+function say(level, text) {
+  link.className = `link ${level}`;
+  if (link.textContent !== text) link.textContent = text;
+}
+
+function askForKey() {
+  document.getElementById("key-fault").textContent = hasKey() ? "The service does not know this key." : "";
+  forgetKey();
+  forget.hidden = true;
+  say("bad", "key wanted");
+  patch(main, [h("p.muted", {}, "Nothing is shown without the key.")]);
+  if (!dialog.open) dialog.showModal();
+}
+
+dialog.addEventListener("close", () => {
+  const field = document.getElementById("key");
+  if (field.value) {
+    setKey(field.value);
+    forget.hidden = false;
+  }
+  field.value = "";
+  refresh();
+});
+forget.hidden = !hasKey();
+forget.onclick = () => {
+  forgetKey();
+  refresh();
+};
+
+const scheme = document.getElementById("scheme");
+scheme.value = localStorage.getItem(SCHEME) ?? "light dark";
+scheme.onchange = () => {
+  localStorage.setItem(SCHEME, scheme.value);
+  document.documentElement.style.colorScheme = scheme.value;
+};
+document.documentElement.style.colorScheme = scheme.value;
+
+addEventListener("hashchange", open);
+document.addEventListener("visibilitychange", () => document.hidden || refresh());
+document.querySelector(".skip").onclick = (event) => {
+  event.preventDefault(); // the address names the view
+  main.focus();
+};
+setInterval(tick, 1000);
+open();

@@ -1,0 +1,59 @@
+// Owns how numbers, times and names are written.
+
+import { h } from "./dom.js";
+import { now } from "./api.js";
+
+const NUMBER = new Intl.NumberFormat("en", { maximumFractionDigits: 2 });
+const SHORT = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+const STAMP = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
+const UNITS = [["d", 86400], ["h", 3600], ["min", 60]];
+
+export const number = (value) => (value === null || value === undefined ? "–" : NUMBER.format(value));
+export const short = (value) => (value < 10_000 ? NUMBER.format(value) : SHORT.format(value));
+export const counted = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
+/** Write a share so that only all is 100 % and only nothing is 0 %. */
+export const percent = (share) => {
+  if (share === null || share === undefined) return "–";
+  if (share > 0 && share < 0.0001) return "< 0.01 %";
+  return `${(Math.floor(share * 10_000) / 100).toString()} %`;
+};
+
+export function duration(seconds) {
+  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+  if (seconds < 60) return `${seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)} s`;
+  const [unit, size] = UNITS.find(([, length]) => seconds >= length);
+  return `${Math.floor(seconds / size)} ${unit}`;
+}
+
+/** Show a time as its age, which `tick` keeps true. */
+export function ago(iso) {
+  if (iso === null || iso === undefined) return "–";
+  return h("time", { datetime: iso, title: stamp(iso), "data-ago": true }, age(iso));
+}
+export const stamp = (iso) => STAMP.format(new Date(iso));
+const age = (iso) => {
+  const seconds = (now() - Date.parse(iso)) / 1000;
+  return seconds < 5 ? "just now" : `${duration(seconds)} ago`;
+};
+
+/** Bring all ages on the page up to date. */
+export function tick() {
+  for (const one of document.querySelectorAll("time[data-ago]")) {
+    const text = age(one.dateTime);
+    if (one.textContent !== text) one.textContent = text;
+  }
+}
+
+/** Write where in a feed something was. */
+export function place(position) {
+  if (!position) return "found by a bootstrap";
+  const known = ["topic", "partition", "offset"].every((part) => part in position);
+  if (known) return `${position.topic} / ${position.partition} @ ${position.offset}`;
+  return Object.entries(position).map(([name, value]) => `${name} ${value}`).join(", ");
+}
+
+/** Link the address of a view: `to("pair", { dependent })`. */
+export function to(view, parameters = {}) {
+  const given = Object.entries(parameters).filter(([, value]) => value !== null && value !== undefined && value !== "");
+  return `#/${view}${given.length ? `?${new URLSearchParams(given)}` : ""}`;
+}

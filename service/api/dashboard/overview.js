@@ -1,0 +1,58 @@
+// Owns the first view: how everything is at a glance, and what broke last.
+
+import { h } from "./dom.js";
+import { ago, counted, duration, number, short, to } from "./format.js";
+import { badge, card, empty, transition } from "./parts.js";
+import { bars } from "./bars.js";
+
+export const overview = {
+  title: "Overview",
+  asks: () => ({ now: "/api/v1/overview" }),
+  show: ({ now }) => [
+    h("h1", {}, "Overview"),
+    now.version === 0 && h("p.notice", {}, "Nothing was read yet: run ", h("code", {}, "subsetd bootstrap FOLDER --name NAME"), "."),
+    tiles(now),
+    h("div.columns", {},
+      card("Broke last",
+        now.broken.length ? h("ul.transitions", {}, now.broken.map(transition)) : empty("No inclusion dependency has broken."),
+        h("p", {}, h("a", { href: to("timeline") }, "All transitions"))),
+      card("Health", h("ul.health", {}, health(now).map(([level, name, ...text]) => h("li", {}, badge(level, name), h("span", {}, text)))))),
+    h("div.columns", {},
+      card("Transitions a minute", bars("Transitions a minute", now.minutes, [
+        ["appeared", "good", (one) => one.appeared], ["broke", "bad", (one) => one.broke]])),
+      card("Changes a minute", bars("Changes a minute", now.minutes, [["changes", "accent", (one) => one.changes]]))),
+  ],
+};
+
+function tiles(now) {
+  const minute = now.minutes.at(-1);
+  const lag = now.lag_records === null ? ["–", "no consumer in this process"]
+    : [short(now.lag_records), now.lag_seconds ? `records behind, for ${duration(now.lag_seconds)}` : "records behind the feed's end"];
+  return h("dl.tiles", {}, [
+    ["State version", number(now.version), ["committed ", ago(now.committed_at)]],
+    ["Changes a second", number(now.changes_per_second), "in the last 10 seconds"],
+    ["Lag", ...lag],
+    ["Freshness", now.freshness_seconds === null ? "–" : duration(now.freshness_seconds), "from the source to the answer"],
+    ["Transitions", number(minute.appeared + minute.broke), `this minute: ${minute.appeared} appeared, ${minute.broke} broke`],
+    ["Inclusion dependencies", short(now.counts.uinds), `of ${counted(now.counts.attributes, "column")} in ${counted(now.counts.tables, "table")}`],
+  ].map(([name, value, ...more]) => h("div.tile", {}, h("dt", {}, name), h("dd.big", {}, value), h("dd.muted", {}, more))));
+}
+
+/** Tell of each part how it is: [level, name, ...text]. */
+export function health(now) {
+  const { contracts, audit, counts } = now;
+  const link = (view, text) => h("a", { href: to(view) }, text);
+  return [
+    ...now.checks.map((one) => [one.ok ? "good" : "bad", one.name, one.detail]),
+    ...now.feeds.map((one) => [one.paused_at ? "warn" : "good", "feed", one.feed, ": ",
+      one.paused_at ? ["paused ", ago(one.paused_at)] : `${counted(one.partitions, "partition")}, moved in version ${one.version}`]),
+    [contracts.violated ? "bad" : "good", "contracts", `${contracts.held} held, ${contracts.violated} violated, ${contracts.unknown} unknown`],
+    [counts.dead_letters ? "warn" : "good", "dead letters", link("dead-letters", counted(counts.dead_letters, "record")), " set aside"],
+    audit === null ? ["idle", "audit", "none was made: ", h("code", {}, "subsetd audit")]
+      : [audit.differences ? "bad" : "good", "audit", link("audits", counted(audit.differences, "difference")), " at version ", audit.version, ", ", ago(audit.ended_at)],
+    ...now.corpora.map((one) => [
+      one.state === "failed" ? "bad" : one.fault ? "warn" : one.generation === null ? "idle" : "good", "corpus",
+      h("a", { href: to("corpora", { corpus: one.corpus }) }, one.corpus), ": ", one.state === null ? "never refreshed" : one.state,
+      one.ended_at && [" ", ago(one.ended_at)], one.fault && [": ", one.fault]]),
+  ];
+}

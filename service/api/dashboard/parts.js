@@ -1,0 +1,54 @@
+// Owns the parts that several views are made of.
+
+import { h } from "./dom.js";
+import { ago, counted, place, to } from "./format.js";
+
+const SIGNS = { good: "✓", warn: "!", bad: "✕", idle: "–" };
+
+/** Show a state by a sign and a word, never by colour alone. */
+export const badge = (level, text) => h(`span.badge.${level}`, {}, h("span", { "aria-hidden": "true" }, SIGNS[level]), " ", text);
+
+export const card = (title, ...content) => h("section.card", {}, h("h2", {}, title), content);
+
+export const empty = (...text) => h("p.empty", {}, text);
+
+/** Lay a list out as a table: `columns` are [heading, (row) => cell, class?]. A region that scrolls can be reached. */
+export function table(label, columns, rows) {
+  const cells = (row) => columns.map(([heading, show, kind]) => h("td", { class: kind, "data-label": heading }, show(row)));
+  return h("div.scroll", { tabindex: "0", role: "region", "aria-label": label },
+    h("table", {},
+      h("thead", {}, h("tr", {}, columns.map(([heading, , kind]) => h("th", { scope: "col", class: kind }, heading)))),
+      h("tbody", {}, rows.map((row) => h("tr", {}, cells(row))))));
+}
+
+/** Link the next page of a list, and the first. */
+export function pages(view, parameters, answer) {
+  const first = parameters.cursor && h("a.button", { href: to(view, { ...parameters, cursor: null }) }, "First page");
+  const next = answer.next_cursor && h("a.button", { href: to(view, { ...parameters, cursor: answer.next_cursor }) }, "Next page");
+  return (first || next) && h("p.pages", {}, first, " ", next);
+}
+
+/** Name a pair, as a link to its page. */
+export function pair(dependent, referenced, holds = true) {
+  const names = { dependent: `id:${dependent.attribute_id}`, referenced: `id:${referenced.attribute_id}` };
+  return h("a.pair", { href: to("pair", names) },
+    h("span.name", {}, dependent.name),
+    h("span.sign", { "aria-label": holds ? "is contained in" : "is not contained in" , role: "img" }, holds ? "⊆" : "⊄"), " ",
+    h("span.name", {}, referenced.name));
+}
+
+/** Show a transition: what broke or appeared, which value did it, and where it stands in the feed. */
+export function transition(one) {
+  const broke = one.kind === "broke";
+  const others = one.cause_count - 1;
+  return h(`li.transition.${broke ? "bad" : "good"}`, { "data-key": `${one.version}-${one.dependent.attribute_id}-${one.referenced.attribute_id}` },
+    h("p.what", {}, badge(broke ? "bad" : "good", broke ? "broke" : "appeared"), " ", pair(one.dependent, one.referenced, !broke)),
+    h("p.why", {},
+      one.witness_key !== null && [broke ? "by the value " : "with the value ", value(one.witness_value), others > 0 && ` and ${counted(others, "other")}`, " · "],
+      h("span.mono", {}, place(one.position)), " · version ", one.version, one.committed_at && [" · ", ago(one.committed_at)]));
+}
+
+/** Show a value of a cell, also one that is empty or not kept. */
+export const value = (text) => (text === null ? h("em", {}, "not kept") : h("q.value", {}, text === "" ? h("em", {}, "empty text") : text));
+
+export const progress = (label, done, total) => h("progress", { "aria-label": label, max: total || 1, value: total ? done : null });

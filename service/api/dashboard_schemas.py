@@ -1,0 +1,87 @@
+"""Own the shapes of what the dashboard's overview is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from pydantic import Field
+
+from service.api.problems import Check
+from service.api.schemas import Answer, Counts, Transition, Versioned
+from service.usecases.answers import PositionInfo, StateHead
+from service.usecases.corpora import Corpus, Refresh, RefreshState
+
+
+class Minute(Answer):
+    begin: datetime
+    changes: int = Field(description="applied: rows inserted, updated and deleted")
+    appeared: int = Field(description="inclusion dependencies")
+    broke: int
+
+
+class Feed(Answer):
+    feed: str
+    partitions: int
+    version: int = Field(description="the batch that moved it last")
+    paused_at: datetime | None
+
+    @classmethod
+    def of_positions(cls, positions: Iterable[PositionInfo]) -> list[Feed]:
+        """Put the positions of each feed together."""
+        by_feed: dict[str, list[PositionInfo]] = {}
+        for one in positions:
+            by_feed.setdefault(one.feed, []).append(one)
+        return [
+            cls(feed=feed, partitions=len(many), version=max(one.version for one in many), paused_at=many[0].paused_at)
+            for feed, many in by_feed.items()
+        ]
+
+
+class NewestAudit(Answer):
+    audit_id: int
+    version: int
+    ended_at: datetime
+    differences: int = Field(description="should be 0")
+
+
+class CorpusHealth(Answer):
+    corpus: str
+    generation: int | None = Field(description="the one that is served; null before the first refresh has landed")
+    state: RefreshState | None = Field(description="of its newest refresh; null: there was none")
+    ended_at: datetime | None
+    fault: str | None = Field(description="why it, or its last attempt, failed")
+
+    @classmethod
+    def of(cls, corpus: Corpus, newest: Refresh | None) -> CorpusHealth:
+        told = {name: None if newest is None else getattr(newest, name) for name in ("state", "ended_at", "fault")}
+        return cls(corpus=corpus.name, generation=corpus.generation, **told)
+
+
+class Overview(Versioned):
+    generation: int = Field(description="one more for each bootstrap; 0 before the first")
+    committed_at: datetime | None
+    freshness_seconds: float | None = Field(
+        description="from the change at the source to the commit, of the newest batch; null: not known"
+    )
+    lag_records: float | None = Field(
+        description="records (of a file or a slot: bytes) behind the feed's end; "
+        "null: not known, or no consumer runs in this process"
+    )
+    lag_seconds: float | None = Field(description="for how long nothing was committed while records wait")
+    changes_per_second: float = Field(description="in the last 10 seconds")
+    minutes: list[Minute] = Field(description="the last 30, or as many as were counted; the present one last")
+    counts: Counts
+    contracts: dict[str, int] = Field(description="how many are held, violated, unknown")
+    checks: list[Check] = Field(description="as of /readyz")
+    feeds: list[Feed]
+    audit: NewestAudit | None = Field(description="the newest; null: none was made")
+    corpora: list[CorpusHealth]
+    broken: list[Transition] = Field(description="inclusion dependencies that broke last, newest first")
+
+
+def freshness_of(head: StateHead) -> float | None:
+    """Give the seconds from the newest change of a batch at its source to the batch's commit."""
+    if head.committed_at is None or head.newest_source_ms is None:
+        return None
+    return round(max(head.committed_at.timestamp() - head.newest_source_ms / 1000, 0.0), 3)
