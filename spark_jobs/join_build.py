@@ -9,9 +9,10 @@ done in the driver's process, without Spark.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from pyspark import StorageLevel
@@ -26,8 +27,8 @@ from service.core.row_filters import functions_for
 from service.store.join_loads import NewIndex, SegmentLoad, StoredSegment, StoredTable, stored_segments
 from service.store.join_merge import merge_segments, wants_merging
 from service.usecases.corpora import Corpus
-from spark_jobs.corpus_sources import OPENING_BYTES, CorpusListing, ReadingPlan, list_corpus, plan_reading, table_reader
-from spark_jobs.corpus_tables import Piece, ReadingFault
+from spark_jobs.corpus_sources import CorpusListing, ReadingPlan, list_corpus, plan_reading, table_reader
+from spark_jobs.corpus_tables import Piece, ReadingFault, packing_of
 from spark_jobs.hadoop_files import HadoopSettings, hadoop_settings
 from spark_jobs.join_cells import Described, Notes, Portion, cut_postings, describe, read_portions, row_blocks
 from spark_jobs.many_workers import Workers
@@ -42,14 +43,16 @@ RANGE_CELLS = 4_000_000
 MOST_RANGE_BITS = 12
 """Cells that a task gathers of one range of keys, about; there are no more ranges than these bits tell apart."""
 
-DRIVER_BYTES = 16 << 20
-"""Files of so many bytes are read in the driver's process: about as long as Spark takes to start."""
+DRIVER_BYTES = 64 << 20
+UNPACKED = 4
+"""So many bytes of files are read in the driver's process, which takes it 1 GB. Packed ones and Parquet count more."""
 
 READING = ("null_tokens", "delimiter", "quote", "header", "encoding", "db_schema", "max_table_bytes")
 """Settings that decide what the cells of a table are."""
 
 STAGE = "indexing cells"
 
+Done = TypeVar("Done")
 Served = Mapping[str, tuple[int, int, Sequence[str]]]
 """The tables of a generation by their paths: number, rows, and names of columns."""
 
@@ -79,13 +82,12 @@ class ReadCells:
 
     def __call__(self, task: int, groups: Iterable[Sequence[Piece]]) -> Iterator[tuple[int, Portion | Notes]]:
         corpus = self.corpus
-        with telling_errors():
-            reader = table_reader(corpus.location, corpus.kind, corpus.settings, self.hadoop, self.database)
-            portions = (
-                portion for pieces in groups for portion in read_portions(reader, pieces, corpus.settings.null_tokens)
-            )
-            for number, portion in enumerate(portions):
-                yield task << PORTION_BITS | number, portion
+        reader = table_reader(corpus.location, corpus.kind, corpus.settings, self.hadoop, self.database)
+        portions = (
+            portion for pieces in groups for portion in read_portions(reader, pieces, corpus.settings.null_tokens)
+        )
+        for number, portion in enumerate(portions):
+            yield task << PORTION_BITS | number, portion
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +100,8 @@ class CutTask:
         number, cells = portion
         if isinstance(cells, Notes):
             return
-        with telling_errors():
-            found = cut_postings(number, cells, self.plan.places[number], self.plan.layout, self.plan.range_bits)
-            yield from enumerate(found)
+        found = cut_postings(number, cells, self.plan.places[number], self.plan.layout, self.plan.range_bits)
+        yield from enumerate(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +113,11 @@ class BucketTask:
 
     def __call__(self, of_range: tuple[int, Iterable[ValuePlaces]]) -> Iterator[tuple[int, tuple[Any, Int64s]]]:
         number, postings = of_range
-        with telling_errors():
-            found = list(postings)
-            buckets, numbers = code_range(found, self.plan.bits)
-            self.load.copy_buckets(number, buckets)
-            for each, of_values in zip(found, numbers, strict=True):
-                yield each.source, (each.codes, of_values)
+        found = list(postings)
+        buckets, numbers = code_range(found, self.plan.bits)
+        self.load.copy_buckets(number, buckets)
+        for each, of_values in zip(found, numbers, strict=True):
+            yield each.source, (each.codes, of_values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,10 +309,12 @@ def _lines_before(notes: Sequence[Notes]) -> dict[tuple[str, int], int]:
 
 
 class PortionsHere:
-    """Hold portions in this process, one after the other."""
+    """Hold portions in this process, and run tasks on its threads."""
 
-    def __init__(self, read: ReadCells, tasks: Sequence[Sequence[Piece]]) -> None:
-        self.portions = [portion for task, pieces in enumerate(tasks) for portion in read(task, [pieces])]
+    def __init__(self, read: ReadCells, tasks: Sequence[Sequence[Piece]], cores: int) -> None:
+        self._cores = cores
+        found = self._run(lambda task: list(read(task, [tasks[task]])), range(len(tasks)))
+        self.portions = [portion for of_task in found for portion in of_task]
 
     def describe(self) -> list[Described | Notes]:
         """Give what the driver learns."""
@@ -324,16 +326,20 @@ class PortionsHere:
         for portion in self.portions:
             for number, values in CutTask(plan)(portion):
                 ranges[number].append(values)
+        bucket, rows = BucketTask(plan, load), RowsTask(plan, load)
         numbered: defaultdict[int, list[tuple[Any, Int64s]]] = defaultdict(list)
-        for of_range in ranges.items():
-            for number, numbers in BucketTask(plan, load)(of_range):
+        for of_sources in self._run(lambda of_range: list(bucket(of_range)), ranges.items()):
+            for number, numbers in of_sources:
                 numbered[number].append(numbers)
-        rows = RowsTask(plan, load)
-        return sum(rows((number, ([portion], numbered[number]))) for number, portion in self.portions)
+        return sum(self._run(lambda found: rows((found[0], ([found[1]], numbered[found[0]]))), self.portions))
 
     def close(self) -> None:
         """Let them go."""
         self.portions.clear()
+
+    def _run(self, task: Callable[[Any], Done], items: Iterable[Any]) -> list[Done]:
+        with ThreadPoolExecutor(self._cores, "subsetd-joins") as pool:
+            return list(pool.map(task, items))
 
 
 class PortionsOnSpark:
@@ -341,7 +347,7 @@ class PortionsOnSpark:
 
     def __init__(self, read: ReadCells, tasks: Sequence[Sequence[Piece]], workers: Workers) -> None:
         self._count = len(tasks)
-        portions = workers.spark.sparkContext.parallelize(tasks, self._count).mapPartitionsWithIndex(read)
+        portions = workers.spark.sparkContext.parallelize(tasks, self._count).mapPartitionsWithIndex(TellingEach(read))
         self._portions = portions.persist(StorageLevel.DISK_ONLY)
 
     def describe(self) -> list[Described | Notes]:
@@ -354,8 +360,8 @@ class PortionsOnSpark:
         """Write buckets and rows, and count the rows."""
         plan = plan._replace(tables=[])  # which no task needs
         with telling_job():
-            cut = self._portions.flatMap(CutTask(plan)).groupByKey(1 << plan.range_bits)
-            numbered = cut.flatMap(BucketTask(plan, load))
+            cut = self._portions.flatMap(TellingEach(CutTask(plan))).groupByKey(1 << plan.range_bits)
+            numbered = cut.flatMap(TellingEach(BucketTask(plan, load)))
             return int(self._portions.cogroup(numbered, self._count).map(Telling(RowsTask(plan, load))).sum())
 
     def close(self) -> None:
@@ -363,12 +369,25 @@ class PortionsOnSpark:
         self._portions.unpersist()
 
 
+class TellingEach:
+    """Wrap a picklable function that yields, as `Telling` does others."""
+
+    def __init__(self, function: Callable[..., Iterator[Any]]) -> None:
+        self.function = function
+
+    def __call__(self, *arguments: Any) -> Iterator[Any]:
+        with telling_errors():
+            yield from self.function(*arguments)
+
+
 def _describe(portion: tuple[int, Portion | Notes]) -> Described | Notes:
     return describe(*portion)
 
 
 def _portions_of(read: ReadCells, plan: ReadingPlan, workers: Workers) -> PortionsHere | PortionsOnSpark:
-    sizes = plan.read["size"].to_numpy()
-    if not workers.is_running and int(sizes.sum()) + OPENING_BYTES * len(sizes) <= DRIVER_BYTES:
-        return PortionsHere(read, plan.tasks)
+    is_plain = read.corpus.kind is not CorpusKind.PARQUET
+    pieces = [piece for task in plan.tasks for piece in task]
+    size = sum(piece.size if is_plain and packing_of(piece.path) is None else UNPACKED * piece.size for piece in pieces)
+    if not workers.is_running and size <= DRIVER_BYTES:
+        return PortionsHere(read, plan.tasks, workers.cores)
     return PortionsOnSpark(read, plan.tasks, workers)

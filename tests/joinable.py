@@ -39,7 +39,7 @@ class Build:
         listing = list_corpus(corpus.location, corpus.kind, corpus.settings)
         # So few bytes that each file is a task.
         reading = plan_reading(corpus.kind, listing, None, 2, 1)
-        self.portions = PortionsHere(ReadCells(corpus, None), reading.tasks)
+        self.portions = PortionsHere(ReadCells(corpus, None), reading.tasks, 2)
         described = [each for each in self.portions.describe() if isinstance(each, Described)]
         served = served_tables(lake.url, corpus.corpus_id, corpus.generation)
         self.plan = make_plan(described, [], listing, served)

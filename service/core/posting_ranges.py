@@ -37,8 +37,16 @@ def code_range(found: Sequence[ValuePlaces], bits: int) -> tuple[Buckets, list[I
     value = np.cumsum(is_new) - 1
     starts = starts_of(np.bincount(value, counts[order], len(distinct.high)).astype(np.int64))
     laid = take_lists(order, starts_of(counts), places, starts_of(counts[order]))
-    laid = laid[np.lexsort((laid, np.repeat(value, counts[order])))]
+    laid = _sorted_lists(np.repeat(value, counts[order]), laid)
     numbers = np.empty(len(order), np.int64)
     numbers[order] = value_numbers(distinct, bits)[value]
     ends = np.cumsum([len(p.codes) for p in found])
     return encode_buckets(distinct, starts, laid, bits), np.split(numbers, ends[:-1]) if len(found) else []
+
+
+def _sorted_lists(lists: Int64s, numbers: Int64s) -> Int64s:
+    """Sort the numbers of each list; lists ascend. Both in one word are sorted in half of the time."""
+    shift = int(numbers.max(initial=0)).bit_length()
+    if not len(lists) or int(lists[-1]).bit_length() + shift > 63:
+        return numbers[np.lexsort((numbers, lists))]
+    return np.sort(lists << shift | numbers) & ((1 << shift) - 1)

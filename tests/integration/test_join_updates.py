@@ -1,0 +1,292 @@
+"""The index of joinable tables after updates: it answers as one that is built anew, and merged it is equal to it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from service.core.errors import StateError
+from service.store import join_merge
+from service.store.generation import connect
+from service.store.join_loads import BUILD_NAME, NewIndex, SegmentLoad, building, stored_segments
+from service.store.join_merge import merge_segments
+from spark_jobs import join_build
+from tests import states
+from tests.joinable import Build, InMemory, ask, index, no_spark, told
+from tests.refreshing import Lake, Tables, write_tables
+
+CELLS = ["", "x", "y", "1", "2", "3"]
+SECONDS = count(1_000_000_000)
+KINDS = ["table in", "table out", "row in", "row out", "column in", "column out", "cell"]
+CHANGES = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 1 << 20)), min_size=1, max_size=3)
+
+
+def changed(tables: Tables, kind: str, seed: int) -> Tables:
+    """Make one of the updates of the paper's section 5.4 to a table that the seed says."""
+    random = Random(seed)
+    path = random.choice(sorted(tables))
+    columns = [list(column) for column in tables[path]]
+    height = len(columns[0])
+    match kind:
+        case "table in":
+            made = [[random.choice(CELLS) for _ in range(random.randrange(4))] for _ in range(1)] * 2
+            return tables | {f"t{random.randrange(40):02}.csv": made}
+        case "table out":
+            return {name: each for name, each in tables.items() if name != path or len(tables) == 1}
+        case "row in":
+            at = random.randrange(height + 1)
+            for column in columns:
+                column.insert(at, random.choice(CELLS))
+        case "row out" if height:
+            at = random.randrange(height)
+            for column in columns:
+                del column[at]
+        case "column in":
+            columns.insert(random.randrange(len(columns) + 1), [random.choice(CELLS) for _ in range(height)])
+        case "column out" if len(columns) > 1:
+            del columns[random.randrange(len(columns))]
+        case "cell" if height:
+            random.choice(columns)[random.randrange(height)] = random.choice(CELLS)
+    return tables | {path: columns}
+
+
+def write(lake: Lake, tables: Tables) -> None:
+    """Write tables; each file that changes has a time of change of its own, which is long ago."""
+    before = {path: path.stat().st_mtime_ns for path in lake.folder.rglob("*.csv")}
+    write_tables(lake.folder, tables)
+    for path in lake.folder.rglob("*.csv"):
+        if path.stat().st_mtime_ns != before.get(path):
+            second = next(SECONDS)
+            os.utime(path, ns=(second * 10**9, second * 10**9 + 500_000_000))
+
+
+def stored(lake: Lake) -> Any:
+    """Give all that is stored of the index, without the ids of segments."""
+    segments = states.query(
+        lake.url,
+        "select bucket_bits, layout, dead, segment_id from join_segment "
+        f"where corpus_id = {lake.corpora.named(lake.name).corpus_id}",
+    )
+    (*described, segment_id), *others = segments
+    assert not others
+    contents = {
+        table: states.query(
+            lake.url, f"select {columns} from {table} where segment_id = {segment_id} order by {columns.split(',')[0]}"
+        )
+        for table, columns in {
+            "join_table": "place, table_number, path, column_names, file_size, file_modified",
+            "join_bucket": "bucket, data",
+            "join_rows": "first_row, super_keys, cells",
+        }.items()
+    }
+    return _plain([described, contents])
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case memoryview():
+            return bytes(value)
+        case dict():
+            return {name: _plain(each) for name, each in value.items()}
+        case list() | tuple():
+            return [_plain(each) for each in value]
+    return value
+
+
+def merge(lake: Lake) -> None:
+    """Merge the segments of an index, whether it wants it or not."""
+    corpus = lake.corpora.named(lake.name)
+    assert corpus.generation is not None
+    ((reading,),) = states.query(lake.url, f"select reading from join_index where corpus_id = {corpus.corpus_id}")
+    with building(lake.url, corpus.corpus_id), connect(lake.url, BUILD_NAME) as connection:
+        segment, tasks = merge_segments(
+            lake.url, corpus.corpus_id, stored_segments(lake.url, corpus.corpus_id, reading)
+        )
+        written = {segment.segment_id: tasks}
+        with connection.cursor() as cursor:
+            NewIndex(corpus.corpus_id, corpus.generation, reading, [segment], written, {}).land(cursor)
+        connection.commit()
+
+
+def answers_as_in_memory(lake: Lake, tables: Tables, random: Random) -> None:
+    memory = InMemory(lake.folder.parent)
+    for _ in range(4):
+        columns = tables[random.choice(sorted(tables))]
+        chosen = random.sample(columns, random.randrange(1, min(3, len(columns)) + 1))
+        rows = [*zip(*chosen, strict=True), tuple(random.choice(CELLS) for _ in chosen)]
+        for k in (1, 2, 40):
+            assert told(ask(lake.url, lake.name, rows, k)) == memory.top(rows, k)
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(updates=st.lists(CHANGES, min_size=2, max_size=5), seed=st.integers(0, 1 << 20), merges=st.booleans())
+def test_an_index_after_updates_answers_as_one_built_anew_and_merged_equals_it(
+    database_url: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    updates: list[list[tuple[str, int]]],
+    seed: int,
+    merges: bool,
+) -> None:
+    random = Random(seed)
+    tables = {
+        f"t{n:02}.csv": [[random.choice(CELLS) for _ in range(n % 5)] for _ in range(2 + n % 3)] for n in range(6)
+    }
+    lake = Lake(database_url, tmp_path_factory.mktemp("lakes") / "tables")
+    wants = join_build.wants_merging if merges else lambda segments: False
+    with mock.patch.object(join_build, "wants_merging", wants):
+        for changes in [[], *updates]:
+            for kind, where in changes:
+                tables = changed(tables, kind, where)
+            write(lake, tables)
+            lake.refresh(no_spark)
+            report = index(lake)
+            assert (report["tables"], report["left_out"]) == (len(tables), 0)
+            answers_as_in_memory(lake, tables, random)
+    merge(lake)
+    answers_as_in_memory(lake, tables, random)
+    after = stored(lake)
+    anew = Build(lake)
+    anew.run()
+    anew.land()
+    assert after == stored(lake)
+    lake.corpora.remove(lake.name)
+
+
+@pytest.fixture
+def lake(database_url: str, tmp_path: Path) -> Lake:
+    return Lake(database_url, tmp_path / "tables")
+
+
+def many_values(seed: int, names: range) -> Tables:
+    """Make tables of many values, some of blocks of rows."""
+    random = Random(seed)
+    return {
+        f"t{n:02}.csv": [
+            [str(random.randrange(10 ** random.randrange(1, 6))) for _ in range(240 * n)] for _ in range(3)
+        ]
+        for n in names
+    }
+
+
+def test_a_merge_of_many_values_in_several_ranges_equals_an_index_built_anew(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(join_merge, "RANGE_CELLS", 2000)
+    monkeypatch.setattr(join_merge, "BLOCKS_AT_ONCE", 3)
+    monkeypatch.setattr(join_build, "RANGE_CELLS", 5000)
+    tables = many_values(1, range(6))
+    write(lake, tables)
+    lake.refresh(no_spark)
+    index(lake)
+    tables |= many_values(2, range(5, 8))
+    del tables["t01.csv"]
+    write(lake, tables)
+    lake.refresh(no_spark)
+    assert index(lake).items() >= {"read": 3, "segments": 2, "merged": False}.items()
+    answers_as_in_memory(lake, tables, Random(1))
+    merge(lake)
+    answers_as_in_memory(lake, tables, Random(2))
+    after = stored(lake)
+    anew = Build(lake)
+    anew.run()
+    anew.land()
+    assert after == stored(lake)
+
+
+def test_only_changed_files_are_read_and_many_segments_become_one(lake: Lake) -> None:
+    tables = {f"t{n:02}.csv": [["a", "b", str(n)], ["1", "2", "3"]] for n in range(60)}
+    write(lake, tables)
+    lake.refresh(no_spark)
+    reports = [index(lake)]
+    for n in range(9):
+        tables[f"t{n:02}.csv"] = [["a", f"new{n}"], ["1", "2"]]
+        write(lake, tables)
+        lake.refresh(no_spark)
+        reports.append(index(lake))
+    assert [report["read"] for report in reports] == [60] + [1] * 9
+    assert [report["segments"] for report in reports] == [1, 2, 3, 4, 5, 6, 7, 8, 1, 2]
+    assert [report["merged"] for report in reports].index(True) == 8
+    lake.refresh(no_spark)
+    assert index(lake).items() >= {"read": 0, "segments": 2, "tables": 60, "generation": 11}.items()
+    assert told(ask(lake.url, lake.name, [("new8", "2"), ("a", "1")], 2)) == [("t08", (0, 1), 2), ("t00", (0, 1), 1)]
+
+
+def test_dead_rows_are_merged_away(lake: Lake) -> None:
+    tables = {f"t{n}.csv": [["a"] * 10, ["b"] * 10] for n in range(8)}
+    write(lake, tables)
+    lake.refresh(no_spark)
+    index(lake)
+    for gone in (0, 1):
+        del tables[f"t{gone}.csv"]
+    write(lake, tables)
+    lake.refresh(no_spark)
+    assert index(lake).items() >= {"read": 0, "segments": 1, "merged": False, "tables": 6}.items()
+    answers_as_in_memory(lake, tables, Random(1))
+    del tables["t2.csv"]
+    write(lake, tables)
+    lake.refresh(no_spark)
+    assert index(lake).items() >= {"read": 0, "segments": 1, "merged": True, "tables": 5}.items()
+    answers_as_in_memory(lake, tables, Random(1))
+
+
+def test_other_settings_of_reading_read_all_anew(lake: Lake) -> None:
+    write(lake, {"a.csv": [["1", "-"]], "b.csv": [["-", "2"]]})
+    lake.refresh(no_spark)
+    index(lake)
+    lake.change({"null_tokens": ["-"]})
+    lake.refresh(no_spark)
+    assert index(lake).items() >= {"read": 2, "segments": 1}.items()
+    assert told(ask(lake.url, lake.name, [("-",), ("2",)], 5)) == [("b", (0,), 1)]
+
+
+STEPS: dict[str, tuple[type | Any, str]] = {
+    "reading": (join_build, "make_plan"),
+    "a segment is made": (SegmentLoad, "copy_buckets"),
+    "buckets are written": (SegmentLoad, "copy_rows"),
+    "a segment is written": (join_build, "_report"),
+    "merging": (join_merge, "code_range"),
+    "merged buckets": (join_merge._Merge, "blocks"),
+    "merged": (NewIndex, "land"),
+    "landing": (join_build.NewIndex, "land"),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_what_dies_at_any_step_leaves_what_is_served_and_a_second_try_succeeds(lake: Lake, step: str) -> None:
+    tables: Tables = {f"t{n}.csv": [["a", str(n)], ["b", "c"]] for n in range(4)}
+    write(lake, tables)
+    lake.refresh(no_spark)
+    index(lake)
+    before = told(ask(lake.url, lake.name, [("a", "b")], 9))
+    tables = {"t3.csv": tables["t3.csv"], "t4.csv": [["new", "a"], ["b", "b"]]}
+    write(lake, tables)
+    lake.refresh(no_spark)
+    owner, name = STEPS[step]
+    real = getattr(owner, name)
+    with mock.patch.object(owner, name, _dying(real, after=step == "landing")), pytest.raises(StateError, match="died"):
+        index(lake)
+    assert told(ask(lake.url, lake.name, [("a", "b")], 9)) == before
+    assert index(lake).items() >= {"segments": 1, "tables": 2, "merged": True}.items()
+    answers_as_in_memory(lake, tables, Random(1))
+    for table in ("join_bucket", "join_rows", "join_table"):
+        orphans = f"select count(*) from {table} where segment_id <> all (select unnest(segment_ids) from join_index)"
+        assert states.query(lake.url, orphans) == [(0,)]
+    assert states.query(lake.url, "select count(*) from join_segment, join_task") == [(0,)]
+
+
+def _dying(real: Callable[..., Any], *, after: bool) -> Callable[..., Any]:
+    def died(*arguments: Any, **named: Any) -> Any:
+        if after:
+            real(*arguments, **named)
+        raise StateError("died")
+
+    return died
