@@ -47,6 +47,7 @@ from service.config import Settings
 from service.core.errors import FeedError, NotFoundError, RecordError, SubsetdError
 from service.evidence_command import explain
 from service.joinable_command import joinable
+from service.joinable_runner import searching_joinable
 from service.key_discovery_command import discover
 from service.key_runner import tracking_keys
 from service.observe import ConsumerObserver
@@ -158,8 +159,11 @@ def demo_command(
                 out.print("\nThe round is over. `subsetd demo` without --once also serves the answers.")
                 return
             registry = CollectorRegistry()
-            with tracking_keys(url, settings) as tracked:
-                app_ = wiring.make_service(engine, settings, tracked, registry)
+            with (
+                tracking_keys(url, settings) as tracked,
+                searching_joinable(url, engine, settings) as joinable_searches,
+            ):
+                app_ = wiring.make_service(engine, settings, tracked, joinable_searches, registry)
                 serve_until(
                     app_, settings.host, settings.port, failed, lambda port: demo.show_next(settings.host, port, out)
                 )
@@ -258,8 +262,9 @@ def serve() -> None:
         wiring.state_database(settings) as url,
         wiring.reading_engine(url, settings) as engine,
         tracking_keys(url, settings) as tracked,
+        searching_joinable(url, engine, settings) as searches,
     ):
-        service = wiring.make_service(engine, settings, tracked, CollectorRegistry())
+        service = wiring.make_service(engine, settings, tracked, searches, CollectorRegistry())
         with refreshing_corpora(url, settings), auditing(url, settings):
             serve_until(service, settings.host, settings.port, threading.Event(), _say_address(settings))
 
@@ -282,11 +287,12 @@ def run(
         wiring.state_database(settings, migrate=True) as url,
         wiring.reading_engine(url, settings) as engine,
         tracking_keys(url, settings) as tracked,
+        searching_joinable(url, engine, settings) as searches,
     ):
         registry = CollectorRegistry()
         observer = ConsumerObserver(registry)
         consumer = wiring.make_consumer(url, address, settings, observer)
-        service = wiring.make_service(engine, settings, tracked, registry, observer)
+        service = wiring.make_service(engine, settings, tracked, searches, registry, observer)
         wiring.tune_process()
         with (
             wiring.sending_transitions(url, settings),

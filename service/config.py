@@ -120,6 +120,14 @@ class Settings(BaseSettings):
     audit_algorithm: Algorithm | None = Field(
         None, description="how audits find INDs: rarest-first or signatures; unset: by what costs less"
     )
+    joinable_upload_bytes: int = Field(
+        32 * 1024 * 1024, ge=1, description="most bytes of a CSV that is sent to search joinable tables"
+    )
+    joinable_rows: int = Field(1_000_000, ge=1, description="most rows of a query for joinable tables")
+    joinable_at_once_postings: int = Field(
+        1_000_000, ge=0, description="cells that a search for joinable tables fetches at once; one with more is a job"
+    )
+    joinable_seconds: float = Field(600, gt=0, description="how long the job of such a search may take")
     refreshes_at_once: int = Field(1, ge=1, le=64, description="most refreshes of corpora that a service runs at once")
 
 

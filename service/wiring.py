@@ -25,6 +25,7 @@ from service.core.canonical import value_keys
 from service.core.cell_decoding import WireSettings
 from service.core.errors import FeedError, NotFoundError, SourceError, StateError
 from service.core.model import Table
+from service.corpus_row_reader import CorpusRowReader
 from service.job_process import require_readable_scheme
 from service.observe import ConsumerObserver, configure_logging
 from service.scheduler import next_time
@@ -60,6 +61,8 @@ from service.usecases.compact_sketches import SketchCompactor
 from service.usecases.corpora import Corpus, index_folder
 from service.usecases.follow_feed import Consumer
 from service.usecases.foreign_key_answers import ForeignKeyFinder
+from service.usecases.joinable_details import JoinSearch
+from service.usecases.joinable_searches import JoinSearches
 from service.usecases.preflight import check
 from service.usecases.preflight_facts import Facts, Finding, Level
 from service.usecases.register_corpora import CorpusRegister
@@ -125,9 +128,10 @@ def make_uploads(engine: Engine) -> PostgresUploads:
     return PostgresUploads(engine)
 
 
-def make_join_indexes(engine: Engine) -> PostgresJoinIndexes:
-    """Make the reader of indexes of joinable tables."""
-    return PostgresJoinIndexes(engine)
+def make_join_search(engine: Engine) -> JoinSearch:
+    """Make the search for joinable tables."""
+    corpora = PostgresCorpora(engine)
+    return JoinSearch(PostgresJoinIndexes(engine), corpora, CorpusRowReader(corpora))
 
 
 def make_contracts(engine: Engine) -> PostgresContracts:
@@ -403,6 +407,7 @@ def make_service(
     engine: Engine,
     settings: Settings,
     tracked_keys: TrackedKeys,
+    joinable: JoinSearches,
     registry: CollectorRegistry,
     observer: ConsumerObserver | None = None,
 ) -> FastAPI:
@@ -422,6 +427,7 @@ def make_service(
         make_contracts(engine),
         ForeignKeyFinder(PostgresForeignKeys(engine)),
         tracked_keys,
+        joinable,
         registry=registry,
         service_version=__version__,
         ready_checks=checks,

@@ -15,6 +15,7 @@ from service.store.corpora import PostgresCorpora
 from service.store.corpus_loads import Landed, Load, working_on
 from service.store.database import make_engine
 from service.usecases.corpora import CorpusFault, NewCorpus, TableVersions
+from tests import states
 
 Rows = set[tuple[int, int, int]]
 """(dependent, referenced, overlap)"""
@@ -86,6 +87,15 @@ class GivenCorpus:
             load = self.load(rows)
             columns = None if changed is None else np.array(sorted(changed), np.int32)
             return load.land(versions(tables), np.array(gone, np.int32), columns, faults, report)
+
+    def index(self) -> None:
+        """Give it an index of joinable tables that has none of them."""
+        corpus = self.corpora.named(self.name)
+        states.execute(
+            self.url,
+            "insert into join_index (corpus_id, generation, segment_ids, reading, report) "
+            f"values ({corpus.corpus_id}, {corpus.generation}, '{{}}', '{{}}', '{{}}')",
+        )
 
     def queue(self) -> int:
         """Ask for a refresh; give its id."""

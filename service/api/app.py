@@ -21,6 +21,7 @@ from service.api import (
     routes_dashboard,
     routes_foreign_keys,
     routes_graph,
+    routes_joinable,
     routes_keys,
     routes_service,
     routes_sketches,
@@ -35,6 +36,7 @@ from service.api.segments import EncodedPath
 from service.usecases.foreign_key_answers import ForeignKeyFinder
 from service.usecases.foreign_key_decisions import Contracts
 from service.usecases.ind_graphs import IndGraphs
+from service.usecases.joinable_searches import JoinSearches
 from service.usecases.ports import StateReader, Uploads
 from service.usecases.register_corpora import CorpusRegister
 from service.usecases.tracked_keys import TrackedKeys
@@ -52,13 +54,14 @@ def create_app(
     contracts: Contracts,
     foreign_keys: ForeignKeyFinder,
     tracked_keys: TrackedKeys,
+    joinable: JoinSearches,
     *,
     registry: CollectorRegistry,
     service_version: str,
     ready_checks: Sequence[Callable[[], Check]] = (),
     api_key: str | None = None,
 ) -> FastAPI:
-    """Make the HTTP service over this reader, and what keeps uploads, corpora, contracts, keys, and finds foreign keys.
+    """Make the HTTP service over this reader, and what keeps and finds all that it serves beside the state.
 
     `registry` gets the HTTP metrics and the state's, and is what /metrics shows. `ready_checks` are asked by
     /readyz, from a thread, beside the database and the bootstrap; they must neither block nor raise. With an
@@ -81,6 +84,7 @@ def create_app(
     app.state.contracts = contracts
     app.state.foreign_keys = foreign_keys
     app.state.tracked_keys = tracked_keys
+    app.state.joinable = joinable
     app.state.graphs = IndGraphs()
     app.state.registry = registry
     app.state.ready_checks = tuple(ready_checks)
@@ -100,6 +104,7 @@ def create_app(
         routes_audits,
         routes_corpora,
         routes_corpus_answers,
+        routes_joinable,
     ):
         app.include_router(routes.router)
     app.include_router(routes_graph.corpus_router)

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 
 
 class ExampleRequest(NamedTuple):
-    """Hold a request: `target` is path and query, percent-encoded; `body` is JSON, or None where bytes are sent."""
+    """Hold a request: `target` is path and query, percent-encoded; `body` is text, or None where bytes are sent."""
 
     method: str
     target: str
@@ -43,8 +43,10 @@ def example_request(
                 query[parameter["name"]] = value
     content = operation.get("requestBody", {}).get("content", {})
     is_json = "application/json" in content
-    body = json.dumps(_schema(content["application/json"]["schema"], document)["example"]) if is_json else None
-    target = f"{path}?{urlencode(query)}" if query else path
+    body = content["text/csv"]["example"] if "text/csv" in content else None
+    if is_json:
+        body = json.dumps(_schema(content["application/json"]["schema"], document)["example"])
+    target = f"{path}?{urlencode(query, doseq=True)}" if query else path
     return ExampleRequest(method.upper(), target, next(iter(content), None), body)
 
 

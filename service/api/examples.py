@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from service.api import contract_examples, corpus_examples, graph_examples
+from service.api import contract_examples, corpus_examples, graph_examples, joinable_examples
 
 CUSTOMER_ID = {"attribute_id": 4, "name": "demo.orders.customer_id", "parts": ["demo", "orders", "customer_id"]}
 ID = {"attribute_id": 0, "name": "demo.customers.id", "parts": ["demo", "customers", "id"]}
@@ -332,6 +332,7 @@ BY_PATH: dict[str, object] = {
     **contract_examples.BY_PATH,
     **graph_examples.BY_PATH,
     **corpus_examples.BY_PATH,
+    **joinable_examples.BY_PATH,
 }
 BY_MEDIA_TYPE: dict[str, dict[str, str]] = {
     "/api/v1/coefficients/matrix": MATRIX,
@@ -343,6 +344,7 @@ BY_OPERATION: dict[tuple[str, str], dict[str, Any]] = {
     ("put", "/api/v1/sketches/{column}"): UPLOADED,
     **contract_examples.BY_OPERATION,
     **corpus_examples.BY_OPERATION,
+    **joinable_examples.BY_OPERATION,
 }
 
 

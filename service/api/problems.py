@@ -30,6 +30,8 @@ EXPLANATIONS = {
     "refused-corpus": "A corpus cannot be like this, or a column not be named so; the detail names the option.",
     "unknown-foreign-key": "These columns are no candidate, or no candidates were found by this method yet.",
     "unknown-tracking": "This service was not asked for a tracking of this id, or has forgotten it.",
+    "unknown-search": "This service was not asked for a search of this id, or has forgotten it.",
+    "refused-query": "Joinable tables cannot be searched with such rows, or such key columns; the detail says why.",
     "unknown-contract": "There is no contract of this id.",
     "refused-foreign-key": "These columns cannot be the two sides of a foreign key; the detail says why.",
     "conflict": "It does not go with what is there: a name is taken, a refresh is at work, or has ended.",
@@ -129,6 +131,10 @@ async def _of_the_service(request: Request, error: Exception) -> Response:
             return respond(request, 404, "unknown-table", detail)
         case NotFoundError() if request.url.path.startswith("/api/v1/corpora/"):
             return respond(request, 404, "not-in-corpora", detail)
+        case NotFoundError() if request.url.path == "/api/v1/joinable":
+            return respond(request, 404, "not-in-corpora", detail)
+        case NotFoundError() if request.url.path.startswith("/api/v1/joinable/"):
+            return respond(request, 404, "unknown-search", detail)
         case NotFoundError() if request.url.path.startswith("/api/v1/keys/trackings/"):
             return respond(request, 404, "unknown-tracking", detail)
         case UnknownForeignKeyError():
@@ -156,6 +162,8 @@ async def _of_the_service(request: Request, error: Exception) -> Response:
             return respond(request, 422, "invalid-cursor", detail)
         case ForeignKeyError():
             return respond(request, 422, "refused-foreign-key", detail)
+        case SourceError() if request.url.path == "/api/v1/joinable":
+            return respond(request, 422, "refused-query", detail)
         case SourceError():
             return respond(request, 422, "refused-corpus", detail)
         case ConflictError():

@@ -46,22 +46,27 @@ class Joinable(NamedTuple):
     joinability: int
 
 
-class Match(NamedTuple):
-    """Name a row of a table by its number in the index, and the key that it has under the table's mapping."""
+class Matched(NamedTuple):
+    """Hold what of a query a table has under its mapping: the first row of each key, in the order of the rows.
 
-    row: int
-    key: tuple[int, ...]
+    `rows` are their numbers in the index and `keys` places in the query, of as many as are to be shown; `weight` is
+    that of all keys that join.
+    """
+
+    rows: Int64s
+    keys: Int64s
+    weight: int
 
 
 class Ranking(NamedTuple):
     """Hold the best tables, and those whose mapping was not searched to its end: they may join better than is said.
 
-    `matches` are some rows of each best table that were asked for, the first that has each key, in their order.
+    `matched` tells of each best table what it has, where that was asked for.
     """
 
     best: list[Joinable]
     unfinished: list[int]
-    matches: Mapping[int, list[Match]]
+    matched: Mapping[int, Matched]
 
 
 class Progress(NamedTuple):
@@ -142,12 +147,14 @@ class IndexInMemory(NamedTuple):
 class Query(NamedTuple):
     """Hold a query for its search: distinct keys by their value in the initial column.
 
-    The keys of the initial column's distinct value v are [starts[v]:starts[v + 1]].
+    The keys of the initial column's distinct value v are [starts[v]:starts[v + 1]]. `places` are those at which each
+    key was asked first.
     """
 
     keys: Int64s
     values: Int64s
     starts: Int64s
+    places: Int64s
 
 
 class Retrieved(NamedTuple):
@@ -191,10 +198,12 @@ def search(
     *,
     floor: int = 1,
     shown: int = 0,
+    weights: Int64s | None = None,
     tell: Telling = untold,
 ) -> Ranking:
-    """Give the k tables of highest joinability, none below `floor` (from 1), with `shown` matches of each.
+    """Give the k tables of highest joinability, none below `floor` (from 1).
 
+    With `weights`, int64[n] of the keys, it is told of each what it has, and `shown` rows of it.
     Keys may repeat; one with an empty cell or a value that the index does not have, -1, joins nothing. `most` bounds
     the work for the mapping of each table (None: it is not bounded). Raises ValueError for k < 1 and for a query
     without key columns.
@@ -210,7 +219,7 @@ def search(
     super_keys = index.of_keys(query.keys)
     found = retrieve(index, query)
     best: list[tuple[int, Joinable]] = []
-    matches: dict[int, list[Match]] = {}
+    told: dict[int, Matched] = {}
     unfinished = []
     first_asked = asked = 0
     rows = index.rows(found.rows[:0])
@@ -236,20 +245,25 @@ def search(
         if joinability >= least:
             insort(best, (-joinability, Joinable(table, columns, joinability)))
             del best[k:]
-            if shown:
-                at = found.rows[first:end], places
-                matches[table] = first_matches(rows, *at, passed, query.keys[matched], matched, columns, shown)
+            if weights is not None:
+                has_rows, has_keys = first_matches(rows, passed, query.keys[matched], matched, columns)
+                by_place = np.argsort(places, kind="stable")
+                at = by_place[np.searchsorted(places, has_rows[:shown], sorter=by_place)]
+                asked_at = query.places[has_keys]
+                told[table] = Matched(found.rows[first:end][at], asked_at[:shown], int(weights[asked_at].sum()))
     ranked = [joinable for _, joinable in best]
-    return Ranking(ranked, unfinished, {one.table: matches[one.table] for one in ranked} if shown else {})
+    return Ranking(ranked, unfinished, {} if weights is None else {one.table: told[one.table] for one in ranked})
 
 
 def prepare(index: JoinIndex, keys: Int64s, initial: Initial = Initial.POSTINGS) -> Query:
     """Choose the initial column, and order the keys by it (section 6.1)."""
-    keys = np.unique(keys[(keys >= 0).all(1)], axis=0)
+    present = np.flatnonzero((keys >= 0).all(1))
+    keys, first = np.unique(keys[present], axis=0, return_index=True)
     asked = initial_column(keys, index.counts(keys), initial)
-    keys = keys[np.argsort(keys[:, asked], kind="stable")]
+    order = np.argsort(keys[:, asked], kind="stable")
+    keys = keys[order]
     values, counts = np.unique(keys[:, asked], return_counts=True)
-    return Query(keys, values, starts_of(counts))
+    return Query(keys, values, starts_of(counts), present[first[order]])
 
 
 def retrieve(index: JoinIndex, query: Query) -> Retrieved:
@@ -306,28 +320,19 @@ def best_mapping(
 
 
 def first_matches(
-    looked_at: Rows,
-    numbered: Int64s,
-    places: Int64s,
-    rows: Int64s,
-    keys: Int64s,
-    numbers: Int64s,
-    columns: tuple[int, ...],
-    shown: int,
-) -> list[Match]:
-    """Give the first row of each key under a mapping, the first `shown` of them, in the order of the rows.
+    looked_at: Rows, rows: Int64s, keys: Int64s, numbers: Int64s, columns: tuple[int, ...]
+) -> tuple[Int64s, Int64s]:
+    """Give the first row of each key that is there under a mapping, and the key's number, in the order of the rows.
 
-    The rows at `places` have the numbers `numbered`; pairs are as best_mapping has them.
+    Pairs are as best_mapping has them.
     """
     at = looked_at.starts[rows][:, None] + np.array(columns, np.int64)
     inside = at < looked_at.starts[rows + 1][:, None]
     pairs = np.flatnonzero((inside & (looked_at.cells[np.where(inside, at, 0)] == keys)).all(axis=1))
     pairs = pairs[np.argsort(rows[pairs], kind="stable")]
     _, first = np.unique(numbers[pairs], return_index=True)
-    chosen = pairs[np.sort(first)[:shown]]
-    order = np.argsort(places, kind="stable")
-    row_numbers = numbered[order[np.searchsorted(places, rows[chosen], sorter=order)]]
-    return [Match(row, tuple(key)) for row, key in zip(row_numbers.tolist(), keys[chosen].tolist(), strict=True)]
+    chosen = pairs[np.sort(first)]
+    return rows[chosen], numbers[chosen]
 
 
 @njit(cache=True, nogil=True)

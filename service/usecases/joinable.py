@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import csv
+import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
+from fractions import Fraction
 from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from service.core.canonical_arrow import key_array
 from service.core.errors import SourceError
-from service.core.joinability import MOST_PAIRS, JoinIndex, Ranking, search
+from service.core.joinability import MOST_PAIRS, JoinIndex, Matched, Ranking, Telling, search, untold
 from service.core.records import Int64s, Keys
+
+MOST_TABLES = 1000
+"""Tables of an answer."""
+MOST_KEY_COLUMNS = 10
+DEFAULT_TABLES = 10
+TOLD, TOLD_CHARACTERS = 20, 60
+"""What is told of the names of a file's columns."""
+READ_AT_ONCE = 1 << 16
+"""Rows of a query that are held as texts of Python until they are packed."""
 
 
 class IndexedTable(NamedTuple):
@@ -35,6 +47,9 @@ class Segment(JoinIndex, Protocol):
 
     def tables(self, places: Sequence[int]) -> Mapping[int, IndexedTable]:
         """Name tables by their places in the segment."""
+
+    def first_row(self, place: int) -> int:
+        """Give the number of a table's first row."""
 
 
 class JoinSnapshot(Protocol):
@@ -56,32 +71,88 @@ class JoinIndexes(Protocol):
 
 
 class JoinQuery(NamedTuple):
-    """Hold the key cells of n rows, one list for each key column."""
+    """Hold the key cells of n rows, one list or Arrow's array of texts for each key column."""
 
-    columns: Sequence[Sequence[str]]
+    columns: Sequence[Sequence[str] | pa.ChunkedArray]
+
+    def texts(self) -> list[pa.Array]:
+        """Give each column as one array."""
+        return [
+            column.combine_chunks() if isinstance(column, pa.ChunkedArray) else pa.array(column, pa.large_string())
+            for column in self.columns
+        ]
+
+
+class JoinQuestion(NamedTuple):
+    """Say what is asked of a query: the best `k` tables, or all that have a share of its distinct keys, at most k.
+
+    `preview` rows of each table are shown, and up to `through` other tables that it leads to.
+    """
+
+    corpus: str
+    k: int | None = None
+    min_share: Fraction | None = None
+    preview: int = 0
+    through: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewRow:
+    """Show a row of a table, from 0, that has a key of the query.
+
+    `values` are those of the table's new columns, None while they were not read.
+    """
+
+    row: int
+    key: tuple[str, ...]
+    values: tuple[str | None, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeadsTo:
+    """Name another table that holds all values of a column of ours, the column, and where it holds them.
+
+    `coverage` is the share of the other column's values that ours has.
+    """
+
+    table: str
+    through: str
+    through_position: int
+    column: str
+    position: int
+    coverage: float
 
 
 @dataclass(frozen=True, slots=True)
 class JoinableTable:
     """Hold a table that joins: the column for each key column, by position from 0 and name, and how many keys join.
 
-    `share` is of the query's distinct keys.
+    `share` is of the query's distinct keys; `matched_rows` are the query's rows that have one of these, `row_share` is
+    their share of all of its rows. `new_columns` are all others, which a join would add. `preview` has the
+    first row of some keys, in the order of the rows; where their values could not be read, `preview_fault` says why.
+    `leads_to` is None where it was not asked for, or the generation that is indexed is not kept any more.
     """
 
     table: str
-    positions: tuple[int, ...]
     columns: tuple[str, ...]
     matched_keys: int
     share: float
+    positions: tuple[int, ...]
+    matched_rows: int
+    row_share: float
+    new_columns: tuple[str, ...] = ()
+    preview: tuple[PreviewRow, ...] = ()
+    preview_fault: str | None = None
+    leads_to: tuple[LeadsTo, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class JoinAnswer:
     """Hold the tables that join best, equals by their paths.
 
-    `keys` counts the distinct keys that were asked, `empty` the rows that an empty key cell leaves out. The mappings of
-    tables that are `unfinished` were not searched to their end: these may join with more keys than is said, or be
-    missing.
+    `keys` counts the distinct keys that were asked, `empty` the rows that an empty key cell leaves out. `is_cut` says
+    that more tables reach the least share than are listed. The mappings of tables that are `unfinished` were not
+    searched to their end: these may join with more keys than is said, or be missing.
     """
 
     generation: int
@@ -89,88 +160,193 @@ class JoinAnswer:
     rows: int
     keys: int
     empty: int
+    is_cut: bool
     tables: Sequence[JoinableTable]
     unfinished: Sequence[str]
 
 
-def read_query(lines: Iterable[str], key: Sequence[str]) -> JoinQuery:
-    """Read the key columns of a CSV with a header. Raises SourceError for columns that it has not, or not once."""
+def read_query(lines: Iterable[str], key: Sequence[str], most_rows: int | None = None) -> JoinQuery:
+    """Read the key columns of a CSV with a header.
+
+    Raises SourceError for columns that it has not, or not once, for bad CSV, and for more than `most_rows` rows.
+    """
     csv.field_size_limit(sys.maxsize)
     rows = csv.reader(lines, strict=True)
     found: list[list[str]] = [[] for _ in key]
+    packed: list[list[pa.Array]] = [[] for _ in key]
+    count = 0
+
+    def pack() -> None:
+        for column, chunks in zip(found, packed, strict=True):
+            chunks.append(pa.array(column, pa.large_string()))
+            column.clear()
+
     try:
         header = next((row for row in rows if row), None)
         if header is None:
             raise SourceError("There is no line in it, not even a header.")
-        places = _places(header, key)
+        places = key_places(header, key)
         for row in rows:
-            if row and len(row) != len(header):
+            if not row:
+                continue
+            if len(row) != len(header):
                 raise SourceError(f"Line {rows.line_num}: the row has {len(row)} cells, the header {len(header)}.")
+            count += 1
+            if most_rows is not None:
+                require_rows(count, most_rows)
             for column, place in zip(found, places, strict=True):
-                if row:
-                    column.append(row[place])
-    except (csv.Error, UnicodeDecodeError) as error:
+                column.append(row[place])
+            if not count % READ_AT_ONCE:
+                pack()
+        pack()
+    except (csv.Error, UnicodeError) as error:
         raise SourceError(f"Line {rows.line_num + 1}: it cannot be read as CSV in UTF-8: {error}.") from error
-    return JoinQuery(found)
+    return JoinQuery([pa.chunked_array(chunks) for chunks in packed])
 
 
 def find_joinable(
-    indexes: JoinIndexes, corpus: str, query: JoinQuery, k: int, most: int | None = MOST_PAIRS
+    indexes: JoinIndexes,
+    corpus: str,
+    query: JoinQuery,
+    k: int | None = None,
+    most: int | None = MOST_PAIRS,
+    *,
+    min_share: Fraction | None = None,
+    preview: int = 0,
+    tell: Telling = untold,
 ) -> JoinAnswer:
-    """Give the k tables of a corpus that join with most distinct keys of a query; see core.joinability.search.
+    """Give the tables of a corpus that join with most distinct keys of a query; see core.joinability.search.
 
-    Raises NotFoundError, and SourceError for a query that cannot be asked.
+    The rows of previews have no values yet. Raises NotFoundError, SourceError for what cannot be asked, and what
+    `tell` raises.
     """
-    if k < 1:
-        raise SourceError(f"k = {k}: at least one table can be asked for.")
-    if not query.columns:
-        raise SourceError("No key column is named: give at least one.")
-    texts = pa.concat_arrays([pa.array(column, pa.large_string()) for column in query.columns]).dictionary_encode()
-    codes = texts.indices.to_numpy().astype(np.int64).reshape(len(query.columns), -1).T
-    halves = key_array(texts.dictionary)
-    keys = Keys(halves[:, 0].copy(), halves[:, 1].copy())
-    has_text = np.array([bool(text) for text in texts.dictionary.to_pylist()], np.bool_)
-    asked = codes[has_text[codes].all(axis=1)]
-    distinct = np.unique(asked, axis=0)
-    order = keys.order()
+    asked_for = _asked_for(k, min_share)
+    keys = _keys_of(query)
+    floor = 1 if min_share is None else max(1, math.ceil(min_share * len(keys.distinct)))
+    # One more shows whether there are more.
+    wanted = asked_for if min_share is None else asked_for + 1
     ranked: list[JoinableTable] = []
     unfinished: list[str] = []
     with indexes.snapshot(corpus) as snapshot:
         for segment in snapshot.segments:
-            numbers = np.empty(len(order), np.int64)
-            numbers[order] = segment.numbers(keys.take(order))
-            ranking = search(segment, numbers[distinct], k, most=most)
+            numbers = np.empty(len(keys.order), np.int64)
+            numbers[keys.order] = segment.numbers(keys.of_texts.take(keys.order))
+            asked = numbers[keys.distinct]
+            ranking = search(
+                segment, asked, wanted, most=most, floor=floor, shown=preview, weights=keys.counts, tell=tell
+            )
             tables = segment.tables(_named(ranking))
             unfinished += [tables[place].path for place in ranking.unfinished]
             for found in ranking.best:
-                table = tables[found.table]
-                columns = tuple(table.names[column] for column in found.columns)
-                share = found.joinability / len(distinct)
-                ranked.append(JoinableTable(table.path, found.columns, columns, found.joinability, share))
+                table, matched = tables[found.table], ranking.matched[found.table]
+                ranked.append(
+                    JoinableTable(
+                        table.path,
+                        tuple(table.names[column] for column in found.columns),
+                        found.joinability,
+                        found.joinability / len(keys.distinct),
+                        found.columns,
+                        matched.weight,
+                        matched.weight / keys.rows,
+                        tuple(name for place, name in enumerate(table.names) if place not in found.columns),
+                        keys.preview(matched, segment.first_row(found.table)),
+                    )
+                )
     ranked.sort(key=lambda each: (-each.matched_keys, each.table))
     return JoinAnswer(
         snapshot.generation,
         snapshot.built_at,
-        len(codes),
-        len(distinct),
-        len(codes) - len(asked),
-        ranked[:k],
+        keys.rows,
+        len(keys.distinct),
+        keys.rows - int(keys.counts.sum()),
+        len(ranked) > asked_for and min_share is not None,
+        ranked[:asked_for],
         sorted(unfinished),
     )
+
+
+class _Keys(NamedTuple):
+    """Hold the distinct keys of a query, int64[n, |Q|], by the places of their texts, and how many rows have each.
+
+    `order` sorts the texts' keys.
+    """
+
+    texts: pa.Array
+    of_texts: Keys
+    order: Int64s
+    distinct: Int64s
+    counts: Int64s
+    rows: int
+
+    def preview(self, matched: Matched, first_row: int) -> tuple[PreviewRow, ...]:
+        rows = (matched.rows - first_row).tolist()
+        keys = (tuple(self.texts.take(pa.array(self.distinct[place])).to_pylist()) for place in matched.keys)
+        return tuple(PreviewRow(row, key) for row, key in zip(rows, keys, strict=True))
+
+
+def _keys_of(query: JoinQuery) -> _Keys:
+    require_key(query.columns)
+    columns = query.texts()
+    texts = pa.concat_arrays(columns).dictionary_encode()
+    codes = texts.indices.to_numpy().astype(np.int64).reshape(len(columns), -1).T
+    halves = key_array(texts.dictionary)
+    keys = Keys(halves[:, 0].copy(), halves[:, 1].copy())
+    has_text = pc.not_equal(texts.dictionary, "").to_numpy(zero_copy_only=False)
+    asked = codes[has_text[codes].all(axis=1)]
+    distinct, counts = np.unique(asked, axis=0, return_counts=True)
+    return _Keys(texts.dictionary, keys, keys.order(), distinct, counts, len(codes))
+
+
+def require_askable(query: JoinQuery, question: JoinQuestion) -> None:
+    """Raise SourceError for what cannot be asked."""
+    require_key(query.columns)
+    _asked_for(question.k, question.min_share)
+
+
+def _asked_for(k: int | None, min_share: Fraction | None) -> int:
+    """Give how many tables are asked for."""
+    if min_share is not None and not 0 < min_share <= 1:
+        raise SourceError(f"A least share of {float(min_share):g} cannot be asked for: it is above 0 and at most 1.")
+    if k is None:
+        return DEFAULT_TABLES if min_share is None else MOST_TABLES
+    if k < 1:
+        raise SourceError(f"k = {k}: at least one table can be asked for.")
+    if k > MOST_TABLES:
+        raise SourceError(f"k = {k}: at most {MOST_TABLES:,} tables can be asked for.")
+    return k
 
 
 def _named(ranking: Ranking) -> list[int]:
     return sorted({*ranking.unfinished, *(found.table for found in ranking.best)})
 
 
-def _places(header: Sequence[str], key: Sequence[str]) -> list[int]:
-    """Find the key columns by their names."""
+def require_key(key: Sequence[object]) -> None:
+    """Raise SourceError for a number of key columns that cannot be asked."""
     if not key:
         raise SourceError("No key column is named: give at least one.")
+    if len(key) > MOST_KEY_COLUMNS:
+        raise SourceError(f"{len(key)} key columns are named: at most {MOST_KEY_COLUMNS} can be asked.")
+
+
+def require_rows(rows: int, most: int) -> None:
+    """Raise SourceError for more rows than can be asked."""
+    if rows > most:
+        raise SourceError(f"There are more than {most:,} rows, the most that are asked at once.")
+
+
+def key_places(header: Sequence[str], key: Sequence[str]) -> list[int]:
+    """Find the key columns by their names; raise SourceError for one that is not there, or not once."""
+    require_key(key)
     for name in key:
         if header.count(name) != 1:
-            has = "has no column" if name not in header else "has more than one column"
-            raise SourceError(f"The file {has} {name!r}. Its columns are {', '.join(map(repr, header))}.")
+            has = "is no column" if name not in header else "are several columns"
+            raise SourceError(f"There {has} {name!r}. The columns are {_listed(header)}.")
         if list(key).count(name) > 1:
             raise SourceError(f"The key column {name!r} is named twice.")
     return [header.index(name) for name in key]
+
+
+def _listed(header: Sequence[str]) -> str:
+    """List the first names, so that a file without a header is not told whole."""
+    first = [repr(name if len(name) <= TOLD_CHARACTERS else f"{name[:TOLD_CHARACTERS]}...") for name in header[:TOLD]]
+    return ", ".join([*first, "..."] if len(header) > TOLD else first)

@@ -30,8 +30,29 @@ def lake(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_tables_that_join_are_listed(lake: Lake, subsetd: Command) -> None:
     build(lake)
     asked = ("joinable", "mine.csv", "--key", '"city, old",no', "--corpus", lake.name)
-    best = {"table": "b.csv", "columns": ["c2", "c0"], "matched_keys": 2, "share": 1.0, "positions": [2, 0]}
-    code, out, said = subsetd.ended(*asked, "--format", "json", "-k", "1")
+    best = {
+        "table": "b.csv",
+        "columns": ["c2", "c0"],
+        "matched_keys": 2,
+        "share": 1.0,
+        "positions": [2, 0],
+        "matched_rows": 2,
+        "row_share": 2 / 3,
+        "new_columns": ["c1"],
+        "preview": [{"row": 0, "key": ["berlin", "1"], "values": ["x"]}],
+        "preview_fault": None,
+        "leads_to": [
+            {
+                "table": "a.csv",
+                "through": "c2",
+                "through_position": 2,
+                "column": "c0",
+                "position": 0,
+                "coverage": 1.0,
+            }
+        ],
+    }
+    code, out, said = subsetd.ended(*asked, "--format", "json", "-k", "1", "--preview", "1", "--through", "2")
     assert (code, json.loads(out)) == (0, [best])
     assert said == "1 of 3 rows have an empty key cell, which joins nothing\n"
     assert subsetd(*asked, "--format", "csv").splitlines() == [
@@ -39,6 +60,8 @@ def test_tables_that_join_are_listed(lake: Lake, subsetd: Command) -> None:
         'b.csv,"c2, c0",2,1.0',
         'a.csv,"c0, c1",1,0.5',
     ]
+    assert [one["table"] for one in json.loads(subsetd(*asked, "--min-share", "2/3", "--format", "json"))] == ["b.csv"]
+    assert "more tables have such a share" in subsetd.ended(*asked, "--min-share", "0.5", "-k", "1")[2]
     assert subsetd(*asked).splitlines()[1].split() == ["b.csv", "c2,", "c0", "2", "1"]
 
 
@@ -46,11 +69,13 @@ def test_what_cannot_be_asked_is_told(lake: Lake, subsetd: Command) -> None:
     for arguments, message in {
         ("joinable", "mine.csv", "--key", "no", "--corpus", lake.name): "has no index of joinable tables",
         ("joinable", "mine.csv", "--key", "no", "--corpus", "other"): "There is no corpus 'other'",
-        ("joinable", "mine.csv", "--key", "town", "--corpus", lake.name): "mine.csv: The file has no column 'town'",
+        ("joinable", "mine.csv", "--key", "town", "--corpus", lake.name): "mine.csv: There is no column 'town'",
         ("joinable", "none.csv", "--key", "no", "--corpus", lake.name): "none.csv cannot be read: No such file",
         ("joinable", "mine.csv", "--key", "no,", "--corpus", lake.name): "is no list of column names",
+        ("joinable", "mine.csv", "--key", "no", "--corpus", lake.name, "-k", "1001"): "at most 1,000 tables",
+        ("joinable", "mine.csv", "--key", "no", "--corpus", lake.name, "--min-share", "1.1"): "at most 1.",
         ("corpus", "index", lake.name): "--wait builds it here",
     }.items():
         code, _, said = subsetd.ended(*arguments)
-        assert code == 1
+        assert code == 1, said
         assert message in said

@@ -6,7 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
 import uvicorn
@@ -22,8 +22,10 @@ from service.store.contracts import PostgresContracts
 from service.store.corpora import PostgresCorpora
 from service.store.foreign_key_refreshes import PostgresForeignKeys
 from service.store.reader import PostgresStateReader
+from service.store.tracked_rows import PostgresTrackedRows
 from service.store.uploaded_sketches import PostgresUploads
 from service.usecases.foreign_key_answers import ForeignKeyFinder
+from service.usecases.joinable_searches import JoinLimits, JoinSearches
 from service.usecases.register_corpora import CorpusRegister
 from service.usecases.tracked_keys import TrackedKeys
 
@@ -43,8 +45,33 @@ def app_over(engine: Engine, **options: Any) -> FastAPI:
         PostgresContracts(engine),
         ForeignKeyFinder(PostgresForeignKeys(engine)),
         options.pop("tracked_keys", tracked),
+        options.pop("joinable", None) or searches_over(engine),
         **options,
     )
+
+
+def searches_over(engine: Engine, at_once: int = 1_000_000) -> JoinSearches:
+    """Search at once, and let jobs wait for ever."""
+    return JoinSearches(
+        wiring.make_join_search(engine),
+        PostgresTrackedRows(engine),
+        lambda query, question: NeverBegun(),
+        JoinLimits(4096, 50, at_once, timedelta(seconds=60)),
+        lambda: datetime.now(UTC),
+    )
+
+
+class NeverBegun:
+    """Be a search whose job nobody begins."""
+
+    def start(self) -> NoReturn:
+        raise AssertionError("nobody looks for jobs here")
+
+    def answer(self) -> NoReturn:
+        raise AssertionError("its job never ends")
+
+    def forget(self) -> None:
+        pass
 
 
 def _no_job(key: Side, source: str | None) -> NoReturn:

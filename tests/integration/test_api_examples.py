@@ -19,9 +19,10 @@ from service.store.database import make_engine
 from service.store.foreign_key_refreshes import PostgresForeignKeys
 from service.usecases.foreign_key_answers import ForeignKeyFinder
 from service.usecases.foreign_keys import Question
+from service.usecases.joinable import JoinQuery, JoinQuestion
 from tests import states
 from tests.corpora import GivenCorpus, GivenTable
-from tests.integration.serving import app_over, serving
+from tests.integration.serving import app_over, searches_over, serving
 from tests.states import Tables
 
 TABLES = [GivenTable(0, "2019/orders.csv", 0, ["id", "customer"]), GivenTable(1, "customers.csv", 2, ["id"])]
@@ -54,7 +55,9 @@ def client(database_url: str) -> Iterator[httpx.Client]:
     states.execute(database_url, "insert into tracked_key (attribute_id, kind, since_version) values (1, 'pinned', 1)")
     engine = make_engine(database_url, "test-examples")
     ForeignKeyFinder(PostgresForeignKeys(engine)).refresh(Question())
-    app = app_over(engine)
+    lake.index()
+    app = app_over(engine, joinable=searches_over(engine, at_once=0))
+    app.state.joinable.ask(JoinQuery([["berlin"]]), JoinQuestion("lake"))
     app.state.tracked_keys.track(Side("demo", "customers", ("id", "region")), None)
     with serving(app) as address, httpx.Client(base_url=address, timeout=60) as client:
         yield client

@@ -47,6 +47,7 @@ def address(postgres_server: EmbeddedPostgres) -> Iterator[str]:
         lake = GivenCorpus(url)
         for rows in {(0, 1, 3), (1, 0, 3)}, {(0, 1, 3)}:
             lake.refresh(rows, [GivenTable(0, "a.csv", 0, ["x", "y"], [3, 3])])
+        lake.index()
         engine = make_engine(url, "test-api")
         with serving(app_over(engine)) as address:
             yield address

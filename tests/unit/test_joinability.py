@@ -217,18 +217,25 @@ def test_a_floor_leaves_out_what_joins_with_fewer_keys(corpus, k, floor) -> None
 @given(corpora(), st.integers(1, 3), st.sampled_from([2, 8192]))
 def test_matches_are_the_first_rows_that_have_each_key(corpus, shown, at_once) -> None:
     tables, keys = corpus
-    wanted = {tuple(key) for key in keys.tolist() if -1 not in key}
+    weights = np.arange(len(keys)) + 1
     with mock.patch.object(joinability, "POSTINGS_AT_ONCE", at_once):
-        found = search(IndexInMemory(*searched(tables)), keys, 3, shown=shown)
-    assert [*found.matches] == [one.table for one in found.best]
+        found = search(IndexInMemory(*searched(tables)), keys, 3, shown=shown, weights=weights)
+    assert [*found.matched] == [one.table for one in found.best]
+    asked: dict[tuple[int, ...], int] = {}
+    for place, key in enumerate(map(tuple, keys.tolist())):
+        asked.setdefault(key, place)
     for one in found.best:
         first_row = sum(map(len, tables[: one.table]))
-        expected: dict[tuple[int, ...], int] = {}
+        expected: dict[int, int] = {}
         for row, cells in enumerate(tables[one.table], first_row):
             key = tuple(cells[column] for column in one.columns)
-            if key in wanted:
-                expected.setdefault(key, row)
-        assert found.matches[one.table] == [(row, key) for key, row in expected.items()][:shown]
+            if key in asked and -1 not in key:
+                expected.setdefault(asked[key], row)
+        matched = found.matched[one.table]
+        assert [*zip(matched.rows.tolist(), matched.keys.tolist(), strict=True)] == [
+            (row, place) for place, row in expected.items()
+        ][:shown]
+        assert matched.weight == sum(weights[[*expected]])
 
 
 def test_a_search_tells_its_work_before_it_fetches_anything_and_may_be_ended() -> None:
