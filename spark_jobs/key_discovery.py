@@ -2,9 +2,10 @@
 
     python -m spark_jobs.key_discovery ADDRESS --name NAME --database-url URL [--master local[*]] [--width 3]
 
-Tables are read from a source that the state knows, in the way in which it was read there; one task has one table. The
-candidates for composite foreign keys come from the state's coefficients of columns (Algorithm B.1, phase 2), and are
-confirmed over the tuples, and ranked. Values never leave the task that reads them, only hashes of tuples do.
+Tables are read from a source that the state knows, in the way in which it was read there; one task searches one table.
+The candidates for composite foreign keys come from the state's coefficients of columns (Algorithm B.1, phase 2), and
+are confirmed over the tuples, split by split, and ranked. Values never leave the task that reads them, only hashes of
+tuples do.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from typing import Any
 
+import numpy as np
 from pyspark.sql import SparkSession
 
 from service.core.errors import SourceError
@@ -264,17 +266,25 @@ class _Discovery:
         by_table: dict[int, dict[Columns, Columns]] = defaultdict(dict)
         for side in sides:
             by_table[known[side[0]][0]][side] = tuple(known[column][1] for column in side)
-        asked = [(self.readings[place], list(dict.fromkeys(local.values()))) for place, local in by_table.items()]
+        asked = [
+            (replace(self.readings[split.table], splits=[split]), list(dict.fromkeys(by_table[split.table].values())))
+            for split in self.splits
+            if split.table in by_table
+        ]
         stage = f"confirming, {share.part + 1} of {share.parts}"
+        found: dict[tuple[int, Columns], list[UInt64s]] = defaultdict(list)
         results: list[Mapping[Columns, UInt64s]] = self._map(stage, TupleTask(share), asked)
+        for (reading, _), result in zip(asked, results, strict=True):
+            for columns, hashes in result.items():
+                found[reading.splits[0].table, columns].append(hashes)
         return {
-            side: result[columns]
-            for local, result in zip(by_table.values(), results, strict=True)
+            side: np.unique(np.concatenate([np.zeros(0, np.uint64), *found[place, columns]]))
+            for place, local in by_table.items()
             for side, columns in local.items()
         }
 
     def _map(self, stage: str, task: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-        """Run a task for each table, and show how many are done."""
+        """Run a task for each table, or each split of some, and show how many are done."""
         context = self.spark.sparkContext
         with (
             telling(self.spark, self.source, self.splits),

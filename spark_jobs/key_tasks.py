@@ -1,4 +1,4 @@
-"""Own the tasks of the search for keys as Spark runs them: each reads one table, as often as it needs to."""
+"""Own the tasks of the search for keys as Spark runs them: each reads one table, or of its tuples one split."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class KeyTask:
 
 @dataclass(frozen=True, slots=True)
 class TupleTask:
-    """Give a share of the distinct tuples of a table's columns, by their places, as hashes; picklable."""
+    """Give a share of the distinct tuples of columns, by their places, in what a reading has, as hashes; picklable."""
 
     share: Share
 

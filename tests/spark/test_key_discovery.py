@@ -55,14 +55,15 @@ def written(folder: Path, url: str) -> dict[str, Rows]:
     return found
 
 
-@pytest.mark.parametrize("memory", [1000, 1 << 20])
+@pytest.mark.parametrize(("memory", "task_bytes"), [(1000, None), (1 << 20, 500)])
 def test_keys_and_composite_foreign_keys_are_those_of_plain_python(
-    spark: SparkSession, database_url: str, tmp_path: Path, memory: int
+    spark: SparkSession, database_url: str, tmp_path: Path, memory: int, task_bytes: int | None
 ) -> None:
-    """With little memory tables are read again and again, a share of the tuples at a time."""
+    """With little memory tables are read again and again, a share of the tuples at a time; or in several splits."""
     tables = written(tmp_path, database_url)
     search = Search(width=3, memory=memory, theta=0.9, column_theta=0.5)
-    found = discover_keys(spark, Options(str(tmp_path), "s", database_url), search)
+    options = Options(str(tmp_path), "s", database_url, task_bytes=task_bytes)
+    found = discover_keys(spark, options, search)
     assert {(key.table[1], key.columns) for key in found.keys} == {
         (table, tuple(COLUMNS[table][column] for column in key))
         for table, of_table in tables.items()
