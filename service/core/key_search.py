@@ -15,6 +15,7 @@ from math import ceil, log, prod, sqrt
 from typing import NamedTuple
 
 import numpy as np
+from numba import njit
 
 from service.core.foreign_keys.candidates import Candidate, Columns
 from service.core.records import Flags, UInt64s
@@ -200,6 +201,18 @@ def distinct_tuples(read: Chunks, wanted: Collection[Columns], share: Share) -> 
     return {columns: np.unique(found) for columns, found in _tuples(read, wanted, share).items()}
 
 
+@njit(cache=True, nogil=True)
+def _count_shared(one: UInt64s, other: UInt64s) -> int:
+    """Count what two ascending arrays have in common, each of them nothing twice."""
+    shared = i = j = 0
+    while i < len(one) and j < len(other):
+        a, b = one[i], other[j]
+        shared += a == b
+        i += a <= b
+        j += b <= a
+    return shared
+
+
 @dataclass(slots=True)
 class Counted:
     """Count a candidate's distinct dependent tuples, and those of them that are referenced."""
@@ -213,9 +226,9 @@ class Counted:
         return self.shared / self.distinct if self.distinct else 0.0
 
     def add(self, dependent: UInt64s, referenced: UInt64s) -> None:
-        """Count one more share."""
+        """Count one more share, of distinct hashes in ascending order."""
         self.distinct += len(dependent)
-        self.shared += int(np.isin(dependent, referenced, assume_unique=True, kind="sort").sum())
+        self.shared += _count_shared(dependent, referenced)
 
     def may_reach(self, theta: float, is_all: bool) -> bool:
         """Tell whether σ can still be `theta`, by what was counted so far; surely, but for one in 10^9 below 1."""
