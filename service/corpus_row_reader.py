@@ -7,10 +7,11 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 
+from service.core.errors import NotFoundError
 from service.usecases.corpora_ports import Corpora
 from service.usecases.joinable_details import TableRows
 
-LONGEST_SECONDS = 30.0
+LONGEST_SECONDS = 120.0
 """How long rows may take to be read; an answer is given without them then."""
 
 
@@ -22,7 +23,10 @@ class CorpusRowReader:
         self._seconds = seconds
 
     def __call__(self, corpus: str, wanted: Mapping[str, Sequence[int]]) -> Mapping[str, TableRows]:
-        known = self._corpora.named(corpus)
+        try:
+            known = self._corpora.named(corpus)
+        except NotFoundError:
+            return _all(wanted, "The corpus was removed meanwhile.")
         asked = {
             "location": known.location,
             "kind": known.kind,

@@ -14,13 +14,10 @@ from typing import Any
 
 from service.core.corpus import CorpusKind, CorpusSettings
 from service.core.errors import SourceError, SubsetdError
-from spark_jobs.corpus_arrow import ParquetFiles
 from spark_jobs.corpus_csv_files import CsvFiles
 from spark_jobs.corpus_files import corpus_root
 from spark_jobs.corpus_tables import LargeTable, Piece, ReadingFault, TableCells, TableError, TableReader
 from spark_jobs.hadoop_files import hadoop_settings
-
-READERS: dict[CorpusKind, Any] = {CorpusKind.CSV: CsvFiles, CorpusKind.PARQUET: ParquetFiles}
 
 
 def read_rows(
@@ -30,13 +27,11 @@ def read_rows(
 
     A large file is read up to the last of them. Raises SubsetdError and TableError where it cannot be read.
     """
-    if kind not in READERS:
-        raise SourceError(f"rows of a corpus of kind {kind} are not shown, only of {' and '.join(READERS)}")
-    filesystem, root = corpus_root(location, hadoop_settings())
-    size = filesystem.get_file_info(f"{root}/{path}").size
+    files = _files(kind, location, settings)
+    size = files.filesystem.get_file_info(f"{files.root}/{path}").size
     found: dict[int, list[str | None]] = {}
     first = 0
-    for cells in _portions(READERS[kind](filesystem, root, settings), Piece(path, size or 0)):
+    for cells in _portions(files, Piece(path, size or 0)):
         height, width = int(cells.rows[0]), int(cells.widths[0])
         for row in rows:
             if first <= row < first + height:
@@ -45,6 +40,18 @@ def read_rows(
         if first > rows[-1]:
             break
     return found
+
+
+def _files(kind: CorpusKind, location: str, settings: CorpusSettings) -> Any:
+    if kind is CorpusKind.CSV:
+        return CsvFiles(*corpus_root(location, hadoop_settings()), settings)
+    if kind is CorpusKind.PARQUET:
+        from spark_jobs.corpus_arrow import (
+            ParquetFiles,
+        )  # with it comes what reads databases: half of all that is loaded
+
+        return ParquetFiles(*corpus_root(location, hadoop_settings()), settings)
+    raise SourceError(f"rows of a corpus of kind {kind} are not shown, only of CSV and Parquet")
 
 
 def _portions(files: TableReader, piece: Piece) -> Iterator[TableCells]:

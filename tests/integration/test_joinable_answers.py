@@ -5,13 +5,15 @@ from __future__ import annotations
 from fractions import Fraction
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from service.core.corpus import CorpusKind
-from service.core.errors import SourceError
+from service.core.errors import NotFoundError, SourceError
+from service.core.joinability import Progress, Telling, untold
 from service.corpus_row_reader import CorpusRowReader
 from service.store.corpora import PostgresCorpora
 from service.store.database import make_engine
@@ -39,12 +41,12 @@ def lake(database_url: str, tmp_path: Path) -> Lake:
     return made
 
 
-def ask(lake: Lake, rows: list[tuple[str, ...]], **question: object) -> JoinAnswer:
+def ask(lake: Lake, rows: list[tuple[str, ...]], *, tell: Telling = untold, **question: Any) -> JoinAnswer:
     engine = make_engine(lake.url, "test", pool_size=2, max_overflow=0)
     try:
         corpora = PostgresCorpora(engine)
         search = JoinSearch(PostgresJoinIndexes(engine), corpora, CorpusRowReader(corpora))
-        return search.answer(JoinQuery(list(zip(*rows, strict=True))), JoinQuestion(lake.name, **question))  # type: ignore[arg-type]
+        return search.answer(JoinQuery(list(zip(*rows, strict=True))), JoinQuestion(lake.name, **question), tell=tell)
     finally:
         engine.dispose()
 
@@ -157,6 +159,41 @@ def test_where_a_table_leads_is_not_told_of_a_generation_that_is_gone(lake: Lake
     found: JoinableTable
     (found,) = ask(lake, [("oslo", "z")], through=5).tables
     assert (found.table, found.leads_to) == ("a.csv", None)
+
+
+def test_a_corpus_that_is_removed_while_it_is_searched_is_answered_from(lake: Lake) -> None:
+    rows = [("rome", "2"), ("berlin", "1")]
+    before = ask(lake, rows)
+
+    def remove(progress: Progress) -> None:
+        if progress.tables is None:
+            lake.corpora.remove(lake.name)
+
+    during = ask(lake, rows, tell=remove, through=5, preview=1)
+    assert [(one.table, one.matched_keys) for one in during.tables] == [
+        (one.table, one.matched_keys) for one in before.tables
+    ]
+    assert {(one.leads_to, one.preview_fault) for one in during.tables} == {(None, "The corpus was removed meanwhile.")}
+    with pytest.raises(NotFoundError, match="There is no corpus"):
+        ask(lake, rows)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [("\U0001f600", "ﬀ")],
+        [("straße", "İ")],
+        [("é", "é")],
+        [("a\tb", "'; drop table x; --")],
+        [("Ω" * 5000, "1")],
+    ],
+)
+def test_characters_of_any_alphabet_join(database_url: str, tmp_path: Path, rows: list[tuple[str, str]]) -> None:
+    write_tables(tmp_path / "t", {"a.csv": [[cell, "x"] for cell in rows[0]]})
+    made = Lake(database_url, tmp_path / "t")
+    build(made)
+    assert [one.table for one in ask(made, rows).tables] == ["a.csv"]
+    assert not ask(made, [(rows[0][0], "x")]).tables
 
 
 @pytest.mark.parametrize(
