@@ -54,6 +54,12 @@ def test_a_lake_is_read_by_the_names_of_its_tables(small: Lake) -> None:
     assert small.widths().tolist() == [4, 2]
 
 
+def test_an_empty_line_is_a_row_of_empty_cells(tmp_path: Path) -> None:
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "one.csv").write_text("x\nrome\n\nberlin\n")
+    assert read_lake(tmp_path).rows(0).tolist() == [[0], [-1], [1]]
+
+
 def test_brute_force_counts_pairs_of_columns(small: Lake) -> None:
     every = pairs_of_columns(small)
     keys = small.rows(1)
