@@ -252,16 +252,17 @@ def confirm(
 ) -> dict[Candidate, Counted]:
     """Count candidates over their tuples, and keep those with σ of at least `theta`.
 
-    Where not all tuples fit, shares of them are read one after the other; the first is a sample that refutes most.
+    Where not all tuples fit, shares of them are read one after the other; the first is a small sample.
     """
     left = {candidate: Counted() for candidate in candidates}
 
     def size() -> int:
         return sum(8 * rows_of(side) for side in {side for candidate in left for side in candidate})
 
-    parts, part = max(1, ceil(size() / memory)), 0
+    needed = ceil(size() / memory)
+    parts, part = needed * TUPLE_SAMPLE if needed > 1 else 1, 0
     while left and part < parts:
-        # Of what the first share leaves more fits at once.
+        # A small share refutes most; of what it leaves as much is read as fits.
         ranges = min(max(memory * parts // max(size(), 1), 1), parts - part) if part else 1
         found = tuples({side for candidate in left for side in candidate}, Share(parts, part, ranges))
         for candidate, counted in left.items():
