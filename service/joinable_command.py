@@ -17,7 +17,7 @@ from service import terminal, wiring
 from service.core.errors import SourceError
 from service.core.typed_names import read_list
 from service.terminal import Format, err
-from service.usecases.joinable import JoinAnswer, JoinQuery, JoinQuestion, read_query
+from service.usecases.joinable import DEFAULT_PREVIEW, JoinAnswer, JoinQuery, JoinQuestion, read_query
 
 HEADER = ("table", "columns", "matched_keys", "share")
 
@@ -34,11 +34,11 @@ def joinable(
         typer.Option("--min-share", help="List the tables that have such a share of the keys, as 0.5 or 1/2."),
     ] = None,
     preview: Annotated[
-        int, typer.Option("--preview", min=0, max=100, help="How many joined rows of each table are shown, as JSON.")
-    ] = 0,
+        int | None, typer.Option("--preview", min=0, max=100, help="How many joined rows of each table JSON shows: 3.")
+    ] = None,
     through: Annotated[
         int,
-        typer.Option("--through", min=0, max=100, help="How many tables that each one leads to are named, as JSON."),
+        typer.Option("--through", min=0, max=100, help="How many tables that each one leads to JSON names."),
     ] = 0,
     format_: Annotated[Format, typer.Option("--format", help="How to print the list.")] = Format.TABLE,
 ) -> None:
@@ -49,6 +49,8 @@ def joinable(
     columns = read_list(key)
     if columns is None:
         raise SourceError(f"--key {key!r} is no list of column names, as in a,b.")
+    if preview is None:
+        preview = DEFAULT_PREVIEW if format_ is Format.JSON else 0
     question = JoinQuestion(corpus, k, None if min_share is None else _share(min_share), preview, through)
     query = _read(file, columns)
     settings = wiring.configured_settings()

@@ -11,7 +11,7 @@ from pydantic import Field
 from service.api.corpus_schemas import Text
 from service.api.schemas import Answer, Question
 from service.usecases.job_queue import JobState
-from service.usecases.joinable import MOST_KEY_COLUMNS, MOST_TABLES, JoinQuestion
+from service.usecases.joinable import DEFAULT_PREVIEW, MOST_KEY_COLUMNS, MOST_TABLES, JoinQuestion
 from service.usecases.joinable_searches import Search
 
 MOST_SHOWN = 100
@@ -30,7 +30,7 @@ class JoinableQuestion(Question):
     min_share: Annotated[float, Field(gt=0, le=1)] | None = Field(
         None, description="all tables that have such a share of the distinct keys, in the place of the best"
     )
-    preview: int = Field(3, ge=0, le=MOST_SHOWN, description="joined rows of each table that are shown")
+    preview: int = Field(DEFAULT_PREVIEW, ge=0, le=MOST_SHOWN, description="joined rows of each table that are shown")
     through: int = Field(0, ge=0, le=MOST_SHOWN, description="tables that each table leads to, by the corpus' INDs")
     schema_: Text | None = Field(None, alias="schema", description="of the tracked table whose rows are asked with")
     table: Text | None = Field(None, description="the tracked table whose rows are asked with, in place of a CSV")

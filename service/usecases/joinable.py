@@ -25,6 +25,7 @@ MOST_TABLES = 1000
 """Tables of an answer."""
 MOST_KEY_COLUMNS = 10
 DEFAULT_TABLES = 10
+DEFAULT_PREVIEW = 3
 TOLD, TOLD_CHARACTERS = 20, 60
 """What is told of the names of a file's columns."""
 READ_AT_ONCE = 1 << 16
