@@ -106,6 +106,8 @@ def _tell(refresh: Refresh) -> None:
 def _found(report: Mapping[str, Any]) -> str:
     """Tell in a few words what a refresh read and found."""
     told = [f"{report[name]:,} {words}" for name, words in _COUNTS.items() if name in report]
+    if report.get("joinable"):
+        told.append(f"{report['joinable']['tables']:,} tables indexed for joins")
     files = report.get("files", {})
     told += [f"{files[name]:,} files {words}" for name, words in _FILES.items() if files.get(name)]
     return ", ".join(told)

@@ -82,6 +82,12 @@ OPTIONS: dict[str, Any] = {
             "--max-table-bytes", help="A table of more bytes is not read, and is a fault; default 1073741824."
         ),
     ],
+    "joinable": Annotated[
+        bool | None,
+        typer.Option(
+            "--joinable/--no-joinable", help="Whether each refresh indexes all cells for `joinable`; default: no."
+        ),
+    ],
     "schedule": Annotated[
         str | None, typer.Option("--schedule", help="When it is refreshed: cron's five fields, in UTC: '30 2 * * *'.")
     ],

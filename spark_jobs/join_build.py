@@ -27,14 +27,14 @@ from service.core.row_filters import functions_for
 from service.store.join_loads import NewIndex, SegmentLoad, StoredSegment, StoredTable, stored_segments
 from service.store.join_merge import merge_segments, wants_merging
 from service.usecases.corpora import Corpus
-from spark_jobs.corpus_sources import CorpusListing, ReadingPlan, list_corpus, plan_reading, table_reader
+from spark_jobs.corpus_sources import CorpusListing, ReadingPlan, plan_reading, table_reader
 from spark_jobs.corpus_tables import Piece, ReadingFault, packing_of
 from spark_jobs.hadoop_files import HadoopSettings, hadoop_settings
 from spark_jobs.join_cells import Described, Notes, Portion, cut_postings, describe, read_portions, row_blocks
 from spark_jobs.many_workers import Workers
 from spark_jobs.parallel import FAULTS_TOLD, telling_job
 from spark_jobs.postgres_source import PostgresReader
-from spark_jobs.tasks import CrashPoint, Telling, telling_errors
+from spark_jobs.tasks import Telling, telling_errors
 
 PORTION_BITS = 20
 """A portion is numbered by its task, and in so many bits by its place in what the task reads."""
@@ -150,35 +150,29 @@ def build_index(
     url: str,
     corpus: Corpus,
     generation: int,
+    listing: CorpusListing,
     served: Served,
     workers: Workers,
-    crash: CrashPoint | None = None,
 ) -> NewIndex:
     """Write what the index of a generation lacks, and give it: it is to be landed.
 
-    The caller holds the index by `join_loads.building`. Raises SourceError for a corpus whose files cannot be listed or
-    that has too many values; then what is searched stays as it was.
+    The caller holds the index by `join_loads.building`, and closes the listing. Raises SourceError for a corpus that
+    has too many values; then what is searched stays as it was.
     """
     reading = {name: value for name, value in corpus.settings.to_json().items() if name in READING}
     before = stored_segments(url, corpus.corpus_id, reading)
     with workers.stage(STAGE):
-        listing = list_corpus(corpus.location, corpus.kind, corpus.settings)
-        try:
-            kept, changed = _kept(corpus.kind, listing, before, served)
-            reading_plan = plan_reading(corpus.kind, changed, None, workers.cores)
-            segments, written = list(kept), {}
-            faults: list[ReadingFault] = []
-            if reading_plan.tasks:
-                segment, tasks, faults = _write(url, corpus, changed, reading_plan, served, workers)
-                segments.append(segment)
-                written[segment.segment_id] = tasks
-            listing.confirm()
-        finally:
-            listing.close()
+        segments, changed = _kept(corpus.kind, listing, before, served)
+        reading_plan = plan_reading(corpus.kind, changed, None, workers.cores)
+        written: dict[int, int] = {}
+        faults: list[ReadingFault] = []
+        if reading_plan.tasks:
+            segment, tasks, faults = _write(url, corpus, changed, reading_plan, served, workers)
+            segments.append(segment)
+            written[segment.segment_id] = tasks
+        listing.confirm()
     segments = [segment for segment in segments if segment.tables]
     new = sum(len(segment.tables) for segment in segments if segment.segment_id in written)
-    if crash is not None:
-        crash.reach("joining")
     is_merged = wants_merging(segments)
     if is_merged:
         with workers.stage("merging cells"):

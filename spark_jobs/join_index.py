@@ -22,6 +22,7 @@ from service.store.generation import connect
 from service.store.join_loads import BUILD_NAME, building
 from service.store.migrate import require_current
 from spark_jobs.command_line import add_engine_options, read_secrets
+from spark_jobs.corpus_sources import list_corpus
 from spark_jobs.job import run_job
 from spark_jobs.join_build import Served, build_index
 from spark_jobs.many_workers import Workers, local_cores
@@ -46,7 +47,11 @@ def run_build(
         raise StateError(f"No refresh of the corpus {name!r} has landed yet: subsetd corpus refresh {name} --wait")
     with building(url, corpus.corpus_id):
         served = served_tables(url, corpus.corpus_id, corpus.generation)
-        new = build_index(url, corpus, corpus.generation, served, Workers(spark, Quiet(), {}, cores))
+        listing = list_corpus(corpus.location, corpus.kind, corpus.settings)
+        try:
+            new = build_index(url, corpus, corpus.generation, listing, served, Workers(spark, Quiet(), {}, cores))
+        finally:
+            listing.close()
         with connect(url, BUILD_NAME) as connection, connection.cursor() as cursor:
             new.land(cursor)
             connection.commit()

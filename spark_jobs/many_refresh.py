@@ -29,6 +29,7 @@ from service.core.errors import SourceError
 from service.store.corpora import PostgresCorpora
 from service.store.corpus_loads import REFRESH_NAME, Landed, Load, working_on
 from service.store.database import make_engine
+from service.store.join_loads import building
 from service.store.migrate import require_current
 from service.usecases.corpora import Corpus, Refresh, index_folder
 from spark_jobs.command_line import add_engine_options, read_secrets
@@ -37,6 +38,7 @@ from spark_jobs.corpus_index import CorpusIndex, DamagedIndexError, Manifest, Pa
 from spark_jobs.corpus_sources import ReadingPlan, ReadResult, ReadTask, list_corpus, plan_reading, reading_settings
 from spark_jobs.corpus_state import CorpusState, corpus_state
 from spark_jobs.job import run_job
+from spark_jobs.join_build import Served, build_index
 from spark_jobs.many_discovery import Search, fits_one_process
 from spark_jobs.many_partitions import find_in_partitions, partition_count
 from spark_jobs.many_tasks import TOLD_SECONDS, OneProcessTask, ProgressTold, StoreInds
@@ -45,7 +47,7 @@ from spark_jobs.parallel import FAULTS_TOLD, telling_job
 from spark_jobs.progress import Display, make_display
 from spark_jobs.tasks import CrashPoint
 
-CRASH_POINTS = ("reading", "storing", "indexing", "landing")
+CRASH_POINTS = ("reading", "joining", "storing", "indexing", "landing")
 
 FINDING = "finding INDs"
 
@@ -138,6 +140,8 @@ class _Refresh:
 
     def run(self) -> Landed:
         start = time.monotonic()
+        if self.settings.joinable:
+            self.stack.enter_context(building(self.load.url, self.corpus.corpus_id))
         with self._stage("listing"):
             listing = list_corpus(self.corpus.location, self.corpus.kind, self.settings)
             self.stack.callback(listing.close)
@@ -148,7 +152,6 @@ class _Refresh:
         task = ReadTask(self.corpus.location, self.corpus.kind, self.settings, self.index, generation, database)
         results = self.workers.read(plan, task)
         listing.confirm()
-        listing.close()
         self.crash.reach("reading")
         with self._stage("numbering"):
             load = self.load
@@ -158,6 +161,13 @@ class _Refresh:
             self._require_enough(plan, results, state)
             exclusions = exclude(state.facts, self.settings.filters)
             versions = state.new_versions(exclusions)
+        joins = None
+        if self.settings.joinable:
+            served = served_by(state.manifest)
+            joins = build_index(load.url, self.corpus, load.generation, listing, served, self.workers)
+            self.crash.reach("joining")
+        self.report["joinable"] = joins and joins.report
+        listing.close()
         files = {"read": len(plan.read), "unchanged": len(plan.kept), "gone": plan.gone, "faults": len(state.faults)}
         self._describe(state, exclusions, files)
         changed = None if self.report["full"] else state.changed
@@ -181,7 +191,7 @@ class _Refresh:
             self.crash.reach("landing")
             changed_columns = None if changed is None else state.column_ids[changed]
             self.seconds["total"] = time.monotonic() - start
-            landed = self.load.land(versions, state.gone_tables, changed_columns, state.faults, self.report)
+            landed = self.load.land(versions, state.gone_tables, changed_columns, state.faults, self.report, joins)
         self.index.keep_only(manifest)
         return landed
 
@@ -289,6 +299,12 @@ class _Refresh:
         start = time.monotonic()
         yield
         self.seconds[stage] = time.monotonic() - start
+
+
+def served_by(manifest: Manifest) -> Served:
+    """Give the tables of a generation that is not served yet."""
+    columns = (manifest.tables[name].to_pylist() for name in ("path", "table_number", "rows", "names"))
+    return {path: tuple(described) for path, *described in zip(*columns, strict=True)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -51,6 +51,7 @@ class Settings(BaseModel):
     partitions: int | None = Field(None, description="of Spark; null: a rule by size")
     max_failed: Share = Field("1/10", description="a refresh fails when a larger share of the tables cannot be read")
     max_table_bytes: int = Field(1 << 30, description="a table of more bytes is not read, and is a fault")
+    joinable: bool = Field(False, description="whether each refresh indexes all cells, to search joinable tables")
     index: Text | None = Field(None, description="folder of the index; null: one of the service's own")
 
 

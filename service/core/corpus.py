@@ -60,6 +60,7 @@ class CorpusSettings:
     partitions: int | None = None
     max_failed: Fraction = Fraction(1, 10)
     max_table_bytes: int = 1 << 30
+    joinable: bool = False
     index: str | None = None
 
     def __post_init__(self) -> None:
@@ -122,6 +123,7 @@ class CorpusSettings:
             "partitions": self.partitions,
             "max_failed": str(self.max_failed),
             "max_table_bytes": self.max_table_bytes,
+            "joinable": self.joinable,
             "index": self.index,
         }
 
@@ -256,6 +258,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "partitions": _number,
     "max_failed": _fraction,
     "max_table_bytes": _long,
+    "joinable": _flag,
     "index": _text,
 }
 

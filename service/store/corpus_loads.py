@@ -29,6 +29,7 @@ from service.store.corpus_landing import GONE_INDEX, LANDING_TIMEOUT, PAIR_INDEX
 from service.store.corpus_tables import read_tables
 from service.store.database import make_engine
 from service.store.generation import connect
+from service.store.join_loads import NewIndex
 from service.store.tables import CORPUS_LOCK
 from service.store.writer_lock import release_locks
 from service.usecases.corpora import Corpus, CorpusFault, Refresh, RefreshState, TableVersions
@@ -190,12 +191,14 @@ class Load:
         changed_columns: Int32s | None,
         faults: Iterable[CorpusFault],
         report: Mapping[str, Any],
+        joins: NewIndex | None = None,
     ) -> Landed:
         """Make the load, with the tables that are new or changed, the served generation, in one transaction.
 
         `gone_tables` are the numbers of those that are no more. The load must hold all INDs with a column of
         `changed_columns` on either side, and only such ones; None: all INDs there are. Other INDs stay as they are,
-        except those of columns that are no more. `report` is kept with `inds`, `appeared` and `went` added.
+        except those of columns that are no more. `report` is kept with `inds`, `appeared` and `went` added; with it
+        lands `joins`, the index of joinable tables of this generation.
         Raises `StateError` when another generation is served by now, the refresh was ended by others, or somebody keeps
         the tables in use; then nothing has changed.
         """
@@ -212,6 +215,8 @@ class Load:
                 )
                 _put_faults(cursor, self.refresh_id, faults)
                 landed = Landed(self.generation, before + appeared - went, appeared, went)
+                if joins is not None:
+                    joins.put(cursor)
                 self._put_refresh(cursor, landed, report)
             except psycopg2.errors.LockNotAvailable as error:
                 connection.rollback()

@@ -183,11 +183,7 @@ class NewIndex:
     report: Mapping[str, Any]
 
     def land(self, cursor: Any) -> None:
-        """Make it the index of its corpus, in the cursor's transaction.
-
-        Raises StateError, and then the transaction must not be committed, when a task has not written, or when another
-        generation is served by now.
-        """
+        """Make it the index of its corpus, as `put` does; StateError when another generation is served by now."""
         cursor.execute("SELECT generation FROM corpus WHERE corpus_id = %s FOR SHARE", (self.corpus_id,))
         served = cursor.fetchone()
         if served != (self.generation,):
@@ -195,6 +191,13 @@ class NewIndex:
                 f"The index of joinable tables cannot land: it is of generation {self.generation}, and "
                 f"{'its corpus was removed' if served is None else f'{served[0]} is served'}. Build it again."
             )
+        self.put(cursor)
+
+    def put(self, cursor: Any) -> None:
+        """Make it the index of its corpus, in the cursor's transaction, which sees to the generation.
+
+        Raises StateError when a task has not written; then the transaction must not be committed.
+        """
         for segment_id, tasks in self.written.items():
             cursor.execute("SELECT count(*) FROM join_task WHERE segment_id = %s", (segment_id,))
             written = cursor.fetchone()[0]

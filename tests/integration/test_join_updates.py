@@ -248,6 +248,44 @@ def test_other_settings_of_reading_read_all_anew(lake: Lake) -> None:
     assert told(ask(lake.url, lake.name, [("-",), ("2",)], 5)) == [("b", (0,), 1)]
 
 
+def test_a_refresh_brings_the_index_along(lake: Lake) -> None:
+    tables: Tables = {f"t{n}.csv": [["a", str(n)], ["b", "c"]] for n in range(8)}
+    write(lake, tables)
+    lake.change({"joinable": True})
+    lake.refresh(no_spark)
+    assert lake.report["joinable"].items() >= {"tables": 8, "read": 8}.items()
+    answers_as_in_memory(lake, tables, Random(1))
+    tables["t3.csv"] = [["new"], ["b"]]
+    write(lake, tables)
+    (lake.folder / "bad.csv").write_text('c0\n"1\n')
+    lake.change({"max_failed": 1})
+    lake.refresh(no_spark)
+    assert lake.report["joinable"].items() >= {"tables": 8, "read": 1, "segments": 2}.items()
+    assert ask(lake.url, lake.name, [("new", "b")], 9).generation == 2
+    answers_as_in_memory(lake, tables, Random(2))
+    lake.change({"joinable": False})
+    lake.refresh(no_spark)
+    assert lake.report["joinable"] is None
+    assert ask(lake.url, lake.name, [("new", "b")], 9).generation == 2
+
+
+def test_a_refresh_whose_index_fails_leaves_what_is_served(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(lake, {"a.csv": [["1", "2"]]})
+    lake.change({"joinable": True})
+    lake.refresh(no_spark)
+    write(lake, {"a.csv": [["1", "3"]]})
+    with building(lake.url, lake.corpora.named(lake.name).corpus_id), pytest.raises(StateError, match="is being built"):
+        lake.refresh(no_spark)
+    states.execute(lake.url, "update corpus_refresh set state = 'failed' where state = 'running'")
+    with mock.patch.object(NewIndex, "put", _dying(NewIndex.put, after=True)), pytest.raises(StateError, match="died"):
+        lake.refresh(no_spark)
+    assert lake.corpora.named(lake.name).generation == 1
+    assert told(ask(lake.url, lake.name, [("2",)], 9)) == [("a", (0,), 1)]
+    states.execute(lake.url, "update corpus_refresh set state = 'failed' where state = 'running'")
+    lake.refresh(no_spark)
+    assert told(ask(lake.url, lake.name, [("3",)], 9)) == [("a", (0,), 1)]
+
+
 STEPS: dict[str, tuple[type | Any, str]] = {
     "reading": (join_build, "make_plan"),
     "a segment is made": (SegmentLoad, "copy_buckets"),

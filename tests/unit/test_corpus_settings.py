@@ -34,6 +34,7 @@ ANY_SETTINGS = st.builds(
     partitions=st.none() | st.integers(1, 9),
     max_failed=SHARES,
     max_table_bytes=st.integers(1, 1 << 50),
+    joinable=st.booleans(),
     index=st.none() | st.just("/somewhere"),
 )
 
