@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 from service.core.foreign_keys.ranking import Method
 from service.core.histogram_changes import Histograms
 from service.store.candidates import keep
-from service.store.histograms import keep_histograms
+from service.store.histograms import follow_all, keep_histograms
 from service.store.reader import PostgresSnapshot, PostgresStateReader
 from service.usecases.kept_candidates import NewCandidate
 
@@ -20,6 +20,9 @@ class PostgresForeignKeys:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+
+    def follow_all(self) -> None:
+        follow_all(self._engine)
 
     @contextmanager
     def snapshot(self) -> Iterator[PostgresSnapshot]:

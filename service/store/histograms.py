@@ -43,6 +43,13 @@ UNFOLLOW = "delete from followed_attribute where attribute_id <> all (:ids)"
 FOLLOW = """
 insert into followed_attribute select unnest(cast(:ids as integer[])), :newest on conflict (attribute_id) do nothing
 """
+FOLLOW_ALL = """
+insert into followed_attribute
+select attribute_id, newest.version
+from attribute join source using (source_id), (select max(version) as version from state_version) newest
+where newest.version is not null and dropped_version is null and stale_version is null and not sketch_only
+on conflict (attribute_id) do nothing
+"""
 SINCE = "select attribute_id from followed_attribute where since_version <= :version"
 PUT = "insert into key_histogram values (:key_id, :version, :attribute_ids, :histograms)"
 SHORTEN = """
@@ -71,6 +78,13 @@ def write_changes(cursor: Any, commit: BatchCommit) -> None:
     ((size,),) = cursor.fetchall()
     if (size or 0) > MOST_BYTES:
         cursor.execute(FORGET)
+
+
+def follow_all(engine: Engine) -> None:
+    """Have the changes of all attributes logged, until `keep_histograms` says of which they are needed."""
+    with engine.begin() as connection:
+        connection.execute(text(LOCK_OUT_BATCHES))
+        connection.execute(text(FOLLOW_ALL))
 
 
 def keep_histograms(engine: Engine, version: int, histograms: Sequence[Histograms]) -> None:

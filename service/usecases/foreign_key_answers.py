@@ -33,6 +33,9 @@ class UnknownForeignKeyError(NotFoundError):
 class ForeignKeyStore(Protocol):
     """Read the state for a finding, and keep what was found. Every method may raise `StateError`."""
 
+    def follow_all(self) -> None:
+        """Log from now on what all attributes change, until `follow` says which of them are concerned."""
+
     def snapshot(self) -> AbstractContextManager[KeySnapshot]:
         """Open the newest version, whose values may be read for as long as it takes."""
 
@@ -67,6 +70,8 @@ class ForeignKeyFinder:
         try:
             began = self._clock()
             self._at_work = at_work = _AtWork(question.method, began)
+            # What changes while values are read has to be in the log already: which are read is not known yet.
+            self._store.follow_all()
             with self._store.snapshot() as snapshot:
                 if not snapshot.head.version:
                     raise StateError("There is no state yet: run `subsetd bootstrap SOURCE --name NAME` first.")

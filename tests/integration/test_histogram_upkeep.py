@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psycopg2
@@ -221,6 +222,27 @@ def test_what_changed_before_it_was_logged_is_not_kept(database_url: str, stream
     finding.refresh()
     finding.keys.follow(found.version - 1, found.histograms)  # as if another had been slower
     assert states.query(database_url, "select count(*) from key_histogram") == [(0,)]
+
+
+def test_what_changes_while_they_are_measured_is_counted(database_url: str, stream: Stream, finding: Finding) -> None:
+    """The feed goes on between the snapshot that is read and the keeping of what was found in it."""
+    rng = random.Random(10)
+    keep = finding.keys.keep
+
+    def meanwhile(*arguments: Any) -> int:
+        change(stream, rng, 300)
+        consume(database_url, stream, records=100)
+        return keep(*arguments)
+
+    finding.keys.keep = meanwhile  # type: ignore[method-assign]
+    assert finding.refresh() == 2
+    assert states.query(database_url, "select distinct version from key_histogram") == [(1,)]
+    found, read = finding.find()
+    assert (found.version > 1, read) == (True, 0)
+    require_exact(stream, found)
+    finding.keys.keep = keep  # type: ignore[method-assign]
+    concerned = set().union(*(one.attribute_ids for one in found.histograms))
+    assert {i for (i,) in states.query(database_url, "select attribute_id from followed_attribute")} == concerned
 
 
 def test_a_batch_that_began_before_they_are_followed_is_waited_for(
