@@ -5,9 +5,9 @@
 #   make endurance  the long proofs, or ONLY=word of their names        make format    let ruff lay out the code
 #   make mutants    does a test see each small change of the core? SAMPLE=100 of each module, ONLY=modules
 #   make test-versions  some tests on older Postgres, other Pythons and Javas, or ONLY=word of a run
-#   make evaluate   DATA=folder of data sets                            make sketch-report DATA=folder: plots
+#   make evaluate   DATA=folder of data sets                            make {sketch,mate}-report DATA=folder: plots
 
-.PHONY: env browser test test-random test-versions lint format demo bench endurance mutants evaluate sketch-report clean
+.PHONY: env browser test test-random test-versions lint format demo bench endurance mutants evaluate sketch-report mate-report clean
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 
@@ -105,6 +105,10 @@ evaluate: env
 
 sketch-report: env
 	$(BIN)/python -m benchmarks.sketch_report $(DATA)
+
+mate-report: env
+	@test -n "$(DATA)" || { echo "say where the lakes are: make mate-report DATA=folder" >&2; exit 2; }
+	$(BIN)/python -m benchmarks.mate_report $(DATA)
 
 clean:
 	rm -rf $(VENV) .venv-* .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build *.egg-info

@@ -52,10 +52,10 @@ class Passed:
         return self.joining / max(1, self.joining + self.false_positives)
 
 
-def bloom_functions(lake: Lake) -> int:
+def bloom_functions(lake: Lake, bits: int = BITS) -> int:
     """Give the paper's H = |a| / V · ln 2, where V is the mean number of columns of the lake's tables (7.1.2)."""
     widths = lake.widths()
-    return max(1, round(BITS / widths[widths > 0].mean() * log(2)))
+    return max(1, round(bits / widths[widths > 0].mean() * log(2)))
 
 
 def filters(lake: Lake) -> Iterator[tuple[str, RowFilter]]:
@@ -81,9 +81,9 @@ def filters(lake: Lake) -> Iterator[tuple[str, RowFilter]]:
     yield COUNTED, CountedBits.of(lake.index, keys)
 
 
-def bloom(keys: Keys, functions: int) -> UInt64s:
+def bloom(keys: Keys, functions: int, bits: int = BITS) -> UInt64s:
     """Set the bits of so many hash functions."""
-    return _set(positions(keys, BITS, functions), np.zeros((len(keys.high), BITS // 64), np.uint64))
+    return _set(positions(keys, bits, functions), np.zeros((len(keys.high), bits // 64), np.uint64))
 
 
 def md5(texts: list[str]) -> UInt64s:
@@ -92,9 +92,9 @@ def md5(texts: list[str]) -> UInt64s:
     return np.frombuffer(digests, np.uint64).reshape(-1, 2)
 
 
-def simhash(texts: pa.Array) -> UInt64s:
+def simhash(texts: pa.Array, bits: int = BITS) -> UInt64s:
     """Set the bits that more than half of a text's three-byte pieces have in their hashes (Charikar, 2002)."""
-    return _simhash(*text_buffers(texts))
+    return _simhash(*text_buffers(texts), bits)
 
 
 def let_through(lake: Lake, rows: RowFilter, queries: list[LakeQuery]) -> Passed:
@@ -136,21 +136,21 @@ def _set(bits: Int64s, hashes: UInt64s) -> UInt64s:
 
 
 @njit(cache=True)
-def _simhash(offsets: Int64s, data: NDArray[np.uint8]) -> UInt64s:
-    out = np.zeros((len(offsets) - 1, BITS // 64), np.uint64)
+def _simhash(offsets: Int64s, data: NDArray[np.uint8], bits: int) -> UInt64s:
+    out = np.zeros((len(offsets) - 1, bits // 64), np.uint64)
     for i in range(len(out)):
-        votes = np.zeros(BITS, np.int64)
+        votes = np.zeros(bits, np.int64)
         for at in range(offsets[i], max(offsets[i] + 1, offsets[i + 1] - 2)):
             piece = np.uint64(0)
             for byte in data[at : min(at + 3, offsets[i + 1])]:
                 piece = piece * np.uint64(256) + np.uint64(byte) + np.uint64(1)
-            for bit in range(BITS):
+            for bit in range(bits):
                 if bit % 64 == 0:
                     piece = (piece ^ (piece >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
                     piece = (piece ^ (piece >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
                     piece ^= piece >> np.uint64(31)
                 votes[bit] += 1 if piece >> np.uint64(bit % 64) & np.uint64(1) else -1
-        for bit in range(BITS):
+        for bit in range(bits):
             if votes[bit] > 0:
                 out[i, bit // 64] |= np.uint64(1) << np.uint64(bit % 64)
     return out
