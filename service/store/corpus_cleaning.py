@@ -11,7 +11,8 @@ from typing import Any
 import psycopg2
 
 from service.store.generation import connect
-from service.store.tables import CORPUS_LOCK
+from service.store.join_loads import hold_cleared
+from service.store.tables import CORPUS_LOCK, JOIN_INDEX_LOCK
 
 CLEANER_NAME = "subsetd corpus cleaning"
 TASK_NAME = "subsetd corpus task"
@@ -112,6 +113,8 @@ def clean(url: str) -> list[str]:
             if cursor.fetchone()[0]:
                 dropped += clear_remains(connection, corpus_id) + tidy(connection, corpus_id)
                 cursor.execute("SELECT pg_advisory_unlock(%s, %s)", (CORPUS_LOCK, corpus_id))
+            if hold_cleared(cursor, corpus_id):
+                cursor.execute("SELECT pg_advisory_unlock(%s, %s)", (JOIN_INDEX_LOCK, corpus_id))
             connection.commit()
     return dropped
 

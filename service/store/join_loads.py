@@ -76,17 +76,24 @@ def building(url: str, corpus_id: int) -> Iterator[None]:
     Sessions of their tasks are orphans. Theirs may still be on their way, and find no segment.
     """
     with connect(url, BUILD_NAME) as connection, connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", (JOIN_INDEX_LOCK, corpus_id))
-        if not cursor.fetchone()[0]:
+        if not hold_cleared(cursor, corpus_id):
             raise StateError("This corpus' index of joinable tables is being built; wait until that has ended.")
-        cursor.execute(
-            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
-            "WHERE datname = current_database() AND application_name = %s AND pid <> pg_backend_pid()",
-            (f"{TASK_NAME} {corpus_id}",),
-        )
-        delete_others(cursor, corpus_id)
         connection.commit()
         yield  # the lock ends with the session
+
+
+def hold_cleared(cursor: Any, corpus_id: int) -> bool:
+    """Take the lock of an index and clear it as `building` does, in the cursor's session; False when it is held."""
+    cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", (JOIN_INDEX_LOCK, corpus_id))
+    if not cursor.fetchone()[0]:
+        return False
+    cursor.execute(
+        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND application_name = %s AND pid <> pg_backend_pid()",
+        (f"{TASK_NAME} {corpus_id}",),
+    )
+    _delete_others(cursor, corpus_id)
+    return True
 
 
 def stored_segments(url: str, corpus_id: int, reading: Mapping[str, object]) -> list[StoredSegment]:
@@ -224,10 +231,10 @@ class NewIndex:
                     (segment.segment_id, dead.tolist()),
                 )
         cursor.execute("DELETE FROM join_task WHERE segment_id = ANY (%s)", (list(self.written),))
-        delete_others(cursor, self.corpus_id)
+        _delete_others(cursor, self.corpus_id)
 
 
-def delete_others(cursor: Any, corpus_id: int) -> None:
+def _delete_others(cursor: Any, corpus_id: int) -> None:
     """Delete the segments that the corpus' index lacks; who searches one goes on with what it has seen.
 
     The caller holds the index by `building`.

@@ -126,6 +126,20 @@ def test_what_died_is_removed_and_its_tasks_write_nothing(lake: Lake, database_u
     assert counts(database_url) == there
 
 
+def test_what_died_is_removed_by_the_hourly_cleaning_but_not_what_is_at_work(lake: Lake, database_url: str) -> None:
+    build(lake)
+    there = counts(database_url)
+    Build(lake).run()
+    with building(database_url, lake.corpora.named(lake.name).corpus_id):
+        at_work = Build(lake)
+        at_work.run()
+        lake.corpora.clean()
+        at_work.land()
+    Build(lake).run()
+    lake.corpora.clean()
+    assert counts(database_url) == there
+
+
 def test_an_index_of_which_a_task_is_missing_does_not_land(lake: Lake, database_url: str) -> None:
     lake.refresh(no_spark)
     partly = Build(lake)
