@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import log2
 from time import process_time
 
 import numpy as np
@@ -12,13 +11,12 @@ from benchmarks.joinable_lakes import Lake, lakes
 from benchmarks.joinable_web_tables import web_tables
 from benchmarks.results_file import Result
 from benchmarks.state import server
-from service.core.posting_buckets import Buckets, encode_buckets, find_in_bucket
-from service.core.records import Keys, starts_of
+from service.core.posting_buckets import Buckets, bits_for, encode_buckets, find_in_buckets
+from service.core.records import Int64s, Keys, starts_of, take_lists
 
 SEED = 0
 """Nothing is drawn."""
 
-VALUES_OF_BUCKET = 64
 CELL_BYTES, SUPER_KEY_BYTES = 4, 16
 HEADER_BYTES = 40
 """Of a row in Postgres with its index entry, about."""
@@ -35,11 +33,12 @@ def run(context: Context) -> list[Result]:
     results = []
     for lake in lakes(context.work):
         keys = lake.keys()
-        code(lake, keys)
+        bits = bits_for(len(lake.values))
+        code(lake, keys, bits)
         started = process_time()
-        coded, order = code(lake, keys)
+        coded, order = code(lake, keys, bits)
         took = process_time() - started
-        _require_all(lake, keys.take(order), order, coded)
+        _require_all(lake, keys.take(order), order, coded, bits)
         index, rows = lake.index, len(lake.index.row_starts) - 1
         cells = int((index.cells >= 0).sum())
         bytes_ = (
@@ -67,28 +66,18 @@ def stored(context: Context) -> list[Result]:
     return [Result("16,000 web tables: in Postgres", total, "MB", "CSV", csv, "ratio <= 3"), *parts]
 
 
-def code(lake: Lake, keys: Keys) -> tuple[Buckets, np.ndarray]:
+def code(lake: Lake, keys: Keys, bits: int) -> tuple[Buckets, Int64s]:
     """Code the postings of a lake by ascending key; give the order of the keys with them."""
     order, starts = keys.order(), lake.index.value_starts
-    counts = np.diff(starts)[order]
-    of_keys = starts_of(counts)
-    places = lake.index.places[np.arange(of_keys[-1]) + np.repeat(starts[order] - of_keys[:-1], counts)]
-    bits = max(1, round(log2(max(2, len(order) / VALUES_OF_BUCKET))))
+    of_keys = starts_of(np.diff(starts)[order])
+    places = take_lists(order, starts, lake.index.places, of_keys)
     return encode_buckets(keys.take(order), of_keys, places, bits), order
 
 
-def _require_all(lake: Lake, keys: Keys, order: np.ndarray, coded: Buckets) -> None:
+def _require_all(lake: Lake, keys: Keys, order: Int64s, coded: Buckets, bits: int) -> None:
     """Raise ValueError unless each value has its places: what cannot be read back is not small."""
-    first = 0
-    for start, end in zip(coded.starts, coded.starts[1:], strict=False):
-        bucket = coded.data[start:end].tobytes()
-        asked = keys.take(slice(first, first + 4 * VALUES_OF_BUCKET))
-        found = find_in_bucket(bucket, asked)
-        held = int((np.diff(found.starts) > 0).sum())
-        values = order[first : first + held]
-        expected = [lake.index.places[lake.index.value_starts[v] : lake.index.value_starts[v + 1]] for v in values]
-        if not np.array_equal(found.places, np.concatenate(expected)):
-            raise ValueError(f"{lake.name}: a bucket does not give back what was put in")
-        first += held
-    if first != len(order):
-        raise ValueError(f"{lake.name}: {len(order) - first} values are in no bucket")
+    found = find_in_buckets(coded, keys, bits)
+    starts = lake.index.value_starts
+    expected = take_lists(order, starts, lake.index.places, starts_of(np.diff(starts)[order]))
+    if not (np.array_equal(found.places, expected) and np.array_equal(np.diff(found.starts), np.diff(starts)[order])):
+        raise ValueError(f"{lake.name}: the buckets do not give back what was put in")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numba import njit
 
-from service.core.cell_index import Postings
 from service.core.records import Int64s, starts_of
 
 BLOCK_ROWS = 1000
@@ -19,12 +19,16 @@ EMPTY_CELL = 0xFFFF_FFFF
 
 _TABLE_BYTES = 8 + 4 + 1
 
+_GUIDES = 4
+"""Cells whose table is known, for each table: from them on the table of any other is a step or two away."""
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
     """Hold the `rows` and `widths` of n tables, and by how many `functions` the super keys of their rows are made.
 
-    Rows of table t are numbered from first_rows[t] on, its cells from first_cells[t] on: int64[n + 1] each.
+    Rows of table t are numbered from first_rows[t] on, its cells from first_cells[t] on: int64[n + 1] each. The cell
+    i << shift, if there is one, is in the table guide[i].
     """
 
     rows: Int64s
@@ -32,11 +36,16 @@ class Layout:
     functions: Int64s
     first_rows: Int64s
     first_cells: Int64s
+    shift: int
+    guide: Int64s
 
     @staticmethod
     def of(rows: Int64s, widths: Int64s, functions: Int64s) -> Layout:
         """Number the rows and cells of tables."""
-        return Layout(rows, widths, functions, starts_of(rows), starts_of(rows * widths))
+        first_cells = starts_of(rows * widths)
+        shift = int(first_cells[-1] // (_GUIDES * len(rows) + 1)).bit_length()
+        guide = np.searchsorted(first_cells, np.arange(0, first_cells[-1], 1 << shift), "right") - 1
+        return Layout(rows, widths, functions, starts_of(rows), first_cells, shift, guide)
 
     @staticmethod
     def from_bytes(data: bytes) -> Layout:
@@ -56,13 +65,11 @@ class Layout:
 
     def tables(self, places: Int64s) -> Int64s:
         """Give the tables that cells are in."""
-        return np.searchsorted(self.first_cells, places, "right") - 1
+        return _tables(places, self.first_cells, self.shift, self.guide)
 
-    def postings(self, values: Int64s, places: Int64s) -> Postings:
-        """Give the rows and tables that cells are in."""
-        tables = self.tables(places)
-        rows = self.first_rows[tables] + (places - self.first_cells[tables]) // self.widths[tables]
-        return Postings(values, rows, tables)
+    def rows_of(self, places: Int64s, tables: Int64s) -> Int64s:
+        """Give the rows that cells of these tables are in."""
+        return self.first_rows[tables] + (places - self.first_cells[tables]) // self.widths[tables]
 
     def blocks(self, rows: Int64s) -> Int64s:
         """Give the first row of the block of each row."""
@@ -72,3 +79,14 @@ class Layout:
     def widths_of(self, rows: Int64s) -> Int64s:
         """Give how many cells rows have."""
         return self.widths[np.searchsorted(self.first_rows, rows, "right") - 1]
+
+
+@njit(cache=True, nogil=True)
+def _tables(places: Int64s, first_cells: Int64s, shift: int, guide: Int64s) -> Int64s:
+    tables = np.empty(len(places), np.int64)
+    for number in range(len(places)):
+        table = guide[places[number] >> shift]
+        while first_cells[table + 1] <= places[number]:
+            table += 1
+        tables[number] = table
+    return tables

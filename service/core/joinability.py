@@ -21,14 +21,16 @@ import numpy as np
 from numba import njit
 
 from service.core.cell_index import CellIndex, Postings
+from service.core.posting_intersection import rows_with_keys
 from service.core.records import Int64s, UInt64s, starts_of
 from service.core.row_filters import RowFilter
 
 MOST_PAIRS = 1_000_000_000
 """Pairs of row and key that the mapping of one table may cost where searches are bounded: a few seconds."""
 
-POSTINGS_AT_ONCE = 8192
-"""Rows are asked for so many postings at a time, in whole tables: one statement, where they are in a store."""
+FIRST_POSTINGS, POSTINGS_AT_ONCE = 1024, 8192
+"""Rows are asked for so many postings at a time, first and at most, in whole tables: a statement, where they are in a
+store. The first tables often leave no others to look at."""
 
 
 class Initial(StrEnum):
@@ -181,8 +183,8 @@ def initial_column(keys: Int64s, counts: Int64s, by: Initial = Initial.POSTINGS)
 def top_joinable(
     index: CellIndex, rows: RowFilter, keys: Int64s, k: int, initial: Initial = Initial.POSTINGS
 ) -> list[Joinable]:
-    """Search an index in memory without a bound; see `search`."""
-    return search(IndexInMemory(index, rows), keys, k, initial, most=None).best
+    """Search an index in memory as the paper does, without a bound; see `search`."""
+    return search(IndexInMemory(index, rows), keys, k, initial, most=None, narrow=False).best
 
 
 def untold(_: Progress) -> None:
@@ -196,6 +198,7 @@ def search(
     initial: Initial = Initial.POSTINGS,
     most: int | None = MOST_PAIRS,
     *,
+    narrow: bool = True,
     floor: int = 1,
     shown: int = 0,
     weights: Int64s | None = None,
@@ -205,8 +208,9 @@ def search(
 
     With `weights`, int64[n] of the keys, it is told of each what it has, and `shown` rows of it.
     Keys may repeat; one with an empty cell or a value that the index does not have, -1, joins nothing. `most` bounds
-    the work for the mapping of each table (None: it is not bounded). Raises ValueError for k < 1 and for a query
-    without key columns.
+    the work for the mapping of each table (None: it is not bounded). With `narrow` the postings of all key columns are
+    asked for, which an index may have at hand; the paper asks for those of one. Raises ValueError for k < 1 and for a
+    query without key columns.
     """
     if k < 1:
         raise ValueError(f"k = {k}: at least one table can be asked for")
@@ -217,11 +221,16 @@ def search(
     work = int(counts.sum()), int((counts * np.diff(query.starts)).sum())
     tell(Progress(*work, 0, None))
     super_keys = index.of_keys(query.keys)
-    found = retrieve(index, query)
+    if narrow:
+        found, bounds = narrowed(index, query)
+    else:
+        found = retrieve(index, query)
+        bounds = np.diff(found.starts)
     best: list[tuple[int, Joinable]] = []
     told: dict[int, Matched] = {}
     unfinished = []
     first_asked = asked = 0
+    at_once = FIRST_POSTINGS
     rows = index.rows(found.rows[:0])
     for t, table in enumerate(found.tables.tolist()):
         tell(Progress(*work, t, len(found.tables)))
@@ -230,10 +239,11 @@ def search(
             order, last = best[-1]
             least = max(floor, -order if table < last.table else 1 - order)
         first, end = found.starts[t : t + 2].tolist()
-        if end - first < least:
+        if bounds[t] < least:
             break  # all that follow have fewer, or as many and a higher number
         if end > asked:
-            behind = np.searchsorted(found.starts, first + POSTINGS_AT_ONCE, "right") - 1
+            behind = np.searchsorted(found.starts, first + at_once, "right") - 1
+            at_once = min(2 * at_once, POSTINGS_AT_ONCE)
             first_asked, asked = first, int(found.starts[max(behind, t + 1)])
             rows = index.rows(found.rows[first_asked:asked])
         of_keys = super_keys[index.classes[table]]
@@ -274,6 +284,28 @@ def retrieve(index: JoinIndex, query: Query) -> Retrieved:
     ranked = np.argsort(-counts, kind="stable")
     order = order[np.repeat(starts[ranked] - starts_of(counts[ranked])[:-1], counts[ranked]) + np.arange(len(order))]
     return Retrieved(every[ranked], starts_of(counts[ranked]), values[order], rows[order])
+
+
+def narrowed(index: JoinIndex, query: Query) -> tuple[Retrieved, Int64s]:
+    """Fetch the postings of all columns, and keep those of the initial one whose rows have all values of some key.
+
+    No table has more keys than are given with it, int64[tables], and the tables with most of these come first.
+    """
+    values = np.unique(query.keys)
+    rows, tables, keys = rows_with_keys(query.keys, values, index.postings(values))
+    every, of = np.unique(tables, return_inverse=True)
+    _, first = np.unique(rows, return_index=True)
+    is_new = np.ones(len(keys), np.bool_)
+    is_new[1:] = (keys[1:] != keys[:-1]) | (tables[1:] != tables[:-1])
+    bounds = np.minimum(*(np.bincount(of[which], minlength=len(every)) for which in (first, is_new)))
+    ranked = np.argsort(-bounds, kind="stable")
+    rank = np.argsort(ranked)[of]
+    initial = np.repeat(np.arange(len(query.values)), np.diff(query.starts))[keys]
+    order = np.lexsort((initial, rows, rank))
+    rank, rows, initial = rank[order], rows[order], initial[order]
+    is_new[1:] = (rows[1:] != rows[:-1]) | (initial[1:] != initial[:-1])
+    starts = np.searchsorted(rank[is_new], np.arange(len(every) + 1))
+    return Retrieved(every[ranked], starts, initial[is_new], rows[is_new]), bounds[ranked]
 
 
 @njit(cache=True, nogil=True)

@@ -42,12 +42,12 @@ class Buckets(NamedTuple):
 class Found(NamedTuple):
     """Hold the places of n asked values: those of value i are places[starts[i]:starts[i + 1]], none where unknown.
 
-    `ranks` are the places of the values among those of the bucket, -1 where unknown.
+    `numbers` are those of the values, -1 where unknown.
     """
 
     starts: Int64s
     places: Int64s
-    ranks: Int64s
+    numbers: Int64s
 
 
 def bucket_numbers(keys: Keys, bits: int) -> Int64s:
@@ -104,9 +104,12 @@ def decode_buckets(buckets: Buckets) -> tuple[Keys, Int64s, Int64s, Int64s]:
     return Keys(high, low), starts, places, np.repeat(buckets.numbers, lengths) * MOST_VALUES + ranks
 
 
-def find_in_bucket(bucket: bytes, keys: Keys) -> Found:
-    """Give the places of values of one bucket; keys by ascending order, each once."""
-    return Found(*_find(np.frombuffer(bucket, np.uint8), keys.high, keys.low))
+def find_in_buckets(buckets: Buckets, keys: Keys, bits: int) -> Found:
+    """Give the places of values of some buckets; keys by ascending order, each once."""
+    asked = bucket_numbers(keys, bits)
+    first, end = np.searchsorted(asked, buckets.numbers), np.searchsorted(asked, buckets.numbers, "right")
+    starts, places, ranks = _find(buckets.data, buckets.starts, first, end, keys.high, keys.low)
+    return Found(starts, places, np.where(ranks < 0, -1, asked * MOST_VALUES + ranks))
 
 
 @njit(cache=True, nogil=True)
@@ -205,32 +208,36 @@ def _decode(data: Bytes, bucket_starts: Int64s) -> tuple[UInt64s, UInt64s, Int64
 
 
 @njit(cache=True, nogil=True)
-def _find(data: Bytes, high: UInt64s, low: UInt64s) -> tuple[Int64s, Int64s, Int64s]:
-    count, keys_at = _read(data, 0)
-    lengths_at = keys_at + 16 * count
-    at = lengths_at
-    for _ in range(count):
-        _, at = _read(data, at)
-    starts, found = np.zeros(len(high) + 1, np.int64), np.empty(len(data), np.int64)
-    ranks = np.full(len(high), -1, np.int64)
-    total = asked = 0
-    for value in range(count):
-        length, lengths_at = _read(data, lengths_at)
-        key_high, key_low = _word(data, keys_at + 16 * value), _word(data, keys_at + 16 * value + 8)
-        while asked < len(high) and (high[asked] < key_high or (high[asked] == key_high and low[asked] < key_low)):
-            asked += 1
-            starts[asked] = total
-        if asked < len(high) and high[asked] == key_high and low[asked] == key_low:
-            ranks[asked] = value
-            place, end = 0, at + length
-            while at < end:
-                distance, at = _read(data, at)
-                place += distance
-                found[total] = place
-                total += 1
-            asked += 1
-            starts[asked] = total
-        else:
+def _find(
+    data: Bytes, bucket_starts: Int64s, firsts: Int64s, ends: Int64s, high: UInt64s, low: UInt64s
+) -> tuple[Int64s, Int64s, Int64s]:
+    ranks, begins = np.full(len(high), -1, np.int64), np.zeros(len(high), np.int64)
+    starts = np.zeros(len(high) + 1, np.int64)
+    for bucket in range(len(firsts)):
+        asked, last = firsts[bucket], ends[bucket]
+        count, keys_at = _read(data, bucket_starts[bucket])
+        lengths_at = keys_at + 16 * count
+        at = lengths_at
+        for _ in range(count):
+            _, at = _read(data, at)
+        for value in range(count):
+            length, lengths_at = _read(data, lengths_at)
+            key_high, key_low = _word(data, keys_at + 16 * value), _word(data, keys_at + 16 * value + 8)
+            while asked < last and (high[asked] < key_high or (high[asked] == key_high and low[asked] < key_low)):
+                asked += 1
+            if asked == last:
+                break
+            if high[asked] == key_high and low[asked] == key_low:
+                ranks[asked], begins[asked] = value, at
+                for byte in data[at : at + length]:
+                    starts[asked + 1] += byte < 128
             at += length
-    starts[asked:] = total
-    return starts, found[:total].copy(), ranks
+    starts = np.cumsum(starts)
+    found = np.empty(starts[-1], np.int64)
+    for key in range(len(high)):
+        place, at = 0, begins[key]
+        for number in range(starts[key], starts[key + 1]):
+            distance, at = _read(data, at)
+            place += distance
+            found[number] = place
+    return starts, found, ranks

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,7 @@ from service.core.cell_index import Postings
 from service.core.errors import DamagedStateError, NotFoundError
 from service.core.join_layout import EMPTY_CELL, Layout
 from service.core.joinability import Rows
-from service.core.posting_buckets import MOST_VALUES, bucket_numbers, find_in_bucket
+from service.core.posting_buckets import Buckets, bucket_numbers, find_in_buckets
 from service.core.records import Int64s, Keys, UInt64s, starts_of
 from service.core.row_filters import BITS, CountedBits
 from service.store.corpora import corpus_named
@@ -26,11 +25,15 @@ from service.usecases.joinable import IndexedTable
 
 BUCKETS_AT_ONCE = 4096
 """Buckets of one statement: some MB."""
+MOST_SHAPES = 64
+"""Segments whose layouts are kept beside those of a search: some 50 bytes a table."""
 
-INDEX = "select generation, segment_ids, built_at from join_index where corpus_id = :corpus_id"
-SEGMENTS = """
-select segment_id, bucket_bits, layout, dead from join_segment where segment_id = any(:ids) order by segment_id
+INDEX = """
+select i.generation, i.built_at, s.segment_id, s.dead
+from join_index i left join join_segment s on s.segment_id = any(i.segment_ids) where i.corpus_id = :corpus_id
+order by s.segment_id
 """
+LAYOUTS = "select segment_id, bucket_bits, layout from join_segment where segment_id = any(:ids)"
 BUCKETS = "select bucket, data from join_bucket where segment_id = :segment_id and bucket = any(:asked)"
 ROWS = """
 select first_row, super_keys, cells from join_rows where segment_id = :segment_id and first_row = any(:asked)
@@ -41,30 +44,51 @@ select place, table_number, path, column_names from join_table where segment_id 
 """
 
 
+class _Shape:
+    """Hold what never changes of a segment, and its tables' classes by their functions."""
+
+    def __init__(self, bits: int, layout: Layout) -> None:
+        self.bits = bits
+        self.layout = layout
+        self.functions, self.classes = np.unique(layout.functions, return_inverse=True)
+
+
 class PostgresJoinIndexes:
-    """Implement usecases.joinable.JoinIndexes."""
+    """Implement usecases.joinable.JoinIndexes; keeps the shapes of segments for searches that follow."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._shapes: dict[int, _Shape] = {}
 
     @contextmanager
     def snapshot(self, corpus: str) -> Iterator[PostgresJoinSnapshot]:
         reading = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         with reading.connect() as connection:
-            found = connection.execute(text(INDEX), {"corpus_id": corpus_named(connection, corpus).corpus_id})
-            index = found.one_or_none()
-            if index is None:
+            corpus_id = corpus_named(connection, corpus).corpus_id
+            found = connection.execute(text(INDEX), {"corpus_id": corpus_id}).all()
+            if not found:
                 raise NotFoundError(
                     f"The corpus {corpus!r} has no index of joinable tables; `subsetd corpus index {corpus} --wait` "
                     "builds it."
                 )
-            segments = [
-                PostgresSegment(
-                    connection, segment_id, bits, Layout.from_bytes(bytes(layout)), np.frombuffer(dead, "<i4")
-                )
-                for segment_id, bits, layout, dead in connection.execute(text(SEGMENTS), {"ids": index.segment_ids})
-            ]
-            yield PostgresJoinSnapshot(index.generation, index.built_at, segments)
+            dead = {row.segment_id: np.frombuffer(row.dead, "<i4") for row in found if row.segment_id is not None}
+            shapes = self._shapes_of(connection, list(dead))
+            segments = [PostgresSegment(connection, number, shapes[number], dead[number]) for number in dead]
+            yield PostgresJoinSnapshot(found[0].generation, found[0].built_at, segments)
+
+    def _shapes_of(self, connection: Connection, segment_ids: Sequence[int]) -> dict[int, _Shape]:
+        """Give the shapes of segments; the oldest that are kept are forgotten, as segments come and go."""
+        known = {number: self._shapes[number] for number in segment_ids if number in self._shapes}
+        unknown = [number for number in segment_ids if number not in known]
+        if unknown:
+            read = {
+                number: _Shape(bits, Layout.from_bytes(bytes(layout)))
+                for number, bits, layout in connection.execute(text(LAYOUTS), {"ids": unknown})
+            }
+            known |= read
+            kept = list(self._shapes.items())[-MOST_SHAPES:]
+            self._shapes = dict(kept) | read
+        return known
 
 
 class PostgresJoinSnapshot:
@@ -79,40 +103,48 @@ class PostgresJoinSnapshot:
 class PostgresSegment:
     """Be a JoinIndex of the values that `numbers` was asked for; others it does not know."""
 
-    def __init__(
-        self, connection: Connection, segment_id: int, bits: int, layout: Layout, dead: NDArray[np.int32]
-    ) -> None:
+    def __init__(self, connection: Connection, segment_id: int, shape: _Shape, dead: NDArray[np.int32]) -> None:
         self._connection = connection
         self._segment_id = segment_id
-        self._bits = bits
-        self._layout = layout
+        self._bits, self._layout = shape.bits, shape.layout
+        self._functions, self.classes = shape.functions, shape.classes
         self._dead = dead
-        self._functions, self.classes = np.unique(layout.functions, return_inverse=True)
-        self._values, self._keys = np.zeros(0, np.int64), Keys.of(())
-        self._starts, self._places = np.zeros(1, np.int64), np.zeros(0, np.int64)
+        self._keys = Keys.of(())
+        self._values = self._rows = self._tables = np.zeros(0, np.int64)
+        self._starts = np.zeros(1, np.int64)
 
     def numbers(self, keys: Keys) -> Int64s:
         """Give the numbers of values, -1 for those that are nowhere; keys by ascending order, each once."""
-        buckets, first = np.unique(bucket_numbers(keys, self._bits), return_index=True)
-        bounds = dict(zip(buckets.tolist(), pairwise([*first.tolist(), len(keys.high)]), strict=True))
-        numbers, lengths = np.full(len(keys.high), -1, np.int64), np.zeros(len(keys.high), np.int64)
-        places: dict[int, Int64s] = {}
+        wanted = bucket_numbers(keys, self._bits)
+        buckets, first = np.unique(wanted, return_index=True)
+        parts = []
         for at in range(0, len(buckets), BUCKETS_AT_ONCE):
-            asked = buckets[at : at + BUCKETS_AT_ONCE].tolist()
-            for bucket, data in self._connection.execute(text(BUCKETS), self._of(asked)):
-                of_bucket = slice(*bounds[bucket])
-                found = find_in_bucket(bytes(data), keys.take(of_bucket))
-                numbers[of_bucket] = np.where(found.ranks < 0, -1, bucket * MOST_VALUES + found.ranks)
-                lengths[of_bucket] = np.diff(found.starts)
-                places[bucket] = found.places
+            asked = buckets[at : at + BUCKETS_AT_ONCE]
+            of_asked = keys.take(slice(first[at], int(np.searchsorted(wanted, asked[-1], "right"))))
+            parts.append(find_in_buckets(self._buckets(asked), of_asked, self._bits))
+        none = np.zeros(0, np.int64)
+        numbers = np.concatenate([none, *(found.numbers for found in parts)])
+        places = np.concatenate([none, *(found.places for found in parts)])
+        lengths = np.concatenate([none, *(np.diff(found.starts) for found in parts)])
         known = numbers >= 0
-        self._values, self._keys = numbers[known], keys.take(known)
-        self._starts = starts_of(lengths[known])
-        self._places = np.concatenate([np.zeros(0, np.int64), *(places[bucket] for bucket in sorted(places))])
+        self._values, self._keys, self._starts = numbers[known], keys.take(known), starts_of(lengths[known])
+        self._tables = self._layout.tables(places)
         if len(self._dead):
-            live = ~np.isin(self._layout.tables(self._places), self._dead)
-            self._starts, self._places = starts_of(live.astype(np.int64))[self._starts], self._places[live]
+            live = ~np.isin(self._tables, self._dead)
+            self._starts, self._tables, places = (
+                starts_of(live.astype(np.int64))[self._starts],
+                self._tables[live],
+                places[live],
+            )
+        self._rows = self._layout.rows_of(places, self._tables)
         return numbers
+
+    def _buckets(self, asked: Int64s) -> Buckets:
+        """Fetch buckets; those without a value are not there."""
+        found = self._connection.execute(text(BUCKETS), self._of(asked.tolist())).all()
+        lengths = np.array([len(data) for _, data in found], np.int64)
+        data = np.frombuffer(b"".join(data for _, data in found), np.uint8)
+        return Buckets(np.array([bucket for bucket, _ in found], np.int64), starts_of(lengths), data)
 
     def of_keys(self, keys: Int64s) -> UInt64s:
         no_rows = np.zeros((0, BITS // 64), np.uint64)
@@ -128,7 +160,8 @@ class PostgresSegment:
         counts = np.diff(self._starts)[at]
         asked = np.repeat(np.arange(len(values)), counts)
         within = np.arange(len(asked)) - np.repeat(starts_of(counts)[:-1], counts)
-        return self._layout.postings(asked, self._places[self._starts[at][asked] + within])
+        chosen = self._starts[at][asked] + within
+        return Postings(asked, self._rows[chosen], self._tables[chosen])
 
     def rows(self, numbers: Int64s) -> Rows:
         """Fetch the blocks that rows are in."""

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.core.posting_buckets import bits_for, bucket_numbers, encode_buckets, find_in_bucket, value_numbers
+from service.core.posting_buckets import bits_for, encode_buckets, find_in_buckets, value_numbers
 from service.core.records import Keys, starts_of
 
 KEYS = st.binary(min_size=16, max_size=16) | st.integers(0, 300).map(lambda n: bytes(7) + n.to_bytes(9, "big"))
@@ -22,17 +22,16 @@ def test_values_are_found_with_their_places(held, others, bits) -> None:
     coded = encode_buckets(keys, starts_of(list(map(len, places))), flat, bits)
     assert coded.numbers.tolist() == sorted({int.from_bytes(key, "big") >> 128 - bits for key in held})
     asked = Keys.of(sorted({*held, *others}))
-    numbers = bucket_numbers(asked, bits)
-    numbered = dict(zip(sorted(held), value_numbers(keys, bits).tolist(), strict=True))
-    found = {}
-    for number, start, end in zip(coded.numbers, coded.starts, coded.starts[1:], strict=False):
-        of_bucket = asked.take(numbers == number)
-        starts, of_values, ranks = find_in_bucket(coded.data[start:end].tobytes(), of_bucket)
-        for i in range(len(of_bucket.high)):
-            assert (ranks[i] >= 0) == (starts[i] < starts[i + 1])
-            if ranks[i] >= 0:
-                found[of_bucket.key(i)] = of_values[starts[i] : starts[i + 1]].tolist()
-                assert number * 256 + ranks[i] == numbered[of_bucket.key(i)]
+    starts, of_values, found_numbers = find_in_buckets(coded, asked, bits)
+    found = {
+        asked.key(i): of_values[starts[i] : starts[i + 1]].tolist()
+        for i in range(len(asked.high))
+        if starts[i] < starts[i + 1]
+    }
+    assert dict(zip(sorted({*held, *others}), found_numbers.tolist(), strict=True)) == {
+        **dict.fromkeys(others, -1),
+        **dict(zip(sorted(held), value_numbers(keys, bits).tolist(), strict=True)),
+    }
     assert found == held
 
 
