@@ -79,8 +79,8 @@ def read_lake(folder: Path) -> Lake:
         rows.append(len(read))
         sizes += [len(header)] * len(read)
         for row in read:
-            row += [""] * (len(header) - len(row))  # one empty cell alone is an empty line
-            cells += [ids.setdefault(cell, len(ids) - 1) for cell in row]
+            lacking = [""] * (len(header) - len(row))  # one empty cell alone is an empty line
+            cells += [ids.setdefault(cell, len(ids) - 1) for cell in [*row, *lacking]]
     del ids[""]
     index = CellIndex.of(
         np.array(cells, np.int64),
