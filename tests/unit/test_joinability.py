@@ -252,7 +252,7 @@ def test_a_search_tells_its_work_before_it_fetches_anything_and_may_be_ended() -
     def end(progress: Progress) -> None:
         raise EndedError
 
-    with mock.patch.object(joinability, "retrieve") as fetching, pytest.raises(EndedError):
+    with mock.patch.object(joinability, "narrowed") as fetching, pytest.raises(EndedError):
         search(index, keys, 5, tell=end)
     fetching.assert_not_called()
 
