@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from sqlalchemy import Engine
@@ -12,6 +12,7 @@ from service.core.histogram_changes import Histograms
 from service.store.candidates import keep
 from service.store.histograms import follow_all, keep_histograms
 from service.store.reader import PostgresSnapshot, PostgresStateReader
+from service.usecases.foreign_key_ports import ValueStatistics
 from service.usecases.kept_candidates import NewCandidate
 
 
@@ -35,5 +36,5 @@ class PostgresForeignKeys:
     ) -> int:
         return keep(self._engine, method, version, seconds, left_out, found)
 
-    def follow(self, version: int, histograms: Sequence[Histograms]) -> None:
-        keep_histograms(self._engine, version, histograms)
+    def follow(self, version: int, histograms: Sequence[Histograms], statistics: Mapping[int, ValueStatistics]) -> None:
+        keep_histograms(self._engine, version, histograms, statistics)

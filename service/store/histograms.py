@@ -7,6 +7,7 @@ version or of a later one, so that whoever reads both, in any later version, can
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from sqlalchemy import Connection, Engine, text
 from service.core.histogram_changes import Histograms, Switched, switches_from_bytes, switches_to_bytes
 from service.core.quantile_grids import GridHistogram, KeyHistogram, QuantileGrid
 from service.core.value_order import ValueOrder
+from service.usecases.foreign_key_ports import KeptStatistics, ValueStatistics
 from service.usecases.live_state import BatchCommit
 
 MOST_BYTES = 16 << 20
@@ -58,6 +60,7 @@ delete from value_change where version <= :version
 """
 
 READ = "select version, histograms from key_histogram where key_id = :key_id"
+LOOKS = "select version, convert_from(histograms, 'UTF8')::json -> 'looks' as looks from key_histogram"
 CHANGES = "select version, changes from value_change order by version"
 
 
@@ -87,10 +90,13 @@ def follow_all(engine: Engine) -> None:
         connection.execute(text(FOLLOW_ALL))
 
 
-def keep_histograms(engine: Engine, version: int, histograms: Sequence[Histograms]) -> None:
+def keep_histograms(
+    engine: Engine, version: int, histograms: Sequence[Histograms], statistics: Mapping[int, ValueStatistics]
+) -> None:
     """Keep histograms of a version in the place of all others, and have the changes of their attributes logged.
 
-    Not kept are those of which an attribute was not followed at that version yet.
+    With each the statistics of its attributes are kept. Not kept are those of which an attribute was not followed at
+    that version yet.
     """
     ids = sorted(set().union(*(one.attribute_ids for one in histograms)))
     with engine.begin() as connection:
@@ -103,7 +109,7 @@ def keep_histograms(engine: Engine, version: int, histograms: Sequence[Histogram
         for one in histograms:
             if one.attribute_ids <= known:
                 row = {"key_id": one.key_id, "version": version, "attribute_ids": sorted(one.attribute_ids)}
-                connection.execute(text(PUT), row | {"histograms": _to_bytes(one)})
+                connection.execute(text(PUT), row | {"histograms": _to_bytes(one, statistics)})
         for statement in SHORTEN.split(";"):
             connection.execute(text(statement), {"version": version})
 
@@ -114,14 +120,28 @@ def read_histograms(connection: Connection, key_id: int) -> tuple[int, Histogram
     return None if row is None else (row.version, _from_json(key_id, orjson.loads(row.histograms)))
 
 
+def read_kept_statistics(connection: Connection) -> dict[int, KeptStatistics]:
+    """Give what is kept of attributes beside their histograms, by id."""
+    return {
+        int(i): KeptStatistics(row.version, distinct, ValueStatistics(ValueOrder(order), *looks))
+        for row in connection.execute(text(LOOKS))
+        for i, (distinct, order, *looks) in (row.looks or {}).items()
+    }
+
+
 def read_value_changes(connection: Connection) -> list[tuple[int, dict[int, Switched]]]:
     """Give what is logged of the values of followed attributes, by version."""
     return [(row.version, switches_from_bytes(bytes(row.changes))) for row in connection.execute(text(CHANGES))]
 
 
-def _to_bytes(kept: Histograms) -> bytes:
-    """Give histograms as JSON: of the key its columns and grids, and of all, by attribute id, cells and counts."""
+def _to_bytes(kept: Histograms, statistics: Mapping[int, ValueStatistics]) -> bytes:
+    """Give histograms as JSON: of the key its columns and grids, and of all, by attribute id, cells and counts.
+
+    `looks` has of each attribute the number of its distinct values and how they look.
+    """
     grids = kept.of_key.grids
+    distinct = {column: int(counts.sum()) for column, counts in zip(kept.columns, kept.of_key.columns, strict=True)}
+    distinct |= {i: of.total for i, of in {kept.key_id: kept.of_key.tuples, **kept.others}.items()}
     whole = {
         "columns": kept.columns,
         "cells": kept.cells,
@@ -131,6 +151,7 @@ def _to_bytes(kept: Histograms) -> bytes:
             str(i): (of.cells.tolist(), of.counts.tolist())
             for i, of in {kept.key_id: kept.of_key.tuples, **kept.others}.items()
         },
+        "looks": {str(i): [of, *astuple(statistics[i])] for i, of in distinct.items() if i in statistics},
     }
     return orjson.dumps(whole)
 

@@ -21,7 +21,7 @@ from service.store import candidates, contracts, uploaded_sketches
 from service.store.audits import read_audits
 from service.store.database import LostConnectionError, place
 from service.store.foreign_keys import read_declared_keys, read_memberships, read_spreads, read_statistics
-from service.store.histograms import read_histograms, read_value_changes
+from service.store.histograms import read_histograms, read_kept_statistics, read_value_changes
 from service.store.keys import read_keys, read_known_tuples, read_repeated
 from service.store.reader_sql import (
     ACTIVITY,
@@ -60,7 +60,7 @@ from service.usecases.answers import (
 )
 from service.usecases.audits import Audit
 from service.usecases.foreign_key_decisions import Contract, ContractEvent, ContractState, Decision
-from service.usecases.foreign_key_ports import DeclaredKey, ValueStatistics, WantedGrid
+from service.usecases.foreign_key_ports import DeclaredKey, KeptStatistics, ValueStatistics, WantedGrid
 from service.usecases.kept_candidates import Candidate, CandidateFilter, Refresh
 from service.usecases.key_values import KeyFilter, KeyInfo, RepeatedValue, TupleInfo
 
@@ -241,6 +241,10 @@ class PostgresSnapshot:
     def value_statistics(self, attribute_ids: Sequence[int]) -> Iterator[tuple[int, ValueStatistics]]:
         """Tell how the values of attributes look, by (attribute_id)."""
         return read_statistics(self._connection, attribute_ids)
+
+    def kept_statistics(self) -> dict[int, KeptStatistics]:
+        """Give what is kept of attributes beside their histograms, by id."""
+        return read_kept_statistics(self._connection)
 
     def spreads(
         self, wanted: WantedGrid, attribute_ids: Sequence[int]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -16,7 +16,7 @@ from service.core.histogram_changes import Histograms
 from service.usecases.finding_progress import Finding, FindingCancelledError, Stage, told
 from service.usecases.foreign_key_decisions import Decision, Verdict
 from service.usecases.foreign_key_evidence import Describing, as_fields
-from service.usecases.foreign_key_ports import KeySnapshot
+from service.usecases.foreign_key_ports import KeySnapshot, ValueStatistics
 from service.usecases.foreign_keys import Question, find_foreign_keys
 from service.usecases.kept_candidates import Candidate, CandidateFilter, NewCandidate, Refresh
 from service.usecases.ports import StateSnapshot
@@ -44,10 +44,11 @@ class ForeignKeyStore(Protocol):
     ) -> int:
         """Keep a finding, the likeliest candidate first, in the place of the last one by its method; give its id."""
 
-    def follow(self, version: int, histograms: Sequence[Histograms]) -> None:
-        """Keep histograms of a version in the place of all others, and log from now on what their attributes change.
+    def follow(self, version: int, histograms: Sequence[Histograms], statistics: Mapping[int, ValueStatistics]) -> None:
+        """Keep histograms of a version in the place of all others, and how their values look.
 
-        Those of which something changed before it was logged are not kept: the next finding measures them once more.
+        What their attributes change is logged from now on. Those of which something changed before that are not kept:
+        the next finding measures them once more.
         """
 
 
@@ -93,7 +94,7 @@ class ForeignKeyFinder:
                 )
                 seconds = self._clock() - began
                 kept = self._store.keep(question.method, found.version, seconds, found.left_out, candidates)
-                self._store.follow(found.version, found.histograms)
+                self._store.follow(found.version, found.histograms, found.statistics)
                 return kept
         finally:
             self._at_work = None

@@ -29,6 +29,14 @@ class ValueStatistics:
     is_cut: bool
 
 
+class KeptStatistics(NamedTuple):
+    """Hold what is kept of an attribute's values, as of a version: how many distinct ones it had, and how they look."""
+
+    version: int
+    distinct: int
+    statistics: ValueStatistics
+
+
 @dataclass(frozen=True, slots=True)
 class WantedGrid:
     """Ask for the quantile grids of a key, none of whose values are cut: `cells` of each of its columns at most.
@@ -57,6 +65,9 @@ class KeySnapshot(StateSnapshot, Protocol):
 
     def value_statistics(self, attribute_ids: Sequence[int]) -> Iterator[tuple[int, ValueStatistics]]:
         """Tell how the values of attributes look, by (attribute_id); nothing of one without stored values."""
+
+    def kept_statistics(self) -> dict[int, KeptStatistics]:
+        """Give what is kept of attributes beside their histograms, by id."""
 
     def memberships(self) -> Memberships:
         """Give which attributes are in which clusters; they are read once, and overlaps answered from them then."""

@@ -19,7 +19,7 @@ from service.usecases import coefficient_table as coefficients
 from service.usecases.answers import EVERY_ATTRIBUTE, AttributeFilter, AttributeInfo, EstimatedCoefficient
 from service.usecases.finding_progress import Stage, Telling, told, untold
 from service.usecases.foreign_key_ports import KeySnapshot, ValueStatistics
-from service.usecases.histogram_upkeep import Spread, Spreads
+from service.usecases.histogram_upkeep import Spread, Spreads, value_statistics
 from service.usecases.key_values import TupleInfo
 from service.usecases.sketched_columns import ALL, has_values, read_sketches
 
@@ -58,7 +58,7 @@ class ForeignKeys:
     """Hold the candidates of one version, best first, with what they were ranked by.
 
     `attributes` and `profiles` are of all columns, by id, and `tuples` those of followed tuples, by their parts.
-    `histograms` are those that `spreads` were measured on, key by key.
+    `histograms` are those that `spreads` were measured on, key by key; `statistics` by attribute id tell of values.
     `left_out` says of columns why they have no candidates, or their values no randomness.
     """
 
@@ -72,6 +72,7 @@ class ForeignKeys:
     estimates: Mapping[Candidate, EstimatedCoefficient]
     spreads: Mapping[Candidate, Spread]
     histograms: Sequence[Histograms]
+    statistics: Mapping[int, ValueStatistics]
     left_out: Sequence[str] = field(default_factory=tuple)
 
     def side(self, columns: Columns) -> tuple[AttributeInfo, ColumnProfile]:
@@ -113,12 +114,13 @@ def find_foreign_keys(snapshot: KeySnapshot, question: Question, telling: Tellin
     concerned = {side for pair in ids.values() for side in pair}
     concerned |= {column for side in concerned for column in parts[side]}
     telling(Stage.VALUES, 0, None)
-    statistics = dict(snapshot.value_statistics(sorted(i for i in concerned if has_values(sides[i]))))
+    changes = snapshot.value_changes()
+    statistics = value_statistics(snapshot, {i for i in concerned if has_values(sides[i])}, sizes, changes)
     # Who asks for inferred keys asks as if no schema said which are primary: the ranking has a model for that.
     primary = set() if question.keys is Keys.INFERRED else _primary_columns(snapshot, attributes)
     all_profiles = {i: column_profile(one, sizes[i], statistics.get(i), i in primary) for i, one in sides.items()}
     profiles = {i: all_profiles[i] for i in attributes}
-    spreads = Spreads(snapshot, parts, all_profiles, statistics)
+    spreads = Spreads(snapshot, parts, all_profiles, statistics, changes)
     by_key: dict[int, dict[Candidate, tuple[int, int]]] = defaultdict(dict)
     for candidate, pair in ids.items():
         by_key[pair[1]][candidate] = pair
@@ -143,6 +145,7 @@ def find_foreign_keys(snapshot: KeySnapshot, question: Question, telling: Tellin
         estimates=estimates,
         spreads=found_spreads,
         histograms=spreads.histograms,
+        statistics=statistics,
         left_out=[
             *table.left_out.values(),
             *dropped,

@@ -7,9 +7,8 @@ values. So are those whose grid has drifted (2010 paper, the last section).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from service.core.estimators import Estimate
 from service.core.foreign_keys.candidates import Candidate, Columns
@@ -29,6 +28,24 @@ class Spread:
     of_key: KeyHistogram
 
 
+Changes = Sequence[tuple[int, Mapping[int, Switched]]]
+"""What is logged of the values of followed attributes, by version."""
+
+
+def value_statistics(
+    snapshot: KeySnapshot, attribute_ids: Collection[int], sizes: Mapping[int, int], changes: Changes
+) -> dict[int, ValueStatistics]:
+    """Tell how the values of attributes look: as is kept of those that have not changed since, the others are read."""
+    found = {}
+    for i, kept in snapshot.kept_statistics().items():
+        has_changed = any(i in changed for version, changed in changes if version > kept.version)
+        # Whatever wrote the state beside batches, the counters know of it.
+        if i in attribute_ids and kept.distinct == sizes[i] and not has_changed:
+            found[i] = kept.statistics
+    unknown = sorted(set(attribute_ids) - found.keys())
+    return found | dict(snapshot.value_statistics(unknown) if unknown else ())
+
+
 class Spreads:
     """Measure how the values of attributes, columns and tuples of them, lie over those of keys."""
 
@@ -38,11 +55,13 @@ class Spreads:
         parts: Mapping[int, Columns],
         profiles: Mapping[int, ColumnProfile],
         statistics: Mapping[int, ValueStatistics],
+        changes: Changes,
     ) -> None:
         """Give all by attribute id: `parts` has the columns of tuples in their order, of a column itself."""
         self._snapshot = snapshot
         self._parts = parts
         self._profiles = profiles
+        self._changes = changes
         self._orders = {i: looks.order for i, looks in statistics.items()}
         self.histograms: list[Histograms] = []
         self._whole = {i for i, looks in statistics.items() if not looks.is_cut}
@@ -100,10 +119,6 @@ class Spreads:
             return None
         others = current.others.values()
         return None if any(has_drifted(other, current.of_key, wanted.cells) for other in others) else current
-
-    @cached_property
-    def _changes(self) -> list[tuple[int, dict[int, Switched]]]:
-        return self._snapshot.value_changes()
 
     def measured(self, a: int, b: int, estimate: Estimate, spread: Spread | None) -> Measured:
         """Give what was measured of a candidate, given its attributes."""

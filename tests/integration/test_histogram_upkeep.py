@@ -93,9 +93,18 @@ class Finding:
             return spreads(snapshot, wanted, attribute_ids)
 
         monkeypatch.setattr(PostgresSnapshot, "spreads", counted)
+        self.looked_at: list[int] = []
+        statistics = PostgresSnapshot.value_statistics
+
+        def noted(snapshot: PostgresSnapshot, attribute_ids: Sequence[int]) -> object:
+            self.looked_at += attribute_ids
+            return statistics(snapshot, attribute_ids)
+
+        monkeypatch.setattr(PostgresSnapshot, "value_statistics", noted)
 
     def find(self, question: Question = QUESTION) -> tuple[ForeignKeys, int]:
         self.read.clear()
+        self.looked_at.clear()
         with self.keys.snapshot() as snapshot:
             return find_foreign_keys(snapshot, question), len(self.read)
 
@@ -194,7 +203,8 @@ def test_what_a_truncate_empties_is_measured_anew(database_url: str, stream: Str
     found, read = finding.find()
     assert read == 2
     require_exact(stream, found)
-    finding.keys.follow(found.version - 2, found.histograms)  # as if they had been measured in front of the truncate
+    # As if they had been measured in front of the truncate.
+    finding.keys.follow(found.version - 2, found.histograms, found.statistics)
     assert states.query(database_url, "select count(*) from key_histogram") == [(0,)]
     assert finding.refresh() == 2
     stream.change("orders", ["0", *present[0]], None)
@@ -209,7 +219,7 @@ def test_what_changed_before_it_was_logged_is_not_kept(database_url: str, stream
     found, _ = finding.find()
     change(stream, rng, 300)
     consume(database_url, stream)
-    finding.keys.follow(found.version, found.histograms)
+    finding.keys.follow(found.version, found.histograms, found.statistics)
     assert states.query(database_url, "select count(*) from key_histogram") == [(0,)]
     change(stream, rng, 300)
     consume(database_url, stream)
@@ -220,7 +230,7 @@ def test_what_changed_before_it_was_logged_is_not_kept(database_url: str, stream
     assert read == 0
     require_exact(stream, found)
     finding.refresh()
-    finding.keys.follow(found.version - 1, found.histograms)  # as if another had been slower
+    finding.keys.follow(found.version - 1, found.histograms, found.statistics)  # as if another had been slower
     assert states.query(database_url, "select count(*) from key_histogram") == [(0,)]
 
 
@@ -245,13 +255,38 @@ def test_what_changes_while_they_are_measured_is_counted(database_url: str, stre
     assert {i for (i,) in states.query(database_url, "select attribute_id from followed_attribute")} == concerned
 
 
+def test_how_values_look_is_read_anew_where_they_have_changed(
+    database_url: str, stream: Stream, finding: Finding
+) -> None:
+    """Whatever is kept, answers are those of reading all values."""
+    rng = random.Random(11)
+    finding.refresh()
+    for number in (0, 1, 3, 300):
+        names = [row[0] for row in states.query(database_url, "select attribute_id from attribute order by 1")]
+        before = dict(zip(names, stream.tables.cells(), strict=True))
+        change(stream, rng, number)
+        if number:
+            consume(database_url, stream)
+        after = dict(zip(names, stream.tables.cells(), strict=True))
+        found, _ = finding.find()
+        concerned = found.statistics.keys()
+        kept = set().union(*(one.attribute_ids for one in found.histograms))
+        same = {i for i in kept if set(before[i]) - {None} == set(after[i]) - {None}}
+        assert same
+        # Who is in no histogram, as values of another order are, has nothing that is kept.
+        assert set(finding.looked_at) == concerned - same
+        with finding.keys.snapshot() as snapshot:
+            assert found.statistics == dict(snapshot.value_statistics(sorted(concerned)))
+        finding.refresh()
+
+
 def test_a_batch_that_began_before_they_are_followed_is_waited_for(
     database_url: str, stream: Stream, finding: Finding
 ) -> None:
     found, _ = finding.find()
     with closing(psycopg2.connect(database_url)) as batch, batch.cursor() as cursor:
         cursor.execute(store.FOLLOWED)
-        keeping = threading.Thread(target=finding.keys.follow, args=(found.version, found.histograms))
+        keeping = threading.Thread(target=finding.keys.follow, args=(found.version, found.histograms, found.statistics))
         keeping.start()
         wait_for(lambda: states.query(database_url, "select from pg_locks where not granted"))
         cursor.execute("insert into state_version (version, generation, kind) values (2, 1, 'batch')")
@@ -298,7 +333,8 @@ def test_what_cannot_be_is_measured_anew(database_url: str, stream: Stream, find
         counts = tuples.counts.copy()
         counts[-1] += 1
         damaged = KeyHistogram(one.of_key.grids, one.of_key.columns, GridHistogram(tuples.shape, tuples.cells, counts))
-        finding.keys.follow(kept.version, [Histograms(one.key_id, one.columns, one.cells, damaged, one.others)])
+        wrong = Histograms(one.key_id, one.columns, one.cells, damaged, one.others)
+        finding.keys.follow(kept.version, [wrong], kept.statistics)
         assert finding.find()[1] == 2
         finding.refresh()
     nothing = np.zeros(0, np.int64)
@@ -309,7 +345,7 @@ def test_what_cannot_be_is_measured_anew(database_url: str, stream: Stream, find
         )
         for one in kept.histograms
     ]  # fmt: skip
-    finding.keys.follow(kept.version, empty)
+    finding.keys.follow(kept.version, empty, kept.statistics)
     stream.change("orders", next(stream.tables.rows["orders"].elements()), None)
     consume(database_url, stream)
     found, read = finding.find()
@@ -354,7 +390,7 @@ def dies(url: str, step: int, found: ForeignKeys) -> bool:
     event.listen(engine, "before_cursor_execute", count)
     event.listen(engine, "commit", count)
     try:
-        PostgresForeignKeys(engine).follow(found.version, found.histograms)
+        PostgresForeignKeys(engine).follow(found.version, found.histograms, found.statistics)
     except Gone:
         return True
     finally:
