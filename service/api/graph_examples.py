@@ -39,6 +39,15 @@ BY_END: dict[str, object] = {
         "items": [{"component": 0, "tables": 3, "edges": 2, "inds": 3, "hub": HUB}],
     },
     "/tables": {"version": 3, "next_cursor": None, "items": [HUB]},
+    "/excerpt": {
+        "version": 3,
+        "tables": [
+            HUB,
+            {**HUB, "name": "demo.orders", "neighbours": 1, "references": 1, "referenced_by": 0, "inds": 1},
+        ],
+        "edges": [{"dependent": 1, "referenced": 0, "inds": 1}],
+        "tables_beyond": 1,
+    },
     "/paths": {
         "version": 3,
         "length": 2,

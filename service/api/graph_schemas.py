@@ -14,6 +14,19 @@ COMPONENT = "a component's number: its rank by size, from 0, in this version or 
 
 class GraphTablesQuestion(PageQuestion):
     component: int | None = Field(None, ge=0, le=cursors.LARGEST, description=f"only of {COMPONENT}")
+    contains: Text | None = Field(None, description="part of the name, in capitals or not", examples=["cust"])
+
+
+class ExcerptQuestion(Question):
+    component: int | None = Field(None, ge=0, le=cursors.LARGEST, description=f"only {COMPONENT}")
+    around: Text | None = Field(None, description="this table and its neighbours", examples=["demo.orders"])
+    most: int = Field(40, ge=1, le=200, description="tables, those with most neighbours")
+
+
+class CorpusExcerptQuestion(ExcerptQuestion):
+    around: Text | None = Field(
+        None, description="the table of this path and its neighbours", examples=["customers.csv"]
+    )
 
 
 class PathsQuestion(Question):
@@ -82,6 +95,24 @@ class Component(Answer):
 
 class ComponentsPage(Page, GraphAnswer):
     items: list[Component]
+
+
+class Edge(Answer):
+    dependent: int = Field(description="its place in `tables`, from 0")
+    referenced: int
+    inds: int
+
+
+class Excerpt(GraphAnswer):
+    tables: list[GraphTable]
+    edges: list[Edge] = Field(description="all between these tables; from a table to itself for INDs inside it")
+    tables_beyond: int = Field(description="tables that were asked for beyond `most`")
+
+    @classmethod
+    def of(cls, version: int, one: ind_graphs.Excerpt) -> Excerpt:
+        edges = [Edge(dependent=a, referenced=b, inds=inds) for a, b, inds in one.edges]
+        tables = [GraphTable.model_validate(table) for table in one.tables]
+        return cls(version=version, tables=tables, edges=edges, tables_beyond=one.tables_beyond)
 
 
 class Join(Answer):

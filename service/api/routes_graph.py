@@ -48,10 +48,11 @@ def graph_routes(
     asking: Callable[..., Any],
     answered: Callable[..., dict[int | str, Any]],
     paths_question: type[shapes.PathsQuestion] = shapes.PathsQuestion,
+    excerpt_question: type[shapes.ExcerptQuestion] = shapes.ExcerptQuestion,
 ) -> APIRouter:
     """Make the routes below a prefix; `asking` is the dependency that gives a `GraphAsking`.
 
-    `name` goes into the routes' names, `answered` describes an answer with its tag, and `paths_question` says how
+    `name` goes into the routes' names, `answered` describes an answer with its tag, and the two questions say how
     tables are called.
     """
     router = APIRouter(prefix=prefix, tags=[tag])
@@ -97,8 +98,28 @@ def graph_routes(
             graph = _graphs(request).graph(reader)
             ind_graphs.check_component(graph, question.component)
             asked.stop_if_known()
-            page = ind_graphs.tables(graph, reader, question.component, after, question.limit)
+            page = ind_graphs.tables(graph, reader, question.component, after, question.limit, question.contains)
         return shapes.GraphTablesPage.listing(TABLES, page, shapes.GraphTable.model_validate, version=reader.place[1])
+
+    @router.get(
+        "/excerpt",
+        name=f"get_{name}graph_excerpt",
+        responses=answered("A part of the graph") | documented(404, 409, 422, 500, 503),
+    )
+    def get_excerpt(
+        request: Request,
+        asked: asked_graph,
+        given: Annotated[excerpt_question, Query()],  # type: ignore[valid-type]
+    ) -> shapes.Excerpt:
+        """Give a part of the graph that can be drawn: hubs, those of a component, or a table with its neighbours."""
+        question = cast(shapes.ExcerptQuestion, given)
+        with asked.reader() as reader:
+            around = None if question.around is None else reader.number(question.around)
+            graph = _graphs(request).graph(reader)
+            ind_graphs.check_component(graph, question.component)
+            asked.stop_if_known()
+            found = ind_graphs.excerpt(graph, reader, question.component, around, question.most)
+        return shapes.Excerpt.of(reader.place[1], found)
 
     @router.get(
         "/paths",
@@ -209,4 +230,5 @@ corpus_router = graph_routes(
     _of_corpus,
     partial(examples.answered, etag=CORPUS_ETAG),
     shapes.CorpusPathsQuestion,
+    shapes.CorpusExcerptQuestion,
 )

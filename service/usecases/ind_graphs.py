@@ -14,7 +14,7 @@ import numpy as np
 from service.core.column_sets import Int32s
 from service.core.errors import NotFoundError, StateError
 from service.core.group_inds import Inds
-from service.core.ind_graph import IndGraph, build_graph, shortest_paths
+from service.core.ind_graph import NOWHERE, IndGraph, build_graph, shortest_paths
 from service.usecases.answers import Key, Page
 
 KEPT_GRAPHS = 4
@@ -111,6 +111,19 @@ class GraphComponent:
     edges: int
     inds: int
     hub: GraphTable
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """Hold a part of a graph that can be drawn: tables, and all edges between them.
+
+    An edge is (place of the dependent table in `tables`, of the referenced one, number of INDs). `tables_beyond` were
+    asked for and are not among them.
+    """
+
+    tables: list[GraphTable]
+    edges: list[tuple[int, int, int]]
+    tables_beyond: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,14 +227,22 @@ def components(graph: IndGraph, reader: GraphReader, after: Key | None, limit: i
 
 
 def tables(
-    graph: IndGraph, reader: GraphReader, component: int | None, after: Key | None, limit: int
+    graph: IndGraph,
+    reader: GraphReader,
+    component: int | None,
+    after: Key | None,
+    limit: int,
+    contains: str | None = None,
 ) -> Page[GraphTable]:
     """List the graph's tables, or those of one component, hubs first: by falling number of neighbours, then of INDs.
 
-    Raises UnknownTableError for a component that is not there.
+    `contains` is a part of the name, in capitals or not. Raises UnknownTableError for a component that is not there.
     """
     check_component(graph, component)
     ordered = graph.hubs_of(component)
+    if contains is not None:
+        name, part = reader.all_names(), contains.casefold()
+        ordered = ordered[[part in name(table).casefold() for table in ordered.tolist()]]
     first = 0 if after is None else _places_up_to(graph, ordered, after)
     end = min(first + limit, len(ordered))
     page = [int(table) for table in ordered[first:end]]
@@ -229,6 +250,34 @@ def tables(
     if end < len(ordered):
         next_key = graph.degree(page[-1]), int(graph.inds_of[page[-1]]), page[-1]
     return Page(_described(graph, reader, page), next_key)
+
+
+def excerpt(graph: IndGraph, reader: GraphReader, component: int | None, around: int | None, most: int) -> Excerpt:
+    """Choose at most `most` tables to draw: the hubs of the graph or of a component, or a table and its neighbours.
+
+    Of the neighbours those come first that have most neighbours themselves. Raises UnknownTableError for a component
+    that is not there, and for a table in no IND.
+    """
+    check_component(graph, component)
+    if around is None:
+        wanted = graph.hubs_of(component)
+    elif graph.component_of[around] == NOWHERE:
+        raise UnknownTableError(f"{reader.names([around])[around]} is in no IND, so that there is nothing around it.")
+    else:
+        starts = graph.neighbour_starts
+        beside = graph.neighbours[starts[around] : starts[around + 1]]
+        degrees = np.diff(starts)[beside]
+        wanted = np.concatenate(([around], beside[np.lexsort((beside, -degrees))]))
+    chosen = wanted[:most]
+    place = np.full(len(graph.component_of), -1)
+    place[chosen] = np.arange(len(chosen))
+    edges = np.flatnonzero((place[graph.dependent] >= 0) & (place[graph.referenced] >= 0))
+    ends = place[graph.dependent[edges]], place[graph.referenced[edges]], graph.inds[edges]
+    return Excerpt(
+        _described(graph, reader, chosen.tolist()),
+        list(zip(*(side.tolist() for side in ends), strict=True)),
+        len(wanted) - len(chosen),
+    )
 
 
 def _places_up_to(graph: IndGraph, ordered: Int32s, key: Key) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.browser.chromium import require_chromium
 
@@ -18,6 +18,8 @@ AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text()
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 WAIT_MS = 60_000
 """Many times what a busy machine takes."""
+
+expect.set_options(timeout=WAIT_MS)
 
 WIDE, NARROW = (1280, 800), (400, 800)
 
@@ -32,7 +34,8 @@ class Look:
     told: list[str] = field(default_factory=list)
 
     def open(self, view: str = "") -> Page:
-        """Go to a view, and wait until it shows something."""
+        """Go to a view, and wait until it shows something; what was shown before is not taken for it."""
+        self.page.goto("about:blank")
         self.page.goto(f"{self.address}/#/{view}")
         self.page.wait_for_selector("h1")
         return self.page

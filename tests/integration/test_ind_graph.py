@@ -210,3 +210,29 @@ def test_the_graph_of_a_corpus(lake: httpx.Client, corpus: GivenCorpus) -> None:
     absent = lake.get(f"{graph}/paths", params={"from_table": "a.csv", "to_table": HARD})
     assert absent.status_code == 404
     assert lake.get("/api/v1/corpora/nobody/graph").status_code == 404
+
+
+def test_a_part_of_the_graph_comes_with_all_of_its_edges(client: httpx.Client) -> None:
+    every = client.get("/api/v1/graph/excerpt").json()
+    names = [one["name"] for one in every["tables"]]
+    assert (every["version"], every["tables_beyond"], len(names)) == (1, 0, 6)
+    edges = {(names[one["dependent"]], names[one["referenced"]]): one["inds"] for one in every["edges"]}
+    assert edges[f"s.{HARD}", "s.c"] == 2
+    assert edges["s.c", "s.c"] == 2
+    near = client.get("/api/v1/graph/excerpt", params={"around": "s.d", "most": 1}).json()
+    assert ([one["name"] for one in near["tables"]], near["edges"], near["tables_beyond"]) == (["s.d"], [], 1)
+    assert client.get("/api/v1/graph/excerpt", params={"component": 1}).json()["tables"][0]["component"] == 1
+
+
+@pytest.mark.parametrize(
+    ("question", "status"),
+    [({"around": "s.nothing"}, 404), ({"around": "s.alone"}, 404), ({"around": "s.p.q"}, 409), ({"component": 2}, 404)],
+)
+def test_what_there_is_no_part_around_is_said(client: httpx.Client, question: dict[str, str], status: int) -> None:
+    answer = client.get("/api/v1/graph/excerpt", params=question)
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+
+
+def test_tables_are_found_by_a_part_of_their_names(client: httpx.Client) -> None:
+    found = client.get("/api/v1/graph/tables", params={"contains": "S.C"}).json()
+    assert [one["name"] for one in found["items"]] == ["s.c"]

@@ -43,6 +43,21 @@ export async function get(url) {
   return entry.body;
 }
 
+/** Ask for several at once: give an object of answers for one of addresses. */
+export async function getAll(urls) {
+  return Object.fromEntries(await Promise.all(Object.entries(urls).map(async ([name, url]) => [name, await get(url)])));
+}
+
+/** Ask for what may not be there: it is null then. */
+export async function getIfThere(url) {
+  try {
+    return await get(url);
+  } catch (error) {
+    if (error instanceof Refusal && error.status === 404) return null;
+    throw error;
+  }
+}
+
 /** Send JSON, and give what is answered. */
 export async function post(url, body) {
   const response = await send(url, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });

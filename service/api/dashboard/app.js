@@ -1,13 +1,19 @@
 // Owns the shell: which view is shown, when it is asked again, and what is said when the service does not answer.
 
-import { forgetKey, get, hasKey, Refusal, setKey } from "./api.js";
+import { forgetKey, hasKey, Refusal, setKey } from "./api.js";
 import { h, patch } from "./dom.js";
 import { number, tick } from "./format.js";
+import { audits } from "./audits.js";
+import { corpora } from "./corpora.js";
+import { deadLetters } from "./dead_letters.js";
+import { foreignKeys } from "./foreign_keys.js";
+import { graph } from "./graph.js";
 import { overview } from "./overview.js";
+import { pair } from "./pair.js";
 import { timeline } from "./timeline.js";
 
-const VIEWS = { "": overview, timeline };
-const LINKS = ["", "timeline"];
+const VIEWS = { "": overview, timeline, graph, "foreign-keys": foreignKeys, corpora, audits, "dead-letters": deadLetters, pair };
+const LINKS = Object.keys(VIEWS).filter((name) => VIEWS[name].under === undefined);
 const SECONDS = 2, LONGEST = 15;
 const SCHEME = "subsetd-colours";
 
@@ -15,7 +21,7 @@ const main = document.getElementById("main");
 const link = document.getElementById("link");
 const dialog = document.getElementById("key-dialog");
 const forget = document.getElementById("forget");
-let turn = 0, timer = 0, failures = 0, shown = null;
+let turn = 0, timer = 0, failures = 0, shown = null, said = null;
 
 /** Read the address: `#/view?name=value`. */
 function address() {
@@ -36,31 +42,42 @@ function open() {
     scrollTo(0, 0);
   }
   shown = name;
+  said = null;
+  refresh();
+}
+
+/** Do what a button is for, tell what became of it, and show how it is now. */
+async function act(work, done = null) {
+  try {
+    await work();
+    said = done && h("p.notice.good", { role: "status", "data-key": "said" }, done);
+  } catch (error) {
+    said = h("p.notice.bad", { role: "alert", "data-key": "said" }, error instanceof Refusal ? error.message : "The service did not answer; whether it was done is not known.");
+  }
   refresh();
 }
 
 /** Ask for all that the view shows, show it, and come again; a view that was left meanwhile shows nothing. */
-export async function refresh() {
+async function refresh() {
   const mine = ++turn;
   clearTimeout(timer);
   if (dialog.open || document.hidden) return;
   const { name, parameters } = address();
   const view = VIEWS[name];
   try {
-    const asked = Object.entries(view.asks(parameters));
-    const answers = Object.fromEntries(await Promise.all(asked.map(async ([key, url]) => [key, await get(url)])));
+    const answers = await view.load(parameters);
     if (mine !== turn) return;
     failures = 0;
-    const version = Object.values(answers).find((one) => "version" in one)?.version;
+    const version = Object.values(answers).find((one) => one !== null && "version" in one)?.version;
     say("good", version === undefined ? "live" : `live, version ${number(version)}`);
-    patch(main, view.show(answers, parameters, refresh));
+    patch(main, [said, view.show(answers, parameters, act)]);
   } catch (error) {
     if (mine !== turn) return;
     if (error instanceof Refusal && error.status === 401) return askForKey();
     failures += 1;
     tell(error);
   }
-  timer = setTimeout(refresh, Math.min(SECONDS * 2 ** failures, LONGEST) * 1000);
+  timer = setTimeout(refresh, Math.min((view.seconds ?? SECONDS) * 2 ** failures, LONGEST) * 1000);
 }
 
 function tell(error) {
@@ -68,7 +85,7 @@ function tell(error) {
   say("bad", answered ? "refused" : "not connected");
   const notice = h("p.notice.bad", { role: "alert", "data-key": "failure" },
     answered ? error.message : "The service does not answer. What is shown is of before; this page goes on by itself when it is back.");
-  if (answered && error.status === 404) patch(main, [notice]);
+  if (answered && error.status < 500) patch(main, [h("h1", {}, VIEWS[address().name].title), notice]);
   else if (main.firstElementChild?.dataset.key === "failure") main.firstElementChild.replaceWith(notice);
   else main.prepend(notice);
 }

@@ -1,5 +1,6 @@
 // Owns the first view: how everything is at a glance, and what broke last.
 
+import { getAll } from "./api.js";
 import { h } from "./dom.js";
 import { ago, counted, duration, number, short, to } from "./format.js";
 import { badge, card, empty, transition } from "./parts.js";
@@ -7,7 +8,7 @@ import { bars } from "./bars.js";
 
 export const overview = {
   title: "Overview",
-  asks: () => ({ now: "/api/v1/overview" }),
+  load: () => getAll({ now: "/api/v1/overview" }),
   show: ({ now }) => [
     h("h1", {}, "Overview"),
     now.version === 0 && h("p.notice", {}, "Nothing was read yet: run ", h("code", {}, "subsetd bootstrap FOLDER --name NAME"), "."),

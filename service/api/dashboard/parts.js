@@ -12,13 +12,14 @@ export const card = (title, ...content) => h("section.card", {}, h("h2", {}, tit
 
 export const empty = (...text) => h("p.empty", {}, text);
 
-/** Lay a list out as a table: `columns` are [heading, (row) => cell, class?]. A region that scrolls can be reached. */
+/** Lay a list out as a table: `columns` are [heading, (row) => cell, class?]. A region that scrolls can be reached.
+ * Roles are named, as a narrow window shows rows as blocks, which would be no table to a screen reader. */
 export function table(label, columns, rows) {
-  const cells = (row) => columns.map(([heading, show, kind]) => h("td", { class: kind, "data-label": heading }, show(row)));
+  const cells = (row) => columns.map(([heading, show, kind]) => h("td", { role: "cell", class: kind, "data-label": heading }, h("div", {}, show(row))));
   return h("div.scroll", { tabindex: "0", role: "region", "aria-label": label },
-    h("table", {},
-      h("thead", {}, h("tr", {}, columns.map(([heading, , kind]) => h("th", { scope: "col", class: kind }, heading)))),
-      h("tbody", {}, rows.map((row) => h("tr", {}, cells(row))))));
+    h("table", { role: "table" },
+      h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, columns.map(([heading, , kind]) => h("th", { role: "columnheader", scope: "col", class: kind }, heading)))),
+      h("tbody", { role: "rowgroup" }, rows.map((row) => h("tr", { role: "row" }, cells(row))))));
 }
 
 /** Link the next page of a list, and the first. */

@@ -1,7 +1,7 @@
 // Owns the view of transitions: what appeared and what broke, newest first, live.
 
 import { h } from "./dom.js";
-import { path } from "./api.js";
+import { getAll, path } from "./api.js";
 import { to } from "./format.js";
 import { empty, pages, transition } from "./parts.js";
 
@@ -9,7 +9,7 @@ const KINDS = [["all", ""], ["broke", "broke"], ["appeared", "appeared"]];
 
 export const timeline = {
   title: "Timeline",
-  asks: ({ kind, cursor }) => ({ changes: path("/api/v1/changes", { newest_first: true, limit: 50, kind, cursor }) }),
+  load: ({ kind, cursor }) => getAll({ changes: path("/api/v1/changes", { newest_first: true, limit: 50, kind, cursor }) }),
   show: ({ changes }, parameters) => [
     h("h1", {}, "Timeline"),
     h("p.muted", {}, "Inclusion dependencies that appeared or broke, with the value that did it and its place in the feed."),

@@ -1,0 +1,61 @@
+// Owns the view of foreign keys: what looks like one, why, and what was decided of it.
+
+import { get, getAll, getIfThere, path, post, Refusal } from "./api.js";
+import { h } from "./dom.js";
+import { number, percent, to } from "./format.js";
+import { badge, card, empty, pages, table } from "./parts.js";
+
+const NAME = "subsetd-name";
+const VERDICTS = { accept: ["good", "accepted"], reject: ["bad", "rejected"], pin: ["warn", "pinned"] };
+const side = (columns) => `${columns[0].slice(0, 2).join(".")}.${columns.length === 1 ? columns[0][2] : `(${columns.map((one) => one[2]).join(", ")})`}`;
+
+const listed = ({ all, cursor }) => path("/api/v1/foreign-keys", { suggested: !all, limit: 50, cursor });
+
+export const foreignKeys = {
+  title: "Foreign keys",
+  load: async (parameters) => ({
+    ...await getAll({ work: "/api/v1/foreign-keys/refreshes/at-work" }),
+    page: await getIfThere(listed(parameters)),
+  }),
+  show: ({ page, work }, parameters, act) => {
+    const find = () => act(() => post("/api/v1/foreign-keys/refreshes", {}));
+    const { finding } = work;
+    return [
+      h("h1", {}, "Foreign keys"),
+      h("p.muted", {}, "Inclusion dependencies that look as if they were meant, likeliest first. What is accepted is watched as a contract."),
+      h("p.choice", {},
+        [["suggested", null], ["all candidates", "1"]].map(([name, all]) =>
+          h("a.button", { href: to("foreign-keys", { all }), "aria-current": (parameters.all ?? null) === all && "true" }, name)),
+        h("button", { type: "button", onclick: find, disabled: finding !== null }, page === null ? "Find foreign keys" : "Find anew"),
+        h("label", {}, "Your name ", h("input", { id: "decided-by", value: localStorage.getItem(NAME) ?? "", maxlength: "200", autocomplete: "name", oninput: (event) => localStorage.setItem(NAME, event.target.value) }))),
+      finding && h("p.notice", {}, `Finding, by ${finding.method}: ${finding.stage}, ${number(finding.done)}${finding.total === null ? "" : ` of ${number(finding.total)}`} `,
+        h("button", { type: "button", onclick: () => act(() => post("/api/v1/foreign-keys/refreshes/at-work/cancel", {})) }, "Cancel")),
+      page === null ? empty("None was looked for yet.") : page.items.length === 0 ? empty("There are none.")
+        : h("section.card", {}, table("Candidates", [
+          ["Score", (one) => h("strong", {}, one.score.toFixed(2)), "right"],
+          ["Foreign key", (one) => [h("span.mono", {}, side(one.dependent)), " → ", h("span.mono", {}, side(one.referenced)),
+            one.against.length > 0 && h("ul.against", {}, one.against.map((text) => h("li", {}, text)))]],
+          ["Coefficient", (one) => percent(one.coefficient), "right"],
+          ["Kind", (one) => one.cardinality],
+          ["Evidence", (one) => one.dependent.length === 1 && h("a", { href: to("pair", { dependent: side(one.dependent), referenced: side(one.referenced) }), "aria-label": `show evidence of ${side(one.dependent)} in ${side(one.referenced)}` }, "show")],
+          ["Decided", (one) => (one.verdict ? badge(...VERDICTS[one.verdict]) : "–")],
+          ["Decide", (one) => h("span.pages", {}, [["accept", "Accept"], ["reject", "Reject"]].map(([verdict, text]) =>
+            h("button", { type: "button", disabled: one.verdict === verdict, onclick: () => act(() => decide(one, verdict, listed(parameters))), "aria-label": `${text} ${side(one.dependent)} to ${side(one.referenced)}` }, text)))],
+        ], page.items)),
+      page && h("p.muted", {}, `Found in version ${number(page.version)}.`),
+      page && pages("foreign-keys", parameters, page),
+    ];
+  },
+};
+
+/** Keep a decision; another one that came since the page was shown is told, and not overruled unseen. */
+async function decide(one, verdict, url) {
+  const key = ({ dependent, referenced }) => JSON.stringify([dependent, referenced]);
+  const present = (await get(url)).items.find((each) => key(each) === key(one));
+  if (present === undefined || present.verdict !== one.verdict) {
+    const what = present?.verdict ? VERDICTS[present.verdict][1] : "changed";
+    throw new Refusal(409, `${side(one.dependent)} was ${what} by somebody else meanwhile. It was left so: look again, and decide.`);
+  }
+  const decided_by = localStorage.getItem(NAME)?.trim() || "dashboard";
+  await post("/api/v1/foreign-keys/decisions", { dependent: one.dependent, referenced: one.referenced, verdict, decided_by });
+}

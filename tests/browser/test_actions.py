@@ -1,0 +1,118 @@
+"""What is done from the dashboard is done in the service, by mouse and by keyboard; who comes second is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, expect
+
+from service.core.model import AttributeName
+from service.store.database import make_engine
+from service.store.foreign_key_refreshes import PostgresForeignKeys
+from service.usecases.foreign_key_answers import ForeignKeyFinder
+from service.usecases.foreign_keys import Keys, Question
+from tests.browser.conftest import looking
+from tests.corpora import GivenCorpus, GivenTable
+from tests.hand_made_state import HandMadeState
+from tests.integration.serving import app_over, serving
+
+COLUMNS = {
+    AttributeName("shop", "orders", "customer_id"): ["1", "2", "2"],
+    AttributeName("shop", "customers", "id"): ["1", "2", "3"],
+    AttributeName("shop", "invoices", "customer_id"): ["3", "3"],
+}
+NO_POLLING = "window.setTimeout = () => 0"
+
+
+@pytest.fixture
+def address(database_url: str) -> Iterator[str]:
+    """Serve a shop whose foreign keys were looked for, and a corpus."""
+    HandMadeState(database_url, COLUMNS).close()
+    lake = GivenCorpus(database_url)
+    lake.refresh({(1, 2, 3)}, [GivenTable(0, "orders.csv", 0, ["id", "who"]), GivenTable(1, "people.csv", 2, ["id"])])
+    engine = make_engine(database_url, "test-dashboard")
+    ForeignKeyFinder(PostgresForeignKeys(engine)).refresh(Question(keys=Keys.INFERRED))
+    with serving(app_over(engine)) as found:
+        yield found
+    engine.dispose()
+
+
+def test_a_foreign_key_is_accepted_with_the_name_of_who_did(browser: Browser, address: str) -> None:
+    with looking(browser, address) as look:
+        page = look.open("foreign-keys?all=1")
+        page.get_by_label("Your name").fill("Ada")
+        accept = page.get_by_role("button", name="Accept shop.orders.customer_id to shop.customers.id")
+        accept.press("Enter")
+        expect(accept).to_be_disabled()
+        expect(page.locator(".badge.good", has_text="accepted")).to_have_count(1)
+    (decision,) = httpx.get(f"{address}/api/v1/foreign-keys/decisions", timeout=60).json()["items"]
+    assert (decision["verdict"], decision["decided_by"]) == ("accept", "Ada")
+    (contract,) = httpx.get(f"{address}/api/v1/contracts", timeout=60).json()["items"]
+    assert contract["dependent"] == [["shop", "orders", "customer_id"]]
+
+
+def test_of_two_who_decide_on_one_candidate_the_second_is_told(browser: Browser, address: str) -> None:
+    name = "shop.orders.customer_id to shop.customers.id"
+    with looking(browser, address) as look, looking(browser, address) as other:
+        other.page.add_init_script(NO_POLLING)  # it shows what was, however long this takes
+        other.open("foreign-keys?all=1")
+        page = look.open("foreign-keys?all=1")
+        page.get_by_role("button", name=f"Reject {name}").click()
+        expect(page.get_by_role("button", name=f"Reject {name}")).to_be_disabled()
+        other.page.get_by_role("button", name=f"Accept {name}").click()
+        expect(other.page.get_by_role("alert")).to_contain_text("was rejected by somebody else meanwhile")
+        expect(other.page.get_by_role("button", name=f"Reject {name}")).to_be_disabled()
+    decisions = httpx.get(f"{address}/api/v1/foreign-keys/decisions", timeout=60).json()["items"]
+    assert [one["verdict"] for one in decisions] == ["reject"]
+
+
+def test_a_pair_is_watched_once(browser: Browser, address: str) -> None:
+    with looking(browser, address) as look:
+        page = look.open("pair?dependent=shop.orders.customer_id&referenced=shop.customers.id")
+        button = page.get_by_role("button", name="Watch it as a contract")
+        button.click()
+        expect(page.locator(".notice")).to_contain_text("is watched as a contract now")
+        button.click()
+        expect(page.get_by_role("alert")).to_contain_text("already")
+        assert all("409" in one for one in look.told)
+        look.told.clear()
+
+
+def test_a_refresh_is_asked_for_and_cancelled(browser: Browser, address: str) -> None:
+    with looking(browser, address) as look:
+        page = look.open("corpora?corpus=lake")
+        page.get_by_role("button", name="Refresh", exact=True).click()
+        cancel = page.get_by_role("button", name="Cancel refresh 2")
+        expect(page.get_by_role("button", name="Refresh", exact=True)).to_be_disabled()
+        cancel.click()
+        expect(page.locator(".refreshes li").first).to_contain_text("cancelled")
+        expect(cancel).to_have_count(0)
+
+
+def test_the_graph_is_walked_by_keyboard(browser: Browser, address: str) -> None:
+    with looking(browser, address) as look:
+        page = look.open("graph")
+        page.get_by_role("link", name="orders, shop.orders: 1 neighbour, 1 IND").press("Enter")
+        expect(page.locator("h2").first).to_have_text("shop.orders and its neighbours")
+        page.get_by_role("link", name="show columns of shop.orders in shop.customers").press("Enter")
+        expect(page.locator(".edge.picked")).to_have_count(1)
+        page.get_by_role("link", name="show evidence of").press("Enter")
+        expect(page.locator("h1")).to_have_text("shop.orders.customer_id ⊆ shop.customers.id")
+        page.go_back()
+        page.get_by_label("Find a table").fill("INV")
+        page.get_by_label("Find a table").press("Enter")
+        expect(page.locator("main")).to_contain_text("shop.invoices")
+
+
+def test_the_drawing_is_enlarged_and_made_to_fit_again(browser: Browser, address: str) -> None:
+    with looking(browser, address) as look:
+        page = look.open("graph?corpus=lake")
+        drawn = page.locator("svg.graph")
+        whole = drawn.get_attribute("viewBox")
+        page.get_by_role("button", name="Enlarge").click()
+        expect(drawn).not_to_have_attribute("viewBox", whole or "")
+        page.get_by_role("button", name="Fit").click()
+        expect(drawn).to_have_attribute("viewBox", whole or "")
+        expect(page.get_by_role("link", name="orders.csv, orders.csv")).to_be_visible()
