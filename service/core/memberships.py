@@ -6,11 +6,13 @@ clusters once. They are as many as the consumer holds, and take 40 bytes for eac
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numba import njit
 
 from service.core.records import Int64s
 
@@ -29,23 +31,21 @@ class Memberships:
     @staticmethod
     def of(clusters: Iterable[tuple[int, Sequence[int], int]]) -> Memberships:
         """Take (cluster_id, ids of attributes, number of values), ascending by cluster."""
-        ids, counts, sizes, members = [], [], [], [np.empty(0, np.int64)]
+        ids, counts, sizes, members = [], [], [], array("q")
         for cluster_id, attribute_ids, value_count in clusters:
             ids.append(cluster_id)
             counts.append(value_count)
             sizes.append(len(attribute_ids))
-            members.append(np.array(attribute_ids, np.int64))
+            members.extend(attribute_ids)
         owners = np.repeat(np.arange(len(ids)), np.array(sizes, np.int64))
-        return Memberships(np.array(ids, np.int64), np.array(counts, np.int64), owners, np.concatenate(members))
+        return Memberships(np.array(ids, np.int64), np.array(counts, np.int64), owners, np.array(members))
 
     def overlaps(self, attribute_id: int) -> list[tuple[int, int, int]]:
         """Give (other attribute's id, number of shared values, of shared clusters) for all that share one."""
         ids, codes = self._coded
         low, high = np.searchsorted(self._ascending, (attribute_id, attribute_id + 1))
         places = self.owners[self._by_attribute[low:high]]
-        pairs = _ranges(*np.searchsorted(self.owners, (places, places + 1)))
-        values = np.bincount(codes[pairs], self.value_counts[self.owners[pairs]], len(ids)).astype(np.int64)
-        clusters = np.bincount(codes[pairs], minlength=len(ids))
+        values, clusters = _count_among(places, self._starts, codes, self.value_counts, len(ids))
         others = np.flatnonzero((clusters > 0) & (ids != attribute_id))
         return list(zip(*(of[others].tolist() for of in (ids, values, clusters)), strict=True))
 
@@ -65,12 +65,30 @@ class Memberships:
         return ids, codes
 
     @cached_property
+    def _starts(self) -> Int64s:
+        """Give where each cluster's memberships begin, and behind all where they end."""
+        return np.searchsorted(self.owners, np.arange(len(self.clusters) + 1))
+
+    @cached_property
     def _by_attribute(self) -> Int64s:
         return np.argsort(self.members, kind="stable")
 
     @cached_property
     def _ascending(self) -> Int64s:
         return self.members[self._by_attribute]
+
+
+@njit(cache=True, nogil=True)
+def _count_among(
+    places: Int64s, starts: Int64s, codes: Int64s, value_counts: Int64s, width: int
+) -> tuple[Int64s, Int64s]:
+    """Add up values, and clusters, of the clusters at some places, by the code of each of their attributes."""
+    values, clusters = np.zeros(width, np.int64), np.zeros(width, np.int64)
+    for place in places:
+        for pair in range(starts[place], starts[place + 1]):
+            values[codes[pair]] += value_counts[place]
+            clusters[codes[pair]] += 1
+    return values, clusters
 
 
 def counts_by_cell(
