@@ -16,6 +16,7 @@ from service import wiring
 from service.core.corpus import FILTERS, PACKINGS, CorpusKind, CorpusSettings, parse_filters, preset_null_tokens
 from service.core.corpus_inds import Algorithm
 from service.core.errors import SourceError
+from service.core.near_matches import Near
 from service.core.signatures import Strategy
 from service.terminal import out
 from service.usecases.corpora import NewCorpus
@@ -87,6 +88,10 @@ OPTIONS: dict[str, Any] = {
         typer.Option(
             "--joinable/--no-joinable", help="Whether each refresh indexes all cells for `joinable`; default: no."
         ),
+    ],
+    "near": Annotated[
+        list[Near] | None,
+        typer.Option("--near", help="What `joinable` does not look at in cells, once they are indexed so; repeatable."),
     ],
     "schedule": Annotated[
         str | None, typer.Option("--schedule", help="When it is refreshed: cron's five fields, in UTC: '30 2 * * *'.")

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from service import terminal, wiring
 from service.core.errors import SourceError
+from service.core.near_matches import Near
 from service.core.typed_names import read_list
 from service.terminal import Format, err
 from service.usecases.joinable import DEFAULT_PREVIEW, JoinAnswer, JoinQuery, JoinQuestion, read_query
@@ -40,6 +41,12 @@ def joinable(
         int,
         typer.Option("--through", min=0, max=100, help="How many tables that each one leads to JSON names."),
     ] = 0,
+    near: Annotated[
+        list[Near] | None,
+        typer.Option(
+            "--near", help="Refuse an index that folds cells otherwise; `corpus set --near` says how it does."
+        ),
+    ] = None,
     format_: Annotated[Format, typer.Option("--format", help="How to print the list.")] = Format.TABLE,
 ) -> None:
     """List the tables that have most of a file's distinct keys in their rows, with the columns that are the key's.
@@ -51,7 +58,7 @@ def joinable(
         raise SourceError(f"--key {key!r} is no list of column names, as in a,b.")
     if preview is None:
         preview = DEFAULT_PREVIEW if format_ is Format.JSON else 0
-    question = JoinQuestion(corpus, k, None if min_share is None else _share(min_share), preview, through)
+    question = JoinQuestion(corpus, k, None if min_share is None else _share(min_share), preview, through, near or None)
     query = _read(file, columns)
     settings = wiring.configured_settings()
     with wiring.state_database(settings) as url, wiring.reading_engine(url) as engine:

@@ -6,7 +6,7 @@ texts; what is dear (the key's SHA-256, the filters' questions) is done for each
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from service.core.canonical_arrow import key_array, text_buffers
 from service.core.column_filters import all_of, are_integers, are_null_tokens
 from service.core.column_sets import Int32s
+from service.core.near_matches import Near, folded
 from service.core.records import Flags, Int64s, Keys, UInt64s, starts_of
 
 Bytes = NDArray[np.uint8]
@@ -81,12 +82,17 @@ def distinct_cells(cells: CellTexts, null_tokens: Sequence[str] = ()) -> ColumnC
     )
 
 
-def coded_cells(cells: CellTexts, null_tokens: Sequence[str] = ()) -> tuple[Int32s, Keys]:
+def coded_cells(cells: CellTexts, null_tokens: Sequence[str] = (), near: Collection[Near] = ()) -> tuple[Int32s, Keys]:
     """Give the code of each cell, int32[n], and the key of each code; -1 for what is empty: NULL, or a text of nothing.
 
-    Raises SourceError for a text with a NUL character. Texts must be valid UTF-8.
+    Near texts have one code, and the key of what they are folded to. Raises SourceError for a text with a NUL
+    character. Texts must be valid UTF-8.
     """
     codes, texts, is_null = _coded(cells, null_tokens)
+    if near:
+        one = pc.if_else(pa.array(is_null), "", folded(texts, near)).dictionary_encode()
+        codes = np.append(one.indices.to_numpy(), np.int32(-1))[codes]
+        texts, is_null = one.dictionary, np.zeros(len(one.dictionary), np.bool_)
     kept = ~(is_null | (pc.binary_length(texts).to_numpy() == 0))
     halves = key_array(texts)[kept]
     numbers = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1).astype(np.int32)

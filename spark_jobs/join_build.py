@@ -47,7 +47,7 @@ DRIVER_BYTES = 64 << 20
 UNPACKED = 4
 """So many bytes of files are read in the driver's process, which takes it 1 GB. Packed ones and Parquet count more."""
 
-READING = ("null_tokens", "delimiter", "quote", "header", "encoding", "db_schema", "max_table_bytes")
+READING = ("null_tokens", "delimiter", "quote", "header", "encoding", "db_schema", "max_table_bytes", "near")
 """Settings that decide what the cells of a table are."""
 
 STAGE = "indexing cells"
@@ -81,10 +81,12 @@ class ReadCells:
     hadoop: HadoopSettings = field(default_factory=hadoop_settings)
 
     def __call__(self, task: int, groups: Iterable[Sequence[Piece]]) -> Iterator[tuple[int, Portion | Notes]]:
-        corpus = self.corpus
-        reader = table_reader(corpus.location, corpus.kind, corpus.settings, self.hadoop, self.database)
+        corpus, settings = self.corpus, self.corpus.settings
+        reader = table_reader(corpus.location, corpus.kind, settings, self.hadoop, self.database)
         portions = (
-            portion for pieces in groups for portion in read_portions(reader, pieces, corpus.settings.null_tokens)
+            portion
+            for pieces in groups
+            for portion in read_portions(reader, pieces, settings.null_tokens, settings.near)
         )
         for number, portion in enumerate(portions):
             yield task << PORTION_BITS | number, portion

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -12,6 +12,7 @@ from numba import njit  # type: ignore[import-untyped]
 
 from service.core.column_sets import Int32s
 from service.core.join_layout import BLOCK_ROWS, EMPTY_CELL, Layout
+from service.core.near_matches import Near
 from service.core.posting_buckets import bucket_numbers, smallest_halves
 from service.core.posting_ranges import ValuePlaces
 from service.core.records import Int64s, Keys, UInt64s, starts_of
@@ -70,7 +71,7 @@ class Notes(NamedTuple):
 
 
 def read_portions(
-    reader: TableReader, pieces: Sequence[Piece], null_tokens: Sequence[str]
+    reader: TableReader, pieces: Sequence[Piece], null_tokens: Sequence[str], near: Collection[Near]
 ) -> Iterator[Portion | Notes]:
     """Read tables, and last of all give the notes. A table is in one portion, whole; one with a fault in none."""
     faults: list[ReadingFault] = []
@@ -78,10 +79,10 @@ def read_portions(
     for found in reader.cells(list(pieces)):
         match found:
             case TableCells():
-                yield _portion(pieces, [found], null_tokens)
+                yield _portion(pieces, [found], null_tokens, near)
             case LargeTable(place, portions):
                 try:
-                    yield _portion(pieces, list(portions), null_tokens)
+                    yield _portion(pieces, list(portions), null_tokens, near)
                 except TableError as error:
                     faults.append(ReadingFault(pieces[place].path, error.kind, str(error)))
             case PieceLines(place, count):
@@ -143,12 +144,14 @@ def row_blocks(portion: Portion, places: Int64s, layout: Layout, numbers: Int64s
             )
 
 
-def _portion(pieces: Sequence[Piece], parts: Sequence[TableCells], null_tokens: Sequence[str]) -> Portion:
+def _portion(
+    pieces: Sequence[Piece], parts: Sequence[TableCells], null_tokens: Sequence[str], near: Collection[Near]
+) -> Portion:
     """Code the cells of tables, or of the portions of one."""
     coded, keys = [], []
     before = 0
     for part in parts:
-        codes, of_part = coded_cells(part.cells, null_tokens)
+        codes, of_part = coded_cells(part.cells, null_tokens, near)
         by_row = _by_row(codes, part.rows, part.widths)
         coded.append(np.where(by_row < 0, np.int32(-1), by_row + np.int32(before)))
         keys.append(of_part)

@@ -13,6 +13,7 @@ from service.api.schemas import Answer, Page, PageQuestion, Question
 from service.core import corpus as core
 from service.core.column_filters import Reason
 from service.core.corpus_inds import Algorithm
+from service.core.near_matches import Near
 from service.core.signatures import Strategy
 from service.usecases import answers, corpora
 from service.usecases.corpora_ports import CorpusSnapshot
@@ -52,6 +53,7 @@ class Settings(BaseModel):
     max_failed: Share = Field("1/10", description="a refresh fails when a larger share of the tables cannot be read")
     max_table_bytes: int = Field(1 << 30, description="a table of more bytes is not read, and is a fault")
     joinable: bool = Field(False, description="whether each refresh indexes all cells, to search joinable tables")
+    near: list[Near] = Field([], description="what searches of joinable tables do not look at in cells")
     index: Text | None = Field(None, description="folder of the index; null: one of the service's own")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 ANSWER = {
     "generation": 2,
     "built_at": "2026-11-22T02:31:44Z",
+    "near": [],
     "rows": 2,
     "keys": 2,
     "empty": 0,

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from service.api.corpus_schemas import Text
 from service.api.schemas import Answer, Question
+from service.core.near_matches import Near
 from service.usecases.job_queue import JobState
 from service.usecases.joinable import DEFAULT_PREVIEW, MOST_KEY_COLUMNS, MOST_TABLES, JoinQuestion
 from service.usecases.joinable_searches import Search
@@ -32,18 +33,22 @@ class JoinableQuestion(Question):
     )
     preview: int = Field(DEFAULT_PREVIEW, ge=0, le=MOST_SHOWN, description="joined rows of each table that are shown")
     through: int = Field(0, ge=0, le=MOST_SHOWN, description="tables that each table leads to, by the corpus' INDs")
+    near: list[Near] | None = Field(
+        None,
+        description="what is not looked at in cells: it is settled where the corpus is indexed, and others are refused",
+    )
     schema_: Text | None = Field(None, alias="schema", description="of the tracked table whose rows are asked with")
     table: Text | None = Field(None, description="the tracked table whose rows are asked with, in place of a CSV")
 
     def to_core(self) -> JoinQuestion:
         """Give the question as the use cases know it."""
         share = None if self.min_share is None else Fraction(str(self.min_share))
-        return JoinQuestion(self.corpus, self.k, share, self.preview, self.through)
+        return JoinQuestion(self.corpus, self.k, share, self.preview, self.through, self.near)
 
 
 class JoinedRow(Answer):
     row: int = Field(description="of the table, from 0")
-    key: list[str] = Field(description="the key that it has, as the query has it")
+    key: list[str] = Field(description="the key that it has, as it is compared: folded where cells are near")
     values: list[str | None] | None = Field(description="of new_columns; null: they could not be read")
 
 
@@ -75,6 +80,7 @@ class JoinableTable(Answer):
 class JoinAnswer(Answer):
     generation: int = Field(description="of the corpus, that is indexed")
     built_at: datetime
+    near: list[Near] = Field(description="what was not looked at in cells")
     rows: int = Field(description="of the query")
     keys: int = Field(description="distinct ones")
     empty: int = Field(description="rows that an empty key cell leaves out")

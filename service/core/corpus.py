@@ -14,6 +14,7 @@ from service.core.column_filters import NULL_TOKENS, PAPER, Filters
 from service.core.column_sets import EXACT, allowances
 from service.core.corpus_inds import Algorithm
 from service.core.errors import SourceError
+from service.core.near_matches import Near
 from service.core.signatures import Parameters, Strategy
 
 
@@ -42,6 +43,7 @@ class CorpusSettings:
     Discovery: `filters` and `threshold` (A ⊆ B counts when |A ∩ B| ≥ threshold · |A|) say what counts; `top` keeps only
     the best referenced columns of each dependent; `algorithm` and `partitions` None leave it to a rule.
     A refresh fails when more than `max_failed` of the tables cannot be read; one of more than `max_table_bytes` is not.
+    With `joinable` each refresh indexes all cells for searches of joinable tables, folded by `near`.
     `index` is the folder of what makes the next refresh cheap; None: one of the service's own. Raises SourceError,
     which names the option, for what cannot be.
     """
@@ -61,6 +63,7 @@ class CorpusSettings:
     max_failed: Fraction = Fraction(1, 10)
     max_table_bytes: int = 1 << 30
     joinable: bool = False
+    near: tuple[Near, ...] = ()
     index: str | None = None
 
     def __post_init__(self) -> None:
@@ -124,6 +127,7 @@ class CorpusSettings:
             "max_failed": str(self.max_failed),
             "max_table_bytes": self.max_table_bytes,
             "joinable": self.joinable,
+            "near": [one.value for one in self.near],
             "index": self.index,
         }
 
@@ -197,6 +201,13 @@ def _texts(value: Any) -> tuple[str, ...]:
     return tuple(_text(each) for each in value)
 
 
+def _nears(value: Any) -> tuple[Near, ...]:
+    try:
+        return tuple(sorted({Near(text) for text in _texts(value)}))
+    except ValueError:
+        raise ValueError(f"a list of {', '.join(Near)}") from None
+
+
 def _flag(value: Any) -> bool:
     if not isinstance(value, bool):
         raise ValueError("true or false")
@@ -259,6 +270,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "max_failed": _fraction,
     "max_table_bytes": _long,
     "joinable": _flag,
+    "near": _nears,
     "index": _text,
 }
 

@@ -17,6 +17,7 @@ from service.core.cell_index import Postings
 from service.core.errors import DamagedStateError, NotFoundError
 from service.core.join_layout import EMPTY_CELL, Layout
 from service.core.joinability import Rows
+from service.core.near_matches import Near
 from service.core.posting_buckets import Buckets, bucket_numbers, find_in_buckets
 from service.core.records import Int64s, Keys, UInt64s, starts_of
 from service.core.row_filters import BITS, CountedBits
@@ -29,7 +30,7 @@ MOST_SHAPES = 64
 """Segments whose layouts are kept beside those of a search: some 50 bytes a table."""
 
 INDEX = """
-select i.generation, i.built_at, s.segment_id, s.dead
+select i.generation, i.built_at, i.reading, s.segment_id, s.dead
 from join_index i left join join_segment s on s.segment_id = any(i.segment_ids) where i.corpus_id = :corpus_id
 order by s.segment_id
 """
@@ -74,7 +75,8 @@ class PostgresJoinIndexes:
             dead = {row.segment_id: np.frombuffer(row.dead, "<i4") for row in found if row.segment_id is not None}
             shapes = self._shapes_of(connection, list(dead))
             segments = [PostgresSegment(connection, number, shapes[number], dead[number]) for number in dead]
-            yield PostgresJoinSnapshot(found[0].generation, found[0].built_at, segments)
+            near = frozenset(map(Near, found[0].reading.get("near", ())))
+            yield PostgresJoinSnapshot(found[0].generation, found[0].built_at, segments, near)
 
     def _shapes_of(self, connection: Connection, segment_ids: Sequence[int]) -> dict[int, _Shape]:
         """Give the shapes of segments; the oldest that are kept are forgotten, as segments come and go."""
@@ -92,12 +94,15 @@ class PostgresJoinIndexes:
 
 
 class PostgresJoinSnapshot:
-    """Hold what is searched, and which generation of the corpus it is of."""
+    """Hold what is searched, which generation of the corpus it is of, and which texts are near in it."""
 
-    def __init__(self, generation: int, built_at: datetime, segments: Sequence[PostgresSegment]) -> None:
+    def __init__(
+        self, generation: int, built_at: datetime, segments: Sequence[PostgresSegment], near: frozenset[Near]
+    ) -> None:
         self.generation = generation
         self.built_at = built_at
         self.segments = segments
+        self.near = near
 
 
 class PostgresSegment:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,6 +19,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from service.core.canonical_arrow import key_array
 from service.core.errors import SourceError
 from service.core.joinability import MOST_PAIRS, JoinIndex, Matched, Ranking, Telling, search, untold
+from service.core.near_matches import Near, folded
 from service.core.records import Int64s, Keys
 
 MOST_TABLES = 1000
@@ -54,12 +55,14 @@ class Segment(JoinIndex, Protocol):
 
 
 class JoinSnapshot(Protocol):
-    """Hold what one search sees: segments, and the generation of the corpus that they are of."""
+    """Hold what one search sees: segments, the generation of the corpus that they are of, and what is near in them."""
 
     @property
     def generation(self) -> int: ...
     @property
     def built_at(self) -> datetime: ...
+    @property
+    def near(self) -> frozenset[Near]: ...
     @property
     def segments(self) -> Sequence[Segment]: ...
 
@@ -87,7 +90,8 @@ class JoinQuery(NamedTuple):
 class JoinQuestion(NamedTuple):
     """Say what is asked of a query: the best `k` tables, or all that have a share of its distinct keys, at most k.
 
-    `preview` rows of each table are shown, and up to `through` other tables that it leads to.
+    `preview` rows of each table are shown, and up to `through` other tables that it leads to. `near`, if it is said,
+    has to be what the corpus' index folds its cells by.
     """
 
     corpus: str
@@ -95,6 +99,7 @@ class JoinQuestion(NamedTuple):
     min_share: Fraction | None = None
     preview: int = 0
     through: int = 0
+    near: Sequence[Near] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +154,7 @@ class JoinableTable:
 
 @dataclass(frozen=True, slots=True)
 class JoinAnswer:
-    """Hold the tables that join best, equals by their paths.
+    """Hold the tables that join best, equals by their paths; cells were compared as folded by `near`.
 
     `keys` counts the distinct keys that were asked, `empty` the rows that an empty key cell leaves out. `is_cut` says
     that more tables reach the least share than are listed. The mappings of tables that are `unfinished` were not
@@ -158,6 +163,7 @@ class JoinAnswer:
 
     generation: int
     built_at: datetime
+    near: Sequence[Near]
     rows: int
     keys: int
     empty: int
@@ -214,6 +220,7 @@ def find_joinable(
     *,
     min_share: Fraction | None = None,
     preview: int = 0,
+    near: Collection[Near] | None = None,
     tell: Telling = untold,
 ) -> JoinAnswer:
     """Give the tables of a corpus that join with most distinct keys of a query; see core.joinability.search.
@@ -222,13 +229,15 @@ def find_joinable(
     `tell` raises.
     """
     asked_for = _asked_for(k, min_share)
-    keys = _keys_of(query)
-    floor = 1 if min_share is None else max(1, math.ceil(min_share * len(keys.distinct)))
+    require_key(query.columns)
     # One more shows whether there are more.
     wanted = asked_for if min_share is None else asked_for + 1
     ranked: list[JoinableTable] = []
     unfinished: list[str] = []
     with indexes.snapshot(corpus) as snapshot:
+        _require_near(corpus, snapshot.near, near)
+        keys = _keys_of(query, snapshot.near)
+        floor = 1 if min_share is None else max(1, math.ceil(min_share * len(keys.distinct)))
         for segment in snapshot.segments:
             numbers = np.empty(len(keys.order), np.int64)
             numbers[keys.order] = segment.numbers(keys.of_texts.take(keys.order))
@@ -257,6 +266,7 @@ def find_joinable(
     return JoinAnswer(
         snapshot.generation,
         snapshot.built_at,
+        sorted(snapshot.near),
         keys.rows,
         len(keys.distinct),
         keys.rows - int(keys.counts.sum()),
@@ -285,9 +295,22 @@ class _Keys(NamedTuple):
         return tuple(PreviewRow(row, key) for row, key in zip(rows, keys, strict=True))
 
 
-def _keys_of(query: JoinQuery) -> _Keys:
-    require_key(query.columns)
-    columns = query.texts()
+def _require_near(corpus: str, indexed: frozenset[Near], near: Collection[Near] | None) -> None:
+    if near is not None and indexed != frozenset(near):
+        wanted = " ".join(f"--near {one}" for one in sorted(near)) or "--unset near"
+        raise SourceError(
+            f"The index of {corpus} has its cells {_told(indexed)}, and not {_told(near)}. It keeps keys of cells, of "
+            f"which no others can be made: `subsetd corpus set {corpus} {wanted}`, then index it again; or add the "
+            f"same location as another corpus."
+        )
+
+
+def _told(near: Collection[Near]) -> str:
+    return f"folded by {' and '.join(sorted(near))}" if near else "as they are"
+
+
+def _keys_of(query: JoinQuery, near: frozenset[Near]) -> _Keys:
+    columns = [folded(column, near) for column in query.texts()]
     texts = pa.concat_arrays(columns).dictionary_encode()
     codes = texts.indices.to_numpy().astype(np.int64).reshape(len(columns), -1).T
     halves = key_array(texts.dictionary)

@@ -6,8 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
+import pyarrow as pa  # type: ignore[import-untyped]
+
 from service.core.errors import NotFoundError
 from service.core.joinability import MOST_PAIRS, Telling, untold
+from service.core.near_matches import Near, folded
 from service.usecases.corpora import ColumnFilter, CorpusInd
 from service.usecases.corpora_ports import Corpora, CorpusSnapshot
 from service.usecases.joinable import (
@@ -53,6 +56,7 @@ class JoinSearch:
             most,
             min_share=question.min_share,
             preview=question.preview,
+            near=question.near,
             tell=tell,
         )
         found = lead_on(self._corpora, question.corpus, found, question.through)
@@ -114,11 +118,11 @@ def show_values(read: RowReader, corpus: str, answer: JoinAnswer) -> JoinAnswer:
     if not wanted:
         return answer
     found = read(corpus, wanted)
-    shown = [_shown(table, found[table.table]) if table.preview else table for table in answer.tables]
+    shown = [_shown(table, found[table.table], answer.near) if table.preview else table for table in answer.tables]
     return replace(answer, tables=shown)
 
 
-def _shown(table: JoinableTable, found: TableRows) -> JoinableTable:
+def _shown(table: JoinableTable, found: TableRows, near: Sequence[Near]) -> JoinableTable:
     if found.fault is not None:
         return replace(table, preview_fault=found.fault)
     fault = None
@@ -126,10 +130,14 @@ def _shown(table: JoinableTable, found: TableRows) -> JoinableTable:
     for row in table.preview:
         cells = found.rows.get(row.row, ())
         width = len(table.columns) + len(table.new_columns)
-        if len(cells) == width and tuple(cells[place] for place in table.positions) == row.key:
+        if len(cells) == width and _folded([cells[place] for place in table.positions], near) == row.key:
             others = (cell for place, cell in enumerate(cells) if place not in table.positions)
             preview.append(replace(row, values=tuple(cell and cell[:CELL_CHARACTERS] for cell in others)))
         else:
             preview.append(row)
             fault = "The table is not as it was when it was indexed: refresh the corpus, and index it again."
     return replace(table, preview=tuple(preview), preview_fault=fault)
+
+
+def _folded(cells: Sequence[str | None], near: Sequence[Near]) -> tuple[str | None, ...]:
+    return tuple(folded(pa.array(cells, pa.large_string()), near).to_pylist())

@@ -156,7 +156,9 @@ def test_a_corpus_is_added_with_all_its_options(subsetd: Command, tmp_path: Path
         "--retries": 2,
     }
     given = [part for pair in options.items() for part in pair]
-    subsetd("corpus", "add", "lake", "lake", "--null-token", "NULL", "--no-header", "--joinable", *given)
+    subsetd(
+        "corpus", "add", "lake", "lake", "--null-token", "NULL", "--no-header", "--joinable", "--near", "case", *given
+    )
     shown = json.loads(subsetd("corpus", "show", "lake"))
     assert (shown["kind"], shown["location"]) == (CorpusKind.JSONL, str(tmp_path / "lake"))
     assert (shown["schedule"], shown["time_limit_seconds"], shown["retries"]) == ("30 2 * * *", 60, 2)
@@ -167,7 +169,7 @@ def test_a_corpus_is_added_with_all_its_options(subsetd: Command, tmp_path: Path
         "null_columns": True, "integer_columns": True, "non_unique_referenced": True, "coverage": "1/3",
         "min_values": 4, "threshold": "9/10", "algorithm": "rarest-first", "bits": 100, "hashes": 2, "passes": 3,
         "strategy": "ref2deps", "top": 5, "partitions": 7, "max_failed": "1/2", "max_table_bytes": 1 << 40,
-        "joinable": True, "index": str(tmp_path / "index"),
+        "joinable": True, "near": ["case"], "index": str(tmp_path / "index"),
     }  # fmt: skip
 
 

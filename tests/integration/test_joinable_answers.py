@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import permutations
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from service.core.corpus import CorpusKind
 from service.core.errors import NotFoundError, SourceError
 from service.core.joinability import Progress, Telling, untold
+from service.core.near_matches import Near
 from service.corpus_row_reader import CorpusRowReader
 from service.store.corpora import PostgresCorpora
 from service.store.database import make_engine
@@ -159,6 +161,47 @@ def test_where_a_table_leads_is_not_told_of_a_generation_that_is_gone(lake: Lake
     found: JoinableTable
     (found,) = ask(lake, [("oslo", "z")], through=5).tables
     assert (found.table, found.leads_to) == ("a.csv", None)
+
+
+@pytest.mark.parametrize("near", [("case",), ("spaces",), ("case", "spaces")])
+def test_near_cells_join_where_the_corpus_is_indexed_so(
+    database_url: str, tmp_path: Path, near: tuple[str, ...]
+) -> None:
+    """Against rows that are folded and compared in Python, repeated values in one row among them."""
+    random = Random(len(near) + len(near[0]))
+    cells = ["New York", "new york", " New  York", "Oslo", "OSLO ", "oslo", "-", " ", "a"]
+    tables = {
+        f"t{n}.csv": [[random.choice(cells) for _ in range(7)] for _ in range(random.randrange(2, 4))] for n in range(9)
+    }
+    write_tables(tmp_path / "t", tables)
+    made = Lake(database_url, tmp_path / "t", null_tokens=["-"], near=list(near))
+    build(made)
+
+    def fold(text: str) -> str:
+        text = " ".join(text.split()) if "spaces" in near else text
+        return "" if text == "-" else text.lower() if "case" in near else text
+
+    query = [(random.choice(cells[:6]), random.choice(cells[:6])) for _ in range(4)]
+    answer = ask(made, query, k=50, preview=1, near=[Near(one) for one in near])
+    keys = {tuple(map(fold, row)) for row in query}
+    assert (answer.keys, answer.near) == (len(keys), sorted(near))
+    expected = {}
+    for path, columns in tables.items():
+        rows = [[fold(cell) for cell in row] for row in zip(*columns, strict=True)]
+        pairs = permutations(range(len(columns)), 2)
+        best = max(len(keys & {(row[a], row[b]) for row in rows}) for a, b in pairs)
+        if best:
+            expected[path] = best
+    assert {one.table: one.matched_keys for one in answer.tables} == expected
+    assert {one.preview_fault for one in answer.tables} == {None}
+    assert all(one.preview[0].values is not None for one in answer.tables)
+    with pytest.raises(SourceError, match=r"folded by .*, and not as they are\. .*--unset near"):
+        ask(made, query, near=[])
+
+
+def test_cells_that_are_not_near_are_refused_where_near_ones_are_asked_for(lake: Lake) -> None:
+    with pytest.raises(SourceError, match=r"as they are, and not folded by case\. .* corpus set .* --near case"):
+        ask(lake, [("oslo",)], near=[Near.CASE])
 
 
 def test_a_corpus_that_is_removed_while_it_is_searched_is_answered_from(lake: Lake) -> None:

@@ -193,6 +193,8 @@ def test_a_tracked_table_is_asked_with_where_its_rows_are_kept(lake: Lake) -> No
         (MINE, {"k": 1001}, 422, "invalid-request", "less than or equal to 1000"),
         (MINE, {"min_share": 0}, 422, "invalid-request", "min_share"),
         (MINE, {"min_share": 1.5}, 422, "invalid-request", "min_share"),
+        (MINE, {"near": ["case"]}, 422, "refused-query", "has its cells as they are, and not folded by case"),
+        (MINE, {"near": ["accents"]}, 422, "invalid-request", "case"),
         (MINE, {"nearly": "case"}, 422, "invalid-request", "nearly"),
         ("", {}, 422, "refused-query", "Send rows as a CSV, or name a tracked table"),
         ("\n\n", {}, 422, "refused-query", "not even a header"),

@@ -15,6 +15,7 @@ from service.core.column_filters import NULL_TOKENS, PAPER, Filters
 from service.core.corpus import CorpusSettings, parse_filters, preset_null_tokens
 from service.core.corpus_inds import Algorithm
 from service.core.errors import SourceError
+from service.core.near_matches import Near
 from service.core.signatures import Parameters, Strategy
 
 SHARES = st.fractions(0, 1, max_denominator=10**6)
@@ -35,6 +36,7 @@ ANY_SETTINGS = st.builds(
     max_failed=SHARES,
     max_table_bytes=st.integers(1, 1 << 50),
     joinable=st.booleans(),
+    near=st.sets(st.sampled_from(Near)).map(lambda found: tuple(sorted(found))),
     index=st.none() | st.just("/somewhere"),
 )
 
@@ -54,6 +56,8 @@ def test_what_is_left_out_has_its_default() -> None:
     [
         ({"treshold": 1}, r"^treshold is no setting of a corpus; there are null_tokens, delimiter, "),
         ({"null_tokens": "—"}, r"^null_tokens '—': give a list of texts"),
+        ({"near": ["Case"]}, r"^near \['Case'\]: give a list of case, spaces"),
+        ({"near": "case"}, r"^near 'case': give a list of case, spaces"),
         ({"null_tokens": ["\0"]}, r"^null_tokens .*: give a text without NUL"),
         ({"delimiter": ";;"}, r"^delimiter ';;': give one character"),
         ({"delimiter": "¦"}, r"^delimiter '¦': give one character, and none that .* is not ASCII"),
