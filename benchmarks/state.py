@@ -81,11 +81,11 @@ def environment(url: str) -> dict[str, str]:
     return {"SUBSETD_DATABASE_URL": url}
 
 
-def bootstrap(context: Context, postgres: Server, folder: Path, name: str, database: str) -> Measured:
+def bootstrap(context: Context, postgres: Server, folder: Path, name: str, database: str, *options: str) -> Measured:
     """Bootstrap a folder into a new database by the command that users type."""
     url = postgres.create(database)
     return run(
-        [subsetd(), "bootstrap", folder, "--name", name],
+        [subsetd(), "bootstrap", folder, "--name", name, *options],
         log=context.logs / f"bootstrap-{database}.log",
         environment=environment(url),
         beside={"postgres": postgres.pid},

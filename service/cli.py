@@ -25,6 +25,7 @@ from service import (
     demo,
     foreign_key_commands,
     graph_commands,
+    join_track_command,
     key_commands,
     sketch_commands,
     terminal,
@@ -46,6 +47,7 @@ from service.command_help import command_of
 from service.config import Settings
 from service.core.errors import FeedError, NotFoundError, RecordError, SubsetdError
 from service.evidence_command import explain
+from service.join_tracking import compacting_joins
 from service.joinable_command import joinable
 from service.joinable_runner import searching_joinable
 from service.key_discovery_command import discover
@@ -81,6 +83,7 @@ app.add_typer(key_commands.app, name="keys")
 foreign_key_commands.app.command()(explain)
 for said in (contract_commands.accept, contract_commands.reject, contract_commands.pin, contract_commands.decisions):
     foreign_key_commands.app.command()(said)
+app.add_typer(join_track_command.app, name="join-index")
 app.add_typer(attribute_commands.app, name="attribute")
 app.add_typer(dead_letter_commands.app, name="dead-letters")
 
@@ -203,7 +206,11 @@ def _consume(
         consumer = wiring.make_consumer(url, feed, settings, ConsumerObserver(CollectorRegistry()))
         wiring.tune_process()
         try:
-            with wiring.sending_transitions(url, settings), wiring.compacting_sketches(url):
+            with (
+                wiring.sending_transitions(url, settings),
+                wiring.compacting_sketches(url),
+                compacting_joins(url),
+            ):
                 totals = consumer.run(stop, until_end)
         finally:
             if stats_json is not None:
@@ -297,6 +304,7 @@ def run(
         with (
             wiring.sending_transitions(url, settings),
             wiring.compacting_sketches(url),
+            compacting_joins(url),
             refreshing_corpora(url, settings),
             auditing(url, settings),
             _running(consumer.run) as failed,

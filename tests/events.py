@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import orjson
 
@@ -23,6 +23,20 @@ def envelope(
     """
     block = {"ts_ms": 0, **source, "schema": schema, "table": table}
     return orjson.dumps({"before": before, "after": after, "op": op, "source": block, "ts_ms": block["ts_ms"]})
+
+
+def with_schema(
+    columns: Sequence[str],
+    op: str,
+    table: str,
+    before: Mapping[str, object] | None,
+    after: Mapping[str, object] | None,
+) -> bytes:
+    """Make a change of a table of the schema s, with a schema of nullable texts."""
+    told = [{"field": column, "type": "string", "optional": True} for column in columns]
+    rows = [{"field": which, "type": "struct", "optional": True, "fields": told} for which in ("before", "after")]
+    payload = orjson.loads(envelope(op, "s", table, before, after))
+    return orjson.dumps({"schema": {"type": "struct", "fields": rows}, "payload": payload})
 
 
 def tracked_table(schema: str, name: str, columns: Mapping[str, str], insert_only: bool = False) -> Table:

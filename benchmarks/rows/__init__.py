@@ -37,6 +37,7 @@ ROWS = {
     "mate-build": "mate_build",
     "mate-latency": "mate_latency",
     "mate-speed": "mate_speed",
+    "mate-update": "mate_update",
 }
 
 

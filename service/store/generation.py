@@ -23,7 +23,7 @@ from psycopg2.extras import execute_values
 from service.core.errors import StateError
 from service.core.model import AttributeName
 from service.core.sketch_upkeep import SketchForm
-from service.store import contract_upkeep, versions
+from service.store import contract_upkeep, join_tracked, versions
 from service.store.bulk import KeyRange, partition_name
 from service.store.catch_up import Place, put_positions
 from service.store.database import make_engine, parse_address, state_error
@@ -436,6 +436,7 @@ def _put_attributes(cursor: Any, source_id: int, attributes: Sequence[NewAttribu
 
 def _put_tables(cursor: Any, source_id: int, tables: Sequence[NewTable], version: int) -> None:
     """Store the tables of a source in the place of those it had, whose images are cleared afterwards."""
+    indexed = join_tracked.names_of(cursor, source_id)
     cursor.execute("DELETE FROM tracked_table WHERE source_id = %s", (source_id,))
     for table in tables:
         table_id = "DEFAULT" if table.images_id is None else str(table.images_id)
@@ -448,6 +449,7 @@ def _put_tables(cursor: Any, source_id: int, tables: Sequence[NewTable], version
                 table.images_id is not None, version,
             ),
         )  # fmt: skip
+    join_tracked.index_anew(cursor, source_id, indexed)
 
 
 def _put_inds(cursor: Any, inds: NDArray[np.int32], version: int) -> None:

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, DateTime, ForeignKey, Identity, Integer, SmallInteger, Table, Text
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    DateTime,
+    ForeignKey,
+    Identity,
+    Integer,
+    SmallInteger,
+    Table,
+    Text,
+)
 from sqlalchemy.dialects.postgresql import ARRAY, BYTEA, JSONB
 
 from service.store.table_base import metadata, now
@@ -11,10 +22,12 @@ join_segment = Table(
     "join_segment",
     metadata,
     Column("segment_id", Integer, Identity(), primary_key=True),
-    Column("corpus_id", ForeignKey("corpus.corpus_id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("corpus_id", ForeignKey("corpus.corpus_id", ondelete="CASCADE"), index=True, comment="NULL: of table_id"),
     Column("bucket_bits", SmallInteger, nullable=False, comment="first bits of a value key that name its bucket"),
     Column("layout", BYTEA, nullable=False, comment="rows, columns and functions of its tables: core.join_layout"),
     Column("dead", BYTEA, nullable=False, server_default="", comment="places of tables that are no more, 4 bytes each"),
+    Column("table_id", ForeignKey("join_tracked.table_id", ondelete="CASCADE"), index=True, comment="tracked table"),
+    CheckConstraint("num_nonnulls(corpus_id, table_id) = 1", name="of_one"),
     comment="tables of a corpus whose cells are in join_bucket and join_rows; one that join_index lacks is no more",
 )
 

@@ -30,7 +30,8 @@ from sqlalchemy.dialects.postgresql import ARRAY, BYTEA, JSONB, UUID
 
 import service.store.contract_tables
 import service.store.histogram_tables
-import service.store.join_tables  # noqa: F401 - they are in `metadata` as well
+import service.store.join_tables
+import service.store.join_tracked_tables  # noqa: F401 - they are in `metadata` as well
 from service.store.table_base import metadata, now
 
 source = Table(
@@ -482,7 +483,7 @@ audit = Table(
     Column("report", JSONB, nullable=False, comment="examples, filters, seconds"),
 )
 
-SCHEMA_REVISION = "0010"
+SCHEMA_REVISION = "0011"
 """The Alembic revision that this code works with."""
 
 WRITER_LOCK = 0x73756273657464
@@ -499,3 +500,6 @@ JOIN_INDEX_LOCK = 0x73756274
 
 COMPACTION_LOCK = 0x73756273657466
 """Session advisory lock of the one compactor that folds sketch_change into sketches."""
+
+JOIN_COMPACTION_LOCK = 0x73756273657467
+"""Session advisory lock of the one who indexes rows of tracked tables for joins."""

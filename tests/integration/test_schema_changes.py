@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from service.store.writer import PostgresWriter
 from service.usecases.batches import ErrorPolicy
 from service.usecases.schema_changes import KnownColumn, SchemaChange, drop, plan_change
 from tests import states
-from tests.events import envelope, tracked_table
+from tests.events import envelope, tracked_table, with_schema
 from tests.following import Stream, Watch, begun, consume
 from tests.states import Tables
 
@@ -319,22 +319,14 @@ def test_what_older_rows_hold_of_a_new_column_is_known_or_not(
     assert plan_change(known(), drift).unknown == unknown
 
 
-def with_schema(columns: Sequence[str], op: str, before: object, after: object) -> bytes:
-    """Make a change of customers with a schema of nullable texts."""
-    told = [{"field": column, "type": "string", "optional": True} for column in columns]
-    rows = [{"field": which, "type": "struct", "optional": True, "fields": told} for which in ("before", "after")]
-    payload = orjson.loads(envelope(op, "s", "customers", before, after))  # type: ignore[arg-type]
-    return orjson.dumps({"schema": {"type": "struct", "fields": rows}, "payload": payload})
-
-
 def test_kept_rows_outlive_a_change_of_columns(database_url: str, stream: Stream) -> None:
     states.execute(
         database_url,
         "update tracked_table set key_columns = '{id}', row_images = true where table_name = 'customers'",
     )
-    stream.write(with_schema(["id", "name"], "c", None, {"id": "3", "name": "Cleo"}))
-    stream.write(with_schema(["id", "note"], "u", None, {"id": "3", "note": "x"}))
-    stream.write(with_schema(["id", "note"], "u", None, {"id": "3", "note": "y"}))
+    stream.write(with_schema(["id", "name"], "c", "customers", None, {"id": "3", "name": "Cleo"}))
+    stream.write(with_schema(["id", "note"], "u", "customers", None, {"id": "3", "note": "x"}))
+    stream.write(with_schema(["id", "note"], "u", "customers", None, {"id": "3", "note": "y"}))
     watch = Watch()
     consume(database_url, stream, watch=watch)
     assert watch.schema == [("s.customers", ("note",), ("name",))]
@@ -342,7 +334,7 @@ def test_kept_rows_outlive_a_change_of_columns(database_url: str, stream: Stream
     assert counters["s.customers.note"] == (3, 2, 1, 0)
     assert counters["s.customers.id"] == (3, 0, 3, 0)
     assert states.query(database_url, "select cells from row_image") == [(["3", None, "y"],)]
-    stream.write(with_schema(["ident", "note"], "d", {"ident": "3", "note": None}, None))
+    stream.write(with_schema(["ident", "note"], "d", "customers", {"ident": "3", "note": None}, None))
     assert "becomes" in rename(database_url, "s.customers.id", "s.customers.ident", never)
     consume(database_url, stream)
     assert states.read(database_url).counters["s.customers.ident"] == (2, 0, 2, 0)

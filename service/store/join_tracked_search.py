@@ -1,0 +1,135 @@
+"""Own the search of tracked tables: their segments, and the rows that changed since, as one version has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Connection, Engine, text
+
+from service.core.errors import NotFoundError
+from service.core.join_layout import Layout
+from service.core.join_parts import Part, RowsInMemory, TableInParts, distinct_keys
+from service.core.records import Int64s, Keys
+from service.store.join_index import PostgresSegment
+from service.store.join_tracked import read_rows, read_width, row_keys_of
+from service.usecases.joinable import IndexedTable
+
+VERSION = "select version, committed_at from state_version order by version desc limit 1"
+INDEXED = """
+select table_id, schema_name || '.' || table_name as name, functions, built_version
+from join_tracked join tracked_table using (table_id) order by (schema_name || '.' || table_name) collate "C"
+"""
+COLUMNS = """
+select table_id, ordinal, column_name from attribute join tracked_table using (source_id, schema_name, table_name)
+where dropped_version is null and stale_version is null and parts is null order by ordinal
+"""
+SEGMENTS = """
+select table_id, segment_id, bucket_bits, layout, coalesce(row_keys, '') as row_keys
+from join_segment left join join_cover using (segment_id) where table_id is not null order by segment_id
+"""
+CHANGES = "select table_id, row_keys from join_change"
+ROW_KEYS = """
+select first_row, row_keys from join_row_keys where segment_id = :segment_id and first_row = any (:asked)
+order by first_row
+"""
+
+
+class PostgresTrackedTables:
+    """Implement usecases.joinable.JoinIndexes, of tracked tables."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @contextmanager
+    def snapshot(self, corpus: str = "") -> Iterator[PostgresTrackedSnapshot]:
+        reading = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        with reading.connect() as connection:
+            tables = connection.execute(text(INDEXED)).all()
+            if not tables:
+                raise NotFoundError(
+                    "No tracked table is indexed for joins; `subsetd join-index track SCHEMA.TABLE` indexes one."
+                )
+            version, committed_at = connection.execute(text(VERSION)).one()
+            names: dict[int, dict[int, str]] = {}
+            for table_id, ordinal, column in connection.execute(text(COLUMNS)):
+                names.setdefault(table_id, {})[ordinal] = column
+            parts: dict[int, list[tuple[Part, Keys]]] = {}
+            for table_id, segment_id, bits, layout, cover in connection.execute(text(SEGMENTS)):
+                segment = StoredPart(connection, segment_id, bits, Layout.from_bytes(bytes(layout)))
+                parts.setdefault(table_id, []).append((segment, row_keys_of(cover)))
+            changed: dict[int, list[Keys]] = {}
+            for table_id, row_keys in connection.execute(text(CHANGES)):
+                changed.setdefault(table_id, []).append(row_keys_of(row_keys))
+            segments = []
+            for table_id, name, functions, built_version in tables:
+                of_table = parts.get(table_id, [])
+                if built_version is None:
+                    continue
+                if table_id in changed:
+                    of_table.append(_changed_rows(connection, table_id, functions, distinct_keys(changed[table_id])))
+                segments.append(TrackedTable(name, names.get(table_id, {}), of_table, functions))
+            yield PostgresTrackedSnapshot(version, committed_at, segments)
+
+
+class PostgresTrackedSnapshot:
+    """Hold what is searched: the index of each table, as of a version of the state, which is given as generation.
+
+    Tables that are not indexed yet are left out.
+    """
+
+    def __init__(self, version: int, committed_at: datetime, segments: Sequence[TrackedTable]) -> None:
+        self.generation = version
+        self.built_at = committed_at
+        self.segments = segments
+
+
+class StoredPart(PostgresSegment):
+    """Be a part of a table: a segment whose rows are known by their row keys."""
+
+    def __init__(self, connection: Connection, segment_id: int, bits: int, layout: Layout) -> None:
+        super().__init__(connection, segment_id, bits, layout, np.zeros(0, np.int32))
+        self.layout = layout
+
+    def row_keys(self, numbers: Int64s) -> Keys:
+        """Fetch the row keys of rows."""
+        asked = np.unique(self.layout.blocks(numbers))
+        found = self._connection.execute(text(ROW_KEYS), self._of(asked.tolist())).all() if len(asked) else []
+        keys = Keys.of(bytes(row.row_keys) for row in found)
+        return keys.take(_places(numbers, asked, [len(row.row_keys) // 16 for row in found]))
+
+
+class TrackedTable(TableInParts):
+    """Be a segment of one table."""
+
+    def __init__(
+        self, name: str, columns: Mapping[int, str], parts: Sequence[tuple[Part, Keys]], functions: int
+    ) -> None:
+        super().__init__([part for part, _ in parts], [cover for _, cover in parts], functions, list(columns))
+        self._table = IndexedTable(0, name, list(columns.values()))
+
+    def tables(self, places: Sequence[int]) -> dict[int, IndexedTable]:
+        """Name the table."""
+        return dict.fromkeys(places, self._table)
+
+    def first_row(self, place: int) -> int:
+        """Give the number of its first row."""
+        return 0
+
+
+def _changed_rows(connection: Connection, table_id: int, functions: int, row_keys: Keys) -> tuple[Part, Keys]:
+    raw: Any = connection.connection
+    with raw.cursor() as cursor:
+        rows = read_rows(cursor, table_id, read_width(cursor, table_id), row_keys)
+    return RowsInMemory(rows, functions), row_keys
+
+
+def _places(numbers: Int64s, blocks: Int64s, heights: Sequence[int]) -> Int64s:
+    """Give where rows are in blocks that lie end to end, given the blocks' first rows."""
+    starts = np.cumsum([0, *heights])[:-1]
+    block = np.searchsorted(blocks, numbers, "right") - 1
+    places: Int64s = starts[block] + numbers - blocks[block]
+    return places
