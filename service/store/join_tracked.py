@@ -1,8 +1,4 @@
-"""Own which tracked tables are indexed for joins, the log of their changed rows, and the reading of rows as value keys.
-
-The consumer logs the row keys of what it changes, in its transaction: what the rows are now, `row_image` has. So the
-log is right whatever a change was, and an index is what the kept rows give.
-"""
+"""Own which tracked tables are indexed for joins, and the reading of their kept rows as value keys."""
 
 from __future__ import annotations
 
@@ -11,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from psycopg2.extras import execute_values
 from sqlalchemy import Engine, text
 
 from service.core.canonical import POSTGRES_KEY_EXPRESSION
@@ -21,21 +16,10 @@ from service.core.records import Keys
 from service.store.checks import ROW_KEY
 from service.store.database import make_engine
 from service.usecases.join_tracked import TrackedIndex
-from service.usecases.live_state import BatchCommit
 
 COMMAND_NAME = "subsetd join index"
 
-# Whoever adds a table takes share row exclusive: every batch behind his commit knows of it.
-INDEXED = "lock table join_tracked in row exclusive mode; select table_id from join_tracked"
 LOCK_OUT_BATCHES = "lock table join_tracked in share row exclusive mode"
-LOG = "insert into join_change (table_id, version, row_keys) values %s"
-
-# The row of join_tracked first, as compactions do: so neither waits for the other in a circle.
-EMPTIED = """
-update join_tracked set built_version = %(version)s, row_count = 0 where table_id = %(table_id)s;
-delete from join_segment where table_id = %(table_id)s;
-delete from join_change where table_id = %(table_id)s
-"""
 
 TABLES = "select table_id, row_images and key_columns <> '{}' as has_images, schema_name, table_name from tracked_table"
 ADD = "insert into join_tracked (table_id) values (:table_id) on conflict do nothing"
@@ -77,23 +61,6 @@ where table_id = %(table_id)s and cells is not null and row_key = {POSTGRES_KEY_
 """
 OF_KEYS = CELLS + " and row_key = any (%(row_keys)s) order by row_key"
 OF_ALL = CELLS + " order by row_key"
-
-
-def write_changes(cursor: Any, commit: BatchCommit) -> None:
-    """Log which rows of indexed tables a version changes; what a truncate empties, its index loses at once."""
-    if not commit.images and commit.emptied is None:
-        return
-    cursor.execute(INDEXED)
-    indexed = {table_id for (table_id,) in cursor}
-    if commit.emptied is not None and commit.emptied.table_id in indexed:
-        cursor.execute(EMPTIED, {"version": commit.version, "table_id": commit.emptied.table_id})
-    logged = [
-        (table.table_id, commit.version, b"".join(images))
-        for table, images in commit.images.items()
-        if table.table_id in indexed and images
-    ]
-    if logged:
-        execute_values(cursor, LOG, logged)
 
 
 def names_of(cursor: Any, source_id: int) -> list[str]:

@@ -31,7 +31,7 @@ from service.store import (
     contract_upkeep,
     dead_letters,
     histograms,
-    join_tracked,
+    join_tracked_log,
     key_changes,
     row_images,
     schema_changes,
@@ -403,7 +403,7 @@ class PostgresUnitOfWork:
             if commit.retried is not None:
                 cursor.execute(row_images.FORGET_GONE)
             histograms.write_changes(cursor, commit)
-            join_tracked.write_changes(cursor, commit)
+            join_tracked_log.write_changes(cursor, commit)
             knows_contracts = contract_upkeep.write_turned(cursor, commit)
             contracts = None if knows_contracts else contract_upkeep.read_bound(cursor)
             tell_version(cursor, commit.version)

@@ -109,7 +109,9 @@ def found(url: str) -> dict[str, object]:
         "from state_version",
     }
     found = {name: states.query(url, query) for name, query in tables.items()}
-    return {"state": states.read(url), "logged": _logged(url), **found}
+    rows = states.query(url, "select table_id, row_keys from join_change")
+    changed = {(table_id, keys[at : at + 16]) for table_id, keys in rows for at in range(0, len(keys), 16)}
+    return {"state": states.read(url), "logged": _logged(url), "rows to index": changed, **found}
 
 
 def _logged(url: str) -> tuple[object, ...]:

@@ -50,6 +50,7 @@ OF_A_COMMAND = {
         "drop_sketches",
         "_migrate",
         "_require_postgres",
+        "follow_all",
         "keep_histograms",
         "read_histograms",
         "read_value_changes",
@@ -122,6 +123,7 @@ def template(postgres_server: EmbeddedPostgres, stream: Stream) -> Iterator[str]
                 f"referenced_table, referenced_columns, least_coefficient, created_by) values ({sides}, 0.6, 'Ada')",
             )
         states.execute(url, "insert into followed_attribute select attribute_id, 1 from attribute")
+        states.execute(url, "insert into join_tracked select table_id, 1 from tracked_table where row_images")
         states.execute(url, "insert into key_histogram select attribute_id, 1, array[attribute_id], '' from attribute")
         stream.append("orders", None, ["11", "2", None])  # the source was read behind it
         states.execute(

@@ -16,7 +16,7 @@ import pytest
 
 from service.core.errors import NotFoundError, StateError
 from service.core.row_key import row_key
-from service.store import join_tracked, join_tracked_compaction
+from service.store import join_tracked_compaction, join_tracked_log
 from service.store.database import make_engine
 from service.store.generation import NewTable, _put_tables
 from service.store.join_tracked import add_tables, list_tables, remove_tables
@@ -103,7 +103,7 @@ class FailingOnce(PostgresWriter):
             FailingOnce.commits += 1
             if FailingOnce.commits == 3:
                 with writer._writing.cursor() as cursor:
-                    join_tracked.write_changes(cursor, batch)
+                    join_tracked_log.write_changes(cursor, batch)
                     cursor.execute("delete from join_segment")
                 raise StateError("lost")
             commit(batch)
@@ -329,7 +329,7 @@ def test_a_table_that_is_emptied_while_it_is_indexed_stays_empty(
 
 def test_a_batch_that_began_before_a_table_is_indexed_is_waited_for(database_url: str, stream: Stream) -> None:
     with closing(psycopg2.connect(database_url)) as batch, batch.cursor() as cursor:
-        cursor.execute(join_tracked.INDEXED)
+        cursor.execute(join_tracked_log.INDEXED)
         adding = threading.Thread(target=index, args=(database_url, "s.orders"))
         adding.start()
         wait_for(lambda: states.query(database_url, "select from pg_locks where not granted"))
