@@ -164,7 +164,7 @@ class TableInParts:
         return found
 
     def postings(self, values: Int64s) -> Postings:
-        """Fetch the postings of values, those of rows that are gone among them."""
+        """Fetch the postings of values, by value and row, those of rows that are gone among them."""
         asked, rows = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         for part, numbers, end in zip(self._parts, self._numbers, self._ends, strict=True):
             known = np.flatnonzero(numbers[values] >= 0)
@@ -172,7 +172,8 @@ class TableInParts:
             asked.append(known[found.values])
             rows.append(found.rows + end - part.layout.rows.sum())
         joined = np.concatenate(asked)
-        return Postings(joined, np.concatenate(rows), np.zeros(len(joined), np.int64))
+        order = np.argsort(joined, kind="stable")  # the rows of a part are behind those of older ones
+        return Postings(joined[order], np.concatenate(rows)[order], np.zeros(len(joined), np.int64))
 
     def rows(self, numbers: Int64s) -> Rows:
         """Fetch rows."""
