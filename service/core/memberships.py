@@ -6,8 +6,7 @@ clusters once. They are as many as the consumer holds, and take 40 bytes for eac
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -29,16 +28,10 @@ class Memberships:
     members: Int64s
 
     @staticmethod
-    def of(clusters: Iterable[tuple[int, Sequence[int], int]]) -> Memberships:
-        """Take (cluster_id, ids of attributes, number of values), ascending by cluster."""
-        ids, counts, sizes, members = [], [], [], array("q")
-        for cluster_id, attribute_ids, value_count in clusters:
-            ids.append(cluster_id)
-            counts.append(value_count)
-            sizes.append(len(attribute_ids))
-            members.extend(attribute_ids)
-        owners = np.repeat(np.arange(len(ids)), np.array(sizes, np.int64))
-        return Memberships(np.array(ids, np.int64), np.array(counts, np.int64), owners, np.array(members))
+    def of(numbers: Int64s, members: Int64s) -> Memberships:
+        """Take (cluster_id, number of attributes, of values), int64[n, 3], and the ids of the attributes end to end."""
+        clusters, sizes, value_counts = np.ascontiguousarray(numbers.T)
+        return Memberships(clusters, value_counts, np.repeat(np.arange(len(clusters)), sizes), members)
 
     def overlaps(self, attribute_id: int) -> list[tuple[int, int, int]]:
         """Give (other attribute's id, number of shared values, of shared clusters) for all that share one."""

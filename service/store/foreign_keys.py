@@ -76,7 +76,11 @@ select cluster_id, cell, count(*) as total,
 from in_cells group by 1, 2
 """
 
-CLUSTERS = "select cluster_id, attribute_ids, value_count from cluster order by cluster_id"
+# Lists are taken as texts, and parsed all at once: as lists each number would be made by itself.
+CLUSTERS = """
+select cluster_id, cardinality(attribute_ids), value_count, array_to_string(attribute_ids, ' ')
+from cluster order by cluster_id
+"""
 
 # Of tuples each column has ranks of its own, among the values of the key's column and the parts that it lacks.
 TUPLE_SPREADS = """
@@ -128,8 +132,12 @@ def read_statistics(connection: Connection, attribute_ids: Sequence[int]) -> Ite
 
 def read_memberships(connection: Connection) -> Memberships:
     """Read which attributes are in which clusters."""
-    rows = connection.execute(text(CLUSTERS)).yield_per(PORTION)
-    return Memberships.of((row.cluster_id, row.attribute_ids, row.value_count) for row in rows)
+    numbers, members = [np.zeros((0, 3), np.int64)], [np.zeros(0, np.int64)]
+    for rows in connection.execute(text(CLUSTERS)).partitions(PORTION):
+        *columns, lists = zip(*rows, strict=True)
+        numbers.append(np.array(columns, np.int64).T)
+        members.append(np.fromstring(" ".join(lists), np.int64, sep=" "))
+    return Memberships.of(np.concatenate(numbers), np.concatenate(members))
 
 
 def read_spreads(
