@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from psycopg2.extras import execute_values
 
 from service.core.errors import StateError
 from service.core.join_layout import Layout
@@ -30,7 +29,13 @@ TASK_NAME = "subsetd join index task"
 
 _BUCKET = struct.Struct(">hiiiii")
 _ROWS = struct.Struct(">hiiiqi")
+_TABLE = struct.Struct(">hiiiiiii")
+_FILE = struct.Struct(">iqiq")
+_ARRAY = struct.Struct(">iiIii")
 _LENGTH = struct.Struct(">i")
+
+TEXT = 25
+"""The type of texts among Postgres' types."""
 
 
 class RowBlock(NamedTuple):
@@ -136,9 +141,8 @@ class SegmentLoad:
             found = cursor.fetchone()
             if found is None:
                 raise StateError("The corpus was removed.")
-            rows = ((found[0], place, *table) for place, table in enumerate(tables))
-            row = "(%s, %s, %s, %s, %s::text[], %s, %s)"
-            execute_values(cursor, "INSERT INTO join_table VALUES %s", rows, row, 1000)
+            rows = (_table_row(found[0], place, table) for place, table in enumerate(tables))
+            copy_blocks(cursor, "join_table", rows)
             connection.commit()
         return SegmentLoad(url, corpus_id, found[0])
 
@@ -172,6 +176,18 @@ class SegmentLoad:
             copy_blocks(cursor, table, rows)
             connection.commit()
         return True
+
+
+def _table_row(segment_id: int, place: int, table: StoredTable) -> bytes:
+    names = [name.encode() for name in table.names]
+    # An array's dimensions (1), whether it has NULLs, type, length, and first index; of nothing, no dimension.
+    array = _ARRAY.pack(1, 0, TEXT, len(names), 1) if names else _ARRAY.pack(0, 0, TEXT, 0, 0)[:12]
+    array += b"".join(_LENGTH.pack(len(name)) + name for name in names)
+    path = table.path.encode()
+    head = _TABLE.pack(7, 4, segment_id, 4, place, 4, table.number, len(path))
+    return b"".join(
+        (head, path, _LENGTH.pack(len(array)), array, _FILE.pack(8, table.file_size, 8, table.file_modified))
+    )
 
 
 @dataclass(frozen=True, slots=True)
