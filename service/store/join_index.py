@@ -161,8 +161,11 @@ class PostgresSegment:
         return np.where(values < 0, 0, lengths[np.searchsorted(self._values, values)])
 
     def postings(self, values: Int64s) -> Postings:
+        lengths = np.diff(self._starts)
+        if len(values) == len(self._values):
+            return Postings(np.repeat(np.arange(len(values)), lengths), self._rows, self._tables)
         at = np.searchsorted(self._values, values)
-        counts = np.diff(self._starts)[at]
+        counts = lengths[at]
         asked = np.repeat(np.arange(len(values)), counts)
         within = np.arange(len(asked)) - np.repeat(starts_of(counts)[:-1], counts)
         chosen = self._starts[at][asked] + within
