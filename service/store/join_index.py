@@ -31,8 +31,8 @@ MOST_SHAPES = 64
 
 INDEX = """
 select i.generation, i.built_at, i.reading, s.segment_id, s.dead
-from join_index i left join join_segment s on s.segment_id = any(i.segment_ids) where i.corpus_id = :corpus_id
-order by s.segment_id
+from corpus c join join_index i using (corpus_id) left join join_segment s on s.segment_id = any(i.segment_ids)
+where c.name = :corpus order by s.segment_id
 """
 LAYOUTS = "select segment_id, bucket_bits, layout from join_segment where segment_id = any(:ids)"
 BUCKETS = "select bucket, data from join_bucket where segment_id = :segment_id and bucket = any(:asked)"
@@ -58,16 +58,15 @@ class PostgresJoinIndexes:
     """Implement usecases.joinable.JoinIndexes; keeps the shapes of segments for searches that follow."""
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+        self._reading = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         self._shapes: dict[int, _Shape] = {}
 
     @contextmanager
     def snapshot(self, corpus: str) -> Iterator[PostgresJoinSnapshot]:
-        reading = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-        with reading.connect() as connection:
-            corpus_id = corpus_named(connection, corpus).corpus_id
-            found = connection.execute(text(INDEX), {"corpus_id": corpus_id}).all()
+        with self._reading.connect() as connection:
+            found = [] if "\0" in corpus else connection.execute(text(INDEX), {"corpus": corpus}).all()
             if not found:
+                corpus_named(connection, corpus)
                 raise NotFoundError(
                     f"The corpus {corpus!r} has no index of joinable tables; `subsetd corpus index {corpus} --wait` "
                     "builds it."
