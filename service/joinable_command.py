@@ -1,4 +1,4 @@
-"""Own `subsetd joinable`: which tables of a corpus join with a CSV on several columns at once."""
+"""Own `subsetd joinable`: which tables, of a corpus or tracked, join with a CSV on several columns at once."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from service import terminal, wiring
 from service.core.errors import SourceError
 from service.core.near_matches import Near
 from service.core.typed_names import read_list
+from service.join_tracking import search_tracked
 from service.terminal import Format, err
 from service.usecases.joinable import DEFAULT_PREVIEW, JoinAnswer, JoinQuery, JoinQuestion, read_query
 
@@ -26,7 +27,12 @@ HEADER = ("table", "columns", "matched_keys", "share")
 def joinable(
     file: Annotated[Path, typer.Argument(help="CSV in UTF-8 with a header: the rows to join with.")],
     key: Annotated[str, typer.Option("--key", help="Its key columns, as a,b; a name with a comma quoted.")],
-    corpus: Annotated[str, typer.Option("--corpus", help="Name of the corpus whose tables are searched.")],
+    corpus: Annotated[
+        str | None, typer.Option("--corpus", help="Name of the corpus whose tables are searched.")
+    ] = None,
+    tracked: Annotated[
+        bool, typer.Option("--tracked", help="Search the tracked tables of `subsetd join-index list`.")
+    ] = False,
     k: Annotated[
         int | None, typer.Option("-k", min=1, help="How many tables at most: 10, or with --min-share 1,000.")
     ] = None,
@@ -56,13 +62,24 @@ def joinable(
     columns = read_list(key)
     if columns is None:
         raise SourceError(f"--key {key!r} is no list of column names, as in a,b.")
+    if tracked == (corpus is not None):
+        raise typer.BadParameter("one of them says what is searched", param_hint="--corpus NAME, --tracked")
+    if tracked and (preview or through or near):
+        raise typer.BadParameter("of the tables of a corpus alone", param_hint="--preview, --through, --near")
     if preview is None:
-        preview = DEFAULT_PREVIEW if format_ is Format.JSON else 0
-    question = JoinQuestion(corpus, k, None if min_share is None else _share(min_share), preview, through, near or None)
+        preview = DEFAULT_PREVIEW if format_ is Format.JSON and not tracked else 0
+    share = None if min_share is None else _share(min_share)
+    question = JoinQuestion(corpus or "", k, share, preview, through, near or None)
     query = _read(file, columns)
     settings = wiring.configured_settings()
     with wiring.state_database(settings) as url, wiring.reading_engine(url) as engine:
-        answer = wiring.make_join_search(engine).answer(query, question)
+        if tracked:
+            answer, left_out = search_tracked(engine, query, question)
+            err.print(Text(f"as of version {answer.generation}"))
+            for table in left_out:
+                err.print(Text(f"{table}: it is not searched, as its rows are not indexed yet"))
+        else:
+            answer = wiring.make_join_search(engine).answer(query, question)
     _tell(answer)
     if format_ is Format.JSON:
         json.dump([asdict(table) for table in answer.tables], sys.stdout, ensure_ascii=False)

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Engine, text
 from service.core.errors import NotFoundError
 from service.core.join_layout import Layout
 from service.core.join_parts import Part, RowsInMemory, TableInParts, distinct_keys
+from service.core.near_matches import Near
 from service.core.records import Int64s, Keys
 from service.store.join_index import PostgresSegment, _Shape
 from service.store.join_tracked import read_rows, read_width, row_keys_of
@@ -83,6 +84,7 @@ class PostgresTrackedSnapshot:
 
     def __init__(self, version: int, committed_at: datetime, segments: Sequence[TrackedTable]) -> None:
         self.generation = version
+        self.near: frozenset[Near] = frozenset()
         self.built_at = committed_at
         self.segments = segments
 
