@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     measured = _all_methods(corpus, queries, repetitions)
     parts = [_introduction(corpus, queries, repetitions), _summary(measured), *_runtime(measured, images)]
     parts += [_hashes(measured), *_precision(measured, images)]
-    parts += _tops(corpus, next(iter([queries[name] for name in (WEB, *queries) if name in queries])), images)
+    parts += _tops(corpus, queries.get(WEB, next(iter(queries.values()))), images)
     parts += _components(corpus, queries, measured, images)
     parts += _key_sizes(corpus, QUICK if options.quick else KEY_SIZE_QUERIES, repetitions, images)
     parts.append(_initial(corpus, queries))
@@ -153,7 +153,8 @@ def _summary(measured: Of) -> str:
 
 def _over_all(of_sets: Mapping[str, Measured]) -> float:
     """Give the mean precision of all queries that join."""
-    return float(np.mean(np.concatenate([one.precisions for one in of_sets.values()])))
+    precisions = np.concatenate([one.precisions for one in of_sets.values()])
+    return float(precisions.mean()) if len(precisions) else float("nan")
 
 
 def _left(measured: Of, name: str) -> float:
@@ -185,7 +186,7 @@ def _hashes(measured: Of) -> str:
 
 
 def _precision(measured: Of, images: Path) -> Iterator[str]:
-    sets = [name for name, one in measured["SCR"].items() if len(one.precisions)]
+    sets = [name for name, one in measured["SCR"].items() if len(one.precisions)] or list(measured["SCR"])
     lines = {name: [measured[name][of].precision for of in sets] for name in DRAWN_FILTERS}
     panel = Panel("Mean precision, 128 bits", "queries", sets, _short(lines), "precision", has_bars=True)
     draw_plot(images / "mate-precision.svg", "Precision of the row filters", [panel], 700)
@@ -220,7 +221,7 @@ def _tops(corpus: Lake, queries: Queries, images: Path) -> Iterator[str]:
 
 
 def _components(corpus: Lake, queries: Mapping[str, Queries], measured: Of, images: Path) -> Iterator[str]:
-    some = {name: queries[name] for name in (WEB, NEWS, OWID) if name in queries}
+    some = {name: queries[name] for name in (WEB, NEWS, OWID) if name in queries} or queries
     found = {"no filter (SCI)": {name: measured["no filter"][name] for name in some}}
     for part, make in components(corpus).items():
         search = searching(make())
@@ -274,16 +275,14 @@ def _key_sizes(corpus: Lake, count: int, repetitions: int, images: Path) -> Iter
             Panel("(b) precision", "|Q|", places, _short(precisions), "precision"),
         ],
     )
-    joins = [len(one.precisions) for one in found["SCR"]]
-    pairs = [int(one.joining.sum()) for one in found["SCR"]]
+    joins = {"queries that join": [len(one.precisions) for one in found["SCR"]]}
     yield KEY_SIZES.format(
         name=name,
         count=len(drawn[0].asked),
         times=_table("ms", places, times),
         precisions=_table("precision", places, precisions),
         false=_table("false pairs", places, false),
-        joins=_table("number", places, {"queries that join": joins, "pairs that join": pairs}),
-        lost=100 * (1 - pairs[2] / max(1, pairs[1])),
+        joins=_table("number", places, joins),
     )
 
 

@@ -44,9 +44,9 @@ SUMMARY = """## In short
 | mean precision of all queries that join | {xash:.2f} | {bloom:.2f} | {counted:.2f} |
 | pairs let through, of all that do not join | {xash_left:.2f} % | {bloom_left:.2f} % | {counted_left:.2f} % |
 
-The paper's order holds for hashes that set half of their bits (worst), SimHash, and one bit a value. It does not hold
-for XASH and Bloom filters: ours lets less through at equal size. Cells of these lakes are short, many are numbers,
-and of few characters XASH has few to choose from. The paper names that as its limit (section 9).
+The paper's order holds for hashes that set half of their bits (worst), SimHash, and one bit a value. For the best two
+it is turned round: Bloom filters let less through than XASH of the same size. Cells of these lakes are short and many
+are numbers, of whose few characters XASH has little to choose; the paper names short values as its limit (section 9).
 """
 
 RUNTIME = """## Runtime beside the baselines (Figure 4)
@@ -61,11 +61,15 @@ RUNTIME = """## Runtime beside the baselines (Figure 4)
 open data, and the slower on web tables, where fetching by a second column does not scale. Fetching is not in its
 times.
 
-*Here* XASH is {low:.1f} to {high:.1f} times as fast as SCR after fetching (most on {highest}). Less than in the
-paper, because SCR is compiled as the filter is, and has the cells at hand: to compare a row costs it as many
-nanoseconds as microseconds in an interpreter. Most queries have so few pairs that time is what the loop pays for each
-table, whatever the filter. MCR fetches more than it spares, unless the initial column's pairs are very many. What a
-filter is for is to leave cells unfetched: in Postgres, `make bench ONLY=mate-speed` has the price.
+*Here* SCR takes {low:.1f} to {high:.1f} times as long as XASH once postings are fetched (most on {highest}). The gain
+is small because SCR is compiled as the filter is and has the cells at hand, so that comparing a row's cells costs
+about as many nanoseconds as comparing its super key; in the paper both are interpreted, and comparing cells costs
+more. Most queries have few pairs, and their time is what the loop pays for each table. MCR has fewest pairs to
+compare and is fastest after fetching, but fetches two to three times as long. What a filter is for is to leave cells
+unfetched where that has a price: `make bench ONLY=mate-speed` has it, in Postgres.
+
+Counted bits make a query's super keys when it is asked, and pay for it on small queries; all other filters look up
+the hashes of values that the corpus has.
 """
 
 HASHES = """## Runtime by hash (Table 2)
@@ -77,10 +81,11 @@ Without fetching, as in the paper.
 *The paper:* XASH is fastest on every set, up to ten times as fast as BF. MD5, Murmur, CityHash and SimHash gain
 little on SCR. Most are faster with 512 bits.
 
-*Here* the filters differ where pairs are many: on fivethirtyeight and owid. There hashes that set half of their bits
-are slowest by far, as in the paper. The others are near each other, since few pairs are left for any, and 512 bits
-cost more to compare than they spare. The paper's XASH also gains by a comparison that stops at the first bits, which
-hold the length; here a comparison is two instructions for 64 bits, and stopping would cost more.
+*Here* filters differ where pairs are many: on the last three sets. Hashes that set half of their bits are slower than
+no filter at all, for they let most pairs through to the same comparison. The filters that let least through are
+fastest, as in the paper; these are Bloom filters here, and more bits pay where they drop more pairs. The paper's XASH
+also gains by a comparison that stops at the first bits, those of the length; here comparing is two instructions for
+64 bits, and every filter pays the same.
 """
 
 PRECISION = """## Precision (Table 3)
@@ -102,13 +107,18 @@ filter and do not join, and how many of them a filter lets through, in percent.
 *The paper:* precision rises with the bits. XASH is best on average (0.57 at 128 bits, 0.90 at 512), then BF (0.47,
 0.65).
 
-*Here* MD5, Murmur and CityHash are alike and worst, then SimHash, as there. But BF is before XASH, and at 512 bits so
-is LHBF. Three causes. Cells are short: of a year or a rank XASH sees one length and a few digits, which other cells
-of the row have as well, while a Bloom filter's bits depend on the whole value. The paper's BF has many functions for
-five columns, and rows that are wider fill up: with two functions they do not, so that LHBF gains most from more bits.
-And Equation 5 asks only that values differ, not that rows do: XASH uses few of 512 bits. Counted bits choose the
-functions by each table's width, and know a value that a row has twice from one that it has once: a key such as (2, 2)
-passes in every other filter where one 2 is.
+*Here* precision rises with the bits, and MD5, Murmur and CityHash are alike and worst, then SimHash, as there. On the
+paper's own query tables nearly everything is higher than there, as so few rows share a value with them. On the others
+BF is before XASH, and with 256 and 512 bits LHBF is before BF. Causes:
+
+* Cells are short. Of a year or a rank XASH sees one length and a few digits, which other cells of the row have too; a
+  Bloom filter's bits depend on the whole value.
+* The paper's number of functions is for the mean number of columns, and the rows of wider tables fill up. With two
+  functions they do not, so that LHBF gains most from more bits.
+* Equation 5 asks for as many ones as make values differ, whatever the size: XASH leaves most of 512 bits unused.
+* A key such as (2, 2) asks for a value in two columns, and every filter that ORs hashes lets all rows with one 2
+  through. Nearly all that LHBF lets through at 512 bits is of this kind. Counted bits tell these rows, and choose
+  their functions by each table's width.
 """
 
 TOP_K = """## Precision by k (section 7.5.1)
@@ -122,9 +132,8 @@ Queries: {name}.
 *The paper:* from k = 2 to 20 XASH's precision rises by 4 %, BF's stays, and the others' falls slightly (it has no
 figure of it).
 
-*Here* next to nothing changes: few tables share more than one key with a query, so that the second-best table stops
-no search, and every k looks at nearly all tables that have a posting. In the paper's corpus there are always k tables
-that join well.
+*Here* k changes nothing: few tables have more than one key of a query, so that the k-th best ends no search early,
+and every k looks at nearly all tables that have a posting. The paper's corpus has k tables that join well.
 """
 
 COMPONENTS = """## XASH's components (Figure 5)
@@ -139,9 +148,10 @@ one is left out each: *any chars* takes the first characters of the alphabet for
 *The paper* (a plot): characters with their location filter more than the length; rotation removes 20 % of the false
 pairs that are left; 512 bits come near to the ideal.
 
-*Here* the order is the same, and rotation removes more: {turned}. It does for short cells what location cannot: among
-few characters it tells lengths apart. Left out alone, the length's own bit is missed least, for the rotation has it
-too. 512 bits do not come near the ideal, because Equation 5 gives so few values too few bits.
+*Here* too characters with their location filter more than the length, and rotation removes {turned} of what is left.
+Left out alone, location is missed most on owid and rotation about as much elsewhere. The length and the rarity of
+characters are missed least: the rotation has the length too, and most cells are numbers, of whose digits the order of
+rarity says little. 512 bits are far from the ideal: few of them are set, and repeated values pass.
 """
 
 KEY_SIZES = """## Key sizes (Figure 6)
@@ -161,10 +171,10 @@ KEY_SIZES = """## Key sizes (Figure 6)
 *The paper* (one table of open data): runtime falls with every column. Precision falls from two to three columns, for
 97 % of the rows that join no longer do, and rises from four on.
 
-*Here* {lost:.0f} % of the pairs that join are lost from two columns to three. Runtime falls from one to three columns
-and then stays: what is left is fetching the postings, and a row of the loop for each table. From three columns on the
-queries that still join are those with a table nearly equal to them, which every filter tells
-from the rest.
+*Here* runtime falls as well, though not at every step: the columns are different ones, and a further column may fetch
+more. XASH's precision has the paper's course, it falls with the third and fourth column and rises again towards ten.
+Why is the paper's reason: fewer rows join, and those that share most values with a key still pass. The Bloom filter's
+precision stays near 0.9 from two columns on.
 """
 
 INITIAL_COLUMN = """## Initial column (section 7.5.4)
@@ -175,8 +185,8 @@ Postings of other tables that a query fetches on average.
 
 *The paper:* the column with fewest values (*cardinality*) fetches 179, the best would 83, the worst 728.
 
-*Here* the order is another: the guess by cardinality is no better than the columns' order on most sets, and the
-longest string is the better guess for web tables, as names are rarer than numbers. The index knows how many postings
-each value has, so that ours need not guess: it is the best but for the postings of the asking table, which it counts
-too.
+*Here* the guess by cardinality fetches several times what the best column would, and is hardly better than the order
+of columns; on most sets the longest string is the better guess, as names are rarer than numbers. The index knows how
+many postings each value has, so that ours need not guess: it is the best, but for the postings of the asking table,
+which it counts too.
 """

@@ -158,7 +158,7 @@ def test_precision_is_of_queries_that_join(corpus: Lake) -> None:
     nothing = np.full((1, 2), -1, np.int64)
     found = measure(corpus, Queries("some", asked, [corpus.key_values(asked[0]), nothing]), without_filter, 1)
     assert found.precisions.tolist() == [found.joining[0] / (found.joining[0] + found.false[0])]
-    assert (found.joining[1], found.answers[1], found.milliseconds > 0) == (0, [], True)
+    assert (found.joining[1], found.answers[1]) == (0, [])
 
 
 def test_postings_are_counted_by_the_rule_that_chooses_the_column(corpus: Lake) -> None:
