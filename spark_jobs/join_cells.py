@@ -17,7 +17,7 @@ from service.core.posting_buckets import bucket_numbers, smallest_halves
 from service.core.posting_ranges import ValuePlaces
 from service.core.records import Int64s, Keys, UInt64s, starts_of
 from service.core.row_filters import counted_super_keys, values_held
-from service.store.join_loads import RowBlock
+from service.store.join_packing import RowBlock
 from spark_jobs.corpus_columns import coded_cells
 from spark_jobs.corpus_tables import (
     LargeTable,

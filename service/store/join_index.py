@@ -45,7 +45,7 @@ select place, table_number, path, column_names from join_table where segment_id 
 """
 
 
-class _Shape:
+class SegmentShape:
     """Hold what never changes of a segment, and its tables' classes by their functions."""
 
     def __init__(self, bits: int, layout: Layout) -> None:
@@ -59,7 +59,7 @@ class PostgresJoinIndexes:
 
     def __init__(self, engine: Engine) -> None:
         self._reading = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-        self._shapes: dict[int, _Shape] = {}
+        self._shapes: dict[int, SegmentShape] = {}
 
     @contextmanager
     def snapshot(self, corpus: str) -> Iterator[PostgresJoinSnapshot]:
@@ -77,13 +77,13 @@ class PostgresJoinIndexes:
             near = frozenset(map(Near, found[0].reading.get("near", ())))
             yield PostgresJoinSnapshot(found[0].generation, found[0].built_at, segments, near)
 
-    def _shapes_of(self, connection: Connection, segment_ids: Sequence[int]) -> dict[int, _Shape]:
+    def _shapes_of(self, connection: Connection, segment_ids: Sequence[int]) -> dict[int, SegmentShape]:
         """Give the shapes of segments; the oldest that are kept are forgotten, as segments come and go."""
         known = {number: self._shapes[number] for number in segment_ids if number in self._shapes}
         unknown = [number for number in segment_ids if number not in known]
         if unknown:
             read = {
-                number: _Shape(bits, Layout.from_bytes(bytes(layout)))
+                number: SegmentShape(bits, Layout.from_bytes(bytes(layout)))
                 for number, bits, layout in connection.execute(text(LAYOUTS), {"ids": unknown})
             }
             known |= read
@@ -107,7 +107,7 @@ class PostgresJoinSnapshot:
 class PostgresSegment:
     """Be a JoinIndex of the values that `numbers` was asked for; others it does not know."""
 
-    def __init__(self, connection: Connection, segment_id: int, shape: _Shape, dead: NDArray[np.int32]) -> None:
+    def __init__(self, connection: Connection, segment_id: int, shape: SegmentShape, dead: NDArray[np.int32]) -> None:
         self._connection = connection
         self._segment_id = segment_id
         self._bits, self._layout = shape.bits, shape.layout

@@ -19,16 +19,15 @@ import numpy as np
 from service.core.errors import StateError
 from service.core.join_layout import Layout
 from service.core.posting_buckets import Buckets
-from service.core.records import Int64s, UInt64s
+from service.core.records import Int64s
 from service.store.copy_stream import copy_blocks
 from service.store.generation import connect
+from service.store.join_packing import RowBlock, pack_buckets, pack_rows
 from service.store.tables import JOIN_INDEX_LOCK
 
 BUILD_NAME = "subsetd join index"
 TASK_NAME = "subsetd join index task"
 
-_BUCKET = struct.Struct(">hiiiii")
-_ROWS = struct.Struct(">hiiiqi")
 _TABLE = struct.Struct(">hiiiiiii")
 _FILE = struct.Struct(">iqiq")
 _ARRAY = struct.Struct(">iiIii")
@@ -36,14 +35,6 @@ _LENGTH = struct.Struct(">i")
 
 TEXT = 25
 """The type of texts among Postgres' types."""
-
-
-class RowBlock(NamedTuple):
-    """Hold rows of one table: their super keys, uint64[rows, 2], and the numbers of their values, row by row."""
-
-    first_row: int
-    super_keys: UInt64s
-    cells: Int64s
 
 
 class StoredTable(NamedTuple):
@@ -148,21 +139,11 @@ class SegmentLoad:
 
     def copy_buckets(self, task: int, buckets: Buckets) -> bool:
         """Write the buckets of one task, in one transaction; a task that has done it writes nothing and gives False."""
-        bounds = zip(buckets.numbers.tolist(), buckets.starts[:-1].tolist(), buckets.starts[1:].tolist(), strict=True)
-        rows = (
-            _BUCKET.pack(3, 4, self.segment_id, 4, number, end - first) + buckets.data[first:end].tobytes()
-            for number, first, end in bounds
-        )
-        return self._copy(task, "join_bucket", rows)
+        return self._copy(task, "join_bucket", pack_buckets(self.segment_id, buckets))
 
     def copy_rows(self, task: int, blocks: Iterable[RowBlock]) -> bool:
         """Write the blocks of rows of one task, as `copy_buckets` does."""
-        return self._copy(task, "join_rows", map(self._row, blocks))
-
-    def _row(self, block: RowBlock) -> bytes:
-        super_keys, cells = block.super_keys.astype("<u8").tobytes(), block.cells.astype("<u4").tobytes()
-        head = _ROWS.pack(4, 4, self.segment_id, 8, block.first_row, len(super_keys))
-        return b"".join((head, super_keys, _LENGTH.pack(len(cells)), cells))
+        return self._copy(task, "join_rows", (pack_rows(self.segment_id, block) for block in blocks))
 
     def _copy(self, task: int, table: str, rows: Iterable[bytes]) -> bool:
         with connect(self.url, f"{TASK_NAME} {self.corpus_id}") as connection, connection.cursor() as cursor:

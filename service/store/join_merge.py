@@ -24,7 +24,8 @@ from service.core.posting_buckets import (
 from service.core.posting_ranges import ValuePlaces, code_range
 from service.core.records import Int64s, UInt64s, starts_of
 from service.store.generation import connect
-from service.store.join_loads import BUILD_NAME, RowBlock, SegmentLoad, StoredSegment
+from service.store.join_loads import BUILD_NAME, SegmentLoad, StoredSegment
+from service.store.join_packing import RowBlock
 
 RANGE_CELLS = 4_000_000
 """Cells of one range of keys, about."""

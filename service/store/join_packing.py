@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from service.core.posting_buckets import Buckets
-from service.store.join_loads import RowBlock
+from service.core.records import Int64s, UInt64s
 
 _BUCKET = struct.Struct(">hiiiii")
 _ROWS = struct.Struct(">hiiiqi")
 _LENGTH = struct.Struct(">i")
+
+
+class RowBlock(NamedTuple):
+    """Hold rows of one table: their super keys, uint64[rows, 2], and the numbers of their values, row by row."""
+
+    first_row: int
+    super_keys: UInt64s
+    cells: Int64s
 
 
 def pack_buckets(segment_id: int, buckets: Buckets) -> Iterator[bytes]:

@@ -15,7 +15,7 @@ from service.core.join_layout import Layout
 from service.core.join_parts import Part, RowsInMemory, TableInParts, distinct_keys
 from service.core.near_matches import Near
 from service.core.records import Int64s, Keys
-from service.store.join_index import PostgresSegment, _Shape
+from service.store.join_index import PostgresSegment, SegmentShape
 from service.store.join_tracked import read_rows, read_width, row_keys_of
 from service.usecases.joinable import IndexedTable
 
@@ -93,7 +93,7 @@ class StoredPart(PostgresSegment):
     """Be a part of a table: a segment whose rows are known by their row keys."""
 
     def __init__(self, connection: Connection, segment_id: int, bits: int, layout: Layout) -> None:
-        super().__init__(connection, segment_id, _Shape(bits, layout), np.zeros(0, np.int32))
+        super().__init__(connection, segment_id, SegmentShape(bits, layout), np.zeros(0, np.int32))
         self.layout = layout
 
     def row_keys(self, numbers: Int64s) -> Keys:
