@@ -8,11 +8,12 @@ import { corpora } from "./corpora.js";
 import { deadLetters } from "./dead_letters.js";
 import { foreignKeys } from "./foreign_keys.js";
 import { graph } from "./graph.js";
+import { joinable } from "./joinable.js";
 import { overview } from "./overview.js";
 import { pair } from "./pair.js";
 import { timeline } from "./timeline.js";
 
-const VIEWS = { "": overview, timeline, graph, "foreign-keys": foreignKeys, corpora, audits, "dead-letters": deadLetters, pair };
+const VIEWS = { "": overview, timeline, graph, "foreign-keys": foreignKeys, corpora, joinable, audits, "dead-letters": deadLetters, pair };
 const LINKS = Object.keys(VIEWS).filter((name) => VIEWS[name].under === undefined);
 const SECONDS = 2, LONGEST = 15;
 const SCHEME = "subsetd-colours";

@@ -15,7 +15,8 @@ export const counted = (count, one, many = `${one}s`) => `${number(count)} ${cou
 export const percent = (share) => {
   if (share === null || share === undefined) return "–";
   if (share > 0 && share < 0.0001) return "< 0.01 %";
-  return `${(Math.floor(share * 10_000) / 100).toString()} %`;
+  if (share < 1 && share > 0.9999) return "> 99.99 %";
+  return `${Math.round(share * 10_000) / 100} %`;
 };
 
 export function duration(seconds) {
