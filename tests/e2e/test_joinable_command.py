@@ -76,7 +76,7 @@ def test_what_cannot_be_asked_is_told(lake: Lake, subsetd: Command) -> None:
         ("joinable", "mine.csv", "--key", "no,", "--corpus", lake.name): "is no list of column names",
         ("joinable", "mine.csv", "--key", "no", "--corpus", lake.name, "-k", "1001"): "at most 1,000 tables",
         ("joinable", "mine.csv", "--key", "no", "--corpus", lake.name, "--min-share", "1.1"): "at most 1.",
-        ("corpus", "index", lake.name): "--wait builds it here",
+        ("corpus", "index", lake.name): "--wait builds the index here",
     }.items():
         code, _, said = subsetd.ended(*arguments)
         assert code == 1, said
