@@ -17,7 +17,7 @@ from tests.refreshing import Lake, write_tables
 def test_a_corpus_is_indexed_by_executors(
     spark: SparkSession, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Several tasks read it, and several write the buckets."""
+    """Several tasks read it, and several write the buckets; again what changed, which is merged with the rest."""
     random = Random(9)
     tables = {
         f"t{n:02}.csv": [[str(random.randrange(6)) for _ in range(1 + 150 * n)] for _ in range(2 + n % 4)]
@@ -33,4 +33,11 @@ def test_a_corpus_is_indexed_by_executors(
     monkeypatch.setattr(join_build, "RANGE_CELLS", 3000)
     built = run_build(spark, database_url, lake.name)
     assert counts.items() <= built.items()
+    assert told(ask(database_url, lake.name, rows, 4)) == InMemory(tmp_path).top(rows, 4)
+    tables |= {"t05.csv": tables["t05.csv"][1:], "t99.csv": tables["t09.csv"]}
+    del tables["t08.csv"]
+    write_tables(tmp_path / "tables", tables)
+    lake.refresh(no_spark)
+    monkeypatch.setattr(join_build, "wants_merging", bool)
+    assert run_build(spark, database_url, lake.name).items() >= {"tables": 10, "merged": True, "segments": 1}.items()
     assert told(ask(database_url, lake.name, rows, 4)) == InMemory(tmp_path).top(rows, 4)
