@@ -81,9 +81,9 @@ Without fetching, as in the paper.
 *The paper:* XASH is fastest on every set, up to ten times as fast as BF. MD5, Murmur, CityHash and SimHash gain
 little on SCR. Most are faster with 512 bits.
 
-*Here* filters differ where pairs are many: on the last three sets. Hashes that set half of their bits are slower than
-no filter at all, for they let most pairs through to the same comparison. The filters that let least through are
-fastest, as in the paper; these are Bloom filters here, and more bits pay where they drop more pairs. The paper's XASH
+*Here* filters differ where pairs are many: on the last three sets. Hashes that set half of their bits are as slow as
+SCR or slower, for they let so much through to the same comparison. All others lie close together: so few pairs are
+left that neither the hash nor its size changes much, and what more bits spare, comparing them takes. The paper's XASH
 also gains by a comparison that stops at the first bits, those of the length; here comparing is two instructions for
 64 bits, and every filter pays the same.
 """
@@ -109,7 +109,8 @@ filter and do not join, and how many of them a filter lets through, in percent.
 
 *Here* precision rises with the bits, and MD5, Murmur and CityHash are alike and worst, then SimHash, as there. On the
 paper's own query tables nearly everything is higher than there, as so few rows share a value with them. On the others
-BF is before XASH, and with 256 and 512 bits LHBF is before BF. Causes:
+BF is before XASH, and with 512 bits LHBF is before BF; on owid it is also before counted bits, which have 128.
+Causes:
 
 * Cells are short. Of a year or a rank XASH sees one length and a few digits, which other cells of the row have too; a
   Bloom filter's bits depend on the whole value.
@@ -171,10 +172,10 @@ KEY_SIZES = """## Key sizes (Figure 6)
 *The paper* (one table of open data): runtime falls with every column. Precision falls from two to three columns, for
 97 % of the rows that join no longer do, and rises from four on.
 
-*Here* runtime falls as well, though not at every step: the columns are different ones, and a further column may fetch
-more. XASH's precision has the paper's course, it falls with the third and fourth column and rises again towards ten.
-Why is the paper's reason: fewer rows join, and those that share most values with a key still pass. The Bloom filter's
-precision stays near 0.9 from two columns on.
+*Here* runtime falls as well, though not at every step, since a further column may fetch more or join with other
+tables. The Bloom filter's precision has the paper's course: it falls with the third column and rises from the fourth
+on. XASH's stays where two columns have it and rises from eight on; with three columns and more even one bit a value
+(HT) is more precise.
 """
 
 INITIAL_COLUMN = """## Initial column (section 7.5.4)
