@@ -2,7 +2,7 @@
 
 A segment is made of the rows as the newest version has them, and covers what is in the log and in the segments that it
 takes the place of: the newest ones that have not twice as many, so that a row is written again only as often as the
-number of segments doubles. When a fourth of the rows has changed, all are indexed anew.
+number of segments doubles. When as many rows have changed as the table had, all are indexed anew: that costs no more.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _compact(connection: Any, table_id: int) -> None:
         cursor.execute(COVERS, (table_id,))
         segments = cursor.fetchall()
         covered = len(changed.high) + sum(size or 0 for _, size in segments)
-        is_whole = built_version is None or 4 * covered >= rows
+        is_whole = built_version is None or covered >= rows
         width = read_width(cursor, table_id)
         portion = max(1, SEGMENT_CELLS // max(width, 1))
         replaced = [segment for segment, _ in segments] if is_whole else _replaced(len(changed.high), segments)
