@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,8 +13,8 @@ from benchmarks.fk_judge import f_measure
 from benchmarks.state import Server, bootstrap, finished
 from service.core.foreign_keys.candidates import Candidate
 from service.store.database import make_engine
-from service.store.reader import PostgresSnapshot, PostgresStateReader
-from service.usecases.foreign_keys import ForeignKeys
+from service.store.foreign_key_refreshes import PostgresForeignKeys
+from service.usecases.foreign_keys import ForeignKeys, Question, find_foreign_keys
 
 Pair = tuple[str, str]
 """`table.column` or `table.(column, column)` of both sides."""
@@ -64,12 +64,23 @@ def tpcds_state(context: Context, postgres: Server) -> str:
 
 
 @contextmanager
-def reading(postgres: Server, database: str) -> Iterator[PostgresSnapshot]:
-    """Open a snapshot of a state, with its values."""
-    engine = make_engine(postgres.url(database), "subsetd benchmark")
+def finding(url: str) -> Iterator[Callable[[Question], ForeignKeys]]:
+    """Give a finder of foreign keys that keeps what its first answer has measured, as the service does."""
+    engine = make_engine(url, "subsetd benchmark")
+    keys = PostgresForeignKeys(engine)
+    kept: list[ForeignKeys] = []
+
+    def find(question: Question) -> ForeignKeys:
+        with keys.snapshot() as snapshot:
+            found = find_foreign_keys(snapshot, question)
+        if not kept:
+            kept.append(found)
+            keys.follow(found.version, found.histograms, found.statistics)
+        return found
+
     try:
-        with PostgresStateReader(engine).snapshot(with_values=True) as snapshot:
-            yield snapshot
+        keys.follow_all()
+        yield find
     finally:
         engine.dispose()
 
