@@ -54,8 +54,10 @@ class Memberships:
     @cached_property
     def _coded(self) -> tuple[Int64s, Int64s]:
         """Give the ids of all attributes, ascending, and of each membership the place of its attribute there."""
-        ids, codes = np.unique(self.members, return_inverse=True)
-        return ids, codes
+        is_new = np.diff(self._ascending, prepend=self._ascending[:1] - 1) != 0
+        codes = np.empty(len(self.members), np.int64)
+        codes[self._by_attribute] = np.cumsum(is_new) - 1
+        return self._ascending[is_new], codes
 
     @cached_property
     def _starts(self) -> Int64s:
