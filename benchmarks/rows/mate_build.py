@@ -35,13 +35,16 @@ def measure(corpus: IndexedCorpus, name: str) -> Iterator[Result]:
     with corpus.corpus.postgres.connection(corpus.corpus.name, autocommit=True) as connection:
         connection.cursor().execute("TRUNCATE join_segment, join_index CASCADE")
     measured = corpus.corpus.index()
+    again = corpus.corpus.index().seconds
     with corpus.corpus.postgres.connection(corpus.corpus.name) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT report ->> 'cells' FROM join_index")
         cells = int(str(one(cursor)))
         copied = copy_cells(connection, cell_lines(read_tables(corpus.folder)))
-    metric = f"{name}: indexed on {MASTER}"
-    goal = "value >= 300000"
-    yield Result(metric, cells / measured.seconds, "cells/s", BASELINE, cells / copied, goal)
+    rate = cells / copied
+    apart = cells / (measured.seconds - again)
+    yield Result(f"{name}: indexed on {MASTER}", apart, "cells/s", BASELINE, rate, "value >= 300000")
+    yield Result(f"{name}: the same, start and listing included", cells / measured.seconds, "cells/s", BASELINE, rate)
     yield Result(f"{name}: seconds, all included", measured.seconds, "s", BASELINE, copied)
+    yield Result(f"{name}: seconds where nothing changed", again, "s")
     yield Result(f"{name}: CPU but for Postgres", measured.usage.cpu_seconds, "s")
     yield Result(f"{name}: memory but for Postgres", measured.usage.peak_bytes / 1e9, "GB")
