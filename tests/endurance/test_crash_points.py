@@ -53,6 +53,7 @@ OF_A_COMMAND = {
         "follow_all",
         "keep_histograms",
         "read_histograms",
+        "read_kept_statistics",
         "read_value_changes",
     ),
 }
