@@ -418,7 +418,9 @@ def _running(follow: Callable[[threading.Event], Totals]) -> Iterator[threading.
 
 
 def _say_address(settings: Settings) -> Callable[[int], None]:
-    return lambda port: err.print(f"Serving on http://{settings.host}:{port} (dashboard: /, routes: /docs)", highlight=False)
+    return lambda port: err.print(
+        f"Serving on http://{settings.host}:{port} (dashboard: /, routes: /docs)", highlight=False
+    )
 
 
 if __name__ == "__main__":
