@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.data_sets import published
+from benchmarks.fk_composites import Composites, in_order, read_composites
 from service.core.foreign_keys.candidates import THETA, Candidate, Columns, Inclusions, single_candidates
 from service.core.foreign_keys.profiles import ColumnProfile, Measured
 from service.core.quantile_grids import GridHistogram, KeyHistogram
@@ -29,7 +30,7 @@ class Database:
     """Hold one database: columns by number, its keys, what was measured of the candidates, and what is known.
 
     `truth` has the foreign keys of one column with the share of values that are referenced, None where there are none;
-    `parts` the pairs of columns of the composite ones.
+    `parts` the pairs of columns of the composite ones, and `composites` what there is of those.
     """
 
     name: str
@@ -39,6 +40,8 @@ class Database:
     measured: dict[Candidate, Measured] = field(default_factory=dict)
     truth: dict[Candidate, float | None] = field(default_factory=dict)
     parts: set[Candidate] = field(default_factory=set)
+    composites: Composites = field(default_factory=Composites)
+    data_set: str = ""
 
     @property
     def family(self) -> str:
@@ -75,13 +78,16 @@ def _databases(folder: Path, work: Path) -> Iterator[Database]:
     for data_set in published(folder, work):
         for part in data_set.parts:
             if (part.tables / "schema.json").exists():
-                yield read_database(part.tables)
+                database = read_database(part.tables)
+                database.data_set = data_set.name
+                yield database
 
 
 def read_database(folder: Path) -> Database:
     """Read the tables of a database, '' as NULL, and its schema.json; measure the candidates for all its keys."""
     schema = json.loads((folder / "schema.json").read_text("utf-8"))
     columns: list[ColumnProfile] = []
+    cells: list[list[str]] = []
     values: list[frozenset[str]] = []
     declared: list[Columns] = []
     for table, described in schema["tables"].items():
@@ -89,7 +95,8 @@ def read_database(folder: Path) -> Database:
             rows = list(csv.reader(lines))[1:]
         keys = [described["primary_key"], *described["unique"]]
         for ordinal, column in enumerate(described["columns"]):
-            counts = Counter(row[ordinal] for row in rows)
+            cells.append([row[ordinal] for row in rows])
+            counts = Counter(cells[-1])
             nulls = counts.pop("", 0)
             if counts and [column["name"]] in keys:
                 declared.append((len(columns),))
@@ -110,6 +117,7 @@ def read_database(folder: Path) -> Database:
     database = Database(schema["name"], columns, declared, unique)
     database.measured = dict(_measured(columns, values, sorted({*declared, *unique})))
     places = {(column.table, column.name): i for i, column in enumerate(columns)}
+    composite: set[Candidate] = set()
     for table, described in schema["tables"].items():
         for known in described["foreign_keys"]:
             pairs = [
@@ -120,6 +128,16 @@ def read_database(folder: Path) -> Database:
                 database.truth[pairs[0]] = known["inclusion"]
             else:
                 database.parts.update(pairs)
+                composite.add(in_order(pairs))
+    tables = {
+        table: [places[table, column["name"]] for column in of["columns"]] for table, of in schema["tables"].items()
+    }
+    of_schema = [
+        tuple(places[table, name] for name in key)
+        for table, described in schema["tables"].items()
+        for key in (described["primary_key"], *described["unique"])
+    ]
+    database.composites = read_composites(list(tables.values()), cells, of_schema, frozenset(composite))
     return database
 
 

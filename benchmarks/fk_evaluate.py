@@ -15,14 +15,25 @@ from time import process_time
 
 import numpy as np
 
-from benchmarks.fk_composites import Composites, read_composites
 from benchmarks.fk_data import Database, read_databases
 from benchmarks.fk_judge import DIRTY, EXACT, Result, judge, reliability, summary
-from benchmarks.fk_learning import KEYS, Features, Pairs, best_threshold, choice, fit_calibrated
+from benchmarks.fk_learning import (
+    KEYS,
+    Features,
+    Pairs,
+    best_threshold,
+    choice,
+    fit_calibrated,
+    singles,
+    steady_threshold,
+)
 from service.core.foreign_keys.candidates import Candidate
 from service.core.foreign_keys.choice import CHEN_THRESHOLD
 from service.core.foreign_keys.ranking import rank
 from service.core.randomness import suggest_cut
+
+COMPOSITE_SETS = ("f1_ergast", "mondial", "spider_dev")
+"""Data sets with foreign keys of more than one column."""
 
 Choices = list[tuple[list[Candidate], np.ndarray]]
 """For each database what was chosen in it, and the score of each candidate."""
@@ -46,7 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         details = Details(options.each or options.errors, options.errors)
         evaluate(databases, options.method or list(METHODS), options.folds, details)
         if not options.method:
-            print_composites(read_composites(options.folder, Path(work)), details)
+            print_composites("composite", [of for of in databases if of.data_set in COMPOSITE_SETS], details)
+            print_composites("composite, all data", databases, Details())
     return 0
 
 
@@ -58,25 +70,25 @@ class Details:
     errors: bool = False
 
 
-def print_composites(databases: Iterable[Composites], details: Details) -> None:
-    """Print how well the rule for composites does; it is not fitted, but was made with these databases in sight."""
+def print_composites(title: str, databases: Iterable[Database], details: Details) -> None:
+    """Print how well the rule for composites does; it is not fitted, but was made with COMPOSITE_SETS in sight."""
     results, tried, found, reached = [], 0, 0, 0
-    for of in databases:
-        ranked = rank(of.measured, dict(enumerate(of.database.columns)), of.keys)
+    for database in databases:
+        of = database.composites
+        ranked = rank(of.measured, dict(enumerate(database.columns)), ())
         chosen = {one.candidate for one in ranked if one.suggested}
         implied = {one.candidate for one in ranked if one.implied}
-        results.append(Result(chosen & of.truth, chosen - of.truth, of.truth - chosen, implied))
+        results.append(Result(chosen & of.truth, chosen - of.truth, set(of.truth - chosen), implied))
         tried, found, reached = tried + of.tried, found + len(of.measured), reached + len(of.truth & set(of.measured))
         if details.errors:
-            name = of.database.label
+            name = database.label
             for sign, wrong in (("-", of.truth - chosen), ("+", chosen - of.truth)):
                 for candidate in sorted(wrong):
                     pairs = zip(candidate.dependent, candidate.referenced, strict=True)
                     print(f"    {sign} {', '.join(f'{name(a)} -> {name(b)}' for a, b in pairs)}")
-    if not results:
-        return
     known = sum(len(result.right) + len(result.missed) for result in results)
-    print(f"composite: {tried} candidates, {found} hold, with {reached} of {known} known ones; {summary(results)}")
+    if known:
+        print(f"{title}: {tried} candidates, {found} hold, with {reached} of {known} known ones; {summary(results)}")
 
 
 def evaluate(databases: Sequence[Database], methods: Sequence[str], groups: int | None, details: Details) -> None:
@@ -93,7 +105,8 @@ def evaluate(databases: Sequence[Database], methods: Sequence[str], groups: int 
             for found in views.values():
                 left_out = [of for of in found if of.database.family in fold]
                 others = [of for of in found if of.database.family not in fold and of.candidates]
-                chosen |= zip(map(id, left_out), METHODS[name](left_out, others), strict=True)
+                seen = (left_out, others) if name == "combined" else (singles(left_out), singles(others))
+                chosen |= zip(map(id, left_out), METHODS[name](*seen), strict=True)
         seconds = process_time() - started
         for keys, found in views.items():
             for truth, least in (("exact", EXACT), ("dirty", DIRTY)):
@@ -157,11 +170,14 @@ def _at_the_jump(found: Sequence[Pairs], others: Sequence[Pairs]) -> Choices:
     return chosen
 
 
-def _learnt(features: Callable[[Pairs], Features]) -> Method:
-    """Choose by a model that is fitted to the others, with the threshold that is best for them."""
+def _learnt(
+    features: Callable[[Pairs], Features],
+    threshold_of: Callable[[Sequence[Pairs], Sequence[np.ndarray]], float] = best_threshold,
+) -> Method:
+    """Choose by a model that is fitted to the others, with the threshold that they tell."""
 
     def method(found: Sequence[Pairs], others: Sequence[Pairs]) -> Choices:
-        model = fit_calibrated(others, features)
+        model = fit_calibrated(others, features, threshold_of)
         scores = [model.probability(features(of)) if of.candidates else np.zeros(0) for of in found]
         return [(choice(of, score, model.threshold), score) for of, score in zip(found, scores, strict=True)]
 
@@ -175,7 +191,7 @@ METHODS: Mapping[str, Method] = {
     "chen": _chen,
     "rostin": _learnt(lambda of: of.rostin),
     "nameless": _learnt(lambda of: of.nameless),
-    "combined": _learnt(lambda of: of.features),
+    "combined": _learnt(lambda of: of.features, steady_threshold),
 }
 
 PROBABLE = ("rostin", "nameless", "combined")

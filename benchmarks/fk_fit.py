@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.fk_data import read_databases
-from benchmarks.fk_learning import KEYS, Pairs, fit_calibrated
+from benchmarks.fk_learning import KEYS, Pairs, best_threshold, fit_calibrated, singles, steady_threshold
 
 MODEL = Path(__file__).parents[1] / "service" / "core" / "foreign_keys" / "model.json"
 MODELS = {"combined": lambda of: of.features, "nameless": lambda of: of.nameless, "rostin": lambda of: of.rostin}
@@ -32,7 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = [Pairs.of(database, keys == "declared") for database in databases]
         known = [of for of in found if of.candidates]
         for name, features in MODELS.items():
-            model = fit_calibrated(known, features)
+            combined = name == "combined"
+            model = fit_calibrated(
+                known if combined else singles(known), features, steady_threshold if combined else best_threshold
+            )
             models[name][keys] = model.as_dict()
             fitted = f"{len(model.steps)} features of {len(model.data)} databases, threshold {model.threshold}"
             print(f"{name}, keys {keys}: {fitted}")

@@ -14,9 +14,11 @@ from benchmarks.fk_data import Database
 from benchmarks.fk_judge import judge, micro
 from service.core.foreign_keys.candidates import Candidate
 from service.core.foreign_keys.choice import choose
+from service.core.foreign_keys.composites import said_by_composites
 from service.core.foreign_keys.features import FALLING, RISING, Pair, data_features, pair_features
 from service.core.foreign_keys.model import AdditiveModel, Steps, probability
 from service.core.foreign_keys.profiles import ColumnProfile, Measured
+from service.core.foreign_keys.ranking import rank
 from service.core.foreign_keys.rostin import rostin_features
 
 SEED = 7
@@ -26,6 +28,9 @@ KEYS = ("declared", "inferred")
 """What may be referred to: each has a model of its own."""
 
 THRESHOLDS = np.linspace(0.05, 0.95, 37).round(3).tolist()
+STEADY_OVER = 0.5
+"""Log-odds over which the F1 of thresholds is averaged: the standard deviation of the weights."""
+
 INNER_FOLDS = 5
 OF_TABLES = ("kin", "lead_kin", "table_said", "lead_table_said")
 """Features of names that need those of tables alone."""
@@ -41,7 +46,10 @@ Features = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Hold the candidates of one column of a database, for one sort of keys: their features, and which are right."""
+    """Hold the candidates of one column of a database, for one sort of keys: their features, and which are right.
+
+    `composite` are the candidates of more columns that are suggested, by a rule: nothing is learnt of them.
+    """
 
     database: Database
     candidates: tuple[Candidate, ...]
@@ -49,11 +57,13 @@ class Pairs:
     rostin: Features
     nameless: Features
     is_right: np.ndarray
+    composite: tuple[Candidate, ...] = ()
 
     @staticmethod
     def of(database: Database, declared: bool) -> Pairs:
         """Compute the features of a database's candidates."""
         measured, columns, keys = database.seen(declared)
+        composite = database.composites.seen(declared)
         single = {(c.dependent[0], c.referenced[0]): of for c, of in measured.items()}
         keys = [key for (key,) in keys]
         return Pairs(
@@ -63,6 +73,7 @@ class Pairs:
             rostin_features(single, columns),
             _nameless(single, columns, keys),
             np.array([candidate in database.truth for candidate in measured], np.bool_),
+            tuple(one.candidate for one in rank(composite, columns, ()) if one.suggested),
         )
 
     def score(self, name: str) -> np.ndarray:
@@ -76,27 +87,55 @@ def _nameless(single: Mapping[Pair, Measured], columns: Mapping[int, ColumnProfi
     """Compute the features that are left when columns have no names, and tables have."""
     blank = {i: replace(column, name="") for i, column in columns.items()}
     features = pair_features(single, blank, keys)
-    wanted = {*data_features(single, blank, keys), *OF_TABLES} - {"ref_ordinal"}  # `ref_place` says it better
+    wanted = {*data_features(single, blank, keys), *OF_TABLES}
     return {name: of for name, of in features.items() if name in wanted}
 
 
+def singles(found: Sequence[Pairs]) -> list[Pairs]:
+    """Leave what composites say out of account, as `rank` does by all methods but the combined one."""
+    return [replace(of, composite=()) for of in found]
+
+
 def choice(found: Pairs, scores: np.ndarray, threshold: float) -> list[Candidate]:
-    """Choose without conflict the candidates with a score of at least so much, best first."""
+    """Choose without conflict the candidates with a score of at least so much, best first; as `rank` does."""
     high = {found.candidates[place]: float(scores[place]) for place in np.flatnonzero(scores >= threshold)}
-    return list(choose(high, threshold).chosen)
+    chosen = choose(high, threshold).chosen
+    said = said_by_composites(chosen, found.composite)
+    return [candidate for candidate in chosen if candidate not in said]
 
 
 def best_threshold(found: Sequence[Pairs], scores: Sequence[np.ndarray]) -> float:
     """Give the threshold whose choice has the best F1, micro; the middle one of those that are equally good."""
-    tried = {
-        threshold: micro([judge(o.database, choice(o, s, threshold)) for o, s in zip(found, scores, strict=True)])
-        for threshold in THRESHOLDS
-    }
+    tried = by_threshold(found, scores)
     best = [threshold for threshold, of in tried.items() if of == max(tried.values())]
     return best[len(best) // 2]
 
 
-def fit_calibrated(found: Sequence[Pairs], features: Callable[[Pairs], Features]) -> AdditiveModel:
+def by_threshold(found: Sequence[Pairs], scores: Sequence[np.ndarray]) -> dict[float, float]:
+    """Give the F1, micro, of each threshold's choice."""
+    return {
+        threshold: micro([judge(o.database, choice(o, s, threshold)) for o, s in zip(found, scores, strict=True)])
+        for threshold in THRESHOLDS
+    }
+
+
+def steady_threshold(found: Sequence[Pairs], scores: Sequence[np.ndarray]) -> float:
+    """Give the threshold around which F1 is best: the mean over all, weighed by how near they are in log-odds.
+
+    What is best in sight swings with a few candidates, from 0.10 to 0.45 for `combined`.
+    """
+    tried = by_threshold(found, scores)
+    thresholds, reached = np.array(list(tried)), np.array(list(tried.values()))
+    log_odds = np.log(thresholds / (1 - thresholds))
+    weights = np.exp(-0.5 * ((log_odds[:, None] - log_odds) / STEADY_OVER) ** 2)
+    return float(thresholds[np.argmax(weights @ reached / weights.sum(axis=1))])
+
+
+def fit_calibrated(
+    found: Sequence[Pairs],
+    features: Callable[[Pairs], Features],
+    threshold_of: Callable[[Sequence[Pairs], Sequence[np.ndarray]], float] = best_threshold,
+) -> AdditiveModel:
     """Fit a model whose scores read as probabilities, with the threshold that is best; all of it within `found`.
 
     Both are learnt out of fold: each group of families is scored by a model of the others. The log-odds are stretched
@@ -110,7 +149,7 @@ def fit_calibrated(found: Sequence[Pairs], features: Callable[[Pairs], Features]
         scores |= {id(of): model.log_odds(features(of)) for of in found if group[of.database.family] == fold}
     of_all = [scores[id(of)] for of in found]
     stretch, shift = platt(np.concatenate(of_all), np.concatenate([of.is_right for of in found]))
-    threshold = best_threshold(found, [probability(stretch * score + shift) for score in of_all])
+    threshold = threshold_of(found, [probability(stretch * score + shift) for score in of_all])
     model = fit(found, features)
     steps = {
         name: Steps(of.edges, tuple(round(stretch * score, DIGITS) for score in of.scores))

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.fk_data import read_database
 from benchmarks.fk_evaluate import main
 from benchmarks.fk_judge import DIRTY, f_measure, judge, reliability, summary
-from benchmarks.fk_learning import Pairs
+from benchmarks.fk_learning import Pairs, choice
 from service.core.foreign_keys.candidates import Candidate
 
 ORDERS = "id,customer_id,status\r\n1,10,1\r\n2,11,2\r\n3,10,\r\n4,12,1\r\n"
@@ -73,6 +73,45 @@ def test_candidates_are_columns_within_keys_with_one_feature_row_each(shop: Path
     assert found.features["coverage"][[first, second, third]].tolist() == [0.75, 0.5, 0.5]
     assert found.features["evidence"][first] > 0.8 > found.features["evidence"][second]
     assert found.is_right[[first, second, third]].tolist() == [False, False, True]
+
+
+def test_what_composites_say_is_not_chosen_beside_them(tmp_path: Path) -> None:
+    tables = {
+        "country": ("code,area\r\nA,1\r\nB,1\r\n", ["code"], []),
+        "province": (
+            "name,country\r\nX,A\r\nX,B\r\nY,B\r\nZ,B\r\n",
+            ["name", "country"],
+            [(["country"], "country", ["code"])],
+        ),
+        "lake": (
+            "province,country\r\nX,A\r\nY,B\r\nY,B\r\n",
+            [],
+            [(["country", "province"], "province", ["country", "name"])],
+        ),
+    }
+    described = {}
+    for name, (text, key, foreign) in tables.items():
+        (tmp_path / f"{name}.csv").write_text(text, newline="")
+        described[name] = {
+            "file": f"{name}.csv",
+            "columns": [{"name": column, "type": "text"} for column in text.split("\r\n", 1)[0].split(",")],
+            "primary_key": key,
+            "unique": [],
+            "foreign_keys": [
+                {"columns": own, "ref_table": table, "ref_columns": other, "inclusion": 1.0}
+                for own, table, other in foreign
+            ],
+        }
+    (tmp_path / "schema.json").write_text(json.dumps({"name": "lakes", "tables": described}))
+    database = read_database(tmp_path)
+    lake, owner, said = Candidate((4, 5), (2, 3)), Candidate((3,), (0,)), Candidate((5,), (0,))
+    assert database.composites.truth == {lake}
+    assert database.composites.measured[lake].coverage == 0.5
+    assert set(database.composites.seen(True)) == {lake}
+    found = Pairs.of(database, declared=True)
+    assert found.composite == (lake,)
+    assert set(choice(found, np.ones(len(found.candidates)), 0.5)) == {owner}
+    assert said in found.candidates
 
 
 def test_what_is_neither_declared_nor_implied_is_wrong(shop: Path) -> None:

@@ -63,6 +63,7 @@ def features() -> dict[str, list[float]]:
         ("identifier", 1, 1),
         ("better_named", 0, 1),
         ("ref_place", 0, 0),
+        ("ref_position", 0, 0),
         ("table_said", 0, 1),
         ("lead_table_said", -1, 1),
     ],
@@ -87,6 +88,18 @@ def test_of_a_tables_keys_the_primary_one_is_first() -> None:
     assert pair_features(pairs, columns, [0, 1, 2])["ref_place"].tolist() == [0, 1, 0]
     declared = columns | {1: replace(columns[1], is_primary=True)}
     assert pair_features(pairs, declared, [0, 1, 2])["ref_place"].tolist() == [1, 0, 0]
+
+
+def test_a_key_may_stand_anywhere_where_it_identifies_and_its_table_has_no_other_for_the_column() -> None:
+    columns = {
+        0: column("country", "name", 0, 200, 200, 200),
+        1: column("country", "code", 1, 200, 200, 200),
+        2: column("country", "capital", 2, 200, 200, 200),
+        3: column("city", "country", 2, 900, 150, 200),
+        4: column("river", "country", 3, 900, 150, 200),
+    }
+    pairs = dict.fromkeys([(3, 1), (3, 2), (4, 0), (4, 1), (0, 1)], Measured(1.0, 1.0, 0.0, 0.0))
+    assert pair_features(pairs, columns, [0, 1, 2])["ref_position"].tolist() == [0, 2, 0, 1, 1]
 
 
 def test_what_was_not_measured_is_nan(features: dict[str, list[float]]) -> None:

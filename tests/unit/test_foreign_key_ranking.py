@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from service.core.foreign_keys.candidates import Candidate
+from service.core.foreign_keys.composites import said_by_composites
 from service.core.foreign_keys.model import fitted, probability
 from service.core.foreign_keys.profiles import ColumnProfile, Measured
 from service.core.foreign_keys.ranking import Method, rank
@@ -152,9 +153,55 @@ def test_of_composites_what_follows_from_wider_ones_is_implied(method: Method) -
     assert {of.candidate for of in composite if of.suggested} == {AIRPORT_CITY, CITY_PROVINCE}
     assert {of.candidate for of in found if of.implied} == {THROUGH, PART, COUNTRY}
     assert {of.candidate: of.ruled_out_by for of in composite}[PART] == AIRPORT_CITY
+    if method is Method.COMBINED:
+        assert not next(of for of in found if of.candidate == COUNTRY).suggested
     for of in composite:
         assert of.score == pytest.approx(sum(of.terms.values()))
         assert 0 <= of.score <= 1
+
+
+def single(dependent: int, referenced: int) -> Candidate:
+    return Candidate((dependent,), (referenced,))
+
+
+def test_what_refers_to_a_weak_entity_says_its_owner_by_that() -> None:
+    """As in Mondial: country(code) 0, province(name, country) 1 and 2, lake(province, country) 3 and 4."""
+    lake, owner, said = Candidate((3, 4), (1, 2)), single(2, 0), single(4, 0)
+    assert said_by_composites([owner, said], [lake]) == {said: lake}
+    assert said_by_composites([said], [lake]) == {}
+    assert said_by_composites([owner, single(4, 5)], [lake]) == {}
+    assert said_by_composites([single(4, 2)], [lake]) == {single(4, 2): lake}
+
+
+def test_what_refers_to_an_association_refers_to_its_sides_beside() -> None:
+    """As in TPC-H: part 0, supplier 1, partsupp(part, supplier) 2 and 3, lineitem(part, supplier) 4 and 5."""
+    assert (
+        said_by_composites([single(2, 0), single(3, 1), single(4, 0), single(5, 1)], [Candidate((4, 5), (2, 3))]) == {}
+    )
+
+
+def test_what_is_said_by_a_composite_is_not_suggested_but_implied() -> None:
+    names = [
+        ("country", "id"),
+        ("province", "name"),
+        ("province", "country_id"),
+        ("lake", "province"),
+        ("lake", "country_id"),
+    ]
+    columns = {
+        i: replace(column(table, name, i % 2, 100 + i, 90), is_primary=i < 3) for i, (table, name) in enumerate(names)
+    }
+    lake, owner, said = Candidate((3, 4), (1, 2)), single(2, 0), single(4, 0)
+    measured = {
+        lake: Measured(1.0, 0.5, 0.1),
+        owner: Measured(1.0, 0.9, 0.01, 0.0),
+        said: Measured(1.0, 0.8, 0.01, 0.0),
+    }
+    found = {of.candidate: of for of in rank(measured, columns, [(0,), (1, 2)])}
+    assert {candidate for candidate, of in found.items() if of.suggested} == {lake, owner}
+    assert (found[said].implied, found[said].ruled_out_by) == (True, lake)
+    alone = rank({owner: measured[owner], said: measured[said]}, columns, [(0,), (1, 2)])
+    assert all(of.suggested for of in alone)
 
 
 def test_composites_are_ranked_by_randomness_alone() -> None:

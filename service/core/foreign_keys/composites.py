@@ -75,6 +75,24 @@ def choose_composites(scores: Mapping[Candidate, float], threshold: float = COMP
     return Choice(tuple(left), ruled_out)
 
 
+def said_by_composites(single: Collection[Candidate], composite: Collection[Candidate]) -> dict[Candidate, Candidate]:
+    """Give which chosen candidates of one column say nothing new beside chosen composite ones, and beside which.
+
+    They are parts of one, or lead through the key of a weak entity (Chen 1976) to its owner: `province(name, country)`
+    has one column that refers, so what refers to a province says its country by that. The key of an association
+    (`partsupp`) has more that refer, and schemas declare its sides beside it, as TPC-H does: those stay.
+    """
+    onwards = {candidate.dependent: candidate.referenced for candidate in single}
+    said: dict[Candidate, Candidate] = {}
+    for by in composite:
+        referring = [column for column in by.referenced if (column,) in onwards]
+        for own, through in _pairs(by):
+            meant = onwards.get((own,))
+            if meant == (through,) or (referring == [through] and meant == onwards[through,]):
+                said.setdefault(Candidate((own,), meant), by)
+    return said
+
+
 def follows(candidate: Candidate, chosen: Collection[Candidate]) -> Candidate | None:
     """Give the chosen composite candidate that another, of one column or of more, follows from; None without one."""
     for by in chosen:

@@ -6,7 +6,7 @@ They are pure functions of profiles, counts and names. What was not measured is 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from math import log
 
 import numpy as np
@@ -72,8 +72,21 @@ def pair_features(
     `columns` has all columns of the database, those without values too: their names tell how its names are made. `keys`
     are those that may be referred to.
     """
-    pairs = list(measured)
-    return data_features(measured, columns, frozenset(keys)) | name_features(pairs, columns, keys)
+    pairs, keys = list(measured), frozenset(keys)
+    of_names = name_features(pairs, columns, keys)
+    # Keys come first in their tables. But one that identifies may stand anywhere, where its table has none before it.
+    is_first = np.array(_rivals(pairs, columns, keys), np.int64) == 0
+    position = np.where((of_names["ref_identifier"] > 0) & is_first, 0.0, [columns[b].ordinal for _, b in pairs])
+    return data_features(measured, columns, keys) | of_names | {"ref_position": position}
+
+
+def _rivals(pairs: Sequence[Pair], columns: Mapping[int, ColumnProfile], keys: Collection[int]) -> list[int]:
+    """Count for each pair the keys of the referenced table that are before its key, and have the column as well."""
+    within: dict[int, set[int]] = defaultdict(set)
+    for a, b in pairs:
+        within[a] |= {a, b} if a in keys else {b}  # a key is within itself
+    places = {a: _places(columns, found) for a, found in within.items()}
+    return [places[a][b] for a, b in pairs]
 
 
 def data_features(
@@ -130,7 +143,6 @@ def _of_columns(own: ColumnProfile, key: ColumnProfile) -> dict[str, float]:
         "ref_primary": key.is_primary,
         "nulls": own.nulls / own.rows,
         "dep_ordinal": own.ordinal,
-        "ref_ordinal": key.ordinal,
         "ref_density": key.density,
         "dep_density": own.density,
         "ref_counts": key.counts_up,

@@ -22,7 +22,13 @@ import numpy as np
 
 from service.core.foreign_keys.candidates import Candidate, Columns
 from service.core.foreign_keys.choice import CHEN_THRESHOLD, choose, implied
-from service.core.foreign_keys.composites import COMPOSITE_THRESHOLD, choose_composites, composite_terms, follows
+from service.core.foreign_keys.composites import (
+    COMPOSITE_THRESHOLD,
+    choose_composites,
+    composite_terms,
+    follows,
+    said_by_composites,
+)
 from service.core.foreign_keys.features import pair_features
 from service.core.foreign_keys.model import AdditiveModel, fitted
 from service.core.foreign_keys.names import tell_nothing
@@ -86,8 +92,18 @@ def rank(
         return single
     found = [*single, *_rank_composite(composite, columns, method)]
     chosen = {ranked.candidate for ranked in found if ranked.suggested}
+    said: dict[Candidate, Candidate] = {}
+    if method is Method.COMBINED:
+        tuples = sorted(candidate for candidate in chosen if candidate in composite)
+        said = said_by_composites(chosen - set(tuples), tuples)
     found = [
-        replace(ranked, implied=ranked.implied or follows(ranked.candidate, chosen) is not None) for ranked in found
+        replace(
+            ranked,
+            suggested=ranked.suggested and ranked.candidate not in said,
+            implied=ranked.implied or follows(ranked.candidate, chosen) is not None,
+            ruled_out_by=said.get(ranked.candidate, ranked.ruled_out_by),
+        )
+        for ranked in found
     ]
     return sorted(found, key=_place)
 
