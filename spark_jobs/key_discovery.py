@@ -271,7 +271,7 @@ class _Discovery:
             for split in self.splits
             if split.table in by_table
         ]
-        stage = f"confirming, {share.part + 1} of {share.parts}"
+        stage = f"confirming, {100 * share.part // share.parts} % are read"
         found: dict[tuple[int, Columns], list[UInt64s]] = defaultdict(list)
         results: list[Mapping[Columns, UInt64s]] = self._map(stage, TupleTask(share), asked)
         for (reading, _), result in zip(asked, results, strict=True):
