@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import permutations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from service.core.canonical import value_key, value_keys
@@ -46,7 +46,7 @@ def best(present: Sequence[Row], query: Sequence[Row], ordinals: Sequence[int]) 
     return found
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_parts_are_searched_as_the_rows_that_are_left(data: st.DataObject) -> None:
     present: dict[int, Row] = {}
@@ -78,7 +78,7 @@ def test_parts_are_searched_as_the_rows_that_are_left(data: st.DataObject) -> No
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 @given(widths.flatmap(lambda width: st.dictionaries(st.integers(0, 99), st.tuples(*[cells] * width))))
 def test_a_coded_part_holds_the_cells_it_was_given(found: Mapping[int, Row]) -> None:
     width = len(next(iter(found.values()), ("",)))
