@@ -67,7 +67,8 @@ export async function post(url, body, type = "application/json") {
 async function send(url, options) {
   const key = sessionStorage.getItem(KEY);
   const headers = { ...options.headers, ...(key === null ? {} : { Authorization: `Bearer ${key}` }) };
-  const signal = AbortSignal.timeout(30_000);
+  // What is begun may take long, and is not begun twice; what is asked is asked again.
+  const signal = options.method === "POST" ? null : AbortSignal.timeout(30_000);
   const response = await fetch(url, { ...options, headers, signal, cache: "no-store", redirect: "error" });
   const date = Date.parse(response.headers.get("Date"));
   if (Number.isFinite(date) && Math.abs(date - now()) > 2000) skew = date - Date.now();

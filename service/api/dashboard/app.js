@@ -53,6 +53,7 @@ async function act(work, done = null) {
     await work();
     said = done && h("p.notice.good", { role: "status", "data-key": "said" }, done);
   } catch (error) {
+    if (!(error instanceof Refusal)) console.error(error);
     said = h("p.notice.bad", { role: "alert", "data-key": "said" }, error instanceof Refusal ? error.message : "The service did not answer; whether it was done is not known.");
   }
   refresh();

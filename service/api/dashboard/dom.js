@@ -59,6 +59,7 @@ function morph(old, node) {
       if (old.getAttribute(name) !== value) old.setAttribute(name, value);
     }
     for (const name of HANDLERS) old[name] = node[name];
+    if (old.type === "checkbox") old.checked = node.checked; // what was clicked is said by the view, too
     morphChildren(old, node);
   }
 }

@@ -31,7 +31,7 @@ export const joinable = {
           h("label", {}, "Corpus", h("select", { onchange: (event) => { location.hash = to("joinable", { corpus: event.target.value }); } },
             corpora.items.map((one) => h("option", { value: one.name, selected: one.name === corpus }, one.name)))),
           file && h("fieldset", {}, h("legend", {}, `Key columns of ${file.name}`), columns.map((name, i) =>
-            h("label", { "data-key": `${file.name} ${i}` }, h("input", { type: "checkbox", onchange: (event) => act(() => choose(name, event.target.checked)) }), name === "" ? h("em", {}, "without a name") : name))),
+            h("label", { "data-key": `${file.name} ${i}` }, h("input", { type: "checkbox", checked: key.has(name), onchange: (event) => act(() => choose(name, event.target.checked)) }), name === "" ? h("em", {}, "without a name") : name))),
           h("p.pages", {}, h("button.primary", { disabled: key.size === 0 || isOpen(search) }, "Search"),
             isOpen(search) && h("button", { type: "button", onclick: () => act(() => post(`${PATH}/${search.search_id}/cancel`, {})) }, "Cancel"))),
       isOpen(search) && h("p", { role: "status" }, search.total ? `${number(search.done)} of ${counted(search.total, "table")} looked at` : "It waits, or begins.",
