@@ -58,9 +58,9 @@ export async function getIfThere(url) {
   }
 }
 
-/** Send JSON, or a file of another type, and give what is answered. */
+/** Send JSON, or bytes of another type, and give what is answered. */
 export async function post(url, body, type = "application/json") {
-  const response = await send(url, { method: "POST", headers: { "Content-Type": type }, body: body instanceof Blob ? body : JSON.stringify(body) });
+  const response = await send(url, { method: "POST", headers: { "Content-Type": type }, body: body instanceof ArrayBuffer ? body : JSON.stringify(body) });
   return response.status === 204 ? null : response.json();
 }
 

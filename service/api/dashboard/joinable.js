@@ -1,6 +1,6 @@
 // Owns the view that asks which tables of a corpus join with a CSV: drop one, pick its key columns, see what a join would add.
 
-import { get, getAll, path, post } from "./api.js";
+import { get, getAll, path, post, Refusal } from "./api.js";
 import { h } from "./dom.js";
 import { counted, number, percent, to } from "./format.js";
 import { card, empty, progress, table } from "./parts.js";
@@ -55,7 +55,12 @@ function choose(name, isKey) {
 async function ask(corpus) {
   asked.search = null;
   const question = new URLSearchParams([["corpus", corpus], ["through", "5"], ...[...asked.key].map((name) => ["key", name])]);
-  asked.search = await post(`${PATH}?${question}`, asked.file, "text/csv");
+  const send = async (bytes) => post(`${PATH}?${question}`, bytes, "text/csv");
+  const bytes = await asked.file.arrayBuffer(); // as it is now; and bytes can be sent again
+  asked.search = await send(bytes).catch((error) => {
+    if (error instanceof Refusal) throw error;
+    return send(bytes); // the line broke: a search changes nothing, so that it may be asked for twice
+  });
 }
 
 /** Read the first line of a CSV: cells between commas, quoted ones with quotes doubled. */
