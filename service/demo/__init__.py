@@ -124,7 +124,7 @@ def show_next(host: str, port: int, out: Console) -> None:
     command = "subsetd" if shutil.which("subsetd") else sys.argv[0]
     out.print(
         f"\n[bold]3.[/] The answers are served at [bold]{base}[/] until you press Ctrl-C. Try next:\n"
-        f"   {base}/docs\n"
+        f"   {base} in a browser: the dashboard; {base}/docs: the routes\n"
         f"   curl '{base}/api/v1/uinds?limit=5'\n"
         f"   curl '{base}/api/v1/uinds/chinook.Track.TrackId/chinook.InvoiceLine.TrackId'\n"
         f"   curl '{base}/api/v1/changes?since=0&limit=5'\n"
