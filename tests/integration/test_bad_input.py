@@ -200,11 +200,12 @@ def take(stream: Stream, number: int, kind: str, *given: object) -> int | None:
 
 
 def empty(url: str) -> None:
+    """Take all of the state away, with whatever refers to it."""
     states.execute(
         url,
         "truncate source, attribute, tracked_table, tracked_key, contract_transition, feed_catch_up, row_image, "
         "cluster, state_version, batch_position, feed_position, uind, ind_transition, dead_letter, sketch_form, "
-        "sketch, sketch_change restart identity; drop table if exists gen_rec_g1_p000",
+        "sketch, sketch_change restart identity cascade; drop table if exists gen_rec_g1_p000",
     )
 
 
