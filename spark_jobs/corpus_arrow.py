@@ -28,6 +28,7 @@ from spark_jobs.corpus_tables import (
     ReadingFault,
     TableCells,
     TableError,
+    distinct_tables,
     merge_portions,
     reading_error,
     too_large,
@@ -50,18 +51,7 @@ class ParquetFiles:
     settings: CorpusSettings
 
     def read(self, pieces: list[Piece]) -> Iterator[FoundTables | ReadingFault]:
-        for found in self._tables(pieces, _distinct_texts):
-            try:
-                match found:
-                    case TableCells():
-                        yield found.distinct(self.settings.null_tokens)
-                    case LargeTable(piece, portions):
-                        yield merge_portions(piece, portions, self.settings.null_tokens)
-                    case ReadingFault():
-                        yield found
-            except TableError as error:
-                assert isinstance(found, LargeTable)
-                yield ReadingFault(pieces[found.piece].path, error.kind, str(error))
+        return distinct_tables(self._tables(pieces, _distinct_texts), pieces, self.settings.null_tokens)
 
     def cells(self, pieces: list[Piece]) -> Iterator[TableCells | LargeTable | ReadingFault]:
         return self._tables(pieces, _cell_texts)

@@ -30,7 +30,7 @@ from spark_jobs.corpus_tables import (
     ReadingFault,
     TableCells,
     TableError,
-    merge_portions,
+    distinct_tables,
     packing_of,
     read_small,
     reading_error,
@@ -72,18 +72,7 @@ class CsvFiles:
     settings: CorpusSettings
 
     def read(self, pieces: list[Piece]) -> Iterator[FoundTables | ReadingFault]:
-        for found in self.cells(pieces):
-            try:
-                match found:
-                    case TableCells():
-                        yield found.distinct(self.settings.null_tokens)
-                    case LargeTable(piece, portions):
-                        yield merge_portions(piece, portions, self.settings.null_tokens)
-                    case ReadingFault():
-                        yield found
-            except TableError as error:
-                assert isinstance(found, LargeTable)
-                yield ReadingFault(pieces[found.piece].path, error.kind, str(error))
+        return distinct_tables(self.cells(pieces), pieces, self.settings.null_tokens)
 
     def cells(self, pieces: list[Piece]) -> Iterator[TableCells | LargeTable | ReadingFault]:
         batches: dict[Dialect, _Batch] = {}

@@ -149,6 +149,24 @@ def merge_portions(piece: int, portions: Iterable[TableCells], null_tokens: Sequ
     return FoundTables(one, counted, width, names, merge_cells(parts), np.zeros(1, np.int64), [None])
 
 
+def distinct_tables(
+    cells: Iterable[TableCells | LargeTable | ReadingFault], pieces: Sequence[Piece], null_tokens: Sequence[str]
+) -> Iterator[FoundTables | ReadingFault]:
+    """Make tables of distinct values of what was read; a large one that cannot be read to its end is a fault."""
+    for found in cells:
+        try:
+            match found:
+                case TableCells():
+                    yield found.distinct(null_tokens)
+                case LargeTable(piece, portions):
+                    yield merge_portions(piece, portions, null_tokens)
+                case ReadingFault():
+                    yield found
+        except TableError as error:
+            assert isinstance(found, LargeTable)
+            yield ReadingFault(pieces[found.piece].path, error.kind, str(error))
+
+
 class TableReader(Protocol):
     """Read the pieces of a task."""
 
