@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 from service.core.foreign_keys.ranking import Method
 from service.core.histogram_changes import Histograms
 from service.store.candidates import keep
-from service.store.histograms import follow_all, keep_histograms
+from service.store.histograms import follow_all, follow_kept, keep_histograms
 from service.store.reader import PostgresSnapshot, PostgresStateReader
 from service.usecases.foreign_key_ports import ValueStatistics
 from service.usecases.kept_candidates import NewCandidate
@@ -24,6 +24,9 @@ class PostgresForeignKeys:
 
     def follow_all(self) -> None:
         follow_all(self._engine)
+
+    def follow_kept(self) -> None:
+        follow_kept(self._engine)
 
     @contextmanager
     def snapshot(self) -> Iterator[PostgresSnapshot]:

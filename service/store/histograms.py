@@ -52,6 +52,11 @@ from attribute join source using (source_id), (select max(version) as version fr
 where newest.version is not null and dropped_version is null and stale_version is null and not sketch_only
 on conflict (attribute_id) do nothing
 """
+FOLLOW_KEPT = """
+delete from followed_attribute
+where not exists (select from key_histogram where followed_attribute.attribute_id = any (attribute_ids));
+delete from value_change where not exists (select from followed_attribute)
+"""
 SINCE = "select attribute_id from followed_attribute where since_version <= :version"
 PUT = "insert into key_histogram values (:key_id, :version, :attribute_ids, :histograms)"
 SHORTEN = """
@@ -84,10 +89,18 @@ def write_changes(cursor: Any, commit: BatchCommit) -> None:
 
 
 def follow_all(engine: Engine) -> None:
-    """Have the changes of all attributes logged, until `keep_histograms` says of which they are needed."""
+    """Have the changes of all attributes logged, until `keep_histograms` or `follow_kept` says of which."""
     with engine.begin() as connection:
         connection.execute(text(LOCK_OUT_BATCHES))
         connection.execute(text(FOLLOW_ALL))
+
+
+def follow_kept(engine: Engine) -> None:
+    """Have the changes logged of those attributes alone that kept histograms have."""
+    with engine.begin() as connection:
+        connection.execute(text(LOCK_OUT_BATCHES))
+        for statement in FOLLOW_KEPT.split(";"):
+            connection.execute(text(statement))
 
 
 def keep_histograms(

@@ -36,6 +36,9 @@ class ForeignKeyStore(Protocol):
     def follow_all(self) -> None:
         """Log from now on what all attributes change, until `follow` says which of them are concerned."""
 
+    def follow_kept(self) -> None:
+        """Log only what the attributes of kept histograms change, as before `follow_all`."""
+
     def snapshot(self) -> AbstractContextManager[KeySnapshot]:
         """Open the newest version, whose values may be read for as long as it takes."""
 
@@ -69,36 +72,42 @@ class ForeignKeyFinder:
         if not self._finding.acquire(blocking=False):
             raise ConflictError("Foreign keys are being found already; ask again when that has ended.")
         try:
-            began = self._clock()
-            self._at_work = at_work = _AtWork(question.method, began)
+            self._at_work = _AtWork(question.method, self._clock())
             # What changes while values are read has to be in the log already: which are read is not known yet.
             self._store.follow_all()
-            with self._store.snapshot() as snapshot:
-                if not snapshot.head.version:
-                    raise StateError("There is no state yet: run `subsetd bootstrap SOURCE --name NAME` first.")
-                found = find_foreign_keys(snapshot, question, at_work.tell)
-                describing = Describing(snapshot, found, MISSING_VALUES)
-                described = (
-                    describing.describe(ranked, with_missing=ranked.suggested)
-                    for ranked in told(at_work.tell, Stage.EVIDENCE, found.ranked, len(found.ranked))
-                )
-                candidates = (
-                    NewCandidate(
-                        ForeignKey.of(one.dependent, one.referenced),
-                        one.score,
-                        one.suggested,
-                        one.implied,
-                        as_fields(one.evidence),
-                    )
-                    for one in described
-                )
-                seconds = self._clock() - began
-                kept = self._store.keep(question.method, found.version, seconds, found.left_out, candidates)
-                self._store.follow(found.version, found.histograms, found.statistics)
-                return kept
+            try:
+                return self._find(question, self._at_work)
+            except BaseException:
+                self._store.follow_kept()
+                raise
         finally:
             self._at_work = None
             self._finding.release()
+
+    def _find(self, question: Question, at_work: _AtWork) -> int:
+        with self._store.snapshot() as snapshot:
+            if not snapshot.head.version:
+                raise StateError("There is no state yet: run `subsetd bootstrap SOURCE --name NAME` first.")
+            found = find_foreign_keys(snapshot, question, at_work.tell)
+            describing = Describing(snapshot, found, MISSING_VALUES)
+            described = (
+                describing.describe(ranked, with_missing=ranked.suggested)
+                for ranked in told(at_work.tell, Stage.EVIDENCE, found.ranked, len(found.ranked))
+            )
+            candidates = (
+                NewCandidate(
+                    ForeignKey.of(one.dependent, one.referenced),
+                    one.score,
+                    one.suggested,
+                    one.implied,
+                    as_fields(one.evidence),
+                )
+                for one in described
+            )
+            seconds = self._clock() - at_work.began
+            kept = self._store.keep(question.method, found.version, seconds, found.left_out, candidates)
+            self._store.follow(found.version, found.histograms, found.statistics)
+            return kept
 
     def at_work(self) -> Finding | None:
         """Tell how far the finding at work is; None where there is none."""

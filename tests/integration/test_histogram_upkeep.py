@@ -24,6 +24,7 @@ from service.store import histograms as store
 from service.store.database import make_engine
 from service.store.foreign_key_refreshes import PostgresForeignKeys
 from service.store.reader import PostgresSnapshot
+from service.usecases.finding_progress import FindingCancelledError
 from service.usecases.foreign_key_answers import ForeignKeyFinder
 from service.usecases.foreign_key_ports import WantedGrid
 from service.usecases.foreign_keys import ForeignKeys, Keys, Question, find_foreign_keys
@@ -253,6 +254,36 @@ def test_what_changes_while_they_are_measured_is_counted(database_url: str, stre
     finding.keys.keep = keep  # type: ignore[method-assign]
     concerned = set().union(*(one.attribute_ids for one in found.histograms))
     assert {i for (i,) in states.query(database_url, "select attribute_id from followed_attribute")} == concerned
+
+
+def test_a_finding_that_ends_early_leaves_followed_what_was_followed_before(
+    database_url: str, stream: Stream, finding: Finding
+) -> None:
+    """Cancelled or failed: the feed does not log for it what nobody will read; kept histograms stay exact."""
+    keep = finding.keys.keep
+
+    def cancelled(*arguments: Any) -> int:
+        change(stream, random.Random(12), 200)
+        consume(database_url, stream, records=100)
+        raise FindingCancelledError
+
+    def followed() -> set[int]:
+        return {i for (i,) in states.query(database_url, "select attribute_id from followed_attribute")}
+
+    finding.keys.keep = cancelled  # type: ignore[method-assign]
+    with pytest.raises(FindingCancelledError):
+        finding.refresh()
+    assert (followed(), states.query(database_url, LOGGED)) == (set(), [(0,)])
+    finding.keys.keep = keep  # type: ignore[method-assign]
+    finding.refresh()
+    before = followed()
+    finding.keys.keep = cancelled  # type: ignore[method-assign]
+    with pytest.raises(FindingCancelledError):
+        finding.refresh()
+    assert followed() == before != set()
+    found, read = finding.find()
+    assert read == 0
+    require_exact(stream, found)
 
 
 def test_how_values_look_is_read_anew_where_they_have_changed(
