@@ -21,7 +21,7 @@ from service.store.embedded import EmbeddedPostgres
 SINCE: Mapping[str, int] = {"io_workers": 18}
 """Settings of the embedded Postgres that older ones do not know, with the version that brought them."""
 
-_embedded_programs = embedded._programs
+_embedded_programs = embedded.programs
 
 
 def programs_of(server: EmbeddedPostgres) -> Path:
@@ -51,7 +51,7 @@ def _by_its_programs(method: Any) -> Any:
         programs = programs_of(server)
         version = major_version(programs)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(embedded, "_programs", lambda: programs)
+            patch.setattr(embedded, "programs", lambda: programs)
             patch.setattr(embedded, "POSTGRES_MAJOR", str(version))
             patch.setattr(server, "settings", {n: v for n, v in server.settings.items() if SINCE.get(n, 0) <= version})
             return method(server)

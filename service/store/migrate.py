@@ -50,6 +50,15 @@ def found_revision(database: Database) -> str | None:
         return _found(connection)
 
 
+def require_known(revision: str) -> None:
+    """Raise StateError for a revision that this code has no migrations from."""
+    if revision not in _known():
+        raise StateError(
+            f"Schema revision {revision} was made by another release of subsetd, this one knows {SCHEMA_REVISION} and "
+            "those before it: use that release"
+        )
+
+
 def require_current(database: Database) -> None:
     """Raise StateError unless `database` is at the revision that this code works with."""
     with _connection(database) as connection:
@@ -121,13 +130,16 @@ def _connection(database: Database) -> Iterator[Connection]:
 
 def _wrong_revision(connection: Connection, found: str | None) -> StateError:
     where = place(connection.engine.url)
-    known = {path.name.split("_")[0] for path in (MIGRATIONS / "versions").glob("*.py")}
     if found is None:
         way_out = "it holds no state yet: `subsetd bootstrap` or `subsetd run` makes it"
-    elif found in known:
+    elif found in _known():
         way_out = "start `subsetd run` once, which migrates it"
     else:
         way_out = (
             "it was made by another release of subsetd: use that one, or set SUBSETD_DATABASE_URL to another database"
         )
     return StateError(f"The {where} is at schema revision {found or 'none'}, expected {SCHEMA_REVISION}; {way_out}")
+
+
+def _known() -> set[str]:
+    return {path.name.split("_")[0] for path in (MIGRATIONS / "versions").glob("*.py")}

@@ -1,0 +1,209 @@
+"""A backup is one version with its positions: from it a feed goes on as if nothing had been, or nothing is restored."""
+
+from __future__ import annotations
+
+import random
+import threading
+import zipfile
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import psycopg2
+import pytest
+
+from service.core.errors import StateError
+from service.store import migrate
+from service.store.backup import back_up, restore
+from service.store.tables import SCHEMA_REVISION, metadata
+from service.store.writer_lock import take_writer_lock
+from tests import states
+from tests.following import COLUMNS, Stream, begun, consume, random_changes
+from tests.integration.test_migrations import connection_to, description_of
+from tests.integration.test_verify import findings
+from tests.states import Tables
+
+HISTORY = (
+    "select version, kind, dependent_id, referenced_id, witness_value, position from ind_transition order by 1, 3, 4"
+)
+INTERVALS = "select * from uind order by 1, 2, 3"
+POSITIONS = "select feed, topic, partition, next_offset from feed_position"
+
+
+def quietly(_: str) -> None:
+    pass
+
+
+@pytest.fixture
+def stream(database_url: str, tmp_path: Path) -> Stream:
+    tables = Tables(COLUMNS)
+    tables.add("customers", ["1", "Ada"], ["2", "Bob"], ["3", "x\ty\\z\n"])
+    tables.add("orders", ["10", "1", "first"], ["11", "2", None], ["12", "1", "Bob"])
+    stream = begun(database_url, tables, tmp_path)
+    return stream
+
+
+def rows_of(url: str) -> dict[str, list[str]]:
+    """Give all rows of all tables, but for when they were written."""
+    return {
+        name: sorted(row for (row,) in states.query(url, f"select (to_jsonb(t) - 'committed_at')::text from {name} t"))
+        for name in metadata.tables
+    }
+
+
+def test_a_feed_goes_on_from_a_backup_as_if_it_had_never_stopped(
+    database_url: str, empty_database_url: str, stream: Stream, tmp_path: Path
+) -> None:
+    """The backup is taken while a consumer commits: whichever version it caught, the rest of the feed leads home."""
+    rng = random.Random(7)
+    random_changes(stream, rng, 40)
+    consume(database_url, stream, records=1)
+    random_changes(stream, rng, 120)
+    consumer = threading.Thread(target=consume, args=(database_url, stream), kwargs={"records": 1})
+    consumer.start()
+    try:
+        written = back_up(database_url, tmp_path / "state.backup")
+    finally:
+        consumer.join()
+    restored = restore(empty_database_url, tmp_path / "state.backup", replace=False, telling=quietly)
+    assert restored == written
+    ((head, at),) = states.query(
+        empty_database_url, "select (select max(version) from state_version), next_offset from feed_position"
+    )
+    assert head == restored.version
+    assert all(finding.holds for finding in findings(empty_database_url))
+    random_changes(stream, rng, 40)
+    consume(database_url, stream, records=1)
+    consume(empty_database_url, stream, records=1)
+    assert states.read(empty_database_url) == states.read(database_url) == states.expected(stream.tables)
+    assert all(finding.holds for finding in findings(empty_database_url))
+    for question in (HISTORY, INTERVALS, POSITIONS):
+        assert states.query(empty_database_url, question) == states.query(database_url, question)
+    assert states.query(empty_database_url, POSITIONS)[0][-1] > at
+
+
+def test_what_is_restored_is_what_was_there_schema_and_rows(
+    database_url: str, empty_database_url: str, stream: Stream, tmp_path: Path
+) -> None:
+    random_changes(stream, random.Random(3), 30)
+    consume(database_url, stream)
+    states.execute(database_url, "insert into corpus (name, location, kind, settings) values ('c', '/c', 'csv', '{}')")
+    states.execute(database_url, "create table of_somebody_else (id integer)")
+    back_up(database_url, tmp_path / "state.backup")
+    restore(empty_database_url, tmp_path / "state.backup", replace=False, telling=quietly)
+    states.execute(database_url, "drop table of_somebody_else")
+    with connection_to(database_url) as before, connection_to(empty_database_url) as after:
+        assert description_of(after) == description_of(before)
+    assert rows_of(empty_database_url) == rows_of(database_url)
+    states.execute(
+        empty_database_url, "insert into corpus (name, location, kind, settings) values ('d', '', 'csv', '{}')"
+    )
+    ids = states.query(empty_database_url, "select corpus_id from corpus order by 1")
+    assert ids == [(1,), (2,)], "numbers are given on from where they stood"
+
+
+def test_a_state_is_replaced_only_when_that_is_said(
+    database_url: str, empty_database_url: str, stream: Stream, tmp_path: Path
+) -> None:
+    back_up(database_url, tmp_path / "state.backup")
+    migrate.upgrade(empty_database_url)
+    restore(empty_database_url, tmp_path / "state.backup", replace=False, telling=quietly)
+    states.execute(empty_database_url, "create table gen_rec_g9_p000 (like gen_rec)")
+    states.execute(empty_database_url, "update gen_rec set value = 'other'")
+    with pytest.raises(StateError, match=r"holds a state already \(\w+ has rows\): give --replace"):
+        restore(empty_database_url, tmp_path / "state.backup", replace=False, telling=quietly)
+    restore(empty_database_url, tmp_path / "state.backup", replace=True, telling=quietly)
+    assert states.read(empty_database_url) == states.expected(stream.tables)
+    assert states.query(empty_database_url, "select to_regclass('gen_rec_g9_p000')") == [(None,)]
+
+
+@pytest.mark.parametrize("revision", ["0001", "0004", "0009"])
+def test_a_backup_of_an_older_release_is_migrated(
+    database_url: str, empty_database_url: str, stream: Stream, tmp_path: Path, revision: str
+) -> None:
+    with connection_to(database_url) as never_old:
+        expected = description_of(never_old)
+    migrate.downgrade(database_url, revision)
+    assert back_up(database_url, tmp_path / "state.backup").revision == revision
+    restore(empty_database_url, tmp_path / "state.backup", replace=False, telling=quietly)
+    assert migrate.found_revision(empty_database_url) == SCHEMA_REVISION
+    with connection_to(empty_database_url) as connection:
+        assert description_of(connection) == expected
+    migrate.upgrade(database_url)
+    assert rows_of(empty_database_url) == rows_of(database_url)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def with_a_flipped_byte(path: Path) -> None:
+    with zipfile.ZipFile(path) as file:
+        member = max(file.infolist(), key=lambda one: one.file_size if one.filename.startswith("tables/") else 0)
+    data = bytearray(path.read_bytes())
+    data[member.header_offset + 30 + len(member.filename) + member.file_size // 2] ^= 1
+    path.write_bytes(data)
+
+
+def without_a_table(path: Path) -> None:
+    with zipfile.ZipFile(path) as file:
+        kept = {one.filename: file.read(one) for one in file.infolist() if "uind" not in one.filename}
+    with zipfile.ZipFile(path, "w") as file:
+        for name, data in kept.items():
+            file.writestr(name, data)
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (cut, "is no backup, or not the whole of one"),
+        (with_a_flipped_byte, "is damaged in"),
+        (without_a_table, "is damaged in uind"),
+        (lambda path: path.write_bytes(b"rows"), "is no backup"),
+        (Path.unlink, "cannot be read: No such file"),
+    ],
+)
+def test_a_damaged_backup_is_refused_before_anything_is_dropped(
+    database_url: str, stream: Stream, tmp_path: Path, damage: Callable[[Path], None], words: str
+) -> None:
+    path = tmp_path / "state.backup"
+    back_up(database_url, path)
+    damage(path)
+    with pytest.raises(StateError, match=words):
+        restore(database_url, path, replace=True, telling=quietly)
+    assert states.read(database_url) == states.expected(stream.tables)
+
+
+def test_a_restore_that_fails_half_way_leaves_what_was_there(
+    database_url: str, stream: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    back_up(database_url, tmp_path / "state.backup")
+
+    def fails(_: object) -> None:
+        raise StateError("The disk is full")
+
+    monkeypatch.setattr("service.store.backup.upgrade", fails)
+    with pytest.raises(StateError, match="The disk is full"):
+        restore(database_url, tmp_path / "state.backup", replace=True, telling=quietly)
+    assert states.read(database_url) == states.expected(stream.tables)
+
+
+def test_nothing_is_restored_under_a_consumer(database_url: str, stream: Stream, tmp_path: Path) -> None:
+    back_up(database_url, tmp_path / "state.backup")
+    with closing(psycopg2.connect(database_url, application_name="subsetd consumer")) as consumer:
+        take_writer_lock(consumer)
+        with pytest.raises(StateError, match=r"has another writer: subsetd consumer .*Only one may write"):
+            restore(database_url, tmp_path / "state.backup", replace=True, telling=quietly)
+
+
+def test_a_file_that_is_there_is_not_written_over_and_an_unfinished_one_does_not_stay(
+    database_url: str, empty_database_url: str, stream: Stream, tmp_path: Path
+) -> None:
+    with pytest.raises(StateError, match="holds no state that could be backed up"):
+        back_up(empty_database_url, tmp_path / "empty.backup")
+    with pytest.raises(StateError, match=r"cannot be written to .*nowhere.*No such file"):
+        back_up(database_url, tmp_path / "nowhere" / "state.backup")
+    back_up(database_url, tmp_path / "state.backup")
+    with pytest.raises(StateError, match="is there already"):
+        back_up(database_url, tmp_path / "state.backup")
+    assert [path.name for path in tmp_path.glob("*.backup*")] == ["state.backup"]
