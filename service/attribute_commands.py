@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from service import wiring
+from service import feed_wiring, wiring
 from service.config import load_settings
 from service.terminal import err, out
 
@@ -23,7 +23,7 @@ def drop(
 ) -> None:
     """Take an attribute, or a whole table, with its values out of the state."""
     with wiring.state_database(load_settings()) as url:
-        version, gone = wiring.drop_attributes(url, name, force, _say)
+        version, gone = feed_wiring.drop_attributes(url, name, force, _say)
     for one in gone:
         out.print(Text(f"{one.schema}.{one.table}.{one.column} is gone since version {version}."))
 
@@ -35,7 +35,7 @@ def rename(
 ) -> None:
     """Say that a column or table has another name now, or (of a column, better before) that it is going to."""
     with wiring.state_database(load_settings()) as url:
-        out.print(Text(wiring.rename_attribute(url, old, new, _say)))
+        out.print(Text(feed_wiring.rename_attribute(url, old, new, _say)))
 
 
 def _say(text: str) -> None:

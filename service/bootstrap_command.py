@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from service import wiring
+from service import feed_wiring, wiring
 from service.config import ConfigError, Settings
 from service.core.errors import FeedError, SourceError
 from service.core.estimators import bucket_bits_for
@@ -154,7 +154,7 @@ def images_told(row_images: str | None, keys: Sequence[str] | None) -> list[str]
 def _position_parts(text: str) -> list[str]:
     parts = text.rsplit(",", 3)
     if parts[0].startswith("kafka://"):
-        parts[0] = wiring.feed_name(parts[0], wiring.configured_settings())
+        parts[0] = feed_wiring.feed_name(parts[0], wiring.configured_settings())
     if len(parts) != 4 or not parts[2].isdecimal() or not parts[3].isdecimal():
         raise FeedError(
             f"--feed-position {text!r} is not FEED,TOPIC,PARTITION,OFFSET (as `subsetd status` shows them)."

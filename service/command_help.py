@@ -72,6 +72,8 @@ EXAMPLES: Mapping[str, str] = {
     "contract list": "subsetd contract list --format csv",
     "contract check": "subsetd contract check --format json",
     "contract remove": "subsetd contract remove 3",
+    "backup": "subsetd backup /backups/monday.subsetd",
+    "restore": "subsetd restore /backups/monday.subsetd --replace",
     "verify": "subsetd verify --source sales=/data/sales",
     "audit": "subsetd audit",
     "joinable": "subsetd joinable mine.csv --key city,year --corpus lake -k 10 --format json",
@@ -94,18 +96,19 @@ EXAMPLES: Mapping[str, str] = {
 
 def command_of(app: typer.Typer) -> TyperGroup:
     """Make the command of an app, its help with the examples and in their order."""
-    command = typer.main.get_group(app)
-    _explain(command, "")
+    command: TyperGroup = explained(typer.main.get_group(app), "")
     command.epilog = ENDING
     return command
 
 
-def _explain(command: Any, words: str) -> None:
+def explained(command: Any, words: str) -> Any:
+    """Give a command, called by these words, with the examples of it and of all below it, these in their order."""
     if words in EXAMPLES:
         command.epilog = f"Example: {EXAMPLES[words]}"
     if isinstance(command, TyperGroup):
         for name, inner in command.commands.items():
-            _explain(inner, f"{words} {name}".strip())
+            explained(inner, f"{words} {name}".strip())
         order = list(EXAMPLES)
         listed = sorted(command.commands, key=lambda name: order.index(f"{words} {name}".strip()))
         command.commands = {name: command.commands[name] for name in listed}
+    return command

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from service import terminal, wiring
+from service import corpus_wiring, terminal
 from service.core.errors import SourceError
 from service.corpus_index_command import index
 from service.corpus_refresh_command import refresh
@@ -44,7 +44,7 @@ app.command("set")(set_)
 def list_(format_: FormatOption = Format.TABLE) -> None:
     """List the corpora, each with its served generation and its last refresh."""
     header = ["name", "kind", "location", "generation", "schedule", "last refresh", "state"]
-    with wiring.corpus_register() as register:
+    with corpus_wiring.corpus_register() as register:
         rows = []
         for one in register.corpora.all():
             newest = register.corpora.refreshes(one.name, limit=1)
@@ -65,7 +65,7 @@ def history(
 ) -> None:
     """List the refreshes of a corpus, newest first."""
     header = ["refresh", "state", "generation", "asked by", "queued", "began", "ended", "attempt"]
-    with wiring.corpus_register() as register:
+    with corpus_wiring.corpus_register() as register:
         found = corpus_answers.refreshes(register.corpora, name, limit=limit).items
     _print([*header, "inds", "faults", "fault"], map(_refresh_row, found), format_)
 
@@ -73,7 +73,7 @@ def history(
 @app.command()
 def show(name: NameArgument) -> None:
     """Show a corpus with its settings and what its last refresh told, as JSON."""
-    with wiring.corpus_register() as register:
+    with corpus_wiring.corpus_register() as register:
         corpus = register.corpora.named(name)
         newest = register.corpora.refreshes(name, limit=1)
     shown = {field: getattr(corpus, field) for field in corpus.__dataclass_fields__}
@@ -89,7 +89,7 @@ def faults(
     format_: FormatOption = Format.TABLE,
 ) -> None:
     """List the files and tables that a refresh could not read, and why."""
-    with wiring.corpus_register() as register:
+    with corpus_wiring.corpus_register() as register:
         newest = register.corpora.refreshes(name, limit=1)
         chosen = refresh_id if refresh_id is not None else newest[0].refresh_id if newest else None
         if chosen is None:
@@ -208,7 +208,7 @@ def export_(
 @app.command()
 def cancel(name: NameArgument) -> None:
     """Cancel what waits or runs of a corpus' refreshes; the generation that is served stays."""
-    with wiring.corpus_register() as register:
+    with corpus_wiring.corpus_register() as register:
         for one in cancel_all(register.corpora, name):
             state = "is cancelled" if one.ended_at else "is asked to end"
             out.print(f"refresh {one.refresh_id} {state}")
@@ -217,14 +217,14 @@ def cancel(name: NameArgument) -> None:
 @app.command()
 def remove(name: NameArgument) -> None:
     """Forget a corpus with all that was found in it; its files stay."""
-    with wiring.corpus_register() as register:
+    with corpus_wiring.corpus_register() as register:
         register.remove(name)
     out.print(Text(f"{name} is gone; its files are as they were."))
 
 
 @contextmanager
 def _snapshot(name: str, generation: int | None) -> Iterator[CorpusSnapshot]:
-    with wiring.corpus_register() as register, register.corpora.snapshot(name, generation) as snapshot:
+    with corpus_wiring.corpus_register() as register, register.corpora.snapshot(name, generation) as snapshot:
         yield snapshot
 
 

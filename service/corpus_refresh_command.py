@@ -10,7 +10,7 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from service import wiring
+from service import corpus_wiring, wiring
 from service.reading_options import MasterOption
 from service.refresh_service import refresh_runner
 from service.server import ending_on_signals
@@ -34,7 +34,7 @@ def refresh(
     """Find the inclusion dependencies of a corpus anew; what is served stays until all of it is there."""
     settings = wiring.configured_settings(**({} if master is None else {"spark_master": master}))
     with wiring.state_database(settings) as url, wiring.reading_engine(url) as engine:
-        corpora = wiring.make_corpus_register(engine, settings).corpora
+        corpora = corpus_wiring.make_corpus_register(engine, settings).corpora
         asked = corpora.request_refresh(name, full=full, requested_by=BY_COMMAND)
         if not wait:
             out.print(Text(f"refresh {asked.refresh_id} waits for `subsetd serve` or `run`; --wait runs it here"))

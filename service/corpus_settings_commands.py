@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from rich.text import Text
 
-from service import wiring
+from service import corpus_wiring
 from service.core.corpus import FILTERS, PACKINGS, CorpusKind, CorpusSettings, parse_filters, preset_null_tokens
 from service.core.corpus_inds import Algorithm
 from service.core.errors import SourceError
@@ -140,7 +140,7 @@ def add(
     new = NewCorpus(
         name, place, kind or _kind_of(place), **given | {"settings": CorpusSettings.from_json(given["settings"])}
     )
-    with wiring.corpus_register(migrate=True) as register:
+    with corpus_wiring.corpus_register(migrate=True) as register:
         corpus = register.add(new)
     out.print(
         Text(f"{corpus.name}: {corpus.kind} in {corpus.location}. Refresh it: subsetd corpus refresh {name} --wait")
@@ -163,7 +163,7 @@ def set_(
         _unset(changes, option)
     if changes == {"settings": {}}:
         raise SourceError(f"Nothing is to be changed of {name}: give an option, as `subsetd corpus set --help` says.")
-    with wiring.corpus_register() as register:
+    with corpus_wiring.corpus_register() as register:
         corpus = register.change(name, changes)
     out.print(Text(f"{corpus.name} is changed: subsetd corpus show {name}"))
 

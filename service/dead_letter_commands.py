@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from service import terminal, wiring
+from service import feed_wiring, terminal, wiring
 from service.config import load_settings
-from service.observe import configure_logging
+from service.log import configure_logging
 from service.terminal import Format, err, out
 from service.usecases import queries
 
@@ -59,7 +59,7 @@ def list_(feed: FeedOption = None, format_: FormatOption = Format.TABLE) -> None
 def show(dead_letter_id: Annotated[int, typer.Argument(metavar="ID", help="Its number in the list.")]) -> None:
     """Show one record whole, as it was received."""
     with wiring.state_database(load_settings()) as url, wiring.reading_engine(url) as engine:
-        (letter,) = wiring.read_dead_letters(engine, [dead_letter_id])
+        (letter,) = feed_wiring.read_dead_letters(engine, [dead_letter_id])
     record = letter.record
     told = {
         "feed": letter.feed,
@@ -87,7 +87,7 @@ def retry(
     settings = load_settings()
     configure_logging(settings.log_level)
     with wiring.state_database(settings) as url:
-        runs = wiring.retry_dead_letters(url, settings, ids or None, lambda text: err.print(Text(text)))
+        runs = feed_wiring.retry_dead_letters(url, settings, ids or None, lambda text: err.print(Text(text)))
     if not runs:
         out.print("No record is set aside.")
         return
@@ -104,7 +104,7 @@ def retry(
 def drop(ids: Annotated[list[int], typer.Argument(metavar="ID...", help="Numbers in the list.")]) -> None:
     """Forget records that were set aside."""
     with wiring.state_database(load_settings()) as url, wiring.reading_engine(url) as engine:
-        wiring.drop_dead_letters(engine, ids)
+        feed_wiring.drop_dead_letters(engine, ids)
     out.print(f"{len(set(ids)):,} records dropped.")
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from service import terminal, wiring
+from service import corpus_wiring, terminal, wiring
 from service.core.errors import SourceError
 from service.core.ind_graph import IndGraph
 from service.terminal import Format, out
@@ -134,7 +134,7 @@ def _opened(corpus: str | None, generation: int | None) -> Iterator[tuple[IndGra
     with ExitStack() as stack:
         reader: GraphReader
         if corpus is not None:
-            register = stack.enter_context(wiring.corpus_register())
+            register = stack.enter_context(corpus_wiring.corpus_register())
             reader = CorpusGraphReader(stack.enter_context(register.corpora.snapshot(corpus, generation)))
         else:
             url = stack.enter_context(wiring.state_database(wiring.configured_settings()))

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from service import terminal, wiring
+from service import corpus_wiring, terminal, wiring
 from service.core.errors import SourceError
 from service.core.near_matches import Near
 from service.core.typed_names import read_list
@@ -79,7 +79,7 @@ def joinable(
             for table in left_out:
                 err.print(Text(f"{table}: it is not searched, as its rows are not indexed yet"))
         else:
-            answer = wiring.make_join_search(engine).answer(query, question)
+            answer = corpus_wiring.make_join_search(engine).answer(query, question)
     _tell(answer)
     if format_ is Format.JSON:
         json.dump([asdict(table) for table in answer.tables], sys.stdout, ensure_ascii=False)

@@ -20,7 +20,7 @@ from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from service import wiring
+from service import corpus_wiring, wiring
 from service.core.errors import NotFoundError, SubsetdError
 from service.core.joinability import Progress
 from service.job_process import JobProcess
@@ -69,7 +69,7 @@ def run(folder: Path, url: str, tell: Callable[[Progress], None]) -> None:
     with pa.memory_map(str(folder / QUERY)) as source:
         query = JoinQuery(pa.ipc.open_file(source).read_all().columns)
         with wiring.reading_engine(url) as engine:
-            answer = wiring.make_join_search(engine).answer(query, question, tell=tell)
+            answer = corpus_wiring.make_join_search(engine).answer(query, question, tell=tell)
     written = folder / f"{ANSWER}.part"
     written.write_text(json.dumps(asdict(answer), default=str))
     written.rename(folder / ANSWER)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from service import wiring
+from service import corpus_wiring
 from service.config import Settings
 from service.joinable_job import SearchFolder
 from service.scheduler import running_every
@@ -24,7 +24,7 @@ def searching_joinable(url: str, engine: Engine, settings: Settings) -> Iterator
     """Search for joinable tables, beside the service; a search that runs at the end is ended."""
     with tempfile.TemporaryDirectory(prefix="subsetd-joinable-") as folder:
         searches = JoinSearches(
-            wiring.make_join_search(engine),
+            corpus_wiring.make_join_search(engine),
             PostgresTrackedRows(engine),
             partial(SearchFolder, Path(folder), url),
             JoinLimits(

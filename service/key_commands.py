@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from service import wiring
+from service import feed_wiring, wiring
 from service.bootstrap_command import run_spark
 from service.core.foreign_keys.sides import Side
 from service.key_runner import track_told
@@ -85,7 +85,7 @@ def drop(key: KeyArgument) -> None:
     """Track columns no longer as a key; the tuples of several go out of the state."""
     with wiring.state_database(wiring.configured_settings()) as url:
         side = _named(url, key)
-        version = wiring.drop_key(url, *side, lambda text: err.print(Text(text)))
+        version = feed_wiring.drop_key(url, *side, lambda text: err.print(Text(text)))
     out.print(Text(f"{side} is not tracked since version {version}."))
 
 

@@ -10,7 +10,7 @@ from functools import partial
 
 import structlog
 
-from service import wiring
+from service import feed_wiring
 from service.config import Settings
 from service.core.foreign_keys.sides import Side
 from service.job_process import JobProcess, spark_command
@@ -29,7 +29,7 @@ def tracking_keys(url: str, settings: Settings) -> Iterator[TrackedKeys]:
         return JobProcess(spark_command("spark_jobs.backfill", settings.spark_master, told), [url, *secrets])
 
     def drop(key: Side) -> int:
-        return wiring.drop_key(url, *key, log.info)
+        return feed_wiring.drop_key(url, *key, log.info)
 
     tracked = TrackedKeys(start, drop, partial(datetime.now, UTC))
     try:

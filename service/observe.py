@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -24,22 +22,6 @@ log_refreshes = structlog.get_logger("subsetd.refreshes")
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 SIZES = (1, 10, 100, 500, 1000, 2500, 5000, 10_000, 50_000, 100_000)
-
-
-def configure_logging(level: str) -> None:
-    """Log to stderr: JSON, or lines for a person on a terminal."""
-    terminal = sys.stderr.isatty()
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.dev.ConsoleRenderer() if terminal else structlog.processors.JSONRenderer(),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
 
 
 class ConsumerObserver:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 
-from service import wiring
+from service import corpus_wiring, wiring
 from service.config import Settings
 from service.job_process import JobProcess, spark_command
 from service.observe import RefreshObserver, tell_cleaned
@@ -31,7 +31,7 @@ def refresh_runner(
 
     with wiring.reading_engine(url) as engine:
         runner = RefreshRunner(
-            wiring.make_corpus_register(engine, settings).corpora,
+            corpus_wiring.make_corpus_register(engine, settings).corpora,
             start,
             next_time,
             partial(datetime.now, UTC),
@@ -48,7 +48,7 @@ def refresh_runner(
 def refreshing_corpora(url: str, settings: Settings) -> Iterator[None]:
     """Run refreshes that are due or asked for, and clear what is left over of corpora, beside the service."""
     with wiring.reading_engine(url) as engine, refresh_runner(url, settings, RefreshObserver()) as runner:
-        corpora = wiring.make_corpus_register(engine, settings).corpora
+        corpora = corpus_wiring.make_corpus_register(engine, settings).corpora
         tasks = {
             "refreshes": (1.0, runner.look),
             "refresh schedules": (10.0, runner.request_due),

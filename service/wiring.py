@@ -1,83 +1,29 @@
-"""Own the composition: the only place that knows which parts meet."""
+"""Own the composition that most commands share: the settings, the state's database, the readers of answers.
+
+What only some commands need is loaded when it is asked for here, or composed in a room of its own: feeds, corpora and
+the HTTP service in `feed_wiring`, `corpus_wiring` and `serving_wiring`.
+"""
 
 from __future__ import annotations
 
-import gc
-import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import replace
-from datetime import UTC, datetime
-from functools import partial
-from pathlib import Path
-from shutil import rmtree
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
-import structlog
-from prometheus_client import CollectorRegistry
 from sqlalchemy import Engine
 
-from service import __version__
-from service.config import ConfigError, Settings, is_loopback, load_settings
-from service.core.canonical import value_keys
-from service.core.cell_decoding import WireSettings
-from service.core.errors import FeedError, NotFoundError, SourceError, StateError
-from service.core.model import Table
-from service.corpus_row_reader import CorpusRowReader
-from service.job_process import require_readable_scheme
-from service.observe import ConsumerObserver, configure_logging
-from service.scheduler import next_time
-from service.store import dead_letters, feeds
-from service.store.checks import PostgresVerifier
-from service.store.contracts import PostgresContracts
-from service.store.corpora import PostgresCorpora
+from service.config import Settings, load_settings
+from service.core.errors import StateError
+from service.log import configure_logging
 from service.store.database import make_engine
-from service.store.demo_source import DemoSource, demo_source
 from service.store.embedded import EmbeddedPostgres
-from service.store.feed_start import FeedStart
-from service.store.foreign_key_refreshes import PostgresForeignKeys
-from service.store.join_index import PostgresJoinIndexes
 from service.store.migrate import require_current, upgrade
-from service.store.outbox import PostgresOutbox
-from service.store.preflight_facts import read_source_facts, read_state_facts
-from service.store.reader import PostgresStateReader
-from service.store.schema_changes import COMMAND_NAME, rename
-from service.store.sketch_compaction import PostgresSketchLog
-from service.store.source_reader import SourceSnapshot
-from service.store.uploaded_sketches import PostgresUploads
-from service.store.writer import PostgresWriter
-from service.stream.addresses import open_feed
-from service.stream.connect_rest import read_connectors
-from service.stream.envelope import Decoder
-from service.stream.pgoutput import PgoutputDecoder
-from service.stream.postgres_address import SourceAway, parse_address, source_of
-from service.stream.postgres_slot import drop, how_to_drop, new_slot, require_published
-from service.stream.schema_registry import HttpSchemaRegistry
-from service.usecases import ports, schema_changes, track_keys
-from service.usecases.batches import BatchLimits, ErrorPolicy, Totals
-from service.usecases.compact_sketches import SketchCompactor
-from service.usecases.corpora import Corpus, index_folder
-from service.usecases.follow_feed import Consumer
-from service.usecases.foreign_key_answers import ForeignKeyFinder
-from service.usecases.joinable_details import JoinSearch
-from service.usecases.joinable_searches import JoinSearches
-from service.usecases.preflight import check
-from service.usecases.preflight_facts import Facts, Finding, Level
-from service.usecases.register_corpora import CorpusRegister
-from service.usecases.retry_dead_letters import DeadLetter, DeadLetterFeed
-from service.usecases.send_transitions import TransitionSender
-from service.usecases.tracked_keys import TrackedKeys
-from service.usecases.transactions import WaitLimits
-from service.usecases.warm_up import WarmUpPolicy
 
-if TYPE_CHECKING:  # most commands serve nothing, and most feeds are not Kafka's: neither is loaded for nothing
-    from fastapi import FastAPI
-
-    from service.api.problems import Check
-
-log = structlog.get_logger("subsetd")
+if TYPE_CHECKING:
+    from service.store.checks import PostgresVerifier
+    from service.store.contracts import PostgresContracts
+    from service.store.reader import PostgresStateReader
+    from service.store.uploaded_sketches import PostgresUploads
 
 
 @contextmanager
@@ -120,381 +66,30 @@ def reading_engine(url: str, settings: Settings | None = None) -> Iterator[Engin
 
 def make_reader(engine: Engine) -> PostgresStateReader:
     """Make the reader of answers."""
+    from service.store.reader import PostgresStateReader
+
     return PostgresStateReader(engine)
 
 
 def make_uploads(engine: Engine) -> PostgresUploads:
     """Make what keeps uploaded sketches."""
+    from service.store.uploaded_sketches import PostgresUploads
+
     return PostgresUploads(engine)
-
-
-def make_join_search(engine: Engine) -> JoinSearch:
-    """Make the search for joinable tables."""
-    corpora = PostgresCorpora(engine)
-    return JoinSearch(PostgresJoinIndexes(engine), corpora, CorpusRowReader(corpora))
 
 
 def make_contracts(engine: Engine) -> PostgresContracts:
     """Make what keeps decisions about foreign keys, and contracts."""
+    from service.store.contracts import PostgresContracts
+
     return PostgresContracts(engine)
 
 
 def make_verifier(engine: Engine) -> PostgresVerifier:
     """Make the checker of the stored state."""
+    from service.store.checks import PostgresVerifier
+
     return PostgresVerifier(engine)
-
-
-def tune_process() -> None:
-    """Set the interpreter up for a consumer: a batch makes a hundred thousand small objects and no cycles.
-
-    With the default thresholds the garbage collector takes more than half of the time that a batch is applied in.
-    The shorter switch interval lets answers through beside a busy consumer.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(200_000, 20, 50)
-    sys.setswitchinterval(0.001)
-
-
-def decoding(settings: Settings, feed: str = "") -> Callable[[Sequence[Table]], ports.Decoder]:
-    """Give what makes the decoder of tables' changes in a feed, given by its name or address.
-
-    Raises FeedError for a schema registry that cannot be used.
-    """
-    source = source_of(feed)
-    if source is not None:
-        return lambda tables: PgoutputDecoder(tables, source)
-    registry = None if settings.schema_registry is None else HttpSchemaRegistry(settings.schema_registry)
-    wire = WireSettings(settings.decimal_handling, settings.binary_handling, settings.time_precision)
-    Decoder((), wire, registry)  # what is missing for Avro is told before anything else is opened
-    return lambda tables: Decoder(_of_sources(tables, settings), wire, registry, settings.unknown_tables)
-
-
-def _of_sources(tables: Sequence[Table], settings: Settings) -> Sequence[Table]:
-    """Keep the tables of the sources that the feed is of; raise FeedError for a source that has none."""
-    wanted = [] if settings.feed_sources is None else [name.strip() for name in settings.feed_sources.split(",")]
-    for name in wanted:
-        if all(table.source != name for table in tables):
-            known = ", ".join(sorted({table.source for table in tables}))
-            raise FeedError(
-                f"The state has no table of a source {name!r} (--source, SUBSETD_FEED_SOURCES); it has {known}."
-            )
-    return [table for table in tables if not wanted or table.source in wanted]
-
-
-def make_consumer(url: str, feed: str, settings: Settings, observer: ConsumerObserver) -> Consumer:
-    """Make the consumer of a feed's address; raise FeedError for an address that is none."""
-    open_feed(feed).close()  # a wrong address is told before anything else is opened
-    return Consumer(
-        PostgresWriter(url),
-        lambda: open_feed(
-            feed,
-            start_timeout=settings.feed_start_seconds,
-            retry_seconds=settings.database_retry_seconds,
-            slot_warning_bytes=settings.slot_warning_mb << 20,
-            transaction_records=settings.transaction_records,
-            tell_held_back=observer.slot_holds_back,
-        ),
-        decoding(settings, feed),
-        value_keys,
-        observer,
-        limits=BatchLimits(settings.batch_records, settings.batch_bytes, settings.batch_wait_ms / 1000),
-        on_error=ErrorPolicy(settings.on_error),
-        cache_bytes=settings.cache_bytes,
-        warm_up=WarmUpPolicy(settings.warm_up),
-        retry_seconds=settings.database_retry_seconds,
-        dead_letter_sink=None if settings.dead_letter_topic is None else _dead_letter_topic(settings.dead_letter_topic),
-        wait_limits=WaitLimits(settings.transaction_records, settings.transaction_wait_seconds),
-    )
-
-
-@contextmanager
-def sending_transitions(url: str, settings: Settings) -> Iterator[None]:
-    """Send transitions to the topic of the settings, if there is one, on a thread beside the consumer.
-
-    At the end what is left is sent, once. Raises FeedError for an address that names no topic.
-    """
-    if settings.transitions_topic is None:
-        yield
-        return
-    from service.stream.kafka_transitions import TransitionTopic
-
-    with (
-        closing(TransitionTopic(settings.transitions_topic)) as sink,
-        reading_engine(url) as engine,
-        closing(PostgresOutbox(engine)) as outbox,
-    ):
-        sender = TransitionSender(
-            make_reader(engine), outbox, sink, lambda fault: log.warning("transitions not sent", error=fault)
-        )
-        with _beside(sender.run, "subsetd-transitions"):
-            yield
-
-
-def retry_dead_letters(
-    url: str, settings: Settings, ids: Sequence[int] | None, asking: Callable[[str], None]
-) -> list[Totals]:
-    """Try dead letters again, these or all, feed by feed; a running consumer hands the state over meanwhile."""
-    with reading_engine(url) as engine:
-        consumers = [
-            Consumer(
-                PostgresWriter(url, "subsetd dead-letters retry", asking),
-                # Read when the state is this consumer's: nobody else tries them then.
-                partial(_open_dead_letters, engine, ids, feed),
-                decoding(settings, feed),
-                value_keys,
-                ConsumerObserver(CollectorRegistry()),
-                limits=BatchLimits(settings.batch_records, settings.batch_bytes, 0),
-                on_error=ErrorPolicy.SET_ASIDE,
-                cache_bytes=settings.cache_bytes,
-                warm_up=WarmUpPolicy.OFF,
-                retry_seconds=settings.database_retry_seconds,
-            )
-            for feed in dict.fromkeys(letter.feed for letter in dead_letters.read(engine, ids))
-        ]
-        return [consumer.run(threading.Event(), until_end=True) for consumer in consumers]
-
-
-def _open_dead_letters(engine: Engine, ids: Sequence[int] | None, feed: str) -> DeadLetterFeed:
-    return DeadLetterFeed(feed, dead_letters.read(engine, ids, feed))
-
-
-def read_dead_letters(engine: Engine, ids: Sequence[int]) -> list[DeadLetter]:
-    """Read dead letters whole."""
-    return dead_letters.read(engine, ids)
-
-
-def drop_dead_letters(engine: Engine, ids: Sequence[int]) -> None:
-    """Delete dead letters."""
-    dead_letters.drop(engine, ids)
-
-
-def is_followed(url: str, source: str, name: str) -> bool:
-    """Tell whether the state follows a Postgres source; raise FeedError when its publication lacks a table of it."""
-    address = parse_address(source, name)
-    with reading_engine(url) as engine:
-        if not feeds.is_followed(engine, f"postgres:{name}"):
-            return False
-        require_published(address, feeds.tables_of(engine, name))
-        return True
-
-
-def source_url(source: str, name: str) -> str:
-    """Give the address of a Postgres source alone, with its password."""
-    return parse_address(source, name).url
-
-
-def feed_address(source: str, name: str) -> str:
-    """Give the address of a Postgres source's feed, with its password."""
-    address = parse_address(source, name)
-    return f"{address.url}{'&' if '?' in address.url else '?'}name={quote(name, safe='')}"
-
-
-@contextmanager
-def new_postgres_feed(source: str, name: str, exclude: Sequence[str], replace: bool) -> Iterator[list[str]]:
-    """Make a Postgres source's publication and slot, and give what the bootstrap in its snapshot is to be told.
-
-    When what is inside fails, both are dropped again.
-    """
-    address = parse_address(source, name)
-    with closing(SourceSnapshot(address.url)) as snapshot:
-        found = [(t.schema, t.name) for t in snapshot.tables()]
-    excluded = [table for table in exclude if table not in {f"{s}.{t}" for s, t in found} | {t for _, t in found}]
-    if excluded:
-        raise SourceError(f"--exclude {excluded[0]}: the source has no such table.")
-    tables = [(s, t) for s, t in found if not {t, f"{s}.{t}"} & set(exclude)]
-    if not tables:
-        raise SourceError(f"The {address.place} has no table that the user of the address can see.")
-    with new_slot(address, tables, replace=replace) as start:
-        begin = FeedStart(start.feed, start.topic, start.position.source_position)
-        told = [f"--snapshot={start.snapshot}", f"--feed-start={begin}", "--published"]
-        yield [*told, *(f"--only-table={schema}.{table}" for schema, table in tables)]
-
-
-def unfollow(url: str, name: str, source: str | None) -> bool:
-    """Drop slot and publication of a followed source, and forget its feed; tell whether there was one of them.
-
-    Raises FeedError when the source cannot be reached, and says how to drop them there.
-    """
-    feed = f"postgres:{name}"
-    with reading_engine(url) as engine:
-        known = source or feeds.address_of(engine, feed, name)
-        if known is None:
-            raise NotFoundError(f"No source {name!r} is followed; `subsetd status` lists the feeds that are.")
-        address = parse_address(known, name)
-        try:
-            was_there = drop(address)
-        except SourceAway as error:
-            raise FeedError(
-                f"{error} Its slot holds back log until it is dropped there: {how_to_drop(address)}"
-            ) from error
-        feeds.forget(engine, feed)
-    return was_there
-
-
-@contextmanager
-def demonstration(settings: Settings, schema: str, folder: Path) -> Iterator[DemoSource]:
-    """Run the database that the demonstration follows, with the tables of a folder of CSV files."""
-    with demo_source(settings.data_dir, schema, folder) as source:
-        yield source
-
-
-def feed_name(address: str, settings: Settings) -> str:
-    """Give the name under which the state knows the feed of an address; of Kafka a broker is asked for it."""
-    feed = open_feed(address, start_timeout=settings.feed_start_seconds)
-    try:
-        return feed.name
-    finally:
-        feed.close()
-
-
-def set_paused(url: str, feed: str | None, paused: bool) -> list[str]:
-    """Pause or resume a feed, or all; give the names of those that it concerns."""
-    with reading_engine(url) as engine:
-        return feeds.set_paused(engine, feed, paused)
-
-
-def preflight(settings: Settings, source: str | None, feed: str | None, connect: str | None) -> list[Finding]:
-    """Look at the state, and at what is named beside it; what cannot be looked at is a finding as well."""
-    found: list[Finding] = []
-    facts = Facts(feed=feed, has_registry=settings.schema_registry is not None)
-    try:
-        with state_database(settings) as url, reading_engine(url) as engine:
-            facts = replace(facts, state=read_state_facts(engine))
-    except StateError as error:
-        found.append(Finding(Level.FAIL, "state", str(error)))
-    try:
-        if source is not None:
-            facts = replace(facts, source=read_source_facts(source))
-    except SourceError as error:
-        found.append(Finding(Level.FAIL, "source", str(error)))
-    try:
-        if connect is not None:
-            facts = replace(facts, connectors=read_connectors(connect))
-    except FeedError as error:
-        found.append(Finding(Level.FAIL, "Kafka Connect", str(error)))
-    try:
-        if feed is not None and feed.startswith("kafka://"):
-            from service.stream.topic_facts import read_topics
-
-            name, topics = read_topics(feed, settings.feed_start_seconds)
-            facts = replace(facts, feed=name, topics=topics)
-        elif feed is not None:
-            open_feed(feed).close()
-    except FeedError as error:
-        found.append(Finding(Level.FAIL, "feed", str(error)))
-    return found + check(facts)
-
-
-def drop_attributes(
-    url: str, name: str, force: bool, telling: Callable[[str], None]
-) -> tuple[int, Sequence[schema_changes.KnownColumn]]:
-    """Take an attribute or a table out of the state; `telling` hears when a consumer is waited for."""
-    return schema_changes.drop(PostgresWriter(url, COMMAND_NAME, telling), name, force=force)
-
-
-def drop_key(url: str, schema: str, table: str, columns: Sequence[str], telling: Callable[[str], None]) -> int:
-    """Track a key no longer; return the version."""
-    return track_keys.drop(PostgresWriter(url, COMMAND_NAME, telling), schema, table, columns)
-
-
-def rename_attribute(url: str, old: str, new: str, telling: Callable[[str], None]) -> str:
-    """Rename an attribute or a table of the state, and say what was done."""
-    return rename(url, old, new, telling)
-
-
-def make_service(
-    engine: Engine,
-    settings: Settings,
-    tracked_keys: TrackedKeys,
-    joinable: JoinSearches,
-    registry: CollectorRegistry,
-    observer: ConsumerObserver | None = None,
-) -> FastAPI:
-    """Make the HTTP service; `observer` when a consumer runs in this process, whose lag then counts for /readyz."""
-    if settings.api_key is None and not is_loopback(settings.host):
-        raise ConfigError(
-            f"The service would listen on {settings.host} without a key, where others could reach it: "
-            "set SUBSETD_API_KEY, or SUBSETD_HOST=127.0.0.1."
-        )
-    from service.api.app import create_app
-
-    checks = () if observer is None else (lambda: _consumer_check(observer, settings.ready_lag_seconds),)
-    return create_app(
-        make_reader(engine),
-        make_uploads(engine),
-        make_corpus_register(engine, settings),
-        make_contracts(engine),
-        ForeignKeyFinder(PostgresForeignKeys(engine)),
-        tracked_keys,
-        joinable,
-        registry=registry,
-        service_version=__version__,
-        ready_checks=checks,
-        api_key=None if settings.api_key is None else settings.api_key.get_secret_value(),
-    )
-
-
-@contextmanager
-def corpus_register(*, migrate: bool = False) -> Iterator[CorpusRegister]:
-    """Give the register of corpora on the state's database, for a command."""
-    settings = configured_settings()
-    with state_database(settings, migrate=migrate) as url, reading_engine(url) as engine:
-        yield make_corpus_register(engine, settings)
-
-
-def make_corpus_register(engine: Engine, settings: Settings) -> CorpusRegister:
-    """Make what registers and removes corpora."""
-    now = partial(datetime.now, UTC)
-    corpora = PostgresCorpora(engine)
-    return CorpusRegister(corpora, next_time, now, partial(_remove_index, settings, corpora), require_readable_scheme)
-
-
-def _remove_index(settings: Settings, corpora: PostgresCorpora, corpus: Corpus) -> None:
-    """Remove the index of a corpus that is gone; a folder that the user has named stays."""
-    if corpus.settings.index is None:
-        rmtree(index_folder(corpus, str(settings.data_dir), corpora.database()), ignore_errors=True)
-
-
-@contextmanager
-def compacting_sketches(url: str) -> Iterator[None]:
-    """Keep the log of the sketches short, on a thread beside the consumer."""
-    with closing(PostgresSketchLog(url)) as sketches:
-        compactor = SketchCompactor(sketches, lambda fault: log.warning("sketches not as they should be", error=fault))
-        with _beside(compactor.run, "subsetd-sketches"):
-            yield
-
-
-@contextmanager
-def _beside(run: Callable[[threading.Event], object], name: str) -> Iterator[None]:
-    """Run something on a thread of this name, until the end."""
-    stop = threading.Event()
-    thread = threading.Thread(target=run, args=(stop,), name=name)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-
-
-def _dead_letter_topic(address: str) -> ports.DeadLetterSink:
-    from service.stream.kafka_dead_letters import DeadLetterTopic
-
-    return DeadLetterTopic(address)
-
-
-def _consumer_check(observer: ConsumerObserver, bound: float) -> Check:
-    from service.api.problems import Check
-
-    if observer.last_error is not None:
-        return Check(name="consumer", ok=False, detail=observer.last_error)
-    if observer.following_since is None:
-        return Check(name="consumer", ok=False, detail="The consumer has not begun to follow its feed yet.")
-    behind = observer.lag_seconds()
-    lag = "The feed is away, or not read yet" if observer.lag is None else f"{observer.lag} behind the feed's end"
-    detail = f"{lag}; current {behind:.1f} s ago (bound {bound:.0f} s)."
-    return Check(name="consumer", ok=behind <= bound, detail=detail)
 
 
 def configured_settings(**changed: Any) -> Settings:

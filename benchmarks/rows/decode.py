@@ -13,9 +13,9 @@ import orjson
 from benchmarks.context import Context
 from benchmarks.results_file import Result
 from service.core.model import Attribute, AttributeName, RawRecord, Table
+from service.feed_wiring import tune_process
 from service.stream.envelope import Decoder
 from service.usecases.batches import decode_each, separate
-from service.wiring import tune_process
 
 SEED = 7
 ENVELOPES = 100_000

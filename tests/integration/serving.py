@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 from sqlalchemy import Engine
 
-from service import wiring
+from service import corpus_wiring, feed_wiring
 from service.api.app import create_app
 from service.core.foreign_keys.sides import Side
 from service.scheduler import next_time
@@ -36,7 +36,7 @@ def app_over(engine: Engine, **options: Any) -> FastAPI:
         PostgresCorpora(engine), next_time, lambda: datetime.now(UTC), lambda _: None, lambda _: None
     )
     url = engine.url.render_as_string(hide_password=False)
-    tracked = TrackedKeys(_no_job, lambda key: wiring.drop_key(url, *key, print), lambda: datetime.now(UTC))
+    tracked = TrackedKeys(_no_job, lambda key: feed_wiring.drop_key(url, *key, print), lambda: datetime.now(UTC))
     options = {"registry": CollectorRegistry(), "service_version": "0.1.0", **options}
     return create_app(
         PostgresStateReader(engine),
@@ -53,7 +53,7 @@ def app_over(engine: Engine, **options: Any) -> FastAPI:
 def searches_over(engine: Engine, at_once: int = 1_000_000) -> JoinSearches:
     """Search at once, and let jobs wait for ever."""
     return JoinSearches(
-        wiring.make_join_search(engine),
+        corpus_wiring.make_join_search(engine),
         PostgresTrackedRows(engine),
         lambda query, question: NeverBegun(),
         JoinLimits(4096, 50, at_once, timedelta(seconds=60)),

@@ -7,11 +7,11 @@ import threading
 
 from service.config import load_settings
 from service.core.canonical import value_keys
+from service.feed_wiring import decoding
 from service.store.writer import PostgresWriter
 from service.stream.addresses import open_feed
 from service.usecases.batches import ErrorPolicy
 from service.usecases.follow_feed import Consumer
-from service.wiring import decoding
 from tests import states
 from tests.cluster import Cluster
 from tests.following import COLUMNS, Watch

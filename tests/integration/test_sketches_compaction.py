@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import event
 
-from service import wiring
+from service import feed_wiring
 from service.core.sketches.column import ColumnSketch
 from service.store import sketch_compaction
 from service.store.database import make_engine
@@ -245,7 +245,7 @@ def test_the_log_is_folded_beside_a_consumer(
     monkeypatch.setattr(compact_sketches, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(compact_sketches, "MOST_BYTES", 0)
     before = dense(database_url)
-    with wiring.compacting_sketches(database_url):
+    with feed_wiring.compacting_sketches(database_url):
         wait_for(lambda: log.backlog() == (0, 0))
         random_changes(stream, random.Random(2), 10)
         consume(database_url, stream)

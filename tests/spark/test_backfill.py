@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from service import wiring
+from service import feed_wiring
 from service.cli import app
 from service.core.errors import NotFoundError, SourceError, StateError
 from service.store.checks import PostgresVerifier
@@ -63,7 +63,7 @@ def changes(rng: random.Random, number: int) -> list[str]:
 
 def begun(spark: SparkSession, followed_url: str, database_url: str) -> None:
     run(followed_url, *TABLES)
-    with wiring.new_postgres_feed(followed_url, NAME, (), replace=False) as told:
+    with feed_wiring.new_postgres_feed(followed_url, NAME, (), replace=False) as told:
         given = parse_arguments([followed_url, "--name", NAME, "--database-url", database_url, *told])
         options = Options(
             followed_url, NAME, database_url, snapshot=given.snapshot, feed_start=given.feed_start, published=True
@@ -131,7 +131,7 @@ def test_keys_are_tracked_and_dropped_beside_a_running_consumer(
     track(spark, database_url, followed_url, "lines", "lot", "part")
     track(spark, database_url, followed_url, "lines", "kind")
     track(spark, database_url, followed_url, "lines", "n", "part", "lot", "kind")
-    said = wiring.drop_key(database_url, "s", "lines", ["lot", "part"], lambda _: None)
+    said = feed_wiring.drop_key(database_url, "s", "lines", ["lot", "part"], lambda _: None)
     changing.join()
     done.wait()
     time.sleep(0.3)

@@ -6,7 +6,7 @@ import random
 
 from pyspark.sql import SparkSession
 
-from service import wiring
+from service import feed_wiring
 from spark_jobs.bootstrap import run_bootstrap
 from spark_jobs.command_line import parse_arguments
 from spark_jobs.sources import Options
@@ -50,7 +50,7 @@ def test_a_database_that_sends_keys_alone_is_followed(
 ) -> None:
     rng = random.Random(5)
     run(followed_url, *TABLES)
-    with wiring.new_postgres_feed(followed_url, NAME, (), replace=False) as told:
+    with feed_wiring.new_postgres_feed(followed_url, NAME, (), replace=False) as told:
         given = parse_arguments([followed_url, "--name", NAME, "--database-url", database_url, *told])
         run(followed_url, *changes(rng, 20))  # behind the snapshot
         options = Options(

@@ -10,21 +10,27 @@ import pytest
 from typer import BadParameter
 from typer.core import TyperCommand, TyperGroup
 
-from service.cli import app
+from service.cli import COMMANDS, LoadedWhenCalled, app
 from service.command_help import EXAMPLES, command_of
+
+
+def loaded(command: TyperCommand | TyperGroup) -> TyperCommand | TyperGroup:
+    """Give a command itself, which is not there before it is called."""
+    return command.load() if isinstance(command, LoadedWhenCalled) else command
 
 
 def commands_below(
     command: TyperCommand | TyperGroup, words: str = ""
 ) -> Iterator[tuple[str, TyperCommand | TyperGroup]]:
     """Give each command with the words that call it, groups too."""
-    for name, inner in getattr(command, "commands", {}).items():
-        yield f"{words} {name}".strip(), inner
+    for name, inner in getattr(loaded(command), "commands", {}).items():
+        yield f"{words} {name}".strip(), loaded(inner)
         yield from commands_below(inner, f"{words} {name}".strip())
 
 
 def parse(command: TyperCommand | TyperGroup, words: list[str], name: str = "subsetd") -> list[str]:
     """Parse a command line as the command does, without running it; give the names of the commands on the way."""
+    command = loaded(command)
     context = command.make_context(name, words)
     if not isinstance(command, TyperGroup) or not (rest := [*context._protected_args, *context.args]):
         return [name]
@@ -67,6 +73,12 @@ def test_commands_are_listed_in_the_order_in_which_one_meets_them(shown: Callabl
     listed = [words for words in EXAMPLES if " " not in words]
     assert re.findall(rf"^\W*({'|'.join(listed)}) ", text, re.MULTILINE) == listed
     assert "docs/settings.md" in text
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_line_of_a_command_that_is_not_loaded_is_what_the_command_says(name: str) -> None:
+    waiting = command_of(app).commands[name]
+    assert waiting.help == (loaded(waiting).help or "").partition("\n")[0]
 
 
 @pytest.mark.parametrize("words", ["status", "preflight"])

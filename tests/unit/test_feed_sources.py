@@ -8,7 +8,7 @@ import pytest
 
 from service.config import load_settings
 from service.core.errors import FeedError
-from service.wiring import decoding
+from service.feed_wiring import decoding
 from tests.decoding import decode_all
 from tests.events import envelope, record, tracked_table
 

@@ -1,0 +1,131 @@
+"""Own the commands that follow feeds: consume, follow, unfollow, pause, resume."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from prometheus_client import CollectorRegistry
+from rich.text import Text
+
+from service import feed_wiring, terminal, wiring
+from service.bootstrap_command import KeyOption, QualifyOption, RowImagesOption, images_told, run_bootstrap
+from service.join_tracking import compacting_joins
+from service.observe import ConsumerObserver
+from service.reading_options import ExcludeOption, MasterOption, job_told
+from service.server import ending_on_signals
+from service.terminal import err, out
+from service.usecases.batches import ErrorPolicy
+
+OnErrorOption = Annotated[
+    ErrorPolicy | None,
+    typer.Option(
+        "--on-error", help="none: stop at a bad record; all: set it aside; default SUBSETD_ON_ERROR, or none."
+    ),
+]
+StatsOption = Annotated[Path | None, typer.Option("--stats-json", help="Write the run's figures to this file.")]
+FeedOption = Annotated[str | None, typer.Option("--feed", help="Name or address of the feed; default: all.")]
+
+
+def consume(
+    feed: Annotated[
+        str, typer.Option("--feed", help="kafka://host:port/topic,..., postgresql://...?name=NAME or file:PATH")
+    ],
+    until_end: Annotated[bool, typer.Option("--until-end", help="End when all that is there now is applied.")] = False,
+    on_error: OnErrorOption = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Option("--source", help="Source that the feed is of, where several could be; repeatable."),
+    ] = None,
+    stats_json: StatsOption = None,
+) -> None:
+    """Follow a change feed and keep the state current; SIGTERM ends it behind the batch in hand."""
+    _consume(feed, until_end, on_error, stats_json, source)
+
+
+def _consume(
+    feed: str,
+    until_end: bool,
+    on_error: ErrorPolicy | None,
+    stats_json: Path | None,
+    sources: Sequence[str] | None = None,
+) -> None:
+    given = {} if on_error is None else {"on_error": on_error.value}
+    settings = wiring.configured_settings(**given, **({"feed_sources": ",".join(sources)} if sources else {}))
+    stop = threading.Event()
+    with wiring.state_database(settings) as url, ending_on_signals(stop.set):
+        consumer = feed_wiring.make_consumer(url, feed, settings, ConsumerObserver(CollectorRegistry()))
+        feed_wiring.tune_process()
+        try:
+            with (
+                feed_wiring.sending_transitions(url, settings),
+                feed_wiring.compacting_sketches(url),
+                compacting_joins(url),
+            ):
+                totals = consumer.run(stop, until_end)
+        finally:
+            if stats_json is not None:
+                stats_json.write_text(json.dumps(asdict(consumer.totals), indent=1))
+    terminal.show_totals(totals)
+
+
+def follow(
+    source: Annotated[str, typer.Argument(help="postgresql://user@host:port/database")],
+    name: Annotated[str, typer.Option("--name", help="Name of the source.")],
+    until_end: Annotated[
+        bool, typer.Option("--until-end", help="End when all that was committed at the source before is applied.")
+    ] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Read a source anew that was read before, with a new slot.")
+    ] = False,
+    exclude: ExcludeOption = None,
+    qualify: QualifyOption = False,
+    row_images: RowImagesOption = None,
+    key: KeyOption = None,
+    master: MasterOption = None,
+    on_error: OnErrorOption = None,
+    stats_json: StatsOption = None,
+) -> None:
+    """Read a Postgres database once, then follow its changes through a replication slot; a second call goes on."""
+    with wiring.state_database(wiring.configured_settings(), migrate=True) as url:
+        if replace or not feed_wiring.is_followed(url, source, name):
+            settings = wiring.configured_settings()
+            err.print("Making a replication slot; it waits for the transactions that are running.")
+            with feed_wiring.new_postgres_feed(source, name, exclude or (), replace) as told:
+                arguments = ["-", "--name", name, *told, *job_told(master), *images_told(row_images, key)]
+                arguments += [flag for flag, given in (("--replace", replace), ("--qualify", qualify)) if given]
+                run_bootstrap(url, settings, arguments, source=feed_wiring.source_url(source, name))
+    _consume(feed_wiring.feed_address(source, name), until_end, on_error, stats_json)
+
+
+def unfollow(
+    name: Annotated[str, typer.Argument(help="Name of the source.")],
+    source: Annotated[
+        str | None, typer.Option("--source", help="Where it is, with a password if it needs one.")
+    ] = None,
+) -> None:
+    """Drop the replication slot and the publication of a followed source; what was applied stays."""
+    with wiring.state_database(wiring.configured_settings()) as url:
+        was_there = feed_wiring.unfollow(url, name, source)
+    out.print("Slot and publication are dropped." if was_there else "There was neither slot nor publication any more.")
+
+
+def pause(feed: FeedOption = None) -> None:
+    """Let the running consumer end its batch and wait, with its place as the state's writer, until it is resumed."""
+    _set_paused(feed, True)
+
+
+def resume(feed: FeedOption = None) -> None:
+    """Let a paused feed be followed again."""
+    _set_paused(feed, False)
+
+
+def _set_paused(feed: str | None, paused: bool) -> None:
+    with wiring.state_database(wiring.configured_settings()) as url:
+        for name in feed_wiring.set_paused(url, feed, paused):
+            out.print(Text(f"{name}: {'paused' if paused else 'resumed'}"))

@@ -1,0 +1,78 @@
+"""Own the commands that serve: serve, run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+from prometheus_client import CollectorRegistry
+
+from service import feed_wiring, serving_wiring, wiring
+from service.audit_runner import auditing
+from service.config import Settings
+from service.core.errors import FeedError
+from service.feed_wiring import running_consumer
+from service.join_tracking import compacting_joins
+from service.joinable_runner import searching_joinable
+from service.key_runner import tracking_keys
+from service.observe import ConsumerObserver
+from service.refresh_service import refreshing_corpora
+from service.server import serve_until
+from service.terminal import err
+
+
+def serve() -> None:
+    """Serve the answers over HTTP, at SUBSETD_HOST and SUBSETD_PORT: http://127.0.0.1:8321 if neither is set."""
+    settings = wiring.configured_settings()
+    with (
+        wiring.state_database(settings) as url,
+        wiring.reading_engine(url, settings) as engine,
+        tracking_keys(url, settings) as tracked,
+        searching_joinable(url, engine, settings) as searches,
+    ):
+        service = serving_wiring.make_service(engine, settings, tracked, searches, CollectorRegistry())
+        with refreshing_corpora(url, settings), auditing(url, settings):
+            serve_until(service, settings.host, settings.port, threading.Event(), _say_address(settings))
+
+
+def run(
+    feed: Annotated[
+        str | None, typer.Option("--feed", help="Feed to follow, as consume takes it; default SUBSETD_FEED.")
+    ] = None,
+) -> None:
+    """Bring the state's schema up to date, follow a feed and serve the answers, in one process."""
+    settings = wiring.configured_settings()
+    address = feed or settings.feed
+    if address is None:
+        raise FeedError(
+            "No feed is named: give --feed or SUBSETD_FEED "
+            "(kafka://host:port/topic,..., postgresql://...?name=NAME or file:PATH)."
+        )
+    with (
+        wiring.state_database(settings, migrate=True) as url,
+        wiring.reading_engine(url, settings) as engine,
+        tracking_keys(url, settings) as tracked,
+        searching_joinable(url, engine, settings) as searches,
+    ):
+        registry = CollectorRegistry()
+        observer = ConsumerObserver(registry)
+        consumer = feed_wiring.make_consumer(url, address, settings, observer)
+        service = serving_wiring.make_service(engine, settings, tracked, searches, registry, observer)
+        feed_wiring.tune_process()
+        with (
+            feed_wiring.sending_transitions(url, settings),
+            feed_wiring.compacting_sketches(url),
+            compacting_joins(url),
+            refreshing_corpora(url, settings),
+            auditing(url, settings),
+            running_consumer(consumer) as failed,
+        ):
+            serve_until(service, settings.host, settings.port, failed, _say_address(settings))
+
+
+def _say_address(settings: Settings) -> Callable[[int], None]:
+    return lambda port: err.print(
+        f"Serving on http://{settings.host}:{port} (dashboard: /, routes: /docs)", highlight=False
+    )

@@ -1,0 +1,59 @@
+"""Own the composition of the HTTP service."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
+from sqlalchemy import Engine
+
+from service import __version__, wiring
+from service.api.app import create_app
+from service.api.problems import Check
+from service.config import ConfigError, Settings, is_loopback
+from service.corpus_wiring import make_corpus_register
+from service.observe import ConsumerObserver
+from service.store.foreign_key_refreshes import PostgresForeignKeys
+from service.usecases.foreign_key_answers import ForeignKeyFinder
+from service.usecases.joinable_searches import JoinSearches
+from service.usecases.tracked_keys import TrackedKeys
+
+
+def make_service(
+    engine: Engine,
+    settings: Settings,
+    tracked_keys: TrackedKeys,
+    joinable: JoinSearches,
+    registry: CollectorRegistry,
+    observer: ConsumerObserver | None = None,
+) -> FastAPI:
+    """Make the HTTP service; `observer` when a consumer runs in this process, whose lag then counts for /readyz."""
+    if settings.api_key is None and not is_loopback(settings.host):
+        raise ConfigError(
+            f"The service would listen on {settings.host} without a key, where others could reach it: "
+            "set SUBSETD_API_KEY, or SUBSETD_HOST=127.0.0.1."
+        )
+    checks = () if observer is None else (lambda: _consumer_check(observer, settings.ready_lag_seconds),)
+    return create_app(
+        wiring.make_reader(engine),
+        wiring.make_uploads(engine),
+        make_corpus_register(engine, settings),
+        wiring.make_contracts(engine),
+        ForeignKeyFinder(PostgresForeignKeys(engine)),
+        tracked_keys,
+        joinable,
+        registry=registry,
+        service_version=__version__,
+        ready_checks=checks,
+        api_key=None if settings.api_key is None else settings.api_key.get_secret_value(),
+    )
+
+
+def _consumer_check(observer: ConsumerObserver, bound: float) -> Check:
+    if observer.last_error is not None:
+        return Check(name="consumer", ok=False, detail=observer.last_error)
+    if observer.following_since is None:
+        return Check(name="consumer", ok=False, detail="The consumer has not begun to follow its feed yet.")
+    behind = observer.lag_seconds()
+    lag = "The feed is away, or not read yet" if observer.lag is None else f"{observer.lag} behind the feed's end"
+    detail = f"{lag}; current {behind:.1f} s ago (bound {bound:.0f} s)."
+    return Check(name="consumer", ok=behind <= bound, detail=detail)
