@@ -7,7 +7,7 @@
 #   make test-versions  some tests on older Postgres, other Pythons and Javas, or ONLY=word of a run
 #   make evaluate   DATA=folder of data sets                            make {sketch,mate}-report DATA=folder: plots
 
-.PHONY: env browser test test-random test-versions lint format demo bench endurance mutants evaluate sketch-report mate-report clean
+.PHONY: env browser client test test-random test-versions lint format demo bench endurance mutants evaluate sketch-report mate-report clean
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 
@@ -102,6 +102,10 @@ mutants: env $(MUTANTS)/lib
 evaluate: env
 	@test -n "$(DATA)" || { echo "say where the data sets are: make evaluate DATA=folder" >&2; exit 2; }
 	$(BIN)/python -m benchmarks.evaluate $(DATA)
+
+# What of the Python client follows from the HTTP API and from itself.
+client: env
+	$(BIN)/python tools/make_client.py
 
 sketch-report: env
 	$(BIN)/python -m benchmarks.sketch_report $(DATA)

@@ -13,55 +13,17 @@ import pytest
 
 from service.api.docs_page import HOST
 from service.api.example_requests import ExampleRequest, example_request
-from service.core.foreign_keys.sides import Side
 from service.core.sketches.column import ColumnSketch
-from service.store.database import make_engine
-from service.store.foreign_key_refreshes import PostgresForeignKeys
-from service.usecases.foreign_key_answers import ForeignKeyFinder
-from service.usecases.foreign_keys import Question
-from service.usecases.joinable import JoinQuery, JoinQuestion
-from tests import states
-from tests.corpora import GivenCorpus, GivenTable
-from tests.integration.serving import app_over, searches_over, serving
-from tests.states import Tables
+from tests.integration.example_state import served_examples
 
-TABLES = [GivenTable(0, "2019/orders.csv", 0, ["id", "customer"]), GivenTable(1, "customers.csv", 2, ["id"])]
 BYTES = "application/octet-stream"
-REFRESH = 7
-"""The number that the examples give to a refresh."""
 
 
 @pytest.fixture
 def client(database_url: str) -> Iterator[httpx.Client]:
-    """Serve what the examples speak of: three tables at version 2, a corpus `lake` at generation 2."""
-    shop = Tables({"orders": ["customer_id"], "customers": ["id", "region"], "regions": ["id"]})
-    shop.add("orders", ["1"], ["2"], ["2"])
-    shop.add("customers", ["1", "n"], ["2", "n"], ["3", "s"])
-    shop.add("regions", ["n"], ["s"], ["w"])
-    states.store(database_url, shop)
-    states.execute(database_url, "update attribute set schema_name = 'demo'")
-    states.execute(database_url, "insert into state_version (version, generation, kind) values (2, 1, 'batch')")
-    states.execute(
-        database_url,
-        "insert into contract (dependent_schema, dependent_table, dependent_columns, referenced_schema, "
-        "referenced_table, referenced_columns, least_coefficient, created_by) "
-        "values ('demo', 'orders', '{customer_id}', 'demo', 'regions', '{id}', 1, 'Ada')",
-    )
-    lake = GivenCorpus(database_url)
-    for tables in (TABLES, []):
-        lake.refresh({(1, 2, 3)}, tables)
-    while (refresh := lake.queue()) < REFRESH:
-        lake.corpora.cancel(refresh)
-    states.execute(database_url, "insert into tracked_key (attribute_id, kind, since_version) values (1, 'pinned', 1)")
-    engine = make_engine(database_url, "test-examples")
-    ForeignKeyFinder(PostgresForeignKeys(engine)).refresh(Question())
-    lake.index()
-    app = app_over(engine, joinable=searches_over(engine, at_once=0))
-    app.state.joinable.ask(JoinQuery([["berlin"]]), JoinQuestion("lake"))
-    app.state.tracked_keys.track(Side("demo", "customers", ("id", "region")), None)
-    with serving(app) as address, httpx.Client(base_url=address, timeout=60) as client:
+    """Serve what the examples speak of."""
+    with served_examples(database_url) as address, httpx.Client(base_url=address, timeout=60) as client:
         yield client
-    engine.dispose()
 
 
 @pytest.fixture

@@ -1,0 +1,100 @@
+"""Own what both clients share and no network is needed for: addresses, refusals, and what is sent and answered."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeAlias
+from urllib.parse import quote
+
+import httpx
+import pyarrow as pa
+from pyarrow import csv as arrow_csv
+
+LARGEST_PAGE = 1000
+FIRST_WAIT, LONGEST_WAIT = 0.2, 5.0
+"""Seconds between two looks at a job: twice as long each time."""
+
+Sent: TypeAlias = bytes | str | PathLike[str] | Iterable[Mapping[str, Any]] | Any
+"""Rows: the bytes of a CSV, a path of one, mappings of names to values, an Arrow table, a frame of pandas or polars."""
+
+
+class Problem(Exception):
+    """The service refused, or failed: what it says of it (RFC 9457).
+
+    `kind` is the type's name as /docs explains it; `errors`, `candidates` and `checks` are there where the service
+    names parameters, attributes of one name, or conditions of readiness.
+    """
+
+    def __init__(self, status: int, told: Mapping[str, Any]) -> None:
+        super().__init__(f"{status}: {told.get('detail') or told.get('title') or 'no reason was given'}")
+        self.status = status
+        self.kind = str(told.get("type", "about:blank")).rpartition("#")[2]
+        self.title: str = told.get("title", "")
+        self.detail: str = told.get("detail", "")
+        self.instance: str | None = told.get("instance")
+        self.errors: list[dict[str, Any]] = told.get("errors", [])
+        self.candidates: list[dict[str, Any]] = told.get("candidates", [])
+        self.checks: list[dict[str, Any]] = told.get("checks", [])
+
+    @classmethod
+    def of(cls, response: httpx.Response) -> Problem:
+        """Read a refusal; one that is no problem+json came from a proxy, and is told as it is."""
+        try:
+            told = response.json()
+        except ValueError:
+            told = {"detail": response.text[:200]}
+        return cls(response.status_code, told if isinstance(told, dict) else {"detail": str(told)})
+
+
+class JobFailed(Exception):
+    """What the service was asked to do has failed, or was cancelled; the message says why."""
+
+
+def address(*parts: str | int) -> str:
+    """Make the path of a route; names stay what they are, whatever is in them."""
+    return "/api/v1/" + "/".join(quote(str(one), safe=":") for one in parts)
+
+
+def asked_of(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what is not asked."""
+    return {name: value for name, value in asked.items() if value is not None}
+
+
+def seconds_to_wait(method: str, response: httpx.Response) -> float | None:
+    """Tell how long to wait before the same is asked again; None: it is not.
+
+    Too many requests (429) were not looked at. After 503 only what changes nothing is asked again.
+    """
+    if response.status_code == 429 or (response.status_code == 503 and method == "GET"):
+        after = response.headers.get("Retry-After", "")
+        return float(after) if after.isdecimal() else FIRST_WAIT
+    return None
+
+
+def csv_of(sent: Sent) -> bytes:
+    """Write rows as the CSV that the service reads: UTF-8, with a header, nothing for NULL."""
+    if isinstance(sent, bytes):
+        return sent
+    if isinstance(sent, str | PathLike):
+        return Path(sent).read_bytes()
+    written = io.BytesIO()
+    if isinstance(sent, pa.Table) or hasattr(sent, "__arrow_c_stream__"):
+        arrow_csv.write_csv(pa.table(sent), written)
+        return written.getvalue()
+    rows = list(sent)
+    with io.TextIOWrapper(written, "utf-8", newline="") as lines:
+        writer = csv.DictWriter(lines, list(dict.fromkeys(name for row in rows for name in row)))
+        writer.writeheader()
+        writer.writerows(rows)
+        lines.flush()
+        return written.getvalue()
+
+
+def read_matrix(stream: bytes) -> pa.Table:
+    """Read the Arrow stream of a matrix."""
+    with pa.ipc.open_stream(stream) as reader:
+        return reader.read_all()

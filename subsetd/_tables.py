@@ -1,0 +1,63 @@
+"""Own answers as Arrow tables: columns and types by the shape of the items, whether there are any or not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
+
+import pyarrow as pa
+
+SCALARS = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_(), NoneType: pa.null()}
+
+
+def table_of(items: Iterable[Mapping[str, Any]], shape: type) -> pa.Table:
+    """Make a table of items of a shape, a TypedDict.
+
+    Objects become columns `outer.inner`, times timestamps in UTC; what has no fixed shape is a column of JSON.
+    """
+    schema = pa.schema(_fields(shape))
+    rows = [{field.name: _cell(one.get(field.name), field.type, field.metadata) for field in schema} for one in items]
+    return pa.Table.from_pylist(rows, schema).flatten()
+
+
+def _fields(shape: type) -> list[pa.Field]:
+    hints = get_type_hints(shape, include_extras=True)
+    return [pa.field(name, *_type(kind)) for name, kind in hints.items()]
+
+
+def _type(kind: Any) -> tuple[pa.DataType, bool, dict[str, str] | None]:
+    """Give the type, that it may be null, and a mark where cells are written as JSON."""
+    if get_origin(kind) is Annotated:
+        return pa.timestamp("us", tz="UTC"), True, None
+    if get_origin(kind) in (Union, UnionType):
+        (one, *others) = [each for each in get_args(kind) if each is not NoneType]
+        return _type(one) if not others else (pa.string(), True, {"json": "1"})
+    if get_origin(kind) is Literal:
+        return pa.string(), True, None
+    if get_origin(kind) is list:
+        inner, _, mark = _type(get_args(kind)[0])
+        return (pa.string(), True, mark) if mark else (pa.list_(inner), True, None)
+    if is_typeddict(kind):
+        inside = _fields(kind)
+        if any(field.metadata for field in inside):
+            return pa.string(), True, {"json": "1"}
+        return pa.struct(inside), True, None
+    known = SCALARS.get(kind)
+    return (pa.string(), True, {"json": "1"}) if known is None else (known, True, None)
+
+
+def _cell(value: Any, kind: pa.DataType, mark: Mapping[bytes, bytes] | None) -> Any:
+    if value is None:
+        return None
+    if mark:
+        return json.dumps(value, ensure_ascii=False)
+    if pa.types.is_timestamp(kind):
+        return datetime.fromisoformat(value)
+    if pa.types.is_struct(kind):
+        return {field.name: _cell(value.get(field.name), field.type, field.metadata) for field in kind}
+    if pa.types.is_list(kind):
+        return [_cell(one, kind.value_type, None) for one in value]
+    return value

@@ -1,0 +1,54 @@
+"""Own the state that the examples of the API speak of, served."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from service.core.foreign_keys.sides import Side
+from service.store.database import make_engine
+from service.store.foreign_key_refreshes import PostgresForeignKeys
+from service.usecases.foreign_key_answers import ForeignKeyFinder
+from service.usecases.foreign_keys import Question
+from service.usecases.joinable import JoinQuery, JoinQuestion
+from tests import states
+from tests.corpora import GivenCorpus, GivenTable
+from tests.integration.serving import app_over, searches_over, serving
+from tests.states import Tables
+
+TABLES = [GivenTable(0, "2019/orders.csv", 0, ["id", "customer"]), GivenTable(1, "customers.csv", 2, ["id"])]
+REFRESH = 7
+"""The number that the examples give to a refresh."""
+
+
+@contextmanager
+def served_examples(database_url: str) -> Iterator[str]:
+    """Serve what the examples speak of, and give the address: three tables at version 2, a corpus at generation 2."""
+    shop = Tables({"orders": ["customer_id"], "customers": ["id", "region"], "regions": ["id"]})
+    shop.add("orders", ["1"], ["2"], ["2"])
+    shop.add("customers", ["1", "n"], ["2", "n"], ["3", "s"])
+    shop.add("regions", ["n"], ["s"], ["w"])
+    states.store(database_url, shop)
+    states.execute(database_url, "update attribute set schema_name = 'demo'")
+    states.execute(database_url, "insert into state_version (version, generation, kind) values (2, 1, 'batch')")
+    states.execute(
+        database_url,
+        "insert into contract (dependent_schema, dependent_table, dependent_columns, referenced_schema, "
+        "referenced_table, referenced_columns, least_coefficient, created_by) "
+        "values ('demo', 'orders', '{customer_id}', 'demo', 'regions', '{id}', 1, 'Ada')",
+    )
+    lake = GivenCorpus(database_url)
+    for tables in (TABLES, []):
+        lake.refresh({(1, 2, 3)}, tables)
+    while (refresh := lake.queue()) < REFRESH:
+        lake.corpora.cancel(refresh)
+    states.execute(database_url, "insert into tracked_key (attribute_id, kind, since_version) values (1, 'pinned', 1)")
+    engine = make_engine(database_url, "test-examples")
+    ForeignKeyFinder(PostgresForeignKeys(engine)).refresh(Question())
+    lake.index()
+    app = app_over(engine, joinable=searches_over(engine, at_once=0))
+    app.state.joinable.ask(JoinQuery([["berlin"]]), JoinQuestion("lake"))
+    app.state.tracked_keys.track(Side("demo", "customers", ("id", "region")), None)
+    with serving(app) as address:
+        yield address
+    engine.dispose()
