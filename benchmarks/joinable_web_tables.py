@@ -83,12 +83,13 @@ class IndexedCorpus:
         """Open what a service has for its searches, and give the search for K tables."""
         engine = make_engine(self.url, "benchmark", pool_size=1)
         indexes = PostgresJoinIndexes(engine)
+
+        def search(query: Query) -> Sequence[JoinableTable]:
+            with indexes.snapshot(self.corpus.name) as snapshot:
+                return find_joinable(snapshot, JoinQuery(list(zip(*query.rows, strict=True))), K).tables
+
         try:
-            yield (
-                lambda query: (
-                    find_joinable(indexes, self.corpus.name, JoinQuery(list(zip(*query.rows, strict=True))), K).tables
-                )
-            )
+            yield search
         finally:
             engine.dispose()
 

@@ -48,7 +48,8 @@ def make_join_search(engine: Engine) -> JoinSearch:
     """Make the search for joinable tables."""
     from service.corpus_row_reader import CorpusRowReader
     from service.store.join_index import PostgresJoinIndexes
+    from service.store.join_tracked_search import PostgresTrackedTables
     from service.usecases.joinable_details import JoinSearch
 
     corpora = PostgresCorpora(engine)
-    return JoinSearch(PostgresJoinIndexes(engine), corpora, CorpusRowReader(corpora))
+    return JoinSearch(PostgresJoinIndexes(engine), PostgresTrackedTables(engine), corpora, CorpusRowReader(corpora))

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 
-from sqlalchemy import Engine
-
 from service import wiring
 from service.scheduler import running_every
 from service.store import join_tracked
 from service.store.join_tracked_compaction import PostgresTrackedIndexes
-from service.store.join_tracked_search import PostgresTrackedTables
 from service.usecases.join_tracked import JoinCompactor, TrackedIndex, build
-from service.usecases.joinable import JoinAnswer, JoinQuery, JoinQuestion, find_joinable
 
 LOOK_SECONDS = 1.0
 
@@ -35,14 +31,6 @@ def list_indexes(url: str) -> list[TrackedIndex]:
     """List the tracked tables that are indexed."""
     with wiring.reading_engine(url) as engine:
         return join_tracked.list_tables(engine)
-
-
-def search_tracked(engine: Engine, query: JoinQuery, question: JoinQuestion) -> tuple[JoinAnswer, list[str]]:
-    """Search the tracked tables that are indexed; names those that are not yet, as after a bootstrap."""
-    answer = find_joinable(
-        PostgresTrackedTables(engine), question.corpus, query, question.k, min_share=question.min_share
-    )
-    return answer, [one.table for one in join_tracked.list_tables(engine) if one.built_version is None]
 
 
 @contextmanager

@@ -17,7 +17,6 @@ from service import corpus_wiring, terminal, wiring
 from service.core.errors import SourceError
 from service.core.near_matches import Near
 from service.core.typed_names import read_list
-from service.join_tracking import search_tracked
 from service.terminal import Format, err
 from service.usecases.joinable import DEFAULT_PREVIEW, JoinAnswer, JoinQuery, JoinQuestion, read_query
 
@@ -64,22 +63,14 @@ def joinable(
         raise SourceError(f"--key {key!r} is no list of column names, as in a,b.")
     if tracked == (corpus is not None):
         raise typer.BadParameter("one of them says what is searched", param_hint="--corpus NAME, --tracked")
-    if tracked and (preview or through or near):
-        raise typer.BadParameter("of the tables of a corpus alone", param_hint="--preview, --through, --near")
     if preview is None:
-        preview = DEFAULT_PREVIEW if format_ is Format.JSON and not tracked else 0
+        preview = DEFAULT_PREVIEW if format_ is Format.JSON else 0
     share = None if min_share is None else _share(min_share)
-    question = JoinQuestion(corpus or "", k, share, preview, through, near or None)
+    question = JoinQuestion(corpus, k, share, preview, through, near or None)
     query = _read(file, columns)
     settings = wiring.configured_settings()
     with wiring.state_database(settings) as url, wiring.reading_engine(url) as engine:
-        if tracked:
-            answer, left_out = search_tracked(engine, query, question)
-            err.print(Text(f"as of version {answer.generation}"))
-            for table in left_out:
-                err.print(Text(f"{table}: it is not searched, as its rows are not indexed yet"))
-        else:
-            answer = corpus_wiring.make_join_search(engine).answer(query, question)
+        answer = corpus_wiring.make_join_search(engine).answer(query, question)
     _tell(answer)
     if format_ is Format.JSON:
         json.dump([asdict(table) for table in answer.tables], sys.stdout, ensure_ascii=False)
@@ -111,6 +102,10 @@ def _share(text: str) -> Fraction:
 
 def _tell(answer: JoinAnswer) -> None:
     """Say on standard error what the list does not."""
+    if answer.version is not None:
+        err.print(Text(f"as of version {answer.version}"))
+    for table in answer.not_indexed:
+        err.print(Text(f"{table}: it is not searched, as its rows are not indexed yet"))
     if answer.empty:
         err.print(Text(f"{answer.empty:,} of {answer.rows:,} rows have an empty key cell, which joins nothing"))
     if answer.is_cut:

@@ -12,8 +12,7 @@ import numpy as np
 from benchmarks.joinable_lakes import read_lake
 from service.core.joinability import top_joinable
 from service.core.row_filters import CountedBits
-from service.store.database import make_engine
-from service.store.generation import connect
+from service.store.database import connect, make_engine
 from service.store.join_index import PostgresJoinIndexes
 from service.store.join_loads import NewIndex, SegmentLoad, StoredSegment
 from service.usecases.joinable import JoinAnswer, JoinQuery, find_joinable
@@ -88,7 +87,13 @@ def indexes_of(url: str) -> Iterator[PostgresJoinIndexes]:
 def ask(url: str, name: str, rows: Sequence[Sequence[str]], k: int, most: int | None = None) -> JoinAnswer:
     """Search the index of a corpus."""
     with indexes_of(url) as indexes:
-        return find_joinable(indexes, name, JoinQuery(list(zip(*rows, strict=True))), k, most)
+        return find_in(indexes, name, JoinQuery(list(zip(*rows, strict=True))), k, most)
+
+
+def find_in(indexes: PostgresJoinIndexes, name: str, query: JoinQuery, *asked: Any, **options: Any) -> JoinAnswer:
+    """Search the index of a corpus as `find_joinable` does."""
+    with indexes.snapshot(name) as snapshot:
+        return find_joinable(snapshot, query, *asked, **options)
 
 
 def told(answer: JoinAnswer) -> list[tuple[str, tuple[int, ...], int]]:

@@ -93,7 +93,8 @@ def _require_current(postgres: Server, database: str) -> None:
     try:
         for numbers, expected in (([row[1] for row in rows], len(rows)), (["7"] * len(rows), sevenths)):
             query = JoinQuery([[row[0] for row in rows], numbers])
-            (found,) = find_joinable(PostgresTrackedTables(engine), "", query, 1).tables
+            with PostgresTrackedTables(engine).snapshot() as snapshot:
+                (found,) = find_joinable(snapshot, query, 1).tables
             if found.matched_keys != expected:
                 raise ValueError(f"{found.matched_keys} keys join, not {expected}")
     finally:

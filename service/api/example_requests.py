@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
+IN_EXAMPLE = "x-in-example"
+"""Says in a parameter's schema that a request has to have it, or another one: the example has this one."""
+
 
 class ExampleRequest(NamedTuple):
     """Hold a request: `target` is path and query, percent-encoded; `body` is text, or None where bytes are sent."""
@@ -29,13 +32,13 @@ class ExampleRequest(NamedTuple):
 def example_request(
     method: str, path: str, operation: Mapping[str, Any], document: Mapping[str, Any]
 ) -> ExampleRequest:
-    """Fill in the path, the query parameters that must be there, and the body of an operation of an OpenAPI document.
+    """Fill in an operation of an OpenAPI document: its path, its body, and the query parameters that must be there.
 
     Raises KeyError where one of them has no example.
     """
     query = {}
     for parameter in operation.get("parameters", ()):
-        if parameter.get("required"):
+        if parameter.get("required") or parameter["schema"].get(IN_EXAMPLE):
             value = _example(parameter)
             if parameter["in"] == "path":
                 path = path.replace(f"{{{parameter['name']}}}", quote(str(value), safe=":"))

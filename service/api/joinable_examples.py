@@ -6,6 +6,7 @@ from typing import Any
 
 ANSWER = {
     "generation": 2,
+    "version": None,
     "built_at": "2026-11-22T02:31:44Z",
     "near": [],
     "rows": 2,
@@ -37,6 +38,7 @@ ANSWER = {
         }
     ],
     "unfinished": [],
+    "not_indexed": [],
 }
 FOUND = {
     "search_id": 1,

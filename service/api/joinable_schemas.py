@@ -6,9 +6,10 @@ from datetime import datetime
 from fractions import Fraction
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from service.api.corpus_schemas import Text
+from service.api.example_requests import IN_EXAMPLE
 from service.api.schemas import Answer, Question
 from service.core.near_matches import Near
 from service.usecases.job_queue import JobState
@@ -20,7 +21,13 @@ MOST_SHOWN = 100
 
 
 class JoinableQuestion(Question):
-    corpus: Text = Field(description="name of the corpus whose tables are searched", examples=["lake"])
+    corpus: Text | None = Field(
+        None,
+        description="name of the corpus whose tables are searched; this or `tracked`",
+        examples=["lake"],
+        json_schema_extra={IN_EXAMPLE: True},
+    )
+    tracked: bool = Field(False, description="search the tracked tables that are indexed, as their rows are now")
     key: Annotated[list[Text], Field(min_length=1, max_length=MOST_KEY_COLUMNS)] = Field(
         description="key columns of the rows that are sent, or of the tracked table; once for each",
         examples=[["city"]],
@@ -40,6 +47,12 @@ class JoinableQuestion(Question):
     schema_: Text | None = Field(None, alias="schema", description="of the tracked table whose rows are asked with")
     table: Text | None = Field(None, description="the tracked table whose rows are asked with, in place of a CSV")
 
+    @model_validator(mode="after")
+    def _require_one(self) -> JoinableQuestion:
+        if self.tracked == (self.corpus is not None):
+            raise ValueError("name a `corpus`, or ask for `tracked` tables: one of them says what is searched")
+        return self
+
     def to_core(self) -> JoinQuestion:
         """Give the question as the use cases know it."""
         share = None if self.min_share is None else Fraction(str(self.min_share))
@@ -47,7 +60,7 @@ class JoinableQuestion(Question):
 
 
 class JoinedRow(Answer):
-    row: int = Field(description="of the table, from 0")
+    row: int | None = Field(description="of the table, from 0; null: a tracked table's rows have no numbers")
     key: list[str] = Field(description="the key that it has, as it is compared: folded where cells are near")
     values: list[str | None] | None = Field(description="of new_columns; null: they could not be read")
 
@@ -62,7 +75,7 @@ class LeadsTo(Answer):
 
 
 class JoinableTable(Answer):
-    table: str = Field(description="its path in the corpus")
+    table: str = Field(description="its path in the corpus, or schema.table of a tracked one")
     columns: list[str] = Field(description="one for each key column")
     matched_keys: int = Field(description="distinct keys that its rows have in these columns")
     share: float = Field(description="of the distinct keys that were asked")
@@ -78,8 +91,9 @@ class JoinableTable(Answer):
 
 
 class JoinAnswer(Answer):
-    generation: int = Field(description="of the corpus, that is indexed")
-    built_at: datetime
+    generation: int | None = Field(description="of the corpus, that is indexed; null: of tracked tables")
+    version: int | None = Field(description="of the state, as of which tracked tables were searched; null: of a corpus")
+    built_at: datetime = Field(description="when the index, or the version, came to be")
     near: list[Near] = Field(description="what was not looked at in cells")
     rows: int = Field(description="of the query")
     keys: int = Field(description="distinct ones")
@@ -89,6 +103,7 @@ class JoinAnswer(Answer):
     unfinished: list[str] = Field(
         description="tables whose columns were not all tried: they may join with more keys, or be missing"
     )
+    not_indexed: list[str] = Field(description="tracked tables that are left out, as their rows are not indexed yet")
 
 
 class JoinableSearch(Answer):

@@ -63,10 +63,11 @@ def search_joinable(
     question: Annotated[shapes.JoinableQuestion, Query()],
     body: Annotated[bytes, Depends(_body)],
 ) -> shapes.JoinableSearch:
-    """Search a corpus for the tables whose rows have most of the distinct keys of a CSV, or of a tracked table.
+    """Search a corpus, or the tracked tables, for those whose rows have most of the distinct keys of a CSV.
 
-    The CSV is the body, with a header; without a body `schema` and `table` name a tracked table. A long search is a
-    job: ask at Location how far it is, and what it found. A row with an empty key cell joins nothing.
+    The CSV is the body, with a header; without a body `schema` and `table` name a tracked table whose rows are asked
+    with. A long search is a job: ask at Location how far it is, and what it found. A row with an empty key cell joins
+    nothing.
     """
     found = searches.ask(_query(searches, question, body), question.to_core())
     if found.job is not None:

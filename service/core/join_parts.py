@@ -7,7 +7,7 @@ all where it was gone. The parts that were made of the whole table are the oldes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -175,21 +175,33 @@ class TableInParts:
         order = np.argsort(joined, kind="stable")  # the rows of a part are behind those of older ones
         return Postings(joined[order], np.concatenate(rows)[order], np.zeros(len(joined), np.int64))
 
+    def row_keys(self, numbers: Int64s) -> Keys:
+        """Give the row keys of rows."""
+        found = np.empty((2, len(numbers)), np.uint64)
+        for place, here, own in self._by_part(numbers):
+            found[:, here] = self._parts[place].row_keys(own)
+        return Keys(*found)
+
+    def _by_part(self, numbers: Int64s) -> Iterator[tuple[int, Int64s, Int64s]]:
+        """Give for each part where its rows are among `numbers`, and their numbers in it."""
+        of_parts = np.searchsorted(self._ends, numbers, "right")
+        for place, part in enumerate(self._parts):
+            here = np.flatnonzero(of_parts == place)
+            yield place, here, numbers[here] - self._ends[place] + part.layout.rows.sum()
+
     def rows(self, numbers: Int64s) -> Rows:
         """Fetch rows."""
         super_keys = np.zeros((len(numbers), BITS // 64), np.uint64)
         cells = np.full((len(numbers), len(self._ordinals)), -1, np.int64)
-        of_parts = np.searchsorted(self._ends, numbers, "right")
-        for place, part in enumerate(self._parts):
-            here = np.flatnonzero(of_parts == place)
-            own = numbers[here] - self._ends[place] + part.layout.rows.sum()
+        for place, here, own in self._by_part(numbers):
+            part = self._parts[place]
             is_present = ~_are_among(self._gone[place], part.row_keys(own))
-            here, own = here[is_present], own[is_present]
-            found = part.rows(own)
-            super_keys[here] = found.super_keys[found.places]
+            present = here[is_present]
+            found = part.rows(own[is_present])
+            super_keys[present] = found.super_keys[found.places]
             known = self._ordinals[self._ordinals < part.layout.widths[0]]
             in_part = found.cells[found.starts[found.places][:, None] + known]
-            cells[here, : len(known)] = _asked(self._numbers[place], in_part)
+            cells[present, : len(known)] = _asked(self._numbers[place], in_part)
         starts = np.arange(len(numbers) + 1) * len(self._ordinals)
         return Rows(np.arange(len(numbers)), super_keys, starts, cells.ravel())
 

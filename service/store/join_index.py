@@ -22,7 +22,7 @@ from service.core.posting_buckets import Buckets, bucket_numbers, find_in_bucket
 from service.core.records import Int64s, Keys, UInt64s, starts_of
 from service.core.row_filters import BITS, CountedBits
 from service.store.corpora import corpus_named
-from service.usecases.joinable import IndexedTable
+from service.usecases.joinable import IndexedTable, ShownRow
 
 BUCKETS_AT_ONCE = 4096
 """Buckets of one statement: some MB."""
@@ -94,6 +94,9 @@ class PostgresJoinIndexes:
 
 class PostgresJoinSnapshot:
     """Hold what is searched, which generation of the corpus it is of, and which texts are near in it."""
+
+    version = None
+    not_indexed = ()
 
     def __init__(
         self, generation: int, built_at: datetime, segments: Sequence[PostgresSegment], near: frozenset[Near]
@@ -189,8 +192,8 @@ class PostgresSegment:
         found = self._connection.execute(text(TABLES), self._of(list(places)))
         return {row.place: IndexedTable(row.table_number, row.path, row.column_names) for row in found}
 
-    def first_row(self, place: int) -> int:
-        return int(self._layout.first_rows[place])
+    def show(self, place: int, rows: Int64s) -> list[ShownRow]:
+        return [ShownRow(number, None) for number in (rows - self._layout.first_rows[place]).tolist()]
 
     def _of(self, asked: Sequence[int]) -> dict[str, object]:
         return {"segment_id": self._segment_id, "asked": asked}

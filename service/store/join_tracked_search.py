@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, Engine, text
 
-from service.core.errors import NotFoundError
+from service.core.errors import DamagedStateError, NotFoundError
 from service.core.join_layout import Layout
 from service.core.join_parts import Part, RowsInMemory, TableInParts, distinct_keys
 from service.core.near_matches import Near
 from service.core.records import Int64s, Keys
 from service.store.join_index import PostgresSegment, SegmentShape
-from service.store.join_tracked import read_rows, read_width, row_keys_of
-from service.usecases.joinable import IndexedTable
+from service.store.join_tracked import read_rows, read_width, row_keys_of, row_keys_to_bytes
+from service.usecases.joinable import CELL_CHARACTERS, IndexedTable, ShownRow
 
 VERSION = "select version, committed_at from state_version order by version desc limit 1"
 INDEXED = """
@@ -37,16 +37,21 @@ ROW_KEYS = """
 select first_row, row_keys from join_row_keys where segment_id = :segment_id and first_row = any (:asked)
 order by first_row
 """
+SHOWN = """
+select uuid_send(row_key) as row_key, array(select left(cell, :most) from unnest(cells) with ordinality as c (cell, n)
+    order by n) as cells
+from row_image where table_id = :table_id and row_key = any (cast(:row_keys as uuid[])) and cells is not null
+"""
 
 
 class PostgresTrackedTables:
-    """Implement usecases.joinable.JoinIndexes, of tracked tables."""
+    """Implement usecases.joinable_details.TrackedTables."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     @contextmanager
-    def snapshot(self, corpus: str = "") -> Iterator[PostgresTrackedSnapshot]:
+    def snapshot(self) -> Iterator[PostgresTrackedSnapshot]:
         reading = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         with reading.connect() as connection:
             tables = connection.execute(text(INDEXED)).all()
@@ -65,28 +70,31 @@ class PostgresTrackedTables:
             changed: dict[int, list[Keys]] = {}
             for table_id, row_keys in connection.execute(text(CHANGES)):
                 changed.setdefault(table_id, []).append(row_keys_of(row_keys))
-            segments = []
+            segments, not_indexed = [], []
             for table_id, name, functions, built_version in tables:
                 of_table = parts.get(table_id, [])
                 if built_version is None:
+                    not_indexed.append(name)
                     continue
                 if table_id in changed:
                     of_table.append(_changed_rows(connection, table_id, functions, distinct_keys(changed[table_id])))
-                segments.append(TrackedTable(name, names.get(table_id, {}), of_table, functions))
-            yield PostgresTrackedSnapshot(version, committed_at, segments)
+                segments.append(TrackedTable(connection, table_id, name, names.get(table_id, {}), of_table, functions))
+            yield PostgresTrackedSnapshot(version, committed_at, segments, not_indexed)
 
 
 class PostgresTrackedSnapshot:
-    """Hold what is searched: the index of each table, as of a version of the state, which is given as generation.
+    """Hold what is searched: the index of each table, as of a version of the state; which have none yet is told."""
 
-    Tables that are not indexed yet are left out.
-    """
+    generation = None
+    near: frozenset[Near] = frozenset()
 
-    def __init__(self, version: int, committed_at: datetime, segments: Sequence[TrackedTable]) -> None:
-        self.generation = version
-        self.near: frozenset[Near] = frozenset()
+    def __init__(
+        self, version: int, committed_at: datetime, segments: Sequence[TrackedTable], not_indexed: Sequence[str]
+    ) -> None:
+        self.version = version
         self.built_at = committed_at
         self.segments = segments
+        self.not_indexed = not_indexed
 
 
 class StoredPart(PostgresSegment):
@@ -108,18 +116,37 @@ class TrackedTable(TableInParts):
     """Be a segment of one table."""
 
     def __init__(
-        self, name: str, columns: Mapping[int, str], parts: Sequence[tuple[Part, Keys]], functions: int
+        self,
+        connection: Connection,
+        table_id: int,
+        name: str,
+        columns: Mapping[int, str],
+        parts: Sequence[tuple[Part, Keys]],
+        functions: int,
     ) -> None:
         super().__init__([part for part, _ in parts], [cover for _, cover in parts], functions, list(columns))
+        self._connection = connection
+        self._table_id = table_id
+        self._columns = list(columns)
         self._table = IndexedTable(0, name, list(columns.values()))
 
     def tables(self, places: Sequence[int]) -> dict[int, IndexedTable]:
         """Name the table."""
         return dict.fromkeys(places, self._table)
 
-    def first_row(self, place: int) -> int:
-        """Give the number of its first row."""
-        return 0
+    def show(self, place: int, rows: Int64s) -> list[ShownRow]:
+        """Read rows from the row images."""
+        keys = row_keys_to_bytes(self.row_keys(rows))
+        wanted = [keys[at : at + 16] for at in range(0, len(keys), 16)]
+        asked = {"table_id": self._table_id, "row_keys": [key.hex() for key in wanted], "most": CELL_CHARACTERS}
+        found = {bytes(row.row_key): row.cells for row in self._connection.execute(text(SHOWN), asked)}
+        if not found.keys() >= set(wanted):
+            raise DamagedStateError(f"Rows of {self._table.path} are in its join index, and not among the kept rows.")
+        return [ShownRow(None, self._present(found[key])) for key in wanted]
+
+    def _present(self, cells: Sequence[str | None]) -> list[str | None]:
+        """Choose the cells of the present columns; a row that was written before the last of them lacks these."""
+        return [cells[ordinal] if ordinal < len(cells) else None for ordinal in self._columns]
 
 
 def _changed_rows(connection: Connection, table_id: int, functions: int, row_keys: Keys) -> tuple[Part, Keys]:

@@ -1,11 +1,11 @@
-"""Own the question which tables of a corpus join with given rows on several columns at once (MATE)."""
+"""Own the question which tables join with given rows on several columns at once (MATE): a corpus', or tracked ones."""
 
 from __future__ import annotations
 
 import csv
 import math
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,7 +18,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from service.core.canonical_arrow import key_array
 from service.core.errors import SourceError
-from service.core.joinability import MOST_PAIRS, JoinIndex, Matched, Ranking, Telling, search, untold
+from service.core.joinability import MOST_PAIRS, JoinIndex, Matched, Progress, Ranking, Telling, search, untold
 from service.core.near_matches import Near, folded
 from service.core.records import Int64s, Keys
 
@@ -29,6 +29,8 @@ DEFAULT_TABLES = 10
 DEFAULT_PREVIEW = 3
 TOLD, TOLD_CHARACTERS = 20, 60
 """What is told of the names of a file's columns."""
+CELL_CHARACTERS = 200
+"""What is shown of a cell."""
 READ_AT_ONCE = 1 << 16
 """Rows of a query that are held as texts of Python until they are packed."""
 
@@ -41,8 +43,15 @@ class IndexedTable(NamedTuple):
     names: Sequence[str]
 
 
+class ShownRow(NamedTuple):
+    """Hold a row for a preview: its number in its table, from 0, where its cells lie in a file; else the cells."""
+
+    number: int | None
+    cells: Sequence[str | None] | None
+
+
 class Segment(JoinIndex, Protocol):
-    """Be an index of some tables of a corpus, in the order of their paths; values are asked for before all else."""
+    """Be an index of some tables, in the order of their paths; values are asked for before all else."""
 
     def numbers(self, keys: Keys) -> Int64s:
         """Give the numbers of values, -1 for those that are nowhere; keys by ascending order, each once."""
@@ -50,21 +59,28 @@ class Segment(JoinIndex, Protocol):
     def tables(self, places: Sequence[int]) -> Mapping[int, IndexedTable]:
         """Name tables by their places in the segment."""
 
-    def first_row(self, place: int) -> int:
-        """Give the number of a table's first row."""
+    def show(self, place: int, rows: Int64s) -> Sequence[ShownRow]:
+        """Give rows of a table; of cells at most the first `CELL_CHARACTERS` are needed."""
 
 
 class JoinSnapshot(Protocol):
-    """Hold what one search sees: segments, the generation of the corpus that they are of, and what is near in them."""
+    """Hold what one search sees: segments, of which generation of a corpus or version of the state, and what is near.
+
+    `not_indexed` names tables that have no index yet.
+    """
 
     @property
-    def generation(self) -> int: ...
+    def generation(self) -> int | None: ...
+    @property
+    def version(self) -> int | None: ...
     @property
     def built_at(self) -> datetime: ...
     @property
     def near(self) -> frozenset[Near]: ...
     @property
     def segments(self) -> Sequence[Segment]: ...
+    @property
+    def not_indexed(self) -> Sequence[str]: ...
 
 
 class JoinIndexes(Protocol):
@@ -90,11 +106,12 @@ class JoinQuery(NamedTuple):
 class JoinQuestion(NamedTuple):
     """Say what is asked of a query: the best `k` tables, or all that have a share of its distinct keys, at most k.
 
-    `preview` rows of each table are shown, and up to `through` other tables that it leads to. `near`, if it is said,
-    has to be what the corpus' index folds its cells by.
+    The tables are those of a corpus, or the tracked ones that are indexed where `corpus` is None. `preview` rows of
+    each table are shown, and up to `through` other tables that it leads to. `near`, if it is said, has to be what the
+    index folds its cells by.
     """
 
-    corpus: str
+    corpus: str | None
     k: int | None = None
     min_share: Fraction | None = None
     preview: int = 0
@@ -104,12 +121,12 @@ class JoinQuestion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PreviewRow:
-    """Show a row of a table, from 0, that has a key of the query.
+    """Show a row of a table, from 0, that has a key of the query; the rows of tracked tables have no numbers.
 
     `values` are those of the table's new columns, None while they were not read.
     """
 
-    row: int
+    row: int | None
     key: tuple[str, ...]
     values: tuple[str | None, ...] | None = None
 
@@ -156,12 +173,14 @@ class JoinableTable:
 class JoinAnswer:
     """Hold the tables that join best, equals by their paths; cells were compared as folded by `near`.
 
+    Searched was a `generation` of a corpus, or a `version` of the state, in which tables may be `not_indexed` yet.
     `keys` counts the distinct keys that were asked, `empty` the rows that an empty key cell leaves out. `is_cut` says
     that more tables reach the least share than are listed. The mappings of tables that are `unfinished` were not
     searched to their end: these may join with more keys than is said, or be missing.
     """
 
-    generation: int
+    generation: int | None
+    version: int | None
     built_at: datetime
     near: Sequence[Near]
     rows: int
@@ -170,6 +189,7 @@ class JoinAnswer:
     is_cut: bool
     tables: Sequence[JoinableTable]
     unfinished: Sequence[str]
+    not_indexed: Sequence[str] = ()
 
 
 def read_query(lines: Iterable[str], key: Sequence[str], most_rows: int | None = None) -> JoinQuery:
@@ -212,21 +232,19 @@ def read_query(lines: Iterable[str], key: Sequence[str], most_rows: int | None =
 
 
 def find_joinable(
-    indexes: JoinIndexes,
-    corpus: str,
+    snapshot: JoinSnapshot,
     query: JoinQuery,
     k: int | None = None,
     most: int | None = MOST_PAIRS,
     *,
     min_share: Fraction | None = None,
     preview: int = 0,
-    near: Collection[Near] | None = None,
     tell: Telling = untold,
 ) -> JoinAnswer:
-    """Give the tables of a corpus that join with most distinct keys of a query; see core.joinability.search.
+    """Give the tables that join with most distinct keys of a query; see core.joinability.search.
 
-    The rows of previews have no values yet. Raises NotFoundError, SourceError for what cannot be asked, and what
-    `tell` raises.
+    Rows of previews that lie in files have no values yet. Raises SourceError for what cannot be asked, and what `tell`
+    raises.
     """
     asked_for = _asked_for(k, min_share)
     require_key(query.columns)
@@ -234,37 +252,39 @@ def find_joinable(
     wanted = asked_for if min_share is None else asked_for + 1
     ranked: list[JoinableTable] = []
     unfinished: list[str] = []
-    with indexes.snapshot(corpus) as snapshot:
-        _require_near(corpus, snapshot.near, near)
-        keys = _keys_of(query, snapshot.near)
-        floor = 1 if min_share is None else max(1, math.ceil(min_share * len(keys.distinct)))
-        for segment in snapshot.segments:
-            numbers = np.empty(len(keys.order), np.int64)
-            numbers[keys.order] = segment.numbers(keys.of_texts.take(keys.order))
-            asked = numbers[keys.distinct]
-            ranking = search(
-                segment, asked, wanted, most=most, floor=floor, shown=preview, weights=keys.counts, tell=tell
-            )
-            tables = segment.tables(_named(ranking))
-            unfinished += [tables[place].path for place in ranking.unfinished]
-            for found in ranking.best:
-                table, matched = tables[found.table], ranking.matched[found.table]
-                ranked.append(
-                    JoinableTable(
-                        table.path,
-                        tuple(table.names[column] for column in found.columns),
-                        found.joinability,
-                        found.joinability / len(keys.distinct),
-                        found.columns,
-                        matched.weight,
-                        matched.weight / keys.rows,
-                        tuple(name for place, name in enumerate(table.names) if place not in found.columns),
-                        keys.preview(matched, segment.first_row(found.table)),
-                    )
+    keys = _keys_of(query, snapshot.near)
+    floor = 1 if min_share is None else max(1, math.ceil(min_share * len(keys.distinct)))
+    telling = _AllSegments(len(snapshot.segments), tell)
+    for segment in snapshot.segments:
+        numbers = np.empty(len(keys.order), np.int64)
+        numbers[keys.order] = segment.numbers(keys.of_texts.take(keys.order))
+        asked = numbers[keys.distinct]
+        ranking = search(
+            segment, asked, wanted, most=most, floor=floor, shown=preview, weights=keys.counts, tell=telling.tell
+        )
+        telling.end()
+        tables = segment.tables(_named(ranking))
+        unfinished += [tables[place].path for place in ranking.unfinished]
+        for found in ranking.best:
+            table, matched = tables[found.table], ranking.matched[found.table]
+            new = [place for place in range(len(table.names)) if place not in found.columns]
+            ranked.append(
+                JoinableTable(
+                    table.path,
+                    tuple(table.names[column] for column in found.columns),
+                    found.joinability,
+                    found.joinability / len(keys.distinct),
+                    found.columns,
+                    matched.weight,
+                    matched.weight / keys.rows,
+                    tuple(table.names[place] for place in new),
+                    keys.preview(matched, segment.show(found.table, matched.rows), new),
                 )
+            )
     ranked.sort(key=lambda each: (-each.matched_keys, each.table))
     return JoinAnswer(
         snapshot.generation,
+        snapshot.version,
         snapshot.built_at,
         sorted(snapshot.near),
         keys.rows,
@@ -273,7 +293,35 @@ def find_joinable(
         len(ranked) > asked_for and min_share is not None,
         ranked[:asked_for],
         sorted(unfinished),
+        snapshot.not_indexed,
     )
+
+
+class _AllSegments:
+    """Tell how far a search of several segments is; one that is still to come counts as one table."""
+
+    def __init__(self, segments: int, tell: Telling) -> None:
+        self._to_come = segments
+        self._before = self._here = 0
+        self._tell = tell
+
+    def tell(self, progress: Progress) -> None:
+        """Tell of a segment."""
+        if progress.tables is not None:
+            self._here = progress.tables
+            progress = progress._replace(
+                done=self._before + progress.done, tables=self._before + self._here + self._to_come - 1
+            )
+        self._tell(progress)
+
+    def end(self) -> None:
+        """Go on to the next segment."""
+        self._before, self._here, self._to_come = self._before + self._here, 0, self._to_come - 1
+
+
+def cut(cell: str | None) -> str | None:
+    """Give what is shown of a cell."""
+    return cell and cell[:CELL_CHARACTERS]
 
 
 class _Keys(NamedTuple):
@@ -289,24 +337,14 @@ class _Keys(NamedTuple):
     counts: Int64s
     rows: int
 
-    def preview(self, matched: Matched, first_row: int) -> tuple[PreviewRow, ...]:
-        rows = (matched.rows - first_row).tolist()
+    def preview(self, matched: Matched, rows: Sequence[ShownRow], new_columns: Sequence[int]) -> tuple[PreviewRow, ...]:
         keys = (tuple(self.texts.take(pa.array(self.distinct[place])).to_pylist()) for place in matched.keys)
-        return tuple(PreviewRow(row, key) for row, key in zip(rows, keys, strict=True))
-
-
-def _require_near(corpus: str, indexed: frozenset[Near], near: Collection[Near] | None) -> None:
-    if near is not None and indexed != frozenset(near):
-        wanted = " ".join(f"--near {one}" for one in sorted(near)) or "--unset near"
-        raise SourceError(
-            f"The index of {corpus} has its cells {_told(indexed)}, and not {_told(near)}. It keeps keys of cells, of "
-            f"which no others can be made: `subsetd corpus set {corpus} {wanted}`, then index it again; or add the "
-            f"same location as another corpus."
+        return tuple(
+            PreviewRow(
+                row.number, key, None if row.cells is None else tuple(cut(row.cells[place]) for place in new_columns)
+            )
+            for row, key in zip(rows, keys, strict=True)
         )
-
-
-def _told(near: Collection[Near]) -> str:
-    return f"folded by {' and '.join(sorted(near))}" if near else "as they are"
 
 
 def _keys_of(query: JoinQuery, near: frozenset[Near]) -> _Keys:

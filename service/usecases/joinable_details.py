@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from service.core.errors import NotFoundError
+from service.core.errors import NotFoundError, SourceError
 from service.core.joinability import MOST_PAIRS, Telling, untold
 from service.core.near_matches import Near, folded
 from service.usecases.corpora import ColumnFilter, CorpusInd
@@ -19,14 +20,15 @@ from service.usecases.joinable import (
     JoinIndexes,
     JoinQuery,
     JoinQuestion,
+    JoinSnapshot,
     LeadsTo,
+    cut,
     find_joinable,
+    require_askable,
 )
 
 INDS_LOOKED_AT = 1000
 """INDs of a table that are looked at for the tables it leads to, the first by the ids of their columns."""
-CELL_CHARACTERS = 200
-"""What is shown of a cell."""
 
 
 class TableRows(NamedTuple):
@@ -39,39 +41,75 @@ class TableRows(NamedTuple):
 class JoinSearch:
     """Answer questions whole: searched, with the tables that each leads to, and the rows of previews."""
 
-    def __init__(self, indexes: JoinIndexes, corpora: Corpora, read: RowReader) -> None:
+    def __init__(self, indexes: JoinIndexes, tracked: TrackedTables, corpora: Corpora, read: RowReader) -> None:
+        """Search the indexes of corpora, and of tracked tables."""
         self._indexes = indexes
+        self._tracked = tracked
         self._corpora = corpora
         self._read = read
 
     def answer(
         self, query: JoinQuery, question: JoinQuestion, most: int | None = MOST_PAIRS, tell: Telling = untold
     ) -> JoinAnswer:
-        """Answer; raises what `find_joinable` does."""
-        found = find_joinable(
-            self._indexes,
-            question.corpus,
-            query,
-            question.k,
-            most,
-            min_share=question.min_share,
-            preview=question.preview,
-            near=question.near,
-            tell=tell,
-        )
+        """Answer; raises NotFoundError, and what `find_joinable` does."""
+        require_askable(query, question)
+        with self._snapshot(question.corpus) as snapshot:
+            require_near(question.corpus, snapshot.near, question.near)
+            found = find_joinable(
+                snapshot,
+                query,
+                question.k,
+                most,
+                min_share=question.min_share,
+                preview=question.preview,
+                tell=tell,
+            )
+        if question.corpus is None:
+            return found
         found = lead_on(self._corpora, question.corpus, found, question.through)
         return show_values(self._read, question.corpus, found)
 
-    def require_index(self, corpus: str) -> None:
-        """Raise NotFoundError where there is no such corpus, or no index of it."""
-        with self._indexes.snapshot(corpus):
+    def require_index(self, corpus: str | None) -> None:
+        """Raise NotFoundError where there is no such corpus, or no index of it, or of no tracked table."""
+        with self._snapshot(corpus):
             pass
+
+    def _snapshot(self, corpus: str | None) -> AbstractContextManager[JoinSnapshot]:
+        return self._tracked.snapshot() if corpus is None else self._indexes.snapshot(corpus)
+
+
+class TrackedTables(Protocol):
+    """Open the index of tracked tables."""
+
+    def snapshot(self) -> AbstractContextManager[JoinSnapshot]:
+        """Open it as of the newest version; raise NotFoundError where no table is indexed."""
 
 
 class RowReader(Protocol):
     """Read rows of tables of a corpus, by their paths and numbers from 0."""
 
     def __call__(self, corpus: str, wanted: Mapping[str, Sequence[int]]) -> Mapping[str, TableRows]: ...
+
+
+def require_near(corpus: str | None, indexed: frozenset[Near], near: Collection[Near] | None) -> None:
+    """Raise SourceError for a question about cells that are folded otherwise than those of the index."""
+    if near is None or indexed == frozenset(near):
+        return
+    if corpus is None:
+        raise SourceError(
+            f"Tracked tables are searched with their cells as they are, and not {_told(near)}: their index is made of "
+            "value keys, of which no others can be made. A corpus of the same tables can have near matches."
+        )
+    wanted = " ".join(f"--near {one}" for one in sorted(near)) or "--unset near"
+    raise SourceError(
+        f"The index of {corpus} has its cells {_told(indexed)}, and not {_told(near)}. It keeps keys of cells, of "
+        f"which no others can be made: `subsetd corpus set {corpus} {wanted}`, then index it again; or add the "
+        f"same location as another corpus."
+    )
+
+
+def _told(near: Collection[Near]) -> str:
+    return f"folded by {' and '.join(sorted(near))}" if near else "as they are"
 
 
 def lead_on(corpora: Corpora, corpus: str, answer: JoinAnswer, through: int) -> JoinAnswer:
@@ -114,7 +152,11 @@ def show_values(read: RowReader, corpus: str, answer: JoinAnswer) -> JoinAnswer:
 
     A file may be another one by now: a row that has not the key any more shows nothing, and the fault says so.
     """
-    wanted = {table.table: [row.row for row in table.preview] for table in answer.tables if table.preview}
+    wanted = {
+        table.table: [row.row for row in table.preview if row.row is not None]
+        for table in answer.tables
+        if table.preview
+    }
     if not wanted:
         return answer
     found = read(corpus, wanted)
@@ -128,11 +170,11 @@ def _shown(table: JoinableTable, found: TableRows, near: Sequence[Near]) -> Join
     fault = None
     preview = []
     for row in table.preview:
-        cells = found.rows.get(row.row, ())
+        cells = () if row.row is None else found.rows.get(row.row, ())
         width = len(table.columns) + len(table.new_columns)
         if len(cells) == width and _folded([cells[place] for place in table.positions], near) == row.key:
             others = (cell for place, cell in enumerate(cells) if place not in table.positions)
-            preview.append(replace(row, values=tuple(cell and cell[:CELL_CHARACTERS] for cell in others)))
+            preview.append(replace(row, values=tuple(map(cut, others))))
         else:
             preview.append(row)
             fault = "The table is not as it was when it was indexed: refresh the corpus, and index it again."

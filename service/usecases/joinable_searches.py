@@ -172,8 +172,8 @@ def require_bounded(progress: Progress) -> None:
     """Raise TooManyPostingsError for a search that memory is not for."""
     if progress.postings > MOST_POSTINGS:
         raise TooManyPostingsError(
-            f"Of the key column with the fewest, {progress.postings:,} cells of the corpus have its values; at most "
-            f"{MOST_POSTINGS:,} are looked at. Ask with a further key column, or with fewer rows."
+            f"Of the key column with the fewest, {progress.postings:,} cells of a corpus or table have its values; "
+            f"at most {MOST_POSTINGS:,} are looked at. Ask with a further key column, or with fewer rows."
         )
 
 

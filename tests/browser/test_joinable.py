@@ -9,12 +9,15 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from service.config import Settings
+from service.join_tracking import index_tables
 from service.joinable_runner import searching_joinable
 from service.store.database import make_engine
+from tests import kept_rows, states
 from tests.browser.conftest import NARROW, looking
 from tests.integration.serving import app_over, serving
 from tests.joinable import build
 from tests.refreshing import Lake, write_tables
+from tests.states import Tables
 
 SCRIPT = "<script>document.title='pwned'</script>"
 MINE = f'city,"no, ""odd""\nand long",{SCRIPT}\nberlin,1,x\nrome,2,y\noslo,7,z\n'
@@ -60,6 +63,26 @@ def test_a_table_that_joins_with_a_csv_is_shown_with_what_it_would_add(browser: 
         assert look.faults() == []
         assert look.overflow() <= 0
         assert page.locator("main script").count() == 0
+
+
+def test_tracked_tables_are_searched(browser: Browser, address: str, database_url: str) -> None:
+    shop = Tables({"trips": ["id", "city"]}).add("trips", ["7", "berlin"], ["8", "rome"])
+    states.store(database_url, shop)
+    kept_rows.keep(database_url, shop, {"trips": ["id"]})
+    assert [one.rows for one in index_tables(database_url, ["s.trips"])] == [2]
+    with looking(browser, address) as look:
+        page = look.open("joinable")
+        page.get_by_label("Look in").select_option(label="tracked tables")
+        page.get_by_label("A CSV with a header").set_input_files(
+            {"name": "mine.csv", "mimeType": "text/csv", "buffer": b"city\nberlin\n"}
+        )
+        page.get_by_label("city").check()
+        page.get_by_role("button", name="Search").click()
+        found = page.locator("section.card").first
+        expect(found.locator("h2")).to_contain_text("s.trips · 100 % of the keys")
+        expect(found).to_contain_text("7")
+        expect(page.get_by_text("as of version 1")).to_be_visible()
+        assert look.faults() == []
 
 
 def test_what_the_service_refuses_is_said(browser: Browser, address: str) -> None:

@@ -41,6 +41,10 @@ def test_a_tracked_table_is_indexed_followed_and_searched(stream: Stream, subset
     code, out, said = subsetd.ended(*asked, "--format", "json")
     (found,) = json.loads(out)
     assert (code, found["columns"], found["matched_keys"]) == (0, ["customer", "year"], 2)
+    assert {tuple(one["key"]): one["values"] for one in found["preview"]} == {
+        ("2", "2020"): ["11"],
+        ("2", "2022"): ["12"],
+    }
     assert said.startswith("as of version ")
     (listed,) = json.loads(subsetd("join-index", "list", "--format", "json"))
     assert listed == {"table": "s.orders", "built_version": 1, "rows": 3, "segments": 1, "changed": 2}
@@ -48,6 +52,8 @@ def test_a_tracked_table_is_indexed_followed_and_searched(stream: Stream, subset
     assert "built_version" in subsetd("join-index", "list")
     states.execute(database_url, "update join_tracked set built_version = null")
     assert "s.orders: it is not searched, as its rows are not indexed yet" in subsetd.ended(*asked)[2]
+    states.execute(database_url, "update join_tracked set built_version = 1")
+    assert "of which no others can be made" in subsetd.ended(*asked, "--near", "case")[2]
     subsetd("join-index", "untrack", "s.orders")
     assert "join-index track" in subsetd.ended(*asked)[2]
 
@@ -59,7 +65,7 @@ def test_a_tracked_table_is_indexed_followed_and_searched(stream: Stream, subset
         (("join-index", "track", "s.none"), 1, "no table 's.none'"),
         (("joinable", "mine.csv", "--key", "who"), 2, "one of them says what is searched"),
         (("joinable", "mine.csv", "--key", "who", "--corpus", "c", "--tracked"), 2, "one of them says"),
-        (("joinable", "mine.csv", "--key", "who", "--tracked", "--preview", "3"), 2, "of a corpus alone"),
+        (("joinable", "mine.csv", "--key", "who", "--tracked"), 1, "subsetd join-index track SCHEMA.TABLE"),
     ],
 )
 def test_what_cannot_be_is_told(

@@ -16,10 +16,10 @@ import pytest
 from service.core.canonical import value_keys
 from service.core.errors import NotFoundError, SourceError, StateError
 from service.store.join_loads import building
-from service.usecases.joinable import JoinQuery, find_joinable
+from service.usecases.joinable import JoinQuery
 from spark_jobs import corpus_csv_files
 from tests import states
-from tests.joinable import Build, InMemory, ask, build, indexes_of, no_spark, told
+from tests.joinable import Build, InMemory, ask, build, find_in, indexes_of, no_spark, told
 from tests.lakes import DATA, unpack
 from tests.refreshing import Lake, write_tables
 
@@ -182,7 +182,7 @@ def test_who_searches_sees_what_there_was_when_it_began(lake: Lake, database_url
         assert [table.path for table in segment.tables([0, 1]).values()] == ["a.csv", "b.csv"]
         berlin = segment.numbers(value_keys(["berlin"]))
         assert len(segment.rows(segment.postings(berlin).rows).cells)
-        assert [table.table for table in find_joinable(indexes, lake.name, query, 1).tables] == ["a.csv"]
+        assert [table.table for table in find_in(indexes, lake.name, query, 1).tables] == ["a.csv"]
 
 
 def test_tables_that_are_not_as_they_were_are_left_out(lake: Lake, database_url: str) -> None:
@@ -205,14 +205,15 @@ def test_a_removed_corpus_takes_its_index_with_it(lake: Lake, database_url: str)
 
 @pytest.mark.parametrize("query", [[], [["a"], ["b"]]])
 def test_no_table_and_no_key_column_cannot_be_asked(lake: Lake, database_url: str, query: list[list[str]]) -> None:
+    build(lake)
     with indexes_of(database_url) as indexes, pytest.raises(SourceError, match="at least one"):
-        find_joinable(indexes, lake.name, JoinQuery(query), 0 if query else 1)
+        find_in(indexes, lake.name, JoinQuery(query), 0 if query else 1)
 
 
 def test_a_query_without_a_row_joins_nothing(lake: Lake, database_url: str) -> None:
     build(lake)
     with indexes_of(database_url) as indexes:
-        assert find_joinable(indexes, lake.name, JoinQuery([[], []]), 3).tables == []
+        assert find_in(indexes, lake.name, JoinQuery([[], []]), 3).tables == []
 
 
 def test_a_block_that_is_missing_is_told(lake: Lake, database_url: str) -> None:

@@ -21,11 +21,11 @@ from service.store.database import make_engine
 from service.store.generation import NewTable, _put_tables
 from service.store.join_tracked import add_tables, list_tables, remove_tables
 from service.store.join_tracked_compaction import PostgresTrackedIndexes
-from service.store.join_tracked_search import PostgresTrackedSnapshot, PostgresTrackedTables
+from service.store.join_tracked_search import PostgresTrackedTables
 from service.store.writer import PostgresUnitOfWork, PostgresWriter
 from service.usecases import join_tracked as join_tracking
 from service.usecases.join_tracked import JoinCompactor, TrackedIndex, build
-from service.usecases.joinable import JoinAnswer, JoinQuery, find_joinable
+from service.usecases.joinable import JoinAnswer, JoinQuery, cut, find_joinable
 from service.usecases.live_state import BatchCommit
 from tests import kept_rows, states
 from tests.events import envelope, with_schema
@@ -79,17 +79,6 @@ def listed(url: str) -> list[TrackedIndex]:
         engine.dispose()
 
 
-class Fixed:
-    """Give one snapshot again."""
-
-    def __init__(self, snapshot: PostgresTrackedSnapshot) -> None:
-        self._snapshot = snapshot
-
-    @contextmanager
-    def snapshot(self, _: str) -> Iterator[PostgresTrackedSnapshot]:
-        yield self._snapshot
-
-
 class FailingOnce(PostgresWriter):
     """Lose the connection in the middle of the third commit, when the log is written already."""
 
@@ -141,7 +130,8 @@ def row_of(table: str, key: str, rng: random.Random) -> list[str | None]:
 def ask(url: str, rows: Sequence[Sequence[str]], k: int = 10) -> JoinAnswer:
     engine = make_engine(url, "test", pool_size=2, max_overflow=0)
     try:
-        return find_joinable(PostgresTrackedTables(engine), "", JoinQuery(list(zip(*rows, strict=True))), k, None)
+        with PostgresTrackedTables(engine).snapshot() as snapshot:
+            return find_joinable(snapshot, JoinQuery(list(zip(*rows, strict=True))), k, None, preview=2)
     finally:
         engine.dispose()
 
@@ -177,7 +167,26 @@ def require_exact(
         places = rng.sample(range(len(rows[0])), rng.randint(1, 3))
         query = [tuple(row[place] for place in places) for row in rng.sample(rows, min(len(rows), 25))]
         query += [tuple(rng.choice(CELLS) or "9" for _ in places) for _ in range(5)]
-        assert told(ask(url, query)) == brute_force(stream.tables, query, indexed)
+        answer = ask(url, query)
+        assert told(answer) == brute_force(stream.tables, query, indexed)
+        require_previews(stream.tables, answer)
+
+
+def require_previews(tables: Tables, answer: JoinAnswer) -> None:
+    """Hold the rows that are shown against those that are there: a row for each key, whole but for long cells."""
+    for found in answer.tables:
+        new = sorted({*range(len(found.columns + found.new_columns))} - {*found.positions})
+        present = {
+            (
+                tuple(row[place] for place in found.positions),
+                tuple(cut(row[place]) for place in new),
+            )
+            for row in +tables.rows[found.table.removeprefix("s.")]
+        }
+        assert len(found.preview) == min(2, found.matched_keys)
+        assert len({row.key for row in found.preview}) == len(found.preview)
+        assert {(row.key, row.values) for row in found.preview} <= present
+        assert {row.row for row in found.preview} == {None}
 
 
 def send(stream: Stream, table: str, before: dict[str, str | None] | None, after: Sequence[str | None] | None) -> None:
@@ -407,15 +416,15 @@ def test_a_search_goes_on_with_what_it_began_with(database_url: str, stream: Str
     with PostgresTrackedTables(engine).snapshot() as snapshot:
         truncate(stream, "orders")
         consume(database_url, stream)
-        indexes = Fixed(snapshot)
-        assert told(find_joinable(indexes, "", JoinQuery([["1"]]), 5)) == before
+        assert told(find_joinable(snapshot, JoinQuery([["1"]]), 5)) == before
     engine.dispose()
     assert told(ask(database_url, [("1",)])) == []
 
 
 def test_a_bootstrap_has_the_same_tables_indexed_anew(database_url: str, stream: Stream) -> None:
     index(database_url, "s.orders", "s.customers")
-    version = ask(database_url, [("1",)]).generation
+    version = ask(database_url, [("1",)]).version
+    assert version is not None
     with closing(psycopg2.connect(database_url)) as connection, connection, connection.cursor() as cursor:
         cursor.execute("select source_id from source")
         ((source_id,),) = cursor.fetchall()
@@ -426,7 +435,8 @@ def test_a_bootstrap_has_the_same_tables_indexed_anew(database_url: str, stream:
         _put_tables(cursor, source_id, new, version)
         cursor.execute("update row_image set table_id = 700 where cardinality(cells) = 3")
     assert [(one.table, one.built_version, one.segments) for one in listed(database_url)] == [("s.orders", None, 0)]
-    assert told(ask(database_url, [("1",)])) == [], "it is left out until it is indexed"
+    left_out = ask(database_url, [("1",)])
+    assert (told(left_out), left_out.not_indexed) == ([], ["s.orders"])
     with indexes_of(database_url) as indexes:
         JoinCompactor(indexes).look()
     assert told(ask(database_url, [("1",)])) == brute_force(stream.tables, [("1",)], ["orders"])

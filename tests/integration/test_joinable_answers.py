@@ -12,18 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from service import corpus_wiring
 from service.core.corpus import CorpusKind
 from service.core.errors import NotFoundError, SourceError
 from service.core.joinability import Progress, Telling, untold
 from service.core.near_matches import Near
 from service.corpus_row_reader import CorpusRowReader
-from service.store.corpora import PostgresCorpora
 from service.store.database import make_engine
-from service.store.join_index import PostgresJoinIndexes
 from service.usecases.corpora import NewCorpus
-from service.usecases.joinable import JoinableTable, JoinAnswer, JoinQuery, JoinQuestion, find_joinable
-from service.usecases.joinable_details import CELL_CHARACTERS, JoinSearch
-from tests.joinable import build, indexes_of, no_spark
+from service.usecases.joinable import CELL_CHARACTERS, JoinableTable, JoinAnswer, JoinQuery, JoinQuestion
+from tests.joinable import build, find_in, indexes_of, no_spark
 from tests.refreshing import Lake, write_tables
 
 LONG = "z" * 1_000_000
@@ -46,8 +44,7 @@ def lake(database_url: str, tmp_path: Path) -> Lake:
 def ask(lake: Lake, rows: list[tuple[str, ...]], *, tell: Telling = untold, **question: Any) -> JoinAnswer:
     engine = make_engine(lake.url, "test", pool_size=2, max_overflow=0)
     try:
-        corpora = PostgresCorpora(engine)
-        search = JoinSearch(PostgresJoinIndexes(engine), corpora, CorpusRowReader(corpora))
+        search = corpus_wiring.make_join_search(engine)
         return search.answer(JoinQuery(list(zip(*rows, strict=True))), JoinQuestion(lake.name, **question), tell=tell)
     finally:
         engine.dispose()
@@ -76,9 +73,9 @@ def test_a_least_share_is_that_of_the_shares_of_all_tables(database_url: str, tm
     build(made)
     query = JoinQuery([cells])
     with indexes_of(database_url) as indexes:
-        every = find_joinable(indexes, made.name, query, 1000).tables
+        every = find_in(indexes, made.name, query, 1000).tables
         for least in (Fraction("0.1"), Fraction(1, 5), Fraction("0.101"), Fraction(1)):
-            found = find_joinable(indexes, made.name, query, min_share=least)
+            found = find_in(indexes, made.name, query, min_share=least)
             assert list(found.tables) == [one for one in every if one.matched_keys >= least * 30]
 
 

@@ -14,8 +14,10 @@ import pytest
 
 from service.config import Settings
 from service.core.joinability import Progress
+from service.join_tracking import index_tables
 from service.joinable_runner import searching_joinable
 from service.store.database import make_engine
+from service.store.join_tracked import add_tables
 from service.usecases import joinable_searches
 from tests import kept_rows, states
 from tests.integration.serving import app_over, serving
@@ -203,6 +205,47 @@ def test_a_tracked_table_is_asked_with_where_its_rows_are_kept(lake: Lake) -> No
         assert "one of the two" in both.json()["detail"]
     with served(lake.url, joinable_rows=2) as client:
         assert "more than 2 rows" in post(client, lake, "", **tracked).json()["detail"]
+
+
+@pytest.mark.parametrize("at_once", [0, 1_000_000])
+def test_tracked_tables_are_searched(lake: Lake, at_once: int) -> None:
+    shop = Tables({"trips": ["id", "city", "no"], "visits": ["no", "city"], "cities": ["name"]})
+    shop.add("trips", ["7", "berlin", "1"], ["8", "rome", "2"], ["9", "oslo", None])
+    shop.add("visits", ["1", "berlin"])
+    shop.add("cities", ["berlin"], ["rome"], ["oslo"])
+    states.store(lake.url, shop)
+    kept_rows.keep(lake.url, shop, {"trips": ["id"], "visits": ["no"], "cities": ["name"]})
+    with served(lake.url, joinable_at_once_postings=at_once) as client:
+        refused = post(client, lake, corpus=None, tracked=True)
+        assert (refused.status_code, "subsetd join-index track" in refused.json()["detail"]) == (404, True)
+        assert [one.rows for one in index_tables(lake.url, ["s.trips", "s.visits"])] == [3, 1]
+        add_tables(lake.url, ["s.cities"])
+        asked = post(client, lake, corpus=None, tracked=True)
+        assert asked.status_code == (200 if at_once else 202), asked.text
+        told = asked.json() if at_once else ended(client, asked.headers["Location"])
+        found = told["answer"]
+        assert (found["version"], found["generation"], found["not_indexed"]) == (1, None, ["s.cities"]), told["message"]
+        trips, visits = found["tables"]
+        assert (trips["table"], trips["columns"], trips["matched_keys"], trips["new_columns"]) == (
+            "s.trips",
+            ["city", "no"],
+            2,
+            ["id"],
+        )
+        assert {tuple(row["key"]): (row["row"], row["values"]) for row in trips["preview"]} == {
+            ("berlin", "1"): (None, ["7"]),
+            ("rome", "2"): (None, ["8"]),
+        }
+        assert (visits["table"], visits["positions"], visits["matched_keys"]) == ("s.visits", [1, 0], 1)
+        of_table = {"corpus": None, "tracked": True, "schema": "s", "table": "visits", "k": 1}
+        again = post(client, lake, "", **of_table)
+        assert again.status_code == asked.status_code
+        for status, wrong, message in (
+            (422, {"tracked": True}, "one of them says what is searched"),
+            (422, {"corpus": None, "tracked": True, "near": ["case"]}, "of which no others can be made"),
+        ):
+            refused = post(client, lake, **wrong)
+            assert at_once == 0 or (refused.status_code, message in refused.json()["detail"]) == (status, True)
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
-// Owns the view that asks which tables of a corpus join with a CSV: drop one, pick its key columns, see what a join would add.
+// Owns the view that asks which tables, of a corpus or tracked, join with a CSV: drop one, pick its key columns, see what a join would add.
 
 import { get, getAll, path, post, Refusal } from "./api.js";
 import { h } from "./dom.js";
 import { counted, number, percent, to } from "./format.js";
-import { card, empty, progress, table } from "./parts.js";
+import { card, progress, table } from "./parts.js";
 
 const PATH = "/api/v1/joinable";
 const fresh = () => ({ file: null, columns: [], key: new Set(), search: null });
@@ -20,20 +20,20 @@ export const joinable = {
   },
   show: ({ corpora }, parameters, act) => {
     const { file, columns, key, search } = asked;
-    const corpus = parameters.corpus ?? corpora.items[0]?.name;
+    const corpus = parameters.tracked ? null : parameters.corpus ?? corpora.items[0]?.name ?? null; // null: tracked tables
     return [
       h("h1", {}, "Joinable tables"),
-      h("p.muted", {}, "Which tables of a corpus join with yours, on several columns at once, and what would they add?"),
-      corpora.items.length === 0 ? empty("There is no corpus to look in: ", h("code", {}, "subsetd corpus add NAME FOLDER"), ".")
-        : h("form.card.ask", { onsubmit: (event) => { event.preventDefault(); act(() => ask(corpus)); } },
-          h("label", {}, "A CSV with a header, in UTF-8 (drop it here)",
-            h("input", { type: "file", accept: ".csv,text/csv", onchange: (event) => act(() => take(event.target.files[0])) })),
-          h("label", {}, "Corpus", h("select", { onchange: (event) => { location.hash = to("joinable", { corpus: event.target.value }); } },
-            corpora.items.map((one) => h("option", { value: one.name, selected: one.name === corpus }, one.name)))),
-          file && h("fieldset", {}, h("legend", {}, `Key columns of ${file.name}`), columns.map((name, i) =>
-            h("label", { "data-key": `${file.name} ${i}` }, h("input", { type: "checkbox", checked: key.has(name), onchange: (event) => act(() => choose(name, event.target.checked)) }), name === "" ? h("em", {}, "without a name") : name))),
-          h("p.pages", {}, h("button.primary", { disabled: key.size === 0 || isOpen(search) }, "Search"),
-            isOpen(search) && h("button", { type: "button", onclick: () => act(() => post(`${PATH}/${search.search_id}/cancel`, {})) }, "Cancel"))),
+      h("p.muted", {}, "Which tables join with yours, on several columns at once, and what would they add?"),
+      h("form.card.ask", { onsubmit: (event) => { event.preventDefault(); act(() => ask(corpus)); } },
+        h("label", {}, "A CSV with a header, in UTF-8 (drop it here)",
+          h("input", { type: "file", accept: ".csv,text/csv", onchange: (event) => act(() => take(event.target.files[0])) })),
+        h("label", {}, "Look in", h("select", { onchange: (event) => { location.hash = to("joinable", JSON.parse(event.target.value)); } },
+          corpora.items.map((one) => h("option", { value: JSON.stringify({ corpus: one.name }), selected: one.name === corpus }, `corpus ${one.name}`)),
+          h("option", { value: JSON.stringify({ tracked: true }), selected: corpus === null }, "tracked tables"))),
+        file && h("fieldset", {}, h("legend", {}, `Key columns of ${file.name}`), columns.map((name, i) =>
+          h("label", { "data-key": `${file.name} ${i}` }, h("input", { type: "checkbox", checked: key.has(name), onchange: (event) => act(() => choose(name, event.target.checked)) }), name === "" ? h("em", {}, "without a name") : name))),
+        h("p.pages", {}, h("button.primary", { disabled: key.size === 0 || isOpen(search) }, "Search"),
+          isOpen(search) && h("button", { type: "button", onclick: () => act(() => post(`${PATH}/${search.search_id}/cancel`, {})) }, "Cancel"))),
       isOpen(search) && h("p", { role: "status" }, search.total ? `${number(search.done)} of ${counted(search.total, "table")} looked at` : "It waits, or begins.",
         progress("Search", search.done ?? 0, search.total)),
       search !== null && ["failed", "cancelled"].includes(search.state) && h("p.notice.bad", { role: "alert" }, search.message ?? search.state),
@@ -54,7 +54,8 @@ function choose(name, isKey) {
 
 async function ask(corpus) {
   asked.search = null;
-  const question = new URLSearchParams([["corpus", corpus], ["through", "5"], ...[...asked.key].map((name) => ["key", name])]);
+  const where = corpus === null ? ["tracked", "true"] : ["corpus", corpus];
+  const question = new URLSearchParams([where, ["through", "5"], ...[...asked.key].map((name) => ["key", name])]);
   const send = async (bytes) => post(`${PATH}?${question}`, bytes, "text/csv");
   const bytes = await asked.file.arrayBuffer(); // as it is now; and bytes can be sent again
   asked.search = await send(bytes).catch((error) => {
@@ -82,14 +83,15 @@ function header(text) {
 }
 
 const found = (answer) => [
-  h("p", { role: "status" }, `${counted(answer.tables.length, "table")} for ${counted(answer.keys, "distinct key")} of ${counted(answer.rows, "row")}, in generation ${answer.generation}`,
+  h("p", { role: "status" }, `${counted(answer.tables.length, "table")} for ${counted(answer.keys, "distinct key")} of ${counted(answer.rows, "row")}, ${answer.version === null ? `in generation ${answer.generation}` : `as of version ${answer.version}`}`,
     answer.empty > 0 && `; ${counted(answer.empty, "row")} with an empty key cell left out`, answer.is_cut && "; there are more"),
   answer.unfinished.length > 0 && h("p.notice", {}, "Not all columns were tried of ", answer.unfinished.join(", ")),
+  answer.not_indexed.length > 0 && h("p.notice", {}, "Not searched, as their rows are not indexed yet: ", answer.not_indexed.join(", ")),
   answer.tables.map((one) => card([h("span.mono", {}, one.table), ` · ${percent(one.share)} of the keys`],
     h("p.muted", {}, "by ", one.columns.join(", "), ` (${one.positions.join(", ")}); ${counted(one.matched_rows, "row")} of yours, ${percent(one.row_share)}`),
     one.preview_fault && h("p.fault", {}, one.preview_fault),
     one.preview.length > 0 && table(`What ${one.table} would add`, [
-      ["Row", (each) => number(each.row), "right"],
+      ...(answer.version === null ? [["Row", (each) => number(each.row), "right"]] : []),
       ["Key", (each) => h("strong", {}, each.key.join(", "))],
       ...one.new_columns.map((name, i) => [name === "" ? "without a name" : name, (each) => each.values?.[i] ?? "–"]),
     ], one.preview),
