@@ -140,7 +140,8 @@ class ShowCorpusPair(TypedDict, total=False):
 
 
 class SearchJoinable(TypedDict, total=False):
-    corpus: Required[str]
+    corpus: str
+    tracked: bool
     key: Required[list[str]]
     k: int
     min_share: float

@@ -316,7 +316,8 @@ class Join(TypedDict):
 
 
 class JoinAnswer(TypedDict):
-    generation: int
+    generation: int | None
+    version: int | None
     built_at: Time
     near: list[Literal["case", "spaces"]]
     rows: int
@@ -325,6 +326,7 @@ class JoinAnswer(TypedDict):
     is_cut: bool
     tables: list[JoinableTable]
     unfinished: list[str]
+    not_indexed: list[str]
 
 
 class JoinPath(TypedDict):
@@ -347,7 +349,7 @@ class JoinableTable(TypedDict):
 
 
 class JoinedRow(TypedDict):
-    row: int
+    row: int | None
     key: list[str]
     values: list[str] | None
 
