@@ -102,6 +102,11 @@ class Settings(BaseSettings):
     )
     sketch_bucket_bits: int = Field(
         13, ge=0, le=18, description="a sketch has 2^m buckets: m, from the next bootstrap on"
+    history_days: float | None = Field(
+        None,
+        ge=1,
+        description="how long versions and transitions are kept, in days, with what held then; unset: for ever",
+    )
     )
     sketch_error: float | None = Field(
         None,

@@ -18,6 +18,7 @@ from service.bootstrap_command import KeyOption, QualifyOption, RowImagesOption,
 from service.join_tracking import compacting_joins
 from service.observe import ConsumerObserver
 from service.reading_options import ExcludeOption, MasterOption, job_told
+from service.retention import dropping_history
 from service.server import ending_on_signals
 from service.terminal import err, out
 from service.usecases.batches import ErrorPolicy
@@ -66,6 +67,7 @@ def _consume(
                 feed_wiring.sending_transitions(url, settings),
                 feed_wiring.compacting_sketches(url),
                 compacting_joins(url),
+                dropping_history(url, settings),
             ):
                 totals = consumer.run(stop, until_end)
         finally:

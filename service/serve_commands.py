@@ -19,6 +19,7 @@ from service.joinable_runner import searching_joinable
 from service.key_runner import tracking_keys
 from service.observe import ConsumerObserver
 from service.refresh_service import refreshing_corpora
+from service.retention import dropping_history
 from service.server import serve_until
 from service.terminal import err
 
@@ -65,6 +66,7 @@ def run(
             feed_wiring.sending_transitions(url, settings),
             feed_wiring.compacting_sketches(url),
             compacting_joins(url),
+            dropping_history(url, settings),
             refreshing_corpora(url, settings),
             auditing(url, settings),
             running_consumer(consumer) as failed,

@@ -17,7 +17,13 @@ from service.core.foreign_keys.sides import ForeignKeyError
 from service.usecases.coefficient_table import TooManyColumnsError
 from service.usecases.foreign_key_answers import UnknownForeignKeyError
 from service.usecases.ind_graphs import UnknownTableError
-from service.usecases.queries import AmbiguousNameError, NoValuesError, TrivialPairError, UnknownVersionError
+from service.usecases.queries import (
+    AmbiguousNameError,
+    HistoryGoneError,
+    NoValuesError,
+    TrivialPairError,
+    UnknownVersionError,
+)
 from service.usecases.sketched_columns import NoSketchError
 
 MEDIA_TYPE = "application/problem+json"
@@ -38,6 +44,7 @@ EXPLANATIONS = {
     "unknown-version": "as_of or since is newer than the state, or older than its first version.",
     "values-not-stored": "Of this column only a sketch is kept: ask for estimates, at /api/v1/coefficients.",
     "no-sketch": "This column has no sketch that could be used; the detail says why, and what to do.",
+    "history-gone": "What came after `since` is not all kept any more; read what holds now, and follow from there.",
     "too-many-columns": "The question is about more columns, or pairs, than one answer computes; choose fewer.",
     "refused-sketch": "The bytes are no sketch that can be compared with those here, or its name cannot be one.",
     "same-attribute": "Both sides of a pair are one attribute; that it contains itself is not reported.",
@@ -139,6 +146,8 @@ async def _of_the_service(request: Request, error: Exception) -> Response:
             return respond(request, 404, "unknown-tracking", detail)
         case UnknownForeignKeyError():
             return respond(request, 404, "unknown-foreign-key", detail)
+        case HistoryGoneError():
+            return respond(request, 410, "history-gone", detail)
         case NotFoundError() if request.url.path.startswith("/api/v1/contracts/"):
             return respond(request, 404, "unknown-contract", detail)
         case NotFoundError():

@@ -41,7 +41,7 @@ def add_contract(response: Response, contracts: Kept, body: shapes.NewContract) 
     return shapes.Contract.of(added)
 
 
-@router.get("/transitions", responses=_answered("A page of transitions") | documented(404, 422, 500, 503))
+@router.get("/transitions", responses=_answered("A page of transitions") | documented(404, 410, 422, 500, 503))
 def list_all_contract_transitions(
     asked: Asked, question: Annotated[shapes.EventsQuestion, Query()]
 ) -> shapes.ContractTransitionsPage:
@@ -64,7 +64,9 @@ def remove_contract(contracts: Kept, contract_id: ContractPath) -> None:
     contracts.remove(contract_id)
 
 
-@router.get("/{contract_id}/transitions", responses=_answered("A page of transitions") | documented(404, 422, 500, 503))
+@router.get(
+    "/{contract_id}/transitions", responses=_answered("A page of transitions") | documented(404, 410, 422, 500, 503)
+)
 def list_contract_transitions(
     asked: Asked, contract_id: ContractPath, question: Annotated[shapes.EventsQuestion, Query()]
 ) -> shapes.ContractTransitionsPage:

@@ -85,7 +85,7 @@ def list_missing(
 
 @router.get(
     "/changes",
-    responses=examples.answered("A page of transitions") | documented(404, 409, 422, 500, 503),
+    responses=examples.answered("A page of transitions") | documented(404, 409, 410, 422, 500, 503),
 )
 def list_changes(asked: Asked, question: Annotated[schemas.ChangesQuestion, Query()]) -> schemas.ChangesPage:
     """List the inclusion dependencies that appeared or broke after the version `since`, oldest first if not said.

@@ -65,7 +65,9 @@ contract = Table(
 contract_transition = Table(
     "contract_transition",
     metadata,
-    Column("version", ForeignKey("state_version.version"), primary_key=True),
+    Column(
+        "version", BigInteger, primary_key=True, autoincrement=False, comment="may be older than those that are kept"
+    ),
     Column("contract_id", ForeignKey("contract.contract_id", ondelete="CASCADE"), primary_key=True),
     Column("kind", Text, nullable=False),
     Column("witness_key", UUID(as_uuid=True), comment="one of the values that violated or mended it"),

@@ -29,6 +29,7 @@ def put_feed_start(cursor: Any, start: FeedStart, version: int) -> None:
     """Store a feed's first position; numbers that an earlier feed of that name gave are not given again."""
     cursor.execute(
         "select greatest(0, (select max(next_offset) from batch_position where feed = %(feed)s and topic = %(topic)s), "
+        "(select max(next_offset) from feed_position where feed = %(feed)s and topic = %(topic)s), "
         "(select max(record_offset) + 1 from dead_letter where feed = %(feed)s and topic = %(topic)s))",
         {"feed": start.feed, "topic": start.topic},
     )

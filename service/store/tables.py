@@ -141,6 +141,8 @@ row_image = Table(
     Column("version", BigInteger, nullable=False, server_default="0", comment="that wrote it; 0: a bootstrap"),
     Column("record_offset", BigInteger, nullable=False, server_default="0", comment="of the change that wrote it"),
 )
+    # Updated at random, but for its key: as of `cluster`.
+    postgresql_with={"fillfactor": "90"},
 
 cluster = Table(
     "cluster",
@@ -190,6 +192,8 @@ state_version = Table(
     Column("newest_source_ms", BigInteger, comment="newest ts_ms of the batch's records"),
     Column("transaction_consistent", Boolean, comment="whether it ends with whole transactions; NULL: not known"),
 )
+    # What retention dropped from its beginning is in the way of whoever asks for the first version.
+    postgresql_with={"autovacuum_vacuum_scale_factor": "0.02"},
 
 batch_position = Table(
     "batch_position",
@@ -201,6 +205,7 @@ batch_position = Table(
     Column("first_offset", BigInteger, nullable=False, comment="where the batch began: the next_offset before it"),
     Column("next_offset", BigInteger, nullable=False),
 )
+    postgresql_with={"autovacuum_vacuum_scale_factor": "0.02"},
 
 feed_position = Table(
     "feed_position",
@@ -260,7 +265,9 @@ Index("ix_uind_referenced_id", uind.c.referenced_id)
 ind_transition = Table(
     "ind_transition",
     metadata,
-    Column("version", ForeignKey("state_version.version"), primary_key=True),
+    Column(
+        "version", BigInteger, primary_key=True, autoincrement=False, comment="may be older than those that are kept"
+    ),
     Column("dependent_id", Integer, primary_key=True, autoincrement=False),
     Column("referenced_id", Integer, primary_key=True, autoincrement=False),
     Column("kind", Text, nullable=False),
@@ -502,4 +509,7 @@ COMPACTION_LOCK = 0x73756273657466
 """Session advisory lock of the one compactor that folds sketch_change into sketches."""
 
 JOIN_COMPACTION_LOCK = 0x73756273657467
+RETENTION_LOCK = 0x73756273657468
+"""Transaction advisory lock of the one who drops old history."""
+
 """Session advisory lock of the one who indexes rows of tracked tables for joins."""

@@ -56,6 +56,10 @@ class UnknownVersionError(NotFoundError):
     """A version is newer than the state or older than its first one."""
 
 
+class HistoryGoneError(NotFoundError):
+    """What came behind a version is not all kept any more."""
+
+
 def state(snapshot: StateSnapshot) -> StateAnswer:
     """Describe the whole state: version, counts, sources, positions."""
     return StateAnswer(snapshot.head, snapshot.counts(), snapshot.sources(), snapshot.positions())
@@ -235,8 +239,17 @@ def check_as_of(snapshot: StateSnapshot, as_of: int | None) -> None:
 
 
 def check_since(snapshot: StateSnapshot, since: int) -> None:
-    """Raise `UnknownVersionError` when `since` is newer than the state: whoever asks has seen another state."""
+    """Raise `UnknownVersionError` when `since` is newer than the state: whoever asks has seen another state.
+
+    Raises `HistoryGoneError` when of what came after it some is not kept any more; after 0 is all that is kept.
+    """
     _check_version(snapshot, since, "since", 0)
+    first = snapshot.head.first_version
+    if 0 < since < first - 1:
+        raise HistoryGoneError(
+            f"What changed after since={since} is not all kept any more: the history begins with version {first}. Read "
+            f"what holds now, at /api/v1/uinds, and follow from the version of that answer."
+        )
 
 
 def reference(one: AttributeRef) -> AttributeRef:

@@ -18,6 +18,7 @@ from service.store.backup import back_up, restore
 from service.store.tables import SCHEMA_REVISION, metadata
 from service.store.writer_lock import take_writer_lock
 from tests import states
+from tests.commands import Commands
 from tests.following import COLUMNS, Stream, begun, consume, random_changes
 from tests.integration.test_migrations import connection_to, description_of
 from tests.integration.test_verify import findings
@@ -207,3 +208,16 @@ def test_a_file_that_is_there_is_not_written_over_and_an_unfinished_one_does_not
     with pytest.raises(StateError, match="is there already"):
         back_up(database_url, tmp_path / "state.backup")
     assert [path.name for path in tmp_path.glob("*.backup*")] == ["state.backup"]
+
+
+def test_the_commands(subsetd: Commands, database_url: str, stream: Stream, tmp_path: Path) -> None:
+    path = str(tmp_path / "state.backup")
+    code, said = subsetd.run("backup", path)
+    assert code == 0, said
+    assert f"version 1, schema revision {SCHEMA_REVISION}, are in {path}" in said
+    code, said = subsetd.run("restore", path)
+    assert code == 1
+    assert "--replace" in said
+    code, said = subsetd.run("restore", path, "--replace")
+    assert code == 0, said
+    assert states.read(database_url) == states.expected(stream.tables)

@@ -1,0 +1,78 @@
+"""Own how history ends: which old versions and transitions nobody can ask for any more, dropped in small pieces.
+
+What is dropped is the beginning of the history, so that what is left has no gap. Stays, however old it is: the newest
+batch and whatever is newer than it, what was not sent yet, and of each pair and each contract the newest transition,
+which says since when it stands as it does, and by which value.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, Engine, text
+
+from service.store.tables import BOOTSTRAP_LOCK, RETENTION_LOCK
+
+PIECE = 5000
+"""Versions that one transaction looks at: some tens of milliseconds, in which no batch waits."""
+
+# Versions come in the order of time: a piece ends in front of the first one that is young enough. A sink's place of
+# contracts counts contracts, not versions.
+FIRST_KEPT = """
+with oldest as (
+    select version, committed_at from state_version order by version limit :piece
+), wanted (version) as (
+    select coalesce(
+        min(version) filter (where committed_at >= now() - make_interval(secs => :seconds)), max(version) + 1)
+    from oldest
+    union all select coalesce(max(version), 0) from state_version where kind = 'batch'
+    union all select coalesce(max(version), 0) from state_version where kind <> 'schema'
+    union all select version + 1 from outgoing where sink not like '% contracts'
+)
+select min(version) from wanted
+"""
+
+# A bootstrap looks up where partitions began that are new to it.
+IS_BOOTSTRAPPED = """
+select exists (select from pg_locks where locktype = 'advisory' and granted and objsubid = 1
+and database = (select oid from pg_database where datname = current_database())
+and (classid::bigint << 32) | objid::bigint = :lock)
+"""
+
+DROPPED = (
+    """
+    delete from uind using ind_transition t where t.version < :first and t.kind = 'broke'
+    and uind.dependent_id = t.dependent_id and uind.referenced_id = t.referenced_id and until_version = t.version
+    """,
+    """
+    delete from ind_transition t where version < :first and exists (
+        select from ind_transition newer where newer.dependent_id = t.dependent_id
+        and newer.referenced_id = t.referenced_id and newer.version > t.version)
+    """,
+    """
+    delete from contract_transition t where version < :first and exists (
+        select from contract_transition newer where newer.contract_id = t.contract_id and newer.version > t.version)
+    """,
+    "delete from batch_position where version < :first",
+    "delete from state_version where version < :first",
+)
+
+
+def drop_piece(engine: Engine, seconds: float) -> int:
+    """Drop some of the versions that are older than this, with their history; give how many went, 0 when none may.
+
+    Whoever comes while another process drops, or while a bootstrap runs, drops nothing. Raises StateError.
+    """
+    with engine.begin() as connection:
+        # Whatever bounds the statements of answers, a piece comes to its end.
+        connection.execute(text("set local statement_timeout = 0"))
+        if not _is_our_turn(connection):
+            return 0
+        first = connection.scalar(text(FIRST_KEPT), {"piece": PIECE, "seconds": seconds})
+        went = 0
+        for statement in DROPPED if first else ():
+            went = connection.execute(text(statement), {"first": first}).rowcount
+        return went
+
+
+def _is_our_turn(connection: Connection) -> bool:
+    is_ours = connection.scalar(text("select pg_try_advisory_xact_lock(:lock)"), {"lock": RETENTION_LOCK})
+    return bool(is_ours) and not connection.scalar(text(IS_BOOTSTRAPPED), {"lock": BOOTSTRAP_LOCK})
