@@ -95,6 +95,11 @@ class Settings(BaseSettings):
     ready_lag_seconds: float = Field(
         60, gt=0, description="/readyz says no while the consumer's newest batch is older than this and records wait"
     )
+    history_days: float | None = Field(
+        None,
+        ge=1,
+        description="how long versions and transitions are kept, in days, with what held then; unset: for ever",
+    )
     statement_timeout_ms: int = Field(10_000, ge=100, description="longest query of the HTTP service")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level that is logged")
     sketches: Literal["on", "off"] = Field(
@@ -102,11 +107,6 @@ class Settings(BaseSettings):
     )
     sketch_bucket_bits: int = Field(
         13, ge=0, le=18, description="a sketch has 2^m buckets: m, from the next bootstrap on"
-    history_days: float | None = Field(
-        None,
-        ge=1,
-        description="how long versions and transitions are kept, in days, with what held then; unset: for ever",
-    )
     )
     sketch_error: float | None = Field(
         None,

@@ -42,9 +42,9 @@ EXPLANATIONS = {
     "refused-foreign-key": "These columns cannot be the two sides of a foreign key; the detail says why.",
     "conflict": "It does not go with what is there: a name is taken, a refresh is at work, or has ended.",
     "unknown-version": "as_of or since is newer than the state, or older than its first version.",
+    "history-gone": "What came after `since` is not all kept any more; read what holds now, and follow from there.",
     "values-not-stored": "Of this column only a sketch is kept: ask for estimates, at /api/v1/coefficients.",
     "no-sketch": "This column has no sketch that could be used; the detail says why, and what to do.",
-    "history-gone": "What came after `since` is not all kept any more; read what holds now, and follow from there.",
     "too-many-columns": "The question is about more columns, or pairs, than one answer computes; choose fewer.",
     "refused-sketch": "The bytes are no sketch that can be compared with those here, or its name cannot be one.",
     "same-attribute": "Both sides of a pair are one attribute; that it contains itself is not reported.",
@@ -134,6 +134,8 @@ async def _of_the_service(request: Request, error: Exception) -> Response:
     match error:
         case UnknownVersionError():
             return respond(request, 404, "unknown-version", detail)
+        case HistoryGoneError():
+            return respond(request, 410, "history-gone", detail)
         case UnknownTableError():
             return respond(request, 404, "unknown-table", detail)
         case NotFoundError() if request.url.path.startswith("/api/v1/corpora/"):
@@ -146,8 +148,6 @@ async def _of_the_service(request: Request, error: Exception) -> Response:
             return respond(request, 404, "unknown-tracking", detail)
         case UnknownForeignKeyError():
             return respond(request, 404, "unknown-foreign-key", detail)
-        case HistoryGoneError():
-            return respond(request, 410, "history-gone", detail)
         case NotFoundError() if request.url.path.startswith("/api/v1/contracts/"):
             return respond(request, 404, "unknown-contract", detail)
         case NotFoundError():

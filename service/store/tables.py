@@ -140,9 +140,9 @@ row_image = Table(
     Column("cells", ARRAY(Text), comment="canonical texts by ordinals; NULL: gone, kept while there are dead letters"),
     Column("version", BigInteger, nullable=False, server_default="0", comment="that wrote it; 0: a bootstrap"),
     Column("record_offset", BigInteger, nullable=False, server_default="0", comment="of the change that wrote it"),
-)
     # Updated at random, but for its key: as of `cluster`.
     postgresql_with={"fillfactor": "90"},
+)
 
 cluster = Table(
     "cluster",
@@ -191,9 +191,9 @@ state_version = Table(
     Column("dead", BigInteger, nullable=False, server_default="0"),
     Column("newest_source_ms", BigInteger, comment="newest ts_ms of the batch's records"),
     Column("transaction_consistent", Boolean, comment="whether it ends with whole transactions; NULL: not known"),
-)
     # What retention dropped from its beginning is in the way of whoever asks for the first version.
     postgresql_with={"autovacuum_vacuum_scale_factor": "0.02"},
+)
 
 batch_position = Table(
     "batch_position",
@@ -204,8 +204,8 @@ batch_position = Table(
     Column("partition", Integer, primary_key=True),
     Column("first_offset", BigInteger, nullable=False, comment="where the batch began: the next_offset before it"),
     Column("next_offset", BigInteger, nullable=False),
-)
     postgresql_with={"autovacuum_vacuum_scale_factor": "0.02"},
+)
 
 feed_position = Table(
     "feed_position",
@@ -490,7 +490,7 @@ audit = Table(
     Column("report", JSONB, nullable=False, comment="examples, filters, seconds"),
 )
 
-SCHEMA_REVISION = "0012"
+SCHEMA_REVISION = "0011"
 """The Alembic revision that this code works with."""
 
 WRITER_LOCK = 0x73756273657464
@@ -508,8 +508,8 @@ JOIN_INDEX_LOCK = 0x73756274
 COMPACTION_LOCK = 0x73756273657466
 """Session advisory lock of the one compactor that folds sketch_change into sketches."""
 
-JOIN_COMPACTION_LOCK = 0x73756273657467
 RETENTION_LOCK = 0x73756273657468
 """Transaction advisory lock of the one who drops old history."""
 
+JOIN_COMPACTION_LOCK = 0x73756273657467
 """Session advisory lock of the one who indexes rows of tracked tables for joins."""
