@@ -29,7 +29,8 @@ from benchmarks.state import Server, consume
 from benchmarks.state_comparison import differences, inds, read_state
 from service.core.column_sets import group_columns
 from service.core.corpus import CorpusKind, CorpusSettings
-from service.core.corpus_inds import Algorithm, find_inds
+from service.core.corpus_choices import Algorithm
+from service.core.corpus_inds import find_inds
 from service.core.errors import SubsetdError
 from service.store import migrate
 from service.store.corpora import PostgresCorpora

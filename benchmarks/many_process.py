@@ -30,7 +30,8 @@ from service.core.column_filters import (
     exclude,
 )
 from service.core.column_sets import ColumnSets, group_columns
-from service.core.corpus_inds import Algorithm, choose, find_inds
+from service.core.corpus_choices import Algorithm
+from service.core.corpus_inds import choose, find_inds
 from service.core.records import Int64s
 
 FILTERS = {"none": Filters(), "paper": PAPER}

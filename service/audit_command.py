@@ -12,7 +12,7 @@ import typer
 
 from service import terminal, wiring
 from service.audit_runner import audit_options
-from service.core.corpus_inds import Algorithm
+from service.core.corpus_choices import Algorithm
 from service.job_process import spark_command
 from service.reading_options import MasterOption
 from service.terminal import Format

@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 
 from service import wiring
 from service.config import ConfigError, Settings
-from service.core.corpus_inds import Algorithm
+from service.core.corpus_choices import Algorithm
 from service.core.errors import SourceError
 from service.job_process import JobProcess, spark_command
 from service.observe import tell_audit

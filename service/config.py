@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from service.core.corpus_inds import Algorithm
+from service.core.corpus_choices import Algorithm
 from service.core.errors import SubsetdError
 
 

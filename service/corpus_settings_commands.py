@@ -14,10 +14,9 @@ from rich.text import Text
 
 from service import corpus_wiring
 from service.core.corpus import FILTERS, PACKINGS, CorpusKind, CorpusSettings, parse_filters, preset_null_tokens
-from service.core.corpus_inds import Algorithm
+from service.core.corpus_choices import Algorithm, Strategy
 from service.core.errors import SourceError
 from service.core.near_matches import Near
-from service.core.signatures import Strategy
 from service.terminal import out
 from service.usecases.corpora import NewCorpus
 

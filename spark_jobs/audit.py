@@ -26,13 +26,14 @@ from pyspark.sql import SparkSession
 
 from service.core.audit import ValueFacts, account, compare
 from service.core.column_filters import Filters
-from service.core.column_sets import ColumnSets, Int32s, group_columns
+from service.core.column_sets import ColumnSets, group_columns
 from service.core.corpus import CorpusSettings, parse_filters
-from service.core.corpus_inds import Algorithm, choose_wanted, find_inds
+from service.core.corpus_choices import Algorithm
+from service.core.corpus_inds import choose_wanted, find_inds
 from service.core.errors import SourceError
 from service.core.group_inds import Inds
 from service.core.partitioned_inds import Partition, Scope, find_inds_by, make_partition
-from service.core.records import Keys
+from service.core.records import Int32s, Keys
 from service.store.audits import AuditedState, add_audit, audited_state, read_audited
 from service.store.bulk import KeyRange
 from service.store.migrate import require_current

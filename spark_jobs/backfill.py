@@ -23,7 +23,8 @@ from service.core.errors import SourceError, StateError
 from service.core.foreign_keys.sides import Side
 from service.core.model import Table
 from service.core.records import Keys
-from service.store.generation import NOT_READ, connect, last_attribute_id
+from service.store.database import connect
+from service.store.generation import NOT_READ, last_attribute_id
 from service.store.key_changes import SourceFacts, read_facts
 from service.store.migrate import require_current
 from service.store.writer import PostgresWriter

@@ -24,7 +24,7 @@ from service.core.errors import SourceError
 from service.core.model import AttributeName
 from service.core.sketch_upkeep import SketchForm
 from service.store.catch_up import Place, read_positions
-from service.store.database import parse_address
+from service.store.database import connect, parse_address
 from service.store.generation import (
     DRIVER_NAME,
     NOT_READ,
@@ -35,7 +35,6 @@ from service.store.generation import (
     SourceDescription,
     assign_attribute_ids,
     clear_remains,
-    connect,
     create_registry,
     last_attribute_id,
     publish,

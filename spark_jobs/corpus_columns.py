@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from service.core.canonical_arrow import key_array, text_buffers
 from service.core.column_filters import all_of, are_integers, are_null_tokens
-from service.core.column_sets import Int32s
 from service.core.near_matches import Near, folded
-from service.core.records import Flags, Int64s, Keys, UInt64s, starts_of
+from service.core.records import Flags, Int32s, Int64s, Keys, UInt64s, starts_of
 
 Bytes = NDArray[np.uint8]
 

@@ -22,10 +22,9 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from service.core.column_sets import Int32s
+from service.core.corpus_choices import Parameters
 from service.core.errors import SourceError, StateError, first_line
-from service.core.records import Int64s, Keys, UInt64s, starts_of
-from service.core.signatures import Parameters
+from service.core.records import Int32s, Int64s, Keys, UInt64s, starts_of
 from spark_jobs.corpus_signatures import SignatureFile, SignatureWriter, Signing, read_signatures
 from spark_jobs.hadoop_files import HadoopSettings, file_system_of, hadoop_settings
 

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from service.core.column_sets import Int32s
-from service.core.records import Keys, UInt64s
-from service.core.signatures import Parameters, sign
+from service.core.corpus_choices import Parameters
+from service.core.records import Int32s, Keys, UInt64s
+from service.core.signatures import sign
 
 BLOCK_COLUMNS = 1 << 16
 """Signatures of a row group: 11 MB with the paper's parameters."""

@@ -10,10 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from service.core.column_sets import Int32s
 from service.core.corpus import PACKINGS, CorpusKind, CorpusSettings
 from service.core.errors import SourceError
-from service.core.records import Int64s, starts_of
+from service.core.records import Int32s, Int64s, starts_of
 from service.store.source_reader import page_ranges
 from spark_jobs.corpus_arrow import ParquetFiles, PostgresTables
 from spark_jobs.corpus_csv_files import CsvFiles

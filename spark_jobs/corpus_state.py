@@ -13,10 +13,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from service.core.column_filters import ColumnFacts, Exclusions
-from service.core.column_sets import Int32s
 from service.core.corpus import CorpusSettings
 from service.core.errors import SourceError
-from service.core.records import Flags, Int64s, UInt64s, starts_of
+from service.core.records import Flags, Int32s, Int64s, UInt64s, starts_of
 from service.usecases.corpora import CorpusFault, TableVersions
 from spark_jobs.corpus_index import FILES, TABLES, Manifest, counted_within
 from spark_jobs.corpus_sources import READ_TABLES, ReadingPlan, ReadResult, reading_settings

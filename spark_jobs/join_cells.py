@@ -10,12 +10,11 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit  # type: ignore[import-untyped]
 
-from service.core.column_sets import Int32s
 from service.core.join_layout import BLOCK_ROWS, EMPTY_CELL, Layout
 from service.core.near_matches import Near
 from service.core.posting_buckets import bucket_numbers, smallest_halves
 from service.core.posting_ranges import ValuePlaces
-from service.core.records import Int64s, Keys, UInt64s, starts_of
+from service.core.records import Int32s, Int64s, Keys, UInt64s, starts_of
 from service.core.row_filters import counted_super_keys, values_held
 from service.store.join_packing import RowBlock
 from spark_jobs.corpus_columns import coded_cells

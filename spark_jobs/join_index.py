@@ -17,8 +17,7 @@ from pyspark.sql import SparkSession
 from service.core.errors import StateError
 from service.store.corpora import PostgresCorpora
 from service.store.corpus_tables import read_tables
-from service.store.database import make_engine
-from service.store.generation import connect
+from service.store.database import connect, make_engine
 from service.store.join_loads import BUILD_NAME, building
 from service.store.migrate import require_current
 from spark_jobs.command_line import add_engine_options, read_secrets

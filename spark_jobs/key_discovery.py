@@ -33,8 +33,8 @@ from service.core.foreign_keys.sides import Side
 from service.core.key_search import MEMORY, MOST_COMBINATIONS, WIDTH, Counted, FoundKeys, Share, confirm
 from service.core.model import AttributeName
 from service.core.records import UInt64s
-from service.store.database import make_engine
-from service.store.generation import DRIVER_NAME, connect, read_source
+from service.store.database import connect, make_engine
+from service.store.generation import DRIVER_NAME, read_source
 from service.store.migrate import require_current
 from service.store.reader import PostgresStateReader
 from service.usecases.answers import EVERY_ATTRIBUTE, AttributeInfo

@@ -11,11 +11,12 @@ from functools import cache
 import numpy as np
 
 from service.core.changed_inds import KnownKeys, find_changed_inds
-from service.core.column_sets import ColumnSets, Int32s, group_columns
-from service.core.corpus_inds import Algorithm, Choice, choose_wanted, find_group_inds
+from service.core.column_sets import ColumnSets, group_columns
+from service.core.corpus_choices import Algorithm, Parameters, Strategy
+from service.core.corpus_inds import Choice, choose_wanted, find_group_inds
 from service.core.group_inds import Inds, as_columns
-from service.core.records import Flags, Int64s, Keys, UInt64s
-from service.core.signatures import Parameters, Signed, Strategy
+from service.core.records import Flags, Int32s, Int64s, Keys, UInt64s
+from service.core.signatures import Signed
 from service.core.top_referenced import top_referenced
 from spark_jobs.corpus_index import CorpusIndex, PartColumns
 

@@ -17,7 +17,8 @@ from pyspark import RDD, Broadcast, StorageLevel
 from pyspark.sql import SparkSession
 
 from service.core.changed_inds import KnownKeys, changed_sides
-from service.core.column_sets import Int32s, Sides, allowances, number_keys
+from service.core.column_sets import Sides, number_keys
+from service.core.corpus_choices import allowances
 from service.core.group_inds import Inds, as_columns
 from service.core.partitioned_inds import (
     Candidates,
@@ -33,7 +34,7 @@ from service.core.partitioned_inds import (
     rarest_values,
     union,
 )
-from service.core.records import Flags, Int64s, Keys
+from service.core.records import Flags, Int32s, Int64s, Keys
 from service.core.top_referenced import top_referenced
 from spark_jobs.corpus_index import CorpusIndex, PartColumns
 from spark_jobs.many_discovery import Search

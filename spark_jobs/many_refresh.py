@@ -24,7 +24,7 @@ import numpy as np
 from pyspark.sql import SparkSession
 
 from service.core.column_filters import Exclusions, exclude
-from service.core.corpus_inds import Algorithm
+from service.core.corpus_choices import Algorithm
 from service.core.errors import SourceError
 from service.store.corpora import PostgresCorpora
 from service.store.corpus_loads import REFRESH_NAME, Landed, Load, working_on

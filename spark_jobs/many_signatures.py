@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from service.core.column_sets import Int32s
-from service.core.records import Int64s, UInt64s
-from service.core.signatures import Parameters
+from service.core.corpus_choices import Parameters
+from service.core.records import Int32s, Int64s, UInt64s
 from spark_jobs.corpus_index import CorpusIndex, DamagedIndexError, Part, PartColumns
 from spark_jobs.corpus_signatures import no_signatures
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from service.core.corpus_inds import Algorithm, Choice
+from service.core.corpus_choices import Algorithm
+from service.core.corpus_inds import Choice
 from service.core.group_inds import Inds
 from service.store.corpora import PostgresCorpora
 from service.store.corpus_loads import Load

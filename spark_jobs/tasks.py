@@ -23,7 +23,8 @@ from service.core.sketch_upkeep import FixedForm, SketchForm
 from service.core.sketches.comparable import Comparable
 from service.store.bulk import KeyRange, RecordArrays, read_range, write_partition
 from service.store.canonical_sql import needs_document_walk
-from service.store.generation import NOT_READ, TASK_NAME, connect, register_clusters
+from service.store.database import connect
+from service.store.generation import NOT_READ, TASK_NAME, register_clusters
 from service.store.sketch_generation import write_parts, write_whole
 from spark_jobs.kernels import (
     Entries,

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from service.core.canonical_arrow import key_array
-from service.core.column_sets import Int32s
-from service.core.records import Int64s, Keys, starts_of
+from service.core.records import Int32s, Int64s, Keys, starts_of
 from spark_jobs.corpus_index import PartColumns
 from spark_jobs.many_discovery import Search
 

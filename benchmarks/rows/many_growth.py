@@ -21,7 +21,8 @@ from benchmarks.state import server
 from benchmarks.web_corpus import WebCorpus
 from service.core.column_filters import Filters, exclude
 from service.core.column_sets import ColumnSets, group_columns
-from service.core.corpus_inds import Algorithm, choose, find_group_inds
+from service.core.corpus_choices import Algorithm
+from service.core.corpus_inds import choose, find_group_inds
 from service.core.group_inds import count_columns
 
 SEED = 9

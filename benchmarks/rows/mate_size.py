@@ -12,7 +12,8 @@ from benchmarks.joinable_web_tables import web_tables
 from benchmarks.results_file import Result
 from benchmarks.state import server
 from service.core.posting_buckets import Buckets, bits_for, encode_buckets, find_in_buckets
-from service.core.records import Int64s, Keys, starts_of, take_lists
+from service.core.record_kernels import take_lists
+from service.core.records import Int64s, Keys, starts_of
 
 SEED = 0
 """Nothing is drawn."""

@@ -12,9 +12,8 @@ from service.api import cursors
 from service.api.schemas import Answer, Page, PageQuestion, Question
 from service.core import corpus as core
 from service.core.column_filters import Reason
-from service.core.corpus_inds import Algorithm
+from service.core.corpus_choices import Algorithm, Strategy
 from service.core.near_matches import Near
-from service.core.signatures import Strategy
 from service.usecases import answers, corpora
 from service.usecases.corpora_ports import CorpusSnapshot
 from service.usecases.corpus_export import ExportFormat

@@ -13,7 +13,7 @@ from service.api import cursors, examples
 from service.api.asking import Asked
 from service.api.problems import documented
 from service.api.schemas import Answer, Page, PageQuestion
-from service.core.corpus_inds import Algorithm
+from service.core.corpus_choices import Algorithm
 from service.usecases import audits
 from service.usecases.queries import page_of
 

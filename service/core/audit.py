@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from service.core.column_filters import ColumnFacts, Filters, Reason, are_integers, are_null_tokens, exclude
-from service.core.column_sets import Int32s
 from service.core.group_inds import Inds
-from service.core.records import Flags, Int64s
+from service.core.records import Flags, Int32s, Int64s
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,12 @@ from fractions import Fraction
 import numpy as np
 from numba import njit
 
-from service.core.column_sets import EXACT, ColumnSets, Groups, Int32s, group_columns, number_keys, slot_of
-from service.core.corpus_inds import Algorithm, Choice, choose_wanted, find_group_inds
+from service.core.column_sets import ColumnSets, Groups, group_columns, number_keys, slot_of
+from service.core.corpus_choices import DEFAULT, EXACT, Algorithm, Parameters
+from service.core.corpus_inds import Choice, choose_wanted, find_group_inds
 from service.core.group_inds import Inds, as_columns
-from service.core.records import Flags, Int64s, Keys, UInt64s, starts_of
-from service.core.signatures import DEFAULT, Parameters, Signed
+from service.core.records import Flags, Int32s, Int64s, Keys, UInt64s, starts_of
+from service.core.signatures import Signed
 
 
 @dataclass(frozen=True, slots=True)

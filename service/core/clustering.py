@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.core import clustering_kernels as kernels
-from service.core.records import NO_CLUSTER, Deltas, Flags, Int64s, Keys, NewRecords, Records, starts_of, take_lists
+from service.core.record_kernels import take_lists
+from service.core.records import NO_CLUSTER, Deltas, Flags, Int64s, Keys, NewRecords, Records, starts_of
 from service.core.sketch_changes import SketchChanges
 
 AttributeIds = tuple[int, ...]

@@ -12,13 +12,9 @@ from fractions import Fraction
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-from service.core.records import Flags, Int64s, Keys, UInt64s, starts_of
-
-Int32s = NDArray[np.int32]
-
-EXACT = Fraction(1)
+from service.core.corpus_choices import EXACT, allowances
+from service.core.records import Flags, Int32s, Int64s, Keys, UInt64s, starts_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,19 +164,6 @@ def group_columns(
         referenced=sides.referenced,
         coverage=coverage,
     )
-
-
-def allowances(sizes: Int64s, threshold: Fraction, coverage: Fraction = Fraction(0)) -> Int64s:
-    """Give how many values dependents of these sizes may miss: the most with |A ∩ B| ≥ threshold · |A|, int64[n].
-
-    Raises ValueError for a threshold outside (0, 1] or a coverage outside [0, 1], or with more than six digits.
-    """
-    if not 0 < threshold <= 1 or not 0 <= coverage <= 1 or max(threshold.denominator, coverage.denominator) > 10**6:
-        raise ValueError(
-            f"a threshold of {threshold} and a coverage of {coverage}: the one is in (0, 1], the other in [0, 1], "
-            "and both have at most six digits"
-        )
-    return sizes * (threshold.denominator - threshold.numerator) // threshold.denominator
 
 
 def _members(columns: Int32s, group_of: Int32s, allowed: Flags, groups: int) -> tuple[Int64s, Int32s]:

@@ -11,11 +11,9 @@ from typing import Any
 import numpy as np
 
 from service.core.column_filters import NULL_TOKENS, PAPER, Filters
-from service.core.column_sets import EXACT, allowances
-from service.core.corpus_inds import Algorithm
+from service.core.corpus_choices import EXACT, Algorithm, Parameters, Strategy, allowances
 from service.core.errors import SourceError
 from service.core.near_matches import Near
-from service.core.signatures import Parameters, Strategy
 
 
 class CorpusKind(StrEnum):

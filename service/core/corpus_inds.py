@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 import numpy as np
 
 from service.core import rarest_first, signatures
 from service.core.column_sets import Groups
+from service.core.corpus_choices import DEFAULT, Algorithm, Parameters
 from service.core.group_inds import Inds, as_columns
 from service.core.records import Keys
-from service.core.signatures import DEFAULT, Parameters, Signed
-
-
-class Algorithm(StrEnum):
-    """Name the two algorithms; both give the same INDs."""
-
-    RAREST_FIRST = "rarest-first"
-    SIGNATURES = "signatures"
+from service.core.signatures import Signed
 
 
 @dataclass(frozen=True, slots=True)

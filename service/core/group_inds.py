@@ -14,8 +14,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numba import njit
 
-from service.core.column_sets import Groups, Int32s
-from service.core.records import Int64s, starts_of
+from service.core.column_sets import Groups
+from service.core.records import Int32s, Int64s, starts_of
 
 BLOCK = 1 << 20
 """INDs of one block."""

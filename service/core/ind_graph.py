@@ -14,9 +14,9 @@ from itertools import islice
 import numpy as np
 from numba import njit
 
-from service.core.column_sets import Int32s, transpose
+from service.core.column_sets import transpose
 from service.core.group_inds import Inds
-from service.core.records import Flags, Int64s, starts_of
+from service.core.records import Flags, Int32s, Int64s, starts_of
 
 NOWHERE = -1
 """The component of a table that is in no IND."""

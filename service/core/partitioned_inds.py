@@ -25,10 +25,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from service.core.column_sets import EXACT, Int32s, allowances, gather, number_keys, transpose, without_repeats
+from service.core.column_sets import gather, number_keys, transpose, without_repeats
+from service.core.corpus_choices import EXACT, allowances
 from service.core.group_inds import BLOCK, Inds
 from service.core.rarest_first import search
-from service.core.records import Flags, Int64s, Keys, starts_of
+from service.core.records import Flags, Int32s, Int64s, Keys, starts_of
 
 
 @dataclass(frozen=True, slots=True)

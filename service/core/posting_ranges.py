@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from service.core.posting_buckets import Buckets, encode_buckets, value_numbers
-from service.core.records import Int64s, Keys, starts_of, take_lists
+from service.core.record_kernels import take_lists
+from service.core.records import Int64s, Keys, starts_of
 
 
 class ValuePlaces(NamedTuple):

@@ -15,9 +15,9 @@ from functools import partial
 import numpy as np
 from numba import njit
 
-from service.core.column_sets import Groups, Int32s
+from service.core.column_sets import Groups
 from service.core.group_inds import BLOCK, Inds, stream
-from service.core.records import Flags, Int64s
+from service.core.records import Flags, Int32s, Int64s
 
 SHORT_LIST = 16
 """So few candidates are checked in their own values: searching another value's columns would cost more."""

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 UInt64s = NDArray[np.uint64]
 Flags = NDArray[np.bool_]
@@ -127,6 +127,8 @@ class NewRecords(NamedTuple):
 
     def take(self, chosen: Flags | Int64s) -> NewRecords:
         """Give some of the records: those that are marked, or those at these places."""
+        from service.core.record_kernels import take_lists
+
         places = np.arange(len(self.cluster_id))[chosen]
         starts = starts_of(np.diff(self.starts)[places])
         cells = (take_lists(places, self.starts, cell, starts) for cell in (self.attribute_ids, self.frequencies))
@@ -147,6 +149,8 @@ def starts_of(lengths: Int64s) -> Int64s:
 
 def gather(count: int, parts: Sequence[tuple[Int64s, Records]]) -> Records:
     """Put the records of `count` values together from parts, each with its values' places; the rest has none."""
+    from service.core.record_kernels import scatter
+
     cluster_id, lengths = np.zeros(count, np.int64), np.zeros(count, np.int64)
     for places, records in parts:
         cluster_id[places] = records.cluster_id
@@ -154,44 +158,13 @@ def gather(count: int, parts: Sequence[tuple[Int64s, Records]]) -> Records:
     starts = starts_of(lengths)
     frequencies = np.empty(starts[-1], np.int64)
     for places, records in parts:
-        _scatter(places, records.starts, records.frequencies, starts, frequencies)
+        scatter(places, records.starts, records.frequencies, starts, frequencies)
     return Records(cluster_id, starts, frequencies)
 
 
 def find_keys(among: Keys, wanted: Keys) -> Int64s:
     """Give for each wanted key its place among ascending keys, -1 for one that is not there. Both are ascending."""
-    return _find_keys(among.high, among.low, wanted.high, wanted.low)
+    from service.core.record_kernels import find_places
 
-
-@njit(cache=True, nogil=True)
-def take_lists(places: Int64s, starts: Int64s, values: Int64s, out_starts: Int64s) -> Int64s:
-    """Copy the lists at `places` end to end."""
-    out = np.empty(out_starts[-1], np.int64)
-    for n in range(len(places)):
-        at = out_starts[n]
-        for i in range(starts[places[n]], starts[places[n] + 1]):
-            out[at] = values[i]
-            at += 1
-    return out
-
-
-@njit(cache=True, nogil=True)
-def _scatter(places: Int64s, starts: Int64s, values: Int64s, out_starts: Int64s, out: Int64s) -> None:
-    for i in range(len(places)):
-        at = out_starts[places[i]]
-        for j in range(starts[i], starts[i + 1]):
-            out[at] = values[j]
-            at += 1
-
-
-@njit(cache=True, nogil=True)
-def _find_keys(high: UInt64s, low: UInt64s, wanted_high: UInt64s, wanted_low: UInt64s) -> Int64s:
-    found = np.full(len(wanted_high), -1, np.int64)
-    at = 0
-    for i in range(len(wanted_high)):
-        h, l = wanted_high[i], wanted_low[i]  # noqa: E741
-        while at < len(high) and (high[at] < h or (high[at] == h and low[at] < l)):
-            at += 1
-        if at < len(high) and high[at] == h and low[at] == l:
-            found[i] = at
-    return found
+    places: Int64s = find_places(among.high, among.low, wanted.high, wanted.low)
+    return places

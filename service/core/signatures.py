@@ -14,50 +14,15 @@ size must allow it; and a short list of candidates goes to the validator at once
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 from numba import njit
 
-from service.core.column_sets import Groups, Int32s
+from service.core.column_sets import Groups
+from service.core.corpus_choices import DEFAULT, Parameters, Strategy
 from service.core.group_inds import BLOCK, Inds, stream
 from service.core.rarest_first import missing
-from service.core.records import Flags, Int64s, Keys, UInt64s
-
-
-class Strategy(StrEnum):
-    """Name which side of an IND is given when its candidates are looked for (Algorithms 5 and 6)."""
-
-    DEP2REFS = "dep2refs"
-    REF2DEPS = "ref2deps"
-
-
-@dataclass(frozen=True, slots=True)
-class Parameters:
-    """Hold m `bits` and k `hashes` of a signature, its p `passes`, and the strategy; defaults as in section 5.
-
-    Raises ValueError where one of the numbers is less than 1.
-    """
-
-    bits: int = 650
-    hashes: int = 6
-    passes: int = 2
-    strategy: Strategy = Strategy.DEP2REFS
-
-    def __post_init__(self) -> None:
-        if min(self.bits, self.hashes, self.passes) < 1:
-            raise ValueError(
-                f"{self.bits} bits, {self.hashes} hash functions, {self.passes} passes: each is at least 1"
-            )
-
-    @property
-    def words(self) -> int:
-        """Count the words of 64 bits of a signature: bit r of it, of all passes end to end, is r % 64 of r // 64."""
-        return (self.passes * self.bits + 63) // 64
-
-
-DEFAULT = Parameters()
+from service.core.records import Flags, Int32s, Int64s, Keys, UInt64s
 
 SHORT_LIST = 8
 """Candidates in so few words of their bit vector go to the validator before the other rows are ANDed."""

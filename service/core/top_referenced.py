@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from numba import njit
 
-from service.core.column_sets import Int32s
 from service.core.group_inds import Inds, Members
-from service.core.records import Int64s
+from service.core.records import Int32s, Int64s
 
 
 def top_referenced(groups: Members, blocks: Iterable[Inds], count: int) -> Iterator[Inds]:

@@ -13,12 +13,11 @@ import psycopg2.errors
 from psycopg2.extras import Json
 from sqlalchemy import Connection, text
 
-from service.core.column_sets import Int32s
 from service.core.errors import StateError
 from service.core.model import AttributeName
-from service.core.records import Int64s
+from service.core.records import Int32s, Int64s
 from service.store.bulk import KeyRange, RecordArrays, read_range
-from service.store.generation import connect
+from service.store.database import connect
 from service.store.writer_lock import release_locks, take_bootstrap_lock
 from service.usecases.audits import Audit
 

@@ -23,9 +23,8 @@ from sqlalchemy import Connection, text
 from service import __version__
 from service.core.errors import StateError
 from service.store.backup_file import CHUNK, SECTIONS, BackupError, BackupReader, BackupWriter, Manifest, TableRows
-from service.store.database import make_engine, parse_address, place, state_error
+from service.store.database import connect, make_engine, parse_address, place, state_error
 from service.store.embedded import programs
-from service.store.generation import connect
 from service.store.migrate import LOCK_TIMEOUT, found_revision, require_known, upgrade
 from service.store.table_base import metadata
 from service.store.writer_lock import take_bootstrap_lock, take_writer_lock

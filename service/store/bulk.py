@@ -17,7 +17,8 @@ from numba import njit  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from service.core.canonical_arrow import stored_array, text_buffers
-from service.core.records import Keys, NewRecords, Records, starts_of, take_lists
+from service.core.record_kernels import take_lists
+from service.core.records import Keys, NewRecords, Records, starts_of
 from service.store.copy_stream import HEADER, copy_blocks
 
 BLOCK_RECORDS = 65_536

@@ -16,7 +16,7 @@ from service.core.corpus import CorpusKind, CorpusSettings
 from service.core.errors import ConflictError, NotFoundError
 from service.store.corpus_cleaning import CLEANER_NAME, clean, drop_removed
 from service.store.corpus_reading import PostgresCorpusSnapshot, open_snapshot, read_faults
-from service.store.generation import connect
+from service.store.database import connect
 from service.store.tables import CORPUS_LOCK
 from service.usecases.corpora import Corpus, CorpusFault, NewCorpus, Refresh, RefreshState
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg2
 
-from service.store.generation import connect
+from service.store.database import connect
 from service.store.join_loads import hold_cleared
 from service.store.tables import CORPUS_LOCK, JOIN_INDEX_LOCK
 

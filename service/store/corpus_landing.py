@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from service.core.column_sets import Int32s
 from service.core.errors import DamagedStateError
+from service.core.records import Int32s
 from service.store.corpus_cleaning import change_table, load_table
 from service.store.corpus_tables import write_tables
 from service.usecases.corpora import TableVersions

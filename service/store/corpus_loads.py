@@ -19,16 +19,15 @@ from numpy.typing import NDArray
 from psycopg2.extras import execute_values
 from sqlalchemy import text
 
-from service.core.column_sets import Int32s
 from service.core.errors import DamagedStateError, StateError
 from service.core.group_inds import Inds
+from service.core.records import Int32s
 from service.store.copy_stream import copy_blocks
 from service.store.corpora import CLAIM, corpus_of, refresh_of
 from service.store.corpus_cleaning import TASK_NAME, clear_remains, load_table, tidy
 from service.store.corpus_landing import GONE_INDEX, LANDING_TIMEOUT, PAIR_INDEXES, put_inds, put_tables
 from service.store.corpus_tables import read_tables
-from service.store.database import make_engine
-from service.store.generation import connect
+from service.store.database import connect, make_engine
 from service.store.join_loads import NewIndex
 from service.store.tables import CORPUS_LOCK
 from service.store.writer_lock import release_locks

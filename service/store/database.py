@@ -1,7 +1,9 @@
-"""Own the engines: how Postgres is reached, and what is said when it is away, full, or too slow."""
+"""Own engines and connections: how Postgres is reached, and what is said when it is away, full, or too slow."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg2
@@ -140,3 +142,26 @@ def _cannot_connect(error: psycopg2.OperationalError, url: URL) -> StateError:
 def _lost(error: BaseException | None, url: URL) -> str:
     cause = first_line(error)
     return f"The connection to {place(url)} was lost: {cause}. What was not committed was not applied; try again."
+
+
+@contextmanager
+def connect(url: str, application_name: str) -> Iterator[Any]:
+    """Open a raw psycopg2 connection; what fails because of the database is a StateError, nothing is committed."""
+    engine = make_engine(url, application_name, pool_size=1, max_overflow=0)
+    pooled = engine.raw_connection()
+    connection = pooled.driver_connection
+    assert connection is not None
+    try:
+        with connection.cursor() as cursor:  # a COPY of a partition, or a wait for the tasks, may take long
+            cursor.execute("SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0")
+        connection.commit()
+        yield connection
+    except psycopg2.Error as error:
+        told = state_error(error, parse_address(url))
+        if told is None:
+            raise
+        raise told from error
+    finally:
+        connection.close()
+        pooled.invalidate()
+        engine.dispose()

@@ -10,8 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -26,7 +25,6 @@ from service.core.sketch_upkeep import SketchForm
 from service.store import contract_upkeep, join_tracked, versions
 from service.store.bulk import KeyRange, partition_name
 from service.store.catch_up import Place, put_positions
-from service.store.database import make_engine, parse_address, state_error
 from service.store.feed_start import FeedStart, put_feed_start
 from service.store.keys import NewKey, put_keys
 from service.store.row_images import clear_row_images
@@ -120,29 +118,6 @@ class Generation:
     sketches: SketchForm | None = None
     """Of what form its sketches are, if it has some."""
     keys: Sequence[NewKey] = ()
-
-
-@contextmanager
-def connect(url: str, application_name: str) -> Iterator[Any]:
-    """Open a raw psycopg2 connection; what fails because of the database is a StateError, nothing is committed."""
-    engine = make_engine(url, application_name, pool_size=1, max_overflow=0)
-    pooled = engine.raw_connection()
-    connection = pooled.driver_connection
-    assert connection is not None
-    try:
-        with connection.cursor() as cursor:  # a COPY of a partition, or a wait for the tasks, may take long
-            cursor.execute("SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0")
-        connection.commit()
-        yield connection
-    except psycopg2.Error as error:
-        told = state_error(error, parse_address(url))
-        if told is None:
-            raise
-        raise told from error
-    finally:
-        connection.close()
-        pooled.invalidate()
-        engine.dispose()
 
 
 def clear_remains(connection: Any) -> None:

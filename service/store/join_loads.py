@@ -21,7 +21,7 @@ from service.core.join_layout import Layout
 from service.core.posting_buckets import Buckets
 from service.core.records import Int64s
 from service.store.copy_stream import copy_blocks
-from service.store.generation import connect
+from service.store.database import connect
 from service.store.join_packing import RowBlock, pack_buckets, pack_rows
 from service.store.tables import JOIN_INDEX_LOCK
 

@@ -23,7 +23,7 @@ from service.core.posting_buckets import (
 )
 from service.core.posting_ranges import ValuePlaces, code_range
 from service.core.records import Int64s, UInt64s, starts_of
-from service.store.generation import connect
+from service.store.database import connect
 from service.store.join_loads import BUILD_NAME, SegmentLoad, StoredSegment
 from service.store.join_packing import RowBlock
 

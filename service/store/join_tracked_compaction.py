@@ -19,8 +19,7 @@ from service.core.join_layout import BLOCK_ROWS
 from service.core.join_parts import CodedPart, code_part, distinct_keys
 from service.core.records import Keys
 from service.store.copy_stream import copy_blocks
-from service.store.database import make_engine
-from service.store.generation import connect
+from service.store.database import connect, make_engine
 from service.store.join_packing import RowBlock, pack_buckets, pack_rows
 from service.store.join_tracked import read_rows, read_width, row_keys_of, row_keys_to_bytes, stream_rows
 from service.store.tables import JOIN_COMPACTION_LOCK

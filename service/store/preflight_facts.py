@@ -9,8 +9,7 @@ import psycopg2
 from sqlalchemy import Engine, text
 
 from service.core.errors import SourceError, StateError
-from service.store.database import parse_address, place
-from service.store.generation import connect
+from service.store.database import connect, parse_address, place
 from service.store.source_reader import without_password
 from service.usecases.preflight_facts import (
     FollowedTable,

@@ -9,7 +9,7 @@ from service.core.errors import NotFoundError, StateError
 from service.core.model import SchemaDrift
 from service.core.tuples import tuple_name
 from service.store import contract_upkeep, sketches
-from service.store.generation import connect
+from service.store.database import connect
 from service.store.versions import tell_version
 from service.store.writer_lock import release_locks, take_writer_lock
 from service.usecases.schema_changes import KnownColumn, Named, find_named, plan_change

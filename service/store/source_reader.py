@@ -16,8 +16,7 @@ from service.core.errors import SourceError, StateError, first_line
 from service.core.retyping import keeps_texts
 from service.core.secret_parameters import SECRET_PARAMETERS
 from service.store.canonical_sql import SESSION_SETTINGS, canonical_expression
-from service.store.database import parse_address, place
-from service.store.generation import connect
+from service.store.database import connect, parse_address, place
 from service.store.source_constraints import UNCONSTRAINED, Constraints, read_constraints
 
 READER_NAME = "subsetd bootstrap reader"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from service.core.corpus_inds import Algorithm
+from service.core.corpus_choices import Algorithm
 
 
 @dataclass(frozen=True, slots=True)

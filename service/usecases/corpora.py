@@ -15,9 +15,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from service.core.column_filters import Reason
-from service.core.column_sets import Int32s
 from service.core.corpus import CorpusKind, CorpusSettings
-from service.core.records import Int64s
+from service.core.records import Int32s, Int64s
 
 
 def index_folder(corpus: Corpus, data_dir: str, database: str) -> str:

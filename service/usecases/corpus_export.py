@@ -13,7 +13,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pyarrow import csv
 
-from service.core.column_sets import Int32s
+from service.core.records import Int32s
 from service.usecases.corpora_ports import CorpusSnapshot
 
 SCHEMA = pa.schema(

@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from service.core.column_sets import Int32s
 from service.core.group_inds import Inds
+from service.core.records import Int32s
 from service.usecases.answers import EVERY_ATTRIBUTE, AttributeFilter, AttributeInfo
 from service.usecases.corpora import ColumnFilter
 from service.usecases.corpora_ports import CorpusSnapshot

@@ -11,10 +11,10 @@ from typing import Protocol
 
 import numpy as np
 
-from service.core.column_sets import Int32s
 from service.core.errors import NotFoundError, StateError
 from service.core.group_inds import Inds
 from service.core.ind_graph import NOWHERE, IndGraph, build_graph, shortest_paths
+from service.core.records import Int32s
 from service.usecases.answers import Key, Page
 
 KEPT_GRAPHS = 4

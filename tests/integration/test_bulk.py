@@ -8,7 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from service.store.bulk import KeyRange, RecordArrays, partition_name, read_range, write_partition
-from service.store.generation import connect, create_registry, read_registry, register_clusters
+from service.store.database import connect
+from service.store.generation import create_registry, read_registry, register_clusters
 
 CELL = st.dictionaries(st.integers(0, 40), st.integers(0, 2**62), min_size=1, max_size=5)
 RECORDS = st.dictionaries(st.integers(0, 2**128 - 1), st.tuples(st.text("aä€🙂", max_size=9), CELL), max_size=20)

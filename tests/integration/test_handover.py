@@ -13,7 +13,7 @@ import pytest
 from service.core.canonical import value_keys
 from service.core.errors import StateError
 from service.store import writer_lock
-from service.store.generation import connect
+from service.store.database import connect
 from service.store.writer import PostgresWriter
 from service.store.writer_lock import release_locks, take_bootstrap_lock, take_writer_lock
 from service.stream.envelope import Decoder

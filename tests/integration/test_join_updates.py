@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from service.core.errors import StateError
 from service.store import join_merge
-from service.store.generation import connect
+from service.store.database import connect
 from service.store.join_loads import BUILD_NAME, NewIndex, SegmentLoad, building, stored_segments
 from service.store.join_merge import merge_segments
 from spark_jobs import join_build

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from service.core.column_filters import NULL_TOKENS, PAPER, Filters
-from service.core.corpus_inds import Algorithm
+from service.core.corpus_choices import Algorithm
 from service.core.errors import SourceError, StateError
 from service.core.group_inds import Inds
 from service.store.embedded import EmbeddedPostgres

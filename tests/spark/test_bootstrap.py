@@ -14,8 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from service.core.errors import NotFoundError, StateError
-from service.store.database import make_engine
-from service.store.generation import connect
+from service.store.database import connect, make_engine
 from service.store.reader import PostgresStateReader
 from service.store.writer_lock import release_locks, take_writer_lock
 from service.usecases import queries

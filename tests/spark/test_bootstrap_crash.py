@@ -11,7 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from service.store.bulk import KeyRange
-from service.store.generation import TASK_NAME, clear_remains, connect, create_registry
+from service.store.database import connect
+from service.store.generation import TASK_NAME, clear_remains, create_registry
 from service.store.writer_lock import take_bootstrap_lock
 from spark_jobs.bootstrap import run_bootstrap
 from spark_jobs.sources import Options

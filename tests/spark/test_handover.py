@@ -17,8 +17,7 @@ from sqlalchemy import make_url
 from service.core.canonical import value_keys
 from service.core.errors import StateError
 from service.store.checks import PostgresVerifier
-from service.store.database import make_engine
-from service.store.generation import connect
+from service.store.database import connect, make_engine
 from service.store.writer import PostgresWriter
 from service.store.writer_lock import CONSUMER_NAME, is_wanted, release_locks, take_writer_lock
 from service.stream.envelope import Decoder

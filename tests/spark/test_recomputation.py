@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from service.store.generation import connect
+from service.store.database import connect
 from spark_jobs.bootstrap import run_bootstrap
 from spark_jobs.sources import Options
 from tests import states

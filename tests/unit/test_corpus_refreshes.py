@@ -20,7 +20,8 @@ from benchmarks.reference import ind_hash
 from service.core.column_filters import Filters, exclude
 from service.core.column_sets import ColumnSets, group_columns
 from service.core.corpus import CorpusKind, CorpusSettings
-from service.core.corpus_inds import Algorithm, find_inds
+from service.core.corpus_choices import Algorithm
+from service.core.corpus_inds import find_inds
 from service.core.errors import SourceError, StateError
 from spark_jobs import corpus_files, corpus_sources
 from spark_jobs.corpus_index import CorpusIndex, DamagedIndexError

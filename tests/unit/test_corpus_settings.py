@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from service.core.column_filters import NULL_TOKENS, PAPER, Filters
 from service.core.corpus import CorpusSettings, parse_filters, preset_null_tokens
-from service.core.corpus_inds import Algorithm
+from service.core.corpus_choices import Algorithm, Parameters, Strategy
 from service.core.errors import SourceError
 from service.core.near_matches import Near
-from service.core.signatures import Parameters, Strategy
 
 SHARES = st.fractions(0, 1, max_denominator=10**6)
 

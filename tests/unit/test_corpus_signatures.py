@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from service.core.corpus import CorpusKind, CorpusSettings
-from service.core.signatures import Parameters
+from service.core.corpus_choices import Parameters
 from spark_jobs import corpus_signatures, corpus_sources
 from spark_jobs.corpus_index import CorpusIndex
 from spark_jobs.corpus_signatures import no_signatures

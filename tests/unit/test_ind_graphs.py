@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.core.column_sets import Int32s
 from service.core.errors import StateError
 from service.core.group_inds import Inds
+from service.core.records import Int32s
 from service.usecases import ind_graphs
 from service.usecases.ind_graphs import KEPT_GRAPHS, IndGraphs, Join, UnknownTableError
 from service.usecases.queries import walk

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from service.core.changed_inds import KnownKeys, find_changed_inds
 from service.core.column_sets import ColumnSets
-from service.core.corpus_inds import Algorithm
+from service.core.corpus_choices import Algorithm, Parameters, Strategy
 from service.core.records import Keys, starts_of
-from service.core.signatures import Parameters, Strategy
 from tests.many import COLUMNS, SHARES, brute_force, listed
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from service.core import corpus_inds, rarest_first, signatures
 from service.core.column_sets import ColumnSets, Groups, group_columns
-from service.core.corpus_inds import Algorithm, Choice, choose, choose_wanted
+from service.core.corpus_choices import Algorithm
+from service.core.corpus_inds import Choice, choose, choose_wanted
 from service.core.partitioned_inds import Scope
 from service.core.records import Keys, starts_of
 

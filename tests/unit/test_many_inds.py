@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from service.core import group_inds, rarest_first, signatures
 from service.core.column_sets import group_columns, number_keys
-from service.core.corpus_inds import Algorithm, choose, find_inds
+from service.core.corpus_choices import Algorithm, Parameters, Strategy
+from service.core.corpus_inds import choose, find_inds
 from service.core.group_inds import as_columns, count_columns, equal_cost_parts, stream
 from service.core.records import Keys
-from service.core.signatures import Parameters, Strategy
 from tests.many import COLUMNS, SHARES, brute_force, listed, sets_of
 
 ALGORITHMS = pytest.mark.parametrize(

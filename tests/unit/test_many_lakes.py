@@ -14,10 +14,10 @@ from benchmarks.reference import ind_hash
 from service.core.audit import account
 from service.core.column_filters import PAPER, ColumnFacts, Filters, Reason, exclude
 from service.core.column_sets import ColumnSets, group_columns
-from service.core.corpus_inds import Algorithm, find_inds
+from service.core.corpus_choices import DEFAULT, Algorithm, Parameters, Strategy
+from service.core.corpus_inds import find_inds
 from service.core.group_inds import Inds
 from service.core.ind_graph import build_graph
-from service.core.signatures import DEFAULT, Parameters, Strategy
 from tests.lakes import COMBINATIONS, LAKES, On, Reference, unpack
 
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from service.core.canonical import value_key, value_keys
 from service.core.column_sets import group_columns
-from service.core.signatures import Parameters, positions, signature_matrix
+from service.core.corpus_choices import Parameters
+from service.core.signatures import positions, signature_matrix
 from tests.many import COLUMNS, sets_of
 
 PARAMETERS = st.builds(Parameters, bits=st.integers(1, 90), hashes=st.integers(1, 7), passes=st.integers(1, 3))

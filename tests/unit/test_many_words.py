@@ -9,8 +9,9 @@ import pytest
 
 from service.core import signatures
 from service.core.column_sets import group_columns
+from service.core.corpus_choices import Parameters, Strategy
 from service.core.group_inds import as_columns
-from service.core.signatures import Parameters, Strategy, find_inds, positions, sign, signature_matrix
+from service.core.signatures import find_inds, positions, sign, signature_matrix
 from tests.many import brute_force, listed, sets_of
 
 FEW = [Parameters(16, 2, 2), Parameters(70, 3, 1), Parameters(1, 1, 1)]

@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.core.column_sets import ColumnSets, allowances, group_columns
+from service.core.column_sets import ColumnSets, group_columns
 from service.core.corpus import CorpusSettings, parse_filters
+from service.core.corpus_choices import Parameters, allowances
 from service.core.errors import SketchError, SourceError
 from service.core.estimators.all_pairs import stack
 from service.core.estimators.estimate import METHODS, estimate
 from service.core.estimators.lookup import bucket_bits_for
 from service.core.estimators.model import Column
 from service.core.records import Keys, starts_of
-from service.core.signatures import Parameters, find_inds
+from service.core.signatures import find_inds
 from service.core.sketch_changes import SketchChanges, net_changes
 from service.core.sketches.bottom_k import BottomK
 from service.core.sketches.column import ColumnSketch
