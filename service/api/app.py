@@ -30,6 +30,7 @@ from service.api import (
 )
 from service.api.access import OPEN_PATHS, BearerKey
 from service.api.corpus_metrics import CorpusMetrics
+from service.api.known_answers import KnownAnswers
 from service.api.metrics import HttpMetrics, StateMetrics
 from service.api.problems import Check
 from service.api.segments import EncodedPath
@@ -108,6 +109,8 @@ def create_app(
     ):
         app.include_router(routes.router)
     app.include_router(routes_graph.corpus_router)
+    # Innermost, so that whoever may not ask is not answered from memory either.
+    app.add_middleware(KnownAnswers, read_version=reader.version)
     # What is added later is further out: the key is asked for where its refusal is counted.
     if api_key is not None:
         app.add_middleware(BearerKey, key=api_key)

@@ -31,6 +31,7 @@ from service.store.reader_sql import (
     HEAD,
     IND_PAIRS,
     MISSING_VALUES,
+    NEWEST_VERSION,
     OVERLAP,
     OVERLAPS,
     POSITIONS,
@@ -80,6 +81,12 @@ class PostgresStateReader:
         """Read through this engine; give it a statement timeout, which bounds every query."""
         self._place = place(engine.url)
         self._engine = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        self._single = engine.execution_options(isolation_level="AUTOCOMMIT")
+
+    def version(self) -> int:
+        """Give the newest version, by one statement outside of any snapshot; 0 before the first bootstrap."""
+        with self._saying_what_is_wrong(), self._single.connect() as connection:
+            return connection.exec_driver_sql(NEWEST_VERSION).scalar() or 0
 
     @contextmanager
     def snapshot(self, *, with_values: bool = False) -> Iterator[PostgresSnapshot]:
@@ -95,30 +102,34 @@ class PostgresStateReader:
             yield PostgresSnapshot(connection, head)
 
     def _begin(self, with_values: bool) -> tuple[Connection, StateHead]:
-        try:
+        with self._saying_what_is_wrong():
             connection = self._engine.connect()
+            try:
+                if with_values:
+                    # A bootstrap swaps partitions, which snapshots do not hide. The lock is taken before the
+                    # snapshot (LOCK takes none), so that what is read afterwards is of one generation.
+                    connection.execute(text("lock table gen_rec in access share mode"))
+                row = connection.execute(text(HEAD)).one_or_none()
+            except BaseException:
+                connection.close()
+                raise
+        if row is None:
+            return connection, StateHead(0, 0, 0, None, None, None, None)
+        return connection, StateHead(**row._mapping)
+
+    @contextmanager
+    def _saying_what_is_wrong(self) -> Iterator[None]:
+        try:
+            yield
         except PoolTimeoutError as error:
             raise StateError(f"All connections to {self._place} are in use; try again later.") from error
-        try:
-            if with_values:
-                # A bootstrap swaps partitions, which snapshots do not hide. The lock is taken before the
-                # snapshot (LOCK takes none), so that what is read afterwards is of one generation.
-                connection.execute(text("lock table gen_rec in access share mode"))
-            row = connection.execute(text(HEAD)).one_or_none()
         except ProgrammingError as error:
-            connection.close()
             if getattr(error.orig, "pgcode", None) != "42P01":
                 raise
             raise StateError(
                 f"The {self._place} holds no state of subsetd; "
                 "run `subsetd bootstrap`, or correct SUBSETD_DATABASE_URL."
             ) from error
-        except BaseException:
-            connection.close()
-            raise
-        if row is None:
-            return connection, StateHead(0, 0, 0, None, None, None, None)
-        return connection, StateHead(**row._mapping)
 
 
 class PostgresSnapshot:

@@ -10,6 +10,8 @@ select version, generation, kind, committed_at, newest_source_ms, transaction_co
 from state_version order by version desc limit 1
 """
 
+NEWEST_VERSION = "select version from state_version order by version desc limit 1"
+
 SOURCES = """
 select s.name, s.kind, s.location, s.insert_only, s.bootstrapped_version, s.bootstrapped_at,
        count(distinct (a.schema_name, a.table_name)) filter (where a.attribute_id is not null) as table_count,

@@ -200,6 +200,9 @@ class StateSnapshot(Protocol):
 class StateReader(Protocol):
     """Open snapshots of the state."""
 
+    def version(self) -> int:
+        """Give the newest version, 0 before the first bootstrap; raises `StateError` when the database is away."""
+
     def snapshot(self, *, with_values: bool = False) -> AbstractContextManager[StateSnapshot]:
         """Open a snapshot of the newest version; `with_values` when generator records will be read.
 
