@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from service.core.errors import SubsetdError
 
 if TYPE_CHECKING:
+    import uvicorn
     from fastapi import FastAPI
 
 
@@ -33,6 +34,7 @@ def serve_until(
         server = uvicorn.Server(
             uvicorn.Config(service, log_config=None, access_log=False, timeout_graceful_shutdown=10)
         )
+        end_streams_with(server, service)
         ended = threading.Event()
 
         def watch() -> None:
@@ -55,6 +57,17 @@ def serve_until(
             finally:
                 ended.set()
                 watcher.join()
+
+
+def end_streams_with(server: uvicorn.Server, service: FastAPI) -> None:
+    """Let the clients of streams go when the server ends: it waits for answers under way, and theirs have no end."""
+    end = server.shutdown
+
+    async def shutdown(sockets: list[socket.socket] | None = None) -> None:
+        service.state.stream.end()
+        await end(sockets)
+
+    server.shutdown = shutdown  # type: ignore[method-assign]
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from service.api import (
     routes_service,
     routes_sketches,
     routes_state,
+    routes_stream,
     routes_uinds,
 )
 from service.api.access import OPEN_PATHS, BearerKey
@@ -34,6 +35,7 @@ from service.api.known_answers import KnownAnswers
 from service.api.metrics import HttpMetrics, StateMetrics
 from service.api.problems import Check
 from service.api.segments import EncodedPath
+from service.api.transition_stream import TransitionStream
 from service.usecases.foreign_key_answers import ForeignKeyFinder
 from service.usecases.foreign_key_decisions import Contracts
 from service.usecases.ind_graphs import IndGraphs
@@ -87,6 +89,7 @@ def create_app(
     app.state.tracked_keys = tracked_keys
     app.state.joinable = joinable
     app.state.graphs = IndGraphs()
+    app.state.stream = TransitionStream(reader)
     app.state.registry = registry
     app.state.ready_checks = tuple(ready_checks)
     problems.install(app)
@@ -96,6 +99,7 @@ def create_app(
         routes_dashboard,
         routes_state,
         routes_uinds,
+        routes_stream,
         routes_coefficients,
         routes_sketches,
         routes_graph,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from service.api import contract_examples, corpus_examples, graph_examples, joinable_examples
@@ -215,6 +216,7 @@ MATRIX = {
     "application/vnd.apache.arrow.stream": "(an Arrow IPC stream)",
 }
 CHANGES = {"version": 3, "transaction_consistent": True, "next_cursor": None, "since": 2, "items": [BROKE]}
+STREAM = f"retry: 2000\n\nevent: transitions\nid: 3\ndata: {json.dumps({'version': 3, 'items': [BROKE]})}\n\n"
 DEAD_LETTERS = {
     "version": 3,
     "transaction_consistent": True,
@@ -327,6 +329,7 @@ BY_PATH: dict[str, object] = {
     "/api/v1/sketches/bucket_bits": {"error": 0.02, "level": 0.95, "bucket_bits": 13},
     "/api/v1/sketches/{column}": "SDSK (and the rest of its bytes)",
     "/api/v1/changes": CHANGES,
+    "/api/v1/stream": STREAM,
     "/api/v1/audits": AUDITS,
     "/api/v1/overview": OVERVIEW,
     **contract_examples.BY_PATH,

@@ -50,6 +50,7 @@ EXPLANATIONS = {
     "same-attribute": "Both sides of a pair are one attribute; that it contains itself is not reported.",
     "invalid-cursor": "The cursor was not given by this route.",
     "invalid-request": "A parameter is unknown, missing, or outside its bounds; `errors` names each.",
+    "too-many-streams": "The stream has as many clients as the service bears; poll /api/v1/changes, or come later.",
     "unavailable": "The state's database is away or too slow; the service comes back by itself when it does.",
     "not-ready": "The service is not ready; `checks` names what is missing.",
     "key-required": "The service was given a key; send it in the header Authorization: Bearer KEY.",

@@ -70,6 +70,12 @@ class ChangesQuestion(PairQuestion):
     newest_first: bool = Field(False, description="the other way round, for who looks back")
 
 
+class StreamQuestion(Question):
+    since: Version | None = Field(
+        None, description="later than this state version; without it, and without Last-Event-ID: from now on"
+    )
+
+
 class DeadLettersQuestion(PageQuestion):
     feed: Text | None = Field(None, examples=["kafka:ZDhiNTQ4ZjEtMDdkYi00MQ"])
 

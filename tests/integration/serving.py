@@ -18,6 +18,7 @@ from service import corpus_wiring, feed_wiring
 from service.api.app import create_app
 from service.core.foreign_keys.sides import Side
 from service.scheduler import next_time
+from service.server import end_streams_with
 from service.store.contracts import PostgresContracts
 from service.store.corpora import PostgresCorpora
 from service.store.foreign_key_refreshes import PostgresForeignKeys
@@ -86,6 +87,7 @@ def serving(app: FastAPI) -> Iterator[str]:
     listener.bind(("127.0.0.1", 0))
     listener.listen()
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
+    end_streams_with(server, app)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:

@@ -11,11 +11,13 @@ import { graph } from "./graph.js";
 import { joinable } from "./joinable.js";
 import { overview } from "./overview.js";
 import { pair } from "./pair.js";
+import { isLive, listen, stop } from "./stream.js";
 import { timeline } from "./timeline.js";
 
 const VIEWS = { "": overview, timeline, graph, "foreign-keys": foreignKeys, corpora, joinable, audits, "dead-letters": deadLetters, pair };
 const LINKS = Object.keys(VIEWS).filter((name) => VIEWS[name].under === undefined);
 const SECONDS = 2, LONGEST = 15;
+const LIVE_SECONDS = 6, LEAST_MS = 500; // between two questions: when news come by themselves, and when they come fast
 const SCHEME = "subsetd-colours";
 
 const main = document.getElementById("main");
@@ -23,6 +25,7 @@ const link = document.getElementById("link");
 const dialog = document.getElementById("key-dialog");
 const forget = document.getElementById("forget");
 let turn = 0, timer = 0, failures = 0, shown = null, said = null;
+let asked = 0, isAsking = false, isStale = false;
 
 /** Read the address: `#/view?name=value`. */
 function address() {
@@ -63,13 +66,15 @@ async function act(work, done = null) {
 async function refresh() {
   const mine = ++turn;
   clearTimeout(timer);
-  if (dialog.open || document.hidden) return;
+  if (dialog.open || document.hidden) return stop();
+  [asked, isAsking, isStale] = [performance.now(), true, false];
   const { name, parameters } = address();
   const view = VIEWS[name];
   try {
     const answers = await view.load(parameters);
     if (mine !== turn) return;
     failures = 0;
+    listen(hear);
     const version = Object.values(answers).find((one) => one !== null && "version" in one)?.version;
     say("good", version === undefined ? "live" : `live, version ${number(version)}`);
     patch(main, [said, view.show(answers, parameters, act)]);
@@ -79,7 +84,18 @@ async function refresh() {
     failures += 1;
     tell(error);
   }
-  timer = setTimeout(refresh, Math.min((view.seconds ?? SECONDS) * 2 ** failures, LONGEST) * 1000);
+  isAsking = false;
+  const seconds = isLive() && view.isOfVersion ? LIVE_SECONDS : view.seconds ?? SECONDS;
+  timer = setTimeout(refresh, isStale ? LEAST_MS : Math.min(seconds * 2 ** failures, LONGEST) * 1000);
+}
+
+/** Ask soon, as there is a new version; what is being asked is first waited for, or it would never be shown. */
+function hear() {
+  if (isAsking) isStale = true;
+  else {
+    clearTimeout(timer);
+    timer = setTimeout(refresh, Math.max(asked + LEAST_MS - performance.now(), 0));
+  }
 }
 
 function tell(error) {
@@ -100,6 +116,7 @@ function say(level, text) {
 function askForKey() {
   document.getElementById("key-fault").textContent = hasKey() ? "The service does not know this key." : "";
   forgetKey();
+  stop();
   forget.hidden = true;
   say("bad", "key wanted");
   patch(main, [h("p.muted", {}, "Nothing is shown without the key.")]);
@@ -130,7 +147,8 @@ scheme.onchange = () => {
 document.documentElement.style.colorScheme = scheme.value;
 
 addEventListener("hashchange", open);
-document.addEventListener("visibilitychange", () => document.hidden || refresh());
+document.addEventListener("visibilitychange", refresh);
+addEventListener("pagehide", stop);
 document.querySelector(".skip").onclick = (event) => {
   event.preventDefault(); // the address names the view
   main.focus();

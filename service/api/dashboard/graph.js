@@ -10,6 +10,7 @@ const DRAWN = 40, BUBBLES = 40;
 
 export const graph = {
   title: "Graph",
+  isOfVersion: true,
   seconds: 5,
   load: async (parameters) => {
     const { corpus, component, around, from, to: end, contains, cursor } = parameters;

@@ -8,6 +8,7 @@ import { bars } from "./bars.js";
 
 export const overview = {
   title: "Overview",
+  isOfVersion: true,
   load: () => getAll({ now: "/api/v1/overview" }),
   show: ({ now }) => [
     h("h1", {}, "Overview"),

@@ -9,6 +9,7 @@ const at = (dependent, referenced) => `/api/v1/uinds/${encodeURIComponent(depend
 
 export const pair = {
   title: "Pair",
+  isOfVersion: true,
   under: "timeline",
   load: ({ dependent = "", referenced = "", cursor }) => getAll({
     pair: at(dependent, referenced),

@@ -9,6 +9,7 @@ const KINDS = [["all", ""], ["broke", "broke"], ["appeared", "appeared"]];
 
 export const timeline = {
   title: "Timeline",
+  isOfVersion: true,
   load: ({ kind, cursor }) => getAll({ changes: path("/api/v1/changes", { newest_first: true, limit: 50, kind, cursor }) }),
   show: ({ changes }, parameters) => [
     h("h1", {}, "Timeline"),

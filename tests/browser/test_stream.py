@@ -1,0 +1,62 @@
+"""The open page hears of a new version at once where it may, and asks where it may not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from service.core.model import AttributeName
+from service.store.database import make_engine
+from tests.browser.conftest import looking
+from tests.hand_made_state import HandMadeState
+from tests.integration.serving import app_over, serving
+from tests.waiting import wait_for
+
+ORDERS, CUSTOMERS = AttributeName("shop", "orders", "customer_id"), AttributeName("shop", "customers", "id")
+COLUMNS = {ORDERS: ["1", "2"], CUSTOMERS: ["1", "2", "3"]}
+# Who asks again only after an hour shows nothing new, unless it hears of it.
+RARELY = "const later = window.setTimeout; window.setTimeout = (f, ms) => later(f, ms >= 2000 ? 3_600_000 : ms)"
+
+
+@pytest.fixture
+def state(database_url: str) -> Iterator[HandMadeState]:
+    made = HandMadeState(database_url, COLUMNS)
+    yield made
+    made.close()
+
+
+def streams(requested: list[str]) -> int:
+    return sum(one.endswith("/api/v1/stream") for one in requested)
+
+
+def test_what_breaks_is_shown_without_being_asked_for(
+    browser: Browser, state: HandMadeState, database_url: str
+) -> None:
+    engine = make_engine(database_url, "test-dashboard")
+    with serving(app_over(engine)) as address, looking(browser, address) as look:
+        look.page.add_init_script(RARELY)
+        page = look.open("timeline?kind=broke")
+        wait_for(lambda: page.evaluate("1") and streams(look.requested) == 1)
+        for value in ("ZZTOP", "ZZTOP 2"):
+            state.commit(COLUMNS | {ORDERS: ["1", value]})
+            expect(page.locator(".transition").first).to_contain_text(value)
+            state.commit(COLUMNS)
+        expect(page.locator("#link")).to_have_text(f"live, version {state.version}")
+        assert streams(look.requested) == 1
+    engine.dispose()
+
+
+def test_with_a_key_in_the_page_it_is_polled(browser: Browser, state: HandMadeState, database_url: str) -> None:
+    engine = make_engine(database_url, "test-dashboard")
+    with serving(app_over(engine, api_key="a key")) as address, looking(browser, address) as look:
+        look.page.goto(address)
+        look.page.get_by_label("Key", exact=True).fill("a key")
+        look.page.keyboard.press("Enter")
+        expect(look.page.locator("#link")).to_have_text("live, version 1")
+        state.commit(COLUMNS | {ORDERS: ["1", "ZZTOP"]})
+        expect(look.page.locator("#link")).to_have_text("live, version 2")
+        assert streams(look.requested) == 0
+        look.told.clear()
+    engine.dispose()
