@@ -8,10 +8,9 @@ from typing import Annotated
 
 import typer
 
-from service import feed_wiring, wiring
+from service import wiring
 from service.config import ConfigError, Settings
 from service.core.errors import FeedError, SourceError
-from service.core.estimators import bucket_bits_for
 from service.job_process import spark_command
 from service.reading_options import (
     DelimiterOption,
@@ -142,6 +141,8 @@ def sketch_sizes(settings: Settings) -> list[str]:
             raise ConfigError(
                 "SUBSETD_SKETCH_ERROR and SUBSETD_SKETCH_BUCKET_BITS both say how many buckets a sketch has; unset one."
             )
+        from service.core.estimators import bucket_bits_for
+
         bucket_bits = bucket_bits_for(settings.sketch_error)
     return [f"--sketch-bucket-bits={bucket_bits}", f"--sketch-k={settings.sketch_k}"]
 
@@ -154,6 +155,8 @@ def images_told(row_images: str | None, keys: Sequence[str] | None) -> list[str]
 def _position_parts(text: str) -> list[str]:
     parts = text.rsplit(",", 3)
     if parts[0].startswith("kafka://"):
+        from service import feed_wiring
+
         parts[0] = feed_wiring.feed_name(parts[0], wiring.configured_settings())
     if len(parts) != 4 or not parts[2].isdecimal() or not parts[3].isdecimal():
         raise FeedError(

@@ -10,7 +10,6 @@ from functools import partial
 from service import corpus_wiring, wiring
 from service.config import Settings
 from service.job_process import JobProcess, spark_command
-from service.observe import RefreshObserver, tell_cleaned
 from service.scheduler import next_time, running_every
 from service.usecases.corpora import Refresh
 from service.usecases.refresh_corpora import Observer, RefreshRunner, Unobserved
@@ -47,6 +46,8 @@ def refresh_runner(
 @contextmanager
 def refreshing_corpora(url: str, settings: Settings) -> Iterator[None]:
     """Run refreshes that are due or asked for, and clear what is left over of corpora, beside the service."""
+    from service.observe import RefreshObserver, tell_cleaned
+
     with wiring.reading_engine(url) as engine, refresh_runner(url, settings, RefreshObserver()) as runner:
         corpora = corpus_wiring.make_corpus_register(engine, settings).corpora
         tasks = {

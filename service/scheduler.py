@@ -9,11 +9,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import structlog
-from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED
-from apscheduler.executors.pool import ThreadPoolExecutor
-from apscheduler.schedulers.background import BackgroundScheduler
-from apscheduler.triggers.combining import OrTrigger
-from apscheduler.triggers.cron import CronTrigger
 
 from service.core.errors import SourceError, SubsetdError
 
@@ -36,6 +31,9 @@ def next_time(schedule: str, after: datetime) -> datetime | None:
 
 
 def _trigger(schedule: str) -> Any:
+    from apscheduler.triggers.combining import OrTrigger
+    from apscheduler.triggers.cron import CronTrigger
+
     fields = schedule.split()
     try:
         if len(fields) != 5:
@@ -81,6 +79,10 @@ def running_every(tasks: Mapping[str, tuple[float, Callable[[], None]]]) -> Iter
 
     A task that fails is logged, and runs again when its time comes.
     """
+    from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED
+    from apscheduler.executors.pool import ThreadPoolExecutor
+    from apscheduler.schedulers.background import BackgroundScheduler
+
     # Threads that the interpreter does not wait for at its end would be cut off in mid-task: it waits for these.
     scheduler = BackgroundScheduler(timezone=UTC, executors={"default": ThreadPoolExecutor(max(1, len(tasks)))})
     scheduler.add_listener(_Told(), EVENT_JOB_ERROR | EVENT_JOB_EXECUTED)

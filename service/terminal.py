@@ -7,16 +7,18 @@ import sys
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from itertools import chain, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from service.core.column_filters import Reason
 from service.core.csv_lines import csv_lines
-from service.usecases.answers import PairAnswer, StateAnswer
-from service.usecases.batches import Totals
+
+if TYPE_CHECKING:  # every command prints, few of them these
+    from service.core.column_filters import Reason
+    from service.usecases.answers import PairAnswer, StateAnswer
+    from service.usecases.batches import Totals
 
 # A name or a value may be `:key:`, which is no picture.
 out = Console(soft_wrap=True, emoji=False)
@@ -107,7 +109,7 @@ def show_totals(totals: Totals) -> None:
 
 def reasons(found: Reason) -> str:
     """Name the filters that leave something out."""
-    return ", ".join(reason.name.lower().replace("_", " ") for reason in Reason if reason & found and reason.name)
+    return ", ".join(reason.name.lower().replace("_", " ") for reason in found if reason.name)
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

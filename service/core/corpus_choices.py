@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
-from service.core.records import Int64s
+if TYPE_CHECKING:  # settings name algorithms, and no arrays
+    from service.core.records import Int64s
 
 EXACT = Fraction(1)
 

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg2
 
 from service.store.database import connect
-from service.store.join_loads import hold_cleared
+from service.store.join_clearing import hold_cleared
 from service.store.tables import CORPUS_LOCK, JOIN_INDEX_LOCK
 
 CLEANER_NAME = "subsetd corpus cleaning"

@@ -6,7 +6,7 @@ import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sqlalchemy import Connection, Engine, Row, text
@@ -14,7 +14,6 @@ from sqlalchemy import Connection, Engine, Row, text
 from service.core.column_filters import Reason
 from service.core.corpus import CorpusSettings
 from service.core.errors import NotFoundError
-from service.core.group_inds import BLOCK, Inds
 from service.store.copy_stream import HEADER
 from service.store.corpus_landing import served_inds
 from service.store.corpus_tables import read_tables
@@ -32,6 +31,9 @@ from service.usecases.corpora import (
     TableVersions,
 )
 from service.usecases.queries import TrivialPairError
+
+if TYPE_CHECKING:
+    from service.core.group_inds import Inds
 
 Found = Sequence[Row[Any]]
 
@@ -268,6 +270,8 @@ class PostgresCorpusSnapshot:
         return read_faults(self._connection, self._refresh_id(), after, limit)
 
     def stream_pairs(self) -> Iterator[Inds]:
+        from service.core.group_inds import BLOCK, Inds
+
         last = (-1, -1)
         with self._cursor() as cursor:
             while True:

@@ -22,11 +22,10 @@ from service.core.posting_buckets import Buckets
 from service.core.records import Int64s
 from service.store.copy_stream import copy_blocks
 from service.store.database import connect
+from service.store.join_clearing import TASK_NAME, delete_others, hold_cleared
 from service.store.join_packing import RowBlock, pack_buckets, pack_rows
-from service.store.tables import JOIN_INDEX_LOCK
 
 BUILD_NAME = "subsetd join index"
-TASK_NAME = "subsetd join index task"
 
 _TABLE = struct.Struct(">hiiiiiii")
 _FILE = struct.Struct(">iqiq")
@@ -76,20 +75,6 @@ def building(url: str, corpus_id: int) -> Iterator[None]:
             raise StateError("This corpus' index of joinable tables is being built; wait until that has ended.")
         connection.commit()
         yield  # the lock ends with the session
-
-
-def hold_cleared(cursor: Any, corpus_id: int) -> bool:
-    """Take the lock of an index and clear it as `building` does, in the cursor's session; False when it is held."""
-    cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", (JOIN_INDEX_LOCK, corpus_id))
-    if not cursor.fetchone()[0]:
-        return False
-    cursor.execute(
-        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
-        "WHERE datname = current_database() AND application_name = %s AND pid <> pg_backend_pid()",
-        (f"{TASK_NAME} {corpus_id}",),
-    )
-    _delete_others(cursor, corpus_id)
-    return True
 
 
 def stored_segments(url: str, corpus_id: int, reading: Mapping[str, object]) -> list[StoredSegment]:
@@ -228,16 +213,4 @@ class NewIndex:
                     (segment.segment_id, dead.tolist()),
                 )
         cursor.execute("DELETE FROM join_task WHERE segment_id = ANY (%s)", (list(self.written),))
-        _delete_others(cursor, self.corpus_id)
-
-
-def _delete_others(cursor: Any, corpus_id: int) -> None:
-    """Delete the segments that the corpus' index lacks; who searches one goes on with what it has seen.
-
-    The caller holds the index by `building`.
-    """
-    cursor.execute(
-        "DELETE FROM join_segment s WHERE corpus_id = %s AND NOT EXISTS (SELECT FROM join_index i "
-        "WHERE i.corpus_id = s.corpus_id AND s.segment_id = ANY (i.segment_ids))",
-        (corpus_id,),
-    )
+        delete_others(cursor, self.corpus_id)

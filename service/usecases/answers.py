@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from service.core.estimators import Estimate
 from service.core.model import AttributeName, TransitionKind
+
+if TYPE_CHECKING:  # few answers are estimates
+    from service.core.estimators import Estimate
 
 Item = TypeVar("Item")
 Key = tuple[int | float | str, ...]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from service.core.group_inds import Inds
 from service.usecases.corpora import (
     Change,
     ColumnFilter,
@@ -22,6 +21,9 @@ from service.usecases.corpora import (
     RefreshState,
     TableVersions,
 )
+
+if TYPE_CHECKING:  # what computes INDs is compiled, and what asks for them is not
+    from service.core.group_inds import Inds
 
 
 class CorpusSnapshot(Protocol):

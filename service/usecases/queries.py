@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from operator import attrgetter
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from service.core.errors import NotFoundError, SubsetdError
 from service.core.model import TransitionKind
@@ -25,7 +25,9 @@ from service.usecases.answers import (
     TransitionInfo,
     UindInfo,
 )
-from service.usecases.ports import StateSnapshot
+
+if TYPE_CHECKING:  # all that answers, of corpora as well, pages as this does
+    from service.usecases.ports import StateSnapshot
 
 MAX_LIMIT = 1000
 """The most items that one page holds."""
