@@ -6,7 +6,7 @@ import asyncio
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby, islice, takewhile
 from typing import NamedTuple
 
 import orjson
@@ -30,6 +30,7 @@ PAGE = 200
 """Most transitions of an event."""
 
 RING_BYTES = 4 << 20
+CHUNK_BYTES = 1 << 16
 REPLAYS_AT_ONCE = 2
 WHOLE = (1 << 63) - 1
 
@@ -126,11 +127,12 @@ class Ring:
         self._wake()
 
     def after(self, place: Place) -> list[Event] | None:
-        """Give the next event after a place, or none; None when the ring does not reach back so far."""
+        """Give the next events after a place, together small; None when the ring does not reach back so far."""
         if place < self.begin:
             return None
         at = bisect_right(self._events, place, key=lambda one: one.last)
-        found = self._events[at : at + 1]
+        sizes = accumulate(len(one.content) for one in islice(self._events, at + 1, None))
+        found = self._events[at : at + 1 + sum(1 for _ in takewhile(lambda size: size <= CHUNK_BYTES, sizes))]
         # A place inside an event was got when this version was cut elsewhere.
         return None if found and found[0].first <= place < found[0].last else found
 
@@ -187,10 +189,10 @@ class TransitionStream:
                 changed = ring.changed
                 kept = ring.after(after)
                 events = await self._replayed(after) if kept is None else kept
-                for one in events:
-                    yield one.content
-                    after = one.last
-                if not events:
+                if events:
+                    yield b"".join(one.content for one in events)
+                    after = events[-1].last
+                else:
                     try:
                         await asyncio.wait_for(changed.wait(), PING_SECONDS)
                     except TimeoutError:
