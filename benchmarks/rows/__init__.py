@@ -12,6 +12,7 @@ ROWS = {
     "bootstrap-tpch": "bootstrap_tpch",
     "live-lineitem": "live_lineitem",
     "freshness": "freshness",
+    "api-load": "api_load",
     "sse": "sse",
     "consumer-memory": "consumer_memory",
     "wide-schema": "wide_schema",

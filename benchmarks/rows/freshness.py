@@ -41,12 +41,12 @@ def run(context: Context) -> list[Result]:
     log = context.logs / "freshness.log"
     with (
         server(context) as postgres,
-        _broker() as address,
+        broker() as address,
         postgres.clone(tpch_state(context, postgres), "freshness") as url,
         serving(["run", "--feed", f"kafka://{address}/{TOPIC}"], environment(url), log) as client,
         watching(client, TOPIC, count) as seen,
     ):
-        appended = _offer(address, records)
+        appended = offer(address, records)
     delays = delays_of(appended, seen)[WARM_UP * RATE :]
     cuts = quantiles(delays, n=100)
     return [
@@ -69,8 +69,11 @@ def delays_of(appended: Sequence[float], seen: Sequence[tuple[float, int]]) -> l
 
 
 @contextmanager
-def watching(client: httpx.Client, topic: str, until: int) -> Iterator[list[tuple[float, int]]]:
-    """Ask the API for its position again and again while the block runs, and then until it has reached `until`."""
+def watching(client: httpx.Client, topic: str, until: int, every: float = 0.005) -> Iterator[list[tuple[float, int]]]:
+    """Ask the API for its position again and again while the block runs, and then until it has reached `until`.
+
+    `every` is the pause between two questions, in seconds.
+    """
     seen: list[tuple[float, int]] = []
     giving_up = threading.Event()
 
@@ -79,7 +82,7 @@ def watching(client: httpx.Client, topic: str, until: int) -> Iterator[list[tupl
             positions = client.get("/api/v1/state").raise_for_status().json()["positions"]
             reached = sum(one["next_offset"] for one in positions if one["topic"] == topic)
             seen.append((time.time(), reached))
-            time.sleep(0.005)
+            time.sleep(every)
 
     watcher = threading.Thread(target=watch, name="watcher")
     watcher.start()
@@ -91,8 +94,8 @@ def watching(client: httpx.Client, topic: str, until: int) -> Iterator[list[tupl
         watcher.join()
 
 
-def _offer(address: str, records: Sequence[bytes]) -> list[float]:
-    """Produce the records at RATE, and return the broker's append time of each offset, in seconds."""
+def offer(address: str, records: Sequence[bytes], at_once: int = 1) -> list[float]:
+    """Produce the records at RATE, so many at once, and return the broker's append time of each, in seconds."""
     from kafka import KafkaProducer
 
     producer = KafkaProducer(bootstrap_servers=address, acks="all", linger_ms=1, bootstrap_timeout_ms=10_000)
@@ -100,7 +103,7 @@ def _offer(address: str, records: Sequence[bytes]) -> list[float]:
         started = time.perf_counter()
         sent = []
         for number, record in enumerate(records):
-            ahead = started + number / RATE - time.perf_counter()
+            ahead = started + number // at_once * at_once / RATE - time.perf_counter()
             if ahead > 0.002:
                 time.sleep(ahead)
             sent.append(producer.send(TOPIC, value=record, partition=0))
@@ -108,13 +111,14 @@ def _offer(address: str, records: Sequence[bytes]) -> list[float]:
     finally:
         producer.close()
     appended = [0.0] * len(records)
+    first = min(answer.offset for answer in answers)
     for answer in answers:
-        appended[answer.offset] = answer.timestamp / 1000
+        appended[answer.offset - first] = answer.timestamp / 1000
     return appended
 
 
 @contextmanager
-def _broker() -> Iterator[str]:
+def broker() -> Iterator[str]:
     """Run the tests' broker, a real one, with the row's topic, for a block; give its address."""
     from tests.broker import KafkaBroker
 
