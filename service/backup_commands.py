@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +12,6 @@ from rich.text import Text
 from service import wiring
 from service.store.backup import BackupReport, back_up
 from service.store.backup import restore as restore_state
-from service.store.embedded import EmbeddedPostgres
 from service.terminal import err, out
 
 
@@ -24,7 +21,7 @@ def backup(file: Annotated[Path, typer.Argument(help="File to write; it must not
     A state of an older release is backed up as it is: do it before an upgrade.
     """
     begin = time.monotonic()
-    with _database_as_it_is() as url:
+    with wiring.database_as_it_is(wiring.configured_settings()) as url:
         report = back_up(url, file)
     _tell(report, f"are in {file} ({file.stat().st_size / 1e6:,.1f} MB)", begin)
 
@@ -38,20 +35,9 @@ def restore(
     Stop consumer and service first.
     """
     begin = time.monotonic()
-    with _database_as_it_is() as url:
+    with wiring.database_as_it_is(wiring.configured_settings()) as url:
         report = restore_state(url, file, replace=replace, telling=lambda told: err.print(Text(told)))
     _tell(report, "are restored", begin)
-
-
-@contextmanager
-def _database_as_it_is() -> Iterator[str]:
-    """Give the address of the state's database, whatever revision it is at, or without a state."""
-    settings = wiring.configured_settings()
-    if settings.database_url is not None:
-        yield settings.database_url
-        return
-    with EmbeddedPostgres(settings.data_dir) as server:
-        yield server.url
 
 
 def _tell(report: BackupReport, done: str, begin: float) -> None:

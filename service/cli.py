@@ -112,6 +112,15 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
         "Say what would go wrong with a feed: source, connector, topics, state; exit code 1 if something would.",
         "preflight_command:preflight",
     ),
+    "api-key": ("Keys of the HTTP service: create, list, revoke.", "api_key_commands:app"),
+    "write-log": (
+        "List who changed what over HTTP, newest first, and what became of it.",
+        "api_key_commands:write_log",
+    ),
+    "doctor": (
+        "Say what is wrong and how to mend it: machine, settings, database, what runs, feeds; exit code 1 or 2 (worst).",
+        "doctor_command:doctor",
+    ),
     "dead-letters": ("Records that were set aside: list, show, retry, drop.", "dead_letter_commands:app"),
     "attribute": ("Attributes and tables that changed at their source: drop, rename.", "attribute_commands:app"),
 }

@@ -30,12 +30,13 @@ def preflight(
         print(json.dumps([finding._asdict() for finding in findings], indent=1))
     else:
         for finding in findings:
-            _show(finding)
+            show_finding(finding)
     if any(finding.level is Level.FAIL for finding in findings):
         raise typer.Exit(1)
 
 
-def _show(finding: Finding) -> None:
+def show_finding(finding: Finding) -> None:
+    """Print a finding in a line, and the way out below it."""
     line = Text(f"{finding.level.value:<5}", style=STYLES[finding.level])
     line.append(f"{finding.about}: {finding.found}", style="default")
     out.print(line, soft_wrap=True)

@@ -54,6 +54,16 @@ def state_database(settings: Settings, *, migrate: bool = False) -> Iterator[str
 
 
 @contextmanager
+def database_as_it_is(settings: Settings) -> Iterator[str]:
+    """Give the address of the state's database, whatever revision it is at, or without a state."""
+    if settings.database_url is not None:
+        yield settings.database_url
+        return
+    with EmbeddedPostgres(settings.data_dir) as server:
+        yield server.url
+
+
+@contextmanager
 def reading_engine(url: str, settings: Settings | None = None) -> Iterator[Engine]:
     """Give the engine that answers are read with; with settings, statements are bounded in time."""
     timeout = None if settings is None else settings.statement_timeout_ms

@@ -50,9 +50,14 @@ def found_revision(database: Database) -> str | None:
         return _found(connection)
 
 
+def is_known(revision: str) -> bool:
+    """Tell whether this code has migrations from a revision."""
+    return revision in {path.name.split("_")[0] for path in (MIGRATIONS / "versions").glob("*.py")}
+
+
 def require_known(revision: str) -> None:
     """Raise StateError for a revision that this code has no migrations from."""
-    if revision not in _known():
+    if not is_known(revision):
         raise StateError(
             f"Schema revision {revision} was made by another release of subsetd, this one knows {SCHEMA_REVISION} and "
             "those before it: use that release"
@@ -132,14 +137,10 @@ def _wrong_revision(connection: Connection, found: str | None) -> StateError:
     where = place(connection.engine.url)
     if found is None:
         way_out = "it holds no state yet: `subsetd bootstrap` or `subsetd run` makes it"
-    elif found in _known():
+    elif is_known(found):
         way_out = "start `subsetd run` once, which migrates it"
     else:
         way_out = (
             "it was made by another release of subsetd: use that one, or set SUBSETD_DATABASE_URL to another database"
         )
     return StateError(f"The {where} is at schema revision {found or 'none'}, expected {SCHEMA_REVISION}; {way_out}")
-
-
-def _known() -> set[str]:
-    return {path.name.split("_")[0] for path in (MIGRATIONS / "versions").glob("*.py")}

@@ -80,4 +80,5 @@ def _read(consumer: KafkaConsumer, topic: str, settings: Any) -> TopicFacts:
         int(settings["retention.ms"]["value"]),
         {partition.partition: begins[partition] for partition in partitions},
         is_keyed,
+        {partition.partition: ends[partition] for partition in partitions},
     )

@@ -106,7 +106,10 @@ class ConnectorFacts:
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """Describe a topic; `begins` are the first offsets that are there, `is_keyed` None where it has no record."""
+    """Describe a topic; `begins` are the first offsets that are there, `ends` those of what comes next.
+
+    `is_keyed` is None where it has no record.
+    """
 
     name: str
     partitions: int
@@ -114,6 +117,7 @@ class TopicFacts:
     retention_ms: int
     begins: Mapping[int, int] = field(default_factory=dict)
     is_keyed: bool | None = None
+    ends: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,141 @@
+"""Own what the doctor reads by SQL: of the server that holds the state, and of what runs on it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Engine, text
+
+from service.store.database import place
+from service.store.migrate import found_revision, is_known
+from service.store.table_base import metadata
+from service.store.tables import BOOTSTRAP_LOCK, SCHEMA_REVISION, WRITER_LOCK
+from service.usecases.doctor import CorpusFacts, DatabaseFacts, OperationFacts, TableRowsFacts
+
+SERVER = """
+select current_setting('server_version_num')::int / 10000 as major,
+    pg_is_in_recovery() or current_setting('default_transaction_read_only') = 'on' as is_read_only,
+    extract(epoch from clock_timestamp())::float as at, current_setting('autovacuum') = 'on' as has_autovacuum,
+    (select count(*) from pg_stat_activity where backend_type = 'client backend') as used,
+    current_setting('max_connections')::int as most,
+    (select age(datfrozenxid) from pg_database where datname = current_database()) as xid_age,
+    array(select name from pg_settings where name in ('fsync', 'full_page_writes', 'synchronous_commit')
+        and setting = 'off') as off,
+    current_setting('data_directory', true) as folder
+"""
+
+# A transaction holds vacuum back from when it has a snapshot on.
+OLDEST = """
+select pid, application_name, extract(epoch from clock_timestamp() - xact_start)::float
+from pg_stat_activity where datname = current_database() and backend_xmin is not null and pid <> pg_backend_pid()
+order by xact_start limit 1
+"""
+
+TABLES = r"""
+select case when c.relname ~ '^gen_rec_' then 'gen_rec' else c.relname end as name, sum(n_live_tup)::bigint as live,
+    sum(n_dead_tup)::bigint as dead,
+    bool_and(coalesce(not reloptions @> '{autovacuum_enabled=false}', true)) as has_autovacuum
+from pg_stat_user_tables s join pg_class c on c.oid = s.relid
+where c.relname = any (:names) or c.relname ~ '^gen_rec_g\d+_p\d+$' group by 1 order by 1
+"""
+
+HOLDER = """
+select application_name from pg_locks l join pg_stat_activity a using (pid)
+where l.locktype = 'advisory' and l.granted and l.database = a.datid and a.datname = current_database()
+and (l.classid::bigint << 32) | l.objid::bigint = :lock
+"""
+
+LEFT = r"""
+select count(*) from pg_class where relkind = 'r' and not relispartition
+and relnamespace = current_schema()::regnamespace and relname ~ '^gen_(rec|cluster|sketch)_g\d+(_p\d+)?$'
+"""
+
+STATE = """
+select now() as at, (select coalesce(max(version), 0) from state_version) as version,
+    (select greatest(reltuples, 0)::bigint from pg_class where oid = 'state_version'::regclass) as history
+"""
+
+FAULTY = """
+select concat_ws('.', schema_name, table_name, column_name) || ': ' || fault
+from sketch join attribute using (attribute_id) where fault is not null and dropped_version is null order by 1
+"""
+
+AUDIT = "select ended_at, not_served + not_holding from audit order by audit_id desc limit 1"
+
+OUTGOING = "select sink, version from outgoing where sink not like '% contracts' order by 1"
+
+CORPORA = """
+select c.name, r.state, r.fault, r.progressed_at, c.schedule, coalesce(r.queued_at, c.created_at) as since
+from corpus c left join lateral (
+    select * from corpus_refresh r where r.corpus_id = c.corpus_id order by refresh_id desc limit 1) r on true
+order by c.name
+"""
+
+FEEDS = "select feed, address, paused_at is not null from feed order by 1"
+
+
+def read_database(engine: Engine) -> tuple[DatabaseFacts, str | None]:
+    """Look at the server; give with it the folder of its data, where it says so. Raises StateError."""
+    with engine.connect() as connection:
+        before = time.time()
+        one = connection.execute(text(SERVER)).one()
+        skew = one.at - (before + time.time()) / 2
+        oldest = connection.execute(text(OLDEST)).one_or_none()
+        revision = found_revision(connection)
+        facts = DatabaseFacts(
+            place=place(engine.url),
+            major=one.major,
+            revision=revision,
+            expected=SCHEMA_REVISION,
+            is_known_revision=revision is not None and is_known(revision),
+            is_read_only=one.is_read_only,
+            skew_seconds=skew,
+            has_autovacuum=one.has_autovacuum,
+            connections=(one.used, one.most),
+            xid_age=one.xid_age,
+            oldest_transaction=None if oldest is None else tuple(oldest),
+            off=one.off,
+            tables=[TableRowsFacts(*row) for row in connection.execute(text(TABLES), {"names": list(metadata.tables)})],
+        )
+        return facts, one.folder
+
+
+def read_operation(
+    engine: Engine, sinks: set[str], next_time: Callable[[str, datetime], datetime | None]
+) -> OperationFacts:
+    """Read what works on the state and what was left over; `sinks` are those that the settings name."""
+    with engine.connect() as connection:
+        state = connection.execute(text(STATE)).one()
+        audit = connection.execute(text(AUDIT)).one_or_none()
+        return OperationFacts(
+            now=state.at,
+            version=state.version,
+            writer=_holder(connection, WRITER_LOCK),
+            bootstrap=_holder(connection, BOOTSTRAP_LOCK),
+            left_of_bootstraps=int(connection.scalar(text(LEFT)) or 0),
+            faulty_sketches=list(connection.scalars(text(FAULTY))),
+            audit=None if audit is None else tuple(audit),
+            history_rows=state.history,
+            outgoing=[(sink, version, sink in sinks) for sink, version in connection.execute(text(OUTGOING))],
+            corpora=[_corpus(row, next_time) for row in connection.execute(text(CORPORA))],
+        )
+
+
+def read_feeds(engine: Engine) -> list[tuple[str, str, bool]]:
+    """List the feeds that were followed: name, address without a password, whether it is paused."""
+    with engine.connect() as connection:
+        return [(feed, address, paused) for feed, address, paused in connection.execute(text(FEEDS))]
+
+
+def _holder(connection: Connection, lock: int) -> str | None:
+    found: str | None = connection.execute(text(HOLDER), {"lock": lock}).scalar()
+    return found
+
+
+def _corpus(row: Any, next_time: Callable[[str, datetime], datetime | None]) -> CorpusFacts:
+    is_at_work = row.state in ("queued", "running")
+    due = None if row.schedule is None or is_at_work else next_time(row.schedule, row.since)
+    return CorpusFacts(row.name, row.state, row.fault, row.progressed_at, due)

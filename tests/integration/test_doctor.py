@@ -1,0 +1,312 @@
+"""The doctor finds what is wrong, provoked for real where that can be, and says how to mend it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import psycopg2
+import pytest
+from kafka import TopicPartition
+
+from service import doctor
+from service.config import load_settings
+from service.store.database import make_engine, parse_address
+from service.store.writer_lock import take_bootstrap_lock, take_writer_lock
+from service.stream.postgres_address import parse_address as parse_source
+from service.stream.postgres_slot import new_slot
+from service.stream.topic_facts import read_topics
+from service.usecases.doctor import (
+    CorpusFacts,
+    DatabaseFacts,
+    DiskFacts,
+    Gathered,
+    OperationFacts,
+    TableRowsFacts,
+    diagnose,
+)
+from service.usecases.preflight_facts import Finding, Level
+from tests import states
+from tests.broker import KafkaBroker
+from tests.cluster import Cluster
+from tests.commands import Commands
+from tests.following import COLUMNS, Stream, begun, consume
+from tests.states import Tables
+
+NOW = datetime(2026, 11, 22, tzinfo=UTC)
+DATABASE = DatabaseFacts("database 'x' at h:1", 18, "0012", "0012", True, False, 0.1, True, (5, 50), 10, None)
+OPERATION = OperationFacts(NOW, 7, "subsetd consumer", None, 0, (), (NOW, 0), 100, ())
+WELL = Gathered((3, 11), None, [DiskFacts("x", "/x", 100 << 30, 50 << 30)], DATABASE, OPERATION)
+
+
+def wrong(gathered: Gathered) -> list[Finding]:
+    return [finding for finding in diagnose(gathered) if finding.level is not Level.OK]
+
+
+def test_nothing_is_said_against_what_is_well() -> None:
+    assert wrong(WELL) == []
+    assert len(diagnose(WELL)) >= 5
+
+
+@pytest.mark.parametrize(
+    ("changed", "level", "way_out"),
+    [
+        ({"python": (3, 14)}, "warn", "3.11 to 3.13"),
+        ({"java": "no Java 17 or 21"}, "warn", "install a Java"),
+        ({"disks": [DiskFacts("x", "/x", 100 << 30, 1 << 30)]}, "fail", "make room"),
+        ({"disks": [DiskFacts("x", "/x", 100 << 30, 9 << 30)]}, "warn", "make room"),
+        ({"settings": {"SUBSETD_A": "is B"}}, "warn", "docs/settings.md"),
+    ],
+)
+def test_of_a_machine(changed: dict[str, object], level: str, way_out: str) -> None:
+    (finding,) = wrong(replace(WELL, **changed))  # type: ignore[arg-type]
+    assert (finding.level, way_out in finding.way_out) == (level, True)
+
+
+@pytest.mark.parametrize(
+    ("changed", "level", "way_out"),
+    [
+        ({"major": 14}, "fail", "use one of these"),
+        ({"major": 19}, "warn", "use one of these"),
+        ({"is_read_only": True}, "fail", "primary"),
+        ({"skew_seconds": -60.0}, "warn", "NTP"),
+        ({"off": ["fsync"]}, "warn", "ALTER SYSTEM SET fsync = on"),
+        ({"connections": (49, 50)}, "warn", "max_connections"),
+        ({"oldest_transaction": (17, "psql", 7200.0)}, "warn", "pg_terminate_backend(17)"),
+        ({"xid_age": 1_500_000_000}, "fail", "VACUUM (FREEZE)"),
+        ({"has_autovacuum": False}, "warn", "ALTER SYSTEM SET autovacuum = on"),
+        ({"tables": [TableRowsFacts("gen_rec", 1000, 60_000, True)]}, "warn", "VACUUM (VERBOSE) gen_rec"),
+        ({"tables": [TableRowsFacts("uind", 1, 0, False)]}, "warn", "ALTER TABLE uind RESET (autovacuum_enabled)"),
+        ({"revision": "0011"}, "fail", "subsetd backup FILE, then subsetd run"),
+        ({"revision": "9999", "is_known_revision": False}, "fail", "a newer one"),
+    ],
+)
+def test_of_a_database(changed: dict[str, object], level: str, way_out: str) -> None:
+    (finding,) = wrong(replace(WELL, database=replace(DATABASE, **changed)))  # type: ignore[arg-type]
+    assert (finding.level, way_out in finding.way_out) == (level, True)
+
+
+@pytest.mark.parametrize(
+    ("changed", "level", "way_out"),
+    [
+        ({"left_of_bootstraps": 3}, "warn", "run it again"),
+        ({"faulty_sketches": ["s.t.c: torn"]}, "warn", "--replace"),
+        ({"audit": (NOW, 2)}, "fail", "subsetd verify"),
+        ({"audit": (NOW - timedelta(days=90), 0)}, "warn", "subsetd audit"),
+        ({"history_rows": 50_000_000}, "warn", "SUBSETD_HISTORY_DAYS"),
+        ({"outgoing": [("kafka://b/t", 3, False)]}, "warn", "DELETE FROM outgoing WHERE sink = 'kafka://b/t'"),
+        ({"keys": [("me", NOW + timedelta(days=3))]}, "warn", "make another one"),
+        ({"corpora": [CorpusFacts("c", "failed", "no Java", None, None)]}, "warn", "subsetd corpus refresh c --wait"),
+        (
+            {"corpora": [CorpusFacts("c", "landed", None, None, NOW - timedelta(hours=2))]},
+            "warn",
+            "start subsetd serve",
+        ),
+        ({"corpora": [CorpusFacts("c", "running", None, NOW - timedelta(hours=2), None)]}, "warn", "corpus cancel c"),
+    ],
+)
+def test_of_what_runs(changed: dict[str, object], level: str, way_out: str) -> None:
+    (finding,) = wrong(replace(WELL, operation=replace(OPERATION, **changed)))  # type: ignore[arg-type]
+    assert (finding.level, way_out in finding.way_out) == (level, True)
+
+
+@pytest.fixture
+def stream(database_url: str, tmp_path: Path) -> Stream:
+    tables = Tables(COLUMNS).add("customers", ["1", "Ada"], ["2", "Bob"]).add("orders", ["10", "1", "first"])
+    stream = begun(database_url, tables, tmp_path)
+    stream.change("customers", None, ["3", "Cid"])
+    consume(database_url, stream)
+    return stream
+
+
+@pytest.fixture
+def look(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Finding]]:
+    """Give the doctor's looks at the test's state: what is not well, by what it is about."""
+    monkeypatch.setattr(doctor, "_java_fault", lambda: None)
+
+    def looking(url: str = database_url, **settings: object) -> dict[str, Finding]:
+        found = doctor.examine(load_settings(database_url=url, data_dir=tmp_path / "not made yet", **settings))
+        # Disks and what the throw-away server of the tests has switched off are this machine's matter.
+        kept = [f for f in found if not f.about.startswith("disk of") and " off: a crash" not in f.found]
+        return {finding.about: finding for finding in kept if finding.level is not Level.OK}
+
+    return looking
+
+
+Look = Callable[..., dict[str, Finding]]
+
+
+def test_a_state_that_is_followed_is_well(database_url: str, stream: Stream, look: Look) -> None:
+    with closing(psycopg2.connect(database_url, application_name="subsetd consumer")) as consumer:
+        take_writer_lock(consumer)
+        assert look() == {}
+
+
+def test_nobody_follows_a_feed_that_has_more_or_is_paused_or_cut_or_gone(
+    database_url: str, stream: Stream, look: Look
+) -> None:
+    about = f"feed file:{stream.path}"
+    assert look() == {}, "nothing waits"
+    size = stream.path.stat().st_size
+    stream.change("customers", None, ["4", "Dora"])
+    waiting = stream.path.stat().st_size - size
+    assert look()[about].found == f"nobody follows it; {waiting} bytes wait"
+    states.execute(database_url, "update feed set paused_at = now()")
+    assert look()[about].way_out == "subsetd resume"
+    os.truncate(stream.path, 3)
+    assert (look()[about].level, "it was cut" in look()[about].found) == (Level.FAIL, True)
+    stream.path.unlink()
+    assert (look()[about].level, "is gone" in look()[about].found) == (Level.FAIL, True)
+
+
+def test_what_is_left_over_and_what_works(database_url: str, stream: Stream, look: Look) -> None:
+    states.execute(database_url, "create table gen_rec_g2_p000 (like gen_rec)")
+    assert "left 1 tables" in look()["bootstrap"].found
+    with closing(psycopg2.connect(database_url, application_name="subsetd bootstrap")) as bootstrap:
+        take_bootstrap_lock(bootstrap)
+        assert "bootstrap" not in look()
+
+
+def test_preflights_rules_count_dead_letters_and_stale_columns(database_url: str, stream: Stream, look: Look) -> None:
+    states.execute(database_url, "update attribute set stale_version = 1 where attribute_id = 1")
+    states.execute(
+        database_url,
+        "insert into dead_letter (feed, topic, partition, record_offset, error_class, message, record, version) "
+        "values ('f', 't', 0, 0, 'E', 'm', 'r', 1)",
+    )
+    found = look()
+    assert "1 records are set aside" in found["state"].found
+    assert "is stale" in found["s.orders.id"].found
+
+
+def test_audits_corpora_sketches_and_what_is_kept_for_nobody(database_url: str, stream: Stream, look: Look) -> None:
+    states.execute(
+        database_url,
+        "insert into audit (version, started_at, attributes, value_count, inds, not_served, not_holding, report) "
+        "values (1, now(), 1, 1, 1, 1, 0, '{}'); "
+        "insert into corpus (name, location, kind, settings, schedule, created_at) "
+        "values ('late', '/c', 'csv', '{}', '0 * * * *', now() - interval '5 hours'), "
+        "('failed', '/c', 'csv', '{}', null, now()); "
+        "insert into corpus_refresh (corpus_id, state, requested_by, fault) "
+        "select corpus_id, 'failed', 'me', 'no such folder' from corpus where name = 'failed'; "
+        "update sketch set fault = 'torn' where attribute_id = 2; "
+        "insert into outgoing (sink, version) values ('kafka://b:9092/t', 1)",
+    )
+    found = look()
+    assert found["audit"].level is Level.FAIL
+    assert "did not begin" in found["corpus late"].found
+    assert "no such folder" in found["corpus failed"].found
+    assert found["sketches"].found == "s.orders.customer: torn"
+    assert "kafka://b:9092/t" in found["history"].found
+
+
+def test_a_database_that_is_away_read_only_or_of_another_revision(
+    database_url: str, empty_database_url: str, stream: Stream, look: Look
+) -> None:
+    (finding,) = look("postgresql://me@127.0.0.1:1/none").values()
+    assert (finding.level, "127.0.0.1:1" in finding.found) == (Level.FAIL, True)
+    (finding,) = look(empty_database_url).values()
+    assert "schema revision none" in finding.found
+    name = parse_address(database_url).database
+    states.execute(database_url, f"alter database {name} set default_transaction_read_only = on")
+    assert any("is read-only" in one.found for one in look().values())
+    states.execute(
+        database_url, f"set transaction read write; alter database {name} reset default_transaction_read_only"
+    )
+    states.execute(database_url, "update alembic_version set version_num = '9999'")
+    assert any("use the release that made it" in one.way_out for one in look().values())
+
+
+def test_tables_that_no_vacuum_comes_to_and_a_transaction_that_stays(
+    database_url: str, stream: Stream, look: Look
+) -> None:
+    states.execute(database_url, "alter table uind set (autovacuum_enabled = false)")
+    assert look()["table uind"].way_out == "ALTER TABLE uind RESET (autovacuum_enabled)"
+    engine = make_engine(database_url, "test")
+    with closing(psycopg2.connect(database_url, application_name="sleeper")) as sleeper, sleeper.cursor() as cursor:
+        sleeper.set_session(isolation_level="REPEATABLE READ")
+        cursor.execute("select 1")
+        facts, _ = doctor.read_database(engine)
+        assert facts.oldest_transaction is not None
+        assert facts.oldest_transaction[1] == "sleeper"
+    engine.dispose()
+
+
+def test_a_slot_that_is_gone_and_one_that_nobody_reads(
+    database_url: str, followed_url: str, stream: Stream, look: Look
+) -> None:
+    states.execute(followed_url, "create table t (id integer primary key)")
+    address = parse_source(f"{followed_url}&name=shop")
+    with new_slot(address, [("public", "t")], replace=False):
+        states.execute(database_url, f"insert into feed (feed, address) values ('postgres:shop', '{address.shown}')")
+        found = look()
+        assert "is read by nobody" in found[f"slot {address.slot}"].found
+        states.execute(followed_url, f"select pg_drop_replication_slot('{address.slot}')")
+        found = look()
+        assert (found["feed postgres:shop"].level, "is gone" in found["feed postgres:shop"].found) == (Level.FAIL, True)
+        raise_away(database_url)
+        assert look()["feed postgres:away"].level is Level.FAIL
+
+
+def test_a_topic_whose_records_are_gone_and_one_that_waits(
+    database_url: str, cluster: Cluster, broker: KafkaBroker, stream: Stream, look: Look
+) -> None:
+    topic = cluster.topic()
+    cluster.send(topic, [b"{}"] * 5)
+    address = f"kafka://{broker.bootstrap_servers}/{topic}"
+    name, _ = read_topics(address)
+    states.execute(
+        database_url,
+        f"insert into feed (feed, address) values ('{name}', '{address}'), ('kafka:x', 'kafka://127.0.0.1:1/t'); "
+        "insert into feed_position (feed, topic, partition, next_offset, version) "
+        f"values ('{name}', '{topic}', 0, 2, 1)",
+    )
+    found = look(feed_start_seconds=2)
+    assert found[f"feed {name}"].found == "nobody follows it; 3 records wait"
+    assert found["feed kafka:x"].level is Level.FAIL
+    cluster.admin.delete_records({TopicPartition(topic, 0): 4})
+    found = look(feed_start_seconds=2)
+    assert found[f"topic {topic}"].found == "partition 0: the state stands at 2, and what is there begins at 4"
+    assert found[f"feed {name}"].found == "nobody follows it; 1 records wait"
+
+
+def raise_away(url: str) -> None:
+    states.execute(
+        url, "insert into feed (feed, address) values ('postgres:away', 'postgresql://me@127.0.0.1:1/x?name=away')"
+    )
+
+
+def test_settings_that_contradict_each_other(stream: Stream, look: Look) -> None:
+    found = look(
+        dead_letter_topic="kafka://b:9092/dead",
+        host="0.0.0.0",
+        sketches="off",
+        sketch_error=0.1,
+        batch_wait_ms=60_000,
+        audit_schedule="every day",
+    )
+    assert {name.removeprefix("SUBSETD_") for name in found} >= {
+        "DEAD_LETTER_TOPIC",
+        "HOST",
+        "SKETCH_ERROR",
+        "READY_LAG_SECONDS",
+        "AUDIT_SCHEDULE",
+    }
+
+
+def test_the_command_tells_the_worst_by_its_exit_code(subsetd: Commands, database_url: str, stream: Stream) -> None:
+    states.execute(database_url, "update feed set paused_at = now()")
+    code, said = subsetd.run("doctor", "--json")
+    findings = [Finding(**one) for one in json.loads(said)]
+    levels = {finding.level for finding in findings}
+    assert code == (2 if "fail" in levels else 1), said
+    assert any(finding.way_out == "subsetd resume" for finding in findings)
+    states.execute(database_url, "update alembic_version set version_num = '0001'")
+    code, said = subsetd.run("doctor")
+    assert code == 2
+    assert "which migrates it" in said
