@@ -22,6 +22,9 @@ ContractState: TypeAlias = Literal["held", "violated", "unknown"]
 CorpusKind: TypeAlias = Literal["csv", "parquet", "jsonl", "postgres"]
 
 
+LeadReason: TypeAlias = Literal["accepted", "suggested", "ind"]
+
+
 Method: TypeAlias = Literal["randomness", "names", "chen", "rostin", "combined"]
 
 
@@ -405,11 +408,12 @@ class KeyRefresh(TypedDict):
 
 class LeadsTo(TypedDict):
     table: str
-    through: str
-    through_position: int
-    column: str
-    position: int
-    coverage: float
+    reason: LeadReason
+    through: list[str]
+    through_positions: list[int]
+    columns: list[str]
+    positions: list[int]
+    coverage: float | None
 
 
 class LeftOut(TypedDict):

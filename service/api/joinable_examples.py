@@ -28,10 +28,11 @@ ANSWER = {
             "leads_to": [
                 {
                     "table": "customers.csv",
-                    "through": "customer",
-                    "through_position": 2,
-                    "column": "id",
-                    "position": 0,
+                    "reason": "ind",
+                    "through": ["customer"],
+                    "through_positions": [2],
+                    "columns": ["id"],
+                    "positions": [0],
                     "coverage": 0.75,
                 }
             ],

@@ -13,7 +13,7 @@ from service.api.example_requests import IN_EXAMPLE
 from service.api.schemas import Answer, Question
 from service.core.near_matches import Near
 from service.usecases.job_queue import JobState
-from service.usecases.joinable import DEFAULT_PREVIEW, MOST_KEY_COLUMNS, MOST_TABLES, JoinQuestion
+from service.usecases.joinable import DEFAULT_PREVIEW, MOST_KEY_COLUMNS, MOST_TABLES, JoinQuestion, LeadReason
 from service.usecases.joinable_searches import Search
 
 MOST_SHOWN = 100
@@ -39,7 +39,7 @@ class JoinableQuestion(Question):
         None, description="all tables that have such a share of the distinct keys, in the place of the best"
     )
     preview: int = Field(DEFAULT_PREVIEW, ge=0, le=MOST_SHOWN, description="joined rows of each table that are shown")
-    through: int = Field(0, ge=0, le=MOST_SHOWN, description="tables that each table leads to, by the corpus' INDs")
+    through: int = Field(0, ge=0, le=MOST_SHOWN, description="tables that each table leads to")
     near: list[Near] | None = Field(
         None,
         description="what is not looked at in cells: it is settled where the corpus is indexed, and others are refused",
@@ -67,11 +67,14 @@ class JoinedRow(Answer):
 
 class LeadsTo(Answer):
     table: str
-    through: str = Field(description="the column of the found table whose values are all in it")
-    through_position: int
-    column: str = Field(description="the column that holds them")
-    position: int
-    coverage: float = Field(description="share of that column's values that are in the found table's")
+    reason: LeadReason = Field(description="a foreign key that was accepted, or is suggested; or an IND")
+    through: list[str] = Field(description="the columns of the found table that refer to it, or whose values it holds")
+    through_positions: list[int]
+    columns: list[str] = Field(description="its columns, side by side with those")
+    positions: list[int]
+    coverage: float | None = Field(
+        description="share of their distinct values that the found table has; null: tuples that are not followed"
+    )
 
 
 class JoinableTable(Answer):

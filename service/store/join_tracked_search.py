@@ -17,11 +17,13 @@ from service.core.near_matches import Near
 from service.core.records import Int64s, Keys
 from service.store.join_index import PostgresSegment, SegmentShape
 from service.store.join_tracked import read_rows, read_width, row_keys_of, row_keys_to_bytes
+from service.store.reader import PostgresSnapshot
+from service.store.reader_sql import HEAD
+from service.usecases.answers import StateHead
 from service.usecases.joinable import CELL_CHARACTERS, IndexedTable, ShownRow
 
-VERSION = "select version, committed_at from state_version order by version desc limit 1"
 INDEXED = """
-select table_id, schema_name || '.' || table_name as name, functions, built_version
+select table_id, schema_name, table_name, functions, built_version
 from join_tracked join tracked_table using (table_id) order by (schema_name || '.' || table_name) collate "C"
 """
 COLUMNS = """
@@ -59,7 +61,7 @@ class PostgresTrackedTables:
                 raise NotFoundError(
                     "No tracked table is indexed for joins; `subsetd join-index track SCHEMA.TABLE` indexes one."
                 )
-            version, committed_at = connection.execute(text(VERSION)).one()
+            head = connection.execute(text(HEAD)).one()
             names: dict[int, dict[int, str]] = {}
             for table_id, ordinal, column in connection.execute(text(COLUMNS)):
                 names.setdefault(table_id, {})[ordinal] = column
@@ -70,16 +72,19 @@ class PostgresTrackedTables:
             changed: dict[int, list[Keys]] = {}
             for table_id, row_keys in connection.execute(text(CHANGES)):
                 changed.setdefault(table_id, []).append(row_keys_of(row_keys))
-            segments, not_indexed = [], []
-            for table_id, name, functions, built_version in tables:
-                of_table = parts.get(table_id, [])
+            segments, not_indexed, paths = [], [], {}
+            for table_id, schema, table, functions, built_version in tables:
+                name = f"{schema}.{table}"
                 if built_version is None:
                     not_indexed.append(name)
                     continue
+                paths[name] = schema, table
+                of_table = parts.get(table_id, [])
                 if table_id in changed:
                     of_table.append(_changed_rows(connection, table_id, functions, distinct_keys(changed[table_id])))
                 segments.append(TrackedTable(connection, table_id, name, names.get(table_id, {}), of_table, functions))
-            yield PostgresTrackedSnapshot(version, committed_at, segments, not_indexed)
+            state = PostgresSnapshot(connection, StateHead(**head._mapping))
+            yield PostgresTrackedSnapshot(state, head.committed_at, segments, paths, not_indexed)
 
 
 class PostgresTrackedSnapshot:
@@ -89,11 +94,18 @@ class PostgresTrackedSnapshot:
     near: frozenset[Near] = frozenset()
 
     def __init__(
-        self, version: int, committed_at: datetime, segments: Sequence[TrackedTable], not_indexed: Sequence[str]
+        self,
+        state: PostgresSnapshot,
+        committed_at: datetime,
+        segments: Sequence[TrackedTable],
+        names: Mapping[str, tuple[str, str]],
+        not_indexed: Sequence[str],
     ) -> None:
-        self.version = version
+        self.state = state
+        self.version = state.head.version
         self.built_at = committed_at
         self.segments = segments
+        self.names = names
         self.not_indexed = not_indexed
 
 

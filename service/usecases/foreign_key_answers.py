@@ -165,9 +165,14 @@ def no_candidate(foreign_key: ForeignKey, method: Method, version: int) -> Unkno
 
 def chosen(snapshot: StateSnapshot, suggested: Sequence[ForeignKey]) -> list[ForeignKey]:
     """Give what to export: what was accepted, and of what is suggested what was not rejected."""
-    decided = {one.foreign_key: one.verdict for one in _decisions(snapshot) if one.is_current and not one.is_stale}
-    accepted = [one for one, verdict in decided.items() if verdict is Verdict.ACCEPT]
-    return [*accepted, *(one for one in suggested if decided.get(one) is not Verdict.REJECT)]
+    verdicts = decided(snapshot)
+    accepted = [one for one, verdict in verdicts.items() if verdict is Verdict.ACCEPT]
+    return [*accepted, *(one for one in suggested if verdicts.get(one) is not Verdict.REJECT)]
+
+
+def decided(snapshot: StateSnapshot) -> dict[ForeignKey, Verdict]:
+    """Give what was decided last of each pair whose columns are followed."""
+    return {one.foreign_key: one.verdict for one in _decisions(snapshot) if one.is_current and not one.is_stale}
 
 
 def _decisions(snapshot: StateSnapshot) -> Iterator[Decision]:

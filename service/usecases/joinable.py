@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from fractions import Fraction
 from typing import NamedTuple, Protocol
 
@@ -131,19 +132,29 @@ class PreviewRow:
     values: tuple[str | None, ...] | None = None
 
 
+class LeadReason(StrEnum):
+    """Say why a table leads to another one: a foreign key that was accepted, or is suggested, or an IND. Best first."""
+
+    ACCEPTED = "accepted"
+    SUGGESTED = "suggested"
+    IND = "ind"
+
+
 @dataclass(frozen=True, slots=True)
 class LeadsTo:
-    """Name another table that holds all values of a column of ours, the column, and where it holds them.
+    """Name another table that columns of ours refer to, or whose column holds all values of ours.
 
-    `coverage` is the share of the other column's values that ours has.
+    `through` are our columns, `columns` those that they lead to, side by side, with their positions from 0. `coverage`
+    is the share of the others' distinct values that ours have; None where tuples are not followed.
     """
 
     table: str
-    through: str
-    through_position: int
-    column: str
-    position: int
-    coverage: float
+    reason: LeadReason
+    through: tuple[str, ...]
+    through_positions: tuple[int, ...]
+    columns: tuple[str, ...]
+    positions: tuple[int, ...]
+    coverage: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,10 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from service.core.errors import NotFoundError, SourceError
+from service.core.errors import SourceError
 from service.core.joinability import MOST_PAIRS, Telling, untold
 from service.core.near_matches import Near, folded
-from service.usecases.corpora import ColumnFilter, CorpusInd
-from service.usecases.corpora_ports import Corpora, CorpusSnapshot
+from service.usecases.corpora_ports import Corpora
 from service.usecases.joinable import (
     JoinableTable,
     JoinAnswer,
@@ -21,14 +20,12 @@ from service.usecases.joinable import (
     JoinQuery,
     JoinQuestion,
     JoinSnapshot,
-    LeadsTo,
     cut,
     find_joinable,
     require_askable,
 )
-
-INDS_LOOKED_AT = 1000
-"""INDs of a table that are looked at for the tables it leads to, the first by the ids of their columns."""
+from service.usecases.joinable_leads import lead_by_state, lead_on
+from service.usecases.ports import StateSnapshot
 
 
 class TableRows(NamedTuple):
@@ -53,35 +50,43 @@ class JoinSearch:
     ) -> JoinAnswer:
         """Answer; raises NotFoundError, and what `find_joinable` does."""
         require_askable(query, question)
-        with self._snapshot(question.corpus) as snapshot:
-            require_near(question.corpus, snapshot.near, question.near)
-            found = find_joinable(
-                snapshot,
-                query,
-                question.k,
-                most,
-                min_share=question.min_share,
-                preview=question.preview,
-                tell=tell,
-            )
         if question.corpus is None:
-            return found
+            with self._tracked.snapshot() as state:
+                found = _find(state, query, question, most, tell)
+                return lead_by_state(state.state, state.names, found, question.through)
+        with self._indexes.snapshot(question.corpus) as snapshot:
+            found = _find(snapshot, query, question, most, tell)
         found = lead_on(self._corpora, question.corpus, found, question.through)
         return show_values(self._read, question.corpus, found)
 
     def require_index(self, corpus: str | None) -> None:
         """Raise NotFoundError where there is no such corpus, or no index of it, or of no tracked table."""
-        with self._snapshot(corpus):
+        with self._tracked.snapshot() if corpus is None else self._indexes.snapshot(corpus):
             pass
 
-    def _snapshot(self, corpus: str | None) -> AbstractContextManager[JoinSnapshot]:
-        return self._tracked.snapshot() if corpus is None else self._indexes.snapshot(corpus)
+
+def _find(
+    snapshot: JoinSnapshot, query: JoinQuery, question: JoinQuestion, most: int | None, tell: Telling
+) -> JoinAnswer:
+    require_near(question.corpus, snapshot.near, question.near)
+    return find_joinable(
+        snapshot, query, question.k, most, min_share=question.min_share, preview=question.preview, tell=tell
+    )
+
+
+class TrackedSnapshot(JoinSnapshot, Protocol):
+    """Hold the version of the state that is searched, and schema and table of each table by the path it is told by."""
+
+    @property
+    def state(self) -> StateSnapshot: ...
+    @property
+    def names(self) -> Mapping[str, tuple[str, str]]: ...
 
 
 class TrackedTables(Protocol):
     """Open the index of tracked tables."""
 
-    def snapshot(self) -> AbstractContextManager[JoinSnapshot]:
+    def snapshot(self) -> AbstractContextManager[TrackedSnapshot]:
         """Open it as of the newest version; raise NotFoundError where no table is indexed."""
 
 
@@ -110,41 +115,6 @@ def require_near(corpus: str | None, indexed: frozenset[Near], near: Collection[
 
 def _told(near: Collection[Near]) -> str:
     return f"folded by {' and '.join(sorted(near))}" if near else "as they are"
-
-
-def lead_on(corpora: Corpora, corpus: str, answer: JoinAnswer, through: int) -> JoinAnswer:
-    """Name up to `through` other tables that each table leads to, by the INDs of the generation that was indexed.
-
-    Those whose column ours covers most come first, equals by their paths: there our table is likeliest to refer to.
-    """
-    if not through:
-        return answer
-    try:
-        with corpora.snapshot(corpus, answer.generation) as snapshot:
-            tables = [replace(table, leads_to=_leads_of(snapshot, table.table, through)) for table in answer.tables]
-    except NotFoundError:
-        return answer
-    return replace(answer, tables=tables)
-
-
-def _leads_of(snapshot: CorpusSnapshot, path: str, through: int) -> tuple[LeadsTo, ...]:
-    best: dict[str, CorpusInd] = {}
-    for ind in snapshot.inds(ColumnFilter(path), limit=INDS_LOOKED_AT):
-        other = ind.referenced.table
-        if other != path and (other not in best or ind.coverage > best[other].coverage):
-            best[other] = ind
-    ranked = sorted(best.values(), key=lambda ind: (-ind.coverage, ind.referenced.table))
-    return tuple(
-        LeadsTo(
-            ind.referenced.table,
-            ind.dependent.name,
-            ind.dependent.position,
-            ind.referenced.name,
-            ind.referenced.position,
-            ind.coverage,
-        )
-        for ind in ranked[:through]
-    )
 
 
 def show_values(read: RowReader, corpus: str, answer: JoinAnswer) -> JoinAnswer:

@@ -44,10 +44,11 @@ def test_tables_that_join_are_listed(lake: Lake, subsetd: Command) -> None:
         "leads_to": [
             {
                 "table": "a.csv",
-                "through": "c2",
-                "through_position": 2,
-                "column": "c0",
-                "position": 0,
+                "reason": "ind",
+                "through": ["c2"],
+                "through_positions": [2],
+                "columns": ["c0"],
+                "positions": [0],
                 "coverage": 1.0,
             }
         ],

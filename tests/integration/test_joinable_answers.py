@@ -138,7 +138,7 @@ def test_a_table_leads_to_those_that_hold_all_values_of_a_column(lake: Lake) -> 
     (found,) = ask(lake, [("oslo", "z")], through=5).tables
     assert found.table == "a.csv"
     assert found.leads_to is not None
-    assert [(one.table, one.through, one.column, one.coverage) for one in found.leads_to] == [
+    assert [(one.table, *one.through, *one.columns, one.coverage) for one in found.leads_to] == [
         ("cities.csv", "c0", "c0", 0.75),
         ("b.csv", "c1", "c0", 2 / 3),
         ("more_cities.csv", "c0", "c0", 0.6),

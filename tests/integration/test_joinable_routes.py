@@ -102,10 +102,11 @@ def test_a_short_search_is_answered_at_once(lake: Lake) -> None:
                 "leads_to": [
                     {
                         "table": "cities.csv",
-                        "through": "c0",
-                        "through_position": 0,
-                        "column": "c0",
-                        "position": 0,
+                        "reason": "ind",
+                        "through": ["c0"],
+                        "through_positions": [0],
+                        "columns": ["c0"],
+                        "positions": [0],
                         "coverage": 0.75,
                     }
                 ],

@@ -5,6 +5,7 @@ import { h } from "./dom.js";
 import { counted, number, percent, to } from "./format.js";
 import { card, progress, table } from "./parts.js";
 
+const REASONS = { accepted: "accepted foreign key", suggested: "suggested foreign key", ind: "IND" };
 const PATH = "/api/v1/joinable";
 const fresh = () => ({ file: null, columns: [], key: new Set(), search: null });
 let asked = fresh(); // a file is in no address: it is gone when the page is loaded anew
@@ -96,5 +97,5 @@ const found = (answer) => [
       ...one.new_columns.map((name, i) => [name === "" ? "without a name" : name, (each) => each.values?.[i] ?? "–"]),
     ], one.preview),
     one.leads_to?.length > 0 && h("details", {}, h("summary", {}, `Leads to ${counted(one.leads_to.length, "table")}`),
-      h("ul", {}, one.leads_to.map((each) => h("li", {}, h("span.mono", {}, each.table), ` · ${each.column}, by ${each.through}`)))))),
+      h("ul", {}, one.leads_to.map((each) => h("li", {}, h("span.mono", {}, each.table), ` · ${each.columns.join(", ")}, by ${each.through.join(", ")} (${REASONS[each.reason]})`)))))),
 ];

@@ -1,0 +1,138 @@
+"""Where tracked tables lead that join: foreign keys as people decided of them, then what is suggested, then INDs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from service import corpus_wiring
+from service.core.foreign_keys.ranking import Method
+from service.core.foreign_keys.sides import ForeignKey, Side
+from service.join_tracking import index_tables
+from service.store import candidates
+from service.store.contracts import PostgresContracts
+from service.store.database import make_engine
+from service.usecases.foreign_key_decisions import Verdict
+from service.usecases.joinable import JoinQuery, JoinQuestion, LeadsTo
+from service.usecases.kept_candidates import NewCandidate
+from tests import kept_rows, states
+from tests.states import Tables
+
+COLUMNS = {
+    "items": ["id", "customer", "order_id", "line"],
+    "customers": ["id", "name"],
+    "lines": ["order_id", "line", "note"],
+    "towns": ["number"],
+}
+ROWS = {
+    "items": [["1", "7", "5", "1"], ["2", "8", "5", "2"], ["3", "7", "6", "1"]],
+    "customers": [["7", "Ada"], ["8", "Bob"], ["9", "Eve"], ["4", "Joe"]],
+    "lines": [["5", "1", "x"], ["5", "2", "y"], ["6", "1", "z"], ["6", "2", "1"]],
+    "towns": [["7"], ["8"], ["1"], ["2"], ["3"]],
+}
+
+
+@pytest.fixture
+def url(database_url: str) -> str:
+    """Index `items`; `towns` hold the values of three of its columns by chance."""
+    tables = Tables(dict(COLUMNS), tuples={"items": [("order_id", "line")], "lines": [("order_id", "line")]})
+    for table, rows in ROWS.items():
+        tables.add(table, *rows)
+    states.store(database_url, tables)
+    kept_rows.keep(database_url, tables, {"items": ["id"]})
+    assert [one.rows for one in index_tables(database_url, ["s.items"])] == [3]
+    return database_url
+
+
+def reference(columns: str, table: str, referenced: str) -> ForeignKey:
+    """Name columns of items, and those that they refer to."""
+    return ForeignKey(Side("s", "items", tuple(columns.split())), Side("s", table, tuple(referenced.split())))
+
+
+TO_CUSTOMERS, TO_LINES = reference("customer", "customers", "id"), reference("order_id line", "lines", "order_id line")
+TO_TOWNS = reference("customer", "towns", "number")
+
+
+def decide(url: str, foreign_key: ForeignKey, verdict: Verdict) -> None:
+    """Say of a pair whether it is a foreign key."""
+    engine = make_engine(url, "test")
+    PostgresContracts(engine).decide(foreign_key, verdict, "Ada")
+    engine.dispose()
+
+
+def suggest(url: str, *foreign_keys: ForeignKey) -> None:
+    """Keep a finding that suggests these."""
+    engine = make_engine(url, "test")
+    found = (NewCandidate(one, 0.9, True, False, {}) for one in foreign_keys)
+    candidates.keep(engine, Method.COMBINED, 1, 0.1, [], found)
+    engine.dispose()
+
+
+def leads(url: str, **question: Any) -> list[LeadsTo]:
+    """Search for items, and give where it leads."""
+    engine = make_engine(url, "test", pool_size=2, max_overflow=0)
+    try:
+        answer = corpus_wiring.make_join_search(engine).answer(
+            JoinQuery([["7"], ["5"]]), JoinQuestion(None, **{"through": 9, **question})
+        )
+    finally:
+        engine.dispose()
+    (found,) = answer.tables
+    assert (found.table, found.columns) == ("s.items", ("customer", "order_id"))
+    return list(found.leads_to or ())
+
+
+def told(found: list[LeadsTo]) -> list[tuple[str, str, str, str, float | None]]:
+    return [(one.reason, one.table, " ".join(one.through), " ".join(one.columns), one.coverage) for one in found]
+
+
+def test_a_tracked_table_leads_by_inds_where_nothing_else_is_known(url: str) -> None:
+    """To each table by the column that is covered most: of the values 7, 8, 9 and 4 items has two, of 1 to 3 all."""
+    found = leads(url)
+    assert told(found) == [
+        ("ind", "s.lines", "order_id", "order_id", 1.0),
+        ("ind", "s.towns", "id", "number", 3 / 5),
+        ("ind", "s.customers", "customer", "id", 2 / 4),
+    ]
+    assert [(one.through_positions, one.positions) for one in found] == [((2,), (0,)), ((0,), (0,)), ((1,), (0,))]
+    assert leads(url, through=1) == found[:1]
+    assert leads(url, through=0) == []
+
+
+def test_foreign_keys_come_before_inds_and_what_was_rejected_is_not_told(url: str) -> None:
+    suggest(url, TO_TOWNS, TO_LINES)
+    assert told(leads(url))[:2] == [
+        ("suggested", "s.lines", "order_id line", "order_id line", 3 / 4),
+        ("suggested", "s.towns", "customer", "number", 2 / 5),
+    ]
+    decide(url, TO_CUSTOMERS, Verdict.ACCEPT)
+    decide(url, TO_TOWNS, Verdict.REJECT)
+    found = leads(url)
+    assert told(found) == [
+        ("accepted", "s.customers", "customer", "id", 2 / 4),
+        ("suggested", "s.lines", "order_id line", "order_id line", 3 / 4),
+        ("ind", "s.towns", "id", "number", 3 / 5),
+    ]
+    assert (found[1].through_positions, found[1].positions) == ((2, 3), (0, 1))
+    for column in ("id", "line"):
+        decide(url, reference(column, "towns", "number"), Verdict.REJECT)
+    assert [one.table for one in leads(url)] == ["s.customers", "s.lines"]
+
+
+def test_the_last_of_two_decisions_counts(url: str) -> None:
+    decide(url, TO_CUSTOMERS, Verdict.REJECT)
+    assert "s.customers" not in [one.table for one in leads(url)]
+    decide(url, TO_CUSTOMERS, Verdict.ACCEPT)
+    assert told(leads(url))[0][:2] == ("accepted", "s.customers")
+
+
+def test_columns_that_are_not_kept_current_lead_nowhere(url: str) -> None:
+    suggest(url, TO_TOWNS)
+    states.execute(url, "update attribute set stale_version = 1 where table_name = 'towns'")
+    assert "s.towns" not in [one.table for one in leads(url)]
+
+
+def test_how_much_tuples_cover_is_told_where_they_are_followed(url: str) -> None:
+    suggest(url, reference("order_id line", "lines", "line order_id"))
+    assert told(leads(url))[0] == ("suggested", "s.lines", "order_id line", "line order_id", None)
