@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, SecretStr, ValidationError
+from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service.core.corpus_choices import Algorithm
@@ -34,11 +35,17 @@ class Settings(BaseSettings):
     )
     data_dir: Path = Field(default_factory=_default_data_dir, description="folder of the embedded Postgres")
     host: str = Field(
-        "127.0.0.1", description="address that the HTTP service listens on; others than loopback need an api_key"
+        "127.0.0.1", description="address that the HTTP service listens on; others than loopback need a key"
     )
     port: int = Field(8321, ge=0, le=65535, description="port of the HTTP service; 0 takes a free one")
     api_key: SecretStr | None = Field(
-        None, min_length=1, description="key that clients send as `Authorization: Bearer KEY`"
+        None, min_length=1, description="key with the scope admin, beside those that are made"
+    )
+    session_hours: float = Field(24, gt=0, le=8760, description="how long a browser stays logged in")
+    requests_per_second: float = Field(1000, gt=0, description="most requests a second of one key, in the long run")
+    body_seconds: float = Field(120, gt=0, description="how long the body of a request may take to come")
+    trusted_proxies: str | None = Field(
+        None, description="addresses of proxies whose X-Forwarded-For and -Proto are believed, with commas between"
     )
     feed: str | None = Field(
         None,
@@ -142,10 +149,17 @@ def load_settings(**given: Any) -> Settings:
         return Settings(**given)
     except ValidationError as error:
         lines = [
-            f"SUBSETD_{'_'.join(map(str, fault['loc'])).upper()}: {fault['msg']} (given: {fault['input']!r})"
+            f"SUBSETD_{'_'.join(map(str, fault['loc'])).upper()}: {fault['msg']}{_given(fault)}"
             for fault in error.errors()
         ]
         raise ConfigError("Some settings cannot be used:\n  " + "\n  ".join(lines)) from None
+
+
+def _given(fault: ErrorDetails) -> str:
+    """Repeat what was given; of secrets, and of addresses that may have one in them, nothing."""
+    field = Settings.model_fields[str(fault["loc"][0])]
+    is_secret = "SecretStr" in str(field.annotation) or "://" in str(fault["input"])
+    return "" if is_secret else f" (given: {fault['input']!r})"
 
 
 def is_loopback(host: str) -> bool:

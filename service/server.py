@@ -8,13 +8,22 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from service.core.errors import SubsetdError
 
 if TYPE_CHECKING:
     import uvicorn
     from fastapi import FastAPI
+
+
+UVICORN: dict[str, Any] = {
+    "log_config": None,
+    "access_log": False,
+    "proxy_headers": False,  # who believes a proxy names it in the settings; uvicorn believes all of this machine
+    "h11_max_incomplete_event_size": 128 * 1024,  # what is longer than the service takes is told so by it
+}
+"""How uvicorn runs the service."""
 
 
 class PortError(SubsetdError):
@@ -31,9 +40,7 @@ def serve_until(
     import uvicorn
 
     with _listen(host, port) as listening:
-        server = uvicorn.Server(
-            uvicorn.Config(service, log_config=None, access_log=False, timeout_graceful_shutdown=10)
-        )
+        server = uvicorn.Server(uvicorn.Config(service, timeout_graceful_shutdown=10, **UVICORN))
         end_streams_with(server, service)
         ended = threading.Event()
 

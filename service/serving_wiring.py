@@ -27,10 +27,11 @@ def make_service(
     observer: ConsumerObserver | None = None,
 ) -> FastAPI:
     """Make the HTTP service; `observer` when a consumer runs in this process, whose lag then counts for /readyz."""
-    if settings.api_key is None and not is_loopback(settings.host):
+    access = wiring.make_access(engine, settings)
+    if not is_loopback(settings.host) and not access.look_for_keys():
         raise ConfigError(
             f"The service would listen on {settings.host} without a key, where others could reach it: "
-            "set SUBSETD_API_KEY, or SUBSETD_HOST=127.0.0.1."
+            "set SUBSETD_API_KEY, make a key with `subsetd api-key create`, or set SUBSETD_HOST=127.0.0.1."
         )
     checks = () if observer is None else (lambda: _consumer_check(observer, settings.ready_lag_seconds),)
     return create_app(
@@ -41,10 +42,14 @@ def make_service(
         ForeignKeyFinder(PostgresForeignKeys(engine)),
         tracked_keys,
         joinable,
+        access,
+        wiring.make_write_log(engine),
         registry=registry,
         service_version=__version__,
         ready_checks=checks,
-        api_key=None if settings.api_key is None else settings.api_key.get_secret_value(),
+        requests_per_second=settings.requests_per_second,
+        body_seconds=settings.body_seconds,
+        trusted_proxies=[one.strip() for one in (settings.trusted_proxies or "").split(",") if one.strip()],
     )
 
 

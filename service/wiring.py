@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Engine
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from service.store.contracts import PostgresContracts
     from service.store.reader import PostgresStateReader
     from service.store.uploaded_sketches import PostgresUploads
+    from service.store.write_log import PostgresWriteLog
+    from service.usecases.access import AccessControl
 
 
 @contextmanager
@@ -93,6 +96,22 @@ def make_contracts(engine: Engine) -> PostgresContracts:
     from service.store.contracts import PostgresContracts
 
     return PostgresContracts(engine)
+
+
+def make_access(engine: Engine, settings: Settings) -> AccessControl:
+    """Make what knows who may ask."""
+    from service.store.api_keys import PostgresApiKeys
+    from service.usecases.access import AccessControl
+
+    key = None if settings.api_key is None else settings.api_key.get_secret_value()
+    return AccessControl(PostgresApiKeys(engine), key, timedelta(hours=settings.session_hours))
+
+
+def make_write_log(engine: Engine) -> PostgresWriteLog:
+    """Make the log of writes."""
+    from service.store.write_log import PostgresWriteLog
+
+    return PostgresWriteLog(engine)
 
 
 def make_verifier(engine: Engine) -> PostgresVerifier:

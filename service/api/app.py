@@ -8,11 +8,13 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from prometheus_client import CollectorRegistry
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from service.api import (
     asking,
     examples,
     problems,
+    routes_access,
     routes_audits,
     routes_coefficients,
     routes_contracts,
@@ -29,13 +31,17 @@ from service.api import (
     routes_stream,
     routes_uinds,
 )
-from service.api.access import OPEN_PATHS, BearerKey
+from service.api.access import COOKIE, CSRF_HEADER, Access
+from service.api.access_scopes import needed_scope
 from service.api.corpus_metrics import CorpusMetrics
 from service.api.known_answers import KnownAnswers
+from service.api.limits import RequestBounds
 from service.api.metrics import HttpMetrics, StateMetrics
 from service.api.problems import Check
+from service.api.security_headers import SecurityHeaders
 from service.api.segments import EncodedPath
 from service.api.transition_stream import TransitionStream
+from service.usecases.access import AccessControl
 from service.usecases.foreign_key_answers import ForeignKeyFinder
 from service.usecases.foreign_key_decisions import Contracts
 from service.usecases.ind_graphs import IndGraphs
@@ -43,6 +49,7 @@ from service.usecases.joinable_searches import JoinSearches
 from service.usecases.ports import StateReader, Uploads
 from service.usecases.register_corpora import CorpusRegister
 from service.usecases.tracked_keys import TrackedKeys
+from service.usecases.write_log import WriteLog
 
 DESCRIPTION = (
     "Which columns are contained in which, since when, by how much the others miss, and which values break them. "
@@ -58,17 +65,21 @@ def create_app(
     foreign_keys: ForeignKeyFinder,
     tracked_keys: TrackedKeys,
     joinable: JoinSearches,
+    access: AccessControl,
+    write_log: WriteLog,
     *,
     registry: CollectorRegistry,
     service_version: str,
     ready_checks: Sequence[Callable[[], Check]] = (),
-    api_key: str | None = None,
+    requests_per_second: float = 1000.0,
+    body_seconds: float = 120.0,
+    trusted_proxies: Sequence[str] = (),
 ) -> FastAPI:
     """Make the HTTP service over this reader, and what keeps and finds all that it serves beside the state.
 
     `registry` gets the HTTP metrics and the state's, and is what /metrics shows. `ready_checks` are asked by
-    /readyz, from a thread, beside the database and the bootstrap; they must neither block nor raise. With an
-    `api_key` every route but health and readiness wants it.
+    /readyz, from a thread, beside the database and the bootstrap; they must neither block nor raise. What
+    `trusted_proxies` say of who asks, and by which scheme, is believed.
     """
     app = FastAPI(
         title="subsetd",
@@ -88,6 +99,8 @@ def create_app(
     app.state.foreign_keys = foreign_keys
     app.state.tracked_keys = tracked_keys
     app.state.joinable = joinable
+    app.state.access = access
+    app.state.write_log = write_log
     app.state.graphs = IndGraphs()
     app.state.stream = TransitionStream(reader)
     app.state.registry = registry
@@ -110,24 +123,28 @@ def create_app(
         routes_corpora,
         routes_corpus_answers,
         routes_joinable,
+        routes_access,
     ):
         app.include_router(routes.router)
     app.include_router(routes_graph.corpus_router)
     # Innermost, so that whoever may not ask is not answered from memory either.
     app.add_middleware(KnownAnswers, read_version=reader.version)
-    # What is added later is further out: the key is asked for where its refusal is counted.
-    if api_key is not None:
-        app.add_middleware(BearerKey, key=api_key)
+    # What is added later is further out: refusals are counted, and have all headers.
+    app.add_middleware(Access, control=access, write_log=write_log, rate=requests_per_second)
+    app.add_middleware(RequestBounds, body_seconds=body_seconds)
     app.add_middleware(HttpMetrics, registry=registry)
+    app.add_middleware(SecurityHeaders)
     app.add_middleware(EncodedPath)
+    if trusted_proxies:
+        app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=list(trusted_proxies))
     registry.register(StateMetrics(reader))
     registry.register(CorpusMetrics(corpus_register.corpora))
-    app.openapi = lambda: _openapi(app, has_key=api_key is not None)  # type: ignore[method-assign]
+    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
 
 
-def _openapi(app: FastAPI, has_key: bool) -> dict[str, Any]:
-    """Add to FastAPI's document the schema of problems, which no route returns as its model, examples, and the key."""
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    """Add to FastAPI's document the schema of problems, which no route returns as its model, examples, and access."""
     if app.openapi_schema is None:
         document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
         problem = problems.Problem.model_json_schema(ref_template="#/components/schemas/{model}")
@@ -135,11 +152,25 @@ def _openapi(app: FastAPI, has_key: bool) -> dict[str, Any]:
         schemas |= {name: part for name, part in problem.pop("$defs").items() if name not in schemas}
         schemas["Problem"] = problem
         examples.put_into(document)
-        if has_key:
-            document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
-            for path in document["paths"].keys() - OPEN_PATHS:
-                for operation in document["paths"][path].values():
-                    operation["security"] = [{"key": []}]
-                    operation["responses"]["401"] = problems.documented(401)[401]
+        _document_access(document)
         app.openapi_schema = document
     return app.openapi_schema
+
+
+def _document_access(document: dict[str, Any]) -> None:
+    """Say of each route which scope it needs, and what the door may answer in its place."""
+    document["components"]["securitySchemes"] = {
+        "key": {"type": "http", "scheme": "bearer"},
+        "session": {"type": "apiKey", "in": "cookie", "name": COOKIE, "description": f"writes want {CSRF_HEADER} too"},
+    }
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            needed = needed_scope(method.upper(), path)
+            refusals = [414, 431]
+            if needed is not None:
+                operation["security"] = [{"key": [needed.value]}, {"session": [needed.value]}]
+                refusals += [401, 403, 421, 429, 503]
+            if method not in ("get", "head"):
+                refusals += [403, 408, 413, 415, 429]
+            for status, described in problems.documented(*refusals).items():
+                operation["responses"].setdefault(str(status), described)

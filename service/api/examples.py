@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from service.api import contract_examples, corpus_examples, graph_examples, joinable_examples
+from service.api import access_examples, contract_examples, corpus_examples, graph_examples, joinable_examples
 
 CUSTOMER_ID = {"attribute_id": 4, "name": "demo.orders.customer_id", "parts": ["demo", "orders", "customer_id"]}
 ID = {"attribute_id": 0, "name": "demo.customers.id", "parts": ["demo", "customers", "id"]}
@@ -345,6 +345,7 @@ BY_MEDIA_TYPE: dict[str, dict[str, str]] = {
 }
 BY_OPERATION: dict[tuple[str, str], dict[str, Any]] = {
     ("put", "/api/v1/sketches/{column}"): UPLOADED,
+    **access_examples.BY_OPERATION,
     **contract_examples.BY_OPERATION,
     **corpus_examples.BY_OPERATION,
     **joinable_examples.BY_OPERATION,

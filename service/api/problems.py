@@ -12,8 +12,10 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from service.api.cursors import CursorError
+from service.api.security_headers import HEADERS
 from service.core.errors import ConflictError, NotFoundError, SketchError, SourceError, StateError, SubsetdError
 from service.core.foreign_keys.sides import ForeignKeyError
+from service.usecases.access import KeyNameError
 from service.usecases.coefficient_table import TooManyColumnsError
 from service.usecases.foreign_key_answers import UnknownForeignKeyError
 from service.usecases.ind_graphs import UnknownTableError
@@ -53,7 +55,17 @@ EXPLANATIONS = {
     "too-many-streams": "The stream has as many clients as the service bears; poll /api/v1/changes, or come later.",
     "unavailable": "The state's database is away or too slow; the service comes back by itself when it does.",
     "not-ready": "The service is not ready; `checks` names what is missing.",
-    "key-required": "The service was given a key; send it in the header Authorization: Bearer KEY.",
+    "key-required": "The service wants a key; send it in the header Authorization: Bearer KEY.",
+    "unknown-key": "The service does not know this key, or this session has ended.",
+    "expired-key": "The time of this key, or of this session, is over.",
+    "revoked-key": "This key was taken back.",
+    "scope-required": "The key is good, but not for this: the detail names the scope that it needs.",
+    "csrf-token-required": "A browser that is logged in sends the session's token with what changes something.",
+    "foreign-page": "A page of another host let the browser send this.",
+    "foreign-name": "Without a key the service is asked by its address alone, or as localhost.",
+    "too-many-requests": "Who has this key, or this address, asks too often; Retry-After says when to go on.",
+    "unknown-api-key": "There is no key of this name.",
+    "refused-key-name": "A key cannot have this name; the detail says why.",
     "about:blank": "The HTTP status says all.",
     "internal-error": "A defect of the service; its log has the cause.",
 }
@@ -149,6 +161,10 @@ async def _of_the_service(request: Request, error: Exception) -> Response:
             return respond(request, 404, "unknown-tracking", detail)
         case UnknownForeignKeyError():
             return respond(request, 404, "unknown-foreign-key", detail)
+        case NotFoundError() if request.url.path.startswith("/api/v1/api-keys/"):
+            return respond(request, 404, "unknown-api-key", detail)
+        case KeyNameError():
+            return respond(request, 422, "refused-key-name", detail)
         case NotFoundError() if request.url.path.startswith("/api/v1/contracts/"):
             return respond(request, 404, "unknown-contract", detail)
         case NotFoundError():
@@ -205,4 +221,5 @@ async def _of_http(request: Request, error: Exception) -> Response:
 async def _of_a_defect(request: Request, _error: Exception) -> Response:
     detail = "The service failed on this request; its log has the cause."
     # The server ends the connection after a defect; a client that kept it would meet a reset.
-    return respond(request, 500, "internal-error", detail, {"Connection": "close"})
+    # It also answers outside of what adds the headers.
+    return respond(request, 500, "internal-error", detail, {**HEADERS, "Connection": "close"})

@@ -28,6 +28,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, BYTEA, JSONB, UUID
 
+import service.store.access_tables
 import service.store.contract_tables
 import service.store.histogram_tables
 import service.store.join_tables
@@ -490,7 +491,7 @@ audit = Table(
     Column("report", JSONB, nullable=False, comment="examples, filters, seconds"),
 )
 
-SCHEMA_REVISION = "0012"
+SCHEMA_REVISION = "0013"
 """The Alembic revision that this code works with."""
 
 WRITER_LOCK = 0x73756273657464

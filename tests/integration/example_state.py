@@ -22,7 +22,7 @@ REFRESH = 7
 
 
 @contextmanager
-def served_examples(database_url: str) -> Iterator[str]:
+def served_examples(database_url: str, api_key: str | None = None) -> Iterator[str]:
     """Serve what the examples speak of, and give the address: three tables at version 2, a corpus at generation 2."""
     shop = Tables({"orders": ["customer_id"], "customers": ["id", "region"], "regions": ["id"]})
     shop.add("orders", ["1"], ["2"], ["2"])
@@ -46,7 +46,7 @@ def served_examples(database_url: str) -> Iterator[str]:
     engine = make_engine(database_url, "test-examples")
     ForeignKeyFinder(PostgresForeignKeys(engine)).refresh(Question())
     lake.index()
-    app = app_over(engine, joinable=searches_over(engine, at_once=0))
+    app = app_over(engine, api_key=api_key, joinable=searches_over(engine, at_once=0))
     app.state.joinable.ask(JoinQuery([["berlin"]]), JoinQuestion("lake"))
     app.state.tracked_keys.track(Side("demo", "customers", ("id", "region")), None)
     with serving(app) as address:

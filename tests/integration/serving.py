@@ -18,21 +18,26 @@ from service import corpus_wiring, feed_wiring
 from service.api.app import create_app
 from service.core.foreign_keys.sides import Side
 from service.scheduler import next_time
-from service.server import end_streams_with
+from service.server import UVICORN, end_streams_with
+from service.store.api_keys import PostgresApiKeys
 from service.store.contracts import PostgresContracts
 from service.store.corpora import PostgresCorpora
 from service.store.foreign_key_refreshes import PostgresForeignKeys
 from service.store.reader import PostgresStateReader
 from service.store.tracked_rows import PostgresTrackedRows
 from service.store.uploaded_sketches import PostgresUploads
+from service.store.write_log import PostgresWriteLog
+from service.usecases.access import AccessControl
 from service.usecases.foreign_key_answers import ForeignKeyFinder
 from service.usecases.joinable_searches import JoinLimits, JoinSearches
 from service.usecases.register_corpora import CorpusRegister
 from service.usecases.tracked_keys import TrackedKeys
 
 
-def app_over(engine: Engine, **options: Any) -> FastAPI:
-    """Make the service over a database."""
+def app_over(
+    engine: Engine, *, api_key: str | None = None, access: AccessControl | None = None, **options: Any
+) -> FastAPI:
+    """Make the service over a database; `api_key` is the environment's."""
     register = CorpusRegister(
         PostgresCorpora(engine), next_time, lambda: datetime.now(UTC), lambda _: None, lambda _: None
     )
@@ -47,6 +52,8 @@ def app_over(engine: Engine, **options: Any) -> FastAPI:
         ForeignKeyFinder(PostgresForeignKeys(engine)),
         options.pop("tracked_keys", tracked),
         options.pop("joinable", None) or searches_over(engine),
+        access or AccessControl(PostgresApiKeys(engine), api_key, timedelta(hours=1)),
+        PostgresWriteLog(engine),
         **options,
     )
 
@@ -86,7 +93,7 @@ def serving(app: FastAPI) -> Iterator[str]:
     listener = socket.socket(proto=socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
     listener.listen()
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
+    server = uvicorn.Server(uvicorn.Config(app, **UVICORN))
     end_streams_with(server, app)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()

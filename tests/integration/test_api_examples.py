@@ -11,6 +11,7 @@ import httpx
 import jsonschema_rs
 import pytest
 
+from service.api.access_schemas import EXAMPLE_KEY
 from service.api.docs_page import HOST
 from service.api.example_requests import ExampleRequest, example_request
 from service.api.routes_stream import MEDIA_TYPE as STREAM
@@ -23,7 +24,12 @@ BYTES = "application/octet-stream"
 @pytest.fixture
 def client(database_url: str) -> Iterator[httpx.Client]:
     """Serve what the examples speak of."""
-    with served_examples(database_url) as address, httpx.Client(base_url=address, timeout=60) as client:
+    # Keys are made here, and from the first one on each route wants one.
+    headers = {"Authorization": f"Bearer {EXAMPLE_KEY}"}
+    with (
+        served_examples(database_url, EXAMPLE_KEY) as address,
+        httpx.Client(base_url=address, headers=headers, timeout=60) as client,
+    ):
         yield client
 
 
