@@ -118,7 +118,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
         "api_key_commands:write_log",
     ),
     "doctor": (
-        "Say what is wrong and how to mend it: machine, settings, database, what runs, feeds; exit code 1 or 2 (worst).",
+        "Say what is wrong and how to mend it: machine, settings, database, what runs, feeds; exit code 1 or 2.",
         "doctor_command:doctor",
     ),
     "dead-letters": ("Records that were set aside: list, show, retry, drop.", "dead_letter_commands:app"),

@@ -18,7 +18,7 @@ EXIT_CODES = {Level.OK: 0, Level.WARN: 1, Level.FAIL: 2}
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
-    """Say what is wrong and how to mend it: machine, settings, database, what runs, feeds; exit code 1 or 2 (worst)."""
+    """Say what is wrong and how to mend it: machine, settings, database, what runs, feeds; exit code 1 or 2."""
     findings = looks.examine(wiring.configured_settings())
     if as_json:
         print(json.dumps([finding._asdict() for finding in findings], indent=1))
