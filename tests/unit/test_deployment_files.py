@@ -15,7 +15,7 @@ import pytest
 import typer.main
 import yaml
 
-from service.api.access import OPEN_PATHS
+from service.api.access_scopes import OPEN
 from service.cli import app
 from service.config import Settings, is_loopback
 from service.stream.addresses import open_feed
@@ -106,7 +106,7 @@ def test_the_image_starts_our_command_and_asks_for_its_health_where_no_key_is_wa
     (health,) = arguments_of("HEALTHCHECK")
     (url,) = re.findall(r"http://[^']+", health)
     assert (urlsplit(url).port, urlsplit(url).path) == (PORT, "/healthz")
-    assert urlsplit(url).path in OPEN_PATHS
+    assert urlsplit(url).path in OPEN
     compile(json.loads(health.split("CMD ")[1])[2], "healthcheck", "exec")
 
 
