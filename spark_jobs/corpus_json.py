@@ -7,6 +7,7 @@ are not, Dresden's `headerPosition` does. Nothing else of a line counts.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -110,6 +111,23 @@ class JsonLines:
         for found in self._read(pieces, None, None):
             assert not isinstance(found, KnownLines)
             yield found
+
+    def relations(self, path: str, lines: Sequence[int]) -> Iterator[tuple[int, Relation | TableError]]:
+        """Read the tables of some lines of a file, from 1 and ascending, or why one is none; others are not parsed.
+
+        Lines behind the file's end are left out. Raises TableError when the file cannot be read.
+        """
+        wanted, count = deque(lines), 0
+        for texts in self._blocks(Piece(path, 0)):
+            while wanted and wanted[0] <= count + len(texts):
+                line = wanted.popleft()
+                try:
+                    yield line, read_relation(texts[line - count - 1], exact=True)
+                except TableError as error:
+                    yield line, error
+            count += len(texts)
+            if not wanted:
+                return
 
     def _read(
         self, pieces: list[Piece], index: CorpusIndex | None, previous: int | None

@@ -14,7 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from service.core.corpus import CorpusKind
+from service.corpus_row_reader import CorpusRowReader
 from spark_jobs import corpus_arrow, corpus_sources
+from tests import states
 from tests.joinable import InMemory, ask, index, no_spark
 from tests.refreshing import Lake, Tables, write_tables
 
@@ -108,6 +110,45 @@ def test_a_corpus_of_any_kind_answers_as_one_of_csv(
             joined += len(expected)
             assert [(_name(t.table), t.positions, t.matched_keys) for t in answer.tables] == expected
     assert joined > 100
+    require_rows(database_url, lake, {name.removesuffix(".csv"): columns for name, columns in in_csv.items()}, random)
+
+
+def require_rows(url: str, lake: Lake, tables: Tables, random: Random) -> None:
+    """Hold rows of all indexed tables, as previews read them, against the cells; of large ones the last rows, too."""
+    paths = [path for (path,) in states.query(url, "select path from join_table order by path")]
+    wanted = {}
+    for path in paths:
+        height = len(tables[_name(path)][0])
+        wanted[path] = sorted({*random.sample(range(height), min(height, 5)), max(height - 1, 0), height})
+    found = CorpusRowReader(lake.corpora)(lake.name, wanted)
+    assert {path: told.fault for path, told in found.items()} == dict.fromkeys(paths)
+    for path, told in found.items():
+        columns = tables[_name(path)]
+        expected = {row: [column[row] for column in columns] for row in wanted[path] if row < len(columns[0])}
+        assert {row: [cell or "" for cell in cells] for row, cells in told.rows.items()} == expected
+
+
+def test_lines_and_tables_that_are_gone_show_no_rows_and_say_so(
+    database_url: str, empty_database_url: str, tmp_path: Path
+) -> None:
+    tables: dict[str, list[list[object]]] = {"t1": [["a", "b"]], "t2": [["c", "d"]]}
+    location, kind = as_json_lines(tmp_path / "lines", tables, "")
+    path = tmp_path / "lines" / FILE
+    path.write_text(path.read_text() + "no table\n")
+    lines = Lake(database_url, tmp_path / "lines", kind, location)
+    rows = {f"{FILE}#1": [1], f"{FILE}#3": [0], f"{FILE}#4": [0], "none.jsonl#1": [0]}
+    found = CorpusRowReader(lines.corpora)(lines.name, rows)
+    assert found[f"{FILE}#1"].rows == {1: ["b"]}
+    assert "the line is no JSON" in (found[f"{FILE}#3"].fault or "")
+    assert "not so many lines any more" in (found[f"{FILE}#4"].fault or "")
+    assert "is gone" in (found["none.jsonl#1"].fault or "")
+    location, kind = as_postgres(tmp_path, tables, empty_database_url)
+    database = Lake(database_url, tmp_path / "none", kind, location, db_schema="lake")
+    found = CorpusRowReader(database.corpora)(database.name, {"t2": [0], "t3": [0]})
+    assert (found["t2"].rows, found["t3"].fault) == ({0: ["c"]}, "It cannot be read: there is no such table any more.")
+    with psycopg2.connect(location) as connection, connection.cursor() as cursor:
+        cursor.execute("DROP SCHEMA lake CASCADE")
+    assert "could not be read: " in (CorpusRowReader(database.corpora)(database.name, {"t2": [0]})["t2"].fault or "")
 
 
 def _name(path: str) -> str:
