@@ -21,7 +21,7 @@ from service.config import Settings, is_loopback
 from service.stream.addresses import open_feed
 
 ROOT = Path(__file__).resolve().parents[2]
-PINNED = re.compile(r"[a-z0-9./-]+:\d+\.\d+\.?\d*[A-Za-z0-9.-]*")
+PINNED = re.compile(r"[a-z0-9./-]+:v?\d+\.\d+\.?\d*[A-Za-z0-9.-]*")
 SETTINGS = {f"SUBSETD_{name.upper()}" for name in Settings.model_fields}
 COMMANDS = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
 PORT = Settings.model_fields["port"].default
