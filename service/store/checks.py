@@ -1,4 +1,4 @@
-"""Own the checks of the stored state (I1, I2, I3, I6 in SQL, I5 by building sketches), all in one transaction."""
+"""Own the checks of the stored state (I1, I2, I3, I6 in SQL, I5 and J by building anew), all in one transaction."""
 
 from __future__ import annotations
 
@@ -228,3 +228,8 @@ class PostgresChecks:
             if stored is not None and stored != after:
                 wrong.append(f"{place}: the last batch ended at {after}, the stored position is {stored}")
         return Count(len(chains), len(wrong), tuple(wrong[:EXAMPLES]))
+
+    def join_indexes_fit_rows(self) -> Count:
+        from service.store.join_tracked_checks import check_indexes  # which takes ROW_KEY from here
+
+        return check_indexes(self._connection.connection)

@@ -43,22 +43,27 @@ select max(ordinal) + 1 from attribute join tracked_table using (source_id, sche
 where table_id = %s and dropped_version is null and parts is null
 """
 
-# Only what is under its own row's key: between the two halves of a key change, a row waits under another one.
-CELLS = f"""
+KEY = """
 with key as (
     select array_agg(ordinal order by place) as key_places
     from tracked_table cross join unnest(key_columns) with ordinality as key (column_name, place)
     join attribute using (source_id, schema_name, table_name, column_name)
     where table_id = %(table_id)s and dropped_version is null and parts is null
 )
-select uuid_send(row_key), (
+"""
+# Only what is under its own row's key: between the two halves of a key change, a row waits under another one.
+KEPT = f"""
+from row_image, key
+where table_id = %(table_id)s and cells is not null and row_key = {POSTGRES_KEY_EXPRESSION(ROW_KEY)}
+"""
+CELLS = f"""{KEY} select uuid_send(row_key), (
     select string_agg(
         case when cells[n] <> '' then substring(sha256(convert_to(cells[n], 'UTF8')) for 16) else %(empty)s end,
         '' order by n
     ) from generate_series(1, %(width)s) as n
-) from row_image, key
-where table_id = %(table_id)s and cells is not null and row_key = {POSTGRES_KEY_EXPRESSION(ROW_KEY)}
+) {KEPT}
 """
+COUNT = f"{KEY} select count(*) {KEPT}"
 OF_KEYS = CELLS + " and row_key = any (%(row_keys)s) order by row_key"
 OF_ALL = CELLS + " order by row_key"
 
@@ -86,6 +91,12 @@ def read_rows(cursor: Any, table_id: int, width: int, row_keys: Keys) -> CellRow
     among = "{" + ",".join(listed[at : at + 32] for at in range(0, len(listed), 32)) + "}"
     cursor.execute(OF_KEYS, _asked(table_id, width) | {"row_keys": among})
     return _rows(cursor.fetchall(), width)
+
+
+def count_rows(cursor: Any, table_id: int) -> int:
+    """Count the kept rows of a table."""
+    cursor.execute(COUNT, {"table_id": table_id})
+    return int(cursor.fetchone()[0])
 
 
 def stream_rows(cursor: Any, table_id: int, width: int, portion: int) -> Iterator[CellRows]:

@@ -75,6 +75,9 @@ class StateChecks(Protocol):
     def positions_fit_batches(self) -> Count:
         """Check that versions are dense, batches follow each other, and the stored positions are those of the last."""
 
+    def join_indexes_fit_rows(self) -> Count:
+        """Check the index of each tracked table that is searched for joins against the kept rows."""
+
 
 class Verifier(Protocol):
     """Open the checks of the newest version."""
@@ -84,7 +87,7 @@ class Verifier(Protocol):
 
 
 def verify(checks: StateChecks) -> Iterator[Finding]:
-    """Check invariants I1 to I6 (architecture, section 4) of one version, one finding after the other."""
+    """Check invariants I1 to I6 (architecture, section 4) of one version, and J, one finding after the other."""
     yield _finding("I1", "every value's cluster is the set of attributes that hold it", checks.records_fit_clusters())
     yield _finding("I1", "every value is stored under its own key", checks.keys_fit_values())
     yield _finding("I2", "every cluster counts its records", checks.counts_fit_records())
@@ -93,6 +96,7 @@ def verify(checks: StateChecks) -> Iterator[Finding]:
     yield _inds(checks)
     yield _finding("I5", "the sketches are those that the records give", checks.sketches_fit_records())
     yield _finding("I6", "the positions are those of exactly the changes applied", checks.positions_fit_batches())
+    yield _finding("J", "the indexes for joins are those that the kept rows give", checks.join_indexes_fit_rows())
 
 
 def _inds(checks: StateChecks) -> Finding:
