@@ -80,6 +80,10 @@ class KeyRefresh(Answer):
     suggested: int
 
 
+class KeyRefreshes(Answer):
+    items: list[KeyRefresh] = Field(description="newest first, the last of each method")
+
+
 class KeyCandidate(NamedKey):
     score: float = Field(description="of combined and rostin a probability")
     suggested: bool

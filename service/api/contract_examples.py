@@ -104,6 +104,8 @@ FILES = {
     "text/plain": 'version: 2\nsources:\n  - name: "demo"\n',
     "text/vnd.mermaid": 'erDiagram\n  t0["demo.customers"]\n  t1["demo.orders"]\n  t0 ||--o{ t1 : "customer_id → id"\n',
     "application/graphml+xml": "(GraphML)",
+    "text/csv": '"foreign_key","dependent_schema","dependent_table","dependent_column","referenced_schema",'
+    '"referenced_table","referenced_column"\n1,"demo","orders","customer_id","demo","customers","id"\n',
 }
 TRACKING = {
     "tracking_id": 1,
@@ -142,5 +144,6 @@ BY_OPERATION: dict[tuple[str, str], dict[str, Any]] = {
     ("post", DECISIONS_PATH): DECISION,
     ("post", "/api/v1/keys"): TRACKING,
     ("post", f"{KEYS_PATH}/refreshes"): REFRESH,
+    ("get", f"{KEYS_PATH}/refreshes"): {"items": [REFRESH]},
 }
 """Of answers to what changes something."""

@@ -35,6 +35,7 @@ MEDIA_TYPES = {
     KeyFormat.DBT: "text/plain",
     KeyFormat.MERMAID: "text/vnd.mermaid",
     KeyFormat.GRAPHML: "application/graphml+xml",
+    KeyFormat.CSV: "text/csv",
 }
 
 _answered = partial(examples.answered, etag=ETAG)
@@ -112,6 +113,13 @@ def find_foreign_keys(
     finder.refresh(body.to_core())
     with asked.snapshot() as snapshot:
         return shapes.KeyRefresh.model_validate(answers.last_refresh(snapshot, body.method))
+
+
+@router.get("/refreshes", responses=documented(422, 500, 503))
+def list_findings(asked: Asked, _: Annotated[schemas.Question, Query()]) -> shapes.KeyRefreshes:
+    """List the findings whose candidates are served; there is none before the first."""
+    with asked.snapshot() as snapshot:
+        return shapes.KeyRefreshes.model_validate({"items": snapshot.foreign_key_refreshes()})
 
 
 @router.get("/refreshes/at-work", responses=documented(422, 500, 503))

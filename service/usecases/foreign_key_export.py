@@ -1,13 +1,15 @@
-"""Own foreign keys written for other tools: SQL, tests of dbt, diagrams of Mermaid, GraphML.
+"""Own foreign keys written for other tools: SQL, tests of dbt, diagrams of Mermaid, GraphML, CSV.
 
 Names may have any character, so each format's own quoting is used for all of them.
 """
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
+from io import StringIO
 from itertools import groupby
 
 from service.core.foreign_keys.sides import ForeignKey, Side
@@ -21,6 +23,7 @@ class KeyFormat(StrEnum):
     DBT = "dbt"
     MERMAID = "mermaid"
     GRAPHML = "graphml"
+    CSV = "csv"
 
 
 def export_keys(keys: Iterable[ForeignKey], format_: KeyFormat) -> str:
@@ -98,11 +101,25 @@ def as_graphml(keys: Sequence[ForeignKey]) -> str:
     return "\n".join([*lines, "</graph>", "</graphml>"]) + "\n"
 
 
+def as_csv(keys: Sequence[ForeignKey]) -> str:
+    """Write a line with a header's names for each pair of columns; those of one foreign key have one number, from 1."""
+    written = StringIO(newline="")
+    # All texts are quoted: Python's writer would leave a carriage return bare.
+    lines = csv.writer(written, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    sides = [f"{side}_{part}" for side in ("dependent", "referenced") for part in ("schema", "table", "column")]
+    lines.writerow(["foreign_key", *sides])
+    for number, one in enumerate(keys, 1):
+        for columns in zip(one.dependent.columns, one.referenced.columns, strict=True):
+            lines.writerow([number, *one.dependent[:2], columns[0], *one.referenced[:2], columns[1]])
+    return written.getvalue()
+
+
 _WRITERS: Mapping[KeyFormat, Callable[[Sequence[ForeignKey]], str]] = {
     KeyFormat.SQL: as_sql,
     KeyFormat.DBT: as_dbt,
     KeyFormat.MERMAID: as_mermaid,
     KeyFormat.GRAPHML: as_graphml,
+    KeyFormat.CSV: as_csv,
 }
 
 

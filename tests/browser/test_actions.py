@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -53,6 +54,20 @@ def test_a_foreign_key_is_accepted_with_the_name_of_who_did(browser: Browser, ad
     assert contract["dependent"] == [["shop", "orders", "customer_id"]]
 
 
+def test_what_was_accepted_is_exported(browser: Browser, address: str, tmp_path: Path) -> None:
+    with looking(browser, address) as look:
+        page = look.open("foreign-keys?more=1")
+        expected = httpx.get(f"{address}/api/v1/foreign-keys/export?format=sql&method=combined", timeout=60).text
+        assert "ALTER TABLE" in expected
+        for name in ("SQL", "dbt", "Mermaid", "GraphML", "CSV"):
+            with page.expect_download() as download:
+                page.get_by_role("link", name=name, exact=True).press("Enter")
+            assert download.value.suggested_filename == f"foreign-keys.{name.lower()}"
+            download.value.save_as(tmp_path / name)
+        assert (tmp_path / "SQL").read_text() == expected
+        assert look.faults() == []
+
+
 def test_of_two_who_decide_on_one_candidate_the_second_is_told(browser: Browser, address: str) -> None:
     name = "shop.orders.customer_id to shop.customers.id"
     with looking(browser, address) as look, looking(browser, address) as other:
@@ -93,7 +108,7 @@ def test_a_refresh_is_asked_for_and_cancelled(browser: Browser, address: str) ->
 
 def test_the_graph_is_walked_by_keyboard(browser: Browser, address: str) -> None:
     with looking(browser, address) as look:
-        page = look.open("graph")
+        page = look.open("graph?layer=all")
         page.get_by_role("link", name="orders, shop.orders: 1 neighbour, 1 IND").press("Enter")
         expect(page.locator("h2").first).to_have_text("shop.orders and its neighbours")
         page.get_by_role("link", name="show columns of shop.orders in shop.customers").press("Enter")

@@ -34,8 +34,10 @@ COLUMNS = {ORDERS: ["1", "2"], CUSTOMERS: ["1", "2", "3"], ODD: ["1"], OTHER: ["
 VIEWS = {
     "": SCRIPT,
     "timeline": SCRIPT,
-    "graph": SCRIPT,
-    f"graph?around={quote('shop.customers')}&from={quote('shop.orders')}&to={quote('shop.customers')}": "customer_id",
+    "graph": "Graph of inclusion dependencies",
+    "graph?layer=all": SCRIPT,
+    "graph?layer=inds": "that others do not imply",
+    f"graph?layer=all&around={quote('shop.customers')}&from={quote('shop.orders')}&to={quote('shop.customers')}": "id",
     "graph?contains=script": SCRIPT,
     "graph?corpus=lake&component=0": SCRIPT,
     "foreign-keys?all=1": SCRIPT,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import re
+from io import StringIO
+from itertools import groupby
 from typing import Any
 from xml.etree import ElementTree
 
@@ -98,6 +101,23 @@ def jinja_call(text: str) -> tuple[str, list[str]]:
     name, arguments = re.fullmatch(r'(\w+)\(("(?:[^"\\]|\\.)*"(?:, "(?:[^"\\]|\\.)*")*)\)', text, re.DOTALL).groups()
     strings = re.findall(r'"((?:[^"\\]|\\.)*)"', arguments, re.DOTALL)
     return name, list(map(unescaped, strings))
+
+
+@given(FEW)
+def test_a_csv_gives_every_foreign_key_back(found: list[ForeignKey]) -> None:
+    lines = list(csv.DictReader(StringIO(export_keys(found, KeyFormat.CSV), newline="")))
+    read = set()
+    for _, of_key in groupby(lines, lambda one: one["foreign_key"]):
+        columns = list(of_key)
+        sides = (
+            Side(
+                *(columns[0][f"{side}_{part}"] for part in ("schema", "table")),
+                tuple(one[f"{side}_column"] for one in columns),
+            )
+            for side in ("dependent", "referenced")
+        )
+        read.add(ForeignKey(*sides))
+    assert read == set(found)
 
 
 @given(FEW)

@@ -8,11 +8,11 @@ const MARGIN = 20, LONGEST = 18;
 let drawn = { key: null, spots: [] };
 let sight = null;
 
-/** Draw tables and edges; `links` gives { table(name), edge(dependent, referenced) } as addresses, `picked` what is marked; tables are `ofPaths` or of schemas. */
-export function drawing({ tables, edges }, links, picked, ofPaths) {
+/** Draw tables and edges; `links` gives { table(name), edge(dependent, referenced) } as addresses, `picked` what is marked; tables are `ofPaths` or of schemas; edges are of `what`. */
+export function drawing({ tables, edges }, links, picked, ofPaths, what = "IND") {
   const label = (name) => shorten(name, ofPaths);
   const shape = innerWidth < 640 ? 0.8 : 2;
-  const key = JSON.stringify([shape, tables.map((one) => one.name), edges]);
+  const key = JSON.stringify([shape, tables.map((one) => one.name), edges.map((one) => [one.dependent, one.referenced, one.inds])]);
   if (drawn.key !== key) {
     drawn = { key, spots: place(tables.length, edges.map((one) => [one.dependent, one.referenced]), shape) };
     sight = null;
@@ -21,21 +21,22 @@ export function drawing({ tables, edges }, links, picked, ofPaths) {
   const left = Math.min(...spots.map(({ x }) => x)) - BOX.width / 2 - MARGIN, top = Math.min(...spots.map(({ y }) => y)) - BOX.height / 2 - MARGIN;
   const whole = { x: left, y: top, width: 2 * MARGIN + BOX.width + spread(spots, "x"), height: 2 * MARGIN + BOX.height + spread(spots, "y") };
   const isPicked = (one) => picked.table === tables[one.dependent].name || picked.table === tables[one.referenced].name
-    || (picked.from === tables[one.dependent].name && picked.to === tables[one.referenced].name);
+    || (picked.from === tables[one.dependent].name && picked.to === tables[one.referenced].name)
+    || (one.isBoth && picked.to === tables[one.dependent].name && picked.from === tables[one.referenced].name);
   const svg = s("svg.graph", { viewBox: box(sight ?? whole), role: "group", "aria-label": `Graph of ${counted(tables.length, "table")}`, ...dragging(whole) },
     s("defs", {}, ["arrow", "arrow-picked"].map((id) =>
       s("marker", { id, viewBox: "0 0 10 10", refX: 9, refY: 5, markerWidth: 8, markerHeight: 8, markerUnits: "userSpaceOnUse", orient: "auto-start-reverse", class: id },
         s("path", { d: "M0 1 10 5 0 9z" })))),
     s("g", { "aria-hidden": "true" }, edges.filter((one) => one.dependent !== one.referenced).map((one) => {
       const names = tables[one.dependent].name, to = tables[one.referenced].name;
-      return s(`path.edge${isPicked(one) ? ".picked" : ""}`, {
+      return s(`path.edge${isPicked(one) ? ".picked" : ""}${one.isSure ? ".sure" : ""}`, {
         d: line(spots[one.dependent], spots[one.referenced]), "stroke-width": 1 + Math.log2(one.inds) * 0.6,
-        "marker-end": `url(#arrow${isPicked(one) ? "-picked" : ""})`, onclick: () => { location.hash = links.edge(names, to); },
-      }, s("title", {}, `${names} in ${to}: ${counted(one.inds, "IND")}`));
+        "marker-end": `url(#arrow${isPicked(one) ? "-picked" : ""})`, "marker-start": one.isBoth && `url(#arrow${isPicked(one) ? "-picked" : ""})`, onclick: () => { location.hash = links.edge(names, to); },
+      }, s("title", {}, `${names} in ${to}: ${counted(one.inds, what)}`));
     })),
     tables.map((one, i) => s(`a.node${one.name === picked.table ? ".picked" : ""}`, {
       href: links.table(one.name), transform: `translate(${spots[i].x.toFixed(1)} ${spots[i].y.toFixed(1)})`,
-      "aria-label": `${label(one.name)}, ${one.name}: ${counted(one.neighbours, "neighbour")}, ${counted(one.inds, "IND")}`,
+      "aria-label": `${label(one.name)}, ${one.name}: ${counted(one.neighbours, "neighbour")}, ${counted(one.inds, what)}`,
     },
     s("rect", { x: -BOX.width / 2, y: -BOX.height / 2, width: BOX.width, height: BOX.height, rx: 8 }),
     s("text", { "text-anchor": "middle", dy: ".35em" }, label(one.name)), s("title", {}, one.name))));

@@ -1,6 +1,6 @@
 // Owns the view of foreign keys: what looks like one, why, and what was decided of it.
 
-import { get, getAll, getIfThere, path, post, Refusal } from "./api.js";
+import { get, getAll, path, post, Refusal } from "./api.js";
 import { h } from "./dom.js";
 import { number, percent, to } from "./format.js";
 import { badge, card, empty, pages, table } from "./parts.js";
@@ -9,14 +9,17 @@ const NAME = "subsetd-name";
 const VERDICTS = { accept: ["good", "accepted"], reject: ["bad", "rejected"], pin: ["warn", "pinned"] };
 const side = (columns) => `${columns[0].slice(0, 2).join(".")}.${columns.length === 1 ? columns[0][2] : `(${columns.map((one) => one[2]).join(", ")})`}`;
 
+const FORMATS = [["sql", "SQL"], ["dbt", "dbt"], ["mermaid", "Mermaid"], ["graphml", "GraphML"], ["csv", "CSV"]];
+
 const listed = ({ all, cursor }) => path("/api/v1/foreign-keys", { suggested: !all, limit: 50, cursor });
 
 export const foreignKeys = {
   title: "Foreign keys",
-  load: async (parameters) => ({
-    ...await getAll({ work: "/api/v1/foreign-keys/refreshes/at-work" }),
-    page: await getIfThere(listed(parameters)),
-  }),
+  load: async (parameters) => {
+    const answers = await getAll({ work: "/api/v1/foreign-keys/refreshes/at-work", refreshes: "/api/v1/foreign-keys/refreshes" });
+    const isFound = answers.refreshes.items.some((one) => one.method === "combined");
+    return { ...answers, page: isFound ? await get(listed(parameters)) : null };
+  },
   show: ({ page, work }, parameters, act) => {
     const find = () => act(() => post("/api/v1/foreign-keys/refreshes", {}));
     const { finding } = work;
@@ -42,6 +45,10 @@ export const foreignKeys = {
           ["Decide", (one) => h("span.pages", {}, [["accept", "Accept"], ["reject", "Reject"]].map(([verdict, text]) =>
             h("button", { type: "button", disabled: one.verdict === verdict, onclick: () => act(() => decide(one, verdict, listed(parameters))), "aria-label": `${text} ${side(one.dependent)} to ${side(one.referenced)}` }, text)))],
         ], page.items)),
+      card("Export", h("p.choice", {}, [["accepted", null], ["accepted and suggested", "1"]].filter(([, more]) => !more || page !== null).map(([name, more]) =>
+        h("a.button", { href: to("foreign-keys", { ...parameters, more }), "aria-current": (parameters.more ?? null) === more && "true" }, name))),
+      h("p.choice", {}, FORMATS.map(([format, text]) =>
+        h("a.button", { href: path("/api/v1/foreign-keys/export", { format, method: parameters.more && "combined" }), download: `foreign-keys.${format}` }, text)))),
       page && h("p.muted", {}, `Found in version ${number(page.version)}.`),
       page && pages("foreign-keys", parameters, page),
     ];

@@ -3,10 +3,15 @@
 import { get, getAll, path } from "./api.js";
 import { drawing } from "./drawing.js";
 import { h, s } from "./dom.js";
-import { counted, number, short, to } from "./format.js";
-import { card, empty, pages, table } from "./parts.js";
+import { counted, number, percent, short, to } from "./format.js";
+import { known, ofInds, ofKeys, ofTables, reduce } from "./layers.js";
+import { badge, card, empty, pages, table } from "./parts.js";
 
-const DRAWN = 40, BUBBLES = 40;
+const DRAWN = 40, BUBBLES = 40, MOST_INDS = 1000;
+const LAYERS = [["keys", "Foreign keys"], ["inds", "INDs that others do not imply"], ["all", "All INDs"]];
+
+/** Say which layer is shown: foreign keys where any are known; the tracked tables alone have any. */
+const layerOf = (parameters, keys) => (parameters.corpus ? "all" : parameters.layer ?? (keys?.length ? "keys" : "inds"));
 
 export const graph = {
   title: "Graph",
@@ -17,8 +22,11 @@ export const graph = {
     const base = corpus ? `/api/v1/corpora/${encodeURIComponent(corpus)}/graph` : "/api/v1/graph";
     const summary = await get(base);
     const isInside = component !== undefined || around !== undefined;
+    const keys = corpus ? [] : await foreignKeysKnown();
+    const isReduced = layerOf(parameters, keys) === "inds" && summary.inds <= MOST_INDS;
     return {
-      summary,
+      summary, keys,
+      inds: isReduced ? await get(path("/api/v1/uinds", { limit: MOST_INDS })) : null,
       ...await getAll({
         ...(contains && { found: path(`${base}/tables`, { contains, limit: 30 }) }),
         ...((isInside || (summary.tables > 0 && summary.tables <= DRAWN)) && { excerpt: path(`${base}/excerpt`, { component, around, most: DRAWN }) }),
@@ -27,30 +35,38 @@ export const graph = {
       }),
     };
   },
-  show: ({ summary, found, excerpt, components, paths }, parameters) => {
+  show: ({ summary, keys, inds, found, excerpt: whole, components, paths }, parameters) => {
     const { corpus, component, around, from, to: end, contains } = parameters;
-    const inside = (more) => to("graph", { corpus, component, around, ...more });
+    const layer = layerOf(parameters, keys);
+    const left = inds && reduce(component === undefined ? inds.items : ofTables(inds.items, whole.tables));
+    const excerpt = layer === "keys" ? ofKeys(keys, around, DRAWN) : left && whole ? ofInds(left, around, DRAWN) : whole;
+    const inside = (more) => to("graph", { corpus, component, around, layer: parameters.layer, ...more });
     const links = {
-      table: (name) => to("graph", { corpus, around: name }),
+      table: (name) => to("graph", { corpus, around: name, layer: parameters.layer }),
       edge: (a, b) => inside({ from: a, to: b }),
     };
+    const isSure = (one) => layer === "keys" && one.of.every((each) => each.verdict === "accept");
+    const drawn = excerpt && { ...excerpt, edges: excerpt.edges.map((one) => ({ ...one, isSure: isSure(one) })) };
     return [
       corpus && h("p.muted", {}, h("a", { href: to("corpora", { corpus }) }, corpus), " ›"),
       h("h1", {}, "Graph of inclusion dependencies"),
       h("p.muted", {}, `${counted(summary.tables, "table")} in ${counted(summary.components, "component")}, with ${counted(summary.inds, "IND")} between ${counted(summary.edges, "pair")} of them; ${number(summary.tables_outside)} more are in none.`),
       search(corpus, contains),
+      !corpus && summary.tables > 0 && h("p.choice", { role: "group", "aria-label": "What is drawn" }, LAYERS.filter(([name]) => name !== "keys" || keys.length > 0).map(([name, text]) =>
+        h("a.button", { href: inside({ layer: name }), "aria-current": layer === name && "true" }, text))),
       found && card(`Tables with “${contains}” in their names`, found.items.length ? h("ul", {}, found.items.map((one) =>
         h("li", {}, h("a", { href: links.table(one.name) }, one.name), h("span.muted", {}, ` ${counted(one.neighbours, "neighbour")}`)))) : empty("There are none."),
       found.next_cursor && h("p.muted", {}, "These are the first 30, by their neighbours.")),
       (component !== undefined || around !== undefined) && h("p.choice", {}, h("a.button", { href: to("graph", { corpus }) }, "All components"),
-        around !== undefined && excerpt.tables.length > 0 && h("a.button", { href: to("graph", { corpus, component: excerpt.tables[0].component }) }, "Its component")),
+        around !== undefined && layer !== "keys" && whole?.tables.length > 0 && h("a.button", { href: to("graph", { corpus, component: whole.tables[0].component, layer: parameters.layer }) }, "Its component")),
       summary.tables === 0 && empty("No inclusion dependency holds between tables."),
       excerpt && h("section.card", {}, h("h2", {}, around !== undefined ? `${around} and its neighbours` : component !== undefined ? `Component ${component}` : "All tables"),
-        drawing(excerpt, links, { table: around, from, to: end }, Boolean(corpus)),
-        h("p.muted", {}, "An arrow goes from the table whose values are contained to the one that contains them.",
+        excerpt.tables.length === 0 ? empty("It is in none that is drawn here.") : drawing(drawn, links, { table: around, from, to: end }, Boolean(corpus), layer === "keys" ? "foreign key" : "IND"),
+        h("p.muted", {}, told(layer, summary, left, keys),
           excerpt.tables_beyond > 0 && ` Of ${number(excerpt.tables.length + excerpt.tables_beyond)} tables those ${excerpt.tables.length} are drawn that have most neighbours: pick one to go on from it.`)),
-      paths && joins(paths, corpus),
-      excerpt && around !== undefined && card(`Inclusions of ${around}`, beside(excerpt, links)),
+      layer === "keys" && from && end && ofTwo(keys, from, end),
+      layer !== "keys" && paths && joins(paths, corpus),
+      excerpt && around !== undefined && card(`${layer === "keys" ? "Foreign keys" : "Inclusions"} of ${around}`, beside(excerpt, links)),
       excerpt && around === undefined && card("Tables, those with most neighbours first", hubs(excerpt.tables, links)),
       components && summary.tables > DRAWN && [
         card("Components", bubbles(components.items, corpus), listed(components.items, corpus, links)),
@@ -59,6 +75,39 @@ export const graph = {
     ];
   },
 };
+
+/** Say what an arrow is, and what is left out. */
+function told(layer, summary, left, keys) {
+  if (layer === "keys") {
+    const accepted = keys.filter((one) => one.verdict === "accept").length;
+    return `An arrow goes from a table to the one that it refers to: ${counted(accepted, "foreign key")} accepted (strong lines), ${number(keys.length - accepted)} suggested and not decided.`;
+  }
+  const arrow = "An arrow goes from the table whose values are contained to the one that contains them.";
+  if (left === null) return layer === "inds" ? `${arrow} There are too many INDs to leave out those that follow from others.` : arrow;
+  return `${arrow} Of ${counted(summary.inds, "IND")} the ${number(left.length)} are drawn that others do not imply; of columns with the same values one stands for all.`;
+}
+
+/** Show the foreign keys between two tables with what speaks for and against them. */
+function ofTwo(keys, from, end) {
+  const side = (columns) => `${columns[0].slice(0, 2).join(".")}.${columns.length === 1 ? columns[0][2] : `(${columns.map((one) => one[2]).join(", ")})`}`;
+  const name = (columns) => columns[0].slice(0, 2).join(".");
+  const between = keys.filter((one) => [[from, end], [end, from]].some(([a, b]) => name(one.dependent) === a && name(one.referenced) === b));
+  return card("Foreign keys between the two", between.length === 0 ? empty("There are none any more.") : table("Foreign keys between the two", [
+    ["Foreign key", (one) => [h("span.mono", {}, side(one.dependent)), " → ", h("span.mono", {}, side(one.referenced)),
+      one.against?.length > 0 && h("ul.against", {}, one.against.map((text) => h("li", {}, text)))]],
+    ["Score", (one) => (one.score === undefined ? "–" : one.score.toFixed(2)), "right"],
+    ["Coefficient", (one) => percent(one.coefficient), "right"],
+    ["Kind", (one) => one.cardinality ?? "–"],
+    ["Decided", (one) => (one.verdict === "accept" ? badge("good", "accepted") : one.verdict ? badge("warn", "pinned") : "no")],
+    ["Evidence", (one) => one.dependent.length === 1 && h("a", { href: to("pair", { dependent: side(one.dependent), referenced: side(one.referenced) }), "aria-label": `show evidence of ${side(one.dependent)} in ${side(one.referenced)}` }, "show")],
+  ], between));
+}
+
+async function foreignKeysKnown() {
+  const { refreshes, decisions } = await getAll({ refreshes: "/api/v1/foreign-keys/refreshes", decisions: path("/api/v1/foreign-keys/decisions", { limit: 1000 }) });
+  const isFound = refreshes.items.some((one) => one.method === "combined");
+  return known(isFound ? await get(path("/api/v1/foreign-keys", { suggested: true, limit: 1000 })) : null, decisions);
+}
 
 const search = (corpus, contains) => h("form.choice", {
   role: "search",
@@ -73,14 +122,14 @@ const hubs = (tables, links) => table("Tables", [
   ["Neighbours", (one) => number(one.neighbours), "right"],
   ["References", (one) => number(one.references), "right"],
   ["Referenced by", (one) => number(one.referenced_by), "right"],
-  ["INDs", (one) => number(one.inds), "right"],
+  ["In all", (one) => number(one.inds), "right"],
 ], tables);
 
 /** List the edges of the picked table, which is the first of the excerpt. */
 const beside = ({ tables, edges }, links) => table("Inclusions", [
   ["Dependent", (one) => h("span.mono", {}, tables[one.dependent].name)],
   ["Referenced", (one) => h("span.mono", {}, tables[one.referenced].name)],
-  ["INDs", (one) => number(one.inds), "right"],
+  ["Of them", (one) => number(one.inds), "right"],
   ["Columns", (one) => h("a", { href: links.edge(tables[one.dependent].name, tables[one.referenced].name), "aria-label": `show columns of ${tables[one.dependent].name} in ${tables[one.referenced].name}` }, "show")],
 ], edges.filter((one) => one.dependent === 0 || one.referenced === 0));
 

@@ -1,0 +1,84 @@
+// Owns what the graph of the tracked tables is drawn of: its foreign keys, or its INDs without those that follow from others.
+
+const tableOf = (parts) => parts.slice(0, 2).join(".");
+
+/** Put edges between tables together: `links` are [dependent's table, referenced one's, what]; give { tables, edges } as an excerpt has them. */
+function assemble(links) {
+  const places = new Map(), pairs = new Map();
+  const placeOf = (name) => {
+    if (!places.has(name)) places.set(name, places.size);
+    return places.get(name);
+  };
+  for (const [from, to, what] of links) {
+    const [dependent, referenced] = [placeOf(from), placeOf(to)];
+    const opposite = pairs.get(`${referenced} ${dependent}`);
+    const key = `${dependent} ${referenced}`;
+    if (opposite && dependent !== referenced) opposite.isBoth = true; // one line for both ways
+    const edge = opposite ?? pairs.get(key) ?? { dependent, referenced, inds: 0, isBoth: false, of: [] };
+    edge.inds += 1;
+    edge.of.push(what);
+    if (!opposite) pairs.set(key, edge);
+  }
+  const edges = [...pairs.values()];
+  const tables = [...places.keys()].map((name, i) => {
+    const mine = edges.filter((one) => one.dependent === i || one.referenced === i);
+    return {
+      name, inds: mine.reduce((sum, one) => sum + one.inds, 0),
+      neighbours: new Set(mine.flatMap((one) => [one.dependent, one.referenced]).filter((one) => one !== i)).size,
+      references: mine.filter((one) => one.referenced !== i).length, referenced_by: mine.filter((one) => one.dependent !== i).length,
+    };
+  });
+  return { tables, edges };
+}
+
+/** Keep a table with its neighbours, or all; of these the `most` with most neighbours, a picked table first. */
+function cut({ tables, edges }, around, most) {
+  const centre = tables.findIndex((one) => one.name === around);
+  const isNear = (i) => around === undefined || i === centre
+    || edges.some((one) => (one.dependent === centre && one.referenced === i) || (one.referenced === centre && one.dependent === i));
+  const near = tables.map((_, i) => i).filter(isNear).sort((a, b) => (b === centre) - (a === centre) || tables[b].neighbours - tables[a].neighbours);
+  const kept = near.slice(0, most), place = new Map(kept.map((old, i) => [old, i]));
+  return {
+    tables: kept.map((i) => tables[i]), tables_beyond: near.length - kept.length,
+    edges: edges.filter((one) => place.has(one.dependent) && place.has(one.referenced))
+      .map((one) => ({ ...one, dependent: place.get(one.dependent), referenced: place.get(one.referenced) })),
+  };
+}
+
+/** List foreign keys: those that were accepted, and those that are suggested and were not rejected. */
+export function known(candidates, decisions) {
+  const key = ({ dependent, referenced }) => JSON.stringify([dependent, referenced]);
+  const found = new Map((candidates?.items ?? []).map((one) => [key(one), one]));
+  const decided = new Map();
+  for (const one of decisions?.items ?? []) if (!decided.has(key(one))) decided.set(key(one), one); // newest first
+  for (const [name, one] of decided) found.set(name, { ...(found.get(name) ?? { dependent: one.dependent, referenced: one.referenced }), verdict: one.verdict });
+  return [...found.values()].filter((one) => one.verdict !== "reject" && (one.suggested || one.verdict === "accept"));
+}
+
+export const ofKeys = (keys, around, most) => cut(assemble(keys.map((one) => [tableOf(one.dependent[0]), tableOf(one.referenced[0]), one])), around, most);
+
+/** Leave out INDs that follow from others: of columns with the same values one stands for all, and a way around leaves the direct one out. */
+export function reduce(inds) {
+  const names = new Map(), into = new Map();
+  for (const { dependent, referenced } of inds) {
+    for (const one of [dependent, referenced]) names.set(one.attribute_id, one);
+    if (!into.has(dependent.attribute_id)) into.set(dependent.attribute_id, new Set());
+    into.get(dependent.attribute_id).add(referenced.attribute_id);
+  }
+  const has = (a, b) => into.get(a)?.has(b) ?? false;
+  const first = (id) => Math.min(id, ...[...(into.get(id) ?? [])].filter((other) => has(other, id)));
+  const heads = new Map([...names.keys()].map((id) => [id, first(id)]));
+  return inds.filter(({ dependent: { attribute_id: a }, referenced: { attribute_id: b } }) => {
+    if (heads.get(a) === heads.get(b)) return a === heads.get(a) || b === heads.get(b);
+    if (a !== heads.get(a) || b !== heads.get(b)) return false;
+    return ![...into.get(a)].some((c) => heads.get(c) === c && c !== a && c !== b && has(c, b));
+  });
+}
+
+/** Keep the INDs inside some tables. */
+export function ofTables(inds, tables) {
+  const names = new Set(tables.map((one) => one.name));
+  return inds.filter((one) => names.has(tableOf(one.dependent.parts)) && names.has(tableOf(one.referenced.parts)));
+}
+
+export const ofInds = (inds, around, most) => cut(assemble(inds.map((one) => [tableOf(one.dependent.parts), tableOf(one.referenced.parts), one])), around, most);

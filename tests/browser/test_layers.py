@@ -1,0 +1,100 @@
+"""The graph's layers: foreign keys first, and INDs without those that others imply; the rest is drawn all the same."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from itertools import product
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, expect
+
+from service.core.model import AttributeName
+from service.store.database import make_engine
+from service.store.foreign_key_refreshes import PostgresForeignKeys
+from service.usecases.foreign_key_answers import ForeignKeyFinder
+from service.usecases.foreign_keys import Keys, Question
+from tests.browser.conftest import looking
+from tests.hand_made_state import HandMadeState
+from tests.integration.serving import app_over, serving
+
+COLUMNS = {
+    AttributeName("shop", "orders", "customer_id"): ["1", "2", "2"],
+    AttributeName("shop", "customers", "id"): ["1", "2", "3"],
+    AttributeName("shop", "archive", "id"): ["1", "2", "3", "4"],
+}
+REDUCE = "async (inds) => (await import('/dashboard/layers.js')).reduce(inds)"
+
+
+@pytest.fixture
+def address(database_url: str) -> Iterator[str]:
+    """Serve a shop: what is ordered is of customers, and these are in the archive."""
+    HandMadeState(database_url, COLUMNS).close()
+    engine = make_engine(database_url, "test-dashboard")
+    with serving(app_over(engine)) as found:
+        yield found
+    engine.dispose()
+
+
+def closed(pairs: set[tuple[int, int]], count: int) -> set[tuple[int, int]]:
+    """Add what follows, until nothing does."""
+    for middle, a, b in product(range(count), repeat=3):  # Warshall's order: the middle outermost
+        if a != b and (a, middle) in pairs and (middle, b) in pairs:
+            pairs = pairs | {(a, b)}
+    return pairs
+
+
+def test_what_is_left_out_follows_from_what_is_drawn_and_nothing_drawn_does(browser: Browser, address: str) -> None:
+    with looking(browser, address) as look:
+        page = look.open("graph")
+        for seed in range(40):
+            chance = random.Random(seed)
+            count = chance.randint(2, 9)
+            whole = closed(
+                {(a, b) for a, b in product(range(count), repeat=2) if a != b and chance.random() < 0.25}, count
+            )
+            given = [{"dependent": {"attribute_id": a}, "referenced": {"attribute_id": b}} for a, b in sorted(whole)]
+            kept = [
+                (one["dependent"]["attribute_id"], one["referenced"]["attribute_id"])
+                for one in page.evaluate(REDUCE, given)
+            ]
+            assert set(kept) <= whole, seed
+            assert closed(set(kept), count) == whole, seed
+            # Of columns with the same values each is tied to the first, both ways; all other arrows are needed.
+            for one in kept:
+                if one[::-1] not in whole:
+                    assert closed(set(kept) - {one}, count) != whole, (seed, one)
+
+
+def test_foreign_keys_are_drawn_where_any_are_known_and_show_their_evidence(
+    browser: Browser, address: str, database_url: str
+) -> None:
+    with looking(browser, address) as look:
+        page = look.open("graph")
+        expect(page.get_by_role("link", name="INDs that others do not imply")).to_have_attribute("aria-current", "true")
+        expect(page.get_by_role("link", name="Foreign keys", exact=True)).to_have_count(1)  # of the navigation alone
+        expect(page.locator("main")).to_contain_text("Of 3 INDs the 2 are drawn")
+        expect(page.locator(".edge")).to_have_count(2)
+        page.get_by_role("link", name="All INDs").press("Enter")
+        expect(page.locator(".edge")).to_have_count(3)
+
+        engine = make_engine(database_url, "test-keys")
+        ForeignKeyFinder(PostgresForeignKeys(engine)).refresh(Question(keys=Keys.INFERRED))
+        engine.dispose()
+        key = {"dependent": [["shop", "orders", "customer_id"]], "referenced": [["shop", "customers", "id"]]}
+        decision = {**key, "verdict": "accept", "decided_by": "Ada"}
+        httpx.post(f"{address}/api/v1/foreign-keys/decisions", json=decision, timeout=60).raise_for_status()
+        look.open("graph")
+        expect(page.locator("main").get_by_role("link", name="Foreign keys", exact=True)).to_have_attribute(
+            "aria-current", "true"
+        )
+        expect(page.locator(".edge.sure")).to_have_count(1)
+        expect(page.locator("main")).to_contain_text("1 foreign key accepted")
+        assert look.faults() == []
+        page.get_by_role("link", name="orders, shop.orders:").press("Enter")
+        page.get_by_role("link", name="show columns of shop.orders in shop.customers").press("Enter")
+        expect(page.locator("main")).to_contain_text("Foreign keys between the two")
+        expect(page.locator(".badge.good", has_text="accepted")).to_have_count(1)
+        page.get_by_role("link", name="show evidence of shop.orders.customer_id in shop.customers.id").press("Enter")
+        expect(page.locator("h1")).to_have_text("shop.orders.customer_id ⊆ shop.customers.id")
