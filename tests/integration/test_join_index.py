@@ -14,8 +14,10 @@ import psycopg2
 import pytest
 
 from service.core.canonical import value_keys
-from service.core.errors import NotFoundError, SourceError, StateError
+from service.core.corpus import CorpusKind
+from service.core.errors import ConflictError, NotFoundError, SourceError, StateError
 from service.store.join_loads import building
+from service.usecases.corpora import NewCorpus
 from service.usecases.joinable import JoinQuery
 from spark_jobs import corpus_csv_files
 from tests import states
@@ -201,6 +203,37 @@ def test_a_removed_corpus_takes_its_index_with_it(lake: Lake, database_url: str)
     build(lake)
     lake.corpora.remove(lake.name)
     assert set(counts(database_url).values()) == {0}
+
+
+def test_corpora_of_one_name_or_one_place_answer_each_from_their_own_index(
+    lake: Lake, database_url: str, tmp_path: Path
+) -> None:
+    """One service goes on over all of it: what it keeps of segments is of no other corpus."""
+    write_tables(tmp_path / "other", {"a.csv": [["berlin", "x", "rome"], ["9", "9", "9"]], "c.csv": [["berlin"]]})
+    other, same_place = Lake(database_url, tmp_path / "other"), Lake(database_url, lake.folder)
+    for each in (lake, other, same_place):
+        build(each)
+    with indexes_of(database_url) as indexes:
+
+        def found(name: str) -> list[tuple[str, tuple[str, ...]]]:
+            query = JoinQuery([["berlin", "rome", "oslo"]])
+            return [(table.table, table.new_columns) for table in find_in(indexes, name, query, 9).tables]
+
+        of_lake, of_other = found(lake.name), found(other.name)
+        assert of_lake == found(same_place.name) == [("a.csv", ("c1",)), ("b.csv", ("c0", "c2", "c3"))]
+        assert of_other == [("a.csv", ("c1",)), ("c.csv", ())]
+        twin = NewCorpus(lake.name, str(tmp_path / "other"), CorpusKind.CSV)
+        with pytest.raises(ConflictError, match="already"):
+            lake.corpora.add(twin)
+        lake.corpora.remove(lake.name)
+        assert (found(same_place.name), found(other.name)) == (of_lake, of_other)
+        lake.corpora.add(twin)
+        with pytest.raises(NotFoundError, match="has no index of joinable tables"):
+            found(lake.name)
+        build(lake)
+        assert found(lake.name) == of_other
+        other.corpora.remove(other.name)
+        assert (found(lake.name), found(same_place.name)) == (of_other, of_lake)
 
 
 @pytest.mark.parametrize("query", [[], [["a"], ["b"]]])
