@@ -33,7 +33,7 @@ def make_service(
             f"The service would listen on {settings.host} without a key, where others could reach it: "
             "set SUBSETD_API_KEY, make a key with `subsetd api-key create`, or set SUBSETD_HOST=127.0.0.1."
         )
-    checks = () if observer is None else (lambda: _consumer_check(observer, settings.ready_lag_seconds),)
+    checks = () if observer is None else (lambda: consumer_check(observer, settings.ready_lag_seconds),)
     return create_app(
         wiring.make_reader(engine),
         wiring.make_uploads(engine),
@@ -53,7 +53,8 @@ def make_service(
     )
 
 
-def _consumer_check(observer: ConsumerObserver, bound: float) -> Check:
+def consumer_check(observer: ConsumerObserver, bound: float) -> Check:
+    """Tell whether the consumer of this process follows its feed, and what failed last if it does not."""
     if observer.last_error is not None:
         return Check(name="consumer", ok=False, detail=observer.last_error)
     if observer.following_since is None:

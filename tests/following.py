@@ -120,8 +120,9 @@ def consume(
     retry_seconds: float = 0.0,
     sink: DeadLetterSink | None = None,
     make_decoder: Callable[[Sequence[Table]], ports.Decoder] = Decoder,
+    stop: threading.Event | None = None,
 ) -> Totals:
-    """Follow the file to its end."""
+    """Follow the file to its end, or until `stop` is set."""
     consumer = Consumer(
         writer or PostgresWriter(url),
         lambda: FileFeed(str(stream.path)),
@@ -134,4 +135,4 @@ def consume(
         retry_seconds=retry_seconds,
         dead_letter_sink=sink,
     )
-    return consumer.run(threading.Event(), until_end=True)
+    return consumer.run(stop or threading.Event(), until_end=stop is None)

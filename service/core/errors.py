@@ -29,6 +29,10 @@ class StateError(SubsetdError):
     """The state's database is away, of another version, full, or held by another process."""
 
 
+class FullDiskError(StateError):
+    """The disk of the state's database is full: as soon as there is room, the same work succeeds."""
+
+
 class ConflictError(StateError):
     """What is asked does not go with what is there: a name that is taken, something that is at work or has ended."""
 

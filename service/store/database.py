@@ -10,7 +10,7 @@ import psycopg2
 from sqlalchemy import URL, Engine, ExceptionContext, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 
-from service.core.errors import StateError, first_line
+from service.core.errors import FullDiskError, StateError, first_line
 
 CONNECT_TIMEOUT_SECONDS = 5
 
@@ -117,7 +117,7 @@ def state_error(error: BaseException | None, url: URL) -> StateError | None:
     if code == "57014":
         return StateError(f"A statement on {where} took longer than its time limit; ask for less, or try again later.")
     if code == "53100":
-        return StateError(f"The disk of {where} is full; nothing was applied. Make room and start again.")
+        return FullDiskError(f"The disk of {where} is full; nothing was applied. Make room and start again.")
     if code[:2] in ("53", "58"):
         return StateError(f"The {where} is out of resources: {first_line(error)}; look at its log.")
     # A COPY whose connection dies raises psycopg2's base class, without a code.

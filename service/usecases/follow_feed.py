@@ -5,9 +5,13 @@ from __future__ import annotations
 import threading
 import time
 
-from service.core.errors import DamagedStateError, FeedAwayError, FeedError, StateError
+from service.core.errors import DamagedStateError, FeedAwayError, FeedError, FullDiskError, StateError
 from service.usecases.batches import Totals
 from service.usecases.feed_session import BeginAnew, Following, Session
+
+RETRY_SECONDS = 0.5
+ROOM_SECONDS = 5.0
+"""How long each time until it is tried again: whoever makes room takes longer than a server that is started anew."""
 
 
 class Consumer(Following):
@@ -17,9 +21,10 @@ class Consumer(Following):
         """Follow the feed until `stop` is set, or (`until_end`) until all that was there at the start is applied.
 
         The batch in hand is ended and committed first. A database that fails in mid-batch is tried again until
-        nothing could be committed for `retry_seconds`: the state is loaded anew and the feed, which may be away for
-        as long, goes on where it stands. Raises RecordError (with `ErrorPolicy.STOP`, everything before that record
-        committed), FeedError, and StateError.
+        nothing could be committed for `retry_seconds`, but for a full disk: without `until_end` room on it is waited
+        for as long as it takes. The state is loaded anew and the feed, which may be away for as long, goes on where it
+        stands. Raises RecordError (with `ErrorPolicy.STOP`, everything before that record committed), FeedError, and
+        StateError.
         """
         failing_since: float | None = None
         stood_at = 0
@@ -45,10 +50,11 @@ class Consumer(Following):
                     raise
                 if failing_since is None or self.totals.version > stood_at:
                     failing_since, stood_at = now, self.totals.version
-                if now - failing_since > self.retry_seconds:
+                waits_for_room = isinstance(error, FullDiskError) and not until_end
+                if now - failing_since > self.retry_seconds and not waits_for_room:
                     raise
                 self.observer.retrying(error)
-                if stop.wait(0.5):
+                if stop.wait(ROOM_SECONDS if waits_for_room else RETRY_SECONDS):
                     raise
             finally:
                 try:

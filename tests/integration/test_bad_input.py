@@ -12,25 +12,31 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
 
 from service.config import load_settings
 from service.core.canonical import value_key, value_keys
 from service.core.errors import RecordError, StateError
 from service.core.model import FeedPosition, Operation, RowChange
-from service.store.database import LostConnectionError
+from service.observe import ConsumerObserver
+from service.serving_wiring import consumer_check
+from service.store.database import LostConnectionError, make_engine
 from service.store.embedded import EmbeddedPostgres
 from service.store.migrate import upgrade
 from service.store.writer import PostgresUnitOfWork, PostgresWriter
+from service.usecases import follow_feed
 from service.usecases.batches import ErrorPolicy
 from service.usecases.netting import net, offenders
 from service.wiring import state_database
 from tests import states
 from tests.events import envelope, tracked_table
 from tests.following import COLUMNS, Stream, Watch, consume, random_changes
+from tests.integration.serving import app_over, serving
 from tests.integration.test_verify import findings
 from tests.states import Tables
 from tests.waiting import BOUND_SECONDS, wait_for
@@ -257,6 +263,39 @@ def test_once_there_is_room_the_consumer_goes_on_by_itself(
         wait_for(lambda: len(watch.errors) == 2)
     assert states.read(database_url) == states.expected(stream.tables)
     assert all(finding.holds for finding in findings(database_url))
+
+
+def test_a_consumer_waits_for_room_for_as_long_as_it_takes_and_the_overview_says_so(
+    postgres_server: EmbeddedPostgres, database_url: str, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow_feed, "ROOM_SECONDS", 0.1)
+    stream.change("orders", None, ["13", "9", "breaks a dependency"])
+    observer, stop, engine = ConsumerObserver(CollectorRegistry()), threading.Event(), make_engine(database_url, "test")
+    totals: list[int] = []
+
+    def follow() -> None:
+        totals.append(consume(database_url, stream, watch=observer, retry_seconds=0.0, stop=stop).version)
+
+    thread = threading.Thread(target=follow)
+    app = app_over(engine, ready_checks=(lambda: consumer_check(observer, 60.0),))
+    with serving(app) as address, httpx.Client(base_url=address, timeout=60) as client:
+
+        def told() -> str:
+            return " ".join(check["detail"] for check in client.get("/api/v1/overview").json()["checks"])
+
+        try:
+            with full_disk(postgres_server, database_url, "feed_position"):
+                thread.start()
+                wait_for(lambda: "is full; nothing was applied" in told())
+                assert thread.is_alive()
+            wait_for(lambda: states.query(database_url, "select max(version) from state_version") == [(2,)])
+            wait_for(lambda: "is full" not in told())
+        finally:
+            stop.set()
+            thread.join(BOUND_SECONDS)
+            engine.dispose()
+    assert totals == [2]
+    assert states.read(database_url) == states.expected(stream.tables)
 
 
 # A database that goes away
