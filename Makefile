@@ -7,7 +7,7 @@
 #   make test-versions  some tests on older Postgres, other Pythons and Javas, or ONLY=word of a run
 #   make evaluate   DATA=folder of data sets                            make {sketch,mate}-report DATA=folder: plots
 
-.PHONY: env browser client test test-random test-versions lint format demo bench endurance mutants evaluate sketch-report mate-report clean
+.PHONY: env browser client test test-random test-versions lint format picture demo bench endurance mutants evaluate sketch-report mate-report clean
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 
@@ -70,6 +70,9 @@ test-random: env browser
 
 test-versions: env
 	$(BIN)/python -m tests.versions $(ONLY)
+
+picture: env
+	$(BIN)/python -m tools.architecture_picture
 
 format: env
 	$(BIN)/ruff check --fix-only

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tools import architecture_picture
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 NAMED = sorted(set(re.findall(r"`([\w/]+\.py)::([\w.]+)`", PAGE)))
@@ -56,3 +58,20 @@ def test_no_walk_comes_into_a_room_twice(title: str) -> None:
 def test_a_change_goes_through_eight_rooms_at_most() -> None:
     (walk,) = (body for title, body in WALKS.items() if title.startswith("A change"))
     assert len(rooms(walk)) <= 8
+
+
+def test_the_picture_is_that_of_the_code() -> None:
+    assert architecture_picture.drawn(PAGE) == PAGE, "run `make picture`"
+    found = architecture_picture.edges()
+    assert {("usecases", "core"), ("store", "postgres"), ("stream", "kafka"), ("api", "http")} <= found
+    assert not [edge for edge in found if edge[0] == "core"], "the core imports nothing of the house"
+
+
+def test_an_arrow_that_follows_from_others_is_left_out() -> None:
+    chain = {("a", "b"), ("b", "c"), ("c", "d"), ("a", "e")}
+    assert architecture_picture.without_shortcuts(chain | {("a", "c"), ("a", "d"), ("b", "d")}) == chain
+
+
+def test_imports_for_types_alone_are_none() -> None:
+    code = "import a.b\nif TYPE_CHECKING:\n    import c\ndef f():\n    from service import wiring, __version__\n"
+    assert list(architecture_picture.imports_of(ast.parse(code))) == ["a.b", "service.wiring", "service"]
