@@ -13,6 +13,7 @@ ROWS = {
     "live-lineitem": "live_lineitem",
     "freshness": "freshness",
     "api-load": "api_load",
+    "dashboard-weight": "dashboard_weight",
     "sse": "sse",
     "consumer-memory": "consumer_memory",
     "wide-schema": "wide_schema",
