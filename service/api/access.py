@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.api.access_scopes import READING, SESSION, is_written, needed_scope
+from service.api.access_scopes import READING, SESSION, STREAM, is_written, needed_scope
 from service.api.limits import TokenBuckets, seconds_of
 from service.api.problems import respond
 from service.core.errors import StateError
@@ -64,6 +64,8 @@ class Access:
         except Refusal as refusal:
             await refusal.respond(request)(scope, receive, send)
             return
+        if scope["path"] == STREAM:
+            send = self._while_known(request, send)
         if caller is None or not is_written(request.method, scope["path"]):
             await self._app(scope, receive, send)
             return
@@ -135,6 +137,34 @@ class Access:
                 f"Too many requests of {client}; the next one is answered in {waiting:.1f} s.",
                 {"Retry-After": seconds_of(waiting)},
             )
+
+    def _while_known(self, request: Request, send: Send) -> Send:
+        """Give what sends as long as the caller may ask, and then ends the answer, of which the app is told."""
+        shown = _shown(request)
+        has_ended = False
+
+        async def sending(message: Message) -> None:
+            nonlocal has_ended
+            if has_ended:
+                return
+            if message["type"] == "http.response.body" and not await self._is_known(shown):
+                has_ended = True
+                message = {"type": "http.response.body", "body": b"", "more_body": False}
+            await send(message)
+
+        return sending
+
+    async def _is_known(self, shown: Credential | None) -> bool:
+        if not self._control.wants_keys():
+            return True
+        if shown is None:
+            return False
+        try:
+            return bool(self._control.recall(shown) or await run_in_threadpool(self._control.verify, shown))
+        except AccessError:
+            return False
+        except StateError:
+            return True  # while the database is away there is nothing new to hear
 
     async def _logged(self, request: Request, caller: Caller, receive: Receive, send: Send) -> None:
         """Answer, and log the write before its answer is sent: who has that finds it logged."""

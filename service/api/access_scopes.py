@@ -14,6 +14,9 @@ PAGE_FILES = "/dashboard/"
 
 SESSION = "/api/v1/session"
 
+STREAM = "/api/v1/stream"
+"""An answer without an end: who may not ask any more hears no more of it."""
+
 SEARCHES = "/api/v1/joinable"
 """Questions that are too long for an address: they are sent, and change nothing."""
 

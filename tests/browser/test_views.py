@@ -174,10 +174,29 @@ def test_with_a_key_set_the_page_asks_for_it(browser: Browser, state: HandMadeSt
         expect(page.locator("#link")).to_have_text("live, version 1")
         page.reload()
         expect(page.locator("#link")).to_have_text("live, version 1")
-        page.get_by_role("button", name="Forget the key").click()
+        expect(page.locator("#who")).to_have_text("SUBSETD_API_KEY: admin")
+        assert look.faults() == []
+        # What is sent has the session's token, also when another tab logs in meanwhile.
+        send = "name => import('/dashboard/api.js').then(api => api.post('/api/v1/api-keys', { name }))"
+        assert page.evaluate(send, "one")["prefix"]
+        page.evaluate(
+            "fetch('/api/v1/session', { method: 'POST', headers: { 'Content-Type': 'application/json' }, "
+            "body: JSON.stringify({ key: 'a key' }) })"
+        )
+        assert page.evaluate(send, "two")["prefix"]
+        look.told = [one for one in look.told if "403" not in one]
+        kept = page.evaluate("JSON.stringify([localStorage, sessionStorage, document.cookie])")
+        assert "a key" not in kept
+        assert "subsetd_session" not in kept, "no script can read the cookie"
+        (cookie,) = page.context.cookies()
+        assert (cookie["name"], cookie["httpOnly"], cookie["sameSite"]) == ("subsetd_session", True, "Strict")
+        page.get_by_role("button", name="Log out").click()
         expect(field).to_be_focused()
         expect(page.locator("main")).to_contain_text("Nothing is shown")
         assert all("a key" not in one and "a%20key" not in one for one in look.requested)
+        page.reload()
+        expect(field).to_be_focused()
+        assert page.context.cookies() == []
         assert all("401" in one for one in look.told)
         look.told.clear()
     engine.dispose()

@@ -20,6 +20,7 @@ from service.store.database import make_engine
 from service.store.embedded import EmbeddedPostgres
 from service.usecases.access import BELIEVED_SECONDS, OPEN_SECONDS, AccessControl, Scope
 from tests import states
+from tests.hand_made_state import TABLE_1, HandMadeState
 from tests.integration.serving import app_over, serving
 from tests.postgres import administer
 
@@ -228,6 +229,22 @@ def test_a_revoked_key_ends_at_once_here_and_within_seconds_elsewhere(database_u
         gone = here.delete(f"{KEYS}/reader", headers=BEARER)
         assert (gone.status_code, kind_of(gone)) == (404, "unknown-api-key")
         made(here, "reader")  # its name is free
+
+
+def test_a_stream_that_is_open_ends_with_its_key(database_url: str, clock: Clock) -> None:
+    state = HandMadeState(database_url, TABLE_1)
+    with served(database_url, clock) as (client, _):
+        headers = {name: made(client, name) for name in ("revoked", "good")}
+        with (
+            client.stream("GET", "/api/v1/stream", headers=headers["revoked"]) as revoked,
+            client.stream("GET", "/api/v1/stream", headers=headers["good"]) as good,
+        ):
+            assert (revoked.status_code, good.status_code) == (200, 200)
+            assert client.delete(f"{KEYS}/revoked", headers=BEARER).status_code == 204
+            state.commit({name: [cells[0], *cells[2:]] for name, cells in TABLE_1.items()})
+            assert "id: 2" in good.iter_lines()
+            assert "id: 2" not in list(revoked.iter_lines())
+    state.close()
 
 
 def test_keys_are_listed_with_their_use(client: httpx.Client, clock: Clock) -> None:

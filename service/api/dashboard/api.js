@@ -1,24 +1,41 @@
-// Owns the talk with the service: every answer is kept with its ETag, and asked for again with it.
+// Owns the talk with the service: every answer is kept with its ETag, and asked for again with it. Who asks is known by a cookie.
 
-const KEY = "subsetd-key";
+const SESSION = "/api/v1/session";
 const KEPT = 60;
 const kept = new Map();
-let skew = 0;
+let skew = 0, caller = null;
 
-/** An answer that is no success: `status`, and the problem's detail as message. */
+/** An answer that is no success: `status`, the problem's detail as message, and its `type`. */
 export class Refusal extends Error {
-  constructor(status, detail) {
+  constructor(status, detail, type = null) {
     super(detail);
     this.status = status;
+    this.type = type;
   }
 }
 
-export const hasKey = () => sessionStorage.getItem(KEY) !== null;
-export const setKey = (key) => sessionStorage.setItem(KEY, key);
-export const forgetKey = () => {
-  sessionStorage.removeItem(KEY);
+/** Tell who asks and what for they may, `{name, scope, csrf_token}`; the last is null where no key is wanted. */
+export async function whoAsks() {
+  return caller ??= await (await send(SESSION, {})).json();
+}
+
+/** Log in: the service gives this browser a cookie for a key, which is not kept here. */
+export async function logIn(key) {
+  forget();
+  caller = await (await send(SESSION, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ key }) })).json();
+}
+
+/** End the session. */
+export async function logOut() {
+  await change(SESSION, { method: "DELETE" });
+  forget();
+}
+
+/** Forget all that was answered, and who asked. */
+export function forget() {
+  caller = null;
   kept.clear();
-};
+}
 
 /** Tell the service's time in milliseconds: ages are told by its clock, not by the browser's. */
 export const now = () => Date.now() + skew;
@@ -60,19 +77,30 @@ export async function getIfThere(url) {
 
 /** Send JSON, or bytes of another type, and give what is answered. */
 export async function post(url, body, type = "application/json") {
-  const response = await send(url, { method: "POST", headers: { "Content-Type": type }, body: body instanceof ArrayBuffer ? body : JSON.stringify(body) });
+  const response = await change(url, { method: "POST", headers: { "Content-Type": type }, body: body instanceof ArrayBuffer ? body : JSON.stringify(body) });
   return response.status === 204 ? null : response.json();
 }
 
+/** Send what changes something, with the token that a page of another host cannot have. */
+async function change(url, options) {
+  const { csrf_token: token } = await whoAsks();
+  try {
+    return await send(url, { ...options, headers: { ...options.headers, ...(token === null ? {} : { "X-CSRF-Token": token }) } });
+  } catch (error) {
+    const isOfBefore = error instanceof Refusal && error.type === "/docs#csrf-token-required";
+    caller = null;
+    if (!isOfBefore || (await whoAsks()).csrf_token === token) throw error;
+    return change(url, options); // another tab has logged in anew
+  }
+}
+
 async function send(url, options) {
-  const key = sessionStorage.getItem(KEY);
-  const headers = { ...options.headers, ...(key === null ? {} : { Authorization: `Bearer ${key}` }) };
   // What is begun may take long, and is not begun twice; what is asked is asked again.
-  const signal = options.method === "POST" ? null : AbortSignal.timeout(30_000);
-  const response = await fetch(url, { ...options, headers, signal, cache: "no-store", redirect: "error" });
+  const signal = options.method !== undefined ? null : AbortSignal.timeout(30_000);
+  const response = await fetch(url, { ...options, signal, cache: "no-store", redirect: "error" });
   const date = Date.parse(response.headers.get("Date"));
   if (Number.isFinite(date) && Math.abs(date - now()) > 2000) skew = date - Date.now();
   if (response.ok || response.status === 304) return response;
   const problem = await response.json().catch(() => ({}));
-  throw new Refusal(response.status, problem.detail ?? `The service answered ${response.status}.`);
+  throw new Refusal(response.status, problem.detail ?? `The service answered ${response.status}.`, problem.type);
 }

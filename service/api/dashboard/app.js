@@ -1,6 +1,6 @@
 // Owns the shell: which view is shown, when it is asked again, and what is said when the service does not answer.
 
-import { forgetKey, hasKey, Refusal, setKey } from "./api.js";
+import { forget, logIn, logOut, Refusal, whoAsks } from "./api.js";
 import { h, patch } from "./dom.js";
 import { number, tick } from "./format.js";
 import { audits } from "./audits.js";
@@ -23,7 +23,8 @@ const SCHEME = "subsetd-colours";
 const main = document.getElementById("main");
 const link = document.getElementById("link");
 const dialog = document.getElementById("key-dialog");
-const forget = document.getElementById("forget");
+const who = document.getElementById("who");
+const leave = document.getElementById("leave");
 let turn = 0, timer = 0, failures = 0, shown = null, said = null;
 let asked = 0, isAsking = false, isStale = false;
 
@@ -75,6 +76,8 @@ async function refresh() {
     if (mine !== turn) return;
     failures = 0;
     listen(hear);
+    greet(await whoAsks());
+    if (mine !== turn) return;
     const version = Object.values(answers).find((one) => one !== null && "version" in one)?.version;
     say("good", version === undefined ? "live" : `live, version ${number(version)}`);
     patch(main, [said, view.show(answers, parameters, act)]);
@@ -113,28 +116,40 @@ function say(level, text) {
   if (link.textContent !== text) link.textContent = text;
 }
 
+/** Say who is logged in, and let them leave; where no key is wanted, nobody is. */
+function greet({ name, scope, csrf_token: token }) {
+  who.hidden = leave.hidden = token === null;
+  who.textContent = token === null ? "" : `${name}: ${scope}`;
+}
+
 function askForKey() {
-  document.getElementById("key-fault").textContent = hasKey() ? "The service does not know this key." : "";
-  forgetKey();
+  forget();
   stop();
-  forget.hidden = true;
+  who.hidden = leave.hidden = true;
   say("bad", "key wanted");
   patch(main, [h("p.muted", {}, "Nothing is shown without the key.")]);
   if (!dialog.open) dialog.showModal();
 }
 
-dialog.addEventListener("close", () => {
-  const field = document.getElementById("key");
-  if (field.value) {
-    setKey(field.value);
-    forget.hidden = false;
+document.getElementById("key-form").onsubmit = async (event) => {
+  event.preventDefault();
+  const field = document.getElementById("key"), fault = document.getElementById("key-fault");
+  try {
+    await logIn(field.value);
+    fault.textContent = "";
+    dialog.close();
+  } catch (error) {
+    fault.textContent = error instanceof Refusal ? error.message : "The service does not answer.";
   }
   field.value = "";
-  refresh();
-});
-forget.hidden = !hasKey();
-forget.onclick = () => {
-  forgetKey();
+};
+dialog.addEventListener("close", refresh);
+leave.onclick = async () => {
+  try {
+    await logOut();
+  } catch (error) {
+    if (!(error instanceof Refusal)) return tell(error); // who could not be logged out is not told so
+  }
   refresh();
 };
 

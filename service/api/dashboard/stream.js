@@ -1,16 +1,13 @@
 // Owns the stream of transitions: while it is open the page hears of a new version at once, and asks less often.
 
-import { hasKey } from "./api.js";
-
 const URL = "/api/v1/stream";
 let source = null;
 
 /** Tell whether news come by themselves. */
 export const isLive = () => source !== null && source.readyState === EventSource.OPEN;
 
-/** Open the stream where it is allowed, unless it is open; `hear` is called for each event. A key goes in a header, which a stream has none of. */
+/** Open the stream where it is allowed, unless it is open; `hear` is called for each event. */
 export function listen(hear) {
-  if (hasKey()) return stop();
   if (source !== null && source.readyState !== EventSource.CLOSED) return;
   source = new EventSource(URL); // it comes back by itself, with the id of the last event
   source.addEventListener("version", hear);
