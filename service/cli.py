@@ -86,6 +86,10 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     ),
     "graph": ("The graph of INDs between tables: components, hubs, paths; export.", "graph_commands:app"),
     "contract": ("Inclusions that are to hold, watched live: add, list, check, remove.", "contract_commands:app"),
+    "watch": (
+        "Rules that tell somebody: what breaks or comes back, by webhook, Slack, mail or a topic.",
+        "watch_commands:app",
+    ),
     "backup": (
         "Write the whole state, with the feeds' positions, to a file; a consumer goes on meanwhile.",
         "backup_commands:backup",

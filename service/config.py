@@ -74,6 +74,17 @@ class Settings(BaseSettings):
     transitions_topic: str | None = Field(
         None, description="topic to which the consumer sends transitions: kafka://host:port/topic"
     )
+    smtp: SecretStr | None = Field(
+        None,
+        description="mail server of watches: smtp://user:password@host:587 (STARTTLS), smtps:// or smtp+plain://",
+    )
+    smtp_from: str | None = Field(None, description="address that their mail comes from")
+    alert_broker: str | None = Field(
+        None, description="broker of the topics that watches may send to: host:port, several with commas between"
+    )
+    webhook_allow: str | None = Field(
+        None, description="networks that webhooks may reach beside the public ones, with commas between: 10.0.0.0/8"
+    )
     transaction_records: int = Field(
         100_000, ge=1, description="most records that wait for the rest of their transaction at the source"
     )

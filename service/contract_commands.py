@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -16,7 +15,7 @@ from rich.text import Text
 from service import wiring
 from service.core.errors import SubsetdError
 from service.core.foreign_keys.sides import ForeignKey
-from service.terminal import DocumentFormat, Format, err, out, print_rows, print_table
+from service.terminal import DocumentFormat, Format, err, out, print_rows, print_table, user_name
 from service.usecases import queries
 from service.usecases.foreign_key_decisions import (
     Contract,
@@ -58,7 +57,7 @@ def add(
         raise typer.BadParameter(f"{least!r} is no number", param_hint="--least") from None
     check_bound(bound)
     with _keeping() as (contracts, snapshot):
-        made = contracts.add(_foreign_key(snapshot, dependent, referenced), bound, by or _user())
+        made = contracts.add(_foreign_key(snapshot, dependent, referenced), bound, by or user_name())
     out.print(Text(f"Contract {made.contract_id}, {made.foreign_key}: {_said(made)}."))
 
 
@@ -144,7 +143,7 @@ def decisions(format_: FormatOption = Format.TABLE) -> None:
 
 def _decide(dependent: str, referenced: str, verdict: Verdict, note: str | None, by: str | None) -> None:
     with _keeping() as (contracts, snapshot):
-        made = contracts.decide(_foreign_key(snapshot, dependent, referenced), verdict, by or _user(), note)
+        made = contracts.decide(_foreign_key(snapshot, dependent, referenced), verdict, by or user_name(), note)
     out.print(Text(f"Decision {made.decision_id}: {verdict} {made.foreign_key}."))
 
 
@@ -174,13 +173,6 @@ def _all(snapshot: StateSnapshot) -> list[Contract]:
             )
         )
     )
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a container's user without a name
-        return "unknown"
 
 
 def _said(one: Contract) -> str:

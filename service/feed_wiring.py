@@ -130,7 +130,7 @@ def running_consumer(consumer: Consumer) -> Iterator[threading.Event]:
             errors.append(error)
             failed.set()
 
-    with _beside(body, "subsetd-consumer"):
+    with beside(body, "subsetd-consumer"):
         yield failed
     if errors:
         raise errors[0]
@@ -155,7 +155,7 @@ def sending_transitions(url: str, settings: Settings) -> Iterator[None]:
         sender = TransitionSender(
             wiring.make_reader(engine), outbox, sink, lambda fault: log.warning("transitions not sent", error=fault)
         )
-        with _beside(sender.run, "subsetd-transitions"):
+        with beside(sender.run, "subsetd-transitions"):
             yield
 
 
@@ -164,12 +164,12 @@ def compacting_sketches(url: str) -> Iterator[None]:
     """Keep the log of the sketches short, on a thread beside the consumer."""
     with closing(PostgresSketchLog(url)) as sketches:
         compactor = SketchCompactor(sketches, lambda fault: log.warning("sketches not as they should be", error=fault))
-        with _beside(compactor.run, "subsetd-sketches"):
+        with beside(compactor.run, "subsetd-sketches"):
             yield
 
 
 @contextmanager
-def _beside(run: Callable[[threading.Event], object], name: str) -> Iterator[None]:
+def beside(run: Callable[[threading.Event], object], name: str) -> Iterator[None]:
     """Run something on a thread of this name, until the end."""
     stop = threading.Event()
     thread = threading.Thread(target=run, args=(stop,), name=name)

@@ -22,6 +22,7 @@ from service.retention import dropping_history
 from service.server import ending_on_signals
 from service.terminal import err, out
 from service.usecases.batches import ErrorPolicy
+from service.watch_runner import watching
 
 OnErrorOption = Annotated[
     ErrorPolicy | None,
@@ -60,7 +61,9 @@ def _consume(
     settings = wiring.configured_settings(**given, **({"feed_sources": ",".join(sources)} if sources else {}))
     stop = threading.Event()
     with wiring.state_database(settings) as url, ending_on_signals(stop.set):
-        consumer = feed_wiring.make_consumer(url, feed, settings, ConsumerObserver(CollectorRegistry()))
+        registry = CollectorRegistry()
+        observer = ConsumerObserver(registry)
+        consumer = feed_wiring.make_consumer(url, feed, settings, observer)
         feed_wiring.tune_process()
         try:
             with (
@@ -68,6 +71,7 @@ def _consume(
                 feed_wiring.compacting_sketches(url),
                 compacting_joins(url),
                 dropping_history(url, settings),
+                watching(url, settings, registry, observer),
             ):
                 totals = consumer.run(stop, until_end)
         finally:

@@ -22,6 +22,7 @@ from service.refresh_service import refreshing_corpora
 from service.retention import dropping_history
 from service.server import serve_until
 from service.terminal import err
+from service.watch_runner import watching
 
 
 def serve() -> None:
@@ -33,8 +34,10 @@ def serve() -> None:
         tracking_keys(url, settings) as tracked,
         searching_joinable(url, engine, settings) as searches,
     ):
-        service = serving_wiring.make_service(engine, settings, tracked, searches, CollectorRegistry())
-        with refreshing_corpora(url, settings), auditing(url, settings):
+        registry = CollectorRegistry()
+        service = serving_wiring.make_service(engine, settings, tracked, searches, registry)
+        with watching(url, settings, registry) as check, refreshing_corpora(url, settings), auditing(url, settings):
+            service.state.overview_checks = (check,)
             serve_until(service, settings.host, settings.port, threading.Event(), _say_address(settings))
 
 
@@ -67,10 +70,12 @@ def run(
             feed_wiring.compacting_sketches(url),
             compacting_joins(url),
             dropping_history(url, settings),
+            watching(url, settings, registry, observer) as check,
             refreshing_corpora(url, settings),
             auditing(url, settings),
             running_consumer(consumer) as failed,
         ):
+            service.state.overview_checks = (check,)
             serve_until(service, settings.host, settings.port, failed, _say_address(settings))
 
 

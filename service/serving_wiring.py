@@ -16,6 +16,7 @@ from service.store.foreign_key_refreshes import PostgresForeignKeys
 from service.usecases.foreign_key_answers import ForeignKeyFinder
 from service.usecases.joinable_searches import JoinSearches
 from service.usecases.tracked_keys import TrackedKeys
+from service.watch_wiring import make_watches
 
 
 def make_service(
@@ -44,6 +45,7 @@ def make_service(
         joinable,
         access,
         wiring.make_write_log(engine),
+        make_watches(engine, settings),
         registry=registry,
         service_version=__version__,
         ready_checks=checks,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import sys
 from collections.abc import Iterable, Sequence
@@ -139,3 +140,11 @@ def print_rows(header: Sequence[str], rows: Iterable[Sequence[Any]], format_: Fo
     else:
         json.dump([dict(zip(header, row, strict=True)) for row in rows], sys.stdout, ensure_ascii=False)
         print()
+
+
+def user_name() -> str:
+    """Name who runs this process."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container's user without a name
+        return "unknown"

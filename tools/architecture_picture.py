@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "architecture.md"
 BEGIN, END = "<!-- picture: make picture -->\n", "<!-- end of the picture -->\n"
 
-FOLDERS = ("service/core", "service/usecases", "service/store", "service/stream", "service/api", "service/demo")
+FOLDERS = tuple(f"service/{one}" for one in ("core", "usecases", "store", "stream", "channels", "api", "demo"))
 """Rooms of the service that are folders; of what lies beside them, wiring and settings have rooms of their own."""
 
 BESIDE = ("corpus_row_reader", "job_process", "log", "observe", "reading_options", "scheduler", "server", "terminal")

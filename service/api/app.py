@@ -30,6 +30,7 @@ from service.api import (
     routes_state,
     routes_stream,
     routes_uinds,
+    routes_watches,
 )
 from service.api.access import COOKIE, CSRF_HEADER, Access
 from service.api.access_scopes import needed_scope
@@ -49,6 +50,7 @@ from service.usecases.joinable_searches import JoinSearches
 from service.usecases.ports import StateReader, Uploads
 from service.usecases.register_corpora import CorpusRegister
 from service.usecases.tracked_keys import TrackedKeys
+from service.usecases.watch_register import WatchRegister
 from service.usecases.write_log import WriteLog
 
 DESCRIPTION = (
@@ -67,6 +69,7 @@ def create_app(
     joinable: JoinSearches,
     access: AccessControl,
     write_log: WriteLog,
+    watches: WatchRegister,
     *,
     registry: CollectorRegistry,
     service_version: str,
@@ -99,12 +102,14 @@ def create_app(
     app.state.foreign_keys = foreign_keys
     app.state.tracked_keys = tracked_keys
     app.state.joinable = joinable
+    app.state.watches = watches
     app.state.access = access
     app.state.write_log = write_log
     app.state.graphs = IndGraphs()
     app.state.stream = TransitionStream(reader)
     app.state.registry = registry
     app.state.ready_checks = tuple(ready_checks)
+    app.state.overview_checks = ()  # of what makes nothing unready; who runs beside the service puts them
     problems.install(app)
     app.add_exception_handler(asking.NotModified, asking.not_modified)
     for routes in (
@@ -123,6 +128,7 @@ def create_app(
         routes_corpora,
         routes_corpus_answers,
         routes_joinable,
+        routes_watches,
         routes_access,
     ):
         app.include_router(routes.router)

@@ -5,7 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from service.api import access_examples, contract_examples, corpus_examples, graph_examples, joinable_examples
+from service.api import (
+    access_examples,
+    contract_examples,
+    corpus_examples,
+    graph_examples,
+    joinable_examples,
+    watch_examples,
+)
 
 CUSTOMER_ID = {"attribute_id": 4, "name": "demo.orders.customer_id", "parts": ["demo", "orders", "customer_id"]}
 ID = {"attribute_id": 0, "name": "demo.customers.id", "parts": ["demo", "customers", "id"]}
@@ -336,6 +343,7 @@ BY_PATH: dict[str, object] = {
     **graph_examples.BY_PATH,
     **corpus_examples.BY_PATH,
     **joinable_examples.BY_PATH,
+    **watch_examples.BY_PATH,
 }
 BY_MEDIA_TYPE: dict[str, dict[str, str]] = {
     "/api/v1/coefficients/matrix": MATRIX,
@@ -349,6 +357,7 @@ BY_OPERATION: dict[tuple[str, str], dict[str, Any]] = {
     **contract_examples.BY_OPERATION,
     **corpus_examples.BY_OPERATION,
     **joinable_examples.BY_OPERATION,
+    **watch_examples.BY_OPERATION,
 }
 
 

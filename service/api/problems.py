@@ -15,6 +15,7 @@ from service.api.cursors import CursorError
 from service.api.security_headers import HEADERS
 from service.core.errors import ConflictError, NotFoundError, SketchError, SourceError, StateError, SubsetdError
 from service.core.foreign_keys.sides import ForeignKeyError
+from service.core.watch_rules import WatchError
 from service.usecases.access import KeyNameError
 from service.usecases.coefficient_table import TooManyColumnsError
 from service.usecases.foreign_key_answers import UnknownForeignKeyError
@@ -43,6 +44,8 @@ EXPLANATIONS = {
     "unknown-contract": "There is no contract of this id.",
     "refused-foreign-key": "These columns cannot be the two sides of a foreign key; the detail says why.",
     "conflict": "It does not go with what is there: a name is taken, a refresh is at work, or has ended.",
+    "unknown-watch": "There is no watch of this id, silence or load in force, or nothing that the rule names.",
+    "refused-watch": "A watch, a silence or a load cannot be like this; the detail says why.",
     "unknown-version": "as_of or since is newer than the state, or older than its first version.",
     "history-gone": "What came after `since` is not all kept any more; read what holds now, and follow from there.",
     "values-not-stored": "Of this column only a sketch is kept: ask for estimates, at /api/v1/coefficients.",
@@ -167,6 +170,10 @@ async def _of_the_service(request: Request, error: Exception) -> Response:
             return respond(request, 422, "refused-key-name", detail)
         case NotFoundError() if request.url.path.startswith("/api/v1/contracts/"):
             return respond(request, 404, "unknown-contract", detail)
+        case NotFoundError() if request.url.path.startswith("/api/v1/watches"):
+            return respond(request, 404, "unknown-watch", detail)
+        case WatchError():
+            return respond(request, 422, "refused-watch", detail)
         case NotFoundError():
             return respond(request, 404, "unknown-attribute", detail)
         case AmbiguousNameError():

@@ -1,8 +1,8 @@
 """Own how history ends: which old versions and transitions nobody can ask for any more, dropped in small pieces.
 
 What is dropped is the beginning of the history, so that what is left has no gap. Stays, however old it is: the newest
-batch and whatever is newer than it, what was not sent yet, and of each pair and each contract the newest transition,
-which says since when it stands as it does, and by which value.
+batch and whatever is newer than it, what was not sent yet or a watch has not looked at, and of each pair and each
+contract the newest transition, which says since when it stands as it does, and by which value.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ with oldest as (
     union all select coalesce(max(version), 0) from state_version where kind = 'batch'
     union all select coalesce(max(version), 0) from state_version where kind <> 'schema'
     union all select version + 1 from outgoing where sink not like '% contracts'
+    union all select seen_version + 1 from watch
 )
 select min(version) from wanted
 """

@@ -32,7 +32,8 @@ import service.store.access_tables
 import service.store.contract_tables
 import service.store.histogram_tables
 import service.store.join_tables
-import service.store.join_tracked_tables  # noqa: F401 - they are in `metadata` as well
+import service.store.join_tracked_tables
+import service.store.watch_tables  # noqa: F401 - they are in `metadata` as well
 from service.store.table_base import metadata, now
 
 source = Table(
@@ -491,7 +492,7 @@ audit = Table(
     Column("report", JSONB, nullable=False, comment="examples, filters, seconds"),
 )
 
-SCHEMA_REVISION = "0013"
+SCHEMA_REVISION = "0014"
 """The Alembic revision that this code works with."""
 
 WRITER_LOCK = 0x73756273657464
@@ -514,3 +515,6 @@ RETENTION_LOCK = 0x73756273657468
 
 JOIN_COMPACTION_LOCK = 0x73756273657467
 """Session advisory lock of the one who indexes rows of tracked tables for joins."""
+
+WATCH_LOCK = 0x73756273657470
+"""Session advisory lock of the one process in which watches look and alerts are sent."""

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from service.core.foreign_keys.sides import Side
 from service.store.database import make_engine
 from service.store.foreign_key_refreshes import PostgresForeignKeys
+from service.store.watches import PostgresWatches
 from service.usecases.foreign_key_answers import ForeignKeyFinder
 from service.usecases.foreign_keys import Question
 from service.usecases.joinable import JoinQuery, JoinQuestion
@@ -15,6 +16,7 @@ from tests import states
 from tests.corpora import GivenCorpus, GivenTable
 from tests.integration.serving import app_over, searches_over, serving
 from tests.states import Tables
+from tests.watching import new_watch, pair_rule
 
 TABLES = [GivenTable(0, "2019/orders.csv", 0, ["id", "customer"]), GivenTable(1, "customers.csv", 2, ["id"])]
 REFRESH = 7
@@ -44,6 +46,7 @@ def served_examples(database_url: str, api_key: str | None = None) -> Iterator[s
         lake.corpora.cancel(refresh)
     states.execute(database_url, "insert into tracked_key (attribute_id, kind, since_version) values (1, 'pinned', 1)")
     engine = make_engine(database_url, "test-examples")
+    PostgresWatches(engine).add(new_watch(pair_rule("demo.orders.customer_id", "demo.customers.id"), "w"))
     ForeignKeyFinder(PostgresForeignKeys(engine)).refresh(Question())
     lake.index()
     app = app_over(engine, api_key=api_key, joinable=searches_over(engine, at_once=0))

@@ -26,12 +26,15 @@ from service.store.foreign_key_refreshes import PostgresForeignKeys
 from service.store.reader import PostgresStateReader
 from service.store.tracked_rows import PostgresTrackedRows
 from service.store.uploaded_sketches import PostgresUploads
+from service.store.watches import PostgresWatches
 from service.store.write_log import PostgresWriteLog
 from service.usecases.access import AccessControl
 from service.usecases.foreign_key_answers import ForeignKeyFinder
 from service.usecases.joinable_searches import JoinLimits, JoinSearches
 from service.usecases.register_corpora import CorpusRegister
 from service.usecases.tracked_keys import TrackedKeys
+from service.usecases.watch_register import WatchRegister
+from tests.watching import channels_to
 
 
 def app_over(
@@ -54,6 +57,7 @@ def app_over(
         options.pop("joinable", None) or searches_over(engine),
         access or AccessControl(PostgresApiKeys(engine), api_key, timedelta(hours=1)),
         PostgresWriteLog(engine),
+        WatchRegister(PostgresWatches(engine), channels_to(), lambda: datetime.now(UTC)),
         **options,
     )
 

@@ -1,0 +1,1 @@
+"""Own the ways on which alerts leave the service: webhooks, mail, topics."""

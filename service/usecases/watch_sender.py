@@ -1,0 +1,127 @@
+"""Own the sending of watches' alerts: let watches look, deliver what they wrote, try again what failed, and give up.
+
+An alert is in the outbox with its cause, so that none is lost; that it was delivered is remembered afterwards, so that
+a crash between the two sends it twice, under one id. When it is tried again is counted by a clock that never jumps,
+and kept here alone: after a restart what is on its way is tried at once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from service.core.errors import StateError
+from service.usecases.watch_evaluation import Evaluator
+from service.usecases.watches import MOST_ATTEMPTS, Alert, AlertKind, Channel, ChannelError, Channels, Outbox
+
+LOOK_SECONDS = 1.0
+FIRST_PAUSE = 1.0
+LONGEST_PAUSE = 600.0
+"""Between attempts, in seconds; each pause is twice the one before, and half of it is left to chance."""
+
+AT_ONCE = 32
+"""Deliveries at once, one of each watch: those that hang hold up no others while they are fewer."""
+
+
+def pause(attempts: int, chance: float) -> float:
+    """Give the seconds before the next attempt; `chance` is from 0 to 1."""
+    return min(FIRST_PAUSE * 2.0 ** (attempts - 1), LONGEST_PAUSE) * (0.5 + chance / 2)
+
+
+class WatchSender:
+    """Look and deliver, again and again. `clock` gives seconds and never jumps, `chance` numbers from 0 to 1.
+
+    `told` hears of each attempt: channel, outcome, and why it failed; `failed` what keeps watches from looking.
+    """
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        outbox: Outbox,
+        channels: Channels,
+        clock: Callable[[], float],
+        chance: Callable[[], float],
+        *,
+        told: Callable[[str, str, str | None], None],
+        failed: Callable[[str], None],
+    ) -> None:
+        self._evaluator = evaluator
+        self._outbox = outbox
+        self._channels = channels
+        self._clock = clock
+        self._chance = chance
+        self._told = told
+        self._failed = failed
+        self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="subsetd-alert")
+        self._on_its_way: dict[int, Future[None]] = {}
+        self._not_before: dict[int, float] = {}
+        self.fault: str | None = None
+        """What keeps watches from looking, or alerts from being read; None while nothing does."""
+
+    def run(self, stop: threading.Event, before: Callable[[], None] = lambda: None) -> None:
+        """Send until `stop` is set, and once more what is there then; `before` is called before each look."""
+        while True:
+            is_last = stop.wait(LOOK_SECONDS)
+            self.look(before)
+            if is_last:
+                break
+        self.close()
+
+    def look(self, before: Callable[[], None] = lambda: None) -> bool:
+        """Let watches look, and begin to deliver what is due; tell whether this process is the one that does.
+
+        What goes wrong is told and tried again: a look that fails has written nothing.
+        """
+        is_ours = False
+        try:
+            before()
+            is_ours = self._evaluator.evaluate()
+            if is_ours:
+                self._deliver()
+            self.fault = None
+        except Exception as error:  # whatever it is, it must not end all watches
+            fault = str(error) if isinstance(error, StateError) else f"a defect: {error!r}"
+            if fault != self.fault:
+                self.fault = fault
+                self._failed(fault)
+        return is_ours
+
+    def close(self) -> None:
+        """Wait for what is on its way."""
+        self._pool.shutdown(wait=True)
+        self._channels.close()
+
+    def _deliver(self) -> None:
+        self._on_its_way = {one: future for one, future in self._on_its_way.items() if not future.done()}
+        pending = self._outbox.pending(AT_ONCE * 4)
+        known = {alert.alert_id for alert, _ in pending}
+        self._not_before = {one: at for one, at in self._not_before.items() if one in known}
+        now = self._clock()
+        for alert, channel in pending:
+            is_due = self._not_before.get(alert.alert_id, now) <= now
+            if is_due and alert.alert_id not in self._on_its_way and len(self._on_its_way) < AT_ONCE:
+                self._on_its_way[alert.alert_id] = self._pool.submit(self._send, alert, channel)
+
+    def _send(self, alert: Alert, channel: Channel) -> None:
+        try:
+            fault = self._try(alert, channel)
+            if fault is None:
+                self._outbox.delivered(alert.alert_id)
+                self._told(channel.kind, "delivered", None)
+                return
+            is_given_up = fault.is_final or alert.kind is AlertKind.TEST or alert.attempts + 1 >= MOST_ATTEMPTS
+            self._not_before[alert.alert_id] = self._clock() + pause(alert.attempts + 1, self._chance())
+            self._outbox.failed(alert.alert_id, str(fault), is_given_up=is_given_up)
+            self._told(channel.kind, "given up" if is_given_up else "failed", str(fault))
+        except StateError as error:  # it is on its way still, and goes out again when the state is back
+            self._failed(str(error))
+
+    def _try(self, alert: Alert, channel: Channel) -> ChannelError | None:
+        try:
+            self._channels.send(channel, alert)
+        except ChannelError as error:
+            return error
+        except Exception as error:  # a defect of ours is a failed attempt as well, and in the history
+            return ChannelError(f"a defect: {type(error).__name__}")
+        return None

@@ -1,0 +1,99 @@
+"""Own what lets watches look, and sends their alerts, beside a service or a consumer."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter
+from sqlalchemy import Engine
+
+from service.config import Settings
+from service.core.errors import StateError
+from service.feed_wiring import beside
+from service.observe import ConsumerObserver
+from service.store.database import make_engine
+from service.store.watch_looks import PostgresLooks
+from service.store.watch_outbox import PostgresAlertOutbox
+from service.store.watches import PostgresWatches
+from service.usecases.watch_evaluation import Evaluator
+from service.usecases.watch_sender import WatchSender
+from service.watch_wiring import make_channels
+
+if TYPE_CHECKING:  # a consumer alone serves nothing
+    from service.api.problems import Check
+
+log = structlog.get_logger("subsetd.watches")
+
+ENGINE_NAME = "subsetd watches"
+
+
+@contextmanager
+def watching(
+    url: str, settings: Settings, registry: CollectorRegistry, observer: ConsumerObserver | None = None
+) -> Iterator[Callable[[], Check]]:
+    """Let watches look and send on a thread of their own; gives what tells how they are.
+
+    With an `observer` its consumer's lag is told to whoever looks, here or in another process.
+    """
+    engine = make_engine(url, ENGINE_NAME)
+    try:
+        with closing(PostgresLooks(engine)) as looks:
+            sender = make_sender(engine, looks, settings, registry)
+
+            def report() -> None:
+                if observer is not None:
+                    looks.report_lag(observer.lag, observer.lag_seconds())
+
+            with beside(partial(sender.run, before=report), "subsetd-watches"):
+                yield partial(_check, sender, PostgresWatches(engine))
+            if observer is not None:
+                try:
+                    looks.forget_lag()
+                except StateError as error:
+                    log.warning("watches may hear of a lag that is over", error=str(error))
+    finally:
+        engine.dispose()
+
+
+def make_sender(engine: Engine, looks: PostgresLooks, settings: Settings, registry: CollectorRegistry) -> WatchSender:
+    """Make what lets watches look, and sends what they wrote."""
+    alerts = Counter(
+        "subsetd_alerts", "Alerts by channel and what became of an attempt.", ["channel", "outcome"], registry=registry
+    )
+
+    def told(channel: str, outcome: str, fault: str | None) -> None:
+        alerts.labels(channel, outcome).inc()
+        if fault is not None:
+            log.warning("alert not delivered", channel=channel, outcome=outcome, error=fault)
+
+    return WatchSender(
+        Evaluator(looks, time.monotonic),
+        PostgresAlertOutbox(engine),
+        make_channels(settings),
+        time.monotonic,
+        random.random,
+        told=told,
+        failed=lambda fault: log.error("watches do not look", error=fault),
+    )
+
+
+def _check(sender: WatchSender, watches: PostgresWatches) -> Check:
+    """Tell how watches are, for the overview; a channel that fails makes nothing else unready."""
+    from service.api.problems import Check
+
+    if sender.fault is not None:
+        return Check(name="watches", ok=False, detail=f"They do not look: {sender.fault}")
+    try:
+        retried, given_up, fault = watches.health()
+    except StateError as error:
+        return Check(name="watches", ok=False, detail=str(error))
+    if not retried and not given_up:
+        return Check(name="watches", ok=True, detail="all alerts were delivered")
+    detail = f"{retried} alerts are tried again, {given_up} were given up within a day; the last: {fault}"
+    return Check(name="watches", ok=False, detail=detail)
