@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Engine, text
 from service.core.canonical import POSTGRES_KEY_EXPRESSION
 from service.core.errors import StateError
 from service.store.canonical_sql import key_expression
+from service.store.join_tracked_checks import check_indexes
 from service.store.sketch_reading import build_sketches, read_sketches
 from service.store.sketches import read_form
 from service.usecases.verify import EXAMPLES, Count
@@ -230,6 +231,4 @@ class PostgresChecks:
         return Count(len(chains), len(wrong), tuple(wrong[:EXAMPLES]))
 
     def join_indexes_fit_rows(self) -> Count:
-        from service.store.join_tracked_checks import check_indexes  # which takes ROW_KEY from here
-
         return check_indexes(self._connection.connection)

@@ -13,7 +13,7 @@ from service.core.join_parts import CellRows, distinct_keys
 from service.core.posting_buckets import Buckets, decode_buckets, value_numbers
 from service.core.records import Flags, Int64s, Keys, find_keys, starts_of
 from service.core.row_filters import counted_super_keys
-from service.store.join_tracked import count_rows, read_rows, read_width, row_keys_of, row_keys_to_bytes
+from service.store.join_tracked_rows import KeptRows, row_keys_of, row_keys_to_bytes
 from service.usecases.verify import EXAMPLES, Count
 
 INDEXED = """
@@ -55,12 +55,12 @@ def check_indexes(connection: Any) -> Count:
 
 def _check(cursor: Any, table_id: int) -> Iterator[tuple[int, str | None]]:
     """Give how many rows were looked at, and what is wrong with them, segment by segment, the newest first."""
-    width = read_width(cursor, table_id)
+    kept_rows = KeptRows(cursor, table_id)
     cursor.execute(PRESENT, (table_id,))
     ordinals = np.array([ordinal for (ordinal,) in cursor], np.int64)
     cursor.execute(CHANGED, (table_id,))
     gone = distinct_keys([row_keys_of(row_keys) for (row_keys,) in cursor])
-    found = [read_rows(cursor, table_id, width, gone).row_keys]  # of these the index says nothing: searches read them
+    found = [kept_rows.some(gone).row_keys]  # of these the index says nothing: searches read them
     cursor.execute(SEGMENTS, (table_id,))
     for segment_id, bits, layout, cover in cursor.fetchall():
         try:
@@ -70,7 +70,7 @@ def _check(cursor: Any, table_id: int) -> Iterator[tuple[int, str | None]]:
             continue
         visible = np.flatnonzero(find_keys(gone, segment.row_keys) < 0)
         row_keys = segment.row_keys.take(visible)
-        differs = _differ(segment, visible, read_rows(cursor, table_id, width, row_keys), ordinals)
+        differs = _differ(segment, visible, kept_rows.some(row_keys), ordinals)
         fault = None
         if differs.any():
             one = row_keys_to_bytes(row_keys.take(np.flatnonzero(differs)[:1])).hex()
@@ -78,7 +78,7 @@ def _check(cursor: Any, table_id: int) -> Iterator[tuple[int, str | None]]:
         yield len(visible), fault
         found.append(row_keys)
         gone = distinct_keys([gone, row_keys_of(cover)])
-    indexed, kept = sum(len(keys.high) for keys in found), count_rows(cursor, table_id)
+    indexed, kept = sum(len(keys.high) for keys in found), kept_rows.count()
     if not indexed == kept == len(distinct_keys(found).high):
         yield 0, f"{kept:,} rows are kept, and {indexed:,} are in its join index"
 

@@ -21,7 +21,7 @@ from service.core.records import Keys
 from service.store.copy_stream import copy_blocks
 from service.store.database import connect, make_engine
 from service.store.join_packing import RowBlock, pack_buckets, pack_rows
-from service.store.join_tracked import read_rows, read_width, row_keys_of, row_keys_to_bytes, stream_rows
+from service.store.join_tracked_rows import KeptRows, row_keys_of, row_keys_to_bytes
 from service.store.tables import JOIN_COMPACTION_LOCK
 from service.usecases.join_tracked import Backlog
 
@@ -98,7 +98,7 @@ def _alone(url: str, waiting: bool) -> Iterator[bool]:
 
 def _compact(connection: Any, table_id: int) -> None:
     """Index what the log has of a table, or all of it."""
-    with connection.cursor() as cursor, connection.cursor("rows_of_table") as streaming:
+    with connection.cursor() as cursor:
         cursor.execute(TRACKED, (table_id,))
         tracked = cursor.fetchone()
         if tracked is None:
@@ -111,12 +111,12 @@ def _compact(connection: Any, table_id: int) -> None:
         segments = cursor.fetchall()
         covered = len(changed.high) + sum(size or 0 for _, size in segments)
         is_whole = built_version is None or covered >= rows
-        width = read_width(cursor, table_id)
-        portion = max(1, SEGMENT_CELLS // max(width, 1))
+        kept = KeptRows(cursor, table_id)
+        portion = max(1, SEGMENT_CELLS // max(kept.width, 1))
         replaced = [segment for segment, _ in segments] if is_whole else _replaced(len(changed.high), segments)
         if is_whole:
             rows, functions = 0, None
-            for found in stream_rows(streaming, table_id, width, portion):
+            for found in kept.all(portion):
                 part = code_part(found, functions)
                 rows, functions = rows + len(found.row_keys.high), int(part.layout.functions[0])
                 _put(cursor, table_id, part)
@@ -125,7 +125,7 @@ def _compact(connection: Any, table_id: int) -> None:
             covers = distinct_keys([changed, *(row_keys_of(row_keys) for (row_keys,) in cursor)])
             for at in range(0, len(covers.high), portion):
                 cover = covers.take(slice(at, at + portion))
-                _put(cursor, table_id, code_part(read_rows(cursor, table_id, width, cover), functions), cover)
+                _put(cursor, table_id, code_part(kept.some(cover), functions), cover)
         built = {"table_id": table_id, "functions": functions, "rows": rows, "is_whole": is_whole}
         cursor.execute(BUILT, built)
         cursor.execute(REPLACED, (replaced,))

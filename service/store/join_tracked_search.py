@@ -16,7 +16,7 @@ from service.core.join_parts import Part, RowsInMemory, TableInParts, distinct_k
 from service.core.near_matches import Near
 from service.core.records import Int64s, Keys
 from service.store.join_index import PostgresSegment, SegmentShape
-from service.store.join_tracked import read_rows, read_width, row_keys_of, row_keys_to_bytes
+from service.store.join_tracked_rows import KeptRows, row_keys_of, row_keys_to_bytes
 from service.store.reader import PostgresSnapshot
 from service.store.reader_sql import HEAD
 from service.usecases.answers import StateHead
@@ -164,7 +164,7 @@ class TrackedTable(TableInParts):
 def _changed_rows(connection: Connection, table_id: int, functions: int, row_keys: Keys) -> tuple[Part, Keys]:
     raw: Any = connection.connection
     with raw.cursor() as cursor:
-        rows = read_rows(cursor, table_id, read_width(cursor, table_id), row_keys)
+        rows = KeptRows(cursor, table_id).some(row_keys)
     return RowsInMemory(rows, functions), row_keys
 
 
