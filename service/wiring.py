@@ -6,11 +6,13 @@ the HTTP service in `feed_wiring`, `corpus_wiring` and `serving_wiring`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import structlog
 from sqlalchemy import Engine
 
 from service.config import Settings, load_settings
@@ -19,6 +21,7 @@ from service.log import configure_logging
 from service.store.database import make_engine
 from service.store.embedded import EmbeddedPostgres
 from service.store.migrate import require_current, upgrade
+from service.store.tables import SCHEMA_REVISION
 
 if TYPE_CHECKING:
     from service.store.checks import PostgresVerifier
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     from service.store.uploaded_sketches import PostgresUploads
     from service.store.write_log import PostgresWriteLog
     from service.usecases.access import AccessControl
+
+log = structlog.get_logger("subsetd")
 
 
 @contextmanager
@@ -37,13 +42,13 @@ def state_database(settings: Settings, *, migrate: bool = False) -> Iterator[str
     """
     if settings.database_url is not None:
         if migrate:
-            upgrade(settings.database_url)
+            _upgrade(settings.database_url)
         else:
             require_current(settings.database_url)
         yield settings.database_url
         return
     with EmbeddedPostgres(settings.data_dir) as server:
-        upgrade(server.url)
+        _upgrade(server.url)
         try:
             yield server.url
         except StateError as error:
@@ -54,6 +59,15 @@ def state_database(settings: Settings, *, migrate: bool = False) -> Iterator[str
                 f"The embedded Postgres in {server.data_dir} has ended. Its log, {server.log}, says last: {cause}\n"
                 "What was not committed was not applied, all else is kept: mend the cause, and start again."
             ) from error
+
+
+def _upgrade(url: str) -> None:
+    """Bring the state's schema up to date, and say so where there was an older one."""
+    begin = time.monotonic()
+    before = upgrade(url)
+    if before not in (None, SCHEMA_REVISION):
+        seconds = round(time.monotonic() - begin, 3)
+        log.warning("schema migrated", before=before, now=SCHEMA_REVISION, seconds=seconds)
 
 
 @contextmanager

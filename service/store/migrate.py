@@ -30,13 +30,13 @@ OLDEST_POSTGRES = 15
 Database = Engine | Connection | URL | str
 
 
-def upgrade(database: Database, revision: str = SCHEMA_REVISION) -> None:
-    """Bring `database` up to `revision`, in one transaction: all of it or nothing.
+def upgrade(database: Database, revision: str = SCHEMA_REVISION) -> str | None:
+    """Bring `database` up to `revision`, in one transaction: all of it or nothing; give the one that it was at.
 
     A `Connection` is used as it is, within its transaction, and not committed. Raises StateError when the
     database is not there, is of a Postgres or a revision that cannot be used, or its tables stay locked by others.
     """
-    _migrate(database, "upgrade", revision)
+    return _migrate(database, "upgrade", revision)
 
 
 def downgrade(database: Database, revision: str = "base") -> None:
@@ -80,7 +80,7 @@ def _found(connection: Connection) -> str | None:
     return found
 
 
-def _migrate(database: Database, step: str, revision: str) -> None:
+def _migrate(database: Database, step: str, revision: str) -> str | None:
     from alembic import command
     from alembic.config import Config
     from alembic.util.exc import CommandError
@@ -93,11 +93,13 @@ def _migrate(database: Database, step: str, revision: str) -> None:
         connection.execute(text("select pg_advisory_xact_lock(:lock)"), {"lock": MIGRATION_LOCK})
         connection.execute(text(f"set local lock_timeout = '{LOCK_TIMEOUT}'"))
         config.attributes["connection"] = connection
+        before = _found(connection)
         try:
             getattr(command, step)(config, revision)
         except CommandError as error:
             raise _wrong_revision(connection, _found(connection)) from error
         connection.execute(text("set local lock_timeout = default"))
+    return before
 
 
 def _require_postgres(connection: Connection) -> None:

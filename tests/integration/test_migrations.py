@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, NullPool, create_engine, make_url, text
 
+from service import wiring
+from service.config import load_settings
 from service.core.errors import StateError
 from service.store import migrate
 from service.store.tables import SCHEMA_REVISION, metadata
 from tests import states
+from tests.following import COLUMNS, begun, consume, random_changes
 
 # What Postgres itself says of a schema; Alembic's comparison leaves checks, partitioning, storage and identities out.
+HISTORY = """
+select (select array_agg(t.* order by version, dependent_id, referenced_id)::text from ind_transition t),
+       (select array_agg(u.* order by dependent_id, referenced_id, since_version)::text from uind u),
+       (select array_agg(p.* order by feed, topic, partition)::text from feed_position p)
+"""
+
 DESCRIPTION = """
 select 'relation', c.relname, c.relkind::text, c.reloptions::text, pg_get_partkeydef(c.oid), obj_description(c.oid)
   from pg_class c where c.relnamespace = 'public'::regnamespace and c.relname <> 'alembic_version'
@@ -186,3 +197,35 @@ def test_without_keys_the_state_is_that_of_the_columns(database_url: str) -> Non
     migrate.downgrade(database_url, "0005")
     migrate.upgrade(database_url)
     assert states.read(database_url) == states.expected(states.Tables(columns, rows))
+
+
+def test_a_state_of_each_revision_is_carried_to_the_newest_one_and_followed_on(
+    database_url: str, tmp_path: Path
+) -> None:
+    """What an older release stored answers as before, and takes changes; only what it did not know is empty."""
+    tables = states.Tables(COLUMNS)
+    tables.add("customers", ["1", "Ada"], ["2", "Bob"]).add("orders", ["10", "1", "first"], ["11", "2", None])
+    stream = begun(database_url, tables, tmp_path)
+    revisions = sorted(path.name[:4] for path in (migrate.MIGRATIONS / "versions").glob("0*.py"))
+    assert revisions[-1] == SCHEMA_REVISION
+    for number, revision in enumerate(reversed(revisions[:-1])):
+        random_changes(stream, random.Random(number), 5)
+        consume(database_url, stream, records=2)
+        before = states.query(database_url, HISTORY)
+        migrate.downgrade(database_url, revision)
+        assert migrate.upgrade(database_url) == revision
+        assert states.read(database_url) == states.expected(stream.tables), revision
+        assert states.query(database_url, HISTORY) == before, revision
+
+
+def test_a_migration_is_told(database_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = load_settings(database_url=database_url)
+    with wiring.state_database(settings, migrate=True):
+        pass
+    assert "migrated" not in capsys.readouterr().out
+    migrate.downgrade(database_url, "0010")
+    with wiring.state_database(settings, migrate=True):
+        pass
+    said = capsys.readouterr().out
+    assert "schema migrated" in said
+    assert "0010" in said
