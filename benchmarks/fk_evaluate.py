@@ -19,13 +19,13 @@ from benchmarks.fk_data import Database, read_databases
 from benchmarks.fk_judge import DIRTY, EXACT, Result, judge, reliability, summary
 from benchmarks.fk_learning import (
     KEYS,
-    Features,
+    RECIPES,
     Pairs,
     best_threshold,
     choice,
-    fit_calibrated,
+    learn,
+    predicted,
     singles,
-    steady_threshold,
 )
 from service.core.foreign_keys.candidates import Candidate
 from service.core.foreign_keys.choice import CHEN_THRESHOLD
@@ -170,15 +170,12 @@ def _at_the_jump(found: Sequence[Pairs], others: Sequence[Pairs]) -> Choices:
     return chosen
 
 
-def _learnt(
-    features: Callable[[Pairs], Features],
-    threshold_of: Callable[[Sequence[Pairs], Sequence[np.ndarray]], float] = best_threshold,
-) -> Method:
+def _learnt(name: str) -> Method:
     """Choose by a model that is fitted to the others, with the threshold that they tell."""
 
     def method(found: Sequence[Pairs], others: Sequence[Pairs]) -> Choices:
-        model = fit_calibrated(others, features, threshold_of)
-        scores = [model.probability(features(of)) if of.candidates else np.zeros(0) for of in found]
+        model = learn(name, others)
+        scores = [predicted(model, of, RECIPES[name].features(of)) for of in found]
         return [(choice(of, score, model.threshold), score) for of, score in zip(found, scores, strict=True)]
 
     return method
@@ -189,9 +186,7 @@ METHODS: Mapping[str, Method] = {
     "jump": _at_the_jump,
     "names": _by_score("evidence"),
     "chen": _chen,
-    "rostin": _learnt(lambda of: of.rostin),
-    "nameless": _learnt(lambda of: of.nameless),
-    "combined": _learnt(lambda of: of.features, steady_threshold),
+    **{name: _learnt(name) for name in ("rostin", "nameless", "combined")},
 }
 
 PROBABLE = ("rostin", "nameless", "combined")

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.fk_data import read_databases
-from benchmarks.fk_learning import KEYS, Pairs, best_threshold, fit_calibrated, singles, steady_threshold
+from benchmarks.fk_learning import KEYS, RECIPES, Pairs, learn
 
 MODEL = Path(__file__).parents[1] / "service" / "core" / "foreign_keys" / "model.json"
-MODELS = {"combined": lambda of: of.features, "nameless": lambda of: of.nameless, "rostin": lambda of: of.rostin}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,15 +26,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="subsetd-fk-") as work:
         databases = read_databases(options.folder, Path(work), options.cache)
-    models: dict[str, dict[str, Any]] = {name: {} for name in MODELS}
+    models: dict[str, dict[str, Any]] = {name: {} for name in RECIPES}
     for keys in KEYS:
         found = [Pairs.of(database, keys == "declared") for database in databases]
         known = [of for of in found if of.candidates]
-        for name, features in MODELS.items():
-            combined = name == "combined"
-            model = fit_calibrated(
-                known if combined else singles(known), features, steady_threshold if combined else best_threshold
-            )
+        for name in RECIPES:
+            model = learn(name, known)
             models[name][keys] = model.as_dict()
             fitted = f"{len(model.steps)} features of {len(model.data)} databases, threshold {model.threshold}"
             print(f"{name}, keys {keys}: {fitted}")

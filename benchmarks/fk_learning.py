@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,13 @@ from service.core.foreign_keys.candidates import Candidate
 from service.core.foreign_keys.choice import choose
 from service.core.foreign_keys.composites import said_by_composites
 from service.core.foreign_keys.features import FALLING, RISING, Pair, data_features, pair_features
-from service.core.foreign_keys.model import AdditiveModel, Steps, probability
+from service.core.foreign_keys.model import AdditiveModel, SecondLook, Steps, probability
+from service.core.foreign_keys.name_features import bare_names
+from service.core.foreign_keys.names import Tokens
 from service.core.foreign_keys.profiles import ColumnProfile, Measured
 from service.core.foreign_keys.ranking import rank
 from service.core.foreign_keys.rostin import rostin_features
+from service.core.foreign_keys.second_look import among_scores, score
 
 SEED = 7
 """Of the fit, which draws at random the candidates that its bins are cut by where there are more than 200,000."""
@@ -48,7 +51,8 @@ Features = Mapping[str, np.ndarray]
 class Pairs:
     """Hold the candidates of one column of a database, for one sort of keys: their features, and which are right.
 
-    `composite` are the candidates of more columns that are suggested, by a rule: nothing is learnt of them.
+    `composite` are the candidates of more columns that are suggested, by a rule: nothing is learnt of them. `names` has
+    the words of all columns.
     """
 
     database: Database
@@ -58,6 +62,7 @@ class Pairs:
     nameless: Features
     is_right: np.ndarray
     composite: tuple[Candidate, ...] = ()
+    names: Mapping[int, Tokens] = field(default_factory=dict)
 
     @staticmethod
     def of(database: Database, declared: bool) -> Pairs:
@@ -74,7 +79,13 @@ class Pairs:
             _nameless(single, columns, keys),
             np.array([candidate in database.truth for candidate in measured], np.bool_),
             tuple(one.candidate for one in rank(composite, columns, ()) if one.suggested),
+            bare_names(columns),
         )
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """Give the columns of each candidate."""
+        return [(c.dependent[0], c.referenced[0]) for c in self.candidates]
 
     def score(self, name: str) -> np.ndarray:
         """Give a feature as a score; `randomness` is 1 less the distance."""
@@ -131,31 +142,64 @@ def steady_threshold(found: Sequence[Pairs], scores: Sequence[np.ndarray]) -> fl
     return float(thresholds[np.argmax(weights @ reached / weights.sum(axis=1))])
 
 
-def fit_calibrated(
-    found: Sequence[Pairs],
-    features: Callable[[Pairs], Features],
-    threshold_of: Callable[[Sequence[Pairs], Sequence[np.ndarray]], float] = best_threshold,
-) -> AdditiveModel:
-    """Fit a model whose scores read as probabilities, with the threshold that is best; all of it within `found`.
+def learn(name: str, found: Sequence[Pairs]) -> AdditiveModel:
+    """Fit the model of a name, with its second look if it has one, whose scores read as probabilities.
 
-    Both are learnt out of fold: each group of families is scored by a model of the others. The log-odds are stretched
-    and shifted (Platt's scaling), which leaves them a sum of steps.
+    Calibration, second look and threshold are learnt within `found`, out of fold: each group of families is scored by a
+    model of the others. The log-odds are stretched and shifted (Platt's scaling), which leaves them a sum of steps.
     """
+    recipe = RECIPES[name]
+    found = found if recipe.with_composites else singles(found)
+    features = recipe.features
     families = sorted({of.database.family for of in found}, key=lambda name: zlib.crc32(name.encode()))
     group = {family: place % INNER_FOLDS for place, family in enumerate(families)}
     scores: dict[int, np.ndarray] = {}
     for fold in range(INNER_FOLDS):
         model = fit([of for of in found if group[of.database.family] != fold], features)
         scores |= {id(of): model.log_odds(features(of)) for of in found if group[of.database.family] == fold}
-    of_all = [scores[id(of)] for of in found]
-    stretch, shift = platt(np.concatenate(of_all), np.concatenate([of.is_right for of in found]))
-    threshold = threshold_of(found, [probability(stretch * score + shift) for score in of_all])
+    stretch, shift = platt(np.concatenate([scores[id(of)] for of in found]), _right(found))
+    log_odds = [stretch * scores[id(of)] + shift for of in found]
     model = fit(found, features)
     steps = {
         name: Steps(of.edges, tuple(round(stretch * score, DIGITS) for score in of.scores))
         for name, of in model.steps.items()
     }
-    return replace(model, intercept=round(stretch * model.intercept + shift, DIGITS), steps=steps, threshold=threshold)
+    second = None
+    if recipe.looks_again:
+        second, log_odds = look_again(found, log_odds)
+    return replace(
+        model,
+        intercept=round(stretch * model.intercept + shift, DIGITS),
+        steps=steps,
+        threshold=recipe.threshold_of(found, [probability(of) for of in log_odds]),
+        second=second,
+    )
+
+
+def look_again(found: Sequence[Pairs], log_odds: Sequence[np.ndarray]) -> tuple[SecondLook, list[np.ndarray]]:
+    """Weigh what candidates say of each other, by their scores out of fold; give the log-odds after that as well.
+
+    Three weights of some ten thousand candidates need no fold of their own.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    among = [among_scores(of.pairs, of.names, probability(first)) for of, first in zip(found, log_odds, strict=True)]
+    values = [np.stack([first, *more.values()], 1) for first, more in zip(log_odds, among, strict=True)]
+    logistic = LogisticRegression(max_iter=1000).fit(np.concatenate(values), _right(found))
+    stretch, *weights = (round(float(weight), DIGITS) for weight in logistic.coef_[0])
+    second = SecondLook(
+        round(float(logistic.intercept_[0]), DIGITS), stretch, dict(zip(among[0], weights, strict=True))
+    )
+    return second, [second.intercept + of @ [stretch, *weights] for of in values]
+
+
+def predicted(model: AdditiveModel, of: Pairs, features: Features) -> np.ndarray:
+    """Give the probability of each candidate of a database by a model."""
+    return score(model, features, of.pairs, lambda: of.names).probability if of.candidates else np.zeros(0)
+
+
+def _right(found: Sequence[Pairs]) -> np.ndarray:
+    return np.concatenate([of.is_right for of in found])
 
 
 def platt(log_odds: np.ndarray, is_right: np.ndarray) -> tuple[float, float]:
@@ -185,7 +229,7 @@ def fit(found: Sequence[Pairs], features: Callable[[Pairs], Features]) -> Additi
     )
     values = np.vstack([np.stack([features(of)[name] for name in names], 1) for of in found])
     with threadpool_limits(1):  # a busy machine waits for its threads longer than they save
-        stumps.fit(values, np.concatenate([of.is_right for of in found]))
+        stumps.fit(values, _right(found))
     model = _added_up(stumps, names, values, sorted({of.database.name for of in found}))
     if not np.allclose(model.probability(dict(zip(names, values.T, strict=True))), stumps.predict_proba(values)[:, 1]):
         raise AssertionError("the steps are not those of the fitted stumps")
@@ -212,3 +256,24 @@ def _added_up(stumps: Any, names: Sequence[str], values: np.ndarray, data: Seque
         intercept += mean
         steps[name] = Steps(edges, tuple((scores - mean).tolist()))
     return AdditiveModel(intercept, steps, data=tuple(data))
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Say what a model is learnt of: its features, how its threshold is found, whether candidates are judged together.
+
+    `with_composites`: what composite candidates say of single ones is left out of account, as `rank` leaves it.
+    """
+
+    features: Callable[[Pairs], Features]
+    threshold_of: Callable[[Sequence[Pairs], Sequence[np.ndarray]], float] = best_threshold
+    looks_again: bool = False
+    with_composites: bool = False
+
+
+RECIPES: Mapping[str, Recipe] = {
+    "combined": Recipe(lambda of: of.features, steady_threshold, looks_again=True, with_composites=True),
+    "nameless": Recipe(lambda of: of.nameless),
+    "rostin": Recipe(lambda of: of.rostin),
+}
+"""The models that are part of the package, by name."""

@@ -13,7 +13,7 @@ from benchmarks.fk_data import Database
 from benchmarks.fk_learning import Pairs, fit
 from service.core.foreign_keys.candidates import Candidate
 from service.core.foreign_keys.features import FALLING, RISING
-from service.core.foreign_keys.model import AdditiveModel, Steps, fitted
+from service.core.foreign_keys.model import AdditiveModel, SecondLook, Steps, fitted
 
 FINITE = st.floats(-1e6, 1e6)
 
@@ -43,11 +43,25 @@ def test_a_probability_is_explained_by_its_terms() -> None:
         model.probability({"name": np.array([1.0])})
 
 
-@given(st.dictionaries(st.text(max_size=5), st.lists(FINITE, unique=True, max_size=5).map(sorted), max_size=4), FINITE)
-def test_a_model_is_the_same_after_json(edges: dict[str, list[float]], intercept: float) -> None:
+@given(
+    st.dictionaries(st.text(max_size=5), st.lists(FINITE, unique=True, max_size=5).map(sorted), max_size=4),
+    FINITE,
+    st.none() | st.builds(SecondLook, FINITE, FINITE, st.dictionaries(st.text(max_size=5), FINITE, max_size=3)),
+)
+def test_a_model_is_the_same_after_json(
+    edges: dict[str, list[float]], intercept: float, second: SecondLook | None
+) -> None:
     steps = {name: Steps(tuple(of), tuple(map(float, range(len(of) + 1)))) for name, of in edges.items()}
-    model = AdditiveModel(intercept, steps, 0.3, ("shop",))
+    model = AdditiveModel(intercept, steps, 0.3, ("shop",), second)
     assert AdditiveModel.from_dict(json.loads(json.dumps(model.as_dict()))) == model
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_second_look_trusts_columns_of_one_name_and_doubts_who_is_referred_to(declared: bool) -> None:
+    second = fitted("combined", declared).second
+    assert second
+    assert (second.weights["agreement"] > 0, second.weights["referred"] < 0, second.stretch > 0) == (True, True, True)
+    assert [fitted(name, declared).second for name in ("nameless", "rostin")] == [None, None]
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", '{"intercept": 0, "data": [], "steps": {"a": {"edges": [1]}}}'])

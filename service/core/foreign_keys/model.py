@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -39,16 +39,30 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True)
+class SecondLook:
+    """Hold how scores are mended by those of the other candidates (`second_look`).
+
+    The log-odds are stretched, and weights of `among_scores` added: the sum is still one of terms.
+    """
+
+    intercept: float
+    stretch: float
+    weights: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
 class AdditiveModel:
     """Hold the steps of each feature and what all candidates start with.
 
-    A candidate of at least `threshold` is suggested; `data` names the databases of the fit.
+    A candidate of at least `threshold` is suggested, after a `second` look where there is one; `data` names the
+    databases of the fit.
     """
 
     intercept: float
     steps: Mapping[str, Steps]
     threshold: float = 0.5
     data: Sequence[str] = field(default_factory=tuple)
+    second: SecondLook | None = None
 
     def terms(self, features: Mapping[str, Floats]) -> dict[str, Floats]:
         """Give what each feature adds to the log-odds of n candidates; raise KeyError for a feature that is missing."""
@@ -67,14 +81,17 @@ class AdditiveModel:
         """Give what JSON keeps of the model, features in the order of how far apart their scores are."""
         ordered = sorted(self.steps.items(), key=lambda item: min(item[1].scores) - max(item[1].scores))
         steps = {name: {"edges": list(of.edges), "scores": list(of.scores)} for name, of in ordered}
-        return {"intercept": self.intercept, "threshold": self.threshold, "data": list(self.data), "steps": steps}
+        second = {} if self.second is None else {"second": asdict(self.second)}
+        known = {"intercept": self.intercept, "threshold": self.threshold, "data": list(self.data)}
+        return known | second | {"steps": steps}
 
     @staticmethod
     def from_dict(read: Any) -> AdditiveModel:
         """Take a model as JSON has it; raise ValueError for what is none."""
         try:
             steps = {name: Steps(tuple(of["edges"]), tuple(of["scores"])) for name, of in read["steps"].items()}
-            return AdditiveModel(float(read["intercept"]), steps, float(read["threshold"]), tuple(read["data"]))
+            second = SecondLook(**read["second"]) if "second" in read else None
+            return AdditiveModel(float(read["intercept"]), steps, float(read["threshold"]), tuple(read["data"]), second)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no additive model: {error!r}") from error
 

@@ -35,6 +35,11 @@ def name_evidence(
     return {(a, b): 1.0 if a == b else _evidence(names.compare(a, b)) for a, b in pairs}
 
 
+def bare_names(columns: Mapping[int, ColumnProfile]) -> dict[int, Tokens]:
+    """Give the words of each column's name, without the prefix that its table gives all of its columns."""
+    return {i: named.bare for i, named in _Names([], columns, ()).named.items()}
+
+
 class _Names:
     """Compare the names of a database's candidates."""
 

@@ -31,9 +31,11 @@ from service.core.foreign_keys.composites import (
 )
 from service.core.foreign_keys.features import pair_features
 from service.core.foreign_keys.model import AdditiveModel, fitted
+from service.core.foreign_keys.name_features import bare_names
 from service.core.foreign_keys.names import tell_nothing
 from service.core.foreign_keys.profiles import ColumnProfile, Measured
 from service.core.foreign_keys.rostin import rostin_features
+from service.core.foreign_keys.second_look import Scored, score
 from service.core.quantile_grids import Floats
 from service.core.randomness import suggest_cut
 
@@ -124,25 +126,25 @@ def _rank_single(
     model = fitted(name, declared) if method in (Method.COMBINED, Method.ROSTIN) else None
     if model:
         values = features if method is Method.COMBINED else rostin_features(single, columns)
-        terms, scores = model.terms(values), model.probability(values)
+        scored = score(model, values, list(single), lambda: bare_names(columns))
     else:
         scores = _scores(method, features)
-        values, terms = features, {method.value: scores}
-    by_candidate = dict(zip(measured, scores.tolist(), strict=True))
+        scored = Scored(0.0, {method.value: scores}, features, scores)
+    by_candidate = dict(zip(measured, scored.probability.tolist(), strict=True))
     choice = choose(by_candidate, _threshold(method, model, by_candidate))
     chosen, following = set(choice.chosen), implied(choice.chosen)
     found = [
         Ranked(
             candidate=candidate,
-            score=score,
+            score=likely,
             suggested=candidate in chosen,
             implied=candidate in following,
             ruled_out_by=choice.ruled_out.get(candidate),
-            intercept=model.intercept if model else 0.0,
-            terms=_heaviest({name: float(of[place]) for name, of in terms.items()}),
-            features={name: float(of[place]) for name, of in values.items()},
+            intercept=scored.intercept,
+            terms=_heaviest({name: float(of[place]) for name, of in scored.terms.items()}),
+            features={name: float(of[place]) for name, of in scored.features.items()},
         )
-        for place, (candidate, score) in enumerate(by_candidate.items())
+        for place, (candidate, likely) in enumerate(by_candidate.items())
     ]
     return sorted(found, key=_place)
 
