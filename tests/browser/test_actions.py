@@ -84,15 +84,18 @@ def test_of_two_who_decide_on_one_candidate_the_second_is_told(browser: Browser,
 
 
 def test_a_pair_is_watched_once(browser: Browser, address: str) -> None:
-    with looking(browser, address) as look:
-        page = look.open("pair?dependent=shop.orders.customer_id&referenced=shop.customers.id")
-        button = page.get_by_role("button", name="Watch it as a contract")
-        button.click()
+    view = "pair?dependent=shop.orders.customer_id&referenced=shop.customers.id"
+    with looking(browser, address) as look, looking(browser, address) as other:
+        other.page.add_init_script(NO_POLLING)
+        other.open(view)
+        page = look.open(view)
+        page.get_by_role("button", name="Watch it as a contract").click()
         expect(page.locator(".notice")).to_contain_text("is watched as a contract now")
-        button.click()
-        expect(page.get_by_role("alert")).to_contain_text("already")
-        assert all("409" in one for one in look.told)
-        look.told.clear()
+        expect(page.locator(".badge", has_text="contract held")).to_have_count(1)
+        other.page.get_by_role("button", name="Watch it as a contract").click()
+        expect(other.page.get_by_role("alert")).to_contain_text("already")
+        assert all("409" in one for one in other.told)
+        other.told.clear()
 
 
 def test_a_refresh_is_asked_for_and_cancelled(browser: Browser, address: str) -> None:

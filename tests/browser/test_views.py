@@ -40,6 +40,7 @@ VIEWS = {
     f"graph?layer=all&around={quote('shop.customers')}&from={quote('shop.orders')}&to={quote('shop.customers')}": "id",
     "graph?contains=script": SCRIPT,
     "graph?corpus=lake&component=0": SCRIPT,
+    "coefficients": SCRIPT,
     "foreign-keys?all=1": SCRIPT,
     "corpora": SCRIPT,
     "corpora?corpus=lake&refresh=2": SCRIPT,

@@ -4,6 +4,7 @@ import { forget, logIn, logOut, Refusal, whoAsks } from "./api.js";
 import { h, patch } from "./dom.js";
 import { number, tick } from "./format.js";
 import { audits } from "./audits.js";
+import { coefficients } from "./coefficients.js";
 import { corpora } from "./corpora.js";
 import { deadLetters } from "./dead_letters.js";
 import { foreignKeys } from "./foreign_keys.js";
@@ -14,7 +15,7 @@ import { pair } from "./pair.js";
 import { isLive, listen, stop } from "./stream.js";
 import { timeline } from "./timeline.js";
 
-const VIEWS = { "": overview, timeline, graph, "foreign-keys": foreignKeys, corpora, joinable, audits, "dead-letters": deadLetters, pair };
+const VIEWS = { "": overview, timeline, graph, coefficients, "foreign-keys": foreignKeys, corpora, joinable, audits, "dead-letters": deadLetters, pair };
 const LINKS = Object.keys(VIEWS).filter((name) => VIEWS[name].under === undefined);
 const SECONDS = 2, LONGEST = 15;
 const LIVE_SECONDS = 6, LEAST_MS = 500; // between two questions: when news come by themselves, and when they come fast

@@ -1,21 +1,28 @@
 // Owns the page of one pair: does it hold, by how much does it fail, which values are missing, and since when.
 
-import { getAll, path, post } from "./api.js";
+import { get, getAll, path, post } from "./api.js";
 import { h } from "./dom.js";
 import { ago, counted, number, percent } from "./format.js";
+import { distributions, explanation, history } from "./evidence.js";
 import { badge, card, empty, pages, table, transition, value } from "./parts.js";
 
+const SHOWN = 20; // transitions
 const at = (dependent, referenced) => `/api/v1/uinds/${encodeURIComponent(dependent)}/${encodeURIComponent(referenced)}`;
 
 export const pair = {
   title: "Pair",
   isOfVersion: true,
   under: "timeline",
-  load: ({ dependent = "", referenced = "", cursor }) => getAll({
-    pair: at(dependent, referenced),
-    missing: path(`${at(dependent, referenced)}/missing`, { limit: 20, cursor }),
-  }),
-  show: ({ pair: one, missing }, parameters, act) => [
+  load: async ({ dependent = "", referenced = "", cursor }) => {
+    const answers = await getAll({
+      pair: at(dependent, referenced),
+      missing: path(`${at(dependent, referenced)}/missing`, { limit: 20, cursor }),
+      contracts: path("/api/v1/contracts", { limit: 1000 }),
+      refreshes: "/api/v1/foreign-keys/refreshes",
+    });
+    return { ...answers, candidate: await candidateOf(answers) };
+  },
+  show: ({ pair: one, missing, contracts, candidate }, parameters, act) => [
     h("p.muted", {}, "Is the first contained in the second?"),
     h("h1", {}, one.dependent.name, h("span.sign", { role: "img", "aria-label": one.holds ? " is contained in " : " is not contained in " }, one.holds ? " ⊆ " : " ⊄ "), one.referenced.name),
     h("p", {}, badge(one.holds ? "good" : "bad", one.holds ? "holds" : "does not hold"), " ",
@@ -26,14 +33,18 @@ export const pair = {
       ["Values in both", number(one.overlap), `of ${number(one.dependent.distinct_count)} and ${number(one.referenced.distinct_count)}`],
       ["Missing values", number(one.missing_count), "that the referenced column lacks"],
     ].map(([name, shown, more]) => h("div.tile", {}, h("dt", {}, name), h("dd.big", {}, shown), h("dd.muted", {}, more)))),
-    h("p.choice", {}, h("button", { type: "button", onclick: () => act(() => watch(one), "It is watched as a contract now.") }, "Watch it as a contract")),
+    watched(one, contracts, act),
+    h("div.columns", {},
+      card("When it held", history(one) ?? empty(one.holds ? "It has held since it was read." : "It has not held since it was read.")),
+      candidate && card("As a foreign key", explanation(candidate))),
+    candidate?.evidence.distribution && card("Both distributions", distributions(candidate.evidence.distribution)),
     card("Missing values", missing.items.length ? [
       table("Missing values", [
         ["Value", (each) => [value(each.value), each.is_cut && " …"]],
         ["Times", (each) => number(each.frequency), "right"],
       ], missing.items), pages("pair", parameters, missing)] : empty("There are none.")),
     h("div.columns", {},
-      card("Its transitions", one.transitions.length ? h("ul.transitions", {}, one.transitions.map(transition)) : empty("It is as the bootstrap found it.")),
+      card(one.transitions.length > SHOWN ? `Its last ${SHOWN} transitions` : "Its transitions", one.transitions.length ? h("ul.transitions", {}, one.transitions.slice(0, SHOWN).map(transition)) : empty("It is as the bootstrap found it.")),
       card("Both columns", table("Both columns", [
         ["What", ([name]) => h("strong", {}, name)], ["Dependent", ([, show]) => show(one.dependent)], ["Referenced", ([, show]) => show(one.referenced)],
       ], FACTS))),
@@ -49,5 +60,23 @@ const FACTS = [
   ["Unique", (one) => (one.is_unique === null ? "not known" : one.is_unique ? "yes" : `no, ${counted(one.repeated_count, "value")} repeat`)],
   ["Kept current", (one) => (one.stale_since === null ? "yes" : `not since version ${one.stale_since}`)],
 ];
+
+/** Find a pair among the candidates for foreign keys that were found last, with its evidence. */
+async function candidateOf({ pair: one, refreshes }) {
+  if (!refreshes.items.some((each) => each.method === "combined")) return null;
+  const [schema, name] = one.dependent.parts, key = (each) => JSON.stringify([each.dependent, each.referenced]);
+  const { items } = await get(path("/api/v1/foreign-keys", { schema, table: name, limit: 1000 }));
+  const wanted = JSON.stringify([[one.dependent.parts], [one.referenced.parts]]);
+  if (!items.some((each) => key(each) === wanted)) return null;
+  return get(path("/api/v1/foreign-keys/evidence", { dependent: `id:${one.dependent.attribute_id}`, referenced: `id:${one.referenced.attribute_id}` }));
+}
+
+/** Say how a contract of the pair stands, or offer to make one. */
+function watched(one, contracts, act) {
+  const wanted = JSON.stringify([[one.dependent.parts], [one.referenced.parts]]);
+  const found = contracts.items.find((each) => JSON.stringify([each.dependent, each.referenced]) === wanted);
+  if (found) return h("p", {}, badge({ held: "good", violated: "bad" }[found.state] ?? "idle", `contract ${found.state}`), ` of at least ${percent(found.least_coefficient)}, by ${found.created_by}`);
+  return h("p.choice", {}, h("button", { type: "button", onclick: () => act(() => watch(one), "It is watched as a contract now.") }, "Watch it as a contract"));
+}
 
 const watch = (one) => post("/api/v1/contracts", { dependent: [one.dependent.parts], referenced: [one.referenced.parts], created_by: "dashboard" });

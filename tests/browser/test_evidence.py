@@ -1,0 +1,80 @@
+"""The evidence of a pair and the heatmap of coefficients say what the columns themselves say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from service.core.model import AttributeName
+from service.store.database import make_engine
+from service.store.foreign_key_refreshes import PostgresForeignKeys
+from service.usecases.foreign_key_answers import ForeignKeyFinder
+from service.usecases.foreign_keys import Keys, Question
+from tests.browser.conftest import NARROW, looking
+from tests.hand_made_state import HandMadeState
+from tests.integration.serving import app_over, serving
+
+ORDERS, CUSTOMERS = AttributeName("shop", "orders", "customer_id"), AttributeName("shop", "customers", "id")
+COLUMNS = {
+    ORDERS: ["1", "2", "2"],
+    AttributeName("shop", "orders", "note"): ["3", "x", "y"],
+    CUSTOMERS: ["1", "2", "3"],
+    AttributeName("shop", "customers", "name"): ["x", "z", "1"],
+}
+
+
+@pytest.fixture
+def state(database_url: str) -> Iterator[HandMadeState]:
+    made = HandMadeState(database_url, COLUMNS)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def address(state: HandMadeState, database_url: str) -> Iterator[str]:
+    """Serve a shop whose foreign keys were looked for."""
+    engine = make_engine(database_url, "test-dashboard")
+    ForeignKeyFinder(PostgresForeignKeys(engine)).refresh(Question(keys=Keys.INFERRED))
+    with serving(app_over(engine)) as found:
+        yield found
+    engine.dispose()
+
+
+def test_each_cell_of_the_heatmap_is_the_share_that_the_sets_have(browser: Browser, address: str) -> None:
+    sets = {name: set(cells) for name, cells in COLUMNS.items()}
+    with looking(browser, address, NARROW, "dark") as look:
+        page = look.open("coefficients?dependent=shop.orders&referenced=shop.customers")
+        expect(page.locator("td.heat")).to_have_count(4)
+        shown = page.locator(".heatmap tbody tr").evaluate_all(
+            "rows => rows.map(row => [...row.children].map(one => (one.querySelector('a') ?? one).textContent))"
+        )
+        assert look.faults() == []
+        assert look.overflow() <= 0
+        rows = [name for name in COLUMNS if name.table == "orders"]
+        columns = [name for name in COLUMNS if name.table == "customers"]
+        for row, (name, *cells) in zip(rows, shown, strict=True):
+            assert name == row.column
+            shares = [len(sets[row] & sets[one]) / len(sets[row]) for one in columns]
+            assert cells == [f"{round(share * 100, 2):g} %" if share else "" for share in shares]
+        page.get_by_label("columns of").select_option("shop.orders")
+        expect(page.locator("td.self")).to_have_count(2)
+
+
+def test_a_pair_shows_when_it_held_and_why_it_may_be_a_foreign_key(
+    browser: Browser, address: str, state: HandMadeState
+) -> None:
+    with looking(browser, address) as look:
+        page = look.open("pair?dependent=shop.orders.customer_id&referenced=shop.customers.id")
+        expect(page.get_by_role("img", name="When it held: appeared in version 1; now 100 %")).to_be_visible()
+        expect(page.locator("main")).to_contain_text("Score ")
+        expect(page.get_by_role("img", name="Distributions of both columns over")).to_be_visible()
+        state.commit(COLUMNS | {ORDERS: ["1", "ZZTOP"]})
+        name = "When it held: appeared in version 1, broke in version 2; now 50 %"
+        expect(page.get_by_role("img", name=name)).to_be_visible()
+        assert look.faults() == []
+        # Of a pair that is no candidate nothing is said of foreign keys.
+        look.open("pair?dependent=shop.customers.name&referenced=shop.orders.note")
+        expect(page.get_by_role("heading", name="When it held")).to_be_visible()
+        expect(page.get_by_role("heading", name="As a foreign key")).to_have_count(0)
