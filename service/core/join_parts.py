@@ -63,7 +63,7 @@ def code_part(rows: CellRows, functions: int | None = None) -> CodedPart:
     """
     places = np.flatnonzero(rows.cells.high | rows.cells.low)
     keys = rows.cells.take(places)
-    order = keys.order(places)
+    order = _stable_order(keys)
     is_first = _is_first(keys.take(order))
     values, laid = keys.take(order[is_first]), places[order]
     codes = np.full(len(rows.cells.high), -1, np.int64)
@@ -204,6 +204,15 @@ class TableInParts:
             cells[present, : len(known)] = _asked(self._numbers[place], in_part)
         starts = np.arange(len(numbers) + 1) * len(self._ordinals)
         return Rows(np.arange(len(numbers)), super_keys, starts, cells.ravel())
+
+
+def _stable_order(keys: Keys) -> Int64s:
+    """Order keys, equal ones by their places: by their first halves alone, while these tell all of them apart."""
+    order = np.argsort(keys.high, kind="stable")
+    high, low = keys.high[order], keys.low[order]
+    if ((high[1:] == high[:-1]) & (low[1:] != low[:-1])).any():
+        return keys.order(np.arange(len(order)))
+    return order
 
 
 def _is_first(keys: Keys) -> Flags:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import numpy as np
 from hypothesis import HealthCheck, given, settings
@@ -99,3 +99,22 @@ def test_a_coded_part_holds_the_cells_it_was_given(found: Mapping[int, Row]) -> 
     of_index = CountedBits.of(CellIndex.of(codes, rows.starts, ends, len(keys.high)), keys)
     assert np.array_equal(of_index.rows, part.super_keys)
     assert part.layout.functions.tolist() == of_index.functions.tolist()
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=40))
+def test_values_of_one_first_half_are_told_apart(cells: list[tuple[int, int]]) -> None:
+    """Ordering by the first halves is the fast way; the second halves decide where these are equal."""
+    keys = Keys(*(np.array(half, np.uint64) for half in zip(*cells, strict=True)))
+    row_keys = Keys(np.arange(len(cells)).astype(np.uint64), np.zeros(len(cells), np.uint64))
+    coded = code_part(CellRows(row_keys, keys, 1))
+    values, starts, places, _ = decode_buckets(coded.buckets)
+    found = {
+        key: places[start:end].tolist()
+        for key, (start, end) in zip(zip(*map(np.ndarray.tolist, values), strict=True), pairwise(starts), strict=True)
+    }
+    expected: dict[tuple[int, int], list[int]] = {}
+    for place, key in enumerate(cells):
+        if any(key):
+            expected.setdefault(key, []).append(place)
+    assert found == expected
+    assert list(found) == sorted(found)
