@@ -74,6 +74,16 @@ from corpus c left join lateral (
 order by c.name
 """
 
+KEYS = "select name, expires_at from api_key where revoked_at is null and expires_at is not null order by 1"
+
+UNDELIVERED = """
+select watch_name, count(*), (array_agg(fault order by alert_id desc) filter (where fault is not null))[1]
+from watch_alert
+where (state = 'failed' and created_at > now() - interval '1 day')
+    or (state = 'pending' and created_at < now() - interval '1 hour')
+group by 1 order by 1
+"""
+
 FEEDS = "select feed, address, paused_at is not null from feed order by 1"
 
 
@@ -121,6 +131,8 @@ def read_operation(
             history_rows=state.history,
             outgoing=[(sink, version, sink in sinks) for sink, version in connection.execute(text(OUTGOING))],
             corpora=[_corpus(row, next_time) for row in connection.execute(text(CORPORA))],
+            keys=[(name, at) for name, at in connection.execute(text(KEYS))],
+            undelivered=[(name, n, fault) for name, n, fault in connection.execute(text(UNDELIVERED))],
         )
 
 

@@ -114,6 +114,8 @@ class OperationFacts:
     corpora: Sequence[CorpusFacts] = ()
     keys: Sequence[tuple[str, datetime]] = ()
     """Keys of the service that expire, with when."""
+    undelivered: Sequence[tuple[str, int, str | None]] = ()
+    """Watches whose alerts failed in the last day, or wait for an hour: how many, and why the newest did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +307,13 @@ def _operation(one: OperationFacts, gathered: Gathered) -> Iterator[Finding]:
             )
     for corpus in one.corpora:
         yield from _corpus(corpus, one.now)
+    for name, count, fault in one.undelivered:
+        yield Finding(
+            Level.WARN,
+            f"watch {name}",
+            f"{count} alerts did not go out: {fault or 'nobody sends them'}",
+            "subsetd watch history; subsetd watch test ID tries its channel; subsetd serve or run sends what waits",
+        )
     for name, at in one.keys:
         if at < one.now + EXPIRY:
             said = "has expired" if at < one.now else f"expires on {at:%Y-%m-%d}"

@@ -195,7 +195,11 @@ def test_audits_corpora_sketches_and_what_is_kept_for_nobody(database_url: str, 
         "insert into corpus_refresh (corpus_id, state, requested_by, fault) "
         "select corpus_id, 'failed', 'me', 'no such folder' from corpus where name = 'failed'; "
         "update sketch set fault = 'torn' where attribute_id = 2; "
-        "insert into outgoing (sink, version) values ('kafka://b:9092/t', 1)",
+        "insert into outgoing (sink, version) values ('kafka://b:9092/t', 1); "
+        "insert into api_key (name, scope, prefix, digest, expires_at) "
+        "values ('grafana', 'read', 'p', '\\x00', now() + interval '3 days'), ('me', 'read', 'q', '\\x00', null); "
+        "insert into watch_alert (watch_name, kind, version, body, state, fault) "
+        "values ('nightly', 'fired', 1, '{}', 'failed', 'the server says 500')",
     )
     found = look()
     assert found["audit"].level is Level.FAIL
@@ -203,6 +207,9 @@ def test_audits_corpora_sketches_and_what_is_kept_for_nobody(database_url: str, 
     assert "no such folder" in found["corpus failed"].found
     assert found["sketches"].found == "s.orders.customer: torn"
     assert "kafka://b:9092/t" in found["history"].found
+    assert "expires on" in found["key grafana"].found
+    assert found["watch nightly"].found == "1 alerts did not go out: the server says 500"
+    assert "key me" not in found
 
 
 def test_a_database_that_is_away_read_only_or_of_another_revision(
@@ -297,6 +304,14 @@ def test_settings_that_contradict_each_other(stream: Stream, look: Look) -> None
         "READY_LAG_SECONDS",
         "AUDIT_SCHEDULE",
     }
+
+
+def test_a_machine_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = doctor._disk("x", tmp_path / "not" / "there")
+    assert (disk.path, 0 < disk.free <= disk.total) == (str(tmp_path), True)
+    assert doctor._java_fault() is None, "the tests have one"
+    monkeypatch.setattr(doctor, "FIND_JAVA", "raise SystemExit('no Java 17 or 21 was found')")
+    assert doctor._java_fault() == "no Java 17 or 21 was found"
 
 
 def test_the_command_tells_the_worst_by_its_exit_code(subsetd: Commands, database_url: str, stream: Stream) -> None:

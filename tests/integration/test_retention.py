@@ -164,6 +164,14 @@ def test_what_was_not_sent_yet_and_the_newest_batch_stay(database_url: str, engi
     states.execute(
         database_url, "insert into outgoing (sink, version) values ('kafka://b/t', 12), ('kafka://b/t contracts', 1)"
     )
+    states.execute(
+        database_url,
+        "insert into watch (name, rule, channel, debounce_seconds, tell_resolved, with_values, created_by, "
+        "seen_version, seen_letter) values ('w', '{}', '{}', 0, true, true, 'me', 9, 0)",
+    )
+    drop_all(engine)
+    assert versions(database_url) == list(range(10, newest + 1)), "a watch has not looked at them yet"
+    states.execute(database_url, "update watch set seen_version = 1000000")
     drop_all(engine)
     assert versions(database_url) == list(range(13, newest + 1))
     states.execute(database_url, "update outgoing set version = 1000000")
