@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
+from schemathesis.schemas import BaseSchema
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     negative_data_rejection,
@@ -95,13 +96,19 @@ def test_every_error_of_every_route_is_described_as_a_problem(document: dict[str
                 }
 
 
-@pytest.mark.parametrize("mode", list(GenerationMode))
-def test_answers_to_generated_questions_fit_the_document(address: str, mode: GenerationMode) -> None:
+def generating(address: str) -> BaseSchema:
+    """Let questions be made of the document, with the key that each is sent with."""
     document = httpx.get(f"{address}/api/v1/openapi.json", headers=BEARER, timeout=60).json()
     for operation in (one for of_path in document["paths"].values() for one in of_path.values()):
         operation.pop("security", None)  # who asks is no part of the question: test_access.py
     schema = schemathesis.openapi.from_dict(document)
     schema.config.update(base_url=address)
+    return schema.exclude(path=STREAM)  # it never ends
+
+
+@pytest.mark.parametrize("mode", list(GenerationMode))
+def test_answers_to_generated_questions_fit_the_document(address: str, mode: GenerationMode) -> None:
+    schema = generating(address)
     checks = [*CHECKS, *([negative_data_rejection] if mode is GenerationMode.NEGATIVE else [])]
     # Names of what is there, so that generated questions reach beyond "there is no such attribute".
     known: dict[str, object] = {
@@ -110,7 +117,7 @@ def test_answers_to_generated_questions_fit_the_document(address: str, mode: Gen
         "dependent_table": "a.csv", "dependent_position": 0, "referenced_table": "a.csv", "referenced_position": 1,
     }  # fmt: skip
     asked = 0
-    for result in schema.exclude(path=STREAM).get_all_operations():  # it never ends
+    for result in schema.get_all_operations():
         operation = result.ok()
         if mode is GenerationMode.NEGATIVE and not operation.query:
             continue  # Any text is a name, so only a query can be wrong.
@@ -136,3 +143,34 @@ def test_answers_to_generated_questions_fit_the_document(address: str, mode: Gen
 
         ask()
     assert asked > 50
+
+
+def test_answers_to_one_question_after_the_other_fit_the_document(address: str) -> None:
+    """What an answer names is asked about next: what was added is shown, changed, cancelled and removed."""
+    answered: list[tuple[str, int]] = []
+
+    class Questions(generating(address).as_state_machine()):  # type: ignore[misc]
+        def before_call(self, case: schemathesis.Case) -> None:
+            if "corpus" in case.path_parameters:
+                case.path_parameters["corpus"] = "gone" if case.method == "DELETE" else "lake"
+
+        def get_call_kwargs(self, case: schemathesis.Case) -> dict[str, Any]:
+            return {"headers": BEARER}
+
+        def validate_response(self, response: Any, case: schemathesis.Case, **_: Any) -> None:
+            case.validate_response(response, checks=CHECKS, headers=BEARER)
+            answered.append((f"{case.method} {case.path}", response.status_code))
+
+    Questions.run(
+        settings=settings(
+            max_examples=12,
+            stateful_step_count=8,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+    )
+    assert len(answered) > 50
+    assert any("{" in route and status < 300 for route, status in answered), "no question followed from an answer"
