@@ -96,7 +96,7 @@ class RowsInMemory:
     def __init__(self, rows: CellRows, functions: int) -> None:
         """Take rows, and by how many functions the super keys of the table's rows are made."""
         self._rows = rows
-        self._order = rows.cells.order()
+        self._order = _stable_order(rows.cells)
         height, width = len(rows.row_keys.high), rows.width
         self.layout = Layout.of(*(np.array([number], np.int64) for number in (height, width, functions)))
 
