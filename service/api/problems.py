@@ -216,6 +216,8 @@ async def _of_validation(request: Request, error: Exception) -> Response:
 
 async def _of_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if error.status_code == 400:  # FastAPI's, of bytes that it does not get as far as JSON with
+        return respond(request, 422, "invalid-request", "The body is no JSON in UTF-8, or is nested too deeply.")
     detail = str(error.detail)
     if error.status_code == 404:
         detail = "There is nothing at this path; /docs lists what there is. Write / inside an attribute's name as %2F."
