@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -42,6 +43,10 @@ def _plain_log() -> Iterator[None]:
     yield
     structlog.reset_defaults()
 
+
+# Hundreds of tests start commands, jobs and workers, each of which would compile all that it imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # No test asserts a time, and the first call of a compiled function takes long.
 settings.register_profile("subsetd", deadline=None)

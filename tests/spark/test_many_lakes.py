@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from benchmarks.corpus_refreshes import served_columns
-from benchmarks.reference import ind_hash
+from benchmarks.reference import Column, ind_hash
 from spark_jobs.many_partitions import STAGES
 from tests.lakes import COMBINATIONS, LAKES, On, Reference, unpack
 from tests.refreshing import Lake, refreshing
@@ -62,9 +63,34 @@ def as_places(lake: Lake, inds: np.ndarray, reference: Reference) -> np.ndarray:
     return np.stack([dependent, referenced, inds[2]], axis=1)[np.lexsort((referenced, dependent))]
 
 
-def test_every_form_serves_the_same_bytes_and_the_published_inds(
+def published_of(lakes: Iterable[str], inds: Iterable[tuple[Column, Column]]) -> None:
+    """Hold INDs of several lakes, each a folder, against what is published of each."""
+    of_lake: dict[str, list[tuple[Column, Column]]] = {name: [] for name in lakes}
+    for (dependent, a), (referenced, b) in inds:
+        name, _, path = dependent.partition("/")
+        if referenced.startswith(f"{name}/"):
+            of_lake[name].append(((path, a), (referenced.removeprefix(f"{name}/"), b)))
+    assert {name: ind_hash(found) for name, found in of_lake.items()} == {name: LAKES[name][1:] for name in lakes}
+
+
+def test_all_lakes_have_the_published_inds_in_one_process_and_over_partitions(
     spark: SparkSession, database_url: str, folder: Path, reference: Reference
 ) -> None:
+    names, values = reference.corpus.names, reference.corpus.values
+    expected = [(a, b, len(values[a])) for a, b in reference.inds]
+    published_of(LAKES, ((names[a], names[b]) for a, b in reference.inds))
+    for partitions in (None, 2):
+        lake = Lake(database_url, folder, null_tokens=[""], partitions=partitions)
+        lake.refresh(spark)
+        assert lake.report["partitions"] == (partitions or 1)
+        assert np.array_equal(as_places(lake, served(lake), reference), expected)
+        assert lake.report["files"] == {"read": 2_976, "unchanged": 0, "gone": 0, "faults": 0}
+        assert lake.report["filters"] == {"dependent": {"no_values": 3}, "referenced": {"no_values": 3}}
+
+
+def test_every_form_serves_the_same_bytes(spark: SparkSession, database_url: str, folder: Path) -> None:
+    """On one lake: which values and columns come together does not depend on how many there are."""
+    name = "lake_fivethirtyeight"
     forms: list[tuple[dict[str, Any], str, int]] = [
         ({}, "rarest-first", 1),
         ({"algorithm": "signatures"}, "signatures", 1),
@@ -74,28 +100,17 @@ def test_every_form_serves_the_same_bytes_and_the_published_inds(
     ]
     found = []
     for chosen, algorithm, partitions in forms:
-        lake = Lake(database_url, folder, null_tokens=[""], **chosen)
+        lake = Lake(database_url, folder / name, null_tokens=[""], **chosen)
         lake.refresh(spark)
         assert (lake.report["algorithm"], lake.report["partitions"]) == (algorithm, partitions)
         found.append(served(lake))
-    lake = Lake(database_url, folder, null_tokens=[""], partitions=3)
+    lake = Lake(database_url, folder / name, null_tokens=[""], partitions=3)
     with refreshing(lake, master=CLUSTER) as process:
         _, told = process.communicate(timeout=480)
     assert process.returncode == 0, told
     found.append(served(lake))
     assert all(np.array_equal(found[0], other) for other in found[1:])
-    names, values = reference.corpus.names, reference.corpus.values
-    expected = [(a, b, len(values[a])) for a, b in reference.inds]
-    assert np.array_equal(as_places(lake, found[0], reference), expected)
-    assert lake.report["files"] == {"read": 2_976, "unchanged": 0, "gone": 0, "faults": 0}
-    assert lake.report["filters"] == {"dependent": {"no_values": 3}, "referenced": {"no_values": 3}}
-    for name, published in LAKES.items():
-        within = [
-            tuple((path.removeprefix(f"{name}/"), place) for path, place in (names[a], names[b]))
-            for a, b in reference.inds
-            if names[a][0].startswith(f"{name}/") and names[b][0].startswith(f"{name}/")
-        ]
-        assert ind_hash(within) == published[1:], name
+    assert ind_hash(lake.inds()) == LAKES[name][1:]
 
 
 @pytest.mark.parametrize("on", COMBINATIONS[1:], ids=str)
