@@ -119,7 +119,7 @@ class ExplainForeignKey(TypedDict, total=False):
 
 
 class ExportForeignKeys(TypedDict, total=False):
-    format: Literal["sql", "dbt", "mermaid", "graphml"]
+    format: Literal["sql", "dbt", "mermaid", "graphml", "csv"]
     method: Literal["randomness", "names", "chen", "rostin", "combined"]
 
 
@@ -147,6 +147,6 @@ class SearchJoinable(TypedDict, total=False):
     min_share: float
     preview: int
     through: int
-    near: list[Literal["case", "spaces"]]
+    near: list[Literal["case", "spaces", "numbers"]]
     schema: str
     table: str

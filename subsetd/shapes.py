@@ -31,7 +31,7 @@ Method: TypeAlias = Literal["randomness", "names", "chen", "rostin", "combined"]
 MethodName: TypeAlias = Literal["exact", "bml", "bml-exact-load", "joint-mle", "bottom-k", "estimated"]
 
 
-Near: TypeAlias = Literal["case", "spaces"]
+Near: TypeAlias = Literal["case", "spaces", "numbers"]
 
 
 RefreshState: TypeAlias = Literal["queued", "running", "landed", "failed", "cancelled"]
@@ -322,7 +322,7 @@ class JoinAnswer(TypedDict):
     generation: int | None
     version: int | None
     built_at: Time
-    near: list[Literal["case", "spaces"]]
+    near: list[Literal["case", "spaces", "numbers"]]
     rows: int
     keys: int
     empty: int
@@ -523,7 +523,7 @@ class Settings(TypedDict):
     max_failed: float | str
     max_table_bytes: int
     joinable: bool
-    near: list[Literal["case", "spaces"]]
+    near: list[Literal["case", "spaces", "numbers"]]
     index: str | None
 
 

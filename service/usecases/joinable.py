@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -109,7 +109,7 @@ class JoinQuestion(NamedTuple):
 
     The tables are those of a corpus, or the tracked ones that are indexed where `corpus` is None. `preview` rows of
     each table are shown, and up to `through` other tables that it leads to. `near`, if it is said, has to be what the
-    index folds its cells by.
+    index folds its cells by; of tracked tables it may be numbers.
     """
 
     corpus: str | None
@@ -250,12 +250,13 @@ def find_joinable(
     *,
     min_share: Fraction | None = None,
     preview: int = 0,
+    near: Collection[Near] | None = None,
     tell: Telling = untold,
 ) -> JoinAnswer:
     """Give the tables that join with most distinct keys of a query; see core.joinability.search.
 
-    Rows of previews that lie in files have no values yet. Raises SourceError for what cannot be asked, and what `tell`
-    raises.
+    The query's cells are folded by `near`; None: as those of the index. Rows of previews that lie in files have no
+    values yet. Raises SourceError for what cannot be asked, and what `tell` raises.
     """
     asked_for = _asked_for(k, min_share)
     require_key(query.columns)
@@ -263,7 +264,8 @@ def find_joinable(
     wanted = asked_for if min_share is None else asked_for + 1
     ranked: list[JoinableTable] = []
     unfinished: list[str] = []
-    keys = _keys_of(query, snapshot.near)
+    folding = snapshot.near if near is None else near
+    keys = _keys_of(query, folding)
     floor = 1 if min_share is None else max(1, math.ceil(min_share * len(keys.distinct)))
     telling = _AllSegments(len(snapshot.segments), tell)
     for segment in snapshot.segments:
@@ -297,7 +299,7 @@ def find_joinable(
         snapshot.generation,
         snapshot.version,
         snapshot.built_at,
-        sorted(snapshot.near),
+        sorted(folding),
         keys.rows,
         len(keys.distinct),
         keys.rows - int(keys.counts.sum()),
@@ -358,7 +360,7 @@ class _Keys(NamedTuple):
         )
 
 
-def _keys_of(query: JoinQuery, near: frozenset[Near]) -> _Keys:
+def _keys_of(query: JoinQuery, near: Collection[Near]) -> _Keys:
     columns = [folded(column, near) for column in query.texts()]
     texts = pa.concat_arrays(columns).dictionary_encode()
     codes = texts.indices.to_numpy().astype(np.int64).reshape(len(columns), -1).T

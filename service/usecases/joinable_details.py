@@ -70,7 +70,14 @@ def _find(
 ) -> JoinAnswer:
     require_near(question.corpus, snapshot.near, question.near)
     return find_joinable(
-        snapshot, query, question.k, most, min_share=question.min_share, preview=question.preview, tell=tell
+        snapshot,
+        query,
+        question.k,
+        most,
+        min_share=question.min_share,
+        preview=question.preview,
+        near=question.near,
+        tell=tell,
     )
 
 
@@ -101,10 +108,13 @@ def require_near(corpus: str | None, indexed: frozenset[Near], near: Collection[
     if near is None or indexed == frozenset(near):
         return
     if corpus is None:
-        raise SourceError(
-            f"Tracked tables are searched with their cells as they are, and not {_told(near)}: their index is made of "
-            "value keys, of which no others can be made. A corpus of the same tables can have near matches."
-        )
+        others = set(near) - {Near.NUMBERS}  # which their columns of numbers are: canonical
+        if others:
+            raise SourceError(
+                f"Tracked tables are searched with their cells as they are, and not {_told(others)}: their index is "
+                "made of value keys, of which no others can be made. A corpus of the same tables can have near matches."
+            )
+        return
     wanted = " ".join(f"--near {one}" for one in sorted(near)) or "--unset near"
     raise SourceError(
         f"The index of {corpus} has its cells {_told(indexed)}, and not {_told(near)}. It keeps keys of cells, of "

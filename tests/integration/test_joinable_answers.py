@@ -160,13 +160,13 @@ def test_where_a_table_leads_is_not_told_of_a_generation_that_is_gone(lake: Lake
     assert (found.table, found.leads_to) == ("a.csv", None)
 
 
-@pytest.mark.parametrize("near", [("case",), ("spaces",), ("case", "spaces")])
+@pytest.mark.parametrize("near", [("case",), ("spaces",), ("case", "spaces"), ("numbers", "spaces")])
 def test_near_cells_join_where_the_corpus_is_indexed_so(
     database_url: str, tmp_path: Path, near: tuple[str, ...]
 ) -> None:
     """Against rows that are folded and compared in Python, repeated values in one row among them."""
     random = Random(len(near) + len(near[0]))
-    cells = ["New York", "new york", " New  York", "Oslo", "OSLO ", "oslo", "-", " ", "a"]
+    cells = ["New York", "new york", " New  York", "Oslo", "OSLO ", "oslo", "1.50", " 1.5", "-", " ", "a"]
     tables = {
         f"t{n}.csv": [[random.choice(cells) for _ in range(7)] for _ in range(random.randrange(2, 4))] for n in range(9)
     }
@@ -176,9 +176,10 @@ def test_near_cells_join_where_the_corpus_is_indexed_so(
 
     def fold(text: str) -> str:
         text = " ".join(text.split()) if "spaces" in near else text
+        text = "1.5" if text == "1.50" and "numbers" in near else text
         return "" if text == "-" else text.lower() if "case" in near else text
 
-    query = [(random.choice(cells[:6]), random.choice(cells[:6])) for _ in range(4)]
+    query = [(random.choice(cells[:8]), random.choice(cells[:8])) for _ in range(4)]
     answer = ask(made, query, k=50, preview=1, near=[Near(one) for one in near])
     keys = {tuple(map(fold, row)) for row in query}
     assert (answer.keys, answer.near) == (len(keys), sorted(near))

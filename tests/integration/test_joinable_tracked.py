@@ -9,6 +9,7 @@ import pytest
 from service import corpus_wiring
 from service.core.foreign_keys.ranking import Method
 from service.core.foreign_keys.sides import ForeignKey, Side
+from service.core.near_matches import Near
 from service.join_tracking import index_tables
 from service.store import candidates
 from service.store.contracts import PostgresContracts
@@ -118,6 +119,20 @@ def test_foreign_keys_come_before_inds_and_what_was_rejected_is_not_told(url: st
     for column in ("id", "line"):
         decide(url, reference(column, "towns", "number"), Verdict.REJECT)
     assert [one.table for one in leads(url)] == ["s.customers", "s.lines"]
+
+
+@pytest.mark.parametrize(("near", "tables"), [(None, []), ([], []), ([Near.NUMBERS], ["s.items"])])
+def test_decimals_of_a_file_are_those_of_a_column_of_numbers_where_that_is_said(
+    url: str, near: list[Near] | None, tables: list[str]
+) -> None:
+    """Columns of numbers have canonical texts: neither 7.0 nor 5.00 is in them, but 7 and 5 are."""
+    engine = make_engine(url, "test", pool_size=2, max_overflow=0)
+    answer = corpus_wiring.make_join_search(engine).answer(
+        JoinQuery([["7.0"], ["5.00"]]), JoinQuestion(None, near=near, preview=1)
+    )
+    engine.dispose()
+    assert ([one.table for one in answer.tables], answer.near) == (tables, near or [])
+    assert [row.key for one in answer.tables for row in one.preview] == [("7", "5") for _ in tables]
 
 
 def test_the_last_of_two_decisions_counts(url: str) -> None:

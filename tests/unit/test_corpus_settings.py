@@ -55,8 +55,8 @@ def test_what_is_left_out_has_its_default() -> None:
     [
         ({"treshold": 1}, r"^treshold is no setting of a corpus; there are null_tokens, delimiter, "),
         ({"null_tokens": "—"}, r"^null_tokens '—': give a list of texts"),
-        ({"near": ["Case"]}, r"^near \['Case'\]: give a list of case, spaces"),
-        ({"near": "case"}, r"^near 'case': give a list of case, spaces"),
+        ({"near": ["Case"]}, r"^near \['Case'\]: give a list of case, spaces, numbers"),
+        ({"near": "case"}, r"^near 'case': give a list of case, spaces, numbers"),
         ({"null_tokens": ["\0"]}, r"^null_tokens .*: give a text without NUL"),
         ({"delimiter": ";;"}, r"^delimiter ';;': give one character"),
         ({"delimiter": "¦"}, r"^delimiter '¦': give one character, and none that .* is not ASCII"),

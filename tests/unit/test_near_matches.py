@@ -1,14 +1,16 @@
-"""Near texts: what is equal once case, or spaces, are not looked at."""
+"""Near texts: what is equal once case, spaces, or the zeros that close a number are not looked at."""
 
 from __future__ import annotations
 
 import unicodedata
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.core.canonical_forms import decimal_text
 from service.core.near_matches import Near, folded
 
 TEXTS = st.lists(
@@ -31,6 +33,14 @@ def fold(texts: list[str], *near: Near) -> list[str]:
         (" \t\u3000", (Near.SPACES,), ""),
         ("STRASSE Straße", (Near.CASE,), "strasse straße"),
         ("ÉΣ\u212a", (Near.CASE,), "éσk"),
+        ("1.50", (Near.CASE, Near.SPACES), "1.50"),
+        (" 1.50 ", (Near.SPACES, Near.NUMBERS), "1.5"),
+        (" 1.50", (Near.NUMBERS,), " 1.50"),
+        ("-0.00", (Near.NUMBERS,), "0"),
+        ("1.50\n", (Near.NUMBERS,), "1.50\n"),
+        ("007.0", (Near.NUMBERS,), "007.0"),
+        ("1.2.0", (Near.NUMBERS,), "1.2.0"),
+        ("100", (Near.NUMBERS,), "100"),
     ],
 )
 def test_case_and_spaces_are_not_looked_at_where_that_is_said(text: str, near: tuple[Near, ...], told: str) -> None:
@@ -41,6 +51,11 @@ def test_case_and_spaces_are_not_looked_at_where_that_is_said(text: str, near: t
 def test_folding_twice_is_folding_once(texts: list[str], near: set[Near]) -> None:
     once = fold(texts, *near)
     assert fold(once, *near) == once
+
+
+@given(st.lists(st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**9), max_value=10**9, places=4)))
+def test_decimals_get_their_canonical_texts(numbers: list[Decimal]) -> None:
+    assert fold([f"{number:f}" for number in numbers], Near.NUMBERS) == [decimal_text(number) for number in numbers]
 
 
 @given(TEXTS)
