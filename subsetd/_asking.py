@@ -18,6 +18,9 @@ LARGEST_PAGE = 1000
 FIRST_WAIT, LONGEST_WAIT = 0.2, 5.0
 """Seconds between two looks at a job: twice as long each time."""
 
+LONGEST_SILENCE = 45.0
+"""Seconds without a word of a stream, which has one every 15, after which its connection is lost."""
+
 Sent: TypeAlias = bytes | str | PathLike[str] | Iterable[Mapping[str, Any]] | Any
 """Rows: the bytes of a CSV, a path of one, mappings of names to values, an Arrow table, a frame of pandas or polars."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Generic, Self, TypeVar, Unpack
 
@@ -13,6 +14,7 @@ from subsetd import questions, shapes
 from subsetd._asking import (
     FIRST_WAIT,
     LARGEST_PAGE,
+    LONGEST_SILENCE,
     LONGEST_WAIT,
     JobFailed,
     Problem,
@@ -170,6 +172,31 @@ class AsyncClient:
                     break
                 page = await self.get(address("changes"), **now, cursor=page["next_cursor"])
             known = page["version"]
+
+    async def stream(self, since: int | None = None) -> AsyncIterator[shapes.Transition]:
+        """Give what `watch` gives, of all columns, as the service sends it; a lost connection is opened anew."""
+        last = str((await self.state())["version"] if since is None else since)
+        while True:
+            try:
+                async with self._http.stream(
+                    "GET", address("stream"), headers={"Last-Event-ID": last}, timeout=LONGEST_SILENCE
+                ) as response:
+                    if not response.is_success:
+                        await response.aread()
+                        raise Problem.of(response)
+                    event: dict[str, str] = {}
+                    async for line in response.aiter_lines():
+                        name, _, value = line.partition(": ")
+                        event[name] = value
+                        if not line:  # the event is whole
+                            last = event.get("id", last)
+                            for item in json.loads(event.get("data", "{}")).get("items", ()):
+                                yield item
+                            event = {}
+            except httpx.TransportError:
+                pass  # what is next begins behind what was received whole
+            await asyncio.sleep(FIRST_WAIT)
+            await self.state()  # tells of a service that is away
 
     # Inclusion coefficients
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, Self, TypeVar, Unpack
@@ -14,6 +15,7 @@ from subsetd import questions, shapes
 from subsetd._asking import (
     FIRST_WAIT,
     LARGEST_PAGE,
+    LONGEST_SILENCE,
     LONGEST_WAIT,
     JobFailed,
     Problem,
@@ -167,6 +169,30 @@ class Client:
                     break
                 page = self.get(address("changes"), **now, cursor=page["next_cursor"])
             known = page["version"]
+
+    def stream(self, since: int | None = None) -> Iterator[shapes.Transition]:
+        """Give what `watch` gives, of all columns, as the service sends it; a lost connection is opened anew."""
+        last = str((self.state())["version"] if since is None else since)
+        while True:
+            try:
+                with self._http.stream(
+                    "GET", address("stream"), headers={"Last-Event-ID": last}, timeout=LONGEST_SILENCE
+                ) as response:
+                    if not response.is_success:
+                        response.read()
+                        raise Problem.of(response)
+                    event: dict[str, str] = {}
+                    for line in response.iter_lines():
+                        name, _, value = line.partition(": ")
+                        event[name] = value
+                        if not line:  # the event is whole
+                            last = event.get("id", last)
+                            yield from json.loads(event.get("data", "{}")).get("items", ())
+                            event = {}
+            except httpx.TransportError:
+                pass  # what is next begins behind what was received whole
+            time.sleep(FIRST_WAIT)
+            self.state()  # tells of a service that is away
 
     # Inclusion coefficients
 

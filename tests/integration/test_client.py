@@ -88,7 +88,7 @@ def calls(client: Client) -> list[tuple[Callable[..., Any], dict[str, Any]]]:
     ]  # fmt: skip
 
 
-ELSEWHERE = {"close", "drop_key", "joinable", "refresh_corpus", "track_key", "watch"}
+ELSEWHERE = {"close", "drop_key", "joinable", "refresh_corpus", "stream", "track_key", "watch"}
 """Methods that have tests of their own."""
 
 
@@ -207,6 +207,39 @@ def test_a_watch_polls_with_the_version_that_it_knows() -> None:
     assert next(seen)["version"] == 9
     assert [one.headers["If-None-Match"] for one in transport.asked] == ['"7"', '"7"']
     assert [one.url.params["since"] for one in transport.asked] == ["7", "7"]
+
+
+def test_a_stream_gives_the_same_as_a_watch(database_url: str) -> None:
+    state = HandMadeState(database_url, TABLE_1)
+    engine = make_engine(database_url, "test-stream")
+    with serving(app_over(engine)) as address, Client(address) as client:
+        seen = client.stream(since=1)
+        for rows in (slice(2, None), slice(None)):
+            state.commit({name: cells[rows] for name, cells in TABLE_1.items()})
+            expected = client.changes(since=state.version - 1).list()
+            assert expected
+            assert [next(seen) for _ in expected] == expected
+        seen.close()
+    state.close()
+    engine.dispose()
+
+
+def test_a_stream_that_is_lost_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Cut(httpx.SyncByteStream):
+        def __iter__(self) -> Iterator[bytes]:
+            yield b'event: transitions\nid: 8\ndata: {"version": 8, "items": [{"version": 8}]}\n\n'
+            yield b'event: transitions\nid: 9.1.2\ndata: {"version": 9, "it'
+            raise httpx.ReadError("the connection was lost")
+
+    whole = b': ping\n\nevent: version\nid: 9\ndata: {"version": 9}\n\nid: 10\ndata: {"items": [{"version": 10}]}\n\n'
+    transport = Replies(httpx.Response(200, stream=Cut()), DONE, httpx.Response(200, content=whole), DONE, BUSY)
+    monkeypatch.setattr(_sync_client.time, "sleep", lambda _: None)
+    seen = Client(transport=transport).stream(since=7)
+    assert [next(seen)["version"], next(seen)["version"]] == [8, 10]
+    with pytest.raises(Problem, match="503"):
+        next(seen)
+    asked = [one.headers.get("Last-Event-ID") for one in transport.asked]
+    assert asked == ["7", None, "8", None, "10"]
 
 
 class Frame:
