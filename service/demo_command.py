@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -61,7 +62,8 @@ def demo(
                 tracking_keys(url, settings) as tracked,
                 searching_joinable(url, engine, settings) as joinable_searches,
             ):
-                app = serving_wiring.make_service(engine, settings, tracked, joinable_searches, registry)
+                retry = partial(feed_wiring.retry_dead_letter, url, settings)
+                app = serving_wiring.make_service(engine, settings, tracked, joinable_searches, retry, registry)
                 serve_until(
                     app,
                     settings.host,

@@ -20,7 +20,7 @@ from service import wiring
 from service.config import Settings
 from service.core.canonical import value_keys
 from service.core.cell_decoding import WireSettings
-from service.core.errors import FeedError, NotFoundError, SourceError, StateError
+from service.core.errors import ConflictError, FeedError, NotFoundError, SourceError, StateError
 from service.core.model import Table
 from service.observe import ConsumerObserver
 from service.store import dead_letters, feeds
@@ -45,7 +45,7 @@ from service.usecases.compact_sketches import SketchCompactor
 from service.usecases.follow_feed import Consumer
 from service.usecases.preflight import check
 from service.usecases.preflight_facts import Facts, Finding, Level
-from service.usecases.retry_dead_letters import DeadLetter, DeadLetterFeed
+from service.usecases.retry_dead_letters import DeadLetter, DeadLetterFeed, Tried, tried
 from service.usecases.send_transitions import TransitionSender
 from service.usecases.transactions import WaitLimits
 from service.usecases.warm_up import WarmUpPolicy
@@ -203,6 +203,14 @@ def retry_dead_letters(
             for feed in dict.fromkeys(letter.feed for letter in dead_letters.read(engine, ids))
         ]
         return [consumer.run(threading.Event(), until_end=True) for consumer in consumers]
+
+
+def retry_dead_letter(url: str, settings: Settings, dead_letter_id: int) -> Tried:
+    """Try a dead letter again; raise NotFoundError when there is none of this id, ConflictError if it goes now."""
+    runs = retry_dead_letters(url, settings, [dead_letter_id], lambda _: None)
+    if not runs or not runs[0].records:
+        raise ConflictError(f"Somebody else has tried dead letter {dead_letter_id} meanwhile: look again.")
+    return tried(dead_letter_id, runs[0])
 
 
 def _open_dead_letters(engine: Engine, ids: Sequence[int] | None, feed: str) -> DeadLetterFeed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -35,7 +36,8 @@ def serve() -> None:
         searching_joinable(url, engine, settings) as searches,
     ):
         registry = CollectorRegistry()
-        service = serving_wiring.make_service(engine, settings, tracked, searches, registry)
+        retry = partial(feed_wiring.retry_dead_letter, url, settings)
+        service = serving_wiring.make_service(engine, settings, tracked, searches, retry, registry)
         with watching(url, settings, registry) as check, refreshing_corpora(url, settings), auditing(url, settings):
             service.state.overview_checks = (check,)
             serve_until(service, settings.host, settings.port, threading.Event(), _say_address(settings))
@@ -63,7 +65,8 @@ def run(
         registry = CollectorRegistry()
         observer = ConsumerObserver(registry)
         consumer = feed_wiring.make_consumer(url, address, settings, observer)
-        service = serving_wiring.make_service(engine, settings, tracked, searches, registry, observer)
+        retry = partial(feed_wiring.retry_dead_letter, url, settings)
+        service = serving_wiring.make_service(engine, settings, tracked, searches, retry, registry, observer)
         feed_wiring.tune_process()
         with (
             feed_wiring.sending_transitions(url, settings),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 from sqlalchemy import Engine
@@ -15,6 +17,7 @@ from service.observe import ConsumerObserver
 from service.store.foreign_key_refreshes import PostgresForeignKeys
 from service.usecases.foreign_key_answers import ForeignKeyFinder
 from service.usecases.joinable_searches import JoinSearches
+from service.usecases.retry_dead_letters import Tried
 from service.usecases.tracked_keys import TrackedKeys
 from service.watch_wiring import make_watches
 
@@ -24,6 +27,7 @@ def make_service(
     settings: Settings,
     tracked_keys: TrackedKeys,
     joinable: JoinSearches,
+    retry_dead_letter: Callable[[int], Tried],
     registry: CollectorRegistry,
     observer: ConsumerObserver | None = None,
 ) -> FastAPI:
@@ -46,6 +50,7 @@ def make_service(
         access,
         wiring.make_write_log(engine),
         make_watches(engine, settings),
+        retry_dead_letter,
         registry=registry,
         service_version=__version__,
         ready_checks=checks,

@@ -49,6 +49,7 @@ from service.usecases.ind_graphs import IndGraphs
 from service.usecases.joinable_searches import JoinSearches
 from service.usecases.ports import StateReader, Uploads
 from service.usecases.register_corpora import CorpusRegister
+from service.usecases.retry_dead_letters import Tried
 from service.usecases.tracked_keys import TrackedKeys
 from service.usecases.watch_register import WatchRegister
 from service.usecases.write_log import WriteLog
@@ -70,6 +71,7 @@ def create_app(
     access: AccessControl,
     write_log: WriteLog,
     watches: WatchRegister,
+    retry_dead_letter: Callable[[int], Tried],
     *,
     registry: CollectorRegistry,
     service_version: str,
@@ -103,6 +105,7 @@ def create_app(
     app.state.tracked_keys = tracked_keys
     app.state.joinable = joinable
     app.state.watches = watches
+    app.state.retry_dead_letter = retry_dead_letter
     app.state.access = access
     app.state.write_log = write_log
     app.state.graphs = IndGraphs()

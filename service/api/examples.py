@@ -352,6 +352,11 @@ BY_MEDIA_TYPE: dict[str, dict[str, str]] = {
     **corpus_examples.BY_MEDIA_TYPE,
 }
 BY_OPERATION: dict[tuple[str, str], dict[str, Any]] = {
+    ("post", "/api/v1/dead_letters/{dead_letter_id}/retry"): {
+        "dead_letter_id": 1,
+        "outcome": "applied",
+        "version": 4,
+    },
     ("put", "/api/v1/sketches/{column}"): UPLOADED,
     **access_examples.BY_OPERATION,
     **contract_examples.BY_OPERATION,

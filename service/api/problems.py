@@ -41,6 +41,7 @@ EXPLANATIONS = {
     "unknown-tracking": "This service was not asked for a tracking of this id, or has forgotten it.",
     "unknown-search": "This service was not asked for a search of this id, or has forgotten it.",
     "refused-query": "Joinable tables cannot be searched with such rows, or such key columns; the detail says why.",
+    "unknown-dead-letter": "No record of this id is set aside: it was applied, or dropped, or never was.",
     "unknown-contract": "There is no contract of this id.",
     "refused-foreign-key": "These columns cannot be the two sides of a foreign key; the detail says why.",
     "conflict": "It does not go with what is there: a name is taken, a refresh is at work, or has ended.",
@@ -156,6 +157,8 @@ async def _of_the_service(request: Request, error: Exception) -> Response:
             return respond(request, 404, "unknown-table", detail)
         case NotFoundError() if request.url.path.startswith("/api/v1/corpora/"):
             return respond(request, 404, "not-in-corpora", detail)
+        case NotFoundError() if request.url.path.startswith("/api/v1/dead_letters/"):
+            return respond(request, 404, "unknown-dead-letter", detail)
         case NotFoundError() if request.url.path == "/api/v1/joinable":
             return respond(request, 404, "not-in-corpora", detail)
         case NotFoundError() if request.url.path.startswith("/api/v1/joinable/"):

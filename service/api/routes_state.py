@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Path, Query, Request
 
-from service.api import cursors, examples, schemas
+from service.api import corpus_schemas, cursors, examples, schemas
 from service.api.asking import Asked
 from service.api.problems import documented
 from service.usecases import queries
@@ -17,6 +17,10 @@ router = APIRouter(prefix="/api/v1", tags=["state"])
 ATTRIBUTES = cursors.Cursors("attributes", "ssii")
 CLUSTERS = cursors.Cursors("clusters", "i")
 DEAD_LETTERS = cursors.Cursors("dead_letters", "i")
+
+DeadLetterPath = Annotated[
+    int, Path(ge=1, le=cursors.LARGEST, openapi_examples={"a record": {"value": 1}}, description="as it is listed")
+]
 
 
 @router.get("/state", responses=examples.answered("The state") | documented(422, 500, 503))
@@ -87,3 +91,14 @@ def list_dead_letters(
         asked.stop_if_known()
         page = queries.dead_letters(snapshot, question.feed, after, question.limit)
     return schemas.DeadLettersPage.page(snapshot.head, DEAD_LETTERS, page, schemas.DeadLetter.model_validate)
+
+
+@router.post("/dead_letters/{dead_letter_id}/retry", responses=documented(404, 409, 422, 500, 503))
+def retry_dead_letter(
+    request: Request, dead_letter_id: DeadLetterPath, _: corpus_schemas.Nothing
+) -> schemas.TriedDeadLetter:
+    """Try a record again that was set aside, and answer when it is applied or has failed once more.
+
+    A running consumer ends its batch and hands the state over meanwhile.
+    """
+    return schemas.TriedDeadLetter.model_validate(request.app.state.retry_dead_letter(dead_letter_id))

@@ -13,6 +13,7 @@ from service.core.estimators.estimate import NO_VALUES
 from service.core.model import TransitionKind
 from service.core.tuples import MOST_PARTS
 from service.usecases import answers
+from service.usecases.retry_dead_letters import Outcome
 
 Text = Annotated[str, Field(max_length=4096)]
 Version = Annotated[int, Field(ge=0, le=cursors.LARGEST)]
@@ -321,6 +322,14 @@ class DeadLetter(Answer):
     is_cut: bool = Field(description="record is the beginning of a longer one")
     version: int
     created_at: datetime
+
+
+class TriedDeadLetter(Answer):
+    dead_letter_id: int
+    outcome: Outcome = Field(
+        description="applied or skipped (the state holds it already): it is none any more; set_aside: it still fails"
+    )
+    version: int = Field(description="the state's, after it was tried")
 
 
 class DeadLettersPage(Paged):

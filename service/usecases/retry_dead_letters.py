@@ -5,8 +5,33 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from service.core.model import FeedDescription, FeedPosition, RawRecord, StoredPosition
+from service.usecases.batches import Totals
+
+
+class Outcome(StrEnum):
+    """Say what became of a record that was tried again: skipped is one that the state holds already."""
+
+    APPLIED = "applied"
+    SKIPPED = "skipped"
+    SET_ASIDE = "set_aside"
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """Tell what became of a letter, and at which state version."""
+
+    dead_letter_id: int
+    outcome: Outcome
+    version: int
+
+
+def tried(dead_letter_id: int, run: Totals) -> Tried:
+    """Read what became of a letter from the run that tried it alone."""
+    outcome = Outcome.SET_ASIDE if run.dead else Outcome.SKIPPED if run.skipped else Outcome.APPLIED
+    return Tried(dead_letter_id, outcome, run.version)
 
 
 @dataclass(frozen=True, slots=True)

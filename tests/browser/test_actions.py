@@ -14,6 +14,7 @@ from service.store.database import make_engine
 from service.store.foreign_key_refreshes import PostgresForeignKeys
 from service.usecases.foreign_key_answers import ForeignKeyFinder
 from service.usecases.foreign_keys import Keys, Question
+from tests import states
 from tests.browser.conftest import looking
 from tests.corpora import GivenCorpus, GivenTable
 from tests.hand_made_state import HandMadeState
@@ -134,3 +135,18 @@ def test_the_drawing_is_enlarged_and_made_to_fit_again(browser: Browser, address
         page.get_by_role("button", name="Fit").click()
         expect(drawn).to_have_attribute("viewBox", whole or "")
         expect(page.get_by_role("link", name="orders.csv, orders.csv")).to_be_visible()
+
+
+def test_a_dead_letter_that_fails_once_more_says_so(browser: Browser, address: str, database_url: str) -> None:
+    states.execute(
+        database_url,
+        "insert into dead_letter (feed, topic, partition, record_offset, error_class, message, record, version) "
+        "values ('file:made', 'made', 0, 7, 'RecordError', 'of before', 'no JSON', 1)",
+    )
+    with looking(browser, address) as look:
+        page = look.open("dead-letters")
+        expect(page.locator("main")).to_contain_text("of before")
+        page.get_by_role("button", name="Try again record 1").press("Enter")
+        expect(page.get_by_role("alert")).to_contain_text("Record 1 failed once more")
+        expect(page.locator("main")).not_to_contain_text("of before")
+        assert look.faults() == []

@@ -139,7 +139,7 @@ def test_attributes_status_and_verify(stream: Stream, subsetd: Command) -> None:
     assert "version 1" in subsetd("status")
     assert json.loads(subsetd("status", "--format", "json"))["counts"]["uinds"] == 1
     assert subsetd.ended("status", "--format", "csv")[0] == 2, "refused, not answered with a table"
-    assert subsetd("verify", "--sql-only").count("holds") == 8
+    assert subsetd("verify", "--sql-only").count("holds") == 9
 
 
 def test_verify_ends_with_1_on_a_damaged_state(stream: Stream, subsetd: Command, database_url: str) -> None:

@@ -39,6 +39,11 @@ def served_examples(database_url: str, api_key: str | None = None) -> Iterator[s
         "referenced_table, referenced_columns, least_coefficient, created_by) "
         "values ('demo', 'orders', '{customer_id}', 'demo', 'regions', '{id}', 1, 'Ada')",
     )
+    states.execute(
+        database_url,
+        "insert into dead_letter (feed, topic, partition, record_offset, error_class, message, record, version) "
+        "values ('kafka:made', 'demo.orders', 0, 7, 'RecordError', 'no JSON', 'no JSON', 2)",
+    )
     lake = GivenCorpus(database_url)
     for tables in (TABLES, []):
         lake.refresh({(1, 2, 3)}, tables)

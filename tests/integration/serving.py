@@ -16,6 +16,7 @@ from sqlalchemy import Engine
 
 from service import corpus_wiring, feed_wiring
 from service.api.app import create_app
+from service.config import Settings
 from service.core.foreign_keys.sides import Side
 from service.scheduler import next_time
 from service.server import UVICORN, end_streams_with
@@ -58,6 +59,7 @@ def app_over(
         access or AccessControl(PostgresApiKeys(engine), api_key, timedelta(hours=1)),
         PostgresWriteLog(engine),
         WatchRegister(PostgresWatches(engine), channels_to(), lambda: datetime.now(UTC)),
+        lambda letter: feed_wiring.retry_dead_letter(url, Settings(), letter),
         **options,
     )
 

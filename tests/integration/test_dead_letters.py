@@ -6,12 +6,14 @@ import json
 import threading
 from pathlib import Path
 
+import httpx
 import pytest
 from typer.testing import CliRunner
 
 from service.cli import app
 from service.core.canonical import value_keys
 from service.core.errors import SubsetdError
+from service.store.database import make_engine
 from service.store.writer import PostgresWriter
 from service.stream.envelope import Decoder
 from service.stream.file_feed import FileFeed
@@ -20,6 +22,7 @@ from service.usecases.follow_feed import Consumer
 from tests import kept_rows, states
 from tests.events import envelope
 from tests.following import COLUMNS, Stream, Watch, consume
+from tests.integration.serving import app_over, serving
 from tests.states import Tables
 from tests.waiting import wait_for
 
@@ -139,7 +142,7 @@ def test_a_retry_leaves_the_positions_of_the_feed_alone(database_url: str, strea
     stream.change("orders", None, ["12", "2", None])
     assert consume(database_url, stream).records == 1
     ended = CliRunner().invoke(app, ["verify", "--sql-only"])
-    assert (ended.exit_code, ended.stdout.count("holds")) == (0, 8)
+    assert (ended.exit_code, ended.stdout.count("holds")) == (0, 9)
 
 
 def test_a_letter_from_before_its_table_was_emptied_is_refused(database_url: str, stream: Stream) -> None:
@@ -231,7 +234,33 @@ def test_a_letter_is_applied_where_its_row_was_not_changed_since(database_url: s
     assert kept_rows.read(database_url, "orders") == kept_rows.expected(keyed.tables, "orders", ["id"])
 
 
-def test_a_running_consumer_hands_the_state_over_to_a_retry(database_url: str, stream: Stream) -> None:
+def retried(url: str, letter: int) -> httpx.Response:
+    """Ask a service for another try."""
+    engine = make_engine(url, "test-dead-letters")
+    try:
+        with serving(app_over(engine)) as address:
+            return httpx.post(f"{address}/api/v1/dead_letters/{letter}/retry", json={}, timeout=60)
+    finally:
+        engine.dispose()
+
+
+def test_over_http_a_letter_is_tried_once(database_url: str, stream: Stream) -> None:
+    stream.append("orders", ["11", "2", None], None)
+    stream.append("orders", None, ["11", "2", None])
+    stream.append("customers", ["9", None], None)
+    consume(database_url, stream, records=1, on_error=ErrorPolicy.SET_ASIDE)
+    (right, _), (wrong, _) = letters(database_url)
+    assert retried(database_url, wrong).json()["outcome"] == "set_aside"
+    answer = retried(database_url, right)
+    ((version,),) = states.query(database_url, "select max(version) from state_version")
+    assert answer.json() == {"dead_letter_id": right, "outcome": "applied", "version": version}
+    assert [one for one, _ in letters(database_url)] == [wrong]
+    again = retried(database_url, right)
+    assert (again.status_code, again.json()["type"]) == (404, "/docs#unknown-dead-letter")
+
+
+@pytest.mark.parametrize("over_http", [False, True])
+def test_a_running_consumer_hands_the_state_over_to_a_retry(database_url: str, stream: Stream, over_http: bool) -> None:
     stream.append("orders", ["11", "2", None], None)
     stream.append("orders", None, ["11", "2", None])
     consume(database_url, stream, records=1, on_error=ErrorPolicy.SET_ASIDE)
@@ -249,7 +278,11 @@ def test_a_running_consumer_hands_the_state_over_to_a_retry(database_url: str, s
     thread.start()
     try:
         wait_for(lambda: watch.followed)
-        assert "1 applied" in subsetd("retry", "--all")
+        if over_http:
+            ((letter, _),) = letters(database_url)
+            assert retried(database_url, letter).json()["outcome"] == "applied"
+        else:
+            assert "1 applied" in subsetd("retry", "--all")
         stream.change("orders", None, ["12", "2", None])
         wait_for(lambda: states.read(database_url) == states.expected(stream.tables))
     finally:
