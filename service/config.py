@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, SecretStr, ValidationError
-from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service.core.corpus_choices import Algorithm
@@ -160,17 +159,18 @@ def load_settings(**given: Any) -> Settings:
         return Settings(**given)
     except ValidationError as error:
         lines = [
-            f"SUBSETD_{'_'.join(map(str, fault['loc'])).upper()}: {fault['msg']}{_given(fault)}"
+            f"SUBSETD_{'_'.join(map(str, place)).upper()}: {fault['msg']}{_given(place[0], fault['input'])}"
             for fault in error.errors()
+            for place in [fault["loc"]]
         ]
         raise ConfigError("Some settings cannot be used:\n  " + "\n  ".join(lines)) from None
 
 
-def _given(fault: ErrorDetails) -> str:
+def _given(setting: int | str, given: object) -> str:
     """Repeat what was given; of secrets, and of addresses that may have one in them, nothing."""
-    field = Settings.model_fields[str(fault["loc"][0])]
-    is_secret = "SecretStr" in str(field.annotation) or "://" in str(fault["input"])
-    return "" if is_secret else f" (given: {fault['input']!r})"
+    field = Settings.model_fields[str(setting)]
+    is_secret = "SecretStr" in str(field.annotation) or "://" in str(given)
+    return "" if is_secret else f" (given: {given!r})"
 
 
 def is_loopback(host: str) -> bool:
