@@ -72,7 +72,7 @@ class Poller(asyncio.Protocol):
         known = b"If-None-Match: %s\r\n" % self._etag if self._etag else b""
         self._is_waiting = True
         self._sent = self._loop.time()
-        self._transport.write(b"GET %s HTTP/1.1\r\nHost: load\r\n%s\r\n" % (path.encode(), known))
+        self._transport.write(b"GET %s HTTP/1.1\r\nHost: 127.0.0.1\r\n%s\r\n" % (path.encode(), known))
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
