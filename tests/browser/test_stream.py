@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -11,13 +12,15 @@ from service.core.model import AttributeName
 from service.store.database import make_engine
 from tests.browser.conftest import looking
 from tests.hand_made_state import HandMadeState
-from tests.integration.serving import app_over, serving
+from tests.integration.serving import a_place, app_over, serving
 from tests.waiting import wait_for
 
 ORDERS, CUSTOMERS = AttributeName("shop", "orders", "customer_id"), AttributeName("shop", "customers", "id")
 COLUMNS = {ORDERS: ["1", "2"], CUSTOMERS: ["1", "2", "3"]}
 # Who asks again only after an hour shows nothing new, unless it hears of it.
 RARELY = "const later = window.setTimeout; window.setTimeout = (f, ms) => later(f, ms >= 2000 ? 3_600_000 : ms)"
+
+OFTEN = "const later = window.setTimeout; window.setTimeout = (f, ms) => later(f, Math.min(ms, 10))"
 
 
 @pytest.fixture
@@ -59,4 +62,54 @@ def test_who_is_logged_in_hears_of_it_too(browser: Browser, state: HandMadeState
         expect(look.page.locator("#link")).to_have_text("live, version 2")
         wait_for(lambda: look.page.evaluate("1") and streams(look.requested) == 1)
         look.told.clear()
+    engine.dispose()
+
+
+def test_the_stream_is_taken_up_again_where_a_restart_broke_it(
+    browser: Browser, state: HandMadeState, database_url: str
+) -> None:
+    engine = make_engine(database_url, "test-dashboard")
+    with a_place() as place, ExitStack() as first:
+        address = first.enter_context(serving(app_over(engine), place))
+        with looking(browser, address) as look:
+            look.page.add_init_script(RARELY)
+            page = look.open("timeline?kind=broke")
+            wait_for(lambda: page.evaluate("1") and streams(look.requested) == 1)
+            first.close()
+            state.commit(COLUMNS | {ORDERS: ["1", "ZZTOP"]})
+            with serving(app_over(engine), place):
+                expect(page.locator(".transition")).to_contain_text("ZZTOP")
+                assert streams(look.requested) > 1
+                look.page.goto("about:blank")
+            look.told.clear()
+    engine.dispose()
+
+
+def test_a_page_that_is_left_open_stays_small(browser: Browser, state: HandMadeState, database_url: str) -> None:
+    engine = make_engine(database_url, "test-dashboard")
+    with serving(app_over(engine)) as address, looking(browser, address) as look:
+        look.page.add_init_script(OFTEN)
+        page = look.open("timeline")
+        looker = page.context.new_cdp_session(page)
+
+        def after(versions: int, questions: int) -> dict[str, float]:
+            """Let so much happen, and measure what is left when nothing more does."""
+            for _ in range(versions // 2):
+                state.commit(COLUMNS | {ORDERS: ["1", "ZZTOP"]})
+                state.commit(COLUMNS)
+            expect(page.locator("#link")).to_have_text(f"live, version {state.version}")
+            asked = len(look.requested)
+            wait_for(lambda: page.evaluate("1") and len(look.requested) >= asked + questions)
+            looker.send("HeapProfiler.collectGarbage")
+            measured = {one["name"]: one["value"] for one in looker.send("Performance.getMetrics")["metrics"]}
+            return measured | {"Shown": page.evaluate("document.getElementsByTagName('*').length")}
+
+        looker.send("Performance.enable")
+        before = after(versions=60, questions=100)
+        later = after(versions=60, questions=600)
+        assert later["Shown"] == before["Shown"]
+        assert later["Nodes"] < before["Nodes"] * 1.2
+        assert later["JSEventListeners"] < before["JSEventListeners"] * 1.2
+        assert later["JSHeapUsedSize"] < before["JSHeapUsedSize"] + 2_000_000
+        expect(page.locator(".transition")).to_have_count(50)
     engine.dispose()

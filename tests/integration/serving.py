@@ -92,13 +92,22 @@ def _no_job(key: Side, source: str | None) -> NoReturn:
     raise AssertionError(f"nobody starts jobs here: {key}")
 
 
-@contextmanager
-def serving(app: FastAPI) -> Iterator[str]:
-    """Serve the app and give its address; it takes connections at once, and answers when it has started."""
+def a_place() -> socket.socket:
+    """Listen on a free port of the loopback."""
     # With the protocol named asyncio sets TCP_NODELAY; without it each answer waits 40 ms for an acknowledgement.
     listener = socket.socket(proto=socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
     listener.listen()
+    return listener
+
+
+@contextmanager
+def serving(app: FastAPI, place: socket.socket | None = None) -> Iterator[str]:
+    """Serve the app, at a place that outlives it if one is given, and give its address.
+
+    It takes connections at once, and answers when it has started.
+    """
+    listener = a_place() if place is None else place.dup()
     server = uvicorn.Server(uvicorn.Config(app, **UVICORN))
     end_streams_with(server, app)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
