@@ -42,7 +42,8 @@ export function history(one) {
   const times = turns.map((each) => Date.parse(each.committed_at)), first = Math.min(...times), last = Math.max(Date.now(), ...times);
   const margin = (last - first) * 0.05 || 1000, x = (at) => ((at - first + margin) / (last - first + 2 * margin)) * WIDTH;
   const ends = [...times.slice(1), last + margin], before = turns[0].kind === "broke";
-  const spans = [[first - margin, first, before], ...turns.map((each, i) => [times[i], ends[i], each.kind === "appeared"])];
+  // What was before a bootstrap is not known.
+  const spans = [...(turns[0].position === null ? [] : [[first - margin, first, before]]), ...turns.map((each, i) => [times[i], ends[i], each.kind === "appeared"])];
   const now = one.coefficient ?? 0, top = 8, foot = ROW * 1.5;
   return h("figure", {},
     s("svg", { viewBox: `0 0 ${WIDTH} ${foot + 8}`, role: "img", preserveAspectRatio: "none", "aria-label": `When it held: ${turns.map((each) => `${each.kind} in version ${each.version}`).join(", ")}; now ${percent(one.coefficient)}` },
