@@ -81,7 +81,8 @@ def back_up(url: str, path: Path) -> BackupReport:
     try:
         if path.exists():
             raise BackupError(f"{path} is there already: name a file that is not")
-        with unfinished.open("xb") as file:
+        # It holds what the state holds, keys' digests and watches' secrets among it: its owner alone reads it.
+        with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             try:
                 with connect(url, BACKUP_NAME) as connection, BackupWriter(file) as writer:
                     manifest = _write(connection, writer, url)
@@ -183,11 +184,12 @@ def _hold_tables(cursor: Any, where: str) -> list[tuple[str, bool]]:
     LOCK takes no snapshot: the first statement behind it does, and sees what is held.
     """
     connection = cursor.connection
+    cursor.execute(f"set lock_timeout = '{LOCK_TIMEOUT}'")
+    connection.commit()
     for _ in range(ATTEMPTS):
-        names = [name for name, _ in _ours(cursor)]
-        connection.rollback()
         try:
-            cursor.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")
+            names = [name for name, _ in _ours(cursor)]
+            connection.rollback()
             cursor.execute(f"lock table {', '.join(map(_quoted, names))} in access share mode")
             tables = _ours(cursor)
             if {name for name, _ in tables} == set(names):
@@ -195,7 +197,6 @@ def _hold_tables(cursor: Any, where: str) -> list[tuple[str, bool]]:
         except psycopg2.errors.UndefinedTable:
             pass
         except psycopg2.errors.LockNotAvailable:
-            connection.rollback()
             break
         connection.rollback()
     raise StateError(f"Tables of the {where} are being replaced by a bootstrap or a refresh; try again a little later")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import stat
 import threading
 import zipfile
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import psycopg2
 import pytest
 
 from service.core.errors import StateError
-from service.store import migrate
+from service.store import backup, migrate
 from service.store.backup import back_up, restore
 from service.store.tables import SCHEMA_REVISION, metadata
 from service.store.writer_lock import take_writer_lock
@@ -208,6 +209,41 @@ def test_a_file_that_is_there_is_not_written_over_and_an_unfinished_one_does_not
     with pytest.raises(StateError, match="is there already"):
         back_up(database_url, tmp_path / "state.backup")
     assert [path.name for path in tmp_path.glob("*.backup*")] == ["state.backup"]
+    assert stat.S_IMODE((tmp_path / "state.backup").stat().st_mode) == 0o600
+
+
+def test_a_table_that_goes_before_it_is_held_is_not_waited_for(
+    database_url: str, empty_database_url: str, stream: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refresh, or a bootstrap that clears up, drops tables at any moment: the backup looks again."""
+    states.execute(database_url, "create table gen_rec_g9_p000 (like gen_rec)")
+    looked = []
+    look = backup._ours
+
+    def looks(cursor: object) -> list[tuple[str, bool]]:
+        found = look(cursor)
+        if not looked:
+            cursor.connection.rollback()  # type: ignore[attr-defined]
+            states.execute(database_url, "drop table gen_rec_g9_p000")
+        looked.append(len(found))
+        return found
+
+    monkeypatch.setattr(backup, "_ours", looks)
+    back_up(database_url, tmp_path / "state.backup")
+    monkeypatch.undo()
+    assert (len(looked), looked[0]) == (3, looked[1] + 1)
+    restore(empty_database_url, tmp_path / "state.backup", replace=False, telling=quietly)
+    assert states.read(empty_database_url) == states.expected(stream.tables)
+
+
+def test_a_table_that_is_replaced_all_the_time_is_given_up_on(
+    database_url: str, stream: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backup, "LOCK_TIMEOUT", "50ms")
+    with closing(psycopg2.connect(database_url)) as other, other.cursor() as cursor:
+        cursor.execute("lock table gen_rec in access exclusive mode")
+        with pytest.raises(StateError, match=r"are being replaced by a bootstrap or a refresh; try again"):
+            back_up(database_url, tmp_path / "state.backup")
 
 
 def test_the_commands(subsetd: Commands, database_url: str, stream: Stream, tmp_path: Path) -> None:

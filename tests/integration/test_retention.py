@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import httpx
 import psycopg2
 import pytest
 from sqlalchemy import Engine
@@ -20,6 +21,7 @@ from service.usecases import queries
 from service.usecases.answers import TransitionFilter
 from tests import states
 from tests.following import COLUMNS, Stream, begun, consume, random_changes
+from tests.integration.serving import app_over, serving
 from tests.integration.test_verify import findings
 from tests.states import Tables
 
@@ -126,6 +128,14 @@ def test_who_asks_for_changes_that_are_gone_is_told_the_way_out(
             queries.check_since(snapshot, since)
         with pytest.raises(queries.HistoryGoneError, match=r"begins with version 20\. Read what holds now"):
             queries.transitions(snapshot, TransitionFilter(since=18))
+    with serving(app_over(engine)) as address, httpx.Client(base_url=f"{address}/api/v1", timeout=60) as client:
+        for path in ("/changes?since=18", "/contracts/transitions?since=18"):
+            answer = client.get(path)
+            assert (answer.status_code, answer.json()["type"]) == (410, "/docs#history-gone"), path
+        head = client.get("/uinds").json()["version"]
+        assert client.get("/changes", params={"since": head}).json()["items"] == []
+        assert client.get("/uinds?as_of=19").status_code == 404
+        assert client.get("/uinds?as_of=20").status_code == 200
 
 
 def test_the_witness_of_a_violated_contract_stays(database_url: str, engine: Engine, stream: Stream) -> None:
