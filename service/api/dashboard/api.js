@@ -81,6 +81,9 @@ export async function post(url, body, type = "application/json") {
   return response.status === 204 ? null : response.json();
 }
 
+/** Take something away. */
+export const remove = (url) => change(url, { method: "DELETE" });
+
 /** Send what changes something, with the token that a page of another host cannot have. */
 async function change(url, options) {
   const { csrf_token: token } = await whoAsks();

@@ -14,8 +14,9 @@ import { overview } from "./overview.js";
 import { pair } from "./pair.js";
 import { isLive, listen, stop } from "./stream.js";
 import { timeline } from "./timeline.js";
+import { watches } from "./watches.js";
 
-const VIEWS = { "": overview, timeline, graph, coefficients, "foreign-keys": foreignKeys, corpora, joinable, audits, "dead-letters": deadLetters, pair };
+const VIEWS = { "": overview, timeline, graph, coefficients, "foreign-keys": foreignKeys, corpora, joinable, watches, audits, "dead-letters": deadLetters, pair };
 const LINKS = Object.keys(VIEWS).filter((name) => VIEWS[name].under === undefined);
 const SECONDS = 2, LONGEST = 15;
 const LIVE_SECONDS = 6, LEAST_MS = 500; // between two questions: when news come by themselves, and when they come fast

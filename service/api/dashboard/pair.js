@@ -2,7 +2,7 @@
 
 import { get, getAll, path, post } from "./api.js";
 import { h } from "./dom.js";
-import { ago, counted, number, percent } from "./format.js";
+import { ago, counted, number, percent, to } from "./format.js";
 import { distributions, explanation, history } from "./evidence.js";
 import { badge, card, empty, pages, table, transition, value } from "./parts.js";
 
@@ -34,6 +34,7 @@ export const pair = {
       ["Missing values", number(one.missing_count), "that the referenced column lacks"],
     ].map(([name, shown, more]) => h("div.tile", {}, h("dt", {}, name), h("dd.big", {}, shown), h("dd.muted", {}, more)))),
     watched(one, contracts, act),
+    h("p.choice", {}, h("a.button", { href: to("watches", { dependent: one.dependent.name, referenced: one.referenced.name }) }, "Tell me when it breaks")),
     h("div.columns", {},
       card("When it held", history(one) ?? empty(one.holds ? "It has held since it was read." : "It has not held since it was read.")),
       candidate && card("As a foreign key", explanation(candidate))),

@@ -1,0 +1,98 @@
+"""Watches in the dashboard: added from a pair's page, told of, silenced and removed, by keyboard, dark and narrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, expect
+
+from service.core.model import AttributeName
+from service.store.database import make_engine
+from tests.browser.conftest import NARROW, WIDE, looking
+from tests.hand_made_state import HandMadeState
+from tests.integration.serving import app_over, serving
+from tests.watching import Watching, new_watch, pair_rule
+
+SCRIPT = "<script>document.title='pwned'</script>"
+ODD = AttributeName(SCRIPT, "orders", "customer")
+COLUMNS = {
+    AttributeName("shop", "orders", "customer_id"): ["1", "9"],
+    AttributeName("shop", "customers", "id"): ["1", "2"],
+    ODD: ["7"],
+}
+
+
+@pytest.fixture
+def watching(database_url: str) -> Iterator[Watching]:
+    HandMadeState(database_url, COLUMNS).close()
+    engine = make_engine(database_url, "test-dashboard")
+    made = Watching(engine)
+    yield made
+    made.looks.close()
+    engine.dispose()
+
+
+@pytest.fixture
+def address(watching: Watching) -> Iterator[str]:
+    with serving(app_over(watching.engine)) as found:
+        yield found
+
+
+def test_a_pair_is_watched_from_its_page_and_what_is_told_is_shown(
+    browser: Browser, address: str, watching: Watching
+) -> None:
+    with looking(browser, address) as look:
+        page = look.open("pair?dependent=shop.orders.customer_id&referenced=shop.customers.id")
+        page.get_by_role("link", name="Tell me when it breaks").press("Enter")
+        expect(page.locator("h1")).to_have_text("Watches")
+        expect(page.get_by_label("Dependent column")).to_have_value("shop.orders.customer_id")
+        page.get_by_label("Address, or topic").fill("https://alerts.example/secret-path")
+        page.get_by_label("Once it has stood").fill("0")
+        page.get_by_role("button", name="Watch", exact=True).press("Enter")
+        expect(page.get_by_role("status").filter(has_text="It is watched from now on")).to_be_visible()
+        expect(page.locator("table")).to_contain_text("https://alerts.example/…")
+        assert watching.look() == [("fired", 1, 0)]
+        expect(page.locator(".transition")).to_contain_text("is broken")
+        expect(page.locator(".badge.bad", has_text="1 so")).to_be_visible()
+        expect(page.locator("main")).not_to_contain_text("secret-path")
+        page.get_by_role("button", name="Silence shop.orders.customer_id").click()
+        expect(page.locator(".card", has_text="Silences")).to_contain_text("from the dashboard")
+        page.get_by_role("button", name="End silence 1").click()
+        expect(page.locator(".card", has_text="Silences")).to_contain_text("There are none")
+        page.get_by_role("button", name="Remove shop.orders.customer_id").click()
+        expect(page.locator("main")).to_contain_text("is gone")
+    assert httpx.get(f"{address}/api/v1/watches", timeout=60).json()["items"] == []
+    ((alert,),) = ([one for one in watching.alerts() if one.kind == "fired"],)
+    assert alert.fault == "the watch was removed"
+
+
+def test_what_is_refused_is_told_in_the_page(browser: Browser, address: str) -> None:
+    with looking(browser, address) as look:
+        page = look.open("watches?dependent=shop.orders.customer_id&referenced=shop.customers.id")
+        page.get_by_label("Address, or topic").fill("file:///etc/passwd")
+        page.get_by_role("button", name="Watch", exact=True).click()
+        expect(page.get_by_role("alert")).to_contain_text("http://host/path")
+        assert all("422" in one for one in look.told)
+        look.told.clear()
+
+
+def test_the_view_holds_harmful_names_and_is_readable_by_all(
+    browser: Browser, address: str, watching: Watching
+) -> None:
+    watches = watching.watches
+    watches.add(new_watch(pair_rule(str(ODD), "shop.customers.id"), SCRIPT))
+    watching.look()
+    watches.test(1)
+    watches.silence(None, SCRIPT, datetime.now(UTC) + timedelta(hours=1), SCRIPT, SCRIPT)
+    watches.announce(SCRIPT, None, datetime.now(UTC) + timedelta(hours=1), True, SCRIPT)
+    for size, scheme in ((WIDE, "light"), (NARROW, "dark")):
+        with looking(browser, address, size, scheme) as look:
+            page = look.open("watches")
+            expect(page.locator("main")).to_contain_text(SCRIPT)
+            expect(page.locator(".card", has_text="Loads that are waited for")).to_contain_text("until it is loaded")
+            assert page.title() == "Watches – subsetd"
+            assert look.overflow() <= 0
+            assert look.faults() == []
