@@ -82,7 +82,7 @@ def parse_address(url: str | URL) -> URL:
     """Read a `postgresql://` address and pin its driver to psycopg2; raise `StateError` for any other."""
     try:
         address = make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # the latter for a port that is no number
         raise StateError(
             "The address of the state's database cannot be read; "
             "write it as postgresql://user:password@host:port/database."
