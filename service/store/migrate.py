@@ -81,19 +81,21 @@ def _found(connection: Connection) -> str | None:
 
 
 def _migrate(database: Database, step: str, revision: str) -> str | None:
-    from alembic import command
-    from alembic.config import Config
-    from alembic.util.exc import CommandError
-
-    config = Config()
-    # Alembic interpolates its options, and a folder's name may hold a percent sign.
-    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     with _connection(database) as connection:
         _require_postgres(connection)
         connection.execute(text("select pg_advisory_xact_lock(:lock)"), {"lock": MIGRATION_LOCK})
         connection.execute(text(f"set local lock_timeout = '{LOCK_TIMEOUT}'"))
-        config.attributes["connection"] = connection
         before = _found(connection)
+        if before == revision:
+            return before
+        from alembic import command
+        from alembic.config import Config
+        from alembic.util.exc import CommandError
+
+        config = Config()
+        # Alembic interpolates its options, and a folder's name may hold a percent sign.
+        config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+        config.attributes["connection"] = connection
         try:
             getattr(command, step)(config, revision)
         except CommandError as error:
