@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from service.core.watch_rules import LONGEST_DEBOUNCE, WatchError
 from service.usecases.watches import Alert, Channels, Load, NewWatch, Silence, Watch, Watches
@@ -53,6 +53,10 @@ class WatchRegister:
         now = self._now()
         if until.tzinfo is None:
             raise WatchError("A time needs its zone, as in 2026-11-22T14:00:00Z.")
+        try:
+            until = until.astimezone(UTC)  # databases know fewer zones
+        except OverflowError:
+            raise WatchError("There is no such time in UTC.") from None
         if until <= now:
             raise WatchError(f"The end {until.isoformat()} is past.")
         if longest is not None and until > now + longest:
@@ -64,5 +68,7 @@ class WatchRegister:
             raise WatchError(f"A watch waits from 0 to {LONGEST_DEBOUNCE:.0f} s before it tells.")
         if not 0 < len(watch.name) <= LONGEST_NAME or re.search(r"[\x00-\x1f\x7f]", watch.name):
             raise WatchError(f"The name of a watch has from 1 to {LONGEST_NAME} characters, none of them a control.")
+        if "\x00" in (watch.channel.secret or ""):
+            raise WatchError("A secret has no NUL in it.")
         self._channels.check(watch.channel)
         return replace(watch, rule=watch.rule.checked())

@@ -99,6 +99,7 @@ def test_a_watch_that_is_replaced_keeps_its_secret_for_the_same_address_alone(
         ({"channel": {"kind": "webhook", "to": ["a@b"]}}, 422, "refused-watch", "has url, and no other"),
         ({"channel": {"kind": "email", "to": ["a@b.c"]}}, 422, "refused-watch", "set SUBSETD_SMTP"),
         ({"channel": {"kind": "kafka", "topic": "t"}}, 422, "refused-watch", "set SUBSETD_ALERT_BROKER"),
+        ({"channel": {"kind": "webhook", "url": URL, "secret": "1234567\x00"}}, 422, "refused-watch", "no NUL"),
         ({"channel": {"kind": "slack", "url": URL, "secret": "12345678"}}, 422, "refused-watch", "Only a webhook"),
     ],
 )
@@ -155,6 +156,10 @@ def test_silences_and_loads_are_told_and_ended(client: httpx.Client) -> None:
     assert client.delete(f"{PATH}/silences/1").status_code == 204
     assert client.delete(f"{PATH}/silences/1").status_code == 404
     assert [one["is_active"] for one in client.get(f"{PATH}/silences").json()["items"]] == [False]
+    odd = {**given, "until": "3579-10-09T19:45:22+20:12"}
+    assert client.post(f"{PATH}/silences", json=odd).json()["until"] == "3579-10-08T23:33:22Z"
+    last = client.post(f"{PATH}/silences", json={**given, "until": "9999-12-31T23:59:59-20:00"})
+    assert (last.status_code, last.json()["type"]) == (422, "/docs#refused-watch")
     load = client.post(f"{PATH}/loads", json={"schema": "s", "table": "orders"}).json()
     assert (load["schema"], load["table"], load["until_loaded"], load["is_active"]) == ("s", "orders", True, True)
     assert client.post(f"{PATH}/loads", json={"schema": "t"}).status_code == 404
