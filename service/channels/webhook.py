@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import hmac
 import socket
@@ -50,14 +51,21 @@ class _Pinned(HTTPConnection):
         super().__init__(host, port, timeout=seconds)
         self._address = address
         self._is_secure = is_secure
+        self._is_cut = False
 
     def connect(self) -> None:
         self.sock = socket.create_connection((self._address, self.port), self.timeout)
         if self._is_secure:
-            self.sock = ssl.create_default_context().wrap_socket(self.sock, server_hostname=self.host)
+            context = ssl.create_default_context()
+            self.sock = context.wrap_socket(self.sock, server_hostname=self.host, do_handshake_on_connect=False)
+        if self._is_cut:  # before there was a socket to cut
+            raise TimeoutError(errno.ETIMEDOUT, "timed out")
+        if isinstance(self.sock, ssl.SSLSocket):
+            self.sock.do_handshake()
 
     def cut(self) -> None:
-        """End whatever it waits for."""
+        """End whatever it waits for, or will."""
+        self._is_cut = True
         if self.sock is not None:
             with suppress(OSError):
                 socket.socket.shutdown(self.sock, socket.SHUT_RDWR)  # below TLS, which another thread is in
