@@ -239,7 +239,7 @@ def retried(url: str, letter: int) -> httpx.Response:
     engine = make_engine(url, "test-dead-letters")
     try:
         with serving(app_over(engine)) as address:
-            return httpx.post(f"{address}/api/v1/dead_letters/{letter}/retry", json={}, timeout=60)
+            return httpx.post(f"{address}/api/v1/dead_letters/{letter}/retry", json={}, timeout=300)  # the first one compiles the kernels
     finally:
         engine.dispose()
 
