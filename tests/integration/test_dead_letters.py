@@ -239,7 +239,8 @@ def retried(url: str, letter: int) -> httpx.Response:
     engine = make_engine(url, "test-dead-letters")
     try:
         with serving(app_over(engine)) as address:
-            return httpx.post(f"{address}/api/v1/dead_letters/{letter}/retry", json={}, timeout=300)  # the first one compiles the kernels
+            # The first one compiles the kernels.
+            return httpx.post(f"{address}/api/v1/dead_letters/{letter}/retry", json={}, timeout=300)
     finally:
         engine.dispose()
 
