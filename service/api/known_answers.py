@@ -16,7 +16,10 @@ PATHS = frozenset({"/api/v1/attributes", "/api/v1/changes", "/api/v1/clusters", 
 """Routes whose answers the version alone decides: nothing that is put or set beside it, and not who asks."""
 
 MOST_BYTES = 16 << 20
-"""Of all answers that are kept."""
+"""Of all answers that are kept, with their questions."""
+
+ENTRY_BYTES = 1000
+"""About what an answer takes beside its body and its question."""
 
 LARGEST = 1 << 20
 """An answer of more bytes is not kept."""
@@ -135,12 +138,17 @@ class KnownAnswers:
 
     def _keep(self, question: Question, known: Known) -> None:
         old = self._known.pop(question, None)
-        self._bytes -= 0 if old is None else len(old.body)
+        self._bytes -= 0 if old is None else _size(question, old)
         if len(known.body) <= LARGEST:
             self._known[question] = known
-            self._bytes += len(known.body)
+            self._bytes += _size(question, known)
         while self._bytes > MOST_BYTES:
-            self._bytes -= len(self._known.popitem(last=False)[1].body)
+            self._bytes -= _size(*self._known.popitem(last=False))
+
+
+def _size(question: Question, known: Known) -> int:
+    """Give about the bytes that an entry takes: a question may be longer than its answer."""
+    return ENTRY_BYTES + len(question[1]) + len(known.body)
 
 
 async def _give(known: Known, scope: Scope, send: Send) -> None:

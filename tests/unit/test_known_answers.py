@@ -171,13 +171,16 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert service.computed == 10
         await service.ask(query=b"6")
         assert service.computed == 11
+        for _ in range(2):  # a question counts as well: three times as long as all that is kept, it is not
+            await service.ask(query=b"x" * 3 * known_answers.MOST_BYTES)
+        assert service.computed == 13
         monkeypatch.setattr(known_answers, "LARGEST", 5)
         service.version = 2
         for _ in range(2):
             await service.ask(query=b"9")
-        assert service.computed == 13
+        assert service.computed == 15
 
-    monkeypatch.setattr(known_answers, "MOST_BYTES", 3 * len(b"page of 1"))
+    monkeypatch.setattr(known_answers, "MOST_BYTES", 3 * (known_answers.ENTRY_BYTES + len(b"9") + len(b"page of 1")))
     asyncio.run(run())
 
 
