@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         module = module_of(row)
         context = Context(console, module.SEED, WORK.absolute(), scale_factor=options.scale_factor, size=options.size)
         context.say(f"== {row} (seed {module.SEED})")
+        started = time.monotonic()
         try:
             objects = results_file.as_objects(row, module.SEED, module.run(context))
         except Exception:  # one row that cannot be measured must not cost the others
@@ -40,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             failed.append(row)
             continue
         measured += objects
+        context.say(f"== {row} took {time.monotonic() - started:.0f} s")
         if context.as_specified:
             results_file.store(row, objects, options.results)
     console.print(results_file.console_table(measured))

@@ -9,10 +9,15 @@ import platform
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
+
+from service.store.embedded import POSTGRES_MAJOR
+from spark_jobs.java_runtime import find_java
 
 RESULTS = Path(__file__).parent / "results" / "latest.json"
 
@@ -52,7 +57,7 @@ class Result:
 
 def as_objects(row: str, seed: int, results: Iterable[Result]) -> list[dict[str, Any]]:
     """Return the objects of one row as `latest.json` keeps them."""
-    shared = {"seed": seed, "machine": machine()}
+    shared = {"seed": seed, "machine": machine(), "versions": versions()}
     return [
         {
             "row": row,
@@ -79,8 +84,15 @@ def machine() -> str:
     total = next((int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemTotal")), 0)
     return (
         f"{os.cpu_count()} cores {model}, {total / 2**20:.0f} GiB, Linux {platform.release().split('-')[0]}, "
-        f"Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}"
+        f"load {os.getloadavg()[0]:.1f}"
     )
+
+
+@cache
+def versions() -> str:
+    """Name in one line the versions of what figures hang on."""
+    packages = ", ".join(f"{name} {version(name)}" for name in ("numpy", "numba", "pyarrow", "pyspark"))
+    return f"Python {platform.python_version()}, {packages}, Postgres {POSTGRES_MAJOR}, Java {find_java().version}"
 
 
 def load(path: Path = RESULTS) -> list[dict[str, Any]]:

@@ -58,7 +58,7 @@ def test_a_row_that_runs_again_replaces_its_own_objects_only(tmp_path: Path):
         results_file.store(row, results_file.as_objects(row, 7, [Result("m", value, "s")]), path)
     kept = results_file.load(path)
     assert [(one["row"], one["value"]) for one in kept] == [("two", 2), ("one", 3)]
-    names = "row, metric, value, unit, baseline, baseline_value, ratio, goal, holds, seed, machine"
+    names = "row, metric, value, unit, baseline, baseline_value, ratio, goal, holds, seed, machine, versions"
     assert ", ".join(kept[0]) == names
 
 

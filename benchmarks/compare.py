@@ -1,0 +1,142 @@
+"""Own the command `python -m benchmarks.compare NEW OLD [OLD ...]`: what became slower, larger, or missed its goal.
+
+Ratios to a baseline of the same run are compared always, absolute figures only between runs on the same processor.
+Worse is what is beyond the worst of the older files by more than the noise: several runs of one state, given as OLD,
+widen it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import results_file
+
+NOISE = 1.25
+"""Factor by which repeated runs of a row differ on a quiet machine of two shared cores."""
+
+SMALLER_IS_BETTER = {"s", "ms", "µs/value", "GB", "MB", "KB", "B", "bytes a cell", "mean |error|"}
+
+
+class Verdict(Enum):
+    """Say how a metric stands to what it was."""
+
+    WORSE = "worse"
+    MISSED = "goal missed"
+    BETTER = "better"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Hold one metric that changed: `factor` is how many times worse than the worst (or best) of before it is.
+
+    It is below 1 for what became better, and None where only the goal tells.
+    """
+
+    row: str
+    metric: str
+    what: str
+    before: float
+    now: float
+    factor: float | None
+    verdict: Verdict
+
+
+def compare(
+    new: Sequence[dict[str, Any]], old: Sequence[Sequence[dict[str, Any]]], noise: float = NOISE
+) -> list[Comparison]:
+    """Compare objects of one file of results with those of others; what is within the noise is left out."""
+    before = [{_key(one): one for one in objects} for objects in old]
+    found = []
+    for one in new:
+        others = [known[_key(one)] for known in before if _key(one) in known]
+        if others and (judged := _judged(one, others, noise)):
+            found.append(judged)
+    return found
+
+
+def not_measured(new: Sequence[dict[str, Any]], old: Sequence[Sequence[dict[str, Any]]]) -> list[str]:
+    """Name the rows that older files have and the new one has not."""
+    return sorted({one["row"] for objects in old for one in objects} - {one["row"] for one in new})
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print what changed; return 1 if anything is worse or missed a goal that it met before, 2 for unreadable files."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.compare", description=__doc__)
+    parser.add_argument("new", type=Path, metavar="NEW", help="file of results, as `make bench` writes it")
+    parser.add_argument("old", type=Path, nargs="+", metavar="OLD", help="those to compare with")
+    parser.add_argument("--noise", type=float, default=NOISE, help=f"factor that is no difference (default {NOISE})")
+    options = parser.parse_args(arguments)
+    missing = [str(path) for path in (options.new, *options.old) if not path.is_file()]
+    if missing:
+        parser.error(f"there is no file {', '.join(missing)}: `make bench` writes {results_file.RESULTS}")
+    new, old = results_file.load(options.new), [results_file.load(path) for path in options.old]
+    changed = compare(new, old, options.noise)
+    console = Console(soft_wrap=True) if sys.stdout.isatty() else Console(width=160)
+    console.print(_table(changed))
+    if missed := not_measured(new, old):
+        console.print(f"Not in {options.new}: {', '.join(missed)}", highlight=False, markup=False)
+    worse = sum(one.verdict is not Verdict.BETTER for one in changed)
+    console.print(f"{worse} worse, {len(changed) - worse} better, of {len(new)} figures", highlight=False)
+    return 1 if worse else 0
+
+
+def _judged(one: dict[str, Any], others: Sequence[dict[str, Any]], noise: float) -> Comparison | None:
+    """Judge a metric: by a goal that it met before and misses now, else by its ratio, else by its value."""
+    row, metric = one["row"], one["metric"]
+    if one["holds"] is False and all(o["holds"] and o["goal"] == one["goal"] for o in others):
+        subject = one["goal"].split()[0]
+        return Comparison(row, metric, subject, others[-1][subject], one[subject], None, Verdict.MISSED)
+    subject = "value" if one["ratio"] is None else "ratio"
+    known = [o[subject] for o in others if o[subject] and (subject == "ratio" or _same_box(one, o))]
+    direction = _direction(one)
+    if not known or not direction or not one[subject]:
+        return None
+    times = sorted((before / one[subject] if direction > 0 else one[subject] / before, before) for before in known)
+    factor, before = times[0]  # beside the worst of before
+    if factor > noise:
+        return Comparison(row, metric, subject, before, one[subject], factor, Verdict.WORSE)
+    factor, before = times[-1]
+    return (
+        Comparison(row, metric, subject, before, one[subject], factor, Verdict.BETTER) if factor < 1 / noise else None
+    )
+
+
+def _direction(one: dict[str, Any]) -> int:
+    """Say whether more of a metric is better (1), worse (-1), or neither, as far as its unit and goal tell."""
+    if one["unit"].endswith("/s"):
+        return 1
+    if one["unit"] in SMALLER_IS_BETTER:
+        return -1
+    return {"<=": -1, ">=": 1}.get(one["goal"].split()[1], 0) if one["goal"] else 0
+
+
+def _key(one: dict[str, Any]) -> tuple[str, str, str | None]:
+    return one["row"], one["metric"], one["baseline"]
+
+
+def _same_box(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Tell whether two objects come from the same processor with as much memory."""
+    return bool(one["machine"].split(", Linux")[0] == other["machine"].split(", Linux")[0])
+
+
+def _table(changed: Sequence[Comparison]) -> Table:
+    table = Table("Row", "Metric", "Of it", "Before", "Now", "Factor", "", box=None)
+    for one in sorted(changed, key=lambda one: (one.verdict is Verdict.BETTER, -(one.factor or 1e9))):
+        factor = "" if one.factor is None else f"{one.factor:.2f}"
+        style = None if one.verdict is Verdict.BETTER else "red"
+        cells = (one.row, one.metric, one.what, f"{one.before:.4g}", f"{one.now:.4g}", factor, one.verdict.value)
+        table.add_row(*cells, style=style)
+    return table
+
+
+if __name__ == "__main__":
+    sys.exit(main())
