@@ -22,7 +22,15 @@ Columns = Annotated[
     list[Column],
     Field(min_length=1, max_length=MOST_PARTS, description="of one table, those of both sides in one order"),
 ]
-Person = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00]*$", description="who says so")]
+Person = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=256,
+        pattern=r"^[^\x00]*$",
+        description="who says so; with a key it is the key's name instead",
+    ),
+]
 
 BY_API = "api"
 """Who asks over HTTP and does not say."""

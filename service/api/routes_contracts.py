@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from service.api import contract_schemas as shapes
 from service.api import cursors, examples, schemas
-from service.api.asking import Asked, Asking
+from service.api.asking import Asked, Asking, who_says
 from service.api.asking_contracts import ETAG, ContractPath, Kept, contracts_snapshot
 from service.api.problems import documented
 from service.usecases.queries import check_since, page_of
@@ -34,9 +34,9 @@ def list_contracts(asked: Asked, question: Annotated[schemas.PageQuestion, Query
 
 
 @router.post("", status_code=201, responses=documented(404, 409, 422, 500, 503))
-def add_contract(response: Response, contracts: Kept, body: shapes.NewContract) -> shapes.Contract:
+def add_contract(request: Request, response: Response, contracts: Kept, body: shapes.NewContract) -> shapes.Contract:
     """Demand that so many of some columns' values are in others'; the answer says how it stands."""
-    added = contracts.add(body.to_core(), body.least, body.created_by)
+    added = contracts.add(body.to_core(), body.least, who_says(request, body.created_by))
     response.headers["Location"] = f"{router.prefix}/{added.contract_id}"
     return shapes.Contract.of(added)
 

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from service.api import candidate_schemas as shapes
 from service.api import contract_schemas, corpus_schemas, cursors, examples, schemas
-from service.api.asking import Asked, Asking
+from service.api.asking import Asked, Asking, who_says
 from service.api.asking_contracts import ETAG, Kept, contracts_snapshot
 from service.api.problems import documented
 from service.core.foreign_keys.ranking import Method
@@ -172,6 +172,7 @@ def list_decisions(asked: Asked, question: Annotated[schemas.PageQuestion, Query
 
 
 @router.post("/decisions", status_code=201, responses=documented(404, 422, 500, 503))
-def decide(contracts: Kept, body: contract_schemas.NewDecision) -> contract_schemas.Decision:
+def decide(request: Request, contracts: Kept, body: contract_schemas.NewDecision) -> contract_schemas.Decision:
     """Keep a decision. To accept makes a contract, unless there is one; to reject ends one that was made so."""
-    return contract_schemas.Decision.of(contracts.decide(body.to_core(), body.verdict, body.decided_by, body.note))
+    by = who_says(request, body.decided_by)
+    return contract_schemas.Decision.of(contracts.decide(body.to_core(), body.verdict, by, body.note))

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from service.api import cursors, examples, schemas
 from service.api import watch_schemas as shapes
-from service.api.asking import IfNoneMatch, Polled
+from service.api.asking import IfNoneMatch, Polled, who_says
 from service.api.problems import accepted, documented
 from service.usecases.queries import page_of
 from service.usecases.watch_register import WatchRegister
@@ -61,9 +61,9 @@ def list_watches(
 
 
 @router.post("", status_code=201, responses=documented(404, 409, 422, 500, 503))
-def add_watch(response: Response, register: Register, body: shapes.NewWatch) -> shapes.Watch:
+def add_watch(request: Request, response: Response, register: Register, body: shapes.NewWatch) -> shapes.Watch:
     """Watch something from now on, and say where alerts go; its addresses and its secret are not shown again."""
-    added = register.add(body.to_core())
+    added = register.add(body.to_core(who_says(request, body.created_by)))
     response.headers["Location"] = f"{router.prefix}/{added.watch_id}"
     return shapes.Watch.of(added)
 
@@ -89,9 +89,10 @@ def list_silences(asked: Asked, register: Register, _: NoQuestion) -> shapes.Sil
 
 
 @router.post("/silences", status_code=201, responses=documented(404, 422, 500, 503))
-def add_silence(register: Register, body: shapes.NewSilence) -> shapes.Silence:
+def add_silence(request: Request, register: Register, body: shapes.NewSilence) -> shapes.Silence:
     """Let a watch, or all that a pattern matches, be silent until a time; what still stands then is told then."""
-    made = register.silence(body.watch_id, body.pattern, body.until, body.reason, body.created_by)
+    by = who_says(request, body.created_by)
+    made = register.silence(body.watch_id, body.pattern, body.until, body.reason, by)
     return shapes.Silence.model_validate(made)
 
 
@@ -109,9 +110,10 @@ def list_loads(asked: Asked, register: Register, _: NoQuestion) -> shapes.LoadsA
 
 
 @router.post("/loads", status_code=201, responses=documented(404, 422, 500, 503))
-def announce_load(register: Register, body: shapes.NewLoad) -> shapes.Load:
+def announce_load(request: Request, register: Register, body: shapes.NewLoad) -> shapes.Load:
     """Let watches wait for the load of a table, or of a schema: what is half loaded is not told of."""
-    return shapes.Load.model_validate(register.announce(body.schema_, body.table, body.until, body.created_by))
+    by = who_says(request, body.created_by)
+    return shapes.Load.model_validate(register.announce(body.schema_, body.table, body.until, by))
 
 
 @router.delete("/loads/{load_id}", status_code=204, responses=documented(404, 422, 500, 503))
@@ -127,9 +129,9 @@ def show_watch(asked: Asked, register: Register, watch_id: WatchPath, _: NoQuest
 
 
 @router.put("/{watch_id}", responses=documented(404, 409, 422, 500, 503))
-def replace_watch(register: Register, watch_id: WatchPath, body: shapes.OtherWatch) -> shapes.Watch:
+def replace_watch(request: Request, register: Register, watch_id: WatchPath, body: shapes.OtherWatch) -> shapes.Watch:
     """Put another watch in its place; without a secret it keeps its own, if its address is the same."""
-    return shapes.Watch.of(register.replace(watch_id, body.to_core()))
+    return shapes.Watch.of(register.replace(watch_id, body.to_core(who_says(request, body.created_by))))
 
 
 @router.delete("/{watch_id}", status_code=204, responses=documented(404, 422, 500, 503))

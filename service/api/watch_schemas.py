@@ -114,7 +114,7 @@ class NewWatch(BaseModel):
     with_values: bool = Field(False, description="alerts name a value that did it")
     created_by: Person = BY_API
 
-    def to_core(self) -> values.NewWatch:
+    def to_core(self, created_by: str) -> values.NewWatch:
         """Give it as the use cases know it."""
         return values.NewWatch(
             self.name,
@@ -123,7 +123,7 @@ class NewWatch(BaseModel):
             self.debounce_seconds,
             self.tell_resolved,
             self.with_values,
-            self.created_by,
+            created_by,
         )
 
 

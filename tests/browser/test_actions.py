@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 from playwright.sync_api import Browser, expect
+from sqlalchemy import Engine, text
 
 from service.core.model import AttributeName
 from service.store.database import make_engine
@@ -28,14 +29,20 @@ COLUMNS = {
 NO_POLLING = "window.setTimeout = () => 0"
 
 
+def shop(database_url: str) -> Engine:
+    """Make a shop whose foreign keys were looked for."""
+    HandMadeState(database_url, COLUMNS).close()
+    engine = make_engine(database_url, "test-dashboard")
+    ForeignKeyFinder(PostgresForeignKeys(engine)).refresh(Question(keys=Keys.INFERRED))
+    return engine
+
+
 @pytest.fixture
 def address(database_url: str) -> Iterator[str]:
     """Serve a shop whose foreign keys were looked for, and a corpus."""
-    HandMadeState(database_url, COLUMNS).close()
+    engine = shop(database_url)
     lake = GivenCorpus(database_url)
     lake.refresh({(1, 2, 3)}, [GivenTable(0, "orders.csv", 0, ["id", "who"]), GivenTable(1, "people.csv", 2, ["id"])])
-    engine = make_engine(database_url, "test-dashboard")
-    ForeignKeyFinder(PostgresForeignKeys(engine)).refresh(Question(keys=Keys.INFERRED))
     with serving(app_over(engine)) as found:
         yield found
     engine.dispose()
@@ -53,6 +60,27 @@ def test_a_foreign_key_is_accepted_with_the_name_of_who_did(browser: Browser, ad
     assert (decision["verdict"], decision["decided_by"]) == ("accept", "Ada")
     (contract,) = httpx.get(f"{address}/api/v1/contracts", timeout=60).json()["items"]
     assert contract["dependent"] == [["shop", "orders", "customer_id"]]
+
+
+def test_where_keys_are_wanted_a_decision_has_the_name_of_the_key(browser: Browser, database_url: str) -> None:
+    engine = shop(database_url)
+    with serving(app_over(engine, api_key="a key")) as address, looking(browser, address) as look:
+        page = look.page
+        page.goto(f"{address}/#/foreign-keys?all=1")
+        page.get_by_label("Key", exact=True).fill("a key")
+        page.get_by_role("button", name="Log in").click()
+        expect(page.locator("main")).to_contain_text("the name of your key, SUBSETD_API_KEY")
+        expect(page.get_by_label("Your name")).to_have_count(0)
+        accept = page.get_by_role("button", name="Accept shop.orders.customer_id to shop.customers.id")
+        accept.press("Enter")
+        expect(accept).to_be_disabled()
+        assert look.faults() == []
+        look.told = [one for one in look.told if "401" not in one]
+    with engine.connect() as connection:
+        decided = connection.execute(text("select decided_by from foreign_key_decision")).scalars().all()
+        created = connection.execute(text("select created_by from contract")).scalars().all()
+    assert (decided, created) == (["SUBSETD_API_KEY"], ["SUBSETD_API_KEY"])
+    engine.dispose()
 
 
 def test_what_was_accepted_is_exported(browser: Browser, address: str, tmp_path: Path) -> None:

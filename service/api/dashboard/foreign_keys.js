@@ -1,6 +1,6 @@
 // Owns the view of foreign keys: what looks like one, why, and what was decided of it.
 
-import { get, getAll, path, post, Refusal } from "./api.js";
+import { get, getAll, path, post, Refusal, whoAsks } from "./api.js";
 import { h } from "./dom.js";
 import { number, percent, to } from "./format.js";
 import { badge, card, empty, pages, table } from "./parts.js";
@@ -18,9 +18,10 @@ export const foreignKeys = {
   load: async (parameters) => {
     const answers = await getAll({ work: "/api/v1/foreign-keys/refreshes/at-work", refreshes: "/api/v1/foreign-keys/refreshes" });
     const isFound = answers.refreshes.items.some((one) => one.method === "combined");
-    return { ...answers, page: isFound ? await get(listed(parameters)) : null };
+    const { name, csrf_token: token } = await whoAsks();
+    return { ...answers, page: isFound ? await get(listed(parameters)) : null, key: token === null ? null : name };
   },
-  show: ({ page, work }, parameters, act) => {
+  show: ({ page, work, key }, parameters, act) => {
     const find = () => act(() => post("/api/v1/foreign-keys/refreshes", {}));
     const { finding } = work;
     return [
@@ -30,7 +31,8 @@ export const foreignKeys = {
         [["suggested", null], ["all candidates", "1"]].map(([name, all]) =>
           h("a.button", { href: to("foreign-keys", { all }), "aria-current": (parameters.all ?? null) === all && "true" }, name)),
         h("button", { type: "button", onclick: find, disabled: finding !== null }, page === null ? "Find foreign keys" : "Find anew"),
-        h("label", {}, "Your name ", h("input", { id: "decided-by", value: localStorage.getItem(NAME) ?? "", maxlength: "200", autocomplete: "name", oninput: (event) => localStorage.setItem(NAME, event.target.value) }))),
+        key === null && h("label", {}, "Your name ", h("input", { id: "decided-by", value: localStorage.getItem(NAME) ?? "", maxlength: "200", autocomplete: "name", oninput: (event) => localStorage.setItem(NAME, event.target.value) }))),
+      key !== null && h("p.muted", {}, "What you decide is kept with the name of your key, ", h("strong", {}, key), "."),
       finding && h("p.notice", {}, `Finding, by ${finding.method}: ${finding.stage}, ${number(finding.done)}${finding.total === null ? "" : ` of ${number(finding.total)}`} `,
         h("button", { type: "button", onclick: () => act(() => post("/api/v1/foreign-keys/refreshes/at-work/cancel", {})) }, "Cancel")),
       page === null ? empty("None was looked for yet.") : page.items.length === 0 ? empty("There are none.")
