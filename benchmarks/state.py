@@ -127,15 +127,15 @@ def at_revision(postgres: Server, database: str) -> bool:
 
 
 def counts(postgres: Server, database: str) -> dict[str, int]:
-    """Count attributes, clusters and current INDs of a state, as `tpch.EXPECTED` names them."""
+    """Count attributes, clusters, current INDs and values of a state, as `tpch.EXPECTED` names them."""
     with postgres.connection(database) as connection, connection.cursor() as cursor:
         cursor.execute(
             "SELECT (SELECT count(*) FROM attribute), (SELECT count(*) FROM cluster),"
-            " (SELECT count(*) FROM uind WHERE until_version IS NULL)"
+            " (SELECT count(*) FROM uind WHERE until_version IS NULL), (SELECT sum(value_count)::bigint FROM cluster)"
         )
         row = cursor.fetchone()
         assert row is not None
-        return dict(zip(("attributes", "clusters", "inds"), row, strict=True))
+        return dict(zip(("attributes", "clusters", "inds", "values"), row, strict=True))
 
 
 def attribute_ids(postgres: Server, database: str) -> dict[str, list[int]]:

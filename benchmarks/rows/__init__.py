@@ -21,6 +21,7 @@ ROWS = {
     "feed-debezium": "feed_debezium",
     "feed-postgres": "feed_postgres",
     "recovery": "recovery",
+    "break-even": "break_even",
     "many-webtables": "many_webtables",
     "many-growth": "many_growth",
     "many-growth-whole": "many_growth_whole",

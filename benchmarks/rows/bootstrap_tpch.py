@@ -35,6 +35,7 @@ def run(context: Context) -> list[Result]:
         Result("attributes", found["attributes"], "", goal=goals.get("attributes")),
         Result("clusters", found["clusters"], "", goal=goals.get("clusters")),
         Result("INDs", found["inds"], "", name, inds, goal=goals.get("inds")),
+        Result("values", found["values"], ""),
         Result("stored and indexed", whole.seconds, "s", name, beside.seconds, "ratio <= 2.5"),
         Result("clusters only", clusters.seconds, "s", name, beside.seconds, "ratio <= 1.5"),
         Result("CPU without Postgres", whole.usage.cpu_seconds, "s", name, beside.usage.cpu_seconds),
