@@ -23,12 +23,14 @@ def run(context: Context) -> list[Result]:
     with server(context) as postgres:
         database = tpch_state(context, postgres)
         options = ["--name", tpch.NAME, "--database-url", postgres.create("anew"), "--clusters-only"]
-        command = [sys.executable, "-m", "spark_jobs.bootstrap", folder, *options]
-        rediscovery["clusters only"] = run_command(command, log=context.logs / "anew.log").seconds
+        rediscovery["clusters only"] = run_command(
+            [sys.executable, "-m", "spark_jobs.bootstrap", folder, *options], log=context.logs / "anew.log"
+        ).seconds
         postgres.drop("anew")
         if desbordante_spider.available():
-            command = [sys.executable, "-m", "benchmarks.desbordante_spider", folder]
-            rediscovery["Desbordante Spider"] = run_command(command, log=context.logs / "anew-spider.log").seconds
+            rediscovery["Desbordante Spider"] = run_command(
+                [sys.executable, "-m", "benchmarks.desbordante_spider", folder], log=context.logs / "anew-spider.log"
+            ).seconds
         else:
             context.say("desbordante is not installed (pip install desbordante): break-even beside our own alone")
         sizes = [context.scaled(size) for size in SIZES]
