@@ -11,11 +11,25 @@ from benchmarks.context import Context
 from benchmarks.feeds import Change, Row
 
 NAME = "wide"
-TABLES = 8
-COLUMNS = 50
-CLUSTERS = 250_000
-VALUES = 1_000_000
-INDS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Say how large a data set is: tables of as many columns each, clusters, values and INDs, all exactly."""
+
+    tables: int
+    columns: int
+    clusters: int
+    values: int
+    inds: int
+
+    @property
+    def attributes(self) -> int:
+        return self.tables * self.columns
+
+
+FEW_TABLES = Shape(tables=8, columns=50, clusters=250_000, values=1_000_000, inds=100)
+MANY_TABLES = Shape(tables=1_000, columns=5, clusters=1_000_000, values=2_000_000, inds=1_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,30 +41,30 @@ class WideData:
     clusters: int
 
 
-def make(context: Context) -> WideData:
-    """Make 400 attributes whose values form 250,000 clusters, with exactly 100 INDs.
+def make(context: Context, shape: Shape = FEW_TABLES) -> WideData:
+    """Make attributes whose values form so many clusters, with exactly so many INDs.
 
     A cluster is 1 to 6 of the attributes, the smaller ones of each cluster being as likely as the larger; who of the
-    first 200 has an even number brings its odd neighbour along, and so is included in it. Every cluster has at least
-    one value, the other values choose theirs at random.
+    first attributes, two for each IND, has an even number brings its odd neighbour along, and so is included in it.
+    Every cluster has at least one value, the other values choose theirs at random.
     """
     random = context.random("wide data")
-    attributes = TABLES * COLUMNS
+    attributes = shape.attributes
     clusters: dict[frozenset[int], None] = {frozenset([odd]): None for odd in range(1, attributes, 2)}
-    while len(clusters) < context.scaled(CLUSTERS):
+    while len(clusters) < context.scaled(shape.clusters):
         drawn = random.sample(range(attributes), random.randint(1, 6))
-        clusters[frozenset(drawn) | {a + 1 for a in drawn if a < 2 * INDS and a % 2 == 0}] = None
+        clusters[frozenset(drawn) | {a + 1 for a in drawn if a < 2 * shape.inds and a % 2 == 0}] = None
     cells: list[list[str]] = [[] for _ in range(attributes)]
     choices = list(clusters)
-    for number in range(context.scaled(VALUES)):
+    for number in range(context.scaled(shape.values)):
         cluster = choices[number] if number < len(choices) else random.choice(choices)
         for attribute in cluster:
             cells[attribute].append(f"v{number}")
     columns, rows = {}, {}
-    for table in range(TABLES):
+    for table in range(shape.tables):
         name = f"t{table}"
-        columns[name] = [f"c{column}" for column in range(COLUMNS)]
-        of_table = cells[table * COLUMNS : (table + 1) * COLUMNS]
+        columns[name] = [f"c{column}" for column in range(shape.columns)]
+        of_table = cells[table * shape.columns : (table + 1) * shape.columns]
         length = max(map(len, of_table))
         for column in of_table:
             column.extend([""] * (length - len(column)))

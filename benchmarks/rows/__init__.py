@@ -17,6 +17,7 @@ ROWS = {
     "sse": "sse",
     "consumer-memory": "consumer_memory",
     "wide-schema": "wide_schema",
+    "million-clusters": "million_clusters",
     "decode": "decode",
     "feed-debezium": "feed_debezium",
     "feed-postgres": "feed_postgres",

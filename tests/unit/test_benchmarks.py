@@ -295,7 +295,7 @@ def test_the_wide_data_have_the_clusters_and_inds_that_they_promise(tmp_path: Pa
             holders.setdefault(value, set()).add(column)
     assert len(columns) == 400
     assert len({frozenset(of) for of in holders.values()}) == data.clusters == 5_000
-    assert len(list(reference.find_inds(columns))) == wide.INDS
+    assert len(list(reference.find_inds(columns))) == wide.FEW_TABLES.inds
 
 
 def test_wide_changes_can_be_applied_in_their_order(tmp_path: Path):
