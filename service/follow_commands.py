@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +16,7 @@ from rich.text import Text
 
 from service import feed_wiring, terminal, wiring
 from service.bootstrap_command import KeyOption, QualifyOption, RowImagesOption, images_told, run_bootstrap
+from service.config import Settings
 from service.join_tracking import compacting_joins
 from service.observe import ConsumerObserver
 from service.reading_options import ExcludeOption, MasterOption, job_told
@@ -66,18 +68,27 @@ def _consume(
         consumer = feed_wiring.make_consumer(url, feed, settings, observer)
         feed_wiring.tune_process()
         try:
-            with (
-                feed_wiring.sending_transitions(url, settings),
-                feed_wiring.compacting_sketches(url),
-                compacting_joins(url),
-                dropping_history(url, settings),
-                watching(url, settings, registry, observer),
-            ):
+            with beside_the_consumer(url, settings, registry, observer):
                 totals = consumer.run(stop, until_end)
         finally:
             if stats_json is not None:
                 stats_json.write_text(json.dumps(asdict(consumer.totals), indent=1))
     terminal.show_totals(totals)
+
+
+@contextmanager
+def beside_the_consumer(
+    url: str, settings: Settings, registry: CollectorRegistry, observer: ConsumerObserver
+) -> Iterator[None]:
+    """Do what is done beside the consumer of a process: send transitions, keep logs short, look at watches."""
+    with (
+        feed_wiring.sending_transitions(url, settings),
+        feed_wiring.compacting_sketches(url),
+        compacting_joins(url),
+        dropping_history(url, settings),
+        watching(url, settings, registry, observer),
+    ):
+        yield
 
 
 def follow(

@@ -17,7 +17,15 @@ from pyspark import Accumulator
 
 from service.core.canonical import CellDecoder, cell_decoder
 from service.core.canonical_arrow import text_buffers
-from service.core.errors import RecordError, SourceError, StateError, SubsetdError
+from service.core.errors import (
+    FeedAwayError,
+    FeedError,
+    FullDiskError,
+    RecordError,
+    SourceError,
+    StateError,
+    SubsetdError,
+)
 from service.core.records import Int64s, UInt64s
 from service.core.sketch_upkeep import FixedForm, SketchForm
 from service.core.sketches.comparable import Comparable
@@ -46,6 +54,9 @@ from spark_jobs.sources import Reader, SourceTable, Split
 
 MARK = "subsetd-error "
 """Stands in the text of an exception before the JSON of an error that a user can mend, on one line."""
+
+TOLD = {kind.__name__: kind for kind in (SourceError, StateError, FullDiskError, FeedError, FeedAwayError)}
+"""Errors that keep their kind on the way through Spark; others come as a StateError."""
 
 Payload = bytes | NDArray[np.int64] | tuple[int, bytes]
 """What is shuffled: entries of one key range, or (to the first range) the rows of each table that a task has read.
@@ -273,7 +284,7 @@ def telling_errors() -> Iterator[None]:
     try:
         yield
     except SubsetdError as error:
-        kind = "source" if isinstance(error, SourceError) else "state"
+        kind = next((kind.__name__ for kind in type(error).__mro__ if kind.__name__ in TOLD), "StateError")
         raise RuntimeError(MARK + json.dumps([kind, str(error)])) from None
 
 
@@ -284,7 +295,7 @@ def told_error(error: BaseException) -> SubsetdError:
         _, mark, told = line.partition(MARK)
         if mark:
             kind, message = json.JSONDecoder().raw_decode(told)[0]
-            return SourceError(message) if kind == "source" else StateError(message)
+            return TOLD[kind](message)
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("at ")]
     causes = [line for line in lines if line.startswith("Caused by") or "Error" in line or "Exception" in line]
     return StateError(

@@ -68,6 +68,7 @@ class Following:
     dead_letter_sink: DeadLetterSink | None = None
     totals: Totals = field(default_factory=Totals)
     started: float | None = None
+    make_session: Callable[[Following], Session] = field(default_factory=lambda: Session)
 
 
 class BeginAnew(Exception):

@@ -7,7 +7,7 @@ import time
 
 from service.core.errors import DamagedStateError, FeedAwayError, FeedError, FullDiskError, StateError
 from service.usecases.batches import Totals
-from service.usecases.feed_session import BeginAnew, Following, Session
+from service.usecases.feed_session import BeginAnew, Following
 
 RETRY_SECONDS = 0.5
 ROOM_SECONDS = 5.0
@@ -34,7 +34,7 @@ class Consumer(Following):
             try:
                 if not self.writer.acquire(stop if has_followed else None):
                     return self.totals
-                session = Session(self)
+                session = self.make_session(self)
                 has_followed = True
                 session.follow(stop, until_end)
                 return self.totals
