@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from service.core.clustering import Moves
 from service.core.model import Transition, TransitionKind
 
-DENSE_LIMIT = 3000
-"""Up to so many attribute ids the matrix is dense: at most 72 MB of counts and 9 MB of flags."""
+DENSE_LIMIT = 1000
+"""Up to so many attribute ids the matrix is dense, 8 MB of counts and 1 MB of flags; beyond it the sparse one wins."""
 
 PORTION_CELLS = 4_000_000
 
@@ -146,6 +146,38 @@ def _add_cells(matrix: IntArray, cells: IntArray) -> None:
         matrix[cells[n, 0], cells[n, 1]] += cells[n, 2]
 
 
+@njit(cache=True)
+def _fill_row(row: IntArray, clusters: IntArray, ids: IntArray, starts: IntArray, counts: IntArray) -> None:
+    """Count into `row`, by attribute, the values of these clusters."""
+    row[:] = 0
+    for cluster in clusters:
+        for i in range(starts[cluster], starts[cluster + 1]):
+            row[ids[i]] += counts[cluster]
+
+
+@njit(cache=True)
+def _add_to_row(
+    columns: NDArray[np.int32], counts: IntArray, more: NDArray[np.int32], differences: IntArray
+) -> tuple[NDArray[np.int32], IntArray]:
+    """Merge two ascending rows of columns with counts, which add up; what is 0 then is left out."""
+    merged = np.empty(len(columns) + len(more), dtype=np.int32)
+    sums = np.empty(len(merged), dtype=np.int64)
+    n = i = j = 0
+    while i < len(columns) or j < len(more):
+        if j == len(more) or (i < len(columns) and columns[i] < more[j]):
+            merged[n], sums[n] = columns[i], counts[i]
+            i += 1
+        elif i == len(columns) or more[j] < columns[i]:
+            merged[n], sums[n] = more[j], differences[j]
+            j += 1
+        else:
+            merged[n], sums[n] = columns[i], counts[i] + differences[j]
+            i += 1
+            j += 1
+        n += sums[n] != 0
+    return merged[:n].copy(), sums[:n].copy()
+
+
 def _portions(moves: Moves, size: int) -> tuple[IntArray, Iterator[IntArray]]:
     """Return the attributes that values entered or left, ascending, and the changed cells in portions.
 
@@ -241,9 +273,7 @@ class SparseOverlap:
         for a in range(self._size):
             if bounds[a] == bounds[a + 1]:
                 continue
-            row[:] = 0
-            for cluster in cluster_of[order[bounds[a] : bounds[a + 1]]]:
-                row[ids[starts[cluster] : starts[cluster + 1]]] += counts[cluster]
+            _fill_row(row, cluster_of[order[bounds[a] : bounds[a + 1]]], ids, starts, counts)
             self._columns[a] = np.flatnonzero(row).astype(np.int32)
             self._counts[a] = row[self._columns[a]]
             self._holds[a] = self._examine(a)
@@ -283,12 +313,7 @@ class SparseOverlap:
 
     def _add(self, a: int, columns: NDArray[np.int32], differences: IntArray) -> None:
         """Add differences to row `a`; its columns stay ascending, and a count of 0 is not kept."""
-        merged = np.union1d(self._columns[a], columns)
-        counts = np.zeros(len(merged), dtype=np.int64)
-        counts[np.searchsorted(merged, self._columns[a])] = self._counts[a]
-        counts[np.searchsorted(merged, columns)] += differences
-        kept = counts != 0
-        self._columns[a], self._counts[a] = merged[kept], counts[kept]
+        self._columns[a], self._counts[a] = _add_to_row(self._columns[a], self._counts[a], columns, differences)
 
     def _does_hold(self, a: int, b: int) -> bool:
         at = int(np.searchsorted(self._holds[a], b))
