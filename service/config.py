@@ -117,6 +117,11 @@ class Settings(BaseSettings):
         ge=1,
         description="how long versions and transitions are kept, in days, with what held then; unset: for ever",
     )
+    history_pairs: int = Field(
+        200,
+        ge=0,
+        description="of how many pairs that are watched or nearly hold coefficients are kept over time; 0: none",
+    )
     statement_timeout_ms: int = Field(10_000, ge=100, description="longest query of the HTTP service")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level that is logged")
     sketches: Literal["on", "off"] = Field(

@@ -21,6 +21,7 @@ from service.join_tracking import compacting_joins
 from service.observe import ConsumerObserver
 from service.reading_options import ExcludeOption, MasterOption, job_told
 from service.retention import dropping_history
+from service.sampling import sampling_coefficients
 from service.server import ending_on_signals
 from service.terminal import err, out
 from service.usecases.batches import ErrorPolicy
@@ -86,6 +87,7 @@ def beside_the_consumer(
         feed_wiring.compacting_sketches(url),
         compacting_joins(url),
         dropping_history(url, settings),
+        sampling_coefficients(url, settings),
         watching(url, settings, registry, observer),
     ):
         yield

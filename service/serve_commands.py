@@ -21,6 +21,7 @@ from service.key_runner import tracking_keys
 from service.observe import ConsumerObserver
 from service.refresh_service import refreshing_corpora
 from service.retention import dropping_history
+from service.sampling import sampling_coefficients
 from service.server import serve_until
 from service.terminal import err
 from service.watch_runner import watching
@@ -73,6 +74,7 @@ def run(
             feed_wiring.compacting_sketches(url),
             compacting_joins(url),
             dropping_history(url, settings),
+            sampling_coefficients(url, settings),
             watching(url, settings, registry, observer) as check,
             refreshing_corpora(url, settings),
             auditing(url, settings),

@@ -145,6 +145,10 @@ class AsyncClient:
         """List the values of the dependent column that the referenced one lacks."""
         return AsyncRows(self, address("uinds", dependent, referenced, "missing"), {}, shapes.MissingValue)
 
+    def history(self, dependent: str, referenced: str) -> AsyncRows[shapes.CoefficientSpan]:
+        """List what the coefficient of a pair was, newest first; between two spans it is not known."""
+        return AsyncRows(self, address("uinds", dependent, referenced, "history"), {}, shapes.CoefficientSpan)
+
     def changes(self, **asked: Unpack[questions.ListChanges]) -> AsyncRows[shapes.Transition]:
         """List the inclusion dependencies that appeared or broke after the version `since`."""
         return AsyncRows(self, address("changes"), asked, shapes.Transition)

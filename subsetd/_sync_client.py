@@ -145,6 +145,10 @@ class Client:
         """List the values of the dependent column that the referenced one lacks."""
         return Rows(self, address("uinds", dependent, referenced, "missing"), {}, shapes.MissingValue)
 
+    def history(self, dependent: str, referenced: str) -> Rows[shapes.CoefficientSpan]:
+        """List what the coefficient of a pair was, newest first; between two spans it is not known."""
+        return Rows(self, address("uinds", dependent, referenced, "history"), {}, shapes.CoefficientSpan)
+
     def changes(self, **asked: Unpack[questions.ListChanges]) -> Rows[shapes.Transition]:
         """List the inclusion dependencies that appeared or broke after the version `since`."""
         return Rows(self, address("changes"), asked, shapes.Transition)

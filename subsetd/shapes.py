@@ -117,6 +117,17 @@ class Coefficient(TypedDict):
     distinct_count: int | None
 
 
+class CoefficientSpan(TypedDict):
+    since_version: int
+    since_at: Time | None
+    until_version: int
+    until_at: Time | None
+    holds: bool
+    coefficient: float | None
+    overlap: int | None
+    distinct_count: int | None
+
+
 class Column(TypedDict):
     column: CorpusColumnRef
     distinct_count: int

@@ -318,6 +318,36 @@ KEYS = {
     "next_cursor": None,
 }
 
+HISTORY = {
+    "version": 3,
+    "transaction_consistent": True,
+    "next_cursor": None,
+    "look_seconds": 60.0,
+    "lost_seconds": 180.0,
+    "items": [
+        {
+            "since_version": 3,
+            "since_at": "2026-11-21T10:46:10.125000Z",
+            "until_version": 3,
+            "until_at": None,
+            "holds": False,
+            "coefficient": 0.9888888888888889,
+            "overlap": 89,
+            "distinct_count": 90,
+        },
+        {
+            "since_version": 1,
+            "since_at": "2026-11-21T10:40:00Z",
+            "until_version": 2,
+            "until_at": "2026-11-21T10:46:10.125000Z",
+            "holds": True,
+            "coefficient": 1.0,
+            "overlap": None,
+            "distinct_count": None,
+        },
+    ],
+}
+
 BY_PATH: dict[str, object] = {
     "/healthz": {"status": "ok"},
     "/readyz": READINESS,
@@ -330,6 +360,7 @@ BY_PATH: dict[str, object] = {
     "/api/v1/uinds": UINDS,
     "/api/v1/uinds/{dependent}/{referenced}": PAIR,
     "/api/v1/uinds/{dependent}/{referenced}/missing": MISSING_PAGE,
+    "/api/v1/uinds/{dependent}/{referenced}/history": HISTORY,
     "/api/v1/coefficients": COEFFICIENTS,
     "/api/v1/coefficients/{dependent}/{referenced}": PAIR_ESTIMATES,
     "/api/v1/sketches": SKETCHES,

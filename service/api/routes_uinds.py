@@ -9,13 +9,14 @@ from fastapi import APIRouter, Query
 from service.api import cursors, examples, schemas
 from service.api.asking import Asked, DependentPath, ReferencedPath, from_path, sides
 from service.api.problems import documented
-from service.usecases import queries
+from service.usecases import coefficient_history, queries
 from service.usecases.answers import TransitionFilter
 
 router = APIRouter(prefix="/api/v1", tags=["inclusion dependencies"])
 
 UINDS = cursors.Cursors("uinds", "ii")
 MISSING = cursors.Cursors("missing", "iu")
+HISTORY = cursors.Cursors("history", "i")
 CHANGES = cursors.Cursors("changes", "iii")
 NEWEST_CHANGES = cursors.Cursors("newest_changes", "iii")
 
@@ -80,6 +81,37 @@ def list_missing(
         page,
         schemas.MissingValue.model_validate,
         missing_count=share.distinct_count - share.overlap,
+    )
+
+
+@router.get(
+    "/uinds/{dependent}/{referenced}/history",
+    responses=examples.answered(
+        "A page of spans", etag=("state version, first version that is kept, and the newest look, quoted", '"3-1-2"')
+    )
+    | documented(404, 409, 422, 500, 503),
+)
+def list_coefficients_over_time(
+    asked: Asked,
+    dependent: DependentPath,
+    referenced: ReferencedPath,
+    question: Annotated[schemas.PageQuestion, Query()],
+) -> schemas.HistoryPage:
+    """List what the coefficient of a pair was, from version to version, newest first; between spans it is not known."""
+    after = HISTORY.decode(question.cursor)
+    with asked.snapshot() as snapshot:
+        pair = from_path(snapshot, dependent), from_path(snapshot, referenced)
+        tag = snapshot.coefficient_tag(pair[0].attribute_id, pair[1].attribute_id)
+        asked.name_answer(f"{snapshot.head.version}-{snapshot.head.first_version}-{tag}")
+        page = coefficient_history.history(snapshot, *pair, after, question.limit)
+        asked.stop_if_known()
+    return schemas.HistoryPage.page(
+        snapshot.head,
+        HISTORY,
+        page,
+        schemas.CoefficientSpan.model_validate,
+        look_seconds=coefficient_history.LOOK_SECONDS,
+        lost_seconds=coefficient_history.LOST_SECONDS,
     )
 
 

@@ -251,6 +251,26 @@ class MissingPage(Paged):
     items: list[MissingValue]
 
 
+class CoefficientSpan(Answer):
+    since_version: int
+    since_at: datetime | None = Field(description="when that was committed; null: it is not kept any more")
+    until_version: int = Field(description="last version that is known to be so")
+    until_at: datetime | None = Field(description="when the version behind it was committed; null: it is the newest")
+    holds: bool = Field(
+        description="true: the coefficient is 1 in each of these versions; "
+        "false: it was looked at now and then, the first and the last version among them, and found the same"
+    )
+    coefficient: float | None = Field(description="null: the dependent has no values")
+    overlap: int | None = Field(description="null: it holds")
+    distinct_count: int | None = Field(description="of the dependent; null: it holds")
+
+
+class HistoryPage(Paged):
+    look_seconds: float = Field(description="time between two looks")
+    lost_seconds: float = Field(description="where two spans are further apart, nobody looked: there is a gap")
+    items: list[CoefficientSpan]
+
+
 class Transition(Answer):
     version: int
     committed_at: datetime | None

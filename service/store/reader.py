@@ -19,6 +19,8 @@ from service.core.records import UInt64s
 from service.core.sketches.column import ColumnSketch
 from service.store import candidates, contracts, uploaded_sketches
 from service.store.audits import read_audits
+from service.store.coefficient_samples import read_spans as read_coefficient_spans
+from service.store.coefficient_samples import read_tag as read_coefficient_tag
 from service.store.database import LostConnectionError, place
 from service.store.foreign_keys import read_declared_keys, read_memberships, read_spreads, read_statistics
 from service.store.histograms import read_histograms, read_kept_statistics, read_value_changes
@@ -60,6 +62,7 @@ from service.usecases.answers import (
     VersionPoint,
 )
 from service.usecases.audits import Audit
+from service.usecases.coefficient_history import CoefficientSpan
 from service.usecases.foreign_key_decisions import Contract, ContractEvent, ContractState, Decision
 from service.usecases.foreign_key_ports import DeclaredKey, KeptStatistics, ValueStatistics, WantedGrid
 from service.usecases.kept_candidates import Candidate, CandidateFilter, Refresh
@@ -342,6 +345,17 @@ class PostgresSnapshot:
         sides = AttributeFilter(attribute_id=dependent_id), AttributeFilter(attribute_id=referenced_id)
         found = self.transitions(TransitionFilter(0, kind, *sides, newest_first=True), None, 1)
         return found[0] if found else None
+
+    def coefficient_spans(
+        self, dependent_id: int, referenced_id: int, before: int | None, limit: int
+    ) -> list[CoefficientSpan]:
+        """List what is known of a pair's coefficient, newest first: by descending (since_version)."""
+        newest = self.head.version
+        return read_coefficient_spans(self._connection, dependent_id, referenced_id, newest, before, limit)
+
+    def coefficient_tag(self, dependent_id: int, referenced_id: int) -> str:
+        """Name what looks have found of a pair's coefficient."""
+        return read_coefficient_tag(self._connection, dependent_id, referenced_id)
 
     def keys(self, chosen: KeyFilter, after: Key | None, limit: int) -> list[KeyInfo]:
         """List keys by (schema, table, ordinal, attribute_id)."""

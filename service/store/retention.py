@@ -52,6 +52,7 @@ DROPPED = (
     delete from contract_transition t where version < :first and exists (
         select from contract_transition newer where newer.contract_id = t.contract_id and newer.version > t.version)
     """,
+    "delete from coefficient_sample where until_version < :first",
     "delete from batch_position where version < :first",
     "delete from state_version where version < :first",
 )

@@ -31,6 +31,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, BYTEA, JSONB, UUID
 import service.store.access_tables
 import service.store.contract_tables
 import service.store.histogram_tables
+import service.store.history_tables
 import service.store.join_tables
 import service.store.join_tracked_tables
 import service.store.watch_tables  # noqa: F401 - they are in `metadata` as well
@@ -492,7 +493,7 @@ audit = Table(
     Column("report", JSONB, nullable=False, comment="examples, filters, seconds"),
 )
 
-SCHEMA_REVISION = "0014"
+SCHEMA_REVISION = "0015"
 """The Alembic revision that this code works with."""
 
 WRITER_LOCK = 0x73756273657464
@@ -515,6 +516,9 @@ RETENTION_LOCK = 0x73756273657468
 
 JOIN_COMPACTION_LOCK = 0x73756273657467
 """Session advisory lock of the one who indexes rows of tracked tables for joins."""
+
+SAMPLE_LOCK = 0x73756273657469
+"""Transaction advisory lock of the one who looks at coefficients."""
 
 WATCH_LOCK = 0x73756273657470
 """Session advisory lock of the one process in which watches look and alerts are sent."""

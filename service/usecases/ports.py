@@ -43,6 +43,7 @@ from service.usecases.answers import (
     VersionPoint,
 )
 from service.usecases.audits import Audit
+from service.usecases.coefficient_history import CoefficientSpan
 from service.usecases.foreign_key_decisions import Contract, ContractEvent, ContractState, Decision
 from service.usecases.kept_candidates import Candidate, CandidateFilter, Refresh
 from service.usecases.key_values import KeyFilter, KeyInfo, RepeatedValue, TupleInfo
@@ -145,6 +146,14 @@ class StateSnapshot(Protocol):
 
     def last_transition(self, dependent_id: int, referenced_id: int, kind: TransitionKind) -> TransitionInfo | None:
         """Find the newest transition of one kind of a pair."""
+
+    def coefficient_spans(
+        self, dependent_id: int, referenced_id: int, before: int | None, limit: int
+    ) -> list[CoefficientSpan]:
+        """List what is known of a pair's coefficient by descending (since_version), those below `before`."""
+
+    def coefficient_tag(self, dependent_id: int, referenced_id: int) -> str:
+        """Name what looks have found of a pair's coefficient; they are beside all versions."""
 
     def audits(self, before: int | None, limit: int) -> list[Audit]:
         """List audits, newest first: by descending (audit_id), those below `before`. They are beside all versions."""

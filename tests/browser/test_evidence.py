@@ -8,10 +8,12 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from service.core.model import AttributeName
+from service.store.coefficient_samples import CoefficientLooks
 from service.store.database import make_engine
 from service.store.foreign_key_refreshes import PostgresForeignKeys
 from service.usecases.foreign_key_answers import ForeignKeyFinder
 from service.usecases.foreign_keys import Keys, Question
+from tests import states
 from tests.browser.conftest import NARROW, looking
 from tests.hand_made_state import HandMadeState
 from tests.integration.serving import app_over, serving
@@ -63,18 +65,36 @@ def test_each_cell_of_the_heatmap_is_the_share_that_the_sets_have(browser: Brows
 
 
 def test_a_pair_shows_when_it_held_and_why_it_may_be_a_foreign_key(
-    browser: Browser, address: str, state: HandMadeState
+    browser: Browser, address: str, state: HandMadeState, database_url: str
 ) -> None:
     with looking(browser, address) as look:
         page = look.open("pair?dependent=shop.orders.customer_id&referenced=shop.customers.id")
-        expect(page.get_by_role("img", name="When it held: appeared in version 1; now 100 %")).to_be_visible()
+        name = "Coefficient over time: 100 % from version 1 to 1; now 100 %"
+        expect(page.get_by_role("img", name=name)).to_be_visible()
         expect(page.locator("main")).to_contain_text("Score ")
         expect(page.get_by_role("img", name="Distributions of both columns over")).to_be_visible()
         state.commit(COLUMNS | {ORDERS: ["1", "ZZTOP"]})
-        name = "When it held: appeared in version 1, broke in version 2; now 50 %"
+        # Nobody has looked since it broke; then somebody does, and again after a long time.
+        name = "Coefficient over time: 100 % from version 1 to 1; now 50 %"
         expect(page.get_by_role("img", name=name)).to_be_visible()
+        engine = make_engine(database_url, "test-looks")
+        looks = CoefficientLooks(engine, 10)
+        looks.look()
+        state.commit(COLUMNS | {ORDERS: ["1", "ZZTOP"]})
+        states.execute(database_url, "update state_version set committed_at = committed_at - interval '1 hour'")
+        state.commit(COLUMNS | {ORDERS: ["1", "2", "3", "ZZTOP"]})
+        looks.look()
+        engine.dispose()
+        name = "100 % from version 1 to 1, 50 % from version 2 to 2, 75 % from version 4 to 4; now 75 %"
+        expect(page.get_by_role("img", name=name)).to_be_visible()
+        steps = page.locator("path.step").get_attribute("d") or ""
+        assert steps.count("M") == 2, "the line ends where nobody looked, and begins anew"
+        expect(page.locator("rect.unknown")).to_have_count(1)
+        page.get_by_text("The same in numbers").press("Enter")
+        expect(page.get_by_role("region", name="Coefficient over time")).to_contain_text("3 of 4")
         assert look.faults() == []
         # Of a pair that is no candidate nothing is said of foreign keys.
         look.open("pair?dependent=shop.customers.name&referenced=shop.orders.note")
-        expect(page.get_by_role("heading", name="When it held")).to_be_visible()
+        expect(page.get_by_role("heading", name="Coefficient over time")).to_be_visible()
+        expect(page.locator("main")).to_contain_text("It never held, and nobody looked")
         expect(page.get_by_role("heading", name="As a foreign key")).to_have_count(0)

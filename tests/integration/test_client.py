@@ -66,8 +66,9 @@ def calls(client: Client) -> list[tuple[Callable[..., Any], dict[str, Any]]]:
     return [
         (client.state, {}), (client.attributes, {"contains": "id"}), (client.clusters, {}), (client.dead_letters, {}),
         (client.audits, {}), (client.uinds, {"as_of": 1}), (client.pair, pair), (client.missing, pair),
-        (client.changes, {"since": 1}), (client.coefficients, {"top": 3}), (client.coefficient_matrix, {"level": 0.9}),
-        (client.estimates, {**pair, "level": 0.9}), (client.sketches, {}), (client.download_sketch, {"column": ORDERS}),
+        (client.history, pair), (client.changes, {"since": 1}), (client.coefficients, {"top": 3}),
+        (client.coefficient_matrix, {"level": 0.9}), (client.estimates, {**pair, "level": 0.9}),
+        (client.sketches, {}), (client.download_sketch, {"column": ORDERS}),
         (client.upload_sketch, {"name": "far/away", "sketch": ColumnSketch(13, 1536, 512).to_bytes()}),
         (client.delete_sketch, {"name": "far/away"}), (client.keys, {"values": 2}),
         (client.find_foreign_keys, {"method": "names"}), (client.foreign_keys, {"method": "names"}),

@@ -1,10 +1,11 @@
 // Owns the drawings of a pair's evidence: both distributions, and what is known of its coefficient over time.
 
 import { h, s } from "./dom.js";
-import { ago, number, percent } from "./format.js";
+import { now } from "./api.js";
+import { ago, duration, number, percent } from "./format.js";
 import { table } from "./parts.js";
 
-const WIDTH = 600, ROW = 64;
+const WIDTH = 600, ROW = 64, TOLD = 20;
 
 /** Draw how the values of both sides lie over the key's quantiles, in one scale: a cell has so many of the key's values as any other. */
 export function distributions({ dependent, referenced, distance }) {
@@ -35,23 +36,40 @@ export function explanation({ evidence, against, score }) {
   ];
 }
 
-/** Draw when a pair held: the state keeps when its coefficient came to be 1 and ceased to be, and its size for now alone. */
-export function history(one) {
-  const turns = [...one.transitions].reverse().filter((each) => each.committed_at); // oldest first
-  if (turns.length === 0) return null;
-  const times = turns.map((each) => Date.parse(each.committed_at)), first = Math.min(...times), last = Math.max(Date.now(), ...times);
-  const margin = (last - first) * 0.05 || 1000, x = (at) => ((at - first + margin) / (last - first + 2 * margin)) * WIDTH;
-  const ends = [...times.slice(1), last + margin], before = turns[0].kind === "broke";
-  // What was before a bootstrap is not known.
-  const spans = [...(turns[0].position === null ? [] : [[first - margin, first, before]]), ...turns.map((each, i) => [times[i], ends[i], each.kind === "appeared"])];
-  const now = one.coefficient ?? 0, top = 8, foot = ROW * 1.5;
+/** Draw a pair's coefficient over time as steps; a strip below says where it held, was looked at, or nobody looked. */
+export function history({ items, look_seconds: every, lost_seconds: lost, next_cursor: more }, present) {
+  if (items.length === 0) return null;
+  const at = (iso) => (iso === null ? null : Date.parse(iso)), end = now();
+  const first = Math.min(end, ...items.flatMap((one) => [at(one.since_at), at(one.until_at)]).filter((time) => time !== null));
+  const margin = (end - first) * 0.02 || 1000, x = (time) => (((time - first + margin) / (end - first + margin)) * WIDTH).toFixed(2);
+  // Of one that began so long ago that its time is not kept the beginning is the left edge.
+  const spans = [...items].reverse().map((one) => ({ ...one, from: at(one.since_at) ?? first - margin, to: at(one.until_at) ?? end }));
+  const least = Math.min(...[present, ...spans.map((one) => one.coefficient)].map((share) => share ?? 1));
+  const low = least === 1 ? 0 : Math.max(Math.ceil(least * 10) - 1, 0) / 10, top = 6, foot = ROW * 1.5;
+  const y = (share) => (foot - ((share - low) / (1 - low)) * (foot - top)).toFixed(2);
+  const isLost = (from, to) => to - from > lost * 1000;
+  const gaps = spans.map((one, i) => [one.to, spans[i + 1]?.from ?? end]).filter(([from, to]) => isLost(from, to));
+  const steps = spans.map((one, i) => {
+    if (one.coefficient === null) return "";
+    const before = spans[i - 1], goesOn = before !== undefined && before.coefficient !== null && !isLost(before.to, one.from);
+    const last = i === spans.length - 1 && !isLost(one.to, end) ? end : one.to;
+    return `${goesOn ? `H${x(one.from)}V${y(one.coefficient)}` : `M${x(one.from)} ${y(one.coefficient)}`}H${x(last)}`;
+  });
+  const strip = (kind, from, to, text) => s("rect", { class: kind, x: x(from), width: Math.max(x(to) - x(from), 1), y: foot + 4, height: 8 }, s("title", {}, text));
+  const told = items.slice(0, TOLD).reverse().map((one) => `${percent(one.coefficient)} from version ${one.since_version} to ${one.until_version}`);
   return h("figure", {},
-    s("svg", { viewBox: `0 0 ${WIDTH} ${foot + 8}`, role: "img", preserveAspectRatio: "none", "aria-label": `When it held: ${turns.map((each) => `${each.kind} in version ${each.version}`).join(", ")}; now ${percent(one.coefficient)}` },
-      s("line", { x1: 0, x2: WIDTH, y1: foot, y2: foot, class: "axis" }),
-      spans.map(([from, to, holds]) => s("rect", { class: holds ? "good" : "unknown", x: x(from), width: Math.max(x(to) - x(from), 1.5), y: holds ? top : top + 4, height: foot - top - (holds ? 0 : 4) },
-        s("title", {}, holds ? "It held: the coefficient was 1" : "It did not hold: the coefficient was below 1"))),
-      s("line", { class: "now", x1: WIDTH - 14, x2: WIDTH, y1: foot - now * (foot - top), y2: foot - now * (foot - top) })),
-    h("figcaption", {}, h("span", {}, ago(turns[0].committed_at)), h("span", {}, `now ${percent(one.coefficient)}`)),
-    h("p.legend", {}, h("span.key.good", { "aria-hidden": "true" }), "held: 1 ", h("span.key.unknown", { "aria-hidden": "true" }), "did not hold: below 1; by how much is known for now alone",
-      one.transitions.length >= 100 && " (the newest 100 transitions)"));
+    s("svg", { viewBox: `0 0 ${WIDTH} ${foot + 14}`, role: "img", preserveAspectRatio: "none", "aria-label": `Coefficient over time: ${told.join(", ")}; now ${percent(present)}` },
+      s("line", { x1: 0, x2: WIDTH, y1: foot, y2: foot, class: "axis" }), s("line", { x1: 0, x2: WIDTH, y1: top, y2: top, class: "axis" }),
+      spans.map((one) => strip(one.holds ? "good" : "accent", one.from, one.to, `${percent(one.coefficient)}, versions ${one.since_version} to ${one.until_version}`)),
+      gaps.map(([from, to]) => strip("unknown", from, to, "Nobody looked")),
+      s("path", { class: "step", d: steps.join("") })),
+    h("figcaption", {}, ago(items.at(-1).since_at), h("span", {}, `between ${percent(low)} and 100 %`), h("span", {}, `now ${percent(present)}`)),
+    h("p.legend", {}, h("span.key.good", { "aria-hidden": "true" }), "held: 1 ", h("span.key.accent", { "aria-hidden": "true" }), `did not hold, looked at each ${duration(every)} `,
+      h("span.key.unknown", { "aria-hidden": "true" }), "nobody looked"),
+    h("details", {}, h("summary", {}, "The same in numbers"), table("Coefficient over time", [
+      ["From version", (one) => [number(one.since_version), one.since_at && [", ", ago(one.since_at)]]],
+      ["To", (one) => number(one.until_version), "right"],
+      ["Coefficient", (one) => percent(one.coefficient), "right"],
+      ["Values in both", (one) => (one.holds ? "all" : `${number(one.overlap)} of ${number(one.distinct_count)}`), "right"],
+    ], items.slice(0, TOLD)), (more || items.length > TOLD) && h("p.muted", {}, `These are the newest ${TOLD}.`)));
 }

@@ -17,12 +17,13 @@ export const pair = {
     const answers = await getAll({
       pair: at(dependent, referenced),
       missing: path(`${at(dependent, referenced)}/missing`, { limit: 20, cursor }),
+      spans: path(`${at(dependent, referenced)}/history`, { limit: 500 }),
       contracts: path("/api/v1/contracts", { limit: 1000 }),
       refreshes: "/api/v1/foreign-keys/refreshes",
     });
     return { ...answers, candidate: await candidateOf(answers) };
   },
-  show: ({ pair: one, missing, contracts, candidate }, parameters, act) => [
+  show: ({ pair: one, missing, spans, contracts, candidate }, parameters, act) => [
     h("p.muted", {}, "Is the first contained in the second?"),
     h("h1", {}, one.dependent.name, h("span.sign", { role: "img", "aria-label": one.holds ? " is contained in " : " is not contained in " }, one.holds ? " ⊆ " : " ⊄ "), one.referenced.name),
     h("p", {}, badge(one.holds ? "good" : "bad", one.holds ? "holds" : "does not hold"), " ",
@@ -36,7 +37,7 @@ export const pair = {
     watched(one, contracts, act),
     h("p.choice", {}, h("a.button", { href: to("watches", { dependent: one.dependent.name, referenced: one.referenced.name }) }, "Tell me when it breaks")),
     h("div.columns", {},
-      card("When it held", history(one) ?? empty(one.holds ? "It has held since it was read." : "It has not held since it was read.")),
+      card("Coefficient over time", history(spans, one.coefficient) ?? empty("It never held, and nobody looked: the coefficients of pairs that are watched, accepted or nearly hold are kept.")),
       candidate && card("As a foreign key", explanation(candidate))),
     candidate?.evidence.distribution && card("Both distributions", distributions(candidate.evidence.distribution)),
     card("Missing values", missing.items.length ? [
