@@ -13,6 +13,7 @@ from hypothesis import settings
 from tests.broker import broker, running_broker, topic
 from tests.cluster import cluster
 from tests.commands import subsetd
+from tests.dealing import dealt
 from tests.postgres import database_url, empty_database_url, followed_url, logical_server, postgres_server
 from tests.shop import shop
 
@@ -42,6 +43,13 @@ def _plain_log() -> Iterator[None]:
     """Undo what a test's command made of the log: it would go to a stream that is closed by then."""
     yield
     structlog.reset_defaults()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Order the tests as several processes are to run them, each of which orders them alike."""
+    processes = getattr(config, "workerinput", {}).get("workercount", 1)
+    if processes > 1:
+        items[:] = dealt(items, processes)
 
 
 # Hundreds of tests start commands, jobs and workers, each of which would compile all that it imports.
