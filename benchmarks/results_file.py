@@ -14,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.table import Table
 
 from service.store.embedded import POSTGRES_MAJOR
@@ -117,6 +118,11 @@ def goals_met(objects: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         if one["goal"] and not (one["holds"] and key in shown and shown[key]["holds"] is False):
             shown[key] = one
     return list(shown.values())
+
+
+def exponent(sizes: Sequence[float], taken: Sequence[float]) -> float:
+    """Give the exponent of the power law that is nearest to what sizes took, by least squares of logarithms."""
+    return float(np.polyfit(np.log(sizes), np.log(taken), 1)[0])
 
 
 def markdown_table(objects: Iterable[dict[str, Any]]) -> str:

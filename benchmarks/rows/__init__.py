@@ -18,6 +18,7 @@ ROWS = {
     "consumer-memory": "consumer_memory",
     "wide-schema": "wide_schema",
     "million-clusters": "million_clusters",
+    "growth": "growth",
     "decode": "decode",
     "feed-debezium": "feed_debezium",
     "feed-postgres": "feed_postgres",

@@ -7,7 +7,6 @@ benchmarks.rows.many_growth TABLES FILTERS WHAT` is one size in a process of its
 from __future__ import annotations
 
 import json
-import math
 import sys
 import time
 from collections.abc import Iterable
@@ -16,7 +15,7 @@ from benchmarks import processes, web_corpus
 from benchmarks.context import Context
 from benchmarks.corpus_refreshes import BenchmarkedCorpus, Refreshed, options_for, start_spark, write_json_lines
 from benchmarks.many_process import FILTERS
-from benchmarks.results_file import Result
+from benchmarks.results_file import Result, exponent
 from benchmarks.state import server
 from benchmarks.web_corpus import WebCorpus
 from service.core.column_filters import Filters, exclude
@@ -53,7 +52,7 @@ def run(context: Context) -> list[Result]:
                 Result(f"{name}: memory", one["peak"], "GB", "signatures", beside["peak"]),
             ]
             if before and before["cpu"] >= LEAST_CPU:
-                growth = _exponent((before["columns"], before["cpu"]), (one["columns"], one["cpu"]))
+                growth = exponent([before["columns"], one["columns"]], [before["cpu"], one["cpu"]])
                 results.append(Result(f"{name}: exponent of CPU over columns", growth, ""))
             before = one
     return results + measure_refreshes(context, SIZES["paper"])
@@ -88,15 +87,10 @@ def measure_refreshes(context: Context, sizes: Iterable[int]) -> list[Result]:
         columns = one.report["columns"]
         for what, took in beyond.items():
             if before and before[1]["CPU"] >= LEAST_SECONDS:
-                growth = _exponent((before[0], before[1][what]), (columns, took))
+                growth = exponent([before[0], columns], [before[1][what], took])
                 results.append(Result(f"{name}, exponent of {what} over columns, Spark's start apart", growth, ""))
         before = columns, beyond
     return results
-
-
-def _exponent(before: tuple[float, float], after: tuple[float, float]) -> float:
-    """Give the exponent of a power law through two sizes and what each took."""
-    return math.log(after[1] / before[1]) / math.log(after[0] / before[0])
 
 
 def _refresh(context: Context, tables: int) -> Refreshed:

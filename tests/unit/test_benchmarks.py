@@ -72,6 +72,11 @@ def test_the_table_says_of_a_goal_that_does_not_hold_that_it_does_not():
     ]
 
 
+def test_an_exponent_is_that_of_the_power_law_the_sizes_lie_on():
+    assert results_file.exponent([1, 4, 16], [3, 12, 48]) == pytest.approx(1)
+    assert results_file.exponent([10, 1000], [5, 50]) == pytest.approx(0.5)
+
+
 @pytest.fixture
 def fake_row(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     module = SimpleNamespace(SEED=7, run=lambda _: [Result("m", 1, "s", goal="value <= 2"), Result("n", 3, "s")])
