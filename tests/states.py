@@ -18,6 +18,7 @@ import psycopg2
 from sqlalchemy import Connection
 
 from service.core.sketches.column import ColumnSketch
+from service.store import shards as dealing
 from service.store.database import make_engine
 from service.store.sketch_reading import read_sketches
 
@@ -173,13 +174,25 @@ def store(url: str, tables: Tables) -> None:
             cursor.execute("insert into sketch values (%s, 1, %s)", (attribute_id, sketch.to_bytes()))
 
 
+def deal(url: str, shards: int) -> None:
+    """Deal a state out to so many shards."""
+    with closing(psycopg2.connect(url)) as connection, connection, connection.cursor() as cursor:
+        dealing.deal(cursor, shards, lambda _: None)
+
+
 def read(url: str) -> State:
     """Read one version of the state; on the way records must agree with clusters, and sketches with records."""
     with one_version(url) as connection, connection.connection.cursor() as cursor:
         names = dict(
             rows(cursor, "select attribute_id, schema_name || '.' || table_name || '.' || column_name from attribute")
         )
-        clusters = {i: (members, n) for i, members, n in rows(cursor, "select * from cluster")}
+        whole = {tuple(members): n for _, members, n in rows(cursor, "select * from cluster")}
+        of_shards = rows(cursor, "select * from shard_cluster")
+        clusters = {i: (members, n) for i, members, n in of_shards or rows(cursor, "select * from cluster")}
+        together: Counter[tuple[int, ...]] = Counter()
+        for members, n in clusters.values():
+            together[tuple(members)] += n
+        assert together == whole, "the shards' clusters do not add up to those of the whole"
         records = {}
         counted: Counter[int] = Counter()
         for key, value, cluster_id, members, frequencies in rows(cursor, GEN_RECS):
@@ -200,7 +213,7 @@ def read(url: str) -> State:
         check_sketches(connection, hashes)
     return State(
         records,
-        {frozenset(names[m] for m in members): n for members, n in clusters.values()},
+        {frozenset(names[m] for m in members): n for members, n in whole.items()},
         counters,  # type: ignore[arg-type]
         frozenset((names[a], names[b]) for a, b in inds),
     )

@@ -224,11 +224,24 @@ def apply_deltas(
     what was never inserted (the paper's Algorithm 6 clamps there in silence).
     """
     merged = clusters.merge(deltas, records, uncounted)
-    missing = [(NULL_KEY, attribute_id, count) for attribute_id, count in (missing_nulls or {}).items()]
-    missing += [(deltas.keys.key(place), a, count) for place, a, count in merged.missing.tolist()]
+    require_cells(missing_of(deltas, merged), missing_nulls)
+    return settle(clusters, deltas, records, merged)
+
+
+def missing_of(deltas: Deltas, merged: kernels.Merged) -> list[tuple[bytes, int, int]]:
+    """Give the `(key, attribute_id, missing)` of the cells whose frequency would fall below 0."""
+    return [(deltas.keys.key(place), a, count) for place, a, count in merged.missing.tolist()]
+
+
+def require_cells(cells: list[tuple[bytes, int, int]], missing_nulls: Mapping[int, int] | None) -> None:
+    """Raise Underflow when cells or NULLs are missing."""
+    missing = [(NULL_KEY, attribute_id, count) for attribute_id, count in (missing_nulls or {}).items()] + cells
     if missing:
         raise Underflow(missing)
 
+
+def settle(clusters: Clusters, deltas: Deltas, records: Records, merged: kernels.Merged) -> Applied:
+    """Let clusters follow what `merge` found, in which no cell is missing, and return what changes."""
     changed = np.flatnonzero(merged.changes)
     lengths = np.diff(merged.starts)[changed]
     starts = starts_of(lengths)

@@ -57,6 +57,16 @@ class SketchChanges(NamedTuple):
         )
 
     @staticmethod
+    def merged(parts: Sequence[SketchChanges]) -> SketchChanges:
+        """Give the changes of all parts, which may be of the same attributes."""
+        lengths = [np.diff(part.starts) for part in parts]
+        return SketchChanges.of(
+            np.concatenate([np.repeat(p.attribute_ids, n) for p, n in zip(parts, lengths, strict=True)]),
+            np.concatenate([np.repeat(p.differences, n) for p, n in zip(parts, lengths, strict=True)]),
+            np.concatenate([part.hashes for part in parts]),
+        )
+
+    @staticmethod
     def none() -> SketchChanges:
         """Give no change."""
         nothing = np.zeros(0, np.int64)

@@ -18,6 +18,7 @@ from service.core.model import AttributeName
 from service.core.records import Int32s, Int64s
 from service.store.bulk import KeyRange, RecordArrays, read_range
 from service.store.database import connect
+from service.store.shard_reading import between_batches
 from service.store.writer_lock import release_locks, take_bootstrap_lock
 from service.usecases.audits import Audit
 
@@ -85,7 +86,7 @@ def audited_state(url: str) -> Iterator[AuditedState]:
     with connect(url, DRIVER_NAME) as connection:
         try:
             take_bootstrap_lock(connection)
-            with connection.cursor() as cursor:
+            with between_batches(connection) as cursor:
                 cursor.execute("set transaction isolation level repeatable read, read only")
                 cursor.execute("lock table gen_rec in access share mode")
                 cursor.execute("select pg_export_snapshot(), now(), (select max(version) from state_version)")

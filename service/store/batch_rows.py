@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from psycopg2.extras import execute_values
@@ -39,16 +40,16 @@ def write_version(cursor: Any, commit: BatchCommit) -> None:
     )
 
 
-def write_clusters(cursor: Any, delta: StateDelta) -> None:
+def write_clusters(cursor: Any, clusters: ClusterCounts, dropped: Sequence[int], table: str = "cluster") -> None:
     """Write the clusters whose counts changed, and delete those that are gone."""
-    if len(delta.clusters.cluster_id):
-        cursor.copy_expert("copy staged_cluster from stdin", io.StringIO(_cluster_lines(delta.clusters)))
+    if len(clusters.cluster_id):
+        cursor.copy_expert("copy staged_cluster from stdin", io.StringIO(_cluster_lines(clusters)))
         cursor.execute(
-            "insert into cluster select * from staged_cluster order by cluster_id on conflict (cluster_id) "
+            f"insert into {table} select * from staged_cluster order by cluster_id on conflict (cluster_id) "
             "do update set attribute_ids = excluded.attribute_ids, value_count = excluded.value_count"
         )
-    if delta.dropped:
-        cursor.execute("delete from cluster where cluster_id = any (%s)", (delta.dropped,))
+    if dropped:
+        cursor.execute(f"delete from {table} where cluster_id = any (%s)", (list(dropped),))
 
 
 def write_counters(cursor: Any, delta: StateDelta) -> None:

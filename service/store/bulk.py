@@ -46,7 +46,7 @@ class KeyRange(NamedTuple):
     def bounds(self) -> tuple[str | None, str | None]:
         """Give the first key and the first key after the range, as uuid texts; None where the key space ends."""
         low, high = self.number << (128 - self.bits), (self.number + 1) << (128 - self.bits)
-        return (_uuid(low) if self.number else None, _uuid(high) if high < 1 << 128 else None)
+        return (uuid_text(low) if self.number else None, uuid_text(high) if high < 1 << 128 else None)
 
     def condition(self) -> str:
         """Give the range as a condition on value_key."""
@@ -197,7 +197,8 @@ def _blocks(records: RecordArrays) -> Iterator[Any]:
         yield block[:used].data
 
 
-def _uuid(key: int) -> str:
+def uuid_text(key: int) -> str:
+    """Write a key of 128 bits as Postgres does."""
     digits = f"{key:032x}"
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 

@@ -12,12 +12,14 @@ from service.core.canonical import POSTGRES_KEY_EXPRESSION
 from service.core.errors import StateError
 from service.store.canonical_sql import key_expression
 from service.store.join_tracked_checks import check_indexes
+from service.store.shard_reading import RECORD_CLUSTERS, lock_records
 from service.store.sketch_reading import build_sketches, read_sketches
 from service.store.sketches import read_form
 from service.usecases.verify import EXAMPLES, Count
 
 # frequencies is NULL where no attribute of the record is counted, and 0 beside each one that is not.
-RECORDS = """
+RECORDS = (
+    """
 select count(*), count(*) filter (where wrong), (array_agg(value) filter (where wrong))[1:{examples}]
 from (
     select stored.value,
@@ -32,9 +34,12 @@ from (
                     or member.frequency < 0
             ) else 0 >= any (stored.frequencies) end
         ) as wrong
-    from gen_rec as stored left join cluster using (cluster_id)
+    from gen_rec as stored left join """
+    + RECORD_CLUSTERS
+    + """ as cluster using (cluster_id)
 ) as looked_at
 """
+)
 
 KEYS = """
 select count(*), count(*) filter (where wrong), (array_agg(value) filter (where wrong))[1:{examples}]
@@ -43,10 +48,10 @@ from (
 ) as looked_at
 """
 
-CLUSTER_COUNTS = """
+CLUSTER_COUNTS = f"""
 select coalesce(cluster.cluster_id, counted.cluster_id), coalesce(value_count, 0), coalesce(records, 0)
-from cluster full join (select cluster_id, count(*) as records from gen_rec group by cluster_id) as counted
-    using (cluster_id)
+from {RECORD_CLUSTERS} as cluster
+full join (select cluster_id, count(*) as records from gen_rec group by cluster_id) as counted using (cluster_id)
 """
 
 COUNTERS = """
@@ -120,8 +125,7 @@ class PostgresVerifier:
     def checks(self) -> Iterator[PostgresChecks]:
         engine = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         with engine.connect() as connection:
-            # Before the snapshot, which LOCK does not take: a bootstrap's swap of partitions is not hidden by one.
-            connection.execute(text("lock table gen_rec in access share mode"))
+            lock_records(connection)
             version = connection.scalar(text("select max(version) from state_version"))
             if version is None:
                 raise StateError("There is no state to verify yet: run `subsetd bootstrap SOURCE` first.")

@@ -15,6 +15,7 @@ from psycopg2.extras import execute_values
 
 from service.core.canonical import stored_value
 from service.core.contracts import BoundContract, ContractKind
+from service.store.shard_reading import RECORD_CLUSTERS
 from service.usecases.live_state import BatchCommit
 
 # Whoever adds a contract takes share row exclusive: no batch is committed between his look at the state and his commit.
@@ -60,9 +61,10 @@ from (
 where (overlap < least_coefficient * distinct_count) <> (violated_since is not null)
 """
 
-MISSING = """
+MISSING = f"""
 select value_key::text, value from gen_rec where cluster_id = (
-    select cluster_id from cluster where attribute_ids @> %s and not attribute_ids @> %s order by cluster_id limit 1
+    select cluster_id from {RECORD_CLUSTERS} c where attribute_ids @> %s and not attribute_ids @> %s
+    order by cluster_id limit 1
 ) order by value_key limit 1
 """
 

@@ -15,6 +15,7 @@ from service.core.errors import ConflictError, NotFoundError, StateError
 from service.core.foreign_keys.sides import ForeignKey
 from service.store.contract_upkeep import BINDING, LOCK_OUT_BATCHES, hold
 from service.store.database import state_error
+from service.store.shard_reading import keep_shards
 from service.store.side_columns import NAMED, SIDES, foreign_key_of, same, side_values
 from service.store.versions import read_served
 from service.usecases.answers import Key
@@ -237,6 +238,7 @@ def read_tag(connection: Connection) -> str:
 
 def _lock(cursor: Any, foreign_key: ForeignKey) -> int:
     """Let no version come until the end of the transaction, and give the newest; the columns must be followed."""
+    keep_shards(cursor)
     cursor.execute(LOCK_OUT_BATCHES)
     version, _ = read_served(cursor)
     if not version:

@@ -13,6 +13,7 @@ from service.core.memberships import Memberships, counts_by_cell
 from service.core.quantile_grids import GridHistogram, KeyHistogram, QuantileGrid
 from service.core.records import Int64s
 from service.core.value_order import ValueOrder
+from service.store.shard_reading import RECORD_CLUSTERS
 from service.usecases.foreign_key_ports import DeclaredKey, ValueStatistics, WantedGrid
 
 PORTION = 10_000
@@ -38,14 +39,14 @@ with of_cluster as (
     min(case when kind <> 'text' then value::numeric end) as least,
     max(case when kind <> 'text' then value::numeric end) as greatest
   from gen_rec, lateral (select {_KIND} as kind) k
-  where cluster_id = any (array(select cluster_id from cluster where attribute_ids && :ids))
+  where cluster_id = any (array(select cluster_id from {RECORD_CLUSTERS} c where attribute_ids && :ids))
   group by cluster_id
 )
 select attribute_id, sum(total)::bigint as total, sum(integers)::bigint as integers, sum(decimals)::bigint as decimals,
   sum(beyond)::bigint as beyond, sum(characters)::bigint as characters, max(longest) as longest,
   min(first collate "C") as first, max(last collate "C") as last, min(least)::text as least,
   max(greatest)::text as greatest
-from of_cluster join cluster using (cluster_id), unnest(attribute_ids) as attribute_id
+from of_cluster join {RECORD_CLUSTERS} c using (cluster_id), unnest(attribute_ids) as attribute_id
 where attribute_id = any (:ids) group by attribute_id order by attribute_id
 """
 
@@ -77,15 +78,18 @@ from in_cells group by 1, 2
 """
 
 # Lists are taken as texts, and parsed all at once: as lists each number would be made by itself.
-CLUSTERS = """
+CLUSTERS = f"""
 select cluster_id, cardinality(attribute_ids), value_count, array_to_string(attribute_ids, ' ')
-from cluster order by cluster_id
+from {RECORD_CLUSTERS} c order by cluster_id
 """
 
 # Of tuples each column has ranks of its own, among the values of the key's column and the parts that it lacks.
-TUPLE_SPREADS = """
+TUPLE_SPREADS = (
+    """
 with chosen as materialized (
-  select cluster_id, attribute_ids from cluster where attribute_ids && :ids
+  select cluster_id, attribute_ids from """
+    + RECORD_CLUSTERS
+    + """ c where attribute_ids && :ids
 ), tuples as materialized (
   select cluster_id, {parts}
   from gen_rec where cluster_id = any (array(select cluster_id from chosen))
@@ -96,14 +100,18 @@ select attribute_id, place::int[] as place, sum(total)::bigint as total, null as
 from counted join chosen using (cluster_id), unnest(attribute_ids) as attribute_id
 where attribute_id = any (:ids) group by 1, 2 {bounds} order by 1, 2
 """
+)
 PART = "value::json ->> {i} as part_{i}"
-COLUMN = """
+COLUMN = (
+    """
 placed_{i} as (
   select value, in_key, count(*) filter (where in_key)
     over (order by {order}, value collate "C" rows unbounded preceding) as rank
   from (select value, bool_or(in_key) as in_key from (
       select value, true as in_key from gen_rec
-      where cluster_id = any (array(select cluster_id from cluster where attribute_ids @> array[:column_{i}]))
+      where cluster_id = any (array(select cluster_id from """
+    + RECORD_CLUSTERS
+    + """ c where attribute_ids @> array[:column_{i}]))
       union all select distinct part_{i}, false from tuples
     ) present group by value) distinct_values
 ), column_{i} as materialized (
@@ -111,6 +119,7 @@ placed_{i} as (
     * :cells_{i} / :distinct_{i} as cell
   from placed_{i}
 )"""
+)
 BOUNDS = """
 union all select {i} - {arity}, array[cell::int], count(*),
   max(value) filter (where rank = (:distinct_{i} * (cell + 1) + :cells_{i} - 1) / :cells_{i})

@@ -28,6 +28,7 @@ from service.store.catch_up import Place, put_positions
 from service.store.feed_start import FeedStart, put_feed_start
 from service.store.keys import NewKey, put_keys
 from service.store.row_images import clear_row_images
+from service.store.shards import deal_again
 from service.store.sketch_generation import put_sketches
 
 DRIVER_NAME = "subsetd bootstrap"
@@ -309,6 +310,7 @@ def publish(connection: Any, served: ServedState, source: SourceDescription, gen
             )
         _switch_partitions(cursor, generation)
         _replace_clusters(cursor, generation.clusters)
+        deal_again(cursor)
         source_id = _put_source(cursor, source, version)
         _put_attributes(cursor, source_id, generation.attributes, version)
         put_keys(cursor, source_id, generation.keys, version)

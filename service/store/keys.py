@@ -9,6 +9,7 @@ from psycopg2.extras import execute_values
 from sqlalchemy import Connection, Row, text
 
 from service.core.model import AttributeName
+from service.store.shard_reading import RECORD_CLUSTERS
 from service.usecases.answers import AttributeInfo, Key
 from service.usecases.key_values import KeyFilter, KeyInfo, RepeatedValue, TupleInfo
 
@@ -54,10 +55,11 @@ where a.dropped_version is null and c.parts is null and c.dropped_version is nul
 group by a.attribute_id, k.kind order by a.attribute_id
 """
 
-REPEATED = """
+REPEATED = f"""
 select value, frequencies[array_position(attribute_ids, :attribute_id)] as frequency from gen_rec
-where cluster_id in (select cluster_id from cluster where attribute_ids @> array[cast(:attribute_id as integer)])
-    and frequencies[array_position(attribute_ids, :attribute_id)] > 1
+where cluster_id in (
+        select cluster_id from {RECORD_CLUSTERS} c where attribute_ids @> array[cast(:attribute_id as integer)]
+    ) and frequencies[array_position(attribute_ids, :attribute_id)] > 1
 order by 2 desc, value_key limit :limit
 """
 

@@ -41,6 +41,7 @@ from service.store.reader_sql import (
     TRANSITIONS,
     UINDS,
 )
+from service.store.shard_reading import lock_records
 from service.store.sketch_reading import stream_hashes, stream_sketches
 from service.usecases.activity import Activity, Minute
 from service.usecases.answers import (
@@ -109,9 +110,7 @@ class PostgresStateReader:
             connection = self._engine.connect()
             try:
                 if with_values:
-                    # A bootstrap swaps partitions, which snapshots do not hide. The lock is taken before the
-                    # snapshot (LOCK takes none), so that what is read afterwards is of one generation.
-                    connection.execute(text("lock table gen_rec in access share mode"))
+                    lock_records(connection)
                 row = connection.execute(text(HEAD)).one_or_none()
             except BaseException:
                 connection.close()

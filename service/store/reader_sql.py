@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from service.store.canonical_sql import key_expression
+from service.store.shard_reading import RECORD_CLUSTERS
 
 HEAD = """
 select version, generation, kind, committed_at, newest_source_ms, transaction_consistent,
@@ -120,7 +121,7 @@ group by other
 # may walk the primary key instead, which is in the same order and has the records of all clusters.
 MISSING_VALUES = f"""
 with lacking as (
-    select cluster_id, value_count from cluster
+    select cluster_id, value_count from {RECORD_CLUSTERS} c
     where attribute_ids @> :dependent and not attribute_ids @> :referenced and cluster_id >= :cluster_id
     order by cluster_id limit :limit + 1
 ), needed as materialized (

@@ -19,6 +19,7 @@ from service.core.sketch_changes import SketchChanges
 from service.core.sketch_upkeep import SketchForm, apply_changes
 from service.core.sketches.column import ColumnSketch
 from service.store.database import make_engine
+from service.store.shard_reading import lock_records
 from service.store.sketch_reading import read_changes, stream_hashes, told_fault
 from service.store.tables import COMPACTION_LOCK
 
@@ -69,18 +70,19 @@ class PostgresSketchLog:
             attribute_id = connection.scalar(text(SHORT))
         if attribute_id is None:
             return False
-        # A bootstrap swaps partitions, which no snapshot hides: the lock is taken before the transaction has one.
-        lock = "lock table gen_rec in access share mode"
-        return self._take(lambda connection: _rescan(connection, attribute_id), first=lock) is not None
+        return self._take(lambda connection: _rescan(connection, attribute_id), first=lock_records) is not None
 
     def close(self) -> None:
         self._engine.dispose()
 
-    def _take(self, step: Callable[[Connection], Result], first: str = "select 1") -> Result | None:
+    def _take(
+        self, step: Callable[[Connection], Result], first: Callable[[Connection], None] | None = None
+    ) -> Result | None:
         """Take a step in a transaction as the one compactor; None when there is another, or others wrote meanwhile."""
         with self._engine.connect() as connection:
             try:
-                connection.execute(text(first))
+                if first is not None:
+                    first(connection)
                 if not connection.scalar(text("select pg_try_advisory_xact_lock(:lock)"), {"lock": COMPACTION_LOCK}):
                     return None
                 result = step(connection)

@@ -15,6 +15,7 @@ from service.core.sketch_changes import SketchChanges
 from service.core.sketch_upkeep import SketchBuilder, SketchForm, apply_changes
 from service.core.sketches.column import ColumnSketch
 from service.store.bulk import KeyRange, read_keys, read_range
+from service.store.shard_reading import RECORD_CLUSTERS
 
 PORTION_RECORDS = 500_000
 """Records that are held at once while sketches are built from them."""
@@ -34,10 +35,14 @@ where version > :after and (cast(:until as bigint) is null or version <= :until)
 
 
 # The index of each partition has both columns: no record is read.
-KEYS = """
+KEYS = (
+    """
 select value_key from gen_rec where {condition}
-and cluster_id = any (select cluster_id from cluster where attribute_ids @> '{{{attribute_id}}}')
+and cluster_id = any (select cluster_id from """
+    + RECORD_CLUSTERS
+    + """ c where attribute_ids @> '{{{attribute_id}}}')
 """
+)
 
 
 @dataclass(frozen=True, slots=True)

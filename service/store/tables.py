@@ -34,6 +34,7 @@ import service.store.histogram_tables
 import service.store.history_tables
 import service.store.join_tables
 import service.store.join_tracked_tables
+import service.store.shard_tables
 import service.store.watch_tables  # noqa: F401 - they are in `metadata` as well
 from service.store.table_base import metadata, now
 
@@ -493,7 +494,7 @@ audit = Table(
     Column("report", JSONB, nullable=False, comment="examples, filters, seconds"),
 )
 
-SCHEMA_REVISION = "0015"
+SCHEMA_REVISION = "0016"
 """The Alembic revision that this code works with."""
 
 WRITER_LOCK = 0x73756273657464
@@ -519,6 +520,9 @@ JOIN_COMPACTION_LOCK = 0x73756273657467
 
 SAMPLE_LOCK = 0x73756273657469
 """Transaction advisory lock of the one who looks at coefficients."""
+
+SHARDS_LOCK = 0x73756273657471
+"""Session advisory lock of a batch that shards apply one by one; whoever reads records between waits for it."""
 
 WATCH_LOCK = 0x73756273657470
 """Session advisory lock of the one process in which watches look and alerts are sent."""

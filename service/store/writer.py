@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import threading
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import psycopg2
-import psycopg2.errors
 
+from service.core.clustering import AttributeIds
 from service.core.contracts import BoundContract
-from service.core.errors import DamagedStateError, RecordError, StateError
+from service.core.errors import RecordError, StateError
 from service.core.model import (
     Attribute,
     AttributeCounters,
@@ -25,7 +23,8 @@ from service.core.model import (
     StoredPosition,
     Table,
 )
-from service.core.records import Keys, NewRecords, Records, find_keys, gather
+from service.core.records import Keys, NewRecords, Records
+from service.core.shards import local_ids
 from service.store import (
     batch_rows,
     contract_upkeep,
@@ -33,11 +32,13 @@ from service.store import (
     histograms,
     join_tracked_log,
     key_changes,
+    record_rows,
     row_images,
     schema_changes,
+    shards,
     sketches,
 )
-from service.store.bulk import KeyRange, copy_records, new_records, read_records
+from service.store.bulk import KeyRange, read_records
 from service.store.catch_up import forget_passed, read_catch_up
 from service.store.database import make_engine, parse_address, state_error
 from service.store.feeds import is_paused, put_feed
@@ -47,42 +48,6 @@ from service.store.writer_lock import CONSUMER_NAME, is_wanted, release_locks, t
 from service.usecases.live_state import BatchCommit, StoredState
 from service.usecases.row_images import Images
 from service.usecases.schema_changes import KnownColumn
-
-STAGING = """
-create temporary table if not exists staged_gen_rec (
-    value_key uuid not null, value text, cluster_id bigint, attribute_ids integer[], frequencies bigint[]
-) on commit delete rows;
-create temporary table if not exists staged_cluster (
-    cluster_id bigint not null, attribute_ids integer[] not null, value_count bigint not null
-) on commit delete rows;
-"""
-
-# The staged rows are few beside the table and come in the order of the key: each is one descent of one
-# partition's index. Without these the planner, which knows nothing of a temporary table, may hash the whole state.
-BY_INDEX = "set enable_hashjoin = off; set enable_mergejoin = off; set enable_seqscan = off"
-
-MERGE = """
-merge into gen_rec as stored using staged_gen_rec as staged on stored.value_key = staged.value_key
-when matched and staged.cluster_id = 0 then delete
-when matched then update set
-    cluster_id = staged.cluster_id, attribute_ids = staged.attribute_ids, frequencies = staged.frequencies
-"""
-
-PARTITIONS = """
-select inhrelid::regclass::text, substring(pg_get_expr(relpartbound, oid) from $$FROM \\('(.+?)'\\)$$)
-from pg_inherits join pg_class on oid = inhrelid where inhparent = 'gen_rec'::regclass
-"""
-
-# A state is larger than the server's memory, so the pages of a batch come from disk: a bitmap scan asks for many at
-# once, where an index scan would wait for one after the other. Only a partition's own keys are looked for in it.
-BY_BITMAP = (
-    "set enable_indexscan = off; set enable_indexonlyscan = off; set enable_seqscan = off; "
-    "set effective_io_concurrency = 64"
-)
-
-RECORD = "value_key, cluster_id, coalesce(frequencies, array_fill(0::bigint, array[cardinality(attribute_ids)]))"
-LOOKUP = "select " + RECORD + " from {partition} where value_key = any ('{{{keys}}}'::uuid[])"
-RANGE = "select " + RECORD + " from gen_rec where {condition}"
 
 RECORDS_OF = """
 select value_key::text, value, cluster_id,
@@ -118,7 +83,7 @@ class PostgresWriter:
         self._asking = asking
         self._is_catching_up = False
         self._engine = make_engine(url, name, pool_size=3, max_overflow=0)
-        self._writing: Any = None
+        self.writing: Any = None
         self._reading: Any = None
         self._warming: Any = None
         self._partitions: list[tuple[str, str]] = []
@@ -126,27 +91,27 @@ class PostgresWriter:
     def acquire(self, behind_others: threading.Event | None = None) -> bool:
         self.close()
         require_current(self._engine)
-        with self._translated():
-            self._writing = self._engine.raw_connection()
+        with self.translated():
+            self.writing = self._engine.raw_connection()
             self._reading = self._engine.raw_connection()
             if behind_others is None:
-                take_writer_lock(self._writing, self._asking)
-            elif not take_back_writer_lock(self._writing, behind_others):
+                take_writer_lock(self.writing, self._asking)
+            elif not take_back_writer_lock(self.writing, behind_others):
                 return False
-            with self._writing.cursor() as cursor:
-                cursor.execute(STAGING + row_images.STAGING + BY_INDEX)
-            self._writing.commit()
+            with self.writing.cursor() as cursor:
+                cursor.execute(record_rows.STAGING + row_images.STAGING + record_rows.BY_INDEX)
+            self.writing.commit()
             with self._reading.cursor() as cursor:
-                cursor.execute(BY_BITMAP)
+                cursor.execute(record_rows.BY_BITMAP)
             self._reading.commit()
         return True
 
     def is_wanted(self) -> bool:
-        with self._translated():
+        with self.translated():
             return is_wanted(self._reading)
 
     def load(self) -> StoredState:
-        with self._translated(), self._reading.cursor() as cursor:
+        with self.translated(), self._reading.cursor() as cursor:
             cursor.execute("start transaction isolation level repeatable read read only")
             version, generation = read_served(cursor)
             if not version:
@@ -199,8 +164,7 @@ class PostgresWriter:
                 )
                 for named, own in attributes.items()
             )
-            cursor.execute(PARTITIONS)
-            self._partitions = sorted(((lowest or "").replace("-", ""), partition) for partition, lowest in cursor)
+            self._partitions = record_rows.read_partitions(cursor)
             cursor.execute("select cluster_id, attribute_ids, value_count from cluster")
             clusters = tuple((cluster_id, tuple(ids), count) for cluster_id, ids, count in cursor)
             cursor.execute(SNAPSHOTS)
@@ -209,6 +173,7 @@ class PostgresWriter:
             begun = dict(cursor)
             has_sketches = sketches.read_form(cursor) is not None
             contracts = contract_upkeep.read_bound(cursor)
+            of = shards.read_number(cursor)
             self._reading.commit()
         return StoredState(
             version,
@@ -222,10 +187,18 @@ class PostgresWriter:
             begun,
             has_sketches,
             contracts,
+            of,
+            self._read_shard_clusters,
         )
 
+    def _read_shard_clusters(self) -> Sequence[tuple[int, AttributeIds, int]]:
+        with self.translated(), self._reading.cursor() as cursor:
+            clusters = shards.read_clusters(cursor)
+            self._reading.commit()
+        return clusters
+
     def positions(self, feed: str) -> dict[tuple[str, int], StoredPosition]:
-        with self._translated(), self._reading.cursor() as cursor:
+        with self.translated(), self._reading.cursor() as cursor:
             cursor.execute(
                 "select topic, partition, next_offset, source_position, topic_id from feed_position where feed = %s",
                 (feed,),
@@ -235,81 +208,73 @@ class PostgresWriter:
         return found
 
     def catch_up(self, feed: str) -> dict[tuple[str, int], dict[str, int]]:
-        with self._translated(), self._reading.cursor() as cursor:
+        with self.translated(), self._reading.cursor() as cursor:
             found = read_catch_up(cursor, feed)
             self._reading.commit()
         self._is_catching_up = bool(found)
         return found
 
     def change_schema(self, drift: SchemaDrift, feed: str) -> Sequence[str]:
-        with self._translated(), self._writing.cursor() as cursor:
+        with self.translated(), self.writing.cursor() as cursor:
             try:
                 stale = schema_changes.write_drift(cursor, drift, feed)
             except RecordError:
-                self._writing.rollback()
+                self.writing.rollback()
                 raise
-            self._writing.commit()
+            self.writing.commit()
         return stale
 
     def make_stale(self, attribute_ids: Sequence[int], feed: str) -> None:
-        with self._translated(), self._writing.cursor() as cursor:
+        with self.translated(), self.writing.cursor() as cursor:
             schema_changes.write_stale(cursor, attribute_ids, feed)
-            self._writing.commit()
+            self.writing.commit()
 
     def known_columns(self) -> Sequence[KnownColumn]:
-        with self._translated(), self._reading.cursor() as cursor:
+        with self.translated(), self._reading.cursor() as cursor:
             found = schema_changes.read_known(cursor)
             self._reading.commit()
         return found
 
     def pin(self, attribute_id: int, *, tracked: bool) -> int:
         """Track an attribute as a key, or no longer; return the version."""
-        with self._translated(), self._writing.cursor() as cursor:
+        with self.translated(), self.writing.cursor() as cursor:
             version = schema_changes.write_version(cursor, None)
             if tracked:
                 key_changes.pin(cursor, version, attribute_id)
             else:
                 key_changes.unpin(cursor, attribute_id)
-            self._writing.commit()
+            self.writing.commit()
         return version
 
     def register(self, feed: str, description: FeedDescription) -> None:
-        with self._translated(), self._writing.cursor() as cursor:
+        with self.translated(), self.writing.cursor() as cursor:
             put_feed(cursor, feed, description)
-            self._writing.commit()
+            self.writing.commit()
 
     def is_paused(self, feed: str) -> bool:
-        with self._translated(), self._reading.cursor() as cursor:
+        with self.translated(), self._reading.cursor() as cursor:
             found = is_paused(cursor, feed)
             self._reading.commit()
         return found
 
     def lookup(self, keys: Keys) -> Records:
-        joined = np.stack([keys.high, keys.low], axis=1).astype(">u8").tobytes().hex()
-        wanted = [joined[i : i + 32] for i in range(0, len(joined), 32)]
-        ends = [bisect_left(wanted, lowest) for lowest, _ in self._partitions[1:]] + [len(wanted)]
-        parts = zip(self._partitions, [0, *ends], ends, strict=False)
-        queries = (
-            LOOKUP.format(partition=partition, keys=",".join(wanted[start:end]))
-            for (_, partition), start, end in parts
-            if start < end
-        )
-        with self._translated(), self._reading.cursor() as cursor:
-            found, records = read_records(cursor, queries)
+        with self.translated(), self._reading.cursor() as cursor:
+            records = record_rows.look_up(cursor, self._partitions, keys)
             self._reading.commit()
-        return gather(len(wanted), [(np.flatnonzero(find_keys(found, keys) >= 0), records)])
+        return records
 
     def read_range(self, number: int, bits: int) -> tuple[Keys, Records]:
-        with self._translated():
+        with self.translated():
             if self._warming is None:
                 self._warming = self._engine.raw_connection()
             with self._warming.cursor() as cursor:
-                read = read_records(cursor, [RANGE.format(condition=KeyRange(number, bits).condition())])
+                condition = KeyRange(number, bits).condition()
+                keys, records = read_records(cursor, [record_rows.RANGE.format(condition=condition)])
             self._warming.commit()
-        return read
+        return keys, records._replace(cluster_id=local_ids(records.cluster_id))
 
     def read_images(self, wanted: Mapping[Table, Iterable[bytes]]) -> Images:
-        with self._translated(), self._reading.cursor() as cursor:
+        with self.translated(), self._reading.cursor() as cursor:
             found = row_images.read_images(cursor, wanted)
             self._reading.commit()
         return found
@@ -318,15 +283,15 @@ class PostgresWriter:
         return PostgresUnitOfWork(self)
 
     def close(self) -> None:
-        if self._writing is not None:
-            release_locks(self._writing)
-        for connection in (self._writing, self._reading, self._warming):
+        if self.writing is not None:
+            release_locks(self.writing)
+        for connection in (self.writing, self._reading, self._warming):
             if connection is not None:
                 connection.invalidate()  # not back to the pool: the staging tables are the session's
-        self._writing = self._reading = self._warming = None
+        self.writing = self._reading = self._warming = None
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def translated(self) -> Iterator[None]:
         """Turn what befalls a raw cursor into StateError."""
         try:
             yield
@@ -339,36 +304,16 @@ class PostgresUnitOfWork:
 
     def __init__(self, writer: PostgresWriter) -> None:
         self._writer = writer
-        self._connection = writer._writing
+        self._connection = writer.writing
         self._has_staged = False
 
     def write_records(self, records: NewRecords, texts: Sequence[str]) -> None:
         """Write new records by COPY, changed and gone ones by COPY into staging and one merge, all in key order."""
-        changed = int(np.count_nonzero(~records.is_new))
-        with self._writer._translated(), self._connection.cursor() as cursor:
-            if changed < len(records.is_new):
-                try:
-                    copy_records(cursor, "gen_rec", new_records(records.take(records.is_new), texts))
-                except psycopg2.errors.UniqueViolation as error:
-                    raise DamagedStateError(
-                        "The state was changed by another hand: a generator record that was to be new is there already "
-                        f"({error.diag.message_detail}). Nothing of this batch was stored; run `subsetd verify`."
-                    ) from error
-            if not changed:
-                return
-            if self._has_staged:
-                cursor.execute("truncate staged_gen_rec")
-            self._has_staged = True
-            copy_records(cursor, "staged_gen_rec", new_records(records.take(~records.is_new), ()))
-            cursor.execute(MERGE)
-            if cursor.rowcount != changed:
-                raise DamagedStateError(
-                    f"The state was changed by another hand: {changed} generator records were to be changed, "
-                    f"{cursor.rowcount} were. Nothing of this batch was stored; run `subsetd verify`."
-                )
+        with self._writer.translated(), self._connection.cursor() as cursor:
+            self._has_staged |= record_rows.write(cursor, records, texts, self._has_staged)
 
     def records_of(self, cluster_ids: Sequence[int], portion: int) -> Iterator[tuple[Keys, Records, list[str]]]:
-        with self._writer._translated(), self._connection.cursor("records_of") as cursor:
+        with self._writer.translated(), self._connection.cursor("records_of") as cursor:
             cursor.itersize = portion
             cursor.execute(RECORDS_OF, (list(cluster_ids),))
             while rows := cursor.fetchmany(portion):
@@ -382,11 +327,14 @@ class PostgresUnitOfWork:
 
     def commit(self, commit: BatchCommit) -> Sequence[BoundContract] | None:
         delta = commit.delta
-        with self._writer._translated(), self._connection.cursor() as cursor:
+        with self._writer.translated(), self._connection.cursor() as cursor:
             batch_rows.write_version(cursor, commit)
             if commit.new_tuple is not None:
                 key_changes.add_tuple(cursor, commit.version, commit.new_tuple)
-            batch_rows.write_clusters(cursor, delta)
+            batch_rows.write_clusters(cursor, delta.clusters, delta.dropped)
+            if delta.shard_clusters is not None:
+                cursor.execute("truncate staged_cluster")
+                batch_rows.write_clusters(cursor, delta.shard_clusters, delta.shard_dropped, "shard_cluster")
             batch_rows.write_counters(cursor, delta)
             batch_rows.write_transitions(cursor, commit)
             batch_rows.write_positions(cursor, commit)
@@ -411,7 +359,7 @@ class PostgresUnitOfWork:
         return contracts
 
     def rollback(self) -> None:
-        with self._writer._translated():
+        with self._writer.translated():
             self._connection.rollback()
 
 

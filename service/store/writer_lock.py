@@ -2,6 +2,7 @@
 
 A consumer looks now and then whether somebody waits for the writer's lock (`is_wanted`), lets it go between two
 batches, and takes it again behind whoever waited: the server gives a lock in the order in which it was asked for.
+Whoever becomes the writer takes the shards over, if there are any, from the one before.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ def take_writer_lock(connection: Any, telling: Callable[[str], None] | None = No
     hears that it is.
     """
     if _try_lock(connection, WRITER_LOCK):
+        _take_shards_over(connection)
         return
     holder = _holder(connection, WRITER_LOCK)
     if telling is None or holder is None or holder[1] != CONSUMER_NAME:
@@ -45,6 +47,7 @@ def take_writer_lock(connection: Any, telling: Callable[[str], None] | None = No
             f"The consumer (database session {holder[0]}) did not hand the state over within "
             f"{HAND_OVER_SECONDS:.0f} s: its batch takes longer, or it hangs. Try again, or stop it."
         )
+    _take_shards_over(connection)
 
 
 def is_led_by_consumer(connection: Any) -> bool:
@@ -64,6 +67,7 @@ def take_back_writer_lock(connection: Any, stop: threading.Event) -> bool:
     """
     while not stop.is_set():
         if _lock_within(connection, 0.5):
+            _take_shards_over(connection)
             return True
         holder = _holder(connection, WRITER_LOCK)
         if holder is not None and holder[1] == CONSUMER_NAME:
@@ -92,6 +96,21 @@ def release_locks(connection: Any) -> None:
         connection.rollback()
         cursor.execute("select pg_advisory_unlock_all()")
         connection.commit()
+
+
+def _take_shards_over(connection: Any) -> None:
+    """Take the shards over, where there are any: a state of one has none, and an older schema not even their table."""
+    with connection.cursor() as cursor:
+        cursor.execute("select to_regclass('shard') is not null")
+        (is_there,) = cursor.fetchone()
+        if is_there:
+            cursor.execute("select exists (select from shard)")
+            (is_there,) = cursor.fetchone()
+    connection.commit()
+    if is_there:
+        from service.store.shards import take_over_shards  # which loads what a batch needs
+
+        take_over_shards(connection)
 
 
 def _try_lock(connection: Any, lock: int) -> bool:

@@ -362,10 +362,9 @@ class Session:
     def _truncate(self, batch: Batch, change: RowChange) -> None:
         state = self._state
         own = emptied_by(change)
-        cluster_ids = [cluster_id for cluster_id, attributes, _ in state.clusters if not own.isdisjoint(attributes)]
         unit = self._begin(batch)
         with timed(batch.seconds, "store"):
-            portions = unit.records_of(cluster_ids, TRUNCATE_PORTION)
+            portions = unit.records_of(state.clusters_of(own), TRUNCATE_PORTION)
             delta = state.truncate(own, portions, unit.write_records)
         counts = BatchCounts(records=len(batch.records), deleted=1)
         commit = replace(self._commit(batch, [change], counts, delta), emptied=change.table)

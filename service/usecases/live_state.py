@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from service.core.clustering import Applied, AttributeIds, Clusters, Moves, apply_deltas
+from service.core.clustering import NULL_KEY, Applied, AttributeIds, Clusters, Moves, Underflow, apply_deltas
 from service.core.contracts import BoundContract, ContractTransition, ContractWatch
 from service.core.histogram_changes import ValueSwitches
 from service.core.model import Attribute, AttributeCounters, BadRecord, FeedPosition, RawRecord, Table, Transition
 from service.core.overlap import make_overlap
 from service.core.records import Deltas, Flags, Int64s, Keys, NewRecords, Records, UInt64s, find_keys, starts_of
+from service.core.shards import ShardedClusters, follow_moves, local_ids
 from service.core.sketch_changes import SketchChanges
 from service.core.val_cache import ValCache
 from service.usecases.netting import Netted
@@ -42,6 +43,9 @@ class StoredState:
     """Version that bootstrapped or emptied a table last, by table_id."""
     has_sketches: bool = False
     contracts: Sequence[BoundContract] = ()
+    shards: int = 1
+    shard_clusters: Callable[[], Iterable[tuple[int, AttributeIds, int]]] = tuple
+    """Reads `(stored id, attributes, value count)` of the clusters of each shard, where there is more than one."""
 
     @property
     def values(self) -> int:
@@ -56,6 +60,16 @@ class ClusterCounts(NamedTuple):
     attribute_ids: Int64s
     starts: Int64s
     values: Int64s
+
+    @staticmethod
+    def of(clusters: Sequence[tuple[int, AttributeIds, int]]) -> ClusterCounts:
+        """Take (cluster_id, attribute ids, value count) of each cluster."""
+        return ClusterCounts(
+            np.array([cluster_id for cluster_id, _, _ in clusters], np.int64),
+            np.array([a for _, attribute_ids, _ in clusters for a in attribute_ids], np.int64),
+            starts_of(np.array([len(attribute_ids) for _, attribute_ids, _ in clusters], np.int64)),
+            np.array([count for _, _, count in clusters], np.int64),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +94,9 @@ class StateDelta:
     known_contracts: frozenset[int] = frozenset()
     values: ValueSwitches = field(default_factory=ValueSwitches.none)
     """Which values came and went, of a batch; of what is emptied or filled whole nothing."""
+    shard_clusters: ClusterCounts | None = None
+    """Clusters of shards that changed, by stored id; None where the whole is one shard."""
+    shard_dropped: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +161,11 @@ class Accesses:
     written: int = 0
     without_caches: int = 0
 
+    def count(self, more: Accesses) -> None:
+        """Add those of another batch."""
+        for one in fields(Accesses):
+            setattr(self, one.name, getattr(self, one.name) + getattr(more, one.name))
+
 
 class LiveState:
     """Keep ACRecs, CountCache, ValCache, counters and overlaps, and apply netted batches to them."""
@@ -159,6 +181,8 @@ class LiveState:
         self.accesses = Accesses()
         self.contracts = ContractWatch()
         self._has_sketches = stored.has_sketches
+        self._stored = stored if stored.shards > 1 else None
+        self._sharded: ShardedClusters | None = None
         attributes = [*stored.stale, *(attribute for table in stored.tables for attribute in table.followed)]
         size = max((a.attribute_id for a in attributes), default=0) + 1
         self._uncounted = np.zeros(size, np.bool_)
@@ -170,12 +194,10 @@ class LiveState:
 
         Raises clustering.Underflow, with nothing changed, when the batch takes away what was never there.
         """
-        nulls = {a: -(self.counters[a].null_count + difference) for a, difference in netted.nulls.items()}
-        missing_nulls = {a: count for a, count in nulls.items() if count > 0}
-        applied = apply_deltas(self.clusters, netted.deltas, records, self._uncounted, missing_nulls)
-        self._count_accesses(netted.deltas, applied)
+        applied = self._apply_deltas(netted.deltas, records, self._uncounted, self._missing_nulls(netted.nulls))
+        self.accesses.count(accesses_of(netted.deltas, applied))
         new = applied.records
-        self.cache.put(new.keys, new.records)
+        self._keep(new)
         texts = netted.texts_of(new.keys.take(new.is_new))
         delta = self._conclude(applied, netted.rows, netted.nulls, netted.texts_of, texts)
         values = ValueSwitches(applied.switches, netted.deltas.keys.high, netted.texts, netted.places)
@@ -249,10 +271,10 @@ class LiveState:
         repeated: Counter[int] = Counter()
         touched: list[Int64s] = []
         for deltas, records, values in portions:
-            applied = apply_deltas(self.clusters, deltas, records, uncounted)
-            self._count_accesses(deltas, applied)
+            applied = self._apply_deltas(deltas, records, uncounted, {})
+            self.accesses.count(accesses_of(deltas, applied))
             new = applied.records
-            self.cache.put(new.keys, new.records)
+            self._keep(new)
             write(new, [values[place] for place in find_keys(deltas.keys, new.keys.take(new.is_new)).tolist()])
             witnesses = applied.moves.witnesses
             places = find_keys(deltas.keys, witnesses.take(witnesses.order()))
@@ -275,9 +297,64 @@ class LiveState:
         )
         return whole, lambda keys: [texts[keys.key(place)] for place in range(len(keys.high))]
 
+    def conclude(
+        self,
+        applied: Applied,
+        rows: Mapping[int, int],
+        nulls: Mapping[int, int],
+        texts: Mapping[bytes, str],
+    ) -> StateDelta:
+        """Let the whole follow what all shards did together; `texts` has those of the moves' witnesses.
+
+        Raises clustering.Underflow, with nothing changed, when the batch takes away NULLs that were never there.
+        """
+        missing_nulls = self._missing_nulls(nulls)
+        if missing_nulls:
+            raise Underflow([(NULL_KEY, attribute_id, count) for attribute_id, count in missing_nulls.items()])
+        kept, dropped = follow_moves(self.clusters, applied.moves)
+        whole = replace(applied, clusters=kept, dropped=dropped)
+        return self._conclude(
+            whole, rows, nulls, lambda keys: [texts[keys.key(place)] for place in range(len(keys.high))], []
+        )
+
+    def clusters_of(self, attribute_ids: Collection[int]) -> list[int]:
+        """Give the ids under which records are stored that have any of these attributes."""
+        own = set(attribute_ids)
+        clusters = self.clusters if self._shards is None else self._shards
+        return [cluster_id for cluster_id, attributes, _ in clusters if not own.isdisjoint(attributes)]
+
+    @property
+    def _shards(self) -> ShardedClusters | None:
+        """Give the clusters of the shards, which are read when they are first needed; None where there is one shard."""
+        if self._sharded is None and self._stored is not None:
+            self._sharded = ShardedClusters(self._stored.shards, self._stored.shard_clusters())
+        return self._sharded
+
+    def _missing_nulls(self, nulls: Mapping[int, int]) -> dict[int, int]:
+        counted = {a: -(self.counters[a].null_count + difference) for a, difference in nulls.items()}
+        return {a: count for a, count in counted.items() if count > 0}
+
+    def _apply_deltas(
+        self, deltas: Deltas, records: Records, uncounted: Flags, missing_nulls: Mapping[int, int]
+    ) -> Applied:
+        shards = self._shards
+        if shards is None:
+            return apply_deltas(self.clusters, deltas, records, uncounted, missing_nulls)
+        applied = shards.apply(deltas, records, uncounted, missing_nulls)
+        kept, dropped = follow_moves(self.clusters, applied.moves)
+        return replace(applied, clusters=kept, dropped=dropped)
+
+    def _keep(self, new: NewRecords) -> None:
+        records = new.records
+        if self._sharded is not None:
+            records = records._replace(cluster_id=local_ids(records.cluster_id))
+        self.cache.put(new.keys, records)
+
     def _extraction(self, keys: Keys, records: Records, own: Collection[int]) -> Deltas:
         """Give the deltas that take away all that some attributes have of values, each of which is in one of them."""
-        attribute_ids, starts = self.clusters.sets(records.cluster_id)
+        shards = self._shards
+        at = records.cluster_id
+        attribute_ids, starts = self.clusters.sets(at) if shards is None else shards.sets(keys, at)
         goes = np.isin(attribute_ids, list(own))
         value = np.repeat(np.arange(len(records.cluster_id)), np.diff(starts))[goes]
         lengths = np.bincount(value, minlength=len(records.cluster_id))
@@ -310,6 +387,7 @@ class LiveState:
         found = {t.witness for t in transitions if t.witness is not None}
         witnesses = sorted(found | {contract.witness for contract in contracts})
         clusters = applied.clusters
+        of_shards, gone = (None, []) if self._sharded is None else self._sharded.take_changes()
         return StateDelta(
             records=applied.records,
             texts=texts,
@@ -321,17 +399,18 @@ class LiveState:
             switches=applied.switches if self._has_sketches else SketchChanges.none(),
             contracts=contracts,
             known_contracts=known_contracts,
+            shard_clusters=None if of_shards is None else ClusterCounts.of(of_shards),
+            shard_dropped=gone,
         )
 
-    def _count_accesses(self, deltas: Deltas, applied: Applied) -> None:
-        """Count what the paper would have done for the same values without its caches (section 5.4).
 
-        Each value is looked up and written; one that is taken away somewhere has its frequencies read; one
-        that leaves a cluster has the values of that cluster counted.
-        """
-        accesses, moves, written = self.accesses, applied.moves, len(applied.records.cluster_id)
-        accesses.values += deltas.size
-        accesses.written += written
-        taken = np.count_nonzero(np.minimum.reduceat(deltas.differences, deltas.starts[:-1]) < 0) if deltas.size else 0
-        left = moves.values[np.diff(moves.old_starts) > 0].sum()
-        accesses.without_caches += deltas.size + written + int(taken + left)
+def accesses_of(deltas: Deltas, applied: Applied) -> Accesses:
+    """Count what a batch accesses, and what the paper would have done for the same values without its caches.
+
+    Section 5.4: each value is looked up and written; one that is taken away somewhere has its frequencies read; one
+    that leaves a cluster has the values of that cluster counted.
+    """
+    moves, written = applied.moves, len(applied.records.cluster_id)
+    taken = np.count_nonzero(np.minimum.reduceat(deltas.differences, deltas.starts[:-1]) < 0) if deltas.size else 0
+    left = moves.values[np.diff(moves.old_starts) > 0].sum()
+    return Accesses(deltas.size, 0, written, deltas.size + written + int(taken + left))

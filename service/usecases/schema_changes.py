@@ -172,8 +172,8 @@ def extract(writer: StateWriter, state: LiveState, attribute_ids: Collection[int
     """Take attributes with all of their values out of the state, and return the version."""
     unit = writer.begin()
     try:
-        clusters = [c for c, attributes, _ in state.clusters if not set(attribute_ids).isdisjoint(attributes)]
-        delta = state.truncate(attribute_ids, unit.records_of(clusters, DROP_PORTION), unit.write_records)
+        records = unit.records_of(state.clusters_of(attribute_ids), DROP_PORTION)
+        delta = state.truncate(attribute_ids, records, unit.write_records)
         state.version += 1
         unit.commit(
             BatchCommit(

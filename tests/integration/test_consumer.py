@@ -20,12 +20,13 @@ from tests.following import COLUMNS, Stream, Watch, consume, random_changes
 from tests.states import Tables
 
 
-@pytest.fixture
-def stream(tmp_path: Path, database_url: str) -> Stream:
+@pytest.fixture(params=[1, 3], ids=["whole", "3 shards"])
+def stream(tmp_path: Path, database_url: str, request: pytest.FixtureRequest) -> Stream:
     tables = Tables(COLUMNS)
     tables.add("customers", ["1", "Ada"], ["2", "Bob"], ["3", None])
     tables.add("orders", ["10", "1", "first"], ["11", "2", None], ["12", "1", "Bob"])
     states.store(database_url, tables)
+    states.deal(database_url, request.param)
     path = tmp_path / "feed.jsonl"
     path.touch()
     return Stream(path, tables)

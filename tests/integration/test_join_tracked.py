@@ -91,7 +91,7 @@ class FailingOnce(PostgresWriter):
         def failing(batch: BatchCommit) -> None:
             FailingOnce.commits += 1
             if FailingOnce.commits == 3:
-                with writer._writing.cursor() as cursor:
+                with writer.writing.cursor() as cursor:
                     join_tracked_log.write_changes(cursor, batch)
                     cursor.execute("delete from join_segment")
                 raise StateError("lost")

@@ -181,7 +181,7 @@ class FailingOnce(PostgresWriter):
         def failing(batch: BatchCommit) -> None:
             FailingOnce.commits += 1
             if FailingOnce.commits == 3:
-                with writer._writing.cursor() as cursor:
+                with writer.writing.cursor() as cursor:
                     cursor.execute("update row_image set cells = '{lost,lost,lost}'")
                 raise StateError("lost")
             commit(batch)

@@ -1,0 +1,293 @@
+"""Own the shards of a state in Postgres: a batch in a shard's own transaction, its way back, and how keys are dealt.
+
+A state without rows in `shard` is one shard, and its records have the clusters of `cluster`. With more, `cluster` is
+still the whole's, and records have the clusters of `shard_cluster`. A shard that is ahead of the state's version is
+between its own commit and that of the whole: whoever becomes the writer undoes it, and tasks of the writer before are
+refused by their epoch from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import psycopg2
+
+from service.core.clustering import AttributeIds, Clusters, Underflow, apply_deltas
+from service.core.errors import ConflictError, DamagedStateError
+from service.core.records import Int64s, find_keys, gather
+from service.core.shards import ID_BITS, MOST_SHARDS, local_ids, shard_bounds, stored_ids
+from service.core.val_cache import ValCache
+from service.store import batch_rows, record_rows
+from service.store.bulk import uuid_text
+from service.store.database import make_engine, parse_address, state_error
+from service.store.shard_reading import RECORD_CLUSTERS
+from service.usecases.live_state import ClusterCounts, accesses_of
+from service.usecases.shards import Before, ShardBatch, ShardPlace, ShardSummary
+
+SHARD_NAME = "subsetd shard"
+
+# A transaction's number was never used before, by no writer of this server.
+TAKE_OVER = "update shard set epoch = pg_current_xact_id()::text::bigint"
+
+TO_UNDO = """
+select shard, summary, undo from shard
+where batch > (select coalesce(max(version), 0) from state_version) order by shard
+"""
+
+CALM = """
+update shard set batch = (select coalesce(max(version), 0) from state_version), summary = null, undo = null
+where undo is not null
+"""
+
+MOVING = f"""
+create temporary table moving on commit drop as
+select old.cluster_id as old_id, cluster.cluster_id as new_id
+from {RECORD_CLUSTERS} old join cluster using (attribute_ids)
+"""
+
+MOVE = """
+update gen_rec set cluster_id = new_id + {first} from moving
+where cluster_id = old_id and cluster_id <> new_id + {first} and {condition}
+"""
+
+COUNT = """
+insert into shard_cluster
+select counted.cluster_id, attribute_ids, records
+from (select cluster_id, count(*) as records from gen_rec where {condition} group by cluster_id) counted
+join cluster on cluster.cluster_id = counted.cluster_id - {first}
+"""
+
+
+def read_number(cursor: Any) -> int:
+    """Read how many shards there are."""
+    cursor.execute("select count(*) from shard")
+    (number,) = cursor.fetchone()
+    return max(int(number), 1)
+
+
+def read_epochs(cursor: Any) -> list[int]:
+    """Read the epoch of each shard, by its number; nothing where the state is one shard."""
+    cursor.execute("select epoch from shard order by shard")
+    return [epoch for (epoch,) in cursor]
+
+
+def read_clusters(cursor: Any, shard: int | None = None) -> list[tuple[int, AttributeIds, int]]:
+    """Read `(stored cluster id, attribute ids, value count)` of one shard's clusters, or of all."""
+    where = "" if shard is None else f"where cluster_id >> {ID_BITS} = {shard}"
+    cursor.execute(f"select cluster_id, attribute_ids, value_count from shard_cluster {where}")
+    return [(cluster_id, tuple(ids), count) for cluster_id, ids, count in cursor]
+
+
+def take_over_shards(connection: Any) -> None:
+    """Refuse what the writer before may still have under way in shards, undo what it did not finish, and commit.
+
+    Waits for transactions of its tasks to end. The connection must hold the writer's lock.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(TAKE_OVER)
+        undo_shards(cursor)
+    connection.commit()
+
+
+def deal(cursor: Any, of: int, telling: Callable[[str], None]) -> None:
+    """Deal the records out to so many shards, in the cursor's transaction; commits nothing.
+
+    Nothing is read again: records get the ids of the new shards' clusters, and those are counted. The connection must
+    hold the writer's lock, and no shard be ahead. Raises ConflictError for a number that cannot be.
+    """
+    if not 1 <= of <= MOST_SHARDS:
+        raise ConflictError(f"A state is of 1 to {MOST_SHARDS} shards, not of {of}.")
+    cursor.execute(MOVING)
+    cursor.execute("analyze moving")
+    cursor.execute("delete from shard_cluster")
+    for shard in range(of):
+        part = {"condition": _condition(shard, of), "first": shard << ID_BITS}
+        cursor.execute(MOVE.format(**part))
+        moved = cursor.rowcount
+        if of > 1:
+            cursor.execute(COUNT.format(**part))
+        telling(f"Shard {shard} of {of}: {moved:,} records have another cluster's number.")
+    cursor.execute("delete from shard")
+    if of > 1:
+        cursor.execute(
+            "insert into shard (shard, epoch, batch) select shard, pg_current_xact_id()::text::bigint, "
+            "(select coalesce(max(version), 0) from state_version) from generate_series(0, %s) as shard",
+            (of - 1,),
+        )
+    cursor.execute("drop table moving")
+
+
+def deal_again(cursor: Any) -> None:
+    """Deal records out that a bootstrap wrote with the ids of the whole's clusters, to as many shards as there are."""
+    of = read_number(cursor)
+    if of > 1:
+        cursor.execute("delete from shard; delete from shard_cluster")
+        deal(cursor, of, lambda _: None)
+
+
+class ShardStore:
+    """Hold the memory of one shard and apply batches to it, each in a transaction of its own.
+
+    The memory is thrown away when anything fails, and read anew when others wrote to the shard meanwhile.
+    """
+
+    def __init__(self, place: ShardPlace, cache_bytes: int) -> None:
+        self.place = place
+        self._address = parse_address(place.address)
+        self._cache_bytes = cache_bytes
+        self._engine = make_engine(place.address, SHARD_NAME, pool_size=2, max_overflow=0)
+        self._writing: Any = None
+        self._reading: Any = None
+        self._known: tuple[int, int] | None = None
+        """Epoch and batch of what is in memory."""
+        self._clusters = Clusters()
+        self._cache = ValCache(cache_bytes)
+        self._partitions: list[tuple[str, str]] = []
+
+    def apply(self, batch: ShardBatch) -> ShardSummary:
+        """Apply a batch, or give what it did when it was applied before; with `missing` cells it is not applied.
+
+        Raises ConflictError when another has become the writer, StateError when the database fails.
+        """
+        try:
+            return self._apply(batch)
+        except BaseException as error:
+            self.close()
+            told = state_error(error, self._address)
+            if told is None:
+                raise
+            raise told from error
+
+    def close(self) -> None:
+        """Let go of the connections and of what is in memory."""
+        for connection in (self._writing, self._reading):
+            if connection is not None:
+                with suppress(psycopg2.Error):
+                    connection.invalidate()  # not back to the pool: the staging tables are the session's
+        self._writing = self._reading = self._known = None
+
+    def _apply(self, batch: ShardBatch) -> ShardSummary:
+        place = self.place
+        if self._writing is None:
+            self._connect()
+        with self._writing.cursor() as cursor:
+            cursor.execute("select epoch, batch, summary from shard where shard = %s for update", (place.shard,))
+            found = cursor.fetchone()
+            if found is None or found[0] != place.epoch:
+                raise ConflictError(
+                    f"Another has become the state's writer: shard {place.shard} takes nothing of this."
+                )
+            _, before, summary = found
+            if before >= batch.number:
+                if before != batch.number or summary is None:
+                    raise ConflictError(f"Shard {place.shard} holds version {before}: {batch.number} comes too late.")
+                self._writing.rollback()
+                return ShardSummary.from_bytes(bytes(summary))
+            if self._known != (place.epoch, before):
+                self._load(place.shard)
+            try:
+                told = self._write(cursor, batch)
+            except Underflow as underflow:
+                self._writing.rollback()
+                self._known = (place.epoch, before)
+                return ShardSummary.refused(place.shard, underflow.cells)
+            self._writing.commit()
+            self._known = (place.epoch, batch.number)
+        return told
+
+    def _write(self, cursor: Any, batch: ShardBatch) -> ShardSummary:
+        clusters, deltas, shard = self._clusters, batch.deltas, self.place.shard
+        is_cached, cached = self._cache.find(deltas.keys)
+        places, misses = np.flatnonzero(is_cached), np.flatnonzero(~is_cached)
+        parts = [(places, cached)]
+        if len(misses):
+            with self._reading.cursor() as reading:
+                read = record_rows.look_up(reading, self._partitions, deltas.keys.take(misses))
+            self._reading.commit()
+            parts.append((misses, read._replace(cluster_id=local_ids(read.cluster_id))))
+        present = gather(deltas.size, parts)
+        sets = clusters.sets(present.cluster_id)
+        applied = apply_deltas(clusters, deltas, present, batch.uncounted)
+        self._known = None  # until it is stored
+        new = applied.records
+        accesses = accesses_of(deltas, applied)
+        accesses.read = len(misses)
+        came = find_keys(deltas.keys, new.keys.take(new.is_new))
+        texts = [batch.texts[place] for place in came.tolist()]
+        record_rows.write(cursor, new._replace(cluster_id=stored_ids(new.cluster_id, shard)), texts)
+        _write_clusters(cursor, clusters, shard, applied.clusters, applied.dropped)
+        summary = ShardSummary.of(shard, batch, applied, accesses)
+        undo = Before.of(batch, present, sets, applied)
+        cursor.execute(
+            "update shard set batch = %s, summary = %s, undo = %s where shard = %s",
+            (batch.number, summary.to_bytes(), undo.to_bytes(), shard),
+        )
+        self._cache.put(new.keys, new.records)
+        return summary
+
+    def _connect(self) -> None:
+        self._writing, self._reading = self._engine.raw_connection(), self._engine.raw_connection()
+        for connection, settings in (
+            (self._writing, record_rows.STAGING + record_rows.BY_INDEX),
+            (self._reading, record_rows.BY_BITMAP),
+        ):
+            with connection.cursor() as cursor:
+                cursor.execute(settings)
+            connection.commit()
+
+    def _load(self, shard: int) -> None:
+        with self._reading.cursor() as cursor:
+            self._clusters = _read_own(cursor, shard)
+            self._partitions = record_rows.read_partitions(cursor)
+        self._reading.commit()
+        self._cache = ValCache(self._cache_bytes)
+
+
+_stores: dict[tuple[str, int], ShardStore] = {}
+
+
+def apply_to_shard(place: ShardPlace, batch: ShardBatch, cache_bytes: int) -> ShardSummary:
+    """Apply a batch to a shard, with the memory that this process keeps of it: see `ShardStore.apply`."""
+    store = _stores.get((place.address, place.shard))
+    if store is None:
+        store = _stores[place.address, place.shard] = ShardStore(place, cache_bytes)
+    store.place = place
+    return store.apply(batch)
+
+
+def undo_shards(cursor: Any) -> None:
+    """Undo the batch that shards hold and the state does not, in the cursor's transaction; commits nothing."""
+    cursor.execute(TO_UNDO)
+    ahead = cursor.fetchall()
+    if ahead:
+        cursor.execute(record_rows.STAGING)
+    for shard, summary, undo in ahead:
+        if summary is None or undo is None:
+            raise DamagedStateError(f"Shard {shard} is ahead of the state, and nothing says how it was before.")
+        clusters = _read_own(cursor, shard)
+        before = Before.from_bytes(bytes(undo))
+        records, kept, dropped = before.back(clusters, ShardSummary.from_bytes(bytes(summary)).moves)
+        cursor.execute("truncate staged_gen_rec, staged_cluster")
+        record_rows.write(cursor, records._replace(cluster_id=stored_ids(records.cluster_id, shard)), before.texts)
+        _write_clusters(cursor, clusters, shard, kept, dropped)
+    cursor.execute(CALM)
+
+
+def _read_own(cursor: Any, shard: int) -> Clusters:
+    return Clusters((stored & (1 << ID_BITS) - 1, ids, count) for stored, ids, count in read_clusters(cursor, shard))
+
+
+def _write_clusters(cursor: Any, clusters: Clusters, shard: int, kept: Int64s, dropped: Int64s) -> None:
+    counts = ClusterCounts(stored_ids(kept, shard), *clusters.sets(kept), clusters.counts(kept))
+    batch_rows.write_clusters(cursor, counts, stored_ids(dropped, shard).tolist(), "shard_cluster")
+
+
+def _condition(shard: int, of: int) -> str:
+    """Give the keys of a shard as a condition on value_key."""
+    bounds = [uuid_text(int(bound) << 64) for bound in shard_bounds(of)]
+    parts = [f"value_key >= '{bounds[shard - 1]}'"] if shard else []
+    parts += [f"value_key < '{bounds[shard]}'"] if shard < of - 1 else []
+    return " and ".join(parts) or "true"
