@@ -18,8 +18,9 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python $(wildcard tools/pip-*.whl)/pip install --quiet --disable-pip-version-check
 # The first of these that is 3.11 or later builds the environment.
 PYTHONS := python3 python3.13 python3.12 python3.11
-# Tests wait half of their time, for servers that start and commands that end: one more at once than two cores run.
-WORKERS ?= 3
+# Tests wait half of their time, for servers that start and commands that end: up to four at once on two cores, one for
+# each 4 GB of memory.
+WORKERS ?= $(shell awk '/^MemTotal/ { n = int($$2 / 4000000); print (n < 1 ? 1 : n > 4 ? 4 : n) }' /proc/meminfo)
 IN_PARALLEL = -n $(WORKERS) --dist worksteal
 SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 SEED := $(SEED)
