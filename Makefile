@@ -3,11 +3,12 @@
 #   make demo       see it work on real data, and serve the answers     make test      all checks and all tests
 #   make bench      all benchmarks, or ONLY=row                         make lint      the checks alone
 #   make endurance  the long proofs, or ONLY=word of their names        make format    let ruff lay out the code
+#   make soak       all feeds under load for hours while every part is killed, or MINUTES=20
 #   make mutants    does a test see each small change of the core? SAMPLE=100 of each module, ONLY=modules
 #   make test-versions  some tests on older Postgres, other Pythons and Javas, or ONLY=word of a run
 #   make evaluate   DATA=folder of data sets                            make {sketch,mate}-report DATA=folder: plots
 
-.PHONY: env browser client test test-random test-versions lint format picture demo bench endurance mutants evaluate sketch-report mate-report clean
+.PHONY: env browser client test test-random test-versions lint format picture demo bench endurance soak mutants evaluate sketch-report mate-report clean
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 
@@ -26,7 +27,7 @@ SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 SEED := $(SEED)
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,8p'
+	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,9p'
 
 env: $(READY)
 
@@ -99,6 +100,10 @@ MUTANTS := build/mutants
 $(MUTANTS)/lib: tests/mutants/requirements.lock | $(READY)
 	$(PIP) --require-hashes --no-deps --target $@ -r $<
 	@touch $@
+
+MINUTES ?= 120
+soak: env
+	$(BIN)/python -m tests.endurance.soak --minutes $(MINUTES) --seed $(SEED) $(if $(RATE),--rate $(RATE))
 
 mutants: env $(MUTANTS)/lib
 	PYTHONPATH=$(MUTANTS)/lib nice -n 15 $(BIN)/python -m tests.mutants $(if $(SAMPLE),--sample $(SAMPLE)) $(ONLY)

@@ -1,0 +1,121 @@
+"""Own the judgement of a soak by what was seen: differences, memory, freshness. Pure: numbers in, verdict out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from tests.endurance.soak.plan import AFTER_KILL
+
+WARM_UP = 1200.0
+"""Seconds after which the memory of the consumer is judged."""
+
+JUDGED = 3600.0
+"""Seconds that a soak must have taken for its memory to be judged."""
+
+MUST_BE_AUDITED = 600.0
+"""Seconds in which an audit must have come to its end."""
+
+MOST_SLOPE = 1.0
+"""MB an hour."""
+
+MOST_P99 = 2.0
+"""Seconds from the commit at the source until the API tells of it."""
+
+Point = tuple[float, float]
+"""(seconds since the load began, what was measured)"""
+
+
+@dataclass
+class Killed:
+    """Hold one kill: when it was, when the part was started again (servers: served again), when Connect read."""
+
+    part: str
+    at: float
+    back: float
+    connected: float = 0.0
+
+
+@dataclass
+class Seen:
+    """Hold all that a soak saw; times in seconds since the load began."""
+
+    seconds: float = 0.0
+    changes: Counter[str] = field(default_factory=Counter)
+    kills: list[Killed] = field(default_factory=list)
+    paused: list[tuple[float, float]] = field(default_factory=list)
+    freshness: dict[str, list[Point]] = field(default_factory=dict)
+    memory: dict[str, list[Point]] = field(default_factory=dict)
+    lag: dict[str, list[Point]] = field(default_factory=dict)
+    disk: dict[str, list[Point]] = field(default_factory=dict)
+    did: Counter[str] = field(default_factory=Counter)
+    exits: list[str] = field(default_factory=list)
+    differences: list[str] = field(default_factory=list)
+
+
+def percentile(numbers: Iterable[float], share: float) -> float | None:
+    """Give the smallest number that at least this share of all do not exceed; None of none."""
+    ordered = sorted(numbers)
+    return ordered[max(0, -(-int(share * 1000) * len(ordered) // 1000) - 1)] if ordered else None
+
+
+def undisturbed(
+    points: Sequence[Point], kills: Sequence[Killed], paused: Sequence[tuple[float, float]], by_connect: bool = False
+) -> list[float]:
+    """Give what was measured outside of kills, of the 10 s behind them, and of comparisons with as much behind them.
+
+    What comes by Connect is not there before Connect reads again.
+    """
+    windows = [(one.at, max(one.back, one.connected if by_connect else 0.0) + AFTER_KILL) for one in kills]
+    windows += [(begin, end + AFTER_KILL) for begin, end in paused]
+    return [value for at, value in points if not any(begin <= at + value and at <= end for begin, end in windows)]
+
+
+def slope(points: Sequence[Point]) -> float | None:
+    """Give the median of the slopes between any two points (Theil and Sen), an hour; None of fewer than two."""
+    thinned = points[:: max(1, len(points) // 500)]
+    slopes = [
+        (later - earlier) / (end - begin)
+        for place, (begin, earlier) in enumerate(thinned)
+        for end, later in thinned[place + 1 :]
+        if end > begin
+    ]
+    return median(slopes) * 3600 if slopes else None
+
+
+def slopes(memory: Mapping[str, Sequence[Point]]) -> dict[str, float]:
+    """Give the MB an hour by which each process grew behind its warm-up, where there is enough to tell."""
+    found = {name: slope([point for point in points if point[0] >= WARM_UP]) for name, points in memory.items()}
+    return {name: one for name, one in found.items() if one is not None}
+
+
+def freshness(seen: Seen) -> dict[str, float]:
+    """Give the p99 of each feed's freshness, undisturbed."""
+    found = {
+        feed: percentile(undisturbed(points, seen.kills, seen.paused, feed == "debezium"), 0.99)
+        for feed, points in seen.freshness.items()
+    }
+    return {feed: one for feed, one in found.items() if one is not None}
+
+
+def faults(seen: Seen, witness: str) -> list[str]:
+    """Say what makes a soak red; nothing of a good one. `witness` is the process whose memory is judged."""
+    found = list(seen.differences)
+    if seen.seconds >= JUDGED:
+        grown = slopes(seen.memory).get(witness)
+        if grown is None:
+            found.append(f"the memory of {witness} was not measured")
+        elif grown >= MOST_SLOPE:
+            found.append(f"the memory of {witness} grows by {grown:.2f} MB an hour, allowed are {MOST_SLOPE:g}")
+    for feed, p99 in freshness(seen).items():
+        if p99 >= MOST_P99:
+            found.append(f"p99 freshness of {feed} is {p99:.2f} s, allowed are {MOST_P99:g}")
+    if not seen.did["comparisons"]:
+        found.append("nothing was compared")
+    if seen.seconds >= MUST_BE_AUDITED and not seen.did["audits"]:
+        found.append("no audit came to its end")
+    if not any(seen.changes.values()):
+        found.append("nothing was changed")
+    return found

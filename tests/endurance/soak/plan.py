@@ -1,0 +1,48 @@
+"""Own what a soak is going to do, told by its seed: when what is killed, when all is compared, how fast it writes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import NamedTuple
+
+RATES = {"made": 1000, "direct": 500, "debezium": 180}
+"""Changes a second of each feed: 10 million in two hours, with room for the comparisons."""
+
+SERVERS = ("broker", "state Postgres", "source Postgres", "Connect")
+CONSUMERS = ("run made", "run direct", "run debezium")
+PARTS = (*CONSUMERS, "serve", *SERVERS, "Spark audit", "Spark refresh", "consume file")
+"""What is killed. `run witness` is not: its memory is what is judged."""
+
+AFTER_KILL = 10.0
+"""Seconds behind the start of what was killed in which freshness is not judged."""
+
+
+class Kill(NamedTuple):
+    """Say when, in seconds of load, which part is killed."""
+
+    at: float
+    part: str
+
+
+def kills(seed: int, seconds: float, parts: Sequence[str] = PARTS) -> list[Kill]:
+    """Kill each part once before any comes again, in an order of its own each time; a kill each 27 s, or more often.
+
+    A soak of less than ten minutes comes to each part once.
+    """
+    rng = random.Random(f"kills {seed}")
+    mean = min(27.0, seconds / (len(parts) + 1))
+    planned: list[Kill] = []
+    at, left = 0.0, []
+    while True:
+        at += rng.uniform(0.6, 1.4) * mean
+        if at >= seconds:
+            return planned
+        left = left or rng.sample(parts, len(parts))
+        planned.append(Kill(at, left.pop()))
+
+
+def comparisons(seconds: float) -> list[float]:
+    """Give the seconds of load at which all is compared: each quarter of an hour, or each 3 minutes, and last."""
+    period = 900.0 if seconds >= 3600 else 180.0
+    return [*(number * period for number in range(1, int((seconds - 1) // period) + 1)), seconds]

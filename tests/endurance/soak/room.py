@@ -1,0 +1,201 @@
+"""Own the programs of a soak: servers that are crashed and started again, commands that are watched and restarted."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+
+from service.store.embedded import EmbeddedPostgres
+from tests.integration.test_bad_input import crash
+from tests.ports import free_ports
+
+Log = Callable[..., None]
+
+SAID_LINES = 12
+
+
+class Crashing(EmbeddedPostgres):
+    """Run a Postgres that can be stopped at once, as `pg_ctl stop -m immediate` does, and started again."""
+
+    def crash(self) -> None:
+        crash(self)
+
+    def back(self) -> None:
+        """Start it again, beside ourselves who still count on it."""
+        again = EmbeddedPostgres(self.data_dir, extra_settings=self.settings, port=self.port)
+        again.start()
+        again.stop()
+
+
+class Commands:
+    """Run `subsetd` in processes of their own."""
+
+    def __init__(self, folder: Path, log: Log) -> None:
+        self.folder = folder
+        self.log = log
+
+    def environment(self, url: str, **settings: object) -> dict[str, str]:
+        """Give the environment of a command on a state."""
+        told = {
+            "SUBSETD_DATABASE_URL": url,
+            "SUBSETD_DATA_DIR": str(self.folder / "data"),
+            "SUBSETD_LOG_LEVEL": "warning",
+            "SUBSETD_DECIMAL_HANDLING": "string",
+            "SUBSETD_SPARK_MASTER": "local[2]",
+            **{f"SUBSETD_{name.upper()}": str(value) for name, value in settings.items()},
+        }
+        return {**os.environ, **told}
+
+    def start(self, name: str, url: str, *arguments: str, **settings: object) -> subprocess.Popen[bytes]:
+        """Start a command in a session of its own; what it says is added to the file `name`.log."""
+        with (self.folder / f"{name}.log").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "service.cli", *arguments],
+                env=self.environment(url, **settings),
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def run(self, url: str, *arguments: str, seconds: float = 900) -> tuple[int, str]:
+        """Run a command to its end; give its exit code and what it said. One that takes too long is a failure."""
+        # As whoever runs jobs beside a service does: it is the service that is to be quick.
+        process = subprocess.Popen(
+            ["nice", "-n", "10", sys.executable, "-m", "service.cli", *arguments],
+            env=self.environment(url),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            said, _ = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            kill_session(process)
+            said = f"it did not end within {seconds:g} s"
+        self.log("command", command=without_passwords(" ".join(arguments)), code=process.returncode)
+        return process.returncode, without_passwords(said)
+
+    def killed_in_work(self, url: str, *arguments: str, after: float, java: bool) -> bool:
+        """Start a Spark job, and end it, or its Java, after so many seconds; tell whether it was at work."""
+        process = self.start("killed", url, *arguments)
+        try:
+            deadline = time.monotonic() + 60
+            while process.poll() is None and not (below := _java_below(process.pid)) and time.monotonic() < deadline:
+                time.sleep(0.05)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(after)
+            was_at_work = process.poll() is None
+            if was_at_work and java:
+                for one in below:
+                    with suppress(psutil.NoSuchProcess):
+                        one.kill()
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(60)
+            return was_at_work
+        finally:
+            kill_session(process)
+
+
+def without_passwords(text: str) -> str:
+    """Leave the passwords of addresses out."""
+    return re.sub(r"//postgres:[0-9a-f]+@", "//postgres@", text)
+
+
+def _java_below(pid: int) -> list[psutil.Process]:
+    with suppress(psutil.NoSuchProcess):
+        return [one for one in psutil.Process(pid).children(recursive=True) if one.name() == "java"]
+    return []
+
+
+def kill_session(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
+    """End a command and all that it has started in its session, at once."""
+    below = []
+    with suppress(psutil.NoSuchProcess):
+        below = psutil.Process(process.pid).children(recursive=True)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    for one in below:
+        with suppress(psutil.NoSuchProcess):
+            one.kill()
+    process.wait()
+
+
+class Service:
+    """Keep one `subsetd run` or `serve` running, as a service manager does: what ends is started again."""
+
+    def __init__(
+        self, commands: Commands, name: str, url: str, arguments: tuple[str, ...], settings: Mapping[str, object]
+    ) -> None:
+        self.name = name
+        self.exits: list[str] = []
+        (port,) = free_ports(1)
+        self.address = f"http://127.0.0.1:{port}"
+        self._commands = commands
+        self._start = lambda: commands.start(name, url, *arguments, port=port, **settings)
+        self._lock = threading.Lock()
+        self._ends = threading.Event()
+        self._process = self._start()
+        self._thread = threading.Thread(target=self._watch, name=f"watch {name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        return self._process
+
+    def kill(self) -> None:
+        """End it at once, and start it again."""
+        with self._lock:
+            kill_session(self._process)
+            self._process = self._start()
+
+    @contextmanager
+    def ended(self) -> Iterator[None]:
+        """Let it end in good order for the time of the block, and start it again."""
+        with self._lock:
+            self._end()
+            try:
+                yield
+            finally:
+                self._process = self._start()
+
+    def close(self) -> None:
+        """Let it end for good."""
+        self._ends.set()
+        self._thread.join()
+        self._end()
+
+    def _end(self) -> None:
+        """Ask it to end, as an operator does; it must end well, and soon."""
+        self._process.terminate()
+        try:
+            code = self._process.wait(60)
+            if code not in (0, -signal.SIGTERM):  # the latter of one that has just been started
+                self.exits.append(f"{self.name} ended with {code} when it was asked to: {self.said()}")
+        except subprocess.TimeoutExpired:
+            self.exits.append(f"{self.name} did not end within 60 s when it was asked to")
+        finally:
+            kill_session(self._process)
+
+    def said(self) -> str:
+        """Give the last lines of what it said."""
+        lines = (self._commands.folder / f"{self.name}.log").read_text(errors="replace").splitlines()
+        return "\n".join(lines[-SAID_LINES:])
+
+    def _watch(self) -> None:
+        while not self._ends.wait(1.0):
+            with self._lock:
+                if (code := self._process.poll()) is not None:
+                    self.exits.append(f"{self.name} ended by itself with {code}: {self.said()}")
+                    self._commands.log("ended by itself", part=self.name, code=code, said=self.said())
+                    self._process = self._start()

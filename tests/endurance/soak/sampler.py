@@ -1,0 +1,63 @@
+"""Own the samples of a soak: memory of our processes, lag of the consumers, room on the disk."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import psutil
+
+from tests.endurance.soak.gate import Gate
+from tests.endurance.soak.judge import Seen
+from tests.endurance.soak.room import Service
+
+PERIOD = 5.0
+DISK_EVERY = 6
+LAG = re.compile(r"^subsetd_consumer_lag_records (\S+)$", re.MULTILINE)
+
+
+class Sampler:
+    """Look each 5 s while the soak goes on: MB of memory, records behind, and each 30 s MB of disk."""
+
+    def __init__(self, gate: Gate, seen: Seen, services: Mapping[str, Service], folder: Path) -> None:
+        self._gate, self._seen, self._services, self._folder = gate, seen, services, folder
+        self.thread = threading.Thread(target=self._sample, name="sampler", daemon=True)
+
+    def _sample(self) -> None:
+        turn = 0
+        while not self._gate.stopped.wait(PERIOD):
+            for name, service in self._services.items():
+                at = self._gate.seconds
+                with suppress(psutil.Error):
+                    resident = psutil.Process(service.process.pid).memory_info().rss
+                    self._seen.memory.setdefault(name, []).append((at, resident / 1e6))
+                if name != "serve" and (lag := _lag(service)) is not None:
+                    self._seen.lag.setdefault(name, []).append((at, lag))
+            if turn % DISK_EVERY == 0:
+                for name in ("state", "source", "broker"):
+                    size = folder_bytes(self._folder / name) / 1e6
+                    self._seen.disk.setdefault(name, []).append((self._gate.seconds, size))
+            turn += 1
+
+
+def _lag(service: Service) -> float | None:
+    with suppress(httpx.HTTPError):
+        told = LAG.search(httpx.get(f"{service.address}/metrics", timeout=60).text)
+        if told is not None and told[1] != "NaN":
+            return float(told[1])
+    return None
+
+
+def folder_bytes(folder: Path) -> int:
+    """Add up the files below a folder; one that goes meanwhile counts nothing."""
+    total = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                total += Path(path, name).stat().st_blocks * 512
+    return total

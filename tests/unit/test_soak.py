@@ -1,0 +1,167 @@
+"""A soak's plan is told by its seed, its judgement by numbers alone; what is made up here is judged as by hand."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+
+import pytest
+
+from tests.endurance.soak import plan, report
+from tests.endurance.soak.checks import replayed, unequal
+from tests.endurance.soak.clients import unlike
+from tests.endurance.soak.gate import Gate
+from tests.endurance.soak.judge import Killed, Seen, faults, percentile, slope, undisturbed
+from tests.endurance.soak.lanes import events
+from tests.endurance.soak.writers import Change
+
+WITNESS = "run witness"
+
+
+def seen(seconds: float = 7200, memory: object = None, changes: int = 10, did: object = None, **told: object) -> Seen:
+    grown = {WITNESS: line(0.1)} if memory is None else memory
+    done = Counter(audits=9, comparisons=9) if did is None else did
+    return Seen(seconds=seconds, changes=Counter(made=changes), memory=grown, did=done, **told)  # type: ignore[arg-type]
+
+
+def line(mb_an_hour: float) -> list[tuple[float, float]]:
+    return [(at, 300 + mb_an_hour * at / 3600) for at in range(0, 7200, 5)]
+
+
+def test_the_same_seed_kills_the_same_parts_at_the_same_moments() -> None:
+    assert plan.kills(7, 7200) == plan.kills(7, 7200) != plan.kills(8, 7200)
+    two_hours = plan.kills(7, 7200 * 0.9)
+    assert len(two_hours) >= 200, "comparisons may take a tenth of the time"
+    killed = Counter(kill.part for kill in two_hours)
+    assert killed.keys() == set(plan.PARTS)
+    assert max(killed.values()) - min(killed.values()) <= 1
+    assert {kill.part for kill in plan.kills(7, 120)} == set(plan.PARTS), "also in two minutes"
+
+
+def test_rates_reach_ten_million_changes_in_two_hours_of_which_a_tenth_is_spent_on_comparisons() -> None:
+    assert sum(plan.RATES.values()) * 7200 * 0.9 >= 10_000_000
+
+
+def test_all_is_compared_each_quarter_of_an_hour_and_in_the_end() -> None:
+    assert plan.comparisons(7200) == [900.0 * number for number in range(1, 9)]
+    assert plan.comparisons(1200) == [180, 360, 540, 720, 900, 1080, 1200]
+    assert plan.comparisons(120) == [120]
+
+
+def test_a_good_soak_is_green() -> None:
+    assert faults(seen(freshness={"made": [(100, 1.9)] * 200}), WITNESS) == []
+
+
+@pytest.mark.parametrize(
+    ("bad", "word"),
+    [
+        (seen(differences=["run made: 2 clusters differ"]), "clusters"),
+        (seen(freshness={"made": [(100, 0.1)] * 98 + [(100, 2.1)] * 2}), "p99 freshness of made is 2.10 s"),
+        (seen(memory={WITNESS: line(1.5)}), "grows by 1.50 MB an hour"),
+        (seen(memory={}), "was not measured"),
+        (seen(changes=0), "nothing was changed"),
+        (seen(did=Counter(audits=1)), "nothing was compared"),
+        (seen(did=Counter(comparisons=1)), "no audit came to its end"),
+    ],
+)
+def test_what_makes_a_soak_red(bad: Seen, word: str) -> None:
+    (fault,) = faults(bad, WITNESS)
+    assert word in fault
+
+
+def test_the_memory_of_a_short_soak_and_of_the_warm_up_is_not_judged() -> None:
+    short = seen(seconds=1200, memory={WITNESS: line(50)})
+    assert faults(short, WITNESS) == []
+    warm = [(at, min(at, 1200.0)) for at in range(0, 7200, 5)]
+    assert faults(seen(memory={WITNESS: warm}), WITNESS) == []
+
+
+def test_a_slope_does_not_follow_single_peaks() -> None:
+    peaks = [(at, value + (500 if at % 700 == 0 else 0)) for at, value in line(3)]
+    assert slope(peaks) == pytest.approx(3, abs=0.01)
+    assert slope([(1, 1)]) is None
+
+
+def test_freshness_counts_outside_of_a_kill_and_of_the_ten_seconds_behind_its_restart() -> None:
+    killed = [Killed("Connect", at=100, back=103, connected=120)]
+    points = [(90, 11.0), (95, 1.0), (99, 6.0), (100, 0.1), (112, 0.2), (114, 0.3), (131, 0.4)]
+    assert undisturbed(points, killed, []) == [1.0, 0.3, 0.4], (
+        "what was committed before and seen after is disturbed too"
+    )
+    assert undisturbed(points, killed, [], by_connect=True) == [1.0, 0.4]
+    assert undisturbed(points, [], [(0, 103)]) == [0.3, 0.4]
+
+
+def test_percentiles_are_those_of_the_sorted_numbers() -> None:
+    assert percentile(range(1, 101), 0.99) == 99
+    assert percentile([5, 1, 3], 0.5) == 3
+    assert percentile([], 0.99) is None
+
+
+def test_a_client_of_the_stream_must_see_each_transition_once_and_in_order() -> None:
+    logged = [(1, 1, 2, "appeared"), (2, 1, 2, "broke"), (2, 3, 4, "broke")]
+    assert unlike(logged, logged) == []
+    assert "1 transitions were lost" in unlike(logged[:2], logged)[0]
+    assert "1 transitions came again" in unlike([*logged, logged[2]], logged)[0]
+    assert "never logged" in unlike([*logged, (3, 1, 1, "broke")], logged)[0]
+    assert unlike([logged[2], logged[0], logged[1]], logged) == ["transitions came out of order"]
+
+
+def test_a_log_of_transitions_leads_from_the_first_inds_to_those_that_hold() -> None:
+    log = [(2, 1, 2, "broke"), (3, 5, 6, "appeared"), (4, 1, 2, "appeared")]
+    assert replayed({(1, 2)}, log) == ({(1, 2), (5, 6)}, [])
+    holding, found = replayed(set(), log[:1])
+    assert (holding, len(found)) == (set(), 1)
+
+
+def test_what_differs_is_named() -> None:
+    assert unequal("clusters", {"a": 1}, {"a": 1}) == []
+    assert unequal("clusters", {"a": 1}, {"a": 2, "b": 3})[0].startswith("2 clusters differ")
+
+
+def test_a_change_of_a_key_is_sent_as_a_delete_and_an_insert() -> None:
+    change = Change("u", "orders", ("id", "note"), (1, "x"), (2, "x"))
+    assert [(key, b'"op":"d"' in value, b'"op":"c"' in value) for _, key, value in events(change)] == [
+        (b'{"id":1}', True, False),
+        (b'{"id":2}', False, True),
+    ]
+
+
+def test_nobody_works_while_all_is_compared_and_its_time_does_not_count() -> None:
+    gate, worked = Gate(), threading.Event()
+    gate.begin()
+
+    def work() -> None:
+        with gate.working():
+            worked.set()
+
+    with gate.resting():
+        load = gate.load_seconds
+        thread = threading.Thread(target=work)
+        thread.start()
+        assert not worked.wait(0.05)
+        assert gate.load_seconds == load
+    thread.join()
+    assert worked.is_set()
+
+
+def test_the_report_tells_it_all() -> None:
+    told = seen(
+        kills=[Killed("broker", 50, 53)],
+        freshness={"made": [(10, 0.5)]},
+        differences=["run made: <b>"],
+        did=Counter(audits=2),
+    )
+    text = report.markdown(told, 7, faults(told, WITNESS), ["memory"])
+    for words in (
+        "SEED=7: red",
+        "run made: <b>",
+        "| made | 10 | 0.50 s |",
+        "| broker | 1 | 3.0 |",
+        "+0.10",
+        "| audits | 2 |",
+    ):
+        assert words in text
+    drawn = report.plot("A < B", {"one": [(0, 1), (60, 2)]}, told.kills, [(10, 20)])
+    assert "A &lt; B" in drawn
+    assert drawn.count("<polyline") == 1
