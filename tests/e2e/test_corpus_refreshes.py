@@ -7,7 +7,7 @@ import random
 import re
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import psycopg2
 import pyarrow.parquet as pq
 import pytest
 
+from tests import states
 from tests.commands import Commands
 from tests.e2e.test_cli import Command
 from tests.waiting import BOUND_SECONDS, wait_for
@@ -134,8 +135,8 @@ def test_a_lake_is_refreshed_by_hand_and_compared_with_before(
     assert changes == {("appeared", *pair) for pair in after - before} | {("went", *pair) for pair in before - after}
     assert "broken.csv" in here("corpus", "faults", "lake")
 
-    waiting = subsetd.start("corpus", "refresh", "lake", "--wait", "--full")
-    with suspended(waiting, database_url) as job:
+    with suspended(lambda: subsetd.start("corpus", "refresh", "lake", "--wait", "--full"), database_url) as job:
+        waiting = subsetd.running[-1]
         waiting.send_signal(signal.SIGINT)
         wait_for(lambda: is_asked_to_end(job))
     assert waiting.wait(BOUND_SECONDS) == 130
@@ -153,24 +154,21 @@ def job_of(process: subprocess.Popen[str]) -> psutil.Process | None:
 
 
 @contextmanager
-def suspended(process: subprocess.Popen[str], database_url: str) -> Iterator[psutil.Process]:
-    """Stop the job of a command when it has begun, and let it go on at the end.
-
-    It goes there in steps, so that it cannot land before anybody looks.
-    """
-    job = wait_for(lambda: job_of(process))
+def storing_held(database_url: str) -> Iterator[Callable[[], None]]:
+    """Let no refresh store what it finds, so that none lands before anybody looks; give what lets them go on."""
     with closing(psycopg2.connect(database_url)) as connection, connection.cursor() as cursor:
-        connection.autocommit = True
+        cursor.execute("lock corpus_load_task in share mode")
+        yield connection.rollback
 
-        def has_begun() -> bool:
-            job.suspend()
-            cursor.execute("select count(*) from corpus_refresh where state = 'running'")
-            if cursor.fetchone() == (1,):
-                return True
-            job.resume()
-            return False
 
-        wait_for(has_begun)
+@contextmanager
+def suspended(begin: Callable[[], subprocess.Popen[str]], database_url: str) -> Iterator[psutil.Process]:
+    """Begin a refresh and stop its job when it is at work; let it go on at the end."""
+    with storing_held(database_url):
+        process = begin()
+        job = wait_for(lambda: job_of(process))
+        wait_for(lambda: states.query(database_url, "select from corpus_refresh where state = 'running'"))
+        job.suspend()
     yield job
     with suppress(psutil.NoSuchProcess):  # it may have been killed
         job.resume()
@@ -180,7 +178,7 @@ def is_asked_to_end(job: psutil.Process) -> bool:
     """Say whether a job that is stopped will find a SIGTERM, or was killed as one that did not obey it in time."""
     try:
         status = Path(f"/proc/{job.pid}/status").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return True
     pending = re.findall(r"(?:Sig|Shd)Pnd:\s*(\w+)", status)
     return any(int(mask, 16) >> (signal.SIGTERM - 1) & 1 for mask in pending)
@@ -204,9 +202,15 @@ def newest(client: httpx.Client, *states: str) -> dict[str, Any]:
     return wait_for(lambda: next((one for one in refreshes(client)[:1] if one["state"] in states), None))
 
 
-def ask(process: subprocess.Popen[str], client: httpx.Client) -> None:
-    wait_for(lambda: job_of(process) is None)  # the one before may still be tidying
-    assert client.post("/api/v1/corpora/lake/refreshes", json={"full": True}).status_code == 202
+def ask(process: subprocess.Popen[str], client: httpx.Client) -> Callable[[], subprocess.Popen[str]]:
+    """Give what asks a service for a refresh, when no job is there any more: the one before may still be tidying."""
+    wait_for(lambda: job_of(process) is None)
+
+    def post() -> subprocess.Popen[str]:
+        assert client.post("/api/v1/corpora/lake/refreshes", json={"full": True}).status_code == 202
+        return process
+
+    return post
 
 
 def test_a_service_refreshes_on_schedule_and_survives_what_happens_to_it(
@@ -216,32 +220,29 @@ def test_a_service_refreshes_on_schedule_and_survives_what_happens_to_it(
     with closing(psycopg2.connect(database_url)) as connection, connection, connection.cursor() as cursor:
         cursor.execute("update corpus set created_at = created_at - interval '1 hour'")
 
-    with service(subsetd) as (process, client):
+    with storing_held(database_url) as let_go, service(subsetd) as (process, client):
         running = newest(client, "running")
         assert running["requested_by"] == "schedule"
-        stage = wait_for(lambda: refreshes(client)[0]["stage"])
-        assert stage in ("listing", "starting Spark", "reading")
+        let_go()
+        wait_for(lambda: refreshes(client)[0]["stage"])
         landed = newest(client, "landed", "failed")
         assert (landed["generation"], landed["fault"]) == (1, None)
         counts = client.get("/api/v1/corpora/lake").json()["counts"]
         assert counts["tables"] == 40
         assert f'subsetd_corpus_inds{{corpus="lake"}} {counts["inds"]}.0' in client.get("/metrics").text
 
-        ask(process, client)
-        with suspended(process, database_url):
+        with suspended(ask(process, client), database_url):
             path = f"/api/v1/corpora/lake/refreshes/{refreshes(client)[0]['refresh_id']}"
             assert client.post(f"{path}/cancel", json={}).status_code == 202
         newest(client, "cancelled")
 
-        ask(process, client)
-        with suspended(process, database_url) as job:
+        with suspended(ask(process, client), database_url) as job:
             job.kill()
         failed = newest(client, "failed")
         assert "exit code 137" in failed["fault"]
         assert client.get("/api/v1/corpora/lake").json()["generation"] == 1
 
-        ask(process, client)
-        with suspended(process, database_url) as job:
+        with suspended(ask(process, client), database_url) as job:
             process.send_signal(signal.SIGTERM)
             wait_for(lambda: is_asked_to_end(job))
         assert process.wait(BOUND_SECONDS) == 0, subsetd.said(process)
@@ -251,8 +252,7 @@ def test_a_service_refreshes_on_schedule_and_survives_what_happens_to_it(
         landed = newest(client, "landed", "failed")
         assert (landed["generation"], landed["attempt"]) == (2, 2), "it waited for the next service"
 
-        ask(process, client)
-        with suspended(process, database_url) as job:
+        with suspended(ask(process, client), database_url) as job:
             subsetd.kill(process)
         assert job.is_running()
 
