@@ -123,7 +123,7 @@ def test_a_page_that_is_left_open_stays_small(browser: Browser, state: HandMadeS
         let_happen(versions=60, questions=50)
         before, shown = left(), page.locator("*").count()
         let_happen(versions=60, questions=300)
-        assert page.locator("*").count() == shown
-        wait_for(is_small, 60)
+        expect(page.locator("*")).to_have_count(shown)
+        wait_for(is_small)
         expect(page.locator(".transition")).to_have_count(50)
     engine.dispose()
