@@ -73,6 +73,7 @@ def end_streams_with(server: uvicorn.Server, service: FastAPI) -> None:
     async def shutdown(sockets: list[socket.socket] | None = None) -> None:
         service.state.stream.end()
         await end(sockets)
+        service.state.newest.close()
 
     server.shutdown = shutdown  # type: ignore[method-assign]
 

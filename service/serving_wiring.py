@@ -15,6 +15,7 @@ from service.config import ConfigError, Settings, is_loopback
 from service.corpus_wiring import make_corpus_register
 from service.observe import ConsumerObserver
 from service.store.foreign_key_refreshes import PostgresForeignKeys
+from service.store.news import PostgresNews
 from service.usecases.foreign_key_answers import ForeignKeyFinder
 from service.usecases.joinable_searches import JoinSearches
 from service.usecases.retry_dead_letters import Tried
@@ -41,6 +42,7 @@ def make_service(
     checks = () if observer is None else (lambda: consumer_check(observer, settings.ready_lag_seconds),)
     return create_app(
         wiring.make_reader(engine),
+        PostgresNews(engine),
         wiring.make_uploads(engine),
         make_corpus_register(engine, settings),
         wiring.make_contracts(engine),

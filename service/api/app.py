@@ -39,6 +39,7 @@ from service.api.known_answers import KnownAnswers
 from service.api.limits import RequestBounds
 from service.api.metrics import HttpMetrics, StateMetrics
 from service.api.problems import Check
+from service.api.recent_history import NewestHistory
 from service.api.security_headers import SecurityHeaders
 from service.api.segments import EncodedPath
 from service.api.transition_stream import TransitionStream
@@ -47,7 +48,7 @@ from service.usecases.foreign_key_answers import ForeignKeyFinder
 from service.usecases.foreign_key_decisions import Contracts
 from service.usecases.ind_graphs import IndGraphs
 from service.usecases.joinable_searches import JoinSearches
-from service.usecases.ports import StateReader, Uploads
+from service.usecases.ports import NewsReader, StateReader, Uploads
 from service.usecases.register_corpora import CorpusRegister
 from service.usecases.retry_dead_letters import Tried
 from service.usecases.tracked_keys import TrackedKeys
@@ -62,6 +63,7 @@ DESCRIPTION = (
 
 def create_app(
     reader: StateReader,
+    news: NewsReader,
     uploads: Uploads,
     corpus_register: CorpusRegister,
     contracts: Contracts,
@@ -110,6 +112,7 @@ def create_app(
     app.state.write_log = write_log
     app.state.graphs = IndGraphs()
     app.state.stream = TransitionStream(reader)
+    app.state.newest = NewestHistory(news)
     app.state.registry = registry
     app.state.ready_checks = tuple(ready_checks)
     app.state.overview_checks = ()  # of what makes nothing unready; who runs beside the service puts them
@@ -137,7 +140,7 @@ def create_app(
         app.include_router(routes.router)
     app.include_router(routes_graph.corpus_router)
     # Innermost, so that whoever may not ask is not answered from memory either.
-    app.add_middleware(KnownAnswers, read_version=reader.version)
+    app.add_middleware(KnownAnswers, newest=app.state.newest)
     # What is added later is further out: refusals are counted, and have all headers.
     app.add_middleware(Access, control=access, write_log=write_log, rate=requests_per_second)
     app.add_middleware(RequestBounds, body_seconds=body_seconds)

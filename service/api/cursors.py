@@ -51,6 +51,10 @@ class Cursors:
         )
 
 
+CHANGES = Cursors("changes", "iii")
+"""Of transitions, oldest first: also of those that are answered from memory."""
+
+
 def _fits(column: str, part: object) -> bool:
     if column == "i":
         return isinstance(part, int) and not isinstance(part, bool) and -1 <= part <= LARGEST

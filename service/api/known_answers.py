@@ -1,18 +1,26 @@
-"""Own the answers that many clients poll: computed once for each version, whoever asks, and 304 to who has them."""
+"""Own the answers that many clients poll: computed once for each version, whoever asks, and 304 to who has them.
+
+An answer about INDs is computed anew only when one appeared or broke, and what changed lately is answered from memory.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import NamedTuple
+from urllib.parse import parse_qsl
 
+import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.api.asking import CACHE_CONTROL
+from service.api.recent_history import NewestHistory, RecentHistory
 from service.core.errors import StateError
+from service.usecases.queries import MAX_LIMIT
 
-PATHS = frozenset({"/api/v1/attributes", "/api/v1/changes", "/api/v1/clusters", "/api/v1/uinds"})
+CHANGES = "/api/v1/changes"
+UINDS = "/api/v1/uinds"
+PATHS = frozenset({"/api/v1/attributes", CHANGES, "/api/v1/clusters", UINDS})
 """Routes whose answers the version alone decides: nothing that is put or set beside it, and not who asks."""
 
 MOST_BYTES = 16 << 20
@@ -24,54 +32,48 @@ ENTRY_BYTES = 1000
 LARGEST = 1 << 20
 """An answer of more bytes is not kept."""
 
+ITEMS = b'"items":['
+"""Where the items of a page begin: what stands before them are numbers and a cursor."""
+
 Question = tuple[str, bytes]
 """Path and query string, as they were sent."""
 
 
+class Route(NamedTuple):
+    """Name the route that answers, as the metrics count it."""
+
+    path: str
+
+
 class Known(NamedTuple):
-    """Hold an answer: the version that it is of, its headers and body, and the route that gave it."""
+    """Hold an answer, the version that it is of, and the era of the history in which it was asked for."""
 
     version: int
-    headers: list[tuple[bytes, bytes]]
+    era: int
     body: bytes
-    route: Any
 
-
-class NewestVersion:
-    """Read the newest version for many at once: all who ask while it is being read share the next reading.
-
-    So nobody is told a version that was the newest only before they asked.
-    """
-
-    def __init__(self, read: Callable[[], int]) -> None:
-        self._read = read
-        self._thread = ThreadPoolExecutor(1, "subsetd-version")
-        self._running: asyncio.Future[int] | None = None
-        self._next: asyncio.Task[int] | None = None
-
-    async def __call__(self) -> int:
-        """Give a version that was the newest at a moment since this was called; raises what reading raises."""
-        if self._next is None:
-            self._next = asyncio.create_task(self._read_after(self._running))
-        return await asyncio.shield(self._next)
-
-    async def _read_after(self, running: asyncio.Future[int] | None) -> int:
-        if running is not None:
-            await asyncio.wait([running])
-        self._running = asyncio.get_running_loop().run_in_executor(self._thread, self._read)
-        self._next = None
-        return await self._running
+    def moved_to(self, history: RecentHistory, question: Question) -> Known | None:
+        """Give the answer to the same question at a later version, if it shows the same; None else."""
+        path, query = question
+        if self.version < history.shown_since or path not in (CHANGES, UINDS) or b"as_of" in query:
+            return None
+        at = self.body.index(ITEMS) + len(ITEMS)
+        told = orjson.loads(self.body[:at] + b"]}")
+        told |= {"version": history.head.version, "transaction_consistent": history.head.transaction_consistent}
+        if path == UINDS:
+            told["as_of"] = history.head.version
+        return Known(history.head.version, self.era, orjson.dumps(told).removesuffix(b"]}") + self.body[at:])
 
 
 class KnownAnswers:
-    """Answer what was asked before from memory, while the version is the same; pure ASGI.
+    """Answer what was asked before from memory, while it holds; pure ASGI.
 
     Of many who ask the same of a new version one goes on to the route, and the others wait for its answer.
     """
 
-    def __init__(self, app: ASGIApp, read_version: Callable[[], int]) -> None:
+    def __init__(self, app: ASGIApp, newest: NewestHistory) -> None:
         self._app = app
-        self._version = NewestVersion(read_version)
+        self._newest = newest
         self._known: OrderedDict[Question, Known] = OrderedDict()
         self._bytes = 0
         self._at_work: dict[Question, asyncio.Event] = {}
@@ -82,41 +84,51 @@ class KnownAnswers:
             return
         question = scope["path"], scope["query_string"]
         try:
-            known = await self._newest(question)
-            if known is None and question in self._at_work:
-                await self._at_work[question].wait()
-                known = await self._newest(question)
+            known = await self._find(question)
         except StateError:
             known = None  # the route says what is wrong
         if known is None:
             known = await self._ask(question, scope, receive, send)
         if known is not None:
-            scope["route"] = known.route
+            scope["route"] = Route(scope["path"])
             await _give(known, scope, send)
 
-    async def _newest(self, question: Question) -> Known | None:
-        """Give what is known, if it is of the newest version."""
-        version = await self._version()
-        known = self._known.get(question)
-        if known is None or known.version != version:
-            return None
-        self._known.move_to_end(question)
-        return known
+    async def _find(self, question: Question) -> Known | None:
+        """Give an answer of a version that was the newest since it was asked for, if there is one, or will be soon."""
+        history = await self._newest()
+        asked_at = history.head.version
+        while True:
+            known = self._known.get(question)
+            if known is not None and known.era != history.era:
+                known = None
+            if known is not None and known.version < asked_at:
+                known = known.moved_to(history, question)
+                if known is not None:
+                    self._keep(question, known)
+            if known is not None:
+                self._known.move_to_end(question)
+                return known
+            known = _from_history(history, question)
+            if known is not None or question not in self._at_work:
+                return known
+            # Whoever is at work may have begun before the version that this one has to be told.
+            await self._at_work[question].wait()
 
     async def _ask(self, question: Question, scope: Scope, receive: Receive, send: Send) -> Known | None:
         """Let the route answer; give its answer, or None when it is none to keep and has been sent."""
         mine = self._at_work.setdefault(question, asyncio.Event())
         # All of the answer is wanted here, also when this client has it.
         asked = {**scope, "headers": [one for one in scope["headers"] if one[0] != b"if-none-match"]}
-        headers: list[tuple[bytes, bytes]] = []
+        version, era = 0, self._newest.history.era
         body = bytearray()
         is_kept = True
 
         async def keep(message: Message) -> None:
-            nonlocal is_kept
+            nonlocal is_kept, version
             if message["type"] == "http.response.start":
                 is_kept = message["status"] == 200
-                headers.extend(message["headers"])
+                if is_kept:
+                    version = int(dict(message["headers"])[b"etag"].strip(b'"'))
             elif is_kept:
                 body.extend(message.get("body", b""))
                 return
@@ -132,7 +144,7 @@ class KnownAnswers:
                 del self._at_work[question]
         if not is_kept:
             return None
-        known = Known(int(dict(headers)[b"etag"].strip(b'"')), headers, bytes(body), asked.get("route"))
+        known = Known(version, era, bytes(body))
         self._keep(question, known)
         return known
 
@@ -151,13 +163,30 @@ def _size(question: Question, known: Known) -> int:
     return ENTRY_BYTES + len(question[1]) + len(known.body)
 
 
+def _from_history(history: RecentHistory, question: Question) -> Known | None:
+    """Answer what changed since a young version, where nothing else is asked."""
+    path, query = question
+    if path != CHANGES:
+        return None
+    parts = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
+    asked = {"limit": "100", **dict(parts)}
+    if len(parts) != len(dict(parts)) or set(asked) != {"since", "limit"}:
+        return None
+    if not all(one.isascii() and one.isdigit() and len(one) < 16 for one in asked.values()):
+        return None
+    limit = int(asked["limit"])
+    body = history.changes(int(asked["since"]), limit) if 1 <= limit <= MAX_LIMIT else None
+    return None if body is None else Known(history.head.version, history.era, body)
+
+
 async def _give(known: Known, scope: Scope, send: Send) -> None:
     told = dict(scope["headers"]).get(b"if-none-match", b"")
     etag = b'"%d"' % known.version
+    headers = [(b"etag", etag), (b"cache-control", CACHE_CONTROL.encode())]
     if {etag, b"W/" + etag, b"*"} & {one.strip() for one in told.split(b",")}:
-        headers = [one for one in known.headers if one[0] in (b"etag", b"cache-control")]
         await send({"type": "http.response.start", "status": 304, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
     else:
-        await send({"type": "http.response.start", "status": 200, "headers": known.headers})
+        headers += [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(known.body))]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": known.body})

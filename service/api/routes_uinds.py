@@ -17,7 +17,6 @@ router = APIRouter(prefix="/api/v1", tags=["inclusion dependencies"])
 UINDS = cursors.Cursors("uinds", "ii")
 MISSING = cursors.Cursors("missing", "iu")
 HISTORY = cursors.Cursors("history", "i")
-CHANGES = cursors.Cursors("changes", "iii")
 NEWEST_CHANGES = cursors.Cursors("newest_changes", "iii")
 
 
@@ -124,7 +123,7 @@ def list_changes(asked: Asked, question: Annotated[schemas.ChangesQuestion, Quer
 
     To follow: go through the pages, then ask again with `since` = the `version` of the last page.
     """
-    written = NEWEST_CHANGES if question.newest_first else CHANGES
+    written = NEWEST_CHANGES if question.newest_first else cursors.CHANGES
     after = written.decode(question.cursor)
     with asked.snapshot() as snapshot:
         dependent, referenced = sides(snapshot, question)

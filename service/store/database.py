@@ -13,6 +13,8 @@ from sqlalchemy.exc import ArgumentError
 from service.core.errors import FullDiskError, StateError, first_line
 
 CONNECT_TIMEOUT_SECONDS = 5
+CONNECT_ARGS = "subsetd_connect_args"
+"""Under which an engine keeps what it connects with, for `begin_connection`."""
 
 
 class LostConnectionError(StateError):
@@ -44,17 +46,19 @@ def make_engine(
     if given:
         options = [given if isinstance(given, str) else " ".join(given), *options]
         address = address.difference_update_query(["options"])
+    connect_args = {
+        "application_name": application_name,
+        "connect_timeout": CONNECT_TIMEOUT_SECONDS,
+        "options": " ".join(options),
+        # A server whose machine vanished is noticed in about 20 s instead of 2 hours.
+        "keepalives_idle": 5,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+    }
     engine = create_engine(
         address,
-        connect_args={
-            "application_name": application_name,
-            "connect_timeout": CONNECT_TIMEOUT_SECONDS,
-            "options": " ".join(options),
-            # A server whose machine vanished is noticed in about 20 s instead of 2 hours.
-            "keepalives_idle": 5,
-            "keepalives_interval": 5,
-            "keepalives_count": 3,
-        },
+        connect_args=connect_args,
+        execution_options={CONNECT_ARGS: connect_args},
         pool_size=pool_size,
         max_overflow=max_overflow,
         pool_timeout=pool_timeout_seconds,
@@ -65,7 +69,7 @@ def make_engine(
         try:
             return psycopg2.connect(*arguments, **parameters)
         except psycopg2.OperationalError as error:
-            raise _cannot_connect(error, address) from error
+            raise cannot_connect(error, address) from error
 
     @event.listens_for(engine, "handle_error")
     def translate(context: ExceptionContext) -> BaseException | None:
@@ -127,8 +131,9 @@ def state_error(error: BaseException | None, url: URL) -> StateError | None:
     return None
 
 
-def _cannot_connect(error: psycopg2.OperationalError, url: URL) -> StateError:
-    text = first_line(error)
+def cannot_connect(error: psycopg2.OperationalError | TimeoutError, url: URL) -> StateError:
+    """Say why a server was not reached."""
+    text = "no answer" if isinstance(error, TimeoutError) else first_line(error)
     where = place(url)
     if "does not exist" in text and "database" in text:
         return StateError(f"There is no {where}; create it with createdb, or correct SUBSETD_DATABASE_URL.")
@@ -142,6 +147,19 @@ def _cannot_connect(error: psycopg2.OperationalError, url: URL) -> StateError:
 def _lost(error: BaseException | None, url: URL) -> str:
     cause = first_line(error)
     return f"The connection to {place(url)} was lost: {cause}. What was not committed was not applied; try again."
+
+
+def begin_connection(engine: Engine) -> Any:
+    """Begin a connection as the engine's are, outside of its pool, that waits for nothing (psycopg2's async mode).
+
+    Raises StateError.
+    """
+    arguments, parameters = engine.dialect.create_connect_args(engine.url)
+    parameters |= engine.get_execution_options()[CONNECT_ARGS]
+    try:
+        return psycopg2.connect(*arguments, **parameters, async_=True)
+    except psycopg2.OperationalError as error:
+        raise cannot_connect(error, engine.url) from error
 
 
 @contextmanager

@@ -33,7 +33,6 @@ from service.store.reader_sql import (
     HEAD,
     IND_PAIRS,
     MISSING_VALUES,
-    NEWEST_VERSION,
     OVERLAP,
     OVERLAPS,
     POSITIONS,
@@ -85,12 +84,6 @@ class PostgresStateReader:
         """Read through this engine; give it a statement timeout, which bounds every query."""
         self._place = place(engine.url)
         self._engine = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-        self._single = engine.execution_options(isolation_level="AUTOCOMMIT")
-
-    def version(self) -> int:
-        """Give the newest version, by one statement outside of any snapshot; 0 before the first bootstrap."""
-        with self._saying_what_is_wrong(), self._single.connect() as connection:
-            return connection.exec_driver_sql(NEWEST_VERSION).scalar() or 0
 
     @contextmanager
     def snapshot(self, *, with_values: bool = False) -> Iterator[PostgresSnapshot]:
@@ -128,10 +121,7 @@ class PostgresStateReader:
         except ProgrammingError as error:
             if getattr(error.orig, "pgcode", None) != "42P01":
                 raise
-            raise StateError(
-                f"The {self._place} holds no state of subsetd; "
-                "run `subsetd bootstrap`, or correct SUBSETD_DATABASE_URL."
-            ) from error
+            raise no_state(self._place) from error
 
 
 class PostgresSnapshot:
@@ -331,7 +321,7 @@ class PostgresSnapshot:
             values |= dict(zip(("after_version", "after_dependent", "after_referenced"), after, strict=True))
         way = "desc" if chosen.newest_first else "asc"
         rows = self._rows(TRANSITIONS.replace("{way}", way), where, limit=limit, **values)
-        return [_transition(row) for row in rows]
+        return [transition_of(row) for row in rows]
 
     def activity(self) -> Activity:
         """Tell what was committed in the last half hour, of the newest `ACTIVITY_VERSIONS` versions."""
@@ -432,6 +422,13 @@ class PostgresSnapshot:
         return self._connection.execute(text(statement), values).all()
 
 
+def no_state(where: str) -> StateError:
+    """Say that a database is not one of subsetd."""
+    return StateError(
+        f"The {where} holds no state of subsetd; run `subsetd bootstrap`, or correct SUBSETD_DATABASE_URL."
+    )
+
+
 def _full_name(alias: str) -> str:
     return f"{alias}.schema_name || '.' || {alias}.table_name || '.' || {alias}.column_name"
 
@@ -472,7 +469,8 @@ def _pair(row: Found) -> tuple[AttributeRef, AttributeRef]:
     )
 
 
-def _transition(row: Found) -> TransitionInfo:
+def transition_of(row: Any) -> TransitionInfo:
+    """Make a transition of what `TRANSITIONS` selects."""
     dependent, referenced = _pair(row)
     return TransitionInfo(
         version=row.version,

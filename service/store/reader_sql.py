@@ -11,8 +11,6 @@ select version, generation, kind, committed_at, newest_source_ms, transaction_co
 from state_version order by version desc limit 1
 """
 
-NEWEST_VERSION = "select version from state_version order by version desc limit 1"
-
 SOURCES = """
 select s.name, s.kind, s.location, s.insert_only, s.bootstrapped_version, s.bootstrapped_at,
        count(distinct (a.schema_name, a.table_name)) filter (where a.attribute_id is not null) as table_count,
@@ -77,6 +75,23 @@ join attribute d on d.attribute_id = t.dependent_id
 join attribute r on r.attribute_id = t.referenced_id
 left join state_version v on v.version = t.version
 where {where} order by t.version {way}, t.dependent_id {way}, t.referenced_id {way} limit :limit
+"""
+
+# One statement, so that all of it is of one version: the newest, and a row for each transition after version $1, or one
+# without. The version is known by its time, too: another state may have been put in this one's place.
+NEWS = f"""
+prepare news (bigint, timestamptz, bigint, int) as
+with head as ({HEAD})
+select h.version as head_version, h.generation as head_generation, h.kind as head_kind,
+       h.committed_at as head_committed_at, h.newest_source_ms as head_newest_source_ms,
+       h.transaction_consistent as head_transaction_consistent, h.first_version as head_first_version,
+       h.first_version = $3 and exists (select from state_version where version = $1 and committed_at = $2)
+       and not exists (select from state_version where version > $1 and kind <> 'batch') as goes_on, t.*,
+       d.parts is not null as is_of_tuples
+from head h left join lateral (
+    {TRANSITIONS.format(where="t.version > $1", way="asc").replace(":limit", "$4")}
+) t on true left join attribute d on d.attribute_id = t.dependent_id
+order by t.version, t.dependent_id, t.referenced_id
 """
 
 # Both tables are read from their end by their primary keys. Where that does not reach back for half an hour, the

@@ -37,6 +37,24 @@ class StateHead:
     transaction_consistent: bool | None
 
 
+NOTHING_KNOWN = StateHead(0, 0, 0, None, None, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """Tell what is new since a version that somebody knows.
+
+    `goes_on`: it is of the same state, with the same history, in which nothing but batches came since; then
+    `transitions` are all later ones of columns, in their order, and `turned_at` is the version of the last one, of
+    columns or of tuples, 0 when there is none. Otherwise they tell nothing.
+    """
+
+    head: StateHead
+    goes_on: bool
+    transitions: list[TransitionInfo]
+    turned_at: int
+
+
 @dataclass(frozen=True, slots=True)
 class SourceInfo:
     """Describe a bootstrapped source; `location` carries no password."""

@@ -32,6 +32,7 @@ from service.usecases.answers import (
     DeadLetterInfo,
     Key,
     MissingValue,
+    News,
     PositionInfo,
     SourceInfo,
     StateCounts,
@@ -209,14 +210,21 @@ class StateSnapshot(Protocol):
 class StateReader(Protocol):
     """Open snapshots of the state."""
 
-    def version(self) -> int:
-        """Give the newest version, 0 before the first bootstrap; raises `StateError` when the database is away."""
-
     def snapshot(self, *, with_values: bool = False) -> AbstractContextManager[StateSnapshot]:
         """Open a snapshot of the newest version; `with_values` when generator records will be read.
 
         Raises `StateError` when the database is away or holds no state of this schema.
         """
+
+
+class NewsReader(Protocol):
+    """Read what is new on the event loop: no thread waits for it."""
+
+    async def read(self, known: StateHead) -> News:
+        """Tell what is new since a version that was the newest; raises `StateError` when the database is away."""
+
+    def close(self) -> None:
+        """Release the connection; the next question opens another one."""
 
 
 class Uploads(Protocol):

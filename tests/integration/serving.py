@@ -24,6 +24,7 @@ from service.store.api_keys import PostgresApiKeys
 from service.store.contracts import PostgresContracts
 from service.store.corpora import PostgresCorpora
 from service.store.foreign_key_refreshes import PostgresForeignKeys
+from service.store.news import PostgresNews
 from service.store.reader import PostgresStateReader
 from service.store.tracked_rows import PostgresTrackedRows
 from service.store.uploaded_sketches import PostgresUploads
@@ -50,6 +51,7 @@ def app_over(
     options = {"registry": CollectorRegistry(), "service_version": "0.1.0", **options}
     return create_app(
         PostgresStateReader(engine),
+        PostgresNews(engine),
         PostgresUploads(engine),
         register,
         PostgresContracts(engine),

@@ -10,7 +10,6 @@ import pytest
 
 from service.api.known_answers import PATHS
 from service.store.database import make_engine
-from service.store.reader import PostgresStateReader
 from tests.hand_made_state import TABLE_1, HandMadeState
 from tests.integration.serving import app_over, serving
 
@@ -79,12 +78,3 @@ def test_a_refused_question_is_refused_each_time(client: httpx.Client) -> None:
     for _ in range(2):
         answer = client.get("/api/v1/uinds", params={"limit": 0}, headers={"If-None-Match": '"1"'})
         assert (answer.status_code, answer.headers["Content-Type"]) == (422, "application/problem+json")
-
-
-def test_the_reader_gives_the_newest_version(state: HandMadeState, database_url: str) -> None:
-    engine = make_engine(database_url, "test-version")
-    reader = PostgresStateReader(engine)
-    for _ in range(3):
-        assert reader.version() == state.version
-        commit(state)
-    engine.dispose()

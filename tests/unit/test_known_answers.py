@@ -3,46 +3,82 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from service.api import known_answers
-from service.api.known_answers import KnownAnswers, NewestVersion
+from service.api.known_answers import KnownAnswers
+from service.api.recent_history import NewestHistory
 from service.core.errors import StateError
+from service.core.model import AttributeName, TransitionKind
+from service.usecases.answers import NOTHING_KNOWN, AttributeRef, News, StateHead, TransitionInfo
 
 PATH = "/api/v1/uinds"
+ONE, OTHER = (AttributeRef(number, AttributeName("s", "t", str(number))) for number in (1, 2))
+
+
+def page_of(version: int, told: str) -> bytes:
+    """Write a page as the routes do."""
+    head = {"version": version, "transaction_consistent": None, "next_cursor": None, "as_of": version}
+    return json.dumps({**head, "items": [told]}, separators=(",", ":")).encode()
+
+
+def transition(version: int) -> TransitionInfo:
+    """Make one of a version."""
+    return TransitionInfo(version, None, TransitionKind.BROKE, ONE, OTHER, None, None, 1, None)
 
 
 class Service:
-    """Be a state with a version, and the route that answers from it; both take a moment."""
+    """Be a state with a version, and the route that answers from it; both take a moment.
+
+    Nothing goes on from one version to the next, unless `goes_on` is set; then something happened at `happened`.
+    """
 
     def __init__(self) -> None:
         self.version = 1
+        self.goes_on = False
+        self.happened: list[int] = []
+        self.read_first = lambda: None
+        self.gate = asyncio.Event()
+        self.gate.set()
         self.computed = 0
         self.status = 200
         self.is_away = False
         self.while_computing = lambda: None
-        self.app = KnownAnswers(self._route, self._read)
+        self.app = KnownAnswers(self._route, NewestHistory(self))
 
-    def _read(self) -> int:
+    async def read(self, known: StateHead) -> News:
+        """Be the reader of what is new."""
+        self.read_first()
         if self.is_away:
             raise StateError("away")
-        return self.version
+        found = [transition(version) for version in self.happened if known.version < version <= self.version]
+        goes_on = known.version > 0 and (self.goes_on or known.version == self.version)
+        head = replace(NOTHING_KNOWN, version=self.version)
+        await asyncio.sleep(0)
+        return News(head, goes_on, found, found[-1].version if found else 0)
+
+    def close(self) -> None:
+        raise AssertionError("nobody closes it here")
 
     async def _route(self, scope: Any, receive: Any, send: Any) -> None:
         version = self.version
         self.computed += 1
         self.while_computing()
         await asyncio.sleep(0.01)
-        scope["route"] = "the route"
+        await self.gate.wait()
+        scope["route"] = known_answers.Route(scope["path"])
         headers = [(b"etag", b'"%d"' % version), (b"cache-control", b"no-cache"), (b"x-more", b"1")]
+        body = page_of(version, f"read at {version}")
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
-        await send({"type": "http.response.body", "body": b"page of ", "more_body": True})
-        await send({"type": "http.response.body", "body": b"%d" % version})
+        await send({"type": "http.response.body", "body": body[:7], "more_body": True})
+        await send({"type": "http.response.body", "body": body[7:]})
 
     async def ask(self, path: str = PATH, query: bytes = b"", method: str = "GET", known: bytes = b"") -> Any:
-        """Ask, and give (status, headers, body)."""
+        """Ask, and give (status, headers, body, but for what follows from the version alone)."""
         sent: list[Any] = []
 
         async def send(message: Any) -> None:
@@ -51,7 +87,7 @@ class Service:
         headers = [(b"if-none-match", known)] if known else []
         scope = {"type": "http", "method": method, "path": path, "query_string": query, "headers": headers}
         await self.app(scope, None, send)  # type: ignore[arg-type]
-        assert scope["route"] == "the route"
+        assert scope["route"].path == path  # type: ignore[attr-defined]
         return sent[0]["status"], dict(sent[0]["headers"]), b"".join(one.get("body", b"") for one in sent[1:])
 
 
@@ -59,7 +95,7 @@ def test_many_who_ask_the_same_share_one_answer() -> None:
     async def run() -> None:
         service = Service()
         answers = await asyncio.gather(*(service.ask() for _ in range(50)))
-        assert {(status, body) for status, _, body in answers} == {(200, b"page of 1")}
+        assert {(status, body) for status, _, body in answers} == {(200, page_of(1, "read at 1"))}
         assert service.computed == 1
         await asyncio.gather(*(service.ask(query=b"limit=%d" % (number % 5)) for number in range(50)))
         assert service.computed == 6
@@ -73,7 +109,7 @@ def test_a_new_version_is_answered_anew() -> None:
         for version in range(1, 4):
             service.version = version
             for _ in range(3):
-                assert (await service.ask())[2] == b"page of %d" % version
+                assert (await service.ask())[2] == page_of(version, f"read at {version}")
         assert service.computed == 3
 
     asyncio.run(run())
@@ -88,7 +124,7 @@ def test_who_has_the_answer_is_told_so() -> None:
             assert headers == {b"etag": b'"1"', b"cache-control": b"no-cache"}
         assert (await service.ask(known=b'"0"'))[0] == 200
         service.version = 2
-        assert (await service.ask(known=b'"1"'))[2] == b"page of 2"
+        assert (await service.ask(known=b'"1"'))[2] == page_of(2, "read at 2")
 
     asyncio.run(run())
 
@@ -104,8 +140,8 @@ def test_who_waited_for_an_answer_that_is_old_by_then_gets_a_new_one() -> None:
         first = asyncio.create_task(service.ask())
         await asyncio.sleep(0.005)
         late = await asyncio.gather(*(service.ask() for _ in range(10)))
-        assert {body for _, _, body in late} == {b"page of 2"}
-        assert (await first)[2] == b"page of 1"  # of the version when it asked
+        assert {body for _, _, body in late} == {page_of(2, "read at 2")}
+        assert (await first)[2] == page_of(1, "read at 1")  # of the version when it asked
 
     asyncio.run(run())
 
@@ -115,7 +151,7 @@ def test_refusals_are_not_kept() -> None:
         service = Service()
         service.status = 422
         answers = await asyncio.gather(*(service.ask() for _ in range(5)))
-        assert {(status, body) for status, _, body in answers} == {(422, b"page of 1")}
+        assert {(status, body) for status, _, body in answers} == {(422, page_of(1, "read at 1"))}
         assert service.computed == 5
         service.status = 200
         assert (await service.ask())[0] == 200
@@ -180,7 +216,98 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
             await service.ask(query=b"9")
         assert service.computed == 15
 
-    monkeypatch.setattr(known_answers, "MOST_BYTES", 3 * (known_answers.ENTRY_BYTES + len(b"9") + len(b"page of 1")))
+    monkeypatch.setattr(
+        known_answers, "MOST_BYTES", 3 * (known_answers.ENTRY_BYTES + len(b"9") + len(page_of(1, "read at 1")))
+    )
+    asyncio.run(run())
+
+
+def test_what_shows_the_same_at_a_later_version_is_not_computed_anew() -> None:
+    async def run() -> None:
+        service = Service()
+        service.goes_on = True
+        await service.ask()
+        for version in (2, 3, 7):
+            service.version = version
+            status, headers, body = await service.ask(known=b'"1"')
+            assert (status, body, headers[b"etag"]) == (200, page_of(version, "read at 1"), b'"%d"' % version)
+            assert headers[b"content-length"] == b"%d" % len(body)
+            assert (await service.ask(known=b'"%d"' % version))[0] == 304
+        assert service.computed == 1
+        service.version, service.happened = 9, [8]
+        assert (await service.ask())[2] == page_of(9, "read at 9")
+        service.version = 10
+        assert (await service.ask())[2] == page_of(10, "read at 9")
+        service.version, service.goes_on = 11, False
+        assert (await service.ask())[2] == page_of(11, "read at 11")
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("asked", [("/api/v1/attributes", b""), ("/api/v1/clusters", b""), (PATH, b"as_of=1")])
+def test_what_each_version_changes_is_computed_for_each(asked: tuple[str, bytes]) -> None:
+    async def run() -> None:
+        service = Service()
+        service.goes_on = True
+        for service.version in (1, 2, 3):
+            await service.ask(*asked)
+        assert service.computed == 3
+
+    asyncio.run(run())
+
+
+def test_a_crowd_that_waits_while_versions_pass_is_answered_together() -> None:
+    """Whoever waited is told of the version that was the newest when it asked, though a newer one is there by then."""
+
+    async def run() -> None:
+        service = Service()
+
+        def commit() -> None:
+            service.version += 1
+
+        service.read_first = commit
+        service.gate.clear()
+        waiting = []
+        for number in range(2, 100):
+            waiting.append(asyncio.create_task(service.ask()))
+            while service.version < number:  # until this one has begun to ask
+                await asyncio.sleep(0)
+        while service.computed == 0:
+            await asyncio.sleep(0)
+        service.gate.set()
+        assert all(status == 200 for status, _, _ in await asyncio.gather(*waiting))
+        assert service.computed == 2
+
+    asyncio.run(run())
+
+
+def test_young_changes_are_answered_without_the_route() -> None:
+    async def run() -> None:
+        service = Service()
+        service.goes_on, service.happened = True, [3, 5, 6]
+        path = "/api/v1/changes"
+        for version, since in [(1, 1), (4, 2), (6, 2), (7, 5), (7, 6), (7, 7)]:
+            service.version = version
+            body = json.loads((await service.ask(path, b"since=%d&limit=2" % since))[2])
+            expected = [one for one in service.happened if since < one <= version]
+            assert [one["version"] for one in body["items"]] == expected[:2]
+            assert (body["version"], body["since"]) == (version, since)
+            assert (body["next_cursor"] is None) == (len(expected) <= 2)
+        assert service.computed == 0
+        others = [
+            b"",
+            b"since=0",
+            b"since=8",
+            b"since=x",
+            b"since=3&since=3",
+            b"since=3&limit=0",
+            b"since=3&limit=1001",
+        ]
+        others += [b"since=3&kind=broke", b"since=3&kind=", b"since=3&cursor=x"]
+        for number, query in enumerate(others, 1):
+            await service.ask(path, query)
+            assert service.computed == number, query
+
     asyncio.run(run())
 
 
@@ -188,18 +315,22 @@ def test_a_version_is_read_after_it_was_asked_for() -> None:
     """Whoever asks is told a version that was the newest later than that, however many share a reading."""
     clock = 0
 
-    async def run() -> None:
-        nonlocal clock
-
-        def read() -> int:
+    class Clock:
+        async def read(self, known: StateHead) -> News:
             nonlocal clock
             clock += 1
-            return clock
+            told = clock
+            await asyncio.sleep(0)
+            return News(replace(known, version=told), True, [], 0)
 
-        newest = NewestVersion(read)
+        def close(self) -> None:
+            pass
+
+    async def run() -> None:
+        newest = NewestHistory(Clock())
 
         async def ask() -> tuple[int, int]:
-            return clock, await newest()
+            return clock, (await newest()).head.version
 
         found = [await asyncio.gather(*(ask() for _ in range(20))) for _ in range(20)]
         staggered = [asyncio.create_task(ask()) for _ in range(20) if not await asyncio.sleep(0)]
