@@ -185,8 +185,8 @@ class LiveState:
         self._sharded: ShardedClusters | None = None
         attributes = [*stored.stale, *(attribute for table in stored.tables for attribute in table.followed)]
         size = max((a.attribute_id for a in attributes), default=0) + 1
-        self._uncounted = np.zeros(size, np.bool_)
-        self._uncounted[[a.attribute_id for a in attributes if a.insert_only]] = True
+        self.uncounted = np.zeros(size, np.bool_)
+        self.uncounted[[a.attribute_id for a in attributes if a.insert_only]] = True
         self.overlap = make_overlap(size, [(attributes, count) for _, attributes, count in stored.clusters])
 
     def apply(self, netted: Netted, records: Records) -> StateDelta:
@@ -194,7 +194,7 @@ class LiveState:
 
         Raises clustering.Underflow, with nothing changed, when the batch takes away what was never there.
         """
-        applied = self._apply_deltas(netted.deltas, records, self._uncounted, self._missing_nulls(netted.nulls))
+        applied = self._apply_deltas(netted.deltas, records, self.uncounted, self._missing_nulls(netted.nulls))
         self.accesses.count(accesses_of(netted.deltas, applied))
         new = applied.records
         self._keep(new)
@@ -219,7 +219,7 @@ class LiveState:
         """
         own = set(attribute_ids)
         # What is taken away whole goes from an insert-only source as well, where nothing is counted.
-        uncounted = np.zeros(len(self._uncounted), np.bool_)
+        uncounted = np.zeros(len(self.uncounted), np.bool_)
         extracted = ((self._extraction(keys, records, own), records, values) for keys, records, values in portions)
         whole, texts = self._apply_portions(extracted, uncounted, write)
         rows = {a: -self.counters[a].row_count for a in own}
@@ -249,7 +249,7 @@ class LiveState:
                 hashes.append(portion[0].keys.high)
                 yield portion
 
-        whole, texts = self._apply_portions(counted(), self._uncounted, write)
+        whole, texts = self._apply_portions(counted(), self.uncounted, write)
         nulls = rows() - occurrences
         delta = self._conclude(whole, {attribute_id: rows()}, {attribute_id: nulls}, texts, [])
         if not (self._has_sketches and hashes):

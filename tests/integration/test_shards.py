@@ -1,0 +1,237 @@
+"""Shards that apply a batch in transactions of their own, on a real Postgres: exactly once, whoever dies and when."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from service.core.canonical import value_keys
+from service.core.errors import ConflictError, RecordError, StateError
+from service.core.model import RawRecord, RowChange
+from service.core.shards import cuts, part_of_deltas
+from service.store.database import make_engine
+from service.store.reader import PostgresStateReader
+from service.store.shard_coordinator import ShardCoordinator
+from service.store.shards import ShardStore
+from service.store.writer import PostgresWriter
+from service.stream.envelope import Decoder
+from service.stream.file_feed import FileFeed
+from service.usecases.batches import ErrorPolicy
+from service.usecases.live_state import BatchCommit, BatchCounts, LiveState
+from service.usecases.netting import net
+from service.usecases.shards import ShardBatch, ShardSummary, conclude
+from tests import states
+from tests.following import COLUMNS, Stream, consume, random_changes
+from tests.integration.test_verify import findings
+from tests.states import Tables
+
+SHARDS = 3
+
+
+@pytest.fixture
+def stream(tmp_path: Path, database_url: str) -> Stream:
+    tables = Tables(COLUMNS)
+    tables.add("customers", ["1", "Ada"], ["2", "Bob"], ["3", None])
+    tables.add("orders", ["10", "1", "first"], ["11", "2", None], ["12", "1", "Bob"])
+    states.store(database_url, tables)
+    states.deal(database_url, SHARDS)
+    path = tmp_path / "feed.jsonl"
+    path.touch()
+    return Stream(path, tables)
+
+
+@dataclass
+class Driver:
+    """Follow a file as a cluster would: each shard applies its part through a store of its own, the driver sums up."""
+
+    url: str
+    stream: Stream
+    stores: list[ShardStore] = field(default_factory=list)
+
+    def __enter__(self) -> Driver:
+        self.writer = PostgresWriter(self.url)
+        self.writer.acquire()
+        self.state = LiveState(self.writer.load(), 0)
+        self.coordinator = ShardCoordinator(self.writer, self.url)
+        self.stores = [ShardStore(place, 1 << 20) for place in self.coordinator.places]
+        self.feed = FileFeed(str(self.stream.path))
+        self.feed.start(self.writer.positions(self.feed.name))
+        self.begun = self.feed.positions()
+        self.parts: list[ShardBatch] = []
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for store in self.stores:
+            store.close()
+        self.feed.close()
+        self.writer.close()
+
+    def read(self, records: int) -> list[RawRecord]:
+        """Read and deal out a batch, and begin it."""
+        found = list(self.feed.poll(records, 1 << 20, 0.0))
+        if not found:
+            return []
+        decoder = Decoder(self.state.tables)
+        changes = [decoder.decode(record) for record in found]
+        assert all(isinstance(change, RowChange) for change in changes)
+        self.netted = net(changes, value_keys)  # type: ignore[arg-type]
+        deltas = self.netted.deltas
+        own = [part_of_deltas(deltas, start, end) for start, end in pairwise(cuts(deltas.keys, SHARDS))]
+        number = self.state.version + 1
+        uncounted = self.state.uncounted
+        self.parts = [ShardBatch(number, part, self.netted.texts_of(part.keys), uncounted) for part in own]
+        self.coordinator.begin()
+        return found
+
+    def apply(self, shards: Sequence[int] = range(SHARDS)) -> list[ShardSummary]:
+        return [self.stores[shard].apply(self.parts[shard]) for shard in shards]
+
+    def commit(self, records: Sequence[RawRecord], summaries: Sequence[ShardSummary]) -> None:
+        delta = conclude(self.state, summaries, self.netted.rows, self.netted.nulls, self.netted.sketched)
+        self.state.version += 1
+        after = self.feed.positions()
+        self.writer.register(self.feed.name, self.feed.describe())
+        commit = BatchCommit(
+            self.state.version,
+            self.state.generation,
+            self.feed.name,
+            {place: (self.begun.get(place, 0), offset) for place, offset in after.items()},
+            delta,
+            BatchCounts(records=len(records)),
+            last_position=records[-1].position,
+        )
+        self.writer.begin().commit(commit)
+        self.begun = after
+        self.coordinator.end()
+
+    def follow(self, records: int) -> None:
+        while found := self.read(records):
+            self.commit(found, self.apply())
+
+
+def require_true(url: str, stream: Stream) -> None:
+    assert states.read(url) == states.expected(stream.tables)
+    assert all(finding.holds for finding in findings(url))
+
+
+@pytest.mark.parametrize("records", [1, 7])
+def test_shards_that_commit_alone_make_the_state_that_recomputing_makes(
+    database_url: str, stream: Stream, records: int
+) -> None:
+    rng = random.Random(records)
+    for _ in range(2):
+        random_changes(stream, rng, 20)
+        with Driver(database_url, stream) as driver:
+            driver.follow(records)
+        require_true(database_url, stream)
+        random_changes(stream, rng, 20)
+        consume(database_url, stream, records=records)  # the ordinary consumer and shards take turns
+        require_true(database_url, stream)
+
+
+def values_of(url: str, milliseconds: int = 60_000) -> int:
+    """Read values, and give of which version they are."""
+    engine = make_engine(url, "test", statement_timeout_ms=milliseconds)
+    try:
+        with PostgresStateReader(engine).snapshot(with_values=True) as snapshot:
+            return snapshot.head.version
+    finally:
+        engine.dispose()
+
+
+@pytest.mark.parametrize("committed", range(SHARDS + 1))
+def test_a_driver_that_dies_between_any_two_commits_leaves_no_trace(
+    database_url: str, stream: Stream, committed: int
+) -> None:
+    rng = random.Random(committed)
+    random_changes(stream, rng, 15)
+    before = states.read(database_url) if committed == 0 else None
+    with Driver(database_url, stream) as driver:
+        driver.read(15)
+        driver.apply(range(committed))
+        stale = ShardStore(driver.stores[0].place, 1 << 20), driver.parts[0]
+    if committed:
+        with pytest.raises(StateError, match=r"Shard 0 holds version 2 and the state 1"):
+            values_of(database_url)
+        with pytest.raises(StateError, match="following ended between the two"):
+            findings(database_url)
+    else:
+        assert states.read(database_url) == before
+    assert states.query(database_url, "select max(version) from state_version") == [(1,)]
+    random_changes(stream, rng, 5)  # the next batch need not be cut where that one was
+    with Driver(database_url, stream) as driver:
+        assert values_of(database_url) == 1, "whoever becomes the writer has undone it"
+        with closing(stale[0]), pytest.raises(ConflictError, match="Another has become the state's writer"):
+            stale[0].apply(stale[1])
+        driver.follow(4)
+    require_true(database_url, stream)
+
+
+def test_a_task_that_is_run_again_says_what_it_said(database_url: str, stream: Stream) -> None:
+    random_changes(stream, random.Random(1), 20)
+    with Driver(database_url, stream) as driver:
+        found = driver.read(20)
+        first = driver.apply()
+        again = [ShardStore(place, 0) for place in driver.coordinator.places]
+        for store, part, summary in zip(again, driver.parts, first, strict=True):
+            with closing(store):
+                assert store.apply(part).to_bytes() == summary.to_bytes()
+        driver.commit(found, first)
+        late = driver.parts[0]
+        random_changes(stream, random.Random(2), 20)
+        driver.follow(20)
+        with pytest.raises(ConflictError, match=f"{late.number} comes too late"):
+            driver.stores[0].apply(late)
+    require_true(database_url, stream)
+
+
+def test_who_asks_for_values_waits_for_a_batch_under_way(database_url: str, stream: Stream) -> None:
+    random_changes(stream, random.Random(3), 20)
+    with Driver(database_url, stream) as driver:
+        found = driver.read(20)
+        summaries = driver.apply()
+        with pytest.raises(StateError, match="longer than its time limit"):
+            values_of(database_url, milliseconds=200)
+        driver.commit(found, summaries)
+        assert values_of(database_url) == 2
+
+
+def test_a_shard_that_lacks_a_cell_does_nothing_and_the_others_go_back(database_url: str, stream: Stream) -> None:
+    stream.change("orders", None, ["13", "1", "new"])
+    stream.append("customers", ["99", "nobody"], None)
+    with Driver(database_url, stream) as driver:
+        driver.read(20)
+        summaries = driver.apply()
+        assert [len(summary.missing) for summary in summaries].count(0) < SHARDS
+        assert sum(len(summary.missing) for summary in summaries) == 2
+        driver.coordinator.undo()
+        assert values_of(database_url) == 1
+        with pytest.raises(ConflictError):
+            driver.stores[0].apply(driver.parts[0])
+    with pytest.raises(RecordError):
+        consume(database_url, stream)
+    consume(database_url, stream, on_error=ErrorPolicy.SET_ASIDE)
+    require_true(database_url, stream)
+
+
+def test_from_any_number_of_shards_to_any_other(database_url: str, stream: Stream) -> None:
+    rng = random.Random(5)
+    before = states.query(database_url, "select epoch from shard where shard = 0")
+    for shards in (7, 2, 1, 4, 1):
+        states.deal(database_url, shards)
+        assert states.query(database_url, "select count(*) from shard") == [(shards if shards > 1 else 0,)]
+        require_true(database_url, stream)
+        random_changes(stream, rng, 10)
+        consume(database_url, stream, records=4)
+        require_true(database_url, stream)
+    assert states.query(database_url, "select cluster_id from gen_rec except select cluster_id from cluster") == []
+    states.deal(database_url, 2)
+    assert states.query(database_url, "select epoch from shard where shard = 0") > before, "no number serves twice"
+    with pytest.raises(ConflictError, match="1 to 1024 shards"):
+        states.deal(database_url, 1025)
