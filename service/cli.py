@@ -126,6 +126,10 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
         "doctor_command:doctor",
     ),
     "dead-letters": ("Records that were set aside: list, show, retry, drop.", "dead_letter_commands:app"),
+    "shards": (
+        "Shares of the key space, each with clusters and transactions of its own: list, set.",
+        "shard_commands:app",
+    ),
     "attribute": ("Attributes and tables that changed at their source: drop, rename.", "attribute_commands:app"),
 }
 """What the help says of each command in a line, and where it is; of a group also its commands in other files."""

@@ -23,7 +23,7 @@ from service.core.cell_decoding import WireSettings
 from service.core.errors import ConflictError, FeedError, NotFoundError, SourceError, StateError
 from service.core.model import Table
 from service.observe import ConsumerObserver
-from service.store import dead_letters, feeds
+from service.store import dead_letters, feeds, shard_dealing
 from service.store.demo_source import DemoSource, demo_source
 from service.store.feed_start import FeedStart
 from service.store.outbox import PostgresOutbox
@@ -359,6 +359,16 @@ def drop_key(url: str, schema: str, table: str, columns: Sequence[str], telling:
 def rename_attribute(url: str, old: str, new: str, telling: Callable[[str], None]) -> str:
     """Rename an attribute or a table of the state, and say what was done."""
     return rename(url, old, new, telling)
+
+
+def read_shards(url: str) -> list[shard_dealing.ShardInfo]:
+    """Say how the shards stand; the whole as one, where the state is in no more."""
+    return shard_dealing.read_shards(url)
+
+
+def set_shards(url: str, of: int, telling: Callable[[str], None]) -> int:
+    """Deal the state out to so many shards, and return the version; `telling` hears what is done."""
+    return shard_dealing.set_shards(url, of, telling)
 
 
 def _dead_letter_topic(address: str) -> ports.DeadLetterSink:

@@ -18,8 +18,8 @@ import psycopg2
 from sqlalchemy import Connection
 
 from service.core.sketches.column import ColumnSketch
-from service.store import shards as dealing
 from service.store.database import make_engine
+from service.store.shard_dealing import deal as deal_out
 from service.store.sketch_reading import read_sketches
 
 SKETCH_FORM = (3, 4, 2)
@@ -177,7 +177,7 @@ def store(url: str, tables: Tables) -> None:
 def deal(url: str, shards: int) -> None:
     """Deal a state out to so many shards."""
     with closing(psycopg2.connect(url)) as connection, connection, connection.cursor() as cursor:
-        dealing.deal(cursor, shards, lambda _: None)
+        deal_out(cursor, shards, lambda _: None)
 
 
 def read(url: str) -> State:

@@ -28,7 +28,7 @@ from service.store.catch_up import Place, put_positions
 from service.store.feed_start import FeedStart, put_feed_start
 from service.store.keys import NewKey, put_keys
 from service.store.row_images import clear_row_images
-from service.store.shards import deal_again
+from service.store.shard_dealing import deal_again
 from service.store.sketch_generation import put_sketches
 
 DRIVER_NAME = "subsetd bootstrap"

@@ -1,4 +1,4 @@
-"""Own the shards of a state in Postgres: a batch in a shard's own transaction, its way back, and how keys are dealt.
+"""Own the shards of a state in Postgres: a batch in a shard's own transaction, and its way back.
 
 A state without rows in `shard` is one shard, and its records have the clusters of `cluster`. With more, `cluster` is
 still the whole's, and records have the clusters of `shard_cluster`. A shard that is ahead of the state's version is
@@ -8,7 +8,6 @@ refused by their epoch from then on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -18,12 +17,10 @@ import psycopg2
 from service.core.clustering import AttributeIds, Clusters, Underflow, apply_deltas
 from service.core.errors import ConflictError, DamagedStateError
 from service.core.records import Int64s, find_keys, gather
-from service.core.shards import ID_BITS, MOST_SHARDS, local_ids, shard_bounds, stored_ids
+from service.core.shards import ID_BITS, local_ids, stored_ids
 from service.core.val_cache import ValCache
 from service.store import batch_rows, record_rows
-from service.store.bulk import uuid_text
 from service.store.database import make_engine, parse_address, state_error
-from service.store.shard_reading import RECORD_CLUSTERS
 from service.usecases.live_state import ClusterCounts, accesses_of
 from service.usecases.shards import Before, ShardBatch, ShardPlace, ShardSummary
 
@@ -41,31 +38,6 @@ CALM = """
 update shard set batch = (select coalesce(max(version), 0) from state_version), summary = null, undo = null
 where undo is not null
 """
-
-MOVING = f"""
-create temporary table moving on commit drop as
-select old.cluster_id as old_id, cluster.cluster_id as new_id
-from {RECORD_CLUSTERS} old join cluster using (attribute_ids)
-"""
-
-MOVE = """
-update gen_rec set cluster_id = new_id + {first} from moving
-where cluster_id = old_id and cluster_id <> new_id + {first} and {condition}
-"""
-
-COUNT = """
-insert into shard_cluster
-select counted.cluster_id, attribute_ids, records
-from (select cluster_id, count(*) as records from gen_rec where {condition} group by cluster_id) counted
-join cluster on cluster.cluster_id = counted.cluster_id - {first}
-"""
-
-
-def read_number(cursor: Any) -> int:
-    """Read how many shards there are."""
-    cursor.execute("select count(*) from shard")
-    (number,) = cursor.fetchone()
-    return max(int(number), 1)
 
 
 def read_epochs(cursor: Any) -> list[int]:
@@ -90,42 +62,6 @@ def take_over_shards(connection: Any) -> None:
         cursor.execute(TAKE_OVER)
         undo_shards(cursor)
     connection.commit()
-
-
-def deal(cursor: Any, of: int, telling: Callable[[str], None]) -> None:
-    """Deal the records out to so many shards, in the cursor's transaction; commits nothing.
-
-    Nothing is read again: records get the ids of the new shards' clusters, and those are counted. The connection must
-    hold the writer's lock, and no shard be ahead. Raises ConflictError for a number that cannot be.
-    """
-    if not 1 <= of <= MOST_SHARDS:
-        raise ConflictError(f"A state is of 1 to {MOST_SHARDS} shards, not of {of}.")
-    cursor.execute(MOVING)
-    cursor.execute("analyze moving")
-    cursor.execute("delete from shard_cluster")
-    for shard in range(of):
-        part = {"condition": _condition(shard, of), "first": shard << ID_BITS}
-        cursor.execute(MOVE.format(**part))
-        moved = cursor.rowcount
-        if of > 1:
-            cursor.execute(COUNT.format(**part))
-        telling(f"Shard {shard} of {of}: {moved:,} records have another cluster's number.")
-    cursor.execute("delete from shard")
-    if of > 1:
-        cursor.execute(
-            "insert into shard (shard, epoch, batch) select shard, pg_current_xact_id()::text::bigint, "
-            "(select coalesce(max(version), 0) from state_version) from generate_series(0, %s) as shard",
-            (of - 1,),
-        )
-    cursor.execute("drop table moving")
-
-
-def deal_again(cursor: Any) -> None:
-    """Deal records out that a bootstrap wrote with the ids of the whole's clusters, to as many shards as there are."""
-    of = read_number(cursor)
-    if of > 1:
-        cursor.execute("delete from shard; delete from shard_cluster")
-        deal(cursor, of, lambda _: None)
 
 
 class ShardStore:
@@ -283,11 +219,3 @@ def _read_own(cursor: Any, shard: int) -> Clusters:
 def _write_clusters(cursor: Any, clusters: Clusters, shard: int, kept: Int64s, dropped: Int64s) -> None:
     counts = ClusterCounts(stored_ids(kept, shard), *clusters.sets(kept), clusters.counts(kept))
     batch_rows.write_clusters(cursor, counts, stored_ids(dropped, shard).tolist(), "shard_cluster")
-
-
-def _condition(shard: int, of: int) -> str:
-    """Give the keys of a shard as a condition on value_key."""
-    bounds = [uuid_text(int(bound) << 64) for bound in shard_bounds(of)]
-    parts = [f"value_key >= '{bounds[shard - 1]}'"] if shard else []
-    parts += [f"value_key < '{bounds[shard]}'"] if shard < of - 1 else []
-    return " and ".join(parts) or "true"

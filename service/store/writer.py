@@ -35,6 +35,7 @@ from service.store import (
     record_rows,
     row_images,
     schema_changes,
+    shard_dealing,
     shards,
     sketches,
 )
@@ -173,7 +174,7 @@ class PostgresWriter:
             begun = dict(cursor)
             has_sketches = sketches.read_form(cursor) is not None
             contracts = contract_upkeep.read_bound(cursor)
-            of = shards.read_number(cursor)
+            of = shard_dealing.read_number(cursor)
             self._reading.commit()
         return StoredState(
             version,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
 from contextlib import closing
@@ -9,19 +10,23 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
+import psycopg2
 import pytest
 
 from service.core.canonical import value_keys
 from service.core.errors import ConflictError, RecordError, StateError
 from service.core.model import RawRecord, RowChange
 from service.core.shards import cuts, part_of_deltas
+from service.shard_commands import list_, set_
 from service.store.database import make_engine
 from service.store.reader import PostgresStateReader
 from service.store.shard_coordinator import ShardCoordinator
+from service.store.shard_dealing import deal, deal_again, read_shards, set_shards
 from service.store.shards import ShardStore
 from service.store.writer import PostgresWriter
 from service.stream.envelope import Decoder
 from service.stream.file_feed import FileFeed
+from service.terminal import Format
 from service.usecases.batches import ErrorPolicy
 from service.usecases.live_state import BatchCommit, BatchCounts, LiveState
 from service.usecases.netting import net
@@ -235,3 +240,58 @@ def test_from_any_number_of_shards_to_any_other(database_url: str, stream: Strea
     assert states.query(database_url, "select epoch from shard where shard = 0") > before, "no number serves twice"
     with pytest.raises(ConflictError, match="1 to 1024 shards"):
         states.deal(database_url, 1025)
+
+
+def test_what_was_left_half_done_is_undone_before_keys_are_dealt_anew(database_url: str, stream: Stream) -> None:
+    before = states.read(database_url)
+    random_changes(stream, random.Random(6), 20)
+    with Driver(database_url, stream) as driver:
+        driver.read(20)
+        driver.apply([0, 2])
+    assert [(one.shard, one.ahead) for one in read_shards(database_url)] == [(0, 2), (1, None), (2, 2)]
+    told: list[str] = []
+    assert set_shards(database_url, 5, told.append) == 2
+    assert len(told) == 5
+    assert states.read(database_url) == before
+    found = read_shards(database_url)
+    assert [(one.shard, one.ahead) for one in found] == [(shard, None) for shard in range(5)]
+    assert sum(one.values for one in found) == len(before.records)
+    consume(database_url, stream)
+    require_true(database_url, stream)
+
+
+def test_a_bootstrap_keeps_the_number_of_shards(database_url: str, stream: Stream) -> None:
+    epochs = states.query(database_url, "select epoch from shard")
+    with closing(psycopg2.connect(database_url)) as connection, connection, connection.cursor() as cursor:
+        cursor.execute("create temporary table kept as select * from shard")
+        deal(cursor, 1, lambda _: None)  # records have the ids of the whole's clusters, as a bootstrap writes them
+        cursor.execute("insert into shard select * from kept")
+        deal_again(cursor)
+    assert [one.shard for one in read_shards(database_url)] == [0, 1, 2]
+    assert states.query(database_url, "select epoch from shard") != epochs
+    random_changes(stream, random.Random(7), 20)
+    consume(database_url, stream)
+    require_true(database_url, stream)
+    assert [one.shard for one in read_shards(database_url)] == [0, 1, 2]
+    states.deal(database_url, 1)
+    (one,) = read_shards(database_url)
+    assert (one.shard, one.values) == (0, len(states.read(database_url).records))
+
+
+def test_the_command_deals_and_lists(
+    database_url: str, stream: Stream, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SUBSETD_DATABASE_URL", database_url)
+    set_(2)
+    assert "Shard 1 of 2" in capsys.readouterr().err
+    list_(Format.JSON)
+    found = json.loads(capsys.readouterr().out)
+    assert [one["shard"] for one in found] == [0, 1]
+    assert sum(one["values"] for one in found) == len(states.read(database_url).records)
+    with closing(PostgresWriter(database_url, "test")) as other:
+        other.acquire()
+        with pytest.raises(StateError, match="another writer: test"):
+            set_(1)
+    states.execute(database_url, "truncate state_version, shard, shard_cluster cascade")
+    with pytest.raises(StateError, match="There is no state yet"):
+        set_(3)

@@ -1,0 +1,50 @@
+"""Own `subsetd shards`: into how many shares the key space is dealt, and how they stand."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from service import feed_wiring, wiring
+from service.config import load_settings
+from service.terminal import Format, err, out, print_rows, print_table
+
+app = typer.Typer(
+    help="Shares of the key space, each with clusters and transactions of its own: list, set.", no_args_is_help=True
+)
+
+HEADER = ["shard", "clusters", "values", "half done"]
+
+
+@app.command("list")
+def list_(format_: Annotated[Format, typer.Option("--format", help="How to print the list.")] = Format.TABLE) -> None:
+    """List the shards: their clusters and values, and which version a batch that was left half done would be."""
+    with wiring.state_database(wiring.configured_settings()) as url:
+        found = feed_wiring.read_shards(url)
+    if format_ is Format.JSON:
+        json.dump([asdict(one) for one in found], sys.stdout)
+        print()
+        return
+    rows = [[one.shard, one.clusters, one.values, one.ahead] for one in found]
+    if format_ is Format.CSV:
+        print_rows(HEADER, rows, format_)
+    else:
+        print_table(HEADER, rows)
+
+
+@app.command("set")
+def set_(
+    number: Annotated[int, typer.Argument(min=1, help="How many shards there are to be; 1 is a state without any")],
+) -> None:
+    """Deal the key space out to another number of shards: a version of its own, in one transaction, nothing read anew.
+
+    Waits for a consumer to hand the state over.
+    """
+    with wiring.state_database(load_settings()) as url:
+        version = feed_wiring.set_shards(url, number, lambda said: err.print(Text(said)))
+    out.print(Text(f"The state is in {number} shard{'s' if number > 1 else ''} since version {version}."))
