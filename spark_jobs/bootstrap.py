@@ -52,7 +52,7 @@ from service.store.sketches import read_form
 from service.store.writer_lock import is_led_by_consumer, release_locks, take_bootstrap_lock, take_writer_lock
 from spark_jobs.command_line import options_of, parse_arguments
 from spark_jobs.job import run_job
-from spark_jobs.outcome import Summary, attributes_of, describe, keys_of, told_warnings
+from spark_jobs.outcome import Summary, attributes_of, describe, keys_of, references_of, told_warnings
 from spark_jobs.parallel import run_parallel, telling
 from spark_jobs.progress import Display, Quiet, make_display, watching
 from spark_jobs.row_images import ImageWriter, choose_row_images, told_choice
@@ -391,6 +391,7 @@ class _Bootstrap:
             feed_start=self.options.feed_start,
             sketches=self.sketches,
             keys=keys_of(tables, ids),
+            references=references_of(tables, ids),
         )
         self._finish_sketches()
         self.crash.reach("commit")

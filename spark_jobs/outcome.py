@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from service.store.declared_references import NewReference
 from service.store.generation import NOT_READ, NewAttribute, NewName
 from service.store.keys import NewKey
 from spark_jobs.sources import Options, SourceTable
@@ -81,6 +82,30 @@ def keys_of(tables: Sequence[SourceTable], ids: Sequence[int]) -> list[NewKey]:
         for key in table.keys:
             attribute_id = followed[tuple(names.index(column) for column in key.columns)]
             found.append(NewKey(attribute_id, key.kind, key.is_primary))
+    return found
+
+
+def references_of(tables: Sequence[SourceTable], ids: Sequence[int]) -> list[NewReference]:
+    """Give the foreign keys that tables declare, by the ids of their columns; not those to what is not read.
+
+    They are in the order of the tracked key that they refer to, if there is one: so their tuples are followed.
+    """
+    columns: dict[tuple[str, str], dict[str, int]] = {}
+    of_ids = iter(ids)
+    for table in tables:
+        of_table = [next(of_ids) for _ in table.attributes]
+        columns[table.schema, table.name] = {name: of_table[place] for place, (name, _) in enumerate(table.columns)}
+    keys = {(table.schema, table.name): [key.columns for key in table.keys] for table in tables}
+    found = []
+    for table in tables:
+        own = columns[table.schema, table.name]
+        for one in table.constraints.references:
+            there = one.schema, one.table
+            beside = dict(zip(one.referenced, one.columns, strict=True))
+            order = next((key for key in keys.get(there, ()) if set(key) == beside.keys()), one.referenced)
+            if own.keys() >= set(one.columns) and columns.get(there, {}).keys() >= beside.keys():
+                other = columns[there]
+                found.append(NewReference([own[beside[name]] for name in order], [other[name] for name in order]))
     return found
 
 

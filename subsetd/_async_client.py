@@ -261,6 +261,10 @@ class AsyncClient:
         """List the candidates for foreign keys that a method found last, the likeliest first."""
         return AsyncRows(self, address("foreign-keys"), asked, shapes.KeyCandidate)
 
+    def declared_foreign_keys(self) -> AsyncRows[shapes.DeclaredKey]:
+        """List the foreign keys that sources declare, and whether their values hold."""
+        return AsyncRows(self, address("foreign-keys", "declared"), {}, shapes.DeclaredKey)
+
     async def foreign_key_evidence(self, **asked: Unpack[questions.ExplainForeignKey]) -> shapes.KeyEvidence:
         """Say of a candidate why it ranks where it does, and what speaks against it."""
         answer: shapes.KeyEvidence = await self.get(address("foreign-keys", "evidence"), **asked)

@@ -255,6 +255,10 @@ class Client:
         """List the candidates for foreign keys that a method found last, the likeliest first."""
         return Rows(self, address("foreign-keys"), asked, shapes.KeyCandidate)
 
+    def declared_foreign_keys(self) -> Rows[shapes.DeclaredKey]:
+        """List the foreign keys that sources declare, and whether their values hold."""
+        return Rows(self, address("foreign-keys", "declared"), {}, shapes.DeclaredKey)
+
     def foreign_key_evidence(self, **asked: Unpack[questions.ExplainForeignKey]) -> shapes.KeyEvidence:
         """Say of a candidate why it ranks where it does, and what speaks against it."""
         answer: shapes.KeyEvidence = self.get(address("foreign-keys", "evidence"), **asked)

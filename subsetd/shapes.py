@@ -277,6 +277,13 @@ class Decision(TypedDict):
     is_stale: bool
 
 
+class DeclaredKey(TypedDict):
+    dependent: list[list[str]]
+    referenced: list[list[str]]
+    source: str
+    holds: bool | None
+
+
 class Edge(TypedDict):
     dependent: int
     referenced: int

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.api.contract_schemas import NamedKey, named
-from service.api.schemas import FULL_NAME, Answer, Page, PageQuestion, Question
+from service.api.schemas import FULL_NAME, Answer, Page, Paged, PageQuestion, Question
 from service.api.schemas import Text as Name
 from service.core.foreign_keys.candidates import THETA
 from service.core.foreign_keys.ranking import Method
@@ -16,6 +16,7 @@ from service.usecases import foreign_keys, kept_candidates
 from service.usecases.finding_progress import Stage
 from service.usecases.foreign_key_decisions import Verdict
 from service.usecases.foreign_key_export import KeyFormat
+from service.usecases.key_values import DeclaredForeignKey
 
 METHOD = "what ranked them"
 
@@ -103,6 +104,19 @@ class KeyCandidatesPage(Page):
     version: int = Field(description="the one state version that candidates were found in")
     refresh_id: int
     items: list[KeyCandidate]
+
+
+class DeclaredKey(NamedKey):
+    source: str
+    holds: bool | None = Field(description="null: not known, as a side is not kept current or its tuples not followed")
+
+    @classmethod
+    def of(cls, one: DeclaredForeignKey) -> DeclaredKey:
+        return cls(**named(one.foreign_key), source=one.source, holds=one.holds)
+
+
+class DeclaredKeysPage(Paged):
+    items: list[DeclaredKey]
 
 
 class KeyEvidence(KeyCandidate):

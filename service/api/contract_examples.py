@@ -132,6 +132,11 @@ BY_PATH: dict[str, object] = {
     f"{KEYS_PATH}/evidence": EVIDENCE,
     f"{KEYS_PATH}/refreshes/at-work": AT_WORK,
     f"{KEYS_PATH}/refreshes/at-work/cancel": AT_WORK,
+    f"{KEYS_PATH}/declared": {
+        **VERSION,
+        "next_cursor": None,
+        "items": [{**EXAMPLE, "source": "demo", "holds": False}],
+    },
     CONTRACTS_PATH: {**VERSION, "next_cursor": None, "items": [CONTRACT]},
     f"{CONTRACTS_PATH}/{{contract_id}}": CONTRACT,
     f"{CONTRACTS_PATH}/transitions": TRANSITIONS,

@@ -29,6 +29,7 @@ router = APIRouter(prefix="/api/v1/foreign-keys", tags=["foreign keys and contra
 
 CANDIDATES = cursors.Cursors("candidates", "ii")
 DECISIONS = cursors.Cursors("decisions", "i")
+DECLARED = cursors.Cursors("declared_foreign_keys", "i")
 
 MEDIA_TYPES = {
     KeyFormat.SQL: "application/sql",
@@ -158,6 +159,19 @@ def export_foreign_keys(asked: Asked, question: Annotated[shapes.ExportQuestion,
         media_type=MEDIA_TYPES[question.format],
         headers={**asked.headers, "Content-Disposition": f'attachment; filename="foreign-keys.{question.format}"'},
     )
+
+
+@router.get("/declared", responses=examples.answered("A page of declared foreign keys") | documented(422, 500, 503))
+def list_declared_foreign_keys(
+    asked: Asked, question: Annotated[schemas.PageQuestion, Query()]
+) -> shapes.DeclaredKeysPage:
+    """List the foreign keys that sources declare, as their bootstraps found them, and whether their values hold."""
+    after = DECLARED.decode(question.cursor)
+    with asked.snapshot() as snapshot:
+        asked.stop_if_known()
+        found = snapshot.declared_references(0 if after is None else int(after[0]), question.limit + 1)
+        page = page_of(found, question.limit, lambda one: (one.reference_id,))
+    return shapes.DeclaredKeysPage.page(snapshot.head, DECLARED, page, shapes.DeclaredKey.of)
 
 
 @router.get("/decisions", responses=_answered("A page of decisions") | documented(422, 500, 503))

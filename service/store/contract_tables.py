@@ -1,4 +1,4 @@
-"""Own the models of foreign keys: candidates that were found, decisions, contracts; `tables` has the others."""
+"""Own the models of foreign keys: declared ones, candidates, decisions, contracts; `tables` has the others."""
 
 from __future__ import annotations
 
@@ -79,6 +79,16 @@ contract_transition = Table(
         comment="topic, partition, offset of the change that brought the witness; NULL: not found by a batch",
     ),
     CheckConstraint("kind in ('violated', 'mended')", name="kind_known"),
+)
+
+declared_reference = Table(
+    "declared_reference",
+    metadata,
+    Column("reference_id", Integer, Identity(), primary_key=True),
+    Column("source_id", ForeignKey("source.source_id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("dependent_ids", ARRAY(Integer), nullable=False, comment="attributes, in order"),
+    Column("referenced_ids", ARRAY(Integer), nullable=False, comment="beside them"),
+    comment="foreign keys as catalogs of sources have them, as of their bootstraps",
 )
 
 foreign_key_refresh = Table(

@@ -25,6 +25,7 @@ from service.core.sketch_upkeep import SketchForm
 from service.store import contract_upkeep, join_tracked, versions
 from service.store.bulk import KeyRange, partition_name
 from service.store.catch_up import Place, put_positions
+from service.store.declared_references import NewReference, put_references
 from service.store.feed_start import FeedStart, put_feed_start
 from service.store.keys import NewKey, put_keys
 from service.store.row_images import clear_row_images
@@ -119,6 +120,7 @@ class Generation:
     sketches: SketchForm | None = None
     """Of what form its sketches are, if it has some."""
     keys: Sequence[NewKey] = ()
+    references: Sequence[NewReference] = ()
 
 
 def clear_remains(connection: Any) -> None:
@@ -314,6 +316,7 @@ def publish(connection: Any, served: ServedState, source: SourceDescription, gen
         source_id = _put_source(cursor, source, version)
         _put_attributes(cursor, source_id, generation.attributes, version)
         put_keys(cursor, source_id, generation.keys, version)
+        put_references(cursor, source_id, generation.references)
         _put_tables(cursor, source_id, generation.tables, version)
         put_sketches(cursor, generation.number, version, generation.sketches)
         cursor.execute(

@@ -22,6 +22,7 @@ from service.store.audits import read_audits
 from service.store.coefficient_samples import read_spans as read_coefficient_spans
 from service.store.coefficient_samples import read_tag as read_coefficient_tag
 from service.store.database import LostConnectionError, place
+from service.store.declared_references import read_references
 from service.store.foreign_keys import read_declared_keys, read_memberships, read_spreads, read_statistics
 from service.store.histograms import read_histograms, read_kept_statistics, read_value_changes
 from service.store.keys import read_keys, read_known_tuples, read_repeated
@@ -66,7 +67,7 @@ from service.usecases.coefficient_history import CoefficientSpan
 from service.usecases.foreign_key_decisions import Contract, ContractEvent, ContractState, Decision
 from service.usecases.foreign_key_ports import DeclaredKey, KeptStatistics, ValueStatistics, WantedGrid
 from service.usecases.kept_candidates import Candidate, CandidateFilter, Refresh
-from service.usecases.key_values import KeyFilter, KeyInfo, RepeatedValue, TupleInfo
+from service.usecases.key_values import DeclaredForeignKey, KeyFilter, KeyInfo, RepeatedValue, TupleInfo
 
 Found = Row[*tuple[Any, ...]]
 
@@ -390,6 +391,10 @@ class PostgresSnapshot:
     def contract_counts(self) -> dict[ContractState, int]:
         """Count contracts by how they stand."""
         return contracts.count_contracts(self._connection)
+
+    def declared_references(self, after: int, limit: int) -> list[DeclaredForeignKey]:
+        """List the foreign keys that sources declare by (reference_id)."""
+        return read_references(self._connection, after, limit)
 
     def foreign_key_refreshes(self) -> list[Refresh]:
         """List the last finding of foreign keys by each method."""

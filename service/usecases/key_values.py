@@ -5,7 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from service.core.foreign_keys.sides import ForeignKey
 from service.usecases.answers import AttributeInfo
+
+
+class DeclaredForeignKey(NamedTuple):
+    """Hold a foreign key that a source declares, and whether its values bear it out.
+
+    `holds` is None where that is not known: a side is not kept current, or its tuples are not followed.
+    """
+
+    reference_id: int
+    source: str
+    foreign_key: ForeignKey
+    holds: bool | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ from service.usecases.audits import Audit
 from service.usecases.coefficient_history import CoefficientSpan
 from service.usecases.foreign_key_decisions import Contract, ContractEvent, ContractState, Decision
 from service.usecases.kept_candidates import Candidate, CandidateFilter, Refresh
-from service.usecases.key_values import KeyFilter, KeyInfo, RepeatedValue, TupleInfo
+from service.usecases.key_values import DeclaredForeignKey, KeyFilter, KeyInfo, RepeatedValue, TupleInfo
 from service.usecases.live_state import BatchCommit, StoredState
 from service.usecases.row_images import Images
 
@@ -193,6 +193,9 @@ class StateSnapshot(Protocol):
 
     def contract_counts(self) -> dict[ContractState, int]:
         """Count contracts by how they stand."""
+
+    def declared_references(self, after: int, limit: int) -> list[DeclaredForeignKey]:
+        """List the foreign keys that sources declare by (reference_id)."""
 
     def foreign_key_refreshes(self) -> list[Refresh]:
         """List the last finding of foreign keys by each method; it is beside all versions, and names its own."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 from itertools import product
 
@@ -15,7 +16,8 @@ from service.store.database import make_engine
 from service.store.foreign_key_refreshes import PostgresForeignKeys
 from service.usecases.foreign_key_answers import ForeignKeyFinder
 from service.usecases.foreign_keys import Keys, Question
-from tests.browser.conftest import looking
+from tests import states
+from tests.browser.conftest import NARROW, looking
 from tests.hand_made_state import HandMadeState
 from tests.integration.serving import app_over, serving
 
@@ -98,3 +100,40 @@ def test_foreign_keys_are_drawn_where_any_are_known_and_show_their_evidence(
         expect(page.locator(".badge.good", has_text="accepted")).to_have_count(1)
         page.get_by_role("link", name="show evidence of shop.orders.customer_id in shop.customers.id").press("Enter")
         expect(page.locator("h1")).to_have_text("shop.orders.customer_id ⊆ shop.customers.id")
+
+
+def test_declared_foreign_keys_are_a_layer_and_told_apart_by_the_form_of_their_lines(
+    browser: Browser, address: str, database_url: str
+) -> None:
+    states.execute(
+        database_url,
+        "insert into declared_reference (source_id, dependent_ids, referenced_ids) "
+        "select source_id, array[1], array[2] from source",
+    )
+    key = {"dependent": [["shop", "orders", "customer_id"]], "referenced": [["shop", "customers", "id"]]}
+    decision = {**key, "verdict": "accept", "decided_by": "Ada"}
+    httpx.post(f"{address}/api/v1/foreign-keys/decisions", json=decision, timeout=60).raise_for_status()
+    with looking(browser, address, NARROW, "dark") as look:
+        page = look.open("graph")
+        main = page.locator("main")
+        expect(main).to_contain_text("1 foreign key accepted (strong lines), 1 declared and not decided, 0 suggested")
+        expect(page.locator("g .edge")).to_have_count(2)
+        expect(page.locator("g .edge.found.sure")).to_have_count(1)  # of orders in customers, which nobody declares
+        expect(page.locator(".legend")).to_have_text(re.compile(r"declared by a source\s+found in the data\s+accepted"))
+        dashes = "one => getComputedStyle(one).strokeDasharray"
+        assert page.locator("g .edge.found").evaluate(dashes) != page.locator("g .edge:not(.found)").evaluate(dashes)
+        assert look.faults() == []
+        assert look.overflow() <= 0
+        page.get_by_role("link", name="Declared foreign keys").press("Enter")
+        expect(main).to_contain_text("1 foreign key declared by the sources")
+        expect(page.locator("g .edge")).to_have_count(1)
+        page.get_by_role("link", name="customers, shop.customers:").press("Enter")
+        page.get_by_role("link", name="show columns of shop.customers in shop.archive").press("Enter")
+        expect(main).to_contain_text("by hand")
+        expect(main).to_contain_text("100 %")
+        assert look.faults() == []
+        page.get_by_role("link", name="All INDs").press("Enter")
+        expect(page.locator("g .edge")).to_have_count(3)
+        expect(page.locator("g .edge.found")).to_have_count(2)
+        (told,) = httpx.get(f"{address}/api/v1/foreign-keys/declared", timeout=60).json()["items"]
+        assert (told["dependent"], told["source"], told["holds"]) == ([["shop", "customers", "id"]], "hand", True)

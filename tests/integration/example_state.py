@@ -32,6 +32,11 @@ def served_examples(database_url: str, api_key: str | None = None) -> Iterator[s
     shop.add("regions", ["n"], ["s"], ["w"])
     states.store(database_url, shop)
     states.execute(database_url, "update attribute set schema_name = 'demo'")
+    states.execute(
+        database_url,
+        "insert into declared_reference (source_id, dependent_ids, referenced_ids) "
+        "select source_id, array[1], array[2] from source",
+    )
     states.execute(database_url, "insert into state_version (version, generation, kind) values (2, 1, 'batch')")
     states.execute(
         database_url,

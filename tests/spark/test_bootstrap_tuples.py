@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from service.core.errors import SourceError
 from service.store.checks import PostgresVerifier
 from service.store.database import make_engine
+from service.store.reader import PostgresStateReader
 from service.usecases.verify import verify
 from spark_jobs.bootstrap import run_bootstrap
 from spark_jobs.command_line import options_of, parse_arguments
@@ -78,6 +79,18 @@ def test_tuples_of_files_are_what_brute_force_says(spark: SparkSession, database
     assert states.read(database_url) == states.expected(tables)
 
 
+def declared(url: str) -> list[tuple[tuple[tuple[str, ...], tuple[str, ...]], bool | None]]:
+    """List the columns of both sides of declared foreign keys, and whether they hold."""
+    engine = make_engine(url, "test")
+    with PostgresStateReader(engine).snapshot() as snapshot:
+        found = snapshot.declared_references(0, 10)
+    engine.dispose()
+    assert {(one.source, one.foreign_key.dependent.table, one.foreign_key.referenced.table) for one in found} == {
+        ("db", "lots", "parts")
+    }
+    return [((one.foreign_key.dependent.columns, one.foreign_key.referenced.columns), one.holds) for one in found]
+
+
 def test_declared_keys_of_a_database_and_what_refers_to_them(
     spark: SparkSession, database_url: str, source_url: str
 ) -> None:
@@ -107,8 +120,12 @@ def test_declared_keys_of_a_database_and_what_refers_to_them(
     assert states.query(database_url, nulls) == [(2, 30)]
     require_sound(database_url)
     assert run_bootstrap(spark, Options(source_url, "db", database_url, check=True)).differences == []
+    in_key_order = ("made_by", "part"), ("maker", "number")
+    assert declared(database_url) == [(in_key_order, True)]
 
     run_bootstrap(spark, Options(source_url, "db", database_url, replace=True, declared_keys=False))
+    # Its tuples are not followed any more, so nobody knows.
+    assert declared(database_url) == [((("part", "made_by"), ("number", "maker")), None)]
     assert states.query(database_url, KEYS) == []
     assert states.query(database_url, TUPLES + " limit 0") == []
     assert states.query(

@@ -29,7 +29,7 @@ export function drawing({ tables, edges }, links, picked, ofPaths, what = "IND")
         s("path", { d: "M0 1 10 5 0 9z" })))),
     s("g", { "aria-hidden": "true" }, edges.filter((one) => one.dependent !== one.referenced).map((one) => {
       const names = tables[one.dependent].name, to = tables[one.referenced].name;
-      return s(`path.edge${isPicked(one) ? ".picked" : ""}${one.isSure ? ".sure" : ""}`, {
+      return s(`path.edge${isPicked(one) ? ".picked" : ""}${one.isSure ? ".sure" : ""}${one.isFound ? ".found" : ""}`, {
         d: line(spots[one.dependent], spots[one.referenced]), "stroke-width": 1 + Math.log2(one.inds) * 0.6,
         "marker-end": `url(#arrow${isPicked(one) ? "-picked" : ""})`, "marker-start": one.isBoth && `url(#arrow${isPicked(one) ? "-picked" : ""})`, onclick: () => { location.hash = links.edge(names, to); },
       }, s("title", {}, `${names} in ${to}: ${counted(one.inds, what)}`));

@@ -4,11 +4,11 @@ import { get, getAll, path } from "./api.js";
 import { drawing } from "./drawing.js";
 import { h, s } from "./dom.js";
 import { counted, number, percent, short, to } from "./format.js";
-import { known, ofInds, ofKeys, ofTables, reduce } from "./layers.js";
+import { declaredBetween, known, ofInds, ofKeys, ofTables, reduce } from "./layers.js";
 import { badge, card, empty, pages, table } from "./parts.js";
 
 const DRAWN = 40, BUBBLES = 40, MOST_INDS = 1000;
-const LAYERS = [["keys", "Foreign keys"], ["inds", "INDs that others do not imply"], ["all", "All INDs"]];
+const LAYERS = [["keys", "Foreign keys"], ["declared", "Declared foreign keys"], ["inds", "INDs that others do not imply"], ["all", "All INDs"]];
 
 /** Say which layer is shown: foreign keys where any are known; the tracked tables alone have any. */
 const layerOf = (parameters, keys) => (parameters.corpus ? "all" : parameters.layer ?? (keys?.length ? "keys" : "inds"));
@@ -39,34 +39,39 @@ export const graph = {
     const { corpus, component, around, from, to: end, contains } = parameters;
     const layer = layerOf(parameters, keys);
     const left = inds && reduce(component === undefined ? inds.items : ofTables(inds.items, whole.tables));
-    const excerpt = layer === "keys" ? ofKeys(keys, around, DRAWN) : left && whole ? ofInds(left, around, DRAWN) : whole;
+    const isOfKeys = layer === "keys" || layer === "declared";
+    const drawnKeys = layer === "declared" ? keys.filter((one) => one.isDeclared) : keys, declared = declaredBetween(keys);
+    const excerpt = isOfKeys ? ofKeys(drawnKeys, around, DRAWN) : left && whole ? ofInds(left, around, DRAWN) : whole;
     const inside = (more) => to("graph", { corpus, component, around, layer: parameters.layer, ...more });
     const links = {
       table: (name) => to("graph", { corpus, around: name, layer: parameters.layer }),
       edge: (a, b) => inside({ from: a, to: b }),
     };
-    const isSure = (one) => layer === "keys" && one.of.every((each) => each.verdict === "accept");
-    const drawn = excerpt && { ...excerpt, edges: excerpt.edges.map((one) => ({ ...one, isSure: isSure(one) })) };
+    const isSure = (one) => isOfKeys && one.of.every((each) => each.verdict === "accept");
+    const hasDeclared = !corpus && keys.some((one) => one.isDeclared);
+    const isDeclared = ({ dependent: a, referenced: b, isBoth }, tables) => declared(tables[a].name, tables[b].name) || (isBoth && declared(tables[b].name, tables[a].name));
+    const drawn = excerpt && { ...excerpt, edges: excerpt.edges.map((one) => ({ ...one, isSure: isSure(one), isFound: hasDeclared && !isDeclared(one, excerpt.tables) })) };
     return [
       corpus && h("p.muted", {}, h("a", { href: to("corpora", { corpus }) }, corpus), " ›"),
       h("h1", {}, "Graph of inclusion dependencies"),
       h("p.muted", {}, `${counted(summary.tables, "table")} in ${counted(summary.components, "component")}, with ${counted(summary.inds, "IND")} between ${counted(summary.edges, "pair")} of them; ${number(summary.tables_outside)} more are in none.`),
       search(corpus, contains),
-      !corpus && summary.tables > 0 && h("p.choice", { role: "group", "aria-label": "What is drawn" }, LAYERS.filter(([name]) => name !== "keys" || keys.length > 0).map(([name, text]) =>
+      !corpus && summary.tables > 0 && h("p.choice", { role: "group", "aria-label": "What is drawn" }, LAYERS.filter(([name]) => (name !== "keys" || keys.length > 0) && (name !== "declared" || hasDeclared)).map(([name, text]) =>
         h("a.button", { href: inside({ layer: name }), "aria-current": layer === name && "true" }, text))),
       found && card(`Tables with “${contains}” in their names`, found.items.length ? h("ul", {}, found.items.map((one) =>
         h("li", {}, h("a", { href: links.table(one.name) }, one.name), h("span.muted", {}, ` ${counted(one.neighbours, "neighbour")}`)))) : empty("There are none."),
       found.next_cursor && h("p.muted", {}, "These are the first 30, by their neighbours.")),
       (component !== undefined || around !== undefined) && h("p.choice", {}, h("a.button", { href: to("graph", { corpus }) }, "All components"),
-        around !== undefined && layer !== "keys" && whole?.tables.length > 0 && h("a.button", { href: to("graph", { corpus, component: whole.tables[0].component, layer: parameters.layer }) }, "Its component")),
+        around !== undefined && !isOfKeys && whole?.tables.length > 0 && h("a.button", { href: to("graph", { corpus, component: whole.tables[0].component, layer: parameters.layer }) }, "Its component")),
       summary.tables === 0 && empty("No inclusion dependency holds between tables."),
       excerpt && h("section.card", {}, h("h2", {}, around !== undefined ? `${around} and its neighbours` : component !== undefined ? `Component ${component}` : "All tables"),
-        excerpt.tables.length === 0 ? empty("It is in none that is drawn here.") : drawing(drawn, links, { table: around, from, to: end }, Boolean(corpus), layer === "keys" ? "foreign key" : "IND"),
-        h("p.muted", {}, told(layer, summary, left, keys),
+        excerpt.tables.length === 0 ? empty("It is in none that is drawn here.") : drawing(drawn, links, { table: around, from, to: end }, Boolean(corpus), isOfKeys ? "foreign key" : "IND"),
+        hasDeclared && legend(isOfKeys),
+        h("p.muted", {}, told(layer, summary, left, drawnKeys),
           excerpt.tables_beyond > 0 && ` Of ${number(excerpt.tables.length + excerpt.tables_beyond)} tables those ${excerpt.tables.length} are drawn that have most neighbours: pick one to go on from it.`)),
-      layer === "keys" && from && end && ofTwo(keys, from, end),
-      layer !== "keys" && paths && joins(paths, corpus),
-      excerpt && around !== undefined && card(`${layer === "keys" ? "Foreign keys" : "Inclusions"} of ${around}`, beside(excerpt, links)),
+      isOfKeys && from && end && ofTwo(drawnKeys, from, end),
+      !isOfKeys && paths && joins(paths, corpus),
+      excerpt && around !== undefined && card(`${isOfKeys ? "Foreign keys" : "Inclusions"} of ${around}`, beside(drawn, links, hasDeclared)),
       excerpt && around === undefined && card("Tables, those with most neighbours first", hubs(excerpt.tables, links)),
       components && summary.tables > DRAWN && [
         card("Components", bubbles(components.items, corpus), listed(components.items, corpus, links)),
@@ -78,14 +83,20 @@ export const graph = {
 
 /** Say what an arrow is, and what is left out. */
 function told(layer, summary, left, keys) {
+  if (layer === "declared") return `An arrow goes from a table to the one that it refers to: ${counted(keys.length, "foreign key")} declared by the sources, as they were when these were read.`;
   if (layer === "keys") {
-    const accepted = keys.filter((one) => one.verdict === "accept").length;
-    return `An arrow goes from a table to the one that it refers to: ${counted(accepted, "foreign key")} accepted (strong lines), ${number(keys.length - accepted)} suggested and not decided.`;
+    const accepted = keys.filter((one) => one.verdict === "accept").length, others = keys.filter((one) => one.isDeclared && one.verdict !== "accept").length;
+    const declared = others > 0 ? `${number(others)} declared and not decided, ` : "";
+    return `An arrow goes from a table to the one that it refers to: ${counted(accepted, "foreign key")} accepted (strong lines), ${declared}${number(keys.length - accepted - others)} suggested and not decided.`;
   }
   const arrow = "An arrow goes from the table whose values are contained to the one that contains them.";
   if (left === null) return layer === "inds" ? `${arrow} There are too many INDs to leave out those that follow from others.` : arrow;
   return `${arrow} Of ${counted(summary.inds, "IND")} the ${number(left.length)} are drawn that others do not imply; of columns with the same values one stands for all.`;
 }
+
+/** Say what the lines are: told apart by their form, not by their colour alone. */
+const legend = (isOfKeys) => h("p.legend", {}, [["", "declared by a source"], [".found", "found in the data"], ...(isOfKeys ? [[".sure", "accepted"]] : [])].map(([kind, text]) =>
+  [s("svg.line", { viewBox: "0 0 36 10", "aria-hidden": "true" }, s(`path.edge${kind}`, { d: "M0 5H36" })), `${text} `]));
 
 /** Show the foreign keys between two tables with what speaks for and against them. */
 function ofTwo(keys, from, end) {
@@ -96,17 +107,20 @@ function ofTwo(keys, from, end) {
     ["Foreign key", (one) => [h("span.mono", {}, side(one.dependent)), " → ", h("span.mono", {}, side(one.referenced)),
       one.against?.length > 0 && h("ul.against", {}, one.against.map((text) => h("li", {}, text)))]],
     ["Score", (one) => (one.score === undefined ? "–" : one.score.toFixed(2)), "right"],
-    ["Coefficient", (one) => percent(one.coefficient), "right"],
+    ["Coefficient", (one) => (one.coefficient !== undefined ? percent(one.coefficient) : { true: "100 %", false: "below 100 %" }[one.holds] ?? "–"), "right"],
     ["Kind", (one) => one.cardinality ?? "–"],
+    ["Declared", (one) => (one.isDeclared ? `by ${one.source}` : "no")],
     ["Decided", (one) => (one.verdict === "accept" ? badge("good", "accepted") : one.verdict ? badge("warn", "pinned") : "no")],
     ["Evidence", (one) => one.dependent.length === 1 && h("a", { href: to("pair", { dependent: side(one.dependent), referenced: side(one.referenced) }), "aria-label": `show evidence of ${side(one.dependent)} in ${side(one.referenced)}` }, "show")],
   ], between));
 }
 
 async function foreignKeysKnown() {
-  const { refreshes, decisions } = await getAll({ refreshes: "/api/v1/foreign-keys/refreshes", decisions: path("/api/v1/foreign-keys/decisions", { limit: 1000 }) });
+  const { refreshes, decisions, declared } = await getAll({
+    refreshes: "/api/v1/foreign-keys/refreshes", decisions: path("/api/v1/foreign-keys/decisions", { limit: 1000 }), declared: path("/api/v1/foreign-keys/declared", { limit: 1000 }),
+  });
   const isFound = refreshes.items.some((one) => one.method === "combined");
-  return known(isFound ? await get(path("/api/v1/foreign-keys", { suggested: true, limit: 1000 })) : null, decisions);
+  return known(isFound ? await get(path("/api/v1/foreign-keys", { suggested: true, limit: 1000 })) : null, decisions, declared.items);
 }
 
 const search = (corpus, contains) => h("form.choice", {
@@ -126,7 +140,8 @@ const hubs = (tables, links) => table("Tables", [
 ], tables);
 
 /** List the edges of the picked table, which is the first of the excerpt. */
-const beside = ({ tables, edges }, links) => table("Inclusions", [
+const beside = ({ tables, edges }, links, hasDeclared) => table("Inclusions", [
+  ...(hasDeclared ? [["Declared", (one) => (one.isFound ? "no" : "by its source")]] : []),
   ["Dependent", (one) => h("span.mono", {}, tables[one.dependent].name)],
   ["Referenced", (one) => h("span.mono", {}, tables[one.referenced].name)],
   ["Of them", (one) => number(one.inds), "right"],

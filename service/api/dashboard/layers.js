@@ -45,14 +45,22 @@ function cut({ tables, edges }, around, most) {
   };
 }
 
-/** List foreign keys: those that were accepted, and those that are suggested and were not rejected. */
-export function known(candidates, decisions) {
+/** List foreign keys: those that a source declares, that were accepted, and that are suggested and were not rejected. */
+export function known(candidates, decisions, declared) {
   const key = ({ dependent, referenced }) => JSON.stringify([dependent, referenced]);
   const found = new Map((candidates?.items ?? []).map((one) => [key(one), one]));
   const decided = new Map();
   for (const one of decisions?.items ?? []) if (!decided.has(key(one))) decided.set(key(one), one); // newest first
   for (const [name, one] of decided) found.set(name, { ...(found.get(name) ?? { dependent: one.dependent, referenced: one.referenced }), verdict: one.verdict });
-  return [...found.values()].filter((one) => one.verdict !== "reject" && (one.suggested || one.verdict === "accept"));
+  const chosen = [...found].filter(([, one]) => one.verdict !== "reject" && (one.suggested || one.verdict === "accept"));
+  const keys = new Map([...chosen, ...declared.map((one) => [key(one), { ...(found.get(key(one)) ?? {}), ...one, isDeclared: true }])]);
+  return [...keys.values()];
+}
+
+/** Give what tells whether a source declares a foreign key from one table to the other. */
+export function declaredBetween(keys) {
+  const pairs = new Set(keys.filter((one) => one.isDeclared).map((one) => JSON.stringify([tableOf(one.dependent[0]), tableOf(one.referenced[0])])));
+  return (from, to) => pairs.has(JSON.stringify([from, to]));
 }
 
 export const ofKeys = (keys, around, most) => cut(assemble(keys.map((one) => [tableOf(one.dependent[0]), tableOf(one.referenced[0]), one])), around, most);
