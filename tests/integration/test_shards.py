@@ -17,9 +17,10 @@ from service.core.canonical import value_keys
 from service.core.errors import ConflictError, RecordError, StateError
 from service.core.model import RawRecord, RowChange
 from service.core.shards import cuts, part_of_deltas
+from service.core.value_order import ValueOrder
 from service.shard_commands import list_, set_
 from service.store.database import make_engine
-from service.store.reader import PostgresStateReader
+from service.store.reader import PostgresSnapshot, PostgresStateReader
 from service.store.shard_coordinator import ShardCoordinator
 from service.store.shard_dealing import deal, deal_again, read_shards, set_shards
 from service.store.shards import ShardStore
@@ -27,9 +28,12 @@ from service.store.writer import PostgresWriter
 from service.stream.envelope import Decoder
 from service.stream.file_feed import FileFeed
 from service.terminal import Format
+from service.usecases.answers import Key, MissingValue, Page
 from service.usecases.batches import ErrorPolicy
+from service.usecases.foreign_key_ports import WantedGrid
 from service.usecases.live_state import BatchCommit, BatchCounts, LiveState
 from service.usecases.netting import net
+from service.usecases.queries import page_of, walk
 from service.usecases.shards import ShardBatch, ShardSummary, conclude
 from tests import states
 from tests.following import COLUMNS, Stream, consume, random_changes
@@ -295,3 +299,47 @@ def test_the_command_deals_and_lists(
     states.execute(database_url, "truncate state_version, shard, shard_cluster cascade")
     with pytest.raises(StateError, match="There is no state yet"):
         set_(3)
+
+
+def asked(url: str, tables: Tables) -> dict[str, object]:
+    """Ask all that reads values; missing ones page by page, in no order."""
+    ids = range(1, len(tables.names()) + 1)
+    engine = make_engine(url, "test")
+    try:
+        with PostgresStateReader(engine).snapshot(with_values=True) as snapshot:
+            found: dict[str, object] = {}
+            for a in ids:
+                for b in ids:
+                    missing = list(walk(lambda after, a=a, b=b: page(snapshot, a, b, after)))
+                    found[f"{a} without {b}"] = sorted((one.value_key, one.value, one.frequency) for one in missing)
+                counters = snapshot.attribute(a)
+                assert counters is not None
+                distinct = counters.distinct_count or 0
+                found[f"hashes of {a}"] = sorted(h for part in snapshot.hashes(a, distinct) for h in part.tolist())
+                found[f"repeated of {a}"] = snapshot.repeated_values(a, 100)
+                grid = WantedGrid(a, (a,), (distinct,), (ValueOrder.LEXICOGRAPHIC,), 3)
+                key, others = snapshot.spreads(grid, [b for b in ids if b != a])
+                found[f"spread over {a}"] = repr((key, sorted(others.items())))
+            found["statistics"] = list(snapshot.value_statistics(list(ids)))
+            found["overlaps"] = [sorted((b, n) for b, n, _ in snapshot.overlaps(a)) for a in ids]
+            return found
+    finally:
+        engine.dispose()
+
+
+def page(snapshot: PostgresSnapshot, a: int, b: int, after: Key | None) -> Page[MissingValue]:
+    found = snapshot.missing_values(a, b, after, 3)
+    return page_of(found, 2, lambda one: (one.cluster_id, one.value_key))
+
+
+def test_what_reads_values_is_answered_as_without_shards(database_url: str, stream: Stream) -> None:
+    random_changes(stream, random.Random(8), 60)
+    consume(database_url, stream)
+    sharded = asked(database_url, stream.tables)
+    states.deal(database_url, 1)
+    assert sharded == asked(database_url, stream.tables)
+    held = states.expected(stream.tables).records
+    names = [f"s.{table}.{column}" for table, column in stream.tables.names()]
+    assert [key.replace("-", "") for key, *_ in sharded["2 without 4"]] == sorted(  # type: ignore[attr-defined]
+        key for key, (_, members) in held.items() if names[1] in members and names[3] not in members
+    )
