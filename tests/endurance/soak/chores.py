@@ -184,6 +184,8 @@ class Lake:
 class Files:
     """Let short-lived consumers follow files, killed in their work, and hold what they leave to plain Python."""
 
+    CHANGES = 1500
+
     def __init__(self, seed: int, commands: Commands, server: Crashing, folder: Path) -> None:
         self.changes = 0
         self._rng = random.Random(f"files {seed}")
@@ -199,14 +201,16 @@ class Files:
         url = self._server.url_of(database)
         try:
             migrate.upgrade(url)
-            stream = begun(url, states.Tables(COLUMNS), folder)
-            random_changes(stream, self._rng, 3000)
-            self.changes += 3000
+            stream = begun(
+                url, states.Tables(COLUMNS).add("orders", ["1", "1", None]).add("customers", ["1", "Ada"]), folder
+            )
+            random_changes(stream, self._rng, self.CHANGES)
+            self.changes += self.CHANGES
             for kill in range(kills):
                 process = self._commands.start(
                     "consume-file", url, "consume", "--feed", f"file:{stream.path}", batch_records=50
                 )
-                until = 3000 * (kill + 1) // (kills + 2)
+                until = self.CHANGES * (kill + 1) // (kills + 2)
                 waited(lambda until=until, of=process: records(url) > until or of.poll() is not None, 60)
                 kill_session(process)
             code, said = self._commands.run(url, "consume", "--feed", f"file:{stream.path}", "--until-end")

@@ -22,19 +22,19 @@ Transition = tuple[int, int, int, str]
 class StreamClient:
     """Follow `/api/v1/stream` as a browser does: cut off, it comes back and says what it had last."""
 
-    def __init__(self, address: str, since: int, gate: Gate) -> None:
+    def __init__(self, address: str, since: int, ends: threading.Event) -> None:
         self.seen: list[Transition] = []
         self.version = since
         self.connections = 0
         self.refused: Counter[int] = Counter()
-        self._address, self._since, self._gate = address, since, gate
+        self._address, self._since, self._ends = address, since, ends
         self._last_id: str | None = None
         self._thread = threading.Thread(target=self._follow, name=f"stream {address}", daemon=True)
         self._thread.start()
 
     def _follow(self) -> None:
         with httpx.Client(base_url=self._address, timeout=60) as client:
-            while not self._gate.stopped.is_set():
+            while not self._ends.is_set():
                 headers = {} if self._last_id is None else {"Last-Event-ID": self._last_id}
                 try:
                     with client.stream("GET", f"/api/v1/stream?since={self._since}", headers=headers) as answer:
@@ -45,7 +45,7 @@ class StreamClient:
                             self.refused[answer.status_code] += 1
                 except httpx.HTTPError:
                     pass  # killed: it comes back
-                self._gate.stopped.wait(0.5)
+                self._ends.wait(0.5)
 
     def _read(self, answer: httpx.Response) -> None:
         """Take whole events: one that was cut off is none."""
@@ -61,7 +61,7 @@ class StreamClient:
                 if "." not in event["id"]:  # it has all of this version
                     self.version = int(event["id"])
             event = {}
-            if self._gate.stopped.is_set():
+            if self._ends.is_set():
                 return
 
     def _take(self, told: dict[str, Any]) -> None:

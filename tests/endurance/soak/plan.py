@@ -42,6 +42,11 @@ def kills(seed: int, seconds: float, parts: Sequence[str] = PARTS) -> list[Kill]
         planned.append(Kill(at, left.pop()))
 
 
+def chore_seconds(seconds: float) -> float:
+    """Give the time between two chores: so short that a short soak comes to each of them."""
+    return 30.0 if seconds >= 3600 else 10.0
+
+
 def comparisons(seconds: float) -> list[float]:
     """Give the seconds of load at which all is compared: each quarter of an hour, or each 3 minutes, and last."""
     period = 900.0 if seconds >= 3600 else 180.0

@@ -30,7 +30,6 @@ from tests.postgres import administer
 
 WITNESS = "run witness"
 STATE_SETTINGS = {"shared_buffers": "256MB", "max_connections": "200", "max_wal_size": "512MB"}
-CHORE_SECONDS = 12.0
 CLIENTS_OF_SERVE = 3
 
 
@@ -49,6 +48,7 @@ class Soak:
         self._services: dict[str, Service] = {}
         self._clients: dict[str, list[StreamClient]] = {}
         self._pollers: dict[str, Poller] = {}
+        self._ends = threading.Event()
         self._marks = 0
         self._fault: BaseException | None = None
 
@@ -134,6 +134,7 @@ class Soak:
                 self._begin_clients()
                 yield
             finally:
+                self._ends.set()
                 for service in self._services.values():
                     service.close()
                 self._connect.kill()
@@ -197,11 +198,11 @@ class Soak:
             self._pollers[lane.name] = Poller(address, lambda lane=lane: lane.writer.beats, self.gate)
             for one in lane.followers:
                 address = self._services[one.name].address
-                self._clients[one.name] = [StreamClient(address, one.base_version, self.gate)]
+                self._clients[one.name] = [StreamClient(address, one.base_version, self._ends)]
         made = self._lanes["made"].followers[0]
         address = self._services["serve"].address
         self._clients[made.name] += [
-            StreamClient(address, made.base_version, self.gate) for _ in range(CLIENTS_OF_SERVE)
+            StreamClient(address, made.base_version, self._ends) for _ in range(CLIENTS_OF_SERVE)
         ]
 
     @staticmethod
@@ -283,7 +284,7 @@ class Soak:
         followers = [one for lane in self._lanes.values() for one in lane.followers]
         lanes = list(self._lanes.values())
         turn = 0
-        while not self.gate.stopped.wait(CHORE_SECONDS):
+        while not self.gate.stopped.wait(plan.chore_seconds(self.seconds)):
             turn += 1
             lane = lanes[turn % len(lanes)]
             with self._hands_off, self.gate.working() as goes_on:
