@@ -65,7 +65,8 @@ class _Places(cst.CSTVisitor):
             span = self.get_metadata(PositionProvider, node)
             last = span.end.line
             if isinstance(node, cst.BaseCompoundStatement):
-                last = max(span.start.line, self.get_metadata(PositionProvider, node.body).start.line - 1)
+                body = node.cases[0] if isinstance(node, cst.Match) else node.body
+                last = max(span.start.line, self.get_metadata(PositionProvider, body).start.line - 1)
             self._statements.append((span.start.line, last))
         if isinstance(node, cst.FunctionDef | cst.ClassDef):
             self._scope.append(node)
