@@ -76,8 +76,8 @@ def replayed(
 class Comparison:
     """Compare all lanes while nothing is written; what differs is said with the lane's name."""
 
-    def __init__(self, commands: Commands, server: Crashing, folder: Path) -> None:
-        self.differences: list[str] = []
+    def __init__(self, commands: Commands, server: Crashing, folder: Path, differences: list[str]) -> None:
+        self.differences = differences
         self._commands, self._server, self._folder = commands, server, folder
 
     def say(self, *told: str, of: str) -> None:

@@ -117,7 +117,7 @@ class Soak:
             self.lake = Lake(self.seed, self._commands, self._state, self.folder / "lake")
             self.files = Files(self.seed, self._commands, self._state, self.folder)
             self.schema = Schema(self.seed, self._commands)
-            self._comparison = Comparison(self._commands, self._state, self.folder)
+            self._comparison = Comparison(self._commands, self._state, self.folder, self.seen.differences)
             try:
                 for lane in self._lanes.values():
                     for one in lane.followers:
@@ -340,8 +340,6 @@ class Soak:
                 self.seen.paused.append((paused_at, self.gate.seconds))
         self.seen.did["comparisons"] += 1
         self.log("compared", began=round(began, 1), took=round(self.gate.seconds - began, 1))
-        self.seen.differences += self._comparison.differences
-        self._comparison.differences.clear()
 
     def _gather(self) -> None:
         """Put together what was seen."""
