@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import socketserver
+import ssl
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -133,27 +134,53 @@ def receiving() -> Iterator[Receiver]:
 
 @dataclass
 class MailBox:
-    """Keep the mail that came: who it is to, and its lines. `refuses` is what the server says in place of taking it."""
+    """Keep the mail that came: who it is to, and its lines. `refuses` is what the server says in place of taking it.
+
+    `in_clear` are the commands that everybody between could read.
+    """
 
     port: int = 0
     mails: list[tuple[list[str], str]] = field(default_factory=list)
     logins: list[str] = field(default_factory=list)
     refuses: str | None = None
+    in_clear: list[str] = field(default_factory=list)
 
 
 @contextmanager
-def mail_server() -> Iterator[MailBox]:
-    """Serve enough of SMTP (RFC 5321) for one that sends, on a free port of loopback."""
+def mail_server(tls: ssl.SSLContext | None = None, *, from_the_first_byte: bool = False) -> Iterator[MailBox]:
+    """Serve enough of SMTP (RFC 5321) for one that sends, on a free port of loopback; with `tls` after STARTTLS."""
     box = MailBox()
 
     class Handler(socketserver.StreamRequestHandler):
+        is_secured = False
+
         def handle(self) -> None:
+            with suppress(ssl.SSLError, ConnectionError):  # who does not trust the certificate leaves
+                if from_the_first_byte:
+                    self.secure()
+                self.talk()
+            self.connection.close()
+
+        def secure(self) -> None:
+            assert tls is not None
+            self.connection = tls.wrap_socket(self.connection, server_side=True)
+            self.rfile = self.connection.makefile("rb")
+            self.wfile = self.connection.makefile("wb", 0)
+            self.is_secured = True
+
+        def talk(self) -> None:
             self.say("220 test")
             to: list[str] = []
             while line := self.rfile.readline().decode().strip():
                 verb = line.upper()
+                if not self.is_secured:
+                    box.in_clear.append(verb.split()[0])
                 if verb.startswith("EHLO"):
-                    self.say("250-test\r\n250 AUTH PLAIN")
+                    offered = "STARTTLS" if tls is not None and not self.is_secured else "8BITMIME"
+                    self.say(f"250-test\r\n250-{offered}\r\n250 AUTH PLAIN")
+                elif verb == "STARTTLS":
+                    self.say("220 go on")
+                    self.secure()
                 elif verb.startswith("AUTH PLAIN"):
                     box.logins.append(line.split()[2])
                     self.say("235 ok")
