@@ -54,7 +54,7 @@ from spark_jobs.command_line import options_of, parse_arguments
 from spark_jobs.job import run_job
 from spark_jobs.outcome import Summary, attributes_of, describe, keys_of, references_of, told_warnings
 from spark_jobs.parallel import run_parallel, telling
-from spark_jobs.progress import Display, Quiet, make_display, watching
+from spark_jobs.progress import Display, Quiet, make_display, telling_the_state, watching
 from spark_jobs.row_images import ImageWriter, choose_row_images, told_choice
 from spark_jobs.sketches import Part, put_together
 from spark_jobs.sources import FoldedSource, Options, Source, SourceTable, Split, group_splits, open_source
@@ -191,6 +191,9 @@ class _Bootstrap:
         self.connection = self.stack.enter_context(connect(url, DRIVER_NAME))
         self.stack.callback(release_locks, self.connection)
         take_bootstrap_lock(self.connection)
+        if not self.options.check:
+            told = telling_the_state(url, self.options.name, self.display)
+            self.display = self.stack.enter_context(told)
         require_replaceable(self.connection, self.options.name, self.options.replace or self.options.check)
         if not self.options.check:
             self.sketches = self.options.sketches

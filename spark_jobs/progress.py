@@ -13,7 +13,11 @@ from pyspark import SparkContext
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from service.store.bootstrap_runs import told_bootstrap
+
 POLL_SECONDS = 0.3
+TOLD_SECONDS = 1.0
+"""How often the state is told of a running bootstrap, at most."""
 PLAIN_SECONDS = 10.0
 """How often a plain line is written when standard error is no terminal."""
 
@@ -102,6 +106,52 @@ class Lines:
 
     def _write(self, text: str) -> None:
         print(f"[{time.monotonic() - self.start:6.1f} s] {text}", file=sys.stderr, flush=True)
+
+
+class Telling:
+    """Show what another display shows, and remember the last of it."""
+
+    def __init__(self, display: Display) -> None:
+        self._display = display
+        self.last: tuple[str, int | None, int | None] | None = None
+
+    def begin(self, stage: str, total: int | None = None) -> None:
+        self.last = stage, None if total is None else 0, total
+        self._display.begin(stage, total)
+
+    def update(self, done: int, note: str = "") -> None:
+        if self.last is not None:
+            stage, _, total = self.last
+            self.last = stage, done, total
+        self._display.update(done, note)
+
+    def close(self) -> None:
+        self._display.close()
+
+
+@contextmanager
+def telling_the_state(url: str, source_name: str, display: Display) -> Iterator[Display]:
+    """Give a display that also tells the state, once a second at most, on a thread and a connection of its own."""
+    told = Telling(display)
+    over = threading.Event()
+    with told_bootstrap(url, source_name) as row:
+
+        def tell() -> None:
+            before = None
+            is_over = False
+            while not is_over:
+                is_over = over.wait(TOLD_SECONDS)
+                if told.last is not None and told.last != before:
+                    before = told.last
+                    row.tell(*before)
+
+        thread = threading.Thread(target=tell, name="progress told", daemon=True)
+        thread.start()
+        try:
+            yield told
+        finally:
+            over.set()
+            thread.join()
 
 
 def make_display() -> Display:

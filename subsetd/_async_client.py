@@ -145,6 +145,11 @@ class AsyncClient:
         """List the values of the dependent column that the referenced one lacks."""
         return AsyncRows(self, address("uinds", dependent, referenced, "missing"), {}, shapes.MissingValue)
 
+    async def bootstraps(self) -> list[shapes.Bootstrap]:
+        """List the bootstraps that run, and those that died or failed since their source was bootstrapped last."""
+        answer: list[shapes.Bootstrap] = (await self.get(address("bootstraps")))["items"]
+        return answer
+
     def history(self, dependent: str, referenced: str) -> AsyncRows[shapes.CoefficientSpan]:
         """List what the coefficient of a pair was, newest first; between two spans it is not known."""
         return AsyncRows(self, address("uinds", dependent, referenced, "history"), {}, shapes.CoefficientSpan)

@@ -37,6 +37,9 @@ Near: TypeAlias = Literal["case", "spaces", "numbers"]
 RefreshState: TypeAlias = Literal["queued", "running", "landed", "failed", "cancelled"]
 
 
+RunState: TypeAlias = Literal["running", "failed", "gone"]
+
+
 Strategy: TypeAlias = Literal["dep2refs", "ref2deps"]
 
 
@@ -89,6 +92,19 @@ class Audit(TypedDict):
     sketch_only: int
     algorithm: Algorithm
     seconds: dict[str, float]
+
+
+class Bootstrap(TypedDict):
+    source_name: str
+    state: RunState
+    stage: str
+    done: int | None
+    total: int | None
+    started_at: Time
+    progressed_at: Time
+    expected_end: Time | None
+    ended_at: Time | None
+    fault: str | None
 
 
 class Change(TypedDict):

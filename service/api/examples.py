@@ -318,6 +318,23 @@ KEYS = {
     "next_cursor": None,
 }
 
+BOOTSTRAPS = {
+    "items": [
+        {
+            "source_name": "sales",
+            "state": "running",
+            "stage": "counting values",
+            "done": 12,
+            "total": 40,
+            "started_at": "2026-11-21T10:50:00Z",
+            "progressed_at": "2026-11-21T10:50:42Z",
+            "expected_end": "2026-11-21T10:52:05Z",
+            "ended_at": None,
+            "fault": None,
+        }
+    ]
+}
+
 HISTORY = {
     "version": 3,
     "transaction_consistent": True,
@@ -370,6 +387,7 @@ BY_PATH: dict[str, object] = {
     "/api/v1/stream": STREAM,
     "/api/v1/audits": AUDITS,
     "/api/v1/overview": OVERVIEW,
+    "/api/v1/bootstraps": BOOTSTRAPS,
     **contract_examples.BY_PATH,
     **graph_examples.BY_PATH,
     **corpus_examples.BY_PATH,

@@ -13,6 +13,7 @@ from service.core.estimators.estimate import NO_VALUES
 from service.core.model import TransitionKind
 from service.core.tuples import MOST_PARTS
 from service.usecases import answers
+from service.usecases.bootstrap_runs import RunState
 from service.usecases.retry_dead_letters import Outcome
 
 Text = Annotated[str, Field(max_length=4096)]
@@ -249,6 +250,23 @@ class MissingValue(Answer):
 class MissingPage(Paged):
     missing_count: int
     items: list[MissingValue]
+
+
+class Bootstrap(Answer):
+    source_name: str
+    state: RunState = Field(description="gone: it died without a word")
+    stage: str = Field(description="that it is at, or was at last")
+    done: int | None
+    total: int | None = Field(description="null: not known")
+    started_at: datetime
+    progressed_at: datetime
+    expected_end: datetime | None = Field(description="of this stage, if it goes on at its pace")
+    ended_at: datetime | None = Field(description="when it failed")
+    fault: str | None
+
+
+class Bootstraps(Answer):
+    items: list[Bootstrap] = Field(description="newest first; one that has succeeded is in none")
 
 
 class CoefficientSpan(Answer):

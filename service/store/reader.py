@@ -19,6 +19,7 @@ from service.core.records import UInt64s
 from service.core.sketches.column import ColumnSketch
 from service.store import candidates, contracts, uploaded_sketches
 from service.store.audits import read_audits
+from service.store.bootstrap_runs import read_runs
 from service.store.coefficient_samples import read_spans as read_coefficient_spans
 from service.store.coefficient_samples import read_tag as read_coefficient_tag
 from service.store.database import LostConnectionError, place
@@ -63,6 +64,7 @@ from service.usecases.answers import (
     VersionPoint,
 )
 from service.usecases.audits import Audit
+from service.usecases.bootstrap_runs import BootstrapRun
 from service.usecases.coefficient_history import CoefficientSpan
 from service.usecases.foreign_key_decisions import Contract, ContractEvent, ContractState, Decision
 from service.usecases.foreign_key_ports import DeclaredKey, KeptStatistics, ValueStatistics, WantedGrid
@@ -391,6 +393,10 @@ class PostgresSnapshot:
     def contract_counts(self) -> dict[ContractState, int]:
         """Count contracts by how they stand."""
         return contracts.count_contracts(self._connection)
+
+    def bootstraps(self) -> list[BootstrapRun]:
+        """List the bootstraps that run, died or failed, newest first."""
+        return read_runs(self._connection)
 
     def declared_references(self, after: int, limit: int) -> list[DeclaredForeignKey]:
         """List the foreign keys that sources declare by (reference_id)."""

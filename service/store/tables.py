@@ -494,7 +494,7 @@ audit = Table(
     Column("report", JSONB, nullable=False, comment="examples, filters, seconds"),
 )
 
-SCHEMA_REVISION = "0017"
+SCHEMA_REVISION = "0018"
 """The Alembic revision that this code works with."""
 
 WRITER_LOCK = 0x73756273657464
@@ -502,6 +502,9 @@ WRITER_LOCK = 0x73756273657464
 
 BOOTSTRAP_LOCK = 0x73756273657465
 """Session advisory lock of the one bootstrap that may build a generation."""
+
+BOOTSTRAP_RUN_LOCK = 0x73756275
+"""First half of the advisory lock (two keys: this and run_id) by which a bootstrap is known to live."""
 
 CORPUS_LOCK = 0x73756273
 """First half of the advisory lock (two keys: this and corpus_id) of the one refresh that works on a corpus."""

@@ -44,6 +44,7 @@ from service.usecases.answers import (
     VersionPoint,
 )
 from service.usecases.audits import Audit
+from service.usecases.bootstrap_runs import BootstrapRun
 from service.usecases.coefficient_history import CoefficientSpan
 from service.usecases.foreign_key_decisions import Contract, ContractEvent, ContractState, Decision
 from service.usecases.kept_candidates import Candidate, CandidateFilter, Refresh
@@ -193,6 +194,9 @@ class StateSnapshot(Protocol):
 
     def contract_counts(self) -> dict[ContractState, int]:
         """Count contracts by how they stand."""
+
+    def bootstraps(self) -> list[BootstrapRun]:
+        """List the bootstraps that run, died or failed, newest first; they are beside all versions."""
 
     def declared_references(self, after: int, limit: int) -> list[DeclaredForeignKey]:
         """List the foreign keys that sources declare by (reference_id)."""

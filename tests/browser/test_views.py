@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Browser, expect
 
+from service.core.errors import SourceError
 from service.core.model import AttributeName
+from service.store.bootstrap_runs import told_bootstrap
 from service.store.database import make_engine
 from service.store.embedded import EmbeddedPostgres
 from service.store.foreign_key_refreshes import PostgresForeignKeys
@@ -132,6 +134,27 @@ def test_an_ind_that_breaks_is_on_the_page_that_is_open(browser: Browser, addres
         look.open("")
         expect(page.locator(".transition")).to_contain_text("ZZTOP")
         expect(page.locator(".tile").first).to_contain_text("2")
+
+
+def test_a_bootstrap_that_runs_and_one_that_failed_are_on_the_overview(
+    browser: Browser, address: str, database_url: str
+) -> None:
+    with looking(browser, address, NARROW, "dark") as look:
+        page = look.open()
+        main = page.locator("main")
+        expect(main).not_to_contain_text("Bootstraps")
+        with suppress(SourceError), told_bootstrap(database_url, SCRIPT) as row:
+            row.tell("counting values", 10, 40)
+            look.open()
+            expect(main).to_contain_text("counting values: 10 of 40 (25 %), should end at")
+            expect(page.get_by_role("progressbar", name=f"{SCRIPT}: counting values")).to_have_attribute("value", "10")
+            assert look.faults() == []
+            assert look.overflow() <= 0
+            row.tell("storing records", 1, 8)
+            expect(main).to_contain_text("storing records: 1 of 8")  # of itself, on the page that is open
+            raise SourceError("orders.csv: line 7 has 3 cells")
+        expect(main.locator(".fault")).to_have_text("orders.csv: line 7 has 3 cells")
+        assert look.faults() == []
 
 
 def test_the_page_goes_on_when_the_service_is_back(browser: Browser, state: HandMadeState, database_url: str) -> None:

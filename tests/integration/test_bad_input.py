@@ -211,7 +211,7 @@ def empty(url: str) -> None:
         url,
         "truncate source, attribute, tracked_table, tracked_key, contract_transition, feed_catch_up, row_image, "
         "cluster, state_version, batch_position, feed_position, uind, ind_transition, dead_letter, sketch_form, "
-        "sketch, sketch_change, coefficient_sample, shard, shard_cluster, declared_reference "
+        "sketch, sketch_change, coefficient_sample, shard, shard_cluster, declared_reference, bootstrap_run "
         "restart identity cascade; "
         "drop table if exists gen_rec_g1_p000",
     )

@@ -72,7 +72,7 @@ def calls(client: Client) -> list[tuple[Callable[..., Any], dict[str, Any]]]:
         (client.upload_sketch, {"name": "far/away", "sketch": ColumnSketch(13, 1536, 512).to_bytes()}),
         (client.delete_sketch, {"name": "far/away"}), (client.keys, {"values": 2}),
         (client.find_foreign_keys, {"method": "names"}), (client.foreign_keys, {"method": "names"}),
-        (client.declared_foreign_keys, {}),
+        (client.declared_foreign_keys, {}), (client.bootstraps, {}),
         (client.foreign_key_evidence, {**pair, "method": "names"}), (client.export_foreign_keys, {"format": "dbt"}),
         (client.decide, {**sides, "verdict": "accept", "by": "Ada"}), (client.decisions, {}),
         (client.add_contract, {**regions, "by": "Ada", "least_coefficient": 0.5}), (client.contracts, {}),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from service.core.errors import SourceError
+from service.core.errors import SourceError, StateError
 from service.store.checks import PostgresVerifier
 from service.store.database import make_engine
 from service.store.reader import PostgresStateReader
@@ -123,7 +123,14 @@ def test_declared_keys_of_a_database_and_what_refers_to_them(
     in_key_order = ("made_by", "part"), ("maker", "number")
     assert declared(database_url) == [(in_key_order, True)]
 
+    runs = "select source_name, stage, left(fault, 42), ended_at is null from bootstrap_run"
+    assert states.query(database_url, runs) == []
+    with pytest.raises(StateError):
+        run_bootstrap(spark, Options(source_url, "db", database_url))
+    assert states.query(database_url, runs) == [("db", "planning", "The source 'db' was bootstrapped already, ", False)]
+
     run_bootstrap(spark, Options(source_url, "db", database_url, replace=True, declared_keys=False))
+    assert states.query(database_url, runs) == [], "it came to its end this time"
     # Its tuples are not followed any more, so nobody knows.
     assert declared(database_url) == [((("part", "made_by"), ("number", "maker")), None)]
     assert states.query(database_url, KEYS) == []

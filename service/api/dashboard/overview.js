@@ -2,17 +2,18 @@
 
 import { getAll } from "./api.js";
 import { h } from "./dom.js";
-import { ago, counted, duration, number, short, to } from "./format.js";
-import { badge, card, empty, transition } from "./parts.js";
+import { ago, counted, duration, number, percent, short, to } from "./format.js";
+import { badge, card, empty, progress, transition } from "./parts.js";
 import { bars } from "./bars.js";
 
 export const overview = {
   title: "Overview",
   isOfVersion: true,
-  load: () => getAll({ now: "/api/v1/overview" }),
-  show: ({ now }) => [
+  load: () => getAll({ now: "/api/v1/overview", bootstraps: "/api/v1/bootstraps" }),
+  show: ({ now, bootstraps }) => [
     h("h1", {}, "Overview"),
     now.version === 0 && h("p.notice", {}, "Nothing was read yet: run ", h("code", {}, "subsetd bootstrap FOLDER --name NAME"), "."),
+    bootstraps.items.length > 0 && card("Bootstraps", h("ul.refreshes", {}, bootstraps.items.map(run))),
     tiles(now),
     h("div.columns", {},
       card("Broke last",
@@ -25,6 +26,16 @@ export const overview = {
       card("Changes a minute", bars("Changes a minute", now.minutes, [["changes", "accent", (one) => one.changes]]))),
   ],
 };
+
+const RUNS = { running: ["warn", "runs"], failed: ["bad", "failed"], gone: ["bad", "died"] };
+
+/** Show how far a bootstrap is, or that it did not come to its end; what is served is as before it. */
+const run = (one) => h("li", { "data-key": one.source_name },
+  h("p", {}, badge(...RUNS[one.state]), h("strong", {}, ` ${one.source_name}`), h("span.muted", {}, ", begun ", ago(one.started_at), one.state === "gone" && [", heard of last ", ago(one.progressed_at)])),
+  h("p.muted", {}, one.stage, one.total ? `: ${number(one.done)} of ${number(one.total)} (${percent(one.done / one.total)})` : "",
+    one.expected_end && [", should end at ", new Date(one.expected_end).toLocaleTimeString("en-GB")]),
+  one.state === "running" && h("div.progress", {}, progress(`${one.source_name}: ${one.stage}`, one.done, one.total)),
+  one.fault && h("p.fault", {}, one.fault));
 
 function tiles(now) {
   const minute = now.minutes.at(-1);
