@@ -20,7 +20,7 @@ from tests.following import COLUMNS, Stream, Watch, consume, random_changes
 from tests.states import Tables
 
 
-@pytest.fixture(params=[1, 3], ids=["whole", "3 shards"])
+@pytest.fixture(params=[1, 3], ids=["whole", "sharded"])
 def stream(tmp_path: Path, database_url: str, request: pytest.FixtureRequest) -> Stream:
     tables = Tables(COLUMNS)
     tables.add("customers", ["1", "Ada"], ["2", "Bob"], ["3", None])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -197,6 +198,20 @@ def test_a_task_that_is_run_again_says_what_it_said(database_url: str, stream: S
         driver.follow(20)
         with pytest.raises(ConflictError, match=f"{late.number} comes too late"):
             driver.stores[0].apply(late)
+    require_true(database_url, stream)
+
+
+def test_two_tasks_at_once_are_one(database_url: str, stream: Stream) -> None:
+    random_changes(stream, random.Random(9), 20)
+    with Driver(database_url, stream) as driver:
+        found = driver.read(20)
+        twins = [ShardStore(place, 0) for place in driver.coordinator.places]
+        with ThreadPoolExecutor(2 * SHARDS) as pool:
+            told = list(pool.map(ShardStore.apply, [*driver.stores, *twins], driver.parts * 2))
+        for store in twins:
+            store.close()
+        assert [one.to_bytes() for one in told[:SHARDS]] == [one.to_bytes() for one in told[SHARDS:]]
+        driver.commit(found, told[:SHARDS])
     require_true(database_url, stream)
 
 
