@@ -79,12 +79,13 @@ def in_partitions(
 
 
 @pytest.mark.parametrize(
-    ("coverage", "threshold"),
-    [(Fraction(0), Fraction(1)), (Fraction(1, 5), Fraction(1)), (Fraction(0), Fraction(3, 4))],
+    ("coverage", "threshold", "counts"),
+    [(Fraction(0), Fraction(1), (1, 7)), (Fraction(1, 5), Fraction(1), (2,)), (Fraction(0), Fraction(3, 4), (3,))],
 )
 def test_partitions_find_what_brute_force_finds(
-    spark: SparkSession, tmp_path: Path, coverage: Fraction, threshold: Fraction
+    spark: SparkSession, tmp_path: Path, coverage: Fraction, threshold: Fraction, counts: Sequence[int]
 ) -> None:
+    """For any columns and shares the steps by themselves are held to it by tests/unit/test_many_partitions.py."""
     random = np.random.default_rng(5)
     columns = [frozenset(random.zipf(1.4, size).clip(0, 60).tolist()) for size in random.integers(0, 9, 300)]
     dependent, referenced, changed = random.random((3, 300)) < [[0.8], [0.7], [0.1]]
@@ -93,7 +94,7 @@ def test_partitions_find_what_brute_force_finds(
     expected = brute_force(columns, dependent.tolist(), referenced.tolist(), coverage, threshold)
     assert len(expected) > 1000
     concerned = {pair for pair in expected if changed[pair[0]] or changed[pair[1]]}
-    for count in (1, 2, 7):
+    for count in counts:
         for some, rows in ((None, expected), (changed.tolist(), concerned)):
             search = search_of(
                 columns,
