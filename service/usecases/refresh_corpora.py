@@ -161,6 +161,7 @@ class RefreshRunner:
         """
         while True:
             self._tend()
+            self._take_up()  # one of the corpus that has died would be in the way for ever where no service runs
             refresh = self._corpora.refresh(refresh_id)
             tell(refresh)
             if refresh.state not in WAITING:

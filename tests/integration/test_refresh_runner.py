@@ -400,6 +400,22 @@ def test_who_waits_for_a_refresh_runs_it_unless_another_does(house: House) -> No
     assert seen.count(RefreshState.RUNNING) == 3
 
 
+def test_who_waits_is_not_held_up_for_ever_by_one_that_has_died(house: House) -> None:
+    died = house.ask(house.add())
+    house.runner().look()  # and its command is killed, with its job; no service runs
+    asked = house.ask()
+
+    def wait_and_land(_: int) -> None:
+        house.seconds += GONE_SECONDS
+        if len(house.jobs) == 2:
+            house.corpora.end(asked, RefreshState.LANDED, None)
+            house.jobs[1].code = 0
+
+    ended, _ = attending(house, asked, wait_and_land)
+    assert ended.state is RefreshState.LANDED
+    assert house.state(died) is RefreshState.FAILED
+
+
 @pytest.mark.parametrize("closes", [False, True])
 def test_a_runner_that_slept_leaves_a_later_attempt_of_another_alone(house: House, closes: bool) -> None:
     asked = house.ask(house.add(retries=5))
