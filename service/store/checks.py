@@ -54,6 +54,15 @@ from {RECORD_CLUSTERS} as cluster
 full join (select cluster_id, count(*) as records from gen_rec group by cluster_id) as counted using (cluster_id)
 """
 
+# Of a state in shards: each cluster of the whole counts what those of the shards with its attributes do together.
+WHOLE_COUNTS = """
+select coalesce(cluster_id, 0), coalesce(value_count, 0), coalesce(together, 0)
+from cluster full join (
+    select attribute_ids, sum(value_count)::bigint as together from shard_cluster group by attribute_ids
+) as of_shards using (attribute_ids)
+where exists (select from shard)
+"""
+
 COUNTERS = """
 select attribute_id, schema_name || '.' || table_name || '.' || column_name, insert_only,
     row_count, null_count, distinct_count, repeated_count,
@@ -161,7 +170,7 @@ class PostgresChecks:
         return Count(checked, wrong, tuple(f"the record of {value!r}" for value in examples or ()))
 
     def counts_fit_records(self) -> Count:
-        found = self._rows(CLUSTER_COUNTS)
+        found = self._rows(CLUSTER_COUNTS) + self._rows(WHOLE_COUNTS)
         wrong = [row for row in found if row[1] != row[2] or not row[2]]
         return Count(
             len(found),

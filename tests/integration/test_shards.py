@@ -279,6 +279,13 @@ def test_what_was_left_half_done_is_undone_before_keys_are_dealt_anew(database_u
     require_true(database_url, stream)
 
 
+def test_shards_that_do_not_add_up_are_found(database_url: str, stream: Stream) -> None:
+    states.execute(database_url, "update cluster set value_count = value_count + 1 where cluster_id = 1")
+    (counts,) = [finding for finding in findings(database_url) if finding.invariant == "I2"]
+    assert counts.violations == 1
+    assert counts.examples[0].startswith("cluster 1 counts ")
+
+
 def test_a_bootstrap_keeps_the_number_of_shards(database_url: str, stream: Stream) -> None:
     epochs = states.query(database_url, "select epoch from shard")
     with closing(psycopg2.connect(database_url)) as connection, connection, connection.cursor() as cursor:
