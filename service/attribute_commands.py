@@ -1,4 +1,4 @@
-"""Own `subsetd attribute`: what a person decides of columns and tables that changed at their source."""
+"""Own `subsetd attribute`: what a person decides of columns and tables, most of which changed at their source."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from service import feed_wiring, wiring
 from service.config import load_settings
 from service.terminal import err, out
 
-app = typer.Typer(help="Attributes and tables that changed at their source: drop, rename.", no_args_is_help=True)
+app = typer.Typer(help="Attributes: drop and rename what changed at its source, mask values.", no_args_is_help=True)
 
 
 @app.command()
@@ -36,6 +36,16 @@ def rename(
     """Say that a column or table has another name now, or (of a column, better before) that it is going to."""
     with wiring.state_database(load_settings()) as url:
         out.print(Text(feed_wiring.rename_attribute(url, old, new, _say)))
+
+
+@app.command()
+def mask(
+    name: Annotated[str, typer.Argument(help="schema.table.column")],
+    keep: Annotated[str, typer.Option("--keep", help="What to keep of its values: none, prefix or prefix:N.")] = "none",
+) -> None:
+    """Keep less of a column's values from now on, and remove what is stored of them."""
+    with wiring.state_database(load_settings()) as url:
+        out.print(Text(feed_wiring.mask_attribute(url, name, keep, _say)))
 
 
 def _say(text: str) -> None:

@@ -41,6 +41,16 @@ TrackKeyOption = Annotated[
     list[str] | None,
     typer.Option("--track-key", help="TABLE=COLUMN,... whose tuples are followed as those of a key; repeatable."),
 ]
+StoreValuesOption = Annotated[
+    str | None,
+    typer.Option("--store-values", help="What to keep of values: full, prefix, prefix:N or none; default full."),
+]
+MaskOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--mask", help="SCHEMA.TABLE.COLUMN, or with =prefix, =prefix:N, =full: what to keep of its values; repeatable."
+    ),
+]
 
 
 def bootstrap(
@@ -74,6 +84,8 @@ def bootstrap(
     row_images: RowImagesOption = None,
     key: KeyOption = None,
     track_key: TrackKeyOption = None,
+    store_values: StoreValuesOption = None,
+    mask: MaskOption = None,
     declared_keys: Annotated[
         bool, typer.Option(help="Of Postgres: track the keys that it declares, with the tuples of composite ones.")
     ] = True,
@@ -96,7 +108,7 @@ def bootstrap(
     if only_table and not source.startswith("postgres"):
         raise SourceError(f"--only-table {only_table[0]}: {source} is no Postgres; name the files or topics to read.")
     arguments += [f"--only-table={table}" for table in only_table or ()]
-    arguments += images_told(row_images, key)
+    arguments += [*images_told(row_images, key), *values_told(store_values, mask)]
     arguments += [f"--track-key={columns}" for columns in track_key or ()]
     for position in feed_position or ():
         arguments += ["--feed-position", *_position_parts(position)]
@@ -150,6 +162,11 @@ def sketch_sizes(settings: Settings) -> list[str]:
 def images_told(row_images: str | None, keys: Sequence[str] | None) -> list[str]:
     told = [] if row_images is None else [f"--row-images={row_images}"]
     return told + [f"--key={key}" for key in keys or ()]
+
+
+def values_told(store_values: str | None, masks: Sequence[str] | None) -> list[str]:
+    told = [] if store_values is None else [f"--store-values={store_values}"]
+    return told + [f"--mask={mask}" for mask in masks or ()]
 
 
 def _position_parts(text: str) -> list[str]:

@@ -130,7 +130,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
         "Shares of the key space, each with clusters and transactions of its own: list, set.",
         "shard_commands:app",
     ),
-    "attribute": ("Attributes and tables that changed at their source: drop, rename.", "attribute_commands:app"),
+    "attribute": ("Attributes: drop and rename what changed at its source, mask values.", "attribute_commands:app"),
 }
 """What the help says of each command in a line, and where it is; of a group also its commands in other files."""
 

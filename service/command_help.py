@@ -112,6 +112,7 @@ EXAMPLES: Mapping[str, str] = {
     "attribute": "subsetd attribute rename public.orders.client public.orders.customer",
     "attribute drop": "subsetd attribute drop public.orders.note",
     "attribute rename": "subsetd attribute rename public.orders.client public.orders.customer",
+    "attribute mask": "subsetd attribute mask public.orders.note --keep prefix:3",
 }
 """An example of each command, by its words; the help lists commands in this order."""
 

@@ -26,6 +26,7 @@ from service.observe import ConsumerObserver
 from service.store import dead_letters, feeds, shard_dealing
 from service.store.demo_source import DemoSource, demo_source
 from service.store.feed_start import FeedStart
+from service.store.masking import mask
 from service.store.outbox import PostgresOutbox
 from service.store.preflight_facts import read_source_facts, read_state_facts
 from service.store.schema_changes import COMMAND_NAME, rename
@@ -369,6 +370,11 @@ def read_shards(url: str) -> list[shard_dealing.ShardInfo]:
 def set_shards(url: str, of: int, telling: Callable[[str], None]) -> int:
     """Deal the state out to so many shards, and return the version; `telling` hears what is done."""
     return shard_dealing.set_shards(url, of, telling)
+
+
+def mask_attribute(url: str, name: str, keep: str, telling: Callable[[str], None]) -> str:
+    """Keep less of a column's values, and say what was done."""
+    return mask(url, name, keep, telling)
 
 
 def _dead_letter_topic(address: str) -> ports.DeadLetterSink:

@@ -15,7 +15,16 @@ from prometheus_client import CollectorRegistry
 from rich.text import Text
 
 from service import feed_wiring, terminal, wiring
-from service.bootstrap_command import KeyOption, QualifyOption, RowImagesOption, images_told, run_bootstrap
+from service.bootstrap_command import (
+    KeyOption,
+    MaskOption,
+    QualifyOption,
+    RowImagesOption,
+    StoreValuesOption,
+    images_told,
+    run_bootstrap,
+    values_told,
+)
 from service.config import Settings
 from service.join_tracking import compacting_joins
 from service.observe import ConsumerObserver
@@ -106,6 +115,8 @@ def follow(
     qualify: QualifyOption = False,
     row_images: RowImagesOption = None,
     key: KeyOption = None,
+    store_values: StoreValuesOption = None,
+    mask: MaskOption = None,
     master: MasterOption = None,
     on_error: OnErrorOption = None,
     stats_json: StatsOption = None,
@@ -117,6 +128,7 @@ def follow(
             err.print("Making a replication slot; it waits for the transactions that are running.")
             with feed_wiring.new_postgres_feed(source, name, exclude or (), replace) as told:
                 arguments = ["-", "--name", name, *told, *job_told(master), *images_told(row_images, key)]
+                arguments += values_told(store_values, mask)
                 arguments += [flag for flag, given in (("--replace", replace), ("--qualify", qualify)) if given]
                 run_bootstrap(url, settings, arguments, source=feed_wiring.source_url(source, name))
     _consume(feed_wiring.feed_address(source, name), until_end, on_error, stats_json)

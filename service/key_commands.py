@@ -16,7 +16,7 @@ from service.key_runner import track_told
 from service.reading_options import MasterOption
 from service.terminal import Format, err, out, print_rows, print_table
 from service.usecases.foreign_key_names import side_named
-from service.usecases.key_values import KeyFilter
+from service.usecases.key_values import KeyFilter, RepeatedValue
 from service.usecases.keys import NamedKey, keys
 from service.usecases.queries import walk
 
@@ -56,7 +56,7 @@ def list_(
         print_rows(HEADER, rows, format_)
     else:
         shown = (
-            [*row, "; ".join(f"{v.value!r} {v.frequency:,} times" for v in one.repeated)]
+            [*row, "; ".join(f"{_told(v)} {v.frequency:,} times" for v in one.repeated)]
             for row, one in zip(rows, found, strict=True)
         )
         print_table([*HEADER, "values that repeat"], shown)
@@ -87,6 +87,10 @@ def drop(key: KeyArgument) -> None:
         side = _named(url, key)
         version = feed_wiring.drop_key(url, *side, lambda text: err.print(Text(text)))
     out.print(Text(f"{side} is not tracked since version {version}."))
+
+
+def _told(one: RepeatedValue) -> str:
+    return f"key {one.value_key}" if one.value is None else repr(one.value)
 
 
 def _named(url: str, key: str) -> Side:

@@ -92,7 +92,8 @@ def show_pair(answer: PairAnswer) -> None:
     if answer.missing_count:
         out.print(f"{answer.missing_count:,} values are missing:")
         for value in answer.missing_values.items:
-            out.print(Text(f"  {value.value!r}{' ...' if value.is_cut else ''}"))
+            told = f"key {value.value_key}" if value.value is None else repr(value.value) + " ..." * value.is_cut
+            out.print(Text(f"  {told}"))
         if len(answer.missing_values.items) < answer.missing_count:
             out.print("  ...")
 

@@ -13,7 +13,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -120,6 +120,7 @@ def audit(
         except (PySparkException, Py4JError) as error:
             raise told_error(error) from None
     differences = compare(found, state.served)
+    facts = replace(facts, null_only=facts.null_only & ~state.hidden, integers_only=facts.integers_only & ~state.hidden)
     told = account(found, facts.with_rows(state.rows), filters)
     report = {
         "examples": {

@@ -151,6 +151,8 @@ class _Reading:
         self.rows = self.tuples = 0
         self._spark, self._source, self._options, self._display = spark, source, options, display
         assert table.wire is not None
+        hides = any(attribute.shown_characters is not None for attribute in table.attributes)
+        self._shown = np.zeros(1, np.int64) if hides else None
         tables = source.tables()
         self._place = next((i for i, one in enumerate(tables) if (one.schema, one.name) == table.wire[1:]), -1)
         if self._place < 0:
@@ -173,7 +175,7 @@ class _Reading:
         tasks = group_splits(splits, RANGE_BYTES)
         task = CountTask(
             self._source.reader(), self._source.kind == "postgres", tasks, self._tables, ids,
-            self._options.null_tokens, bits, context.accumulator(0), CrashPoint(None, 0),
+            self._options.null_tokens, bits, context.accumulator(0), CrashPoint(None, 0), shown=self._shown,
         )  # fmt: skip
         self._display.begin("counting tuples")
         counted = context.parallelize(range(len(tasks)), max(len(tasks), 1)).mapPartitions(task)

@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 from service.core.clustering import derive_inds
 from service.core.errors import SourceError
 from service.core.model import AttributeName
+from service.core.shown_values import WHOLE
 from service.core.sketch_upkeep import SketchForm
 from service.store.catch_up import Place, read_positions
 from service.store.database import connect, parse_address
@@ -40,6 +41,8 @@ from service.store.generation import (
     publish,
     read_registry,
     read_served,
+    read_shown,
+    read_shown_by_id,
     read_source,
     require_replaceable,
 )
@@ -56,6 +59,7 @@ from spark_jobs.outcome import Summary, attributes_of, describe, keys_of, refere
 from spark_jobs.parallel import run_parallel, telling
 from spark_jobs.progress import Display, Quiet, make_display, telling_the_state, watching
 from spark_jobs.row_images import ImageWriter, choose_row_images, told_choice
+from spark_jobs.shown_values import choose_shown, require_no_images
 from spark_jobs.sketches import Part, put_together
 from spark_jobs.sources import FoldedSource, Options, Source, SourceTable, Split, group_splits, open_source
 from spark_jobs.tasks import (
@@ -101,6 +105,7 @@ class _Bootstrap:
         self.has_state = False
         self.is_followed = False
         self.images_ids: dict[int, int] = {}
+        self.shown: list[int | None] = []
         self.served = ServedState(0, 0, 0)
 
     def run(self, spark: SparkSession | Callable[[], SparkSession]) -> Summary:
@@ -119,6 +124,8 @@ class _Bootstrap:
                 for t in tables
                 for name, _, parts in t.attributes
             ]
+            self.shown = self._choose_shown(names)
+            require_no_images(tables, names, self.shown)
             ids, dropped = self._prepare(names)
             self._take_table_ids(tables)
             self.crash.reach("planning")
@@ -168,6 +175,31 @@ class _Bootstrap:
             return []
         with connect(url, DRIVER_NAME) as connection:
             return read_tuples(connection, self.options.name)
+
+    def _choose_shown(self, names: Sequence[NewName]) -> list[int | None]:
+        """Say how many characters of values are to be kept, beside names; see `choose_shown`."""
+        url = self.options.database_url
+        if url is None or self.options.clusters_only:
+            return [None] * len(names)
+        with connect(url, DRIVER_NAME) as connection:
+            said, columns = read_shown(connection, self.options.name)
+        if self.options.store_values is None:
+            self.options = replace(self.options, store_values=said)
+        return choose_shown(names, said, columns, self.options)
+
+    def _shown_by_id(self, ids: Sequence[int]) -> NDArray[np.int64] | None:
+        """Say how many characters of values are kept of each attribute of the state, by id; None: all of all."""
+        if self.options.clusters_only:
+            return None
+        by_id = read_shown_by_id(self.connection)
+        for attribute_id, characters in zip(ids, self.shown, strict=True):
+            if attribute_id != NOT_READ:
+                by_id[attribute_id] = WHOLE if characters is None else characters
+        if set(by_id.values()) <= {WHOLE}:
+            return None
+        shown = np.full(max(*ids, last_attribute_id(self.connection)) + 1, WHOLE, np.int64)
+        shown[list(by_id)] = list(by_id.values())
+        return shown
 
     def _open(self) -> Source:
         self.display.begin("planning")
@@ -284,6 +316,7 @@ class _Bootstrap:
             task = CountTask(
                 source.reader(), source.kind == "postgres", tasks, tables, by_table, self.options.null_tokens, bits,
                 rows, self.crash, self._image_writer(tables), self.sketches if self.options.sketch_only else None,
+                self._shown_by_id(ids),
             )  # fmt: skip
             # Plain RDDs: rows are payloads of megabytes, and SQL's planning takes longer than a small bootstrap.
             if isinstance(source, FoldedSource):
@@ -310,6 +343,7 @@ class _Bootstrap:
         merge = MergeTask(
             None if self.options.clusters_only else self.options.database_url, self.served.generation + 1, bits,
             len(tables), self.served.record_count > 0, dropped, uncounted, self.crash, self.sketches,
+            self._shown_by_id(ids),
         )  # fmt: skip
         stages.append(("merging" if self.options.clusters_only else "storing records", 1 << bits))
         with telling(spark, source, splits), self._watching(spark, stages, rows):
@@ -358,7 +392,7 @@ class _Bootstrap:
         self.summary.inds, self.summary.pairs = len(pairs), pairs
         if self.options.clusters_only:
             return
-        attributes = attributes_of(tables, names, ids, row_counts, counters, self.options)
+        attributes = attributes_of(tables, names, ids, row_counts, counters, self.shown, self.options)
         if self.options.check:
             number = self.served.generation + 1
             self.summary.differences = differences(self.connection, self.options.name, number, bits, attributes, inds)
@@ -402,7 +436,7 @@ class _Bootstrap:
             self.options.name,
             source.kind,
             source.location,
-            source.settings,
+            {**source.settings, "store_values": self.options.store_values},
             self.options.insert_only,
             source.snapshot,
             self.options.sketch_only,

@@ -28,6 +28,11 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     add("--qualify", action="store_true", help="put the source's name before its schemas' names")
     add("--insert-only", action="store_true", help="keep no frequencies; deletes will be refused")
     add("--sketch-only", action="store_true", help="keep no values: sketches and counters alone, answers are estimates")
+    add("--store-values", metavar="WHAT", help="what to keep of values: full, prefix[:N] or none (default: full)")
+    add(
+        "--mask", action="append", default=[], metavar="SCHEMA.TABLE.COLUMN[=WHAT]",
+        help="what to keep of a column's values: none (without =), prefix[:N] or full; repeatable",
+    )  # fmt: skip
     add("--no-sketches", action="store_true", help="keep no sketches of the state's columns")
     add("--partitions", type=int, help="key ranges, rounded to a power of 2 (default: by size)")
     add(
@@ -144,6 +149,11 @@ def _key(text: str) -> tuple[str, tuple[str, ...]]:
     return table, read_list(columns) or ("",)
 
 
+def _mask(text: str) -> tuple[str, str]:
+    column, equals, what = text.rpartition("=")
+    return (column, what) if equals else (text, "none")
+
+
 def options_of(given: argparse.Namespace) -> Options:
     """Give the options of a run."""
     reading = reading_options(given)
@@ -172,5 +182,7 @@ def options_of(given: argparse.Namespace) -> Options:
         snapshot=given.snapshot,
         feed_start=given.feed_start,
         fail_at=given.fail_at,
+        store_values=given.store_values,
+        masks=tuple(map(_mask, given.mask)),
         **reading,
     )

@@ -18,6 +18,7 @@ from numba import njit  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from service.core.canonical_arrow import canonical_array, key_array, stored_array
+from service.core.shown_values import WHOLE
 
 PAYLOAD_ENTRIES = 250_000
 """Entries of one payload: at most 80 MB, far below what Spark's rows and Arrow's 32-bit offsets can hold."""
@@ -223,10 +224,11 @@ def from_payload(payload: pa.Buffer | bytes) -> Entries:
     return Entries(high, low, attribute, count, batch.column(4))
 
 
-def merge_entries(parts: Sequence[Entries]) -> Records:
+def merge_entries(parts: Sequence[Entries], *, longest: bool = False) -> Records:
     """Merge entries of one key range into records, and find their clusters (Incremental INDs 2017, section 4.1).
 
-    Equal (key, attribute) are added up. The result does not depend on the order of the parts.
+    Equal (key, attribute) are added up. The result does not depend on the order of the parts. With `longest` the texts
+    of a value may be beginnings of one another, and the longest is its record's.
     """
     entries = concat_entries(parts)
     order = np.argsort(entries.high)
@@ -234,6 +236,8 @@ def merge_entries(parts: Sequence[Entries]) -> Records:
     first, starts, attribute_ids, frequencies = _merge(
         entries.high, entries.low, entries.attribute, entries.count, order
     )
+    if longest:
+        first = _longest(entries, order)
     cluster, example, size = _find_clusters(starts, attribute_ids)
     return Records(
         high=entries.high[first],
@@ -246,6 +250,25 @@ def merge_entries(parts: Sequence[Entries]) -> Records:
         cluster_example=example,
         cluster_size=size,
     )
+
+
+def _longest(entries: Entries, order: Int64s) -> Int64s:
+    """Give the entry with the longest text of each value, by ascending keys; `order` is that of the keys."""
+    high, low = entries.high[order], entries.low[order]
+    begins = np.ones(len(order), np.bool_)
+    begins[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
+    lengths = pc.binary_length(entries.value).to_numpy(zero_copy_only=False)[order]
+    ordered = np.lexsort((lengths, np.cumsum(begins)))
+    ends = np.append(np.flatnonzero(begins)[1:], len(order))[: int(begins.sum())] - 1
+    longest: Int64s = order[ordered[ends]]
+    return longest
+
+
+def cut_texts(texts: pa.Array, characters: Int64s) -> pa.Array:
+    """Cut each text to its number of characters."""
+    for most in np.unique(characters[characters < WHOLE]).tolist():
+        texts = pc.if_else(pa.array(characters == most), pc.utf8_slice_codeunits(texts, 0, most), texts)
+    return texts
 
 
 def attribute_counters(records: Records, size: int) -> Int64s:

@@ -41,15 +41,19 @@ def attributes_of(
     ids: Sequence[int],
     row_counts: NDArray[np.int64],
     counters: NDArray[np.int64],
+    shown: Sequence[int | None],
     options: Options,
 ) -> list[NewAttribute]:
-    """Give the attributes of tables with what was counted: rows by table, `counters` as PartitionResult has them."""
+    """Give the attributes of tables with what was counted: rows by table, `counters` as PartitionResult has them.
+
+    `shown` says beside `names` how many characters of values are kept.
+    """
     attributes: list[NewAttribute] = []
-    of_names = iter(zip(names, ids, strict=True))
+    of_names = iter(zip(names, ids, shown, strict=True))
     for number, table in enumerate(tables):
         rows = int(row_counts[number])
         for place, (_, data_type, _) in enumerate(table.attributes):
-            (name, parts), attribute_id = next(of_names)
+            (name, parts), attribute_id, shown_characters = next(of_names)
             if attribute_id == NOT_READ:
                 continue
             distinct, repeated, occurrences = (int(c) for c in counters[:, attribute_id])
@@ -64,6 +68,7 @@ def attributes_of(
                     None if options.sketch_only else distinct,
                     None if options.sketch_only or options.insert_only else repeated,
                     parts,
+                    shown_characters,
                 )
             )
     return attributes

@@ -32,7 +32,7 @@ ParallelMap = Callable[[Callable[[Item], Result], Sequence[Item]], list[Result]]
 
 SETTINGS = (
     "qualify", "null_tokens", "delimiter", "header", "quote", "encoding", "exclude", "format", "only_tables",
-    "published",
+    "published", "store_values",
 )  # fmt: skip
 """Options that decide what a source holds; the state keeps them with it."""
 
@@ -71,6 +71,8 @@ class Options:
     fail_at: str | None = None
     sketches: SketchForm | None = DEFAULT_FORM
     sketch_only: bool = False
+    store_values: str | None = None
+    masks: tuple[tuple[str, str], ...] = ()
 
     def settings(self) -> dict[str, object]:
         """Give what the state remembers of a source, to read it in the same way again."""

@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -27,6 +27,7 @@ from service.core.errors import (
     SubsetdError,
 )
 from service.core.records import Int64s, UInt64s
+from service.core.shown_values import WHOLE, most_shown
 from service.core.sketch_upkeep import FixedForm, SketchForm
 from service.core.sketches.comparable import Comparable
 from service.store.bulk import KeyRange, RecordArrays, read_range, write_partition
@@ -43,6 +44,7 @@ from spark_jobs.kernels import (
     count_column,
     count_hashes,
     cut_by_range,
+    cut_texts,
     from_payload,
     merge_entries,
     to_payload,
@@ -113,6 +115,8 @@ class CountTask:
     images: ImageWriter | None = None
     sketched: SketchForm | FixedForm | None = None
     """With a form values are sketched, and none leaves the task."""
+    shown: NDArray[np.int64] | None = None
+    """How many first characters of values may leave the task, by attribute id; None: all of all."""
 
     def __call__(self, numbers: Iterable[int]) -> Iterator[tuple[int, Payload]]:
         with telling_errors():
@@ -158,7 +162,14 @@ class CountTask:
     def _entries(
         self, column: pa.ChunkedArray, attribute_id: int, decode: CellDecoder | None, of_tuples: bool
     ) -> Entries:
-        return count_column(column, attribute_id, self.null_tokens, decode, of_tuples=of_tuples)
+        entries = count_column(column, attribute_id, self.null_tokens, decode, of_tuples=of_tuples)
+        if not self._is_hidden(attribute_id):
+            return entries
+        assert self.shown is not None
+        return replace(entries, value=cut_texts(entries.value, self.shown[entries.attribute]))
+
+    def _is_hidden(self, attribute_id: int) -> bool:
+        return self.shown is not None and self.shown[attribute_id] != WHOLE
 
     def _hashes(
         self, column: pa.ChunkedArray, _: int, decode: CellDecoder | None, of_tuples: bool
@@ -190,6 +201,11 @@ class CountTask:
                     texts = [column_texts(table.column(part), self.null_tokens, decoders[part]) for part in parts]
                     yield attribute_id, count(tuple_texts(texts), attribute_id, None, True)
             except (RecordError, SourceError) as error:
+                if self._is_hidden(attribute_id):  # the error may show the value
+                    raise SourceError(
+                        f"{self.reader.place(split)}, column {name!r} of {described}: a value of it cannot be read; "
+                        f"which is not told, as values of this table are not to be kept"
+                    ) from None
                 raise SourceError(f"{self.reader.place(split)}, column {name!r} of {described}: {error}") from error
 
 
@@ -210,6 +226,8 @@ class MergeTask:
     uncounted: NDArray[np.bool_]
     crash: CrashPoint
     sketches: SketchForm | None = None
+    shown: NDArray[np.int64] | None = None
+    """How many first characters of values may be kept, by attribute id; None: all of all."""
 
     def __call__(self, number: int, payloads: Iterable[tuple[int, Payload]]) -> Iterator[PartitionResult]:
         with telling_errors():
@@ -240,7 +258,7 @@ class MergeTask:
             if self.has_served:
                 parts.append(_as_entries(read_range(connection, key_range, self.dropped)))
                 connection.rollback()
-            records = merge_entries(parts)
+            records = merge_entries(parts, longest=self.shown is not None)
             parts.clear()
             ids = register_clusters(connection, self.generation, records.cluster_sets())
             result = self._result(records, ids, row_counts)
@@ -271,7 +289,10 @@ class MergeTask:
     def _arrays(self, records: Records, ids: NDArray[np.int64]) -> RecordArrays:
         if self.uncounted.any():
             records.frequencies[self.uncounted[records.attribute_ids]] = 0
-        starts, data = text_buffers(records.value)
+        texts = records.value
+        if self.shown is not None:
+            texts = cut_texts(texts, most_shown(self.shown, records.starts, records.attribute_ids))
+        starts, data = text_buffers(texts)
         return RecordArrays(
             records.high, records.low, starts, data, ids[records.cluster], records.starts, records.attribute_ids,
             records.frequencies,

@@ -66,6 +66,7 @@ class Attribute(TypedDict):
     distinct_count: int | None
     repeated_count: int | None
     is_unique: bool | None
+    shown_characters: int | None
     stale_since: int | None
 
 
@@ -458,7 +459,7 @@ class LeftOut(TypedDict):
 
 
 class MissingValue(TypedDict):
-    value: str
+    value: str | None
     value_key: str
     is_cut: bool
     frequency: int | None
@@ -530,7 +531,8 @@ class Refresh(TypedDict):
 
 
 class RepeatedValue(TypedDict):
-    value: str
+    value: str | None
+    value_key: str
     frequency: int
 
 

@@ -128,7 +128,9 @@ class ContractTransition(NamedKey):
     committed_at: datetime | None
     contract_id: int
     kind: ContractKind
-    witness_value: str | None = Field(description="one of the values that violated or mended it")
+    witness_value: str | None = Field(
+        description="one of the values that violated or mended it; null: none is known, or it is not shown"
+    )
     witness_key: str | None
     cause_count: int = Field(description="how many values did")
     position: dict[str, Any] | None = Field(

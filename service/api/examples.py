@@ -22,6 +22,7 @@ COUNTED = {
     "insert_only": False,
     "sketch_only": False,
     "null_count": 0,
+    "shown_characters": None,
     "stale_since": None,
 }
 ORDERS_SIDE = {

@@ -29,7 +29,8 @@ class KeysQuestion(PageQuestion):
 
 
 class RepeatedValue(Answer):
-    value: str = Field(description="canonical text, cut to at most 256 bytes")
+    value: str | None = Field(description="canonical text, cut to at most 256 bytes; null: the column's are not shown")
+    value_key: str = Field(description="first 128 bits of SHA-256 of the whole value")
     frequency: int
 
 

@@ -109,6 +109,9 @@ class Attribute(AttributeRef):
     distinct_count: int | None = Field(description="null: not counted, as it is sketch-only; /sketches estimates it")
     repeated_count: int | None = Field(description="values that occur more than once; null: frequencies are not kept")
     is_unique: bool | None = Field(description="no value repeats and none is NULL; null: not known")
+    shown_characters: int | None = Field(
+        description="first characters of its values that are kept and shown; 0: none, keys alone; null: all"
+    )
     stale_since: int | None = Field(
         description="version since which it is not kept current, as its source has it no longer; null: it is current"
     )
@@ -241,9 +244,9 @@ class UindsPage(Paged):
 
 
 class MissingValue(Answer):
-    value: str
+    value: str | None = Field(description="null: of the dependent's values none are shown")
     value_key: str = Field(description="first 128 bits of SHA-256 of the whole value")
-    is_cut: bool = Field(description="value is the beginning of a longer one")
+    is_cut: bool = Field(description="value is the beginning of a longer one, or is not shown")
     frequency: int | None = Field(description="how often the dependent has it; null: frequencies are not kept")
 
 
@@ -295,7 +298,9 @@ class Transition(Answer):
     kind: TransitionKind
     dependent: AttributeRef
     referenced: AttributeRef
-    witness_value: str | None = Field(description="one of the values that made or broke it")
+    witness_value: str | None = Field(
+        description="one of the values that made or broke it; null: none is known, or it is not shown"
+    )
     witness_key: str | None
     cause_count: int = Field(description="how many values did")
     position: dict[str, Any] | None = Field(description="in the feed; null: found by a bootstrap")

@@ -14,7 +14,19 @@ class SourceError(SubsetdError):
 
 
 class RecordError(SubsetdError):
-    """One record of a feed cannot be applied; the record is set aside or the feed stops."""
+    """One record of a feed cannot be applied; the record is set aside or the feed stops.
+
+    `without_values` says why without a value of the data, for tables whose values are not kept; None where nobody does.
+    """
+
+    def __init__(self, message: str, without_values: str | None = None) -> None:
+        super().__init__(message)
+        self.without_values = without_values
+
+    @classmethod
+    def plain(cls, message: str) -> RecordError:
+        """Say something that shows no value, whatever the record holds."""
+        return cls(message, message)
 
 
 class FeedError(SubsetdError):

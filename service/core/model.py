@@ -26,7 +26,8 @@ class Attribute:
     """Describe one column of a tracked table, as the state knows it.
 
     `data_type` is the source's type name in lower case (`string` for an untyped source); it decides how
-    a cell of a change becomes canonical text. Of one that is `sketch_only` no record knows a value.
+    a cell of a change becomes canonical text. Of one that is `sketch_only` no record knows a value. Of its values the
+    first `shown_characters` may be kept and shown, None for all (core/shown_values.py).
     """
 
     attribute_id: int
@@ -35,6 +36,7 @@ class Attribute:
     data_type: str = "string"
     insert_only: bool = False
     sketch_only: bool = False
+    shown_characters: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +225,7 @@ class SchemaDrift(RecordError):
         filled: frozenset[str] | None = None,
         retyped: Sequence[tuple[str, str]] = (),
     ) -> None:
-        super().__init__(message)
+        super().__init__(message, message)
         self.table = table
         self.added = tuple(added)
         self.missing = tuple(missing)

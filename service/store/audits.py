@@ -15,7 +15,7 @@ from sqlalchemy import Connection, text
 
 from service.core.errors import StateError
 from service.core.model import AttributeName
-from service.core.records import Int32s, Int64s
+from service.core.records import Flags, Int32s, Int64s
 from service.store.bulk import KeyRange, RecordArrays, read_range
 from service.store.database import connect
 from service.store.shard_reading import between_batches
@@ -32,7 +32,7 @@ LOCK_TIMEOUT = "60s"
 """How long a task waits for a table that somebody alters: its driver holds what would let that one go on."""
 
 ATTRIBUTES = """
-select attribute_id, schema_name, table_name, column_name, row_count, sketch_only
+select attribute_id, schema_name, table_name, column_name, row_count, shown_characters is not null, sketch_only
 from attribute join source using (source_id) where dropped_version is null order by attribute_id
 """
 
@@ -62,7 +62,7 @@ class AuditedState:
 
     Arrays are by attribute id, of `names`' length: `rows` are int64[n]; an id that is dropped, or not there, has no
     name and 0 rows. `cells` are the distinct values of each column, added up. `served` are the INDs, int32[n, 2] of
-    (dependent, referenced).
+    (dependent, referenced). Of columns that are `hidden`, bool[n], the stored texts are not the values.
     """
 
     snapshot: str
@@ -74,6 +74,7 @@ class AuditedState:
     records: int
     cells: int
     served: Int32s
+    hidden: Flags
 
 
 @contextmanager
@@ -102,13 +103,15 @@ def audited_state(url: str) -> Iterator[AuditedState]:
                 cursor.execute("select coalesce(max(attribute_id), -1) + 1 from attribute")
                 (count,) = cursor.fetchone()
             names: list[AttributeName | None] = [None] * count
-            rows = np.zeros(count, np.int64)
-            for attribute_id, schema, table, column, row_count, _ in found:
+            rows, hidden = np.zeros(count, np.int64), np.zeros(count, np.bool_)
+            for attribute_id, schema, table, column, row_count, is_hidden, _ in found:
+                hidden[attribute_id] = is_hidden
                 names[attribute_id] = AttributeName(schema, table, column)
                 rows[attribute_id] = row_count
             yield AuditedState(
-                snapshot, version, started_at, names, rows, sum(row[-1] for row in found), records, cells, served
-            )
+                snapshot, version, started_at, names, rows, sum(row[-1] for row in found), records, cells, served,
+                hidden,
+            )  # fmt: skip
         finally:
             release_locks(connection)
 

@@ -84,7 +84,7 @@ def write_transitions(cursor: Any, commit: BatchCommit) -> None:
                 t.referenced_id,
                 t.kind.value,
                 None if t.witness is None else t.witness.hex(),
-                None if t.witness is None else stored_value(commit.delta.witnesses[t.witness]),
+                None if t.witness is None else shown_witness(commit.delta, t.dependent_id, t.witness),
                 t.cause_count,
                 position,
             )
@@ -111,6 +111,12 @@ def write_transitions(cursor: Any, commit: BatchCommit) -> None:
             [(t.dependent_id, t.referenced_id) for t in broke],
             page_size=1000,
         )
+
+
+def shown_witness(delta: StateDelta, dependent_id: int, witness: bytes) -> str | None:
+    """Give what may be shown of a value that made or broke an inclusion of an attribute."""
+    text = delta.shown.text(dependent_id, delta.witnesses[witness])
+    return None if text is None else stored_value(text)
 
 
 def write_positions(cursor: Any, commit: BatchCommit) -> None:

@@ -13,6 +13,7 @@ from service.core.errors import StateError
 from service.store.canonical_sql import key_expression
 from service.store.join_tracked_checks import check_indexes
 from service.store.shard_reading import RECORD_CLUSTERS, lock_records
+from service.store.shown_values import RESTRICTED
 from service.store.sketch_reading import build_sketches, read_sketches
 from service.store.sketches import read_form
 from service.usecases.verify import EXAMPLES, Count
@@ -22,7 +23,7 @@ RECORDS = (
     """
 select count(*), count(*) filter (where wrong), (array_agg(value) filter (where wrong))[1:{examples}]
 from (
-    select stored.value,
+    select coalesce(nullif(stored.value, ''), 'key ' || stored.value_key) as value,
         cluster.attribute_ids is distinct from stored.attribute_ids
         or cardinality(stored.attribute_ids) = 0
         or (stored.frequencies is null and not stored.attribute_ids <@ cast(:uncounted as integer[]))
@@ -41,10 +42,16 @@ from (
 """
 )
 
+# Of a record none of whose attributes keeps its values whole the text is cut, and no longer than the most open keeps.
 KEYS = """
 select count(*), count(*) filter (where wrong), (array_agg(value) filter (where wrong))[1:{examples}]
 from (
-    select value, {key} <> value_key as wrong from gen_rec where octet_length(value) < 250
+    select case when is_whole then value else 'key ' || value_key end as value,
+        case when is_whole then {key} <> value_key else char_length(value) > (
+            select max(shown_characters) from attribute where attribute_id = any (attribute_ids)
+        ) end as wrong
+    from gen_rec, lateral (select not attribute_ids <@ cast(:restricted as integer[]) as is_whole) w
+    where octet_length(value) < 250
 ) as looked_at
 """
 
@@ -163,7 +170,9 @@ class PostgresChecks:
         # Clusters of tuples are apart from the others: one attribute of a record tells what it is of.
         of_tuples = "attribute_ids[1] = any (cast(:tuples as integer[]))"
         tuples = [i for (i,) in self._rows("select attribute_id from attribute where parts is not null")]
-        return self._values(KEYS.format(examples=EXAMPLES, key=key_expression("value", of_tuples)), tuples=tuples)
+        restricted = [i for (i,) in self._rows(RESTRICTED)]
+        query = KEYS.format(examples=EXAMPLES, key=key_expression("value", of_tuples))
+        return self._values(query, tuples=tuples, restricted=restricted)
 
     def _values(self, query: str, **parameters: Any) -> Count:
         ((checked, wrong, examples),) = self._rows(query, **parameters)

@@ -13,9 +13,10 @@ from typing import Any
 
 from psycopg2.extras import execute_values
 
-from service.core.canonical import stored_value
 from service.core.contracts import BoundContract, ContractKind
+from service.store.batch_rows import shown_witness
 from service.store.shard_reading import RECORD_CLUSTERS
+from service.store.shown_values import shown_value
 from service.usecases.live_state import BatchCommit
 
 # Whoever adds a contract takes share row exclusive: no batch is committed between his look at the state and his commit.
@@ -62,7 +63,8 @@ where (overlap < least_coefficient * distinct_count) <> (violated_since is not n
 """
 
 MISSING = f"""
-select value_key::text, value from gen_rec where cluster_id = (
+select value_key::text, {shown_value()} from gen_rec, (select shown_characters from attribute where attribute_id = %s) a
+where cluster_id = (
     select cluster_id from {RECORD_CLUSTERS} c where attribute_ids @> %s and not attribute_ids @> %s
     order by cluster_id limit 1
 ) order by value_key limit 1
@@ -94,7 +96,7 @@ def write_turned(cursor: Any, commit: BatchCommit) -> bool:
                 one.contract_id,
                 one.kind,
                 one.witness.hex(),
-                stored_value(delta.witnesses[one.witness]),
+                shown_witness(delta, one.dependent_id, one.witness),
                 one.cause_count,
                 positions.get(one.contract_id),
             )
@@ -116,7 +118,7 @@ def hold(cursor: Any, version: int, without: Collection[int] = ()) -> None:
         if not is_violated:
             turned.append((contract_id, ContractKind.MENDED, None, None, 0, None))
             continue
-        cursor.execute(MISSING, ([dependent_id], [referenced_id]))
+        cursor.execute(MISSING, (dependent_id, [dependent_id], [referenced_id]))
         turned.append((contract_id, ContractKind.VIOLATED, *cursor.fetchone(), missing, None))
     _put(cursor, version, turned)
 

@@ -7,15 +7,15 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import orjson
 from psycopg2.extras import execute_values
 from sqlalchemy import Engine, text
 
-from service.core.errors import NotFoundError
+from service.core.errors import ConflictError, NotFoundError
 from service.core.model import BadRecord, RawRecord
 from service.store.row_images import FORGET_GONE
 from service.usecases.live_state import BatchCommit
 from service.usecases.retry_dead_letters import DeadLetter
+from service.usecases.withheld import table_named_by
 
 WRITE = """
 insert into dead_letter (feed, topic, partition, record_offset, error_class, message, record, version, record_key,
@@ -38,11 +38,16 @@ where dead_letter.feed = applied.feed and dead_letter.topic = applied.topic
 and dead_letter.partition = applied.partition and dead_letter.record_offset = applied.record_offset
 """
 
+IS_WITHHELD = "(record_value is null and record = '')"
+"""Of a record that was set aside its place alone is kept: no record without a value is ever set aside."""
+
 READ = """
 select dead_letter_id, feed, topic, partition, record_offset, record_key,
        coalesce(record_value, convert_to(record, 'UTF8')), headers, timestamp_ms, version, message
 from dead_letter where {where} order by dead_letter_id
 """
+
+WITHHELD = f"select min(dead_letter_id) from dead_letter where dead_letter_id = any (:ids) and {IS_WITHHELD}"
 
 
 def write(cursor: Any, commit: BatchCommit, *, goes_back: bool = False) -> None:
@@ -74,27 +79,25 @@ def _row(commit: BatchCommit, bad: BadRecord) -> tuple[Any, ...]:
         record.value,
         json.dumps([[name.replace("\0", "\\x00"), _text(value)] for name, value in record.headers]),
         record.timestamp_ms,
-        _table_name(record),
+        table_named_by(record),
     )
 
 
-def _table_name(record: RawRecord) -> str | None:
-    """Give the table that a record names, if it can be read so far."""
-    try:
-        document = orjson.loads(record.value or b"")  # what it reads, the database takes: it knows no half characters
-        envelope = document.get("payload", document)
-        source = envelope["source"]
-        name = f"{source.get('schema') or source['db']}.{source['table']}"
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return None
-    return None if "\0" in name else name
-
-
 def read(engine: Engine, ids: Sequence[int] | None = None, feed: str | None = None) -> list[DeadLetter]:
-    """Read dead letters whole, in the order in which they were set aside; raise NotFoundError for an id without one."""
-    where = ["true"] + (["dead_letter_id = any (:ids)"] if ids is not None else [])
+    """Read dead letters whole, in the order in which they were set aside, those alone whose records are kept.
+
+    Raises NotFoundError for an id without a letter, ConflictError for one whose record is not kept.
+    """
+    where = [f"not {IS_WITHHELD}"] + (["dead_letter_id = any (:ids)"] if ids is not None else [])
     where += ["feed = :feed"] if feed is not None else []
     with engine.connect() as connection:
+        withheld = connection.scalar(text(WITHHELD), {"ids": list(ids or ())})
+        if withheld is not None:
+            raise ConflictError(
+                f"Of dead letter {withheld} the place in the feed alone is kept, as values of its table are not to be: "
+                f"it cannot be tried again. Mend what it says at the source, then drop it with `subsetd dead-letters "
+                f"drop`, or bootstrap the source again with --replace."
+            )
         rows = connection.execute(
             text(READ.format(where=" and ".join(where))), {"ids": None if ids is None else list(ids), "feed": feed}
         )

@@ -30,7 +30,9 @@ from service.store.feed_start import FeedStart, put_feed_start
 from service.store.keys import NewKey, put_keys
 from service.store.row_images import clear_row_images
 from service.store.shard_dealing import deal_again
+from service.store.shown_values import refuse_shards
 from service.store.sketch_generation import put_sketches
+from service.store.stored_texts import forget_texts
 
 DRIVER_NAME = "subsetd bootstrap"
 TASK_NAME = "subsetd bootstrap task"
@@ -82,6 +84,7 @@ class NewAttribute:
     distinct_count: int | None
     repeated_count: int | None
     parts: tuple[int, ...] | None = None
+    shown_characters: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +228,37 @@ def assign_attribute_ids(
         if is_live and not is_left and owner == source_name
     ]
     return ids, replaced
+
+
+def read_shown(connection: Any, source_name: str) -> tuple[str | None, dict[str, int | None]]:
+    """Read what was said of keeping a source's values (its `store_values`; None: nothing), and of each column of it.
+
+    A column that is dropped is remembered by its name.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT settings ->> 'store_values' FROM source WHERE name = %s", (source_name,))
+        row = cursor.fetchone()
+        cursor.execute(
+            "SELECT concat_ws('.', schema_name, table_name, column_name), shown_characters FROM attribute "
+            "JOIN source USING (source_id) WHERE name = %s AND parts IS NULL "
+            "ORDER BY dropped_version IS NULL, attribute_id",
+            (source_name,),
+        )
+        columns = dict(cursor.fetchall())
+    connection.commit()
+    return (None if row is None else row[0]), columns
+
+
+def read_shown_by_id(connection: Any) -> dict[int, int]:
+    """Read how much is kept of the values of attributes of which not all is, by id."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT attribute_id, shown_characters FROM attribute "
+            "WHERE shown_characters IS NOT NULL AND dropped_version IS NULL"
+        )
+        found = dict(cursor.fetchall())
+    connection.commit()
+    return found
 
 
 def last_attribute_id(connection: Any) -> int:
@@ -399,19 +433,23 @@ def _put_attributes(cursor: Any, source_id: int, attributes: Sequence[NewAttribu
     execute_values(
         cursor,
         "INSERT INTO attribute (attribute_id, source_id, schema_name, table_name, column_name, ordinal, data_type, "
-        "row_count, null_count, distinct_count, repeated_count, parts) VALUES %s "
+        "row_count, null_count, distinct_count, repeated_count, parts, shown_characters) VALUES %s "
         "ON CONFLICT (attribute_id) DO UPDATE SET ordinal = excluded.ordinal, parts = excluded.parts, snapshot = NULL, "
         "data_type = excluded.data_type, row_count = excluded.row_count, null_count = excluded.null_count, "
         "distinct_count = excluded.distinct_count, repeated_count = excluded.repeated_count, dropped_version = NULL, "
-        "stale_version = NULL, added_version = NULL, renamed_to = NULL",
+        "stale_version = NULL, added_version = NULL, renamed_to = NULL, shown_characters = excluded.shown_characters",
         [
             (
                 a.attribute_id, source_id, *a.name, a.ordinal, a.data_type, a.row_count, a.null_count,
-                a.distinct_count, a.repeated_count, None if a.parts is None else list(a.parts),
+                a.distinct_count, a.repeated_count, None if a.parts is None else list(a.parts), a.shown_characters,
             )
             for a in attributes
         ],
     )  # fmt: skip
+    hidden = [a.attribute_id for a in attributes if a.shown_characters is not None]
+    if hidden:
+        forget_texts(cursor, hidden)
+        refuse_shards(cursor)
 
 
 def _put_tables(cursor: Any, source_id: int, tables: Sequence[NewTable], version: int) -> None:

@@ -43,13 +43,15 @@ FORGET = "delete from key_histogram; delete from followed_attribute; delete from
 NEWEST = "select max(version) from state_version"
 UNFOLLOW = "delete from followed_attribute where attribute_id <> all (:ids)"
 FOLLOW = """
-insert into followed_attribute select unnest(cast(:ids as integer[])), :newest on conflict (attribute_id) do nothing
+insert into followed_attribute select attribute_id, :newest from attribute
+where attribute_id = any (cast(:ids as integer[])) and shown_characters is null on conflict (attribute_id) do nothing
 """
 FOLLOW_ALL = """
 insert into followed_attribute
 select attribute_id, newest.version
 from attribute join source using (source_id), (select max(version) as version from state_version) newest
 where newest.version is not null and dropped_version is null and stale_version is null and not sketch_only
+  and shown_characters is null
 on conflict (attribute_id) do nothing
 """
 FOLLOW_KEPT = """

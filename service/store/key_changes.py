@@ -43,12 +43,12 @@ def add_tuple(cursor: Any, version: int, new: NewTuple) -> None:
     attribute = new.attribute
     cursor.execute(
         "insert into attribute (attribute_id, source_id, schema_name, table_name, column_name, ordinal, data_type, "
-        "row_count, null_count, distinct_count, repeated_count, parts, snapshot) "
-        "select %s, source_id, schema_name, table_name, %s, ordinal, %s, 0, 0, 0, 0, %s, %s from attribute "
+        "row_count, null_count, distinct_count, repeated_count, parts, snapshot, shown_characters) "
+        "select %s, source_id, schema_name, table_name, %s, ordinal, %s, 0, 0, 0, 0, %s, %s, %s from attribute "
         "where (schema_name, table_name) = (%s, %s) and ordinal = %s and parts is null and dropped_version is null",
         (
             attribute.attribute_id, attribute.name.column, attribute.data_type, list(new.parts), new.snapshot,
-            *attribute.name[:2], attribute.ordinal,
+            attribute.shown_characters, *attribute.name[:2], attribute.ordinal,
         ),
     )  # fmt: skip
     write_empty(cursor, version - 1, [attribute.attribute_id])  # the changes of this version are behind it

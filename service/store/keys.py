@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Row, text
 
 from service.core.model import AttributeName
 from service.store.shard_reading import RECORD_CLUSTERS
+from service.store.shown_values import shown_value
 from service.usecases.answers import AttributeInfo, Key
 from service.usecases.key_values import KeyFilter, KeyInfo, RepeatedValue, TupleInfo
 
@@ -30,7 +31,8 @@ order by attribute_id
 KEYS = """
 select a.attribute_id, a.schema_name, a.table_name, a.column_name, s.name as source, a.ordinal, a.data_type,
     s.insert_only, a.row_count, a.null_count, a.distinct_count, a.repeated_count, s.bootstrapped_version,
-    a.stale_version as stale_since, s.sketch_only, k.kind, coalesce(k.is_primary, false) as is_primary,
+    a.stale_version as stale_since, s.sketch_only, a.shown_characters, k.kind,
+    coalesce(k.is_primary, false) as is_primary,
     case when a.parts is null then array[a.column_name] else (
         select array_agg(c.column_name order by array_position(a.parts, c.ordinal)) from attribute c
         where c.parts is null and c.dropped_version is null and c.ordinal = any (a.parts)
@@ -56,11 +58,13 @@ group by a.attribute_id, k.kind order by a.attribute_id
 """
 
 REPEATED = f"""
-select value, frequencies[array_position(attribute_ids, :attribute_id)] as frequency from gen_rec
+select {shown_value()} as value, value_key::text as value_key,
+    frequencies[array_position(attribute_ids, :attribute_id)] as frequency
+from gen_rec, (select shown_characters from attribute where attribute_id = :attribute_id) a
 where cluster_id in (
         select cluster_id from {RECORD_CLUSTERS} c where attribute_ids @> array[cast(:attribute_id as integer)]
     ) and frequencies[array_position(attribute_ids, :attribute_id)] > 1
-order by 2 desc, value_key limit :limit
+order by 3 desc, gen_rec.value_key limit :limit
 """
 
 

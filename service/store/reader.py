@@ -293,7 +293,8 @@ class PostgresSnapshot:
     ) -> list[MissingValue]:
         """List values of one attribute that another lacks by (cluster_id, value_key)."""
         cluster_id, value_key = (after[0], after[1]) if after else (-1, None)
-        of_tuples = "select parts is not null from attribute where attribute_id = :dependent_id"
+        of_dependent = "select parts is not null, shown_characters from attribute where attribute_id = :dependent_id"
+        ((is_tuple, shown_characters),) = self._rows(of_dependent, dependent_id=dependent_id)
         rows = self._rows(
             MISSING_VALUES,
             dependent=[dependent_id],
@@ -301,7 +302,8 @@ class PostgresSnapshot:
             dependent_id=dependent_id,
             cluster_id=cluster_id,
             value_key=value_key,
-            is_tuple=self._rows(of_tuples, dependent_id=dependent_id)[0][0],
+            is_tuple=is_tuple,
+            shown_characters=shown_characters,
             lowest="00000000-0000-0000-0000-000000000000",
             limit=limit,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from service.store.canonical_sql import key_expression
 from service.store.shard_reading import RECORD_CLUSTERS
+from service.store.shown_values import shown_value
 
 HEAD = """
 select version, generation, kind, committed_at, newest_source_ms, transaction_consistent,
@@ -43,7 +44,7 @@ from (
 ATTRIBUTES = """
 select a.attribute_id, a.schema_name, a.table_name, a.column_name, s.name as source, a.ordinal, a.data_type,
        s.insert_only, a.row_count, a.null_count, a.distinct_count, a.repeated_count, s.bootstrapped_version,
-       a.stale_version as stale_since, s.sketch_only
+       a.stale_version as stale_since, s.sketch_only, a.shown_characters
 from attribute a join source s using (source_id)
 where a.dropped_version is null and {where}
 order by a.schema_name collate "C", a.table_name collate "C", a.ordinal, a.attribute_id limit :limit
@@ -146,11 +147,11 @@ with lacking as (
         from lacking
     ) counted where before < :limit
 )
-select g.value, g.value_key::text as value_key, n.cluster_id,
-       {key_expression("g.value", ":is_tuple")} <> g.value_key as is_cut,
+select g.shown as value, g.value_key::text as value_key, n.cluster_id,
+       g.shown is null or {key_expression("g.shown", ":is_tuple")} <> g.value_key as is_cut,
        nullif(g.frequencies[array_position(g.attribute_ids, :dependent_id)], 0) as frequency
 from needed n cross join lateral (
-    select value, value_key, attribute_ids, frequencies from gen_rec
+    select {shown_value(characters=":shown_characters")} as shown, value_key, attribute_ids, frequencies from gen_rec
     where cluster_id <= n.cluster_id and (cluster_id, value_key) >= (n.cluster_id,
         case when n.cluster_id = :cluster_id then cast(:value_key as uuid) else cast(:lowest as uuid) end)
       and value_key is distinct from cast(:value_key as uuid)

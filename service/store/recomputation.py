@@ -17,7 +17,8 @@ from service.store.sketch_reading import read_sketches
 EXAMPLES = 5
 
 RECORDS = """
-SELECT coalesce(served.value, fresh.value), served.value_key IS NULL, fresh.value_key IS NULL,
+SELECT coalesce(nullif(coalesce(served.value, fresh.value), ''), 'key ' || value_key),
+    served.value_key IS NULL, fresh.value_key IS NULL,
     served.attribute_ids, served.frequencies, fresh.attribute_ids, fresh.frequencies, count(*) OVER ()
 FROM (SELECT * FROM gen_rec WHERE {condition}) AS served FULL JOIN {fresh} AS fresh USING (value_key)
 WHERE served.attribute_ids IS DISTINCT FROM fresh.attribute_ids

@@ -33,6 +33,8 @@ when matched then update set
     cluster_id = staged.cluster_id, attribute_ids = staged.attribute_ids, frequencies = staged.frequencies
 """
 
+MERGE_TEXTS = MERGE.rstrip() + ", value = staged.value"
+
 PARTITIONS = """
 select inhrelid::regclass::text, substring(pg_get_expr(relpartbound, oid) from $$FROM \\('(.+?)'\\)$$)
 from pg_inherits join pg_class on oid = inhrelid where inhparent = 'gen_rec'::regclass
@@ -71,10 +73,18 @@ def look_up(cursor: Any, partitions: Sequence[tuple[str, str]], keys: Keys) -> R
     return gather(len(wanted), [(np.flatnonzero(find_keys(found, keys) >= 0), records)])
 
 
-def write(cursor: Any, records: NewRecords, texts: Sequence[str], has_staged: bool = False) -> bool:
+def write(
+    cursor: Any,
+    records: NewRecords,
+    texts: Sequence[str],
+    changed_texts: Sequence[str] = (),
+    *,
+    has_staged: bool = False,
+) -> bool:
     """Write new records by COPY, changed and gone ones by COPY into staging and one merge, all in key order.
 
-    `texts` are those of the new ones. Tells whether it staged any: `has_staged` says so of the transaction before.
+    `texts` are those of the new ones, `changed_texts` those of the others, none where they stay. Tells whether it
+    staged any: `has_staged` says so of the transaction before.
     Raises DamagedStateError when the records are not as they were last seen.
     """
     changed = int(np.count_nonzero(~records.is_new))
@@ -90,8 +100,8 @@ def write(cursor: Any, records: NewRecords, texts: Sequence[str], has_staged: bo
         return False
     if has_staged:
         cursor.execute("truncate staged_gen_rec")
-    copy_records(cursor, "staged_gen_rec", new_records(records.take(~records.is_new), ()))
-    cursor.execute(MERGE)
+    copy_records(cursor, "staged_gen_rec", new_records(records.take(~records.is_new), changed_texts))
+    cursor.execute(MERGE_TEXTS if changed_texts else MERGE)
     if cursor.rowcount != changed:
         raise DamagedStateError(
             f"The state was changed by another hand: {changed} generator records were to be changed, "

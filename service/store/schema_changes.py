@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from service.core.errors import NotFoundError, StateError
-from service.core.model import SchemaDrift
+from service.core.model import SchemaDrift, Table
+from service.core.shown_values import parse_shown
 from service.core.tuples import tuple_name
 from service.store import contract_upkeep, sketches
 from service.store.database import connect
@@ -69,22 +70,40 @@ def write_drift(cursor: Any, drift: SchemaDrift, feed: str) -> list[str]:
         # Ids are never given twice, for history speaks of them, nor are places in a table, for kept rows go by them.
         cursor.execute(
             "insert into attribute (attribute_id, source_id, schema_name, table_name, column_name, ordinal, data_type, "
-            "row_count, null_count, distinct_count, repeated_count, added_version, stale_version) "
+            "row_count, null_count, distinct_count, repeated_count, added_version, stale_version, shown_characters) "
             "select (select max(attribute_id) + 1 from attribute), source_id, schema_name, table_name, %s, "
             "max(ordinal) + 1, %s, max(row_count) filter (where is_live), max(row_count) filter (where is_live), "
             "case when not sketch_only then 0 end, case when not insert_only and not sketch_only then 0 end, %s, "
             "case when (%s or bool_or(column_name = %s)) and max(row_count) filter (where is_live) > 0 "
-            "then %s::bigint end "
+            "then %s::bigint end, %s "
             "from (select *, dropped_version is null and (stale_version is null or stale_version = %s) as is_live "
             "from attribute where parts is null) a join source using (source_id) "
             "where schema_name = %s and table_name = %s "
             "group by source_id, schema_name, table_name, insert_only, sketch_only having bool_or(is_live)",
-            (column, data_type, version, column in change.unknown, column, version, version, table.schema, table.name),
-        )
+            (
+                column, data_type, version, column in change.unknown, column, version, _shown(cursor, table, column),
+                version, table.schema, table.name,
+            ),
+        )  # fmt: skip
     if change.added:
         cursor.execute("select attribute_id from attribute where added_version = %s", (version,))
         sketches.write_empty(cursor, version, [attribute_id for (attribute_id,) in cursor])
     return [known[attribute_id].column for attribute_id in change.stale]
+
+
+def _shown(cursor: Any, table: Table, column: str) -> int | None:
+    """Say how much of a new column's values may be kept: as of one that had its name, or as its source says."""
+    cursor.execute(
+        "select shown_characters from attribute where (schema_name, table_name, column_name) = (%s, %s, %s) "
+        "and parts is null order by attribute_id desc limit 1",
+        (table.schema, table.name, column),
+    )
+    row = cursor.fetchone()
+    if row is None:
+        cursor.execute("select settings ->> 'store_values' from source where name = %s", (table.source,))
+        row = cursor.fetchone()
+        return None if row is None or row[0] is None else parse_shown(row[0])
+    return row[0]  # type: ignore[no-any-return]
 
 
 def write_stale(cursor: Any, attribute_ids: Sequence[int], feed: str) -> int:

@@ -12,6 +12,7 @@ from service.store.bulk import uuid_text
 from service.store.database import connect
 from service.store.schema_changes import write_version
 from service.store.shard_reading import RECORD_CLUSTERS
+from service.store.shown_values import refuse_shards
 from service.store.versions import read_served
 from service.store.writer_lock import release_locks, take_writer_lock
 
@@ -75,6 +76,7 @@ def deal(cursor: Any, of: int, telling: Callable[[str], None]) -> None:
             (of - 1,),
         )
     cursor.execute("drop table moving")
+    refuse_shards(cursor)
 
 
 def deal_again(cursor: Any) -> None:

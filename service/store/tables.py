@@ -81,6 +81,8 @@ attribute = Table(
     Column("renamed_to", Text, comment="column name that it takes when its source's changes show it"),
     Column("parts", ARRAY(Integer), comment="ordinals of the columns whose tuple it is; NULL: a column"),
     Column("snapshot", Text, comment="pg_current_snapshot() of its backfill; NULL: that of its source"),
+    Column("shown_characters", Integer, comment="first characters of its values that are kept and shown; NULL: all"),
+    CheckConstraint("shown_characters >= 0", name="shown_characters_not_negative"),
 )
 Index(
     "uq_attribute_name",
@@ -494,7 +496,7 @@ audit = Table(
     Column("report", JSONB, nullable=False, comment="examples, filters, seconds"),
 )
 
-SCHEMA_REVISION = "0018"
+SCHEMA_REVISION = "0019"
 """The Alembic revision that this code works with."""
 
 WRITER_LOCK = 0x73756273657464

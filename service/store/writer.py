@@ -59,7 +59,7 @@ from gen_rec where cluster_id = any (%s)
 ATTRIBUTES = """
 select schema_name, table_name, attribute_id, column_name, ordinal, data_type, insert_only, sketch_only,
        row_count, null_count, distinct_count, repeated_count, stale_version is not null, added_version is not null,
-       parts, attribute.snapshot
+       parts, attribute.snapshot, shown_characters
 from attribute join source using (source_id) where dropped_version is null
 order by schema_name, table_name, ordinal, attribute_id
 """
@@ -139,9 +139,10 @@ class PostgresWriter:
                 is_late,
                 parts,
                 snapshot,
+                shown,
             ) in cursor:
                 name = AttributeName(schema, table, column)
-                attribute = Attribute(attribute_id, name, ordinal, data_type, insert_only, sketch_only)
+                attribute = Attribute(attribute_id, name, ordinal, data_type, insert_only, sketch_only, shown)
                 of_table = attributes.setdefault(name[:2], [])
                 counters[attribute_id] = AttributeCounters(*counts)
                 if parts is None:
@@ -308,10 +309,10 @@ class PostgresUnitOfWork:
         self._connection = writer.writing
         self._has_staged = False
 
-    def write_records(self, records: NewRecords, texts: Sequence[str]) -> None:
+    def write_records(self, records: NewRecords, texts: Sequence[str], changed_texts: Sequence[str] = ()) -> None:
         """Write new records by COPY, changed and gone ones by COPY into staging and one merge, all in key order."""
         with self._writer.translated(), self._connection.cursor() as cursor:
-            self._has_staged |= record_rows.write(cursor, records, texts, self._has_staged)
+            self._has_staged |= record_rows.write(cursor, records, texts, changed_texts, has_staged=self._has_staged)
 
     def records_of(self, cluster_ids: Sequence[int], portion: int) -> Iterator[tuple[Keys, Records, list[str]]]:
         with self._writer.translated(), self._connection.cursor("records_of") as cursor:

@@ -102,7 +102,7 @@ class Decoder:
                     error.filled,
                     error.retyped,
                 ) from error.__cause__
-            raise RecordError(message) from error.__cause__
+            raise RecordError(message, error.without_values) from error.__cause__
 
     def _decode(self, record: RawRecord) -> RowChange | Skipped:
         value = record.value
@@ -305,7 +305,9 @@ class Decoder:
                 if before is not None and letter == "d" and self._shows_drift(record, tracked, before, source):
                     raise tracked.drift(before, "before", data_type)
                 missing = "" if before is None else f" (it lacks {', '.join(sorted(tracked.names - before.keys()))})"
-                raise RecordError(f"has op {letter} without the row before{missing}; {replica_identity(tracked.table)}")
+                raise RecordError.plain(
+                    f"has op {letter} without the row before{missing}; {replica_identity(tracked.table)}"
+                )
             if source.get("connector") == "postgresql" and tracked.may_send_keys_alone:
                 tracked.refuse_key_alone(before, letter, self._key_columns(record))
         if before is not None:

@@ -156,7 +156,7 @@ class PgoutputDecoder:
                 _cut(f"{at}: {drift}"), drift.table, drift.added, drift.missing, position, filled, drift.retyped
             ) from None
         except RecordError as error:
-            raise RecordError(_cut(f"{at}: {error}")) from None
+            raise RecordError(_cut(f"{at}: {error}"), error.without_values) from None
         except (struct.error, KeyError, IndexError, TypeError, ValueError) as error:
             raise RecordError(
                 f"{at}: is no message of pgoutput's protocol 1: {error!r}; is this record of another feed?"
@@ -243,7 +243,7 @@ class _Shape:
             new = [before if cell is _UNCHANGED else cell for before, cell in zip(old, new, strict=True)]
             return Operation.UPDATE, self._row(old), self._row(new), None
         if not self.table.row_images:
-            raise RecordError(f"has an update without the row before; {replica_identity(self.table)}")
+            raise RecordError.plain(f"has an update without the row before; {replica_identity(self.table)}")
         after = self._row(new)
         if old is not None:
             return Operation.UPDATE, None, after, self._old_key(old)
@@ -264,7 +264,7 @@ class _Shape:
                 columns = [
                     a.name.column for a, cell in zip(self.table.attributes, cells, strict=True) if cell is _UNCHANGED
                 ]
-                raise RecordError(
+                raise RecordError.plain(
                     f"does not have the value of {', '.join(map(repr, columns))}, which did not change; "
                     f"{replica_identity(self.table)}"
                 )
@@ -275,13 +275,16 @@ class _Shape:
         try:
             return decode(cell)
         except (RecordError, ValueError) as error:
-            raise RecordError(f"column {self.table.attributes[place].name}: {error}") from None
+            column = self.table.attributes[place]
+            raise RecordError(
+                f"column {column.name}: {error}", f"column {column.name}: a value is no {column.data_type}"
+            ) from None
 
     def _old_key(self, cells: list[str | None]) -> Row:
         """Take the key out of a tuple that holds the replica identity's columns alone."""
         table = self.table
         if not table.row_images:
-            raise RecordError(f"has a change without the row before; {replica_identity(table)}")
+            raise RecordError.plain(f"has a change without the row before; {replica_identity(table)}")
         self._require_key()
         return self._key_of(self._row(cells))
 

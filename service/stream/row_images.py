@@ -111,7 +111,7 @@ class TableDecoder:
         row = self._row_naming_the_fault(sent, decoders, which)
         for column, text in zip(self.columns, row, strict=True):
             if text is not None and "\0" in text:
-                raise RecordError(
+                raise RecordError.plain(
                     f"its {which}-image of {self.table} has a NUL character in column {column!r}, which the state "
                     f"cannot hold; clean it at the source"
                 )
@@ -162,9 +162,9 @@ class TableDecoder:
             try:
                 texts.append(None if cell is None else decode(cell))
             except _DECODING_FAULTS as error:
+                place = f"its {which}-image of {self.table}, column {attribute.name.column!r}"
                 raise RecordError(
-                    f"its {which}-image of {self.table}, column {attribute.name.column!r} of type "
-                    f"{attribute.data_type}: {error}"
+                    f"{place} of type {attribute.data_type}: {error}", f"{place}: a value is no {attribute.data_type}"
                 ) from error
         return tuple(texts)
 
@@ -180,7 +180,7 @@ class TableDecoder:
         is_update = before is not None and after is not None
         needed = unknown_before - unknown_after if is_update else unknown_before | unknown_after
         if needed:
-            raise RecordError(
+            raise RecordError.plain(
                 f"does not hold the value of {_listed(self.columns[place] for place in needed)} (a large value that "
                 f"did not change); {replica_identity(self.table)}"
             )

@@ -121,7 +121,8 @@ class AttributeInfo(AttributeRef):
     """Describe an attribute with its counters; `repeated_count` is None when frequencies are not kept.
 
     From version `stale_since` on it is not kept current: its source has it no longer, or never sent all of it.
-    Of a `sketch_only` attribute no values are stored, so that `distinct_count` is None.
+    Of a `sketch_only` attribute no values are stored, so that `distinct_count` is None. Of each value the first
+    `shown_characters` are kept and shown, None for all.
     """
 
     source: str
@@ -135,6 +136,7 @@ class AttributeInfo(AttributeRef):
     bootstrapped_version: int
     stale_since: int | None = None
     sketch_only: bool = False
+    shown_characters: int | None = None
 
     @property
     def is_unique(self) -> bool | None:
@@ -176,10 +178,11 @@ class MissingValue:
     """Describe a value of the dependent that the referenced attribute lacks.
 
     `frequency` is how often the dependent has it, None when that is not kept. `is_cut` tells that `value`
-    is the beginning of a longer one. `(cluster_id, value_key)` is its place in the order of pages.
+    is the beginning of a longer one, and None where nothing of it may be shown. `(cluster_id, value_key)` is its place
+    in the order of pages.
     """
 
-    value: str
+    value: str | None
     value_key: str
     is_cut: bool
     frequency: int | None

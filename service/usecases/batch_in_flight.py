@@ -89,7 +89,7 @@ class BatchInFlight:
     ) -> Sequence[BoundContract] | None:
         try:
             with timed(report.seconds, "store"):
-                unit.write_records(commit.delta.records, commit.delta.texts)
+                unit.write_records(commit.delta.records, commit.delta.texts, commit.delta.changed_texts)
                 if commit.dead_letters and sink is not None:
                     sink.send(commit.dead_letters)  # twice rather than never
                 contracts = unit.commit(commit)

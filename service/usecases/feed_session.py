@@ -40,6 +40,7 @@ from service.usecases.row_images import Completed, complete, wanted_rows
 from service.usecases.screening import RetryScreen, Screen, Screened, count_reasons, put_seen, read_seen
 from service.usecases.transactions import TransactionBuffer, WaitLimits
 from service.usecases.warm_up import WarmUp, WarmUpPolicy
+from service.usecases.withheld import Withholding
 
 TRUNCATE_PORTION = 20_000
 LOOK_SECONDS = 1.0
@@ -86,6 +87,7 @@ class Session:
         self._state.contracts.renew(loaded.contracts, self._state.overlap)
         following.totals.version = self._state.version
         self._decoder = following.make_decoder(self._state.tables)
+        self._withholding = Withholding(self._state.tables)
         self._screen: Screen | RetryScreen
         self._sink = following.dead_letter_sink
         self._refused: dict[tuple[object, ...], str] = {}
@@ -220,6 +222,7 @@ class Session:
                 bad = self._screen_drifts(bad, drifts, screened)
         if screened.bad:
             bad += [BadRecord(r, screened.bad[r.position]) for r in batch.records if r.position in screened.bad]
+        bad = self._withholding.letters(bad)
         changes = screened.changes
         stopping: dict[FeedPosition, SubsetdError] = dict(screened.rewound)
         if self._of.on_error is ErrorPolicy.STOP:
@@ -272,7 +275,7 @@ class Session:
                 refusal = self._refused.get((str(error.table), error.added, error.missing, error.retyped))
                 if refusal is not None:
                     del drifts[record.position]
-                    left.append(BadRecord(record, RecordError(f"{error}{refusal}")))
+                    left.append(BadRecord(record, RecordError.plain(f"{error}{refusal}")))
         return left
 
     def _change_schema(self, drift: SchemaDrift) -> None:
@@ -349,14 +352,17 @@ class Session:
         self, batch: Batch, changes: list[RowChange], errors: dict[FeedPosition, RecordError]
     ) -> list[RowChange]:
         """Set records aside and give the changes of the others; or (STOP) apply what is before the first, and raise."""
+        bad = self._withholding.letters(
+            [BadRecord(r, errors[r.position]) for r in batch.records if r.position in errors]
+        )
         if self._of.on_error is ErrorPolicy.STOP:
             first = first_of(batch.records, errors)
             assert first is not None
             if first:
                 self._take(batch.part(0, first, self._positions))
             self._settle()
-            raise errors[batch.records[first].position]
-        batch.bad.extend(BadRecord(r, errors[r.position]) for r in batch.records if r.position in errors)
+            raise bad[0].error
+        batch.bad.extend(bad)
         return [c for c in changes if c.position not in errors]
 
     def _truncate(self, batch: Batch, change: RowChange) -> None:

@@ -153,7 +153,8 @@ class Describing:
         values: tuple[str, ...] = ()
         if missing and with_missing and self._missing:
             a, b = (self._found.side(columns)[0].attribute_id for columns in candidate)
-            values = tuple(one.value for one in self._snapshot.missing_values(a, b, None, self._missing))
+            found_values = (one.value for one in self._snapshot.missing_values(a, b, None, self._missing))
+            values = tuple(value for value in found_values if value is not None)
         return Inclusion(estimate.phi or 0.0, estimate.low, estimate.high, str(estimate.method), missing, values)
 
     def _distribution(self, candidate: Candidate) -> Distribution | None:

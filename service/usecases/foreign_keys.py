@@ -14,6 +14,7 @@ from service.core.foreign_keys.profiles import ColumnProfile
 from service.core.foreign_keys.ranking import Method, Ranked, rank
 from service.core.histogram_changes import Histograms
 from service.core.quantile_grids import COMPOSITE_CELLS, SINGLE_CELLS
+from service.core.shown_values import told_shown
 from service.core.value_order import ValueOrder
 from service.usecases import coefficient_table as coefficients
 from service.usecases.answers import EVERY_ATTRIBUTE, AttributeFilter, AttributeInfo, EstimatedCoefficient
@@ -115,7 +116,10 @@ def find_foreign_keys(snapshot: KeySnapshot, question: Question, telling: Tellin
     concerned |= {column for side in concerned for column in parts[side]}
     telling(Stage.VALUES, 0, None)
     changes = snapshot.value_changes()
-    statistics = value_statistics(snapshot, {i for i in concerned if has_values(sides[i])}, sizes, changes)
+    with_values = {i for i in concerned if has_values(sides[i])}
+    # What is not kept whole cannot be put in order: no randomness is better than that of beginnings.
+    hidden = {i for i in with_values if sides[i].shown_characters is not None}
+    statistics = value_statistics(snapshot, with_values - hidden, sizes, changes)
     # Who asks for inferred keys asks as if no schema said which are primary: the ranking has a model for that.
     primary = set() if question.keys is Keys.INFERRED else _primary_columns(snapshot, attributes)
     all_profiles = {i: column_profile(one, sizes[i], statistics.get(i), i in primary) for i, one in sides.items()}
@@ -150,6 +154,10 @@ def find_foreign_keys(snapshot: KeySnapshot, question: Question, telling: Tellin
             *table.left_out.values(),
             *dropped,
             *(f"{name} has values longer than what is stored of them: no randomness is measured" for name in cut),
+            *(
+                f"{name}: its values are not kept ({told_shown(sides[i].shown_characters)}): no randomness is measured"
+                for name, i in sorted((str(sides[i].name), i) for i in hidden)
+            ),
         ],
     )
 

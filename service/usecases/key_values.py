@@ -63,9 +63,10 @@ class TupleInfo(NamedTuple):
 
 
 class RepeatedValue(NamedTuple):
-    """Hold a value that an attribute has more than once: its text, cut as the state keeps it, and how often."""
+    """Hold a value that an attribute has more than once: what may be shown of its text, its key, and how often."""
 
-    value: str
+    value: str | None
+    value_key: str
     frequency: int
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from itertools import compress
 from typing import NamedTuple
 
 import numpy as np
@@ -16,10 +18,14 @@ from service.core.model import Attribute, AttributeCounters, BadRecord, FeedPosi
 from service.core.overlap import make_overlap
 from service.core.records import Deltas, Flags, Int64s, Keys, NewRecords, Records, UInt64s, find_keys, starts_of
 from service.core.shards import ShardedClusters, follow_moves, local_ids
+from service.core.shown_values import ShownValues
 from service.core.sketch_changes import SketchChanges
 from service.core.val_cache import ValCache
 from service.usecases.netting import Netted
 from service.usecases.row_images import Images
+
+WriteRecords = Callable[[NewRecords, Sequence[str], Sequence[str]], None]
+"""Stores records, as ports.UnitOfWork.write_records does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +98,10 @@ class StateDelta:
     emptied: Sequence[int] = ()
     contracts: Sequence[ContractTransition] = ()
     known_contracts: frozenset[int] = frozenset()
+    shown: ShownValues = field(default_factory=lambda: ShownValues.of((), 0))
+    """How much of a value an answer about an attribute may show; what is stored of `witnesses` is cut to it."""
+    changed_texts: Sequence[str] = ()
+    """Of the records that are not new, in their order, what may be kept of their texts now; none where all may."""
     values: ValueSwitches = field(default_factory=ValueSwitches.none)
     """Which values came and went, of a batch; of what is emptied or filled whole nothing."""
     shard_clusters: ClusterCounts | None = None
@@ -187,6 +197,7 @@ class LiveState:
         size = max((a.attribute_id for a in attributes), default=0) + 1
         self.uncounted = np.zeros(size, np.bool_)
         self.uncounted[[a.attribute_id for a in attributes if a.insert_only]] = True
+        self.shown = ShownValues.of(attributes, size)
         self.overlap = make_overlap(size, [(attributes, count) for _, attributes, count in stored.clusters])
 
     def apply(self, netted: Netted, records: Records) -> StateDelta:
@@ -198,10 +209,10 @@ class LiveState:
         self.accesses.count(accesses_of(netted.deltas, applied))
         new = applied.records
         self._keep(new)
-        texts = netted.texts_of(new.keys.take(new.is_new))
+        texts, changed_texts = self._kept_texts(new, netted.texts_of)
         delta = self._conclude(applied, netted.rows, netted.nulls, netted.texts_of, texts)
         values = ValueSwitches(applied.switches, netted.deltas.keys.high, netted.texts, netted.places)
-        delta = replace(delta, values=values)
+        delta = replace(delta, values=values, changed_texts=changed_texts)
         if not len(netted.sketched.hashes):
             return delta
         return replace(delta, switches=SketchChanges.joined([delta.switches, netted.sketched]))
@@ -210,7 +221,7 @@ class LiveState:
         self,
         attribute_ids: Collection[int],
         portions: Iterable[tuple[Keys, Records, list[str]]],
-        write: Callable[[NewRecords, Sequence[str]], None],
+        write: WriteRecords,
     ) -> StateDelta:
         """Extract whole attributes, given portions of the values that they hold: keys, records and texts.
 
@@ -231,7 +242,7 @@ class LiveState:
         self,
         attribute_id: int,
         portions: Iterable[tuple[Deltas, Records, list[str]]],
-        write: Callable[[NewRecords, Sequence[str]], None],
+        write: WriteRecords,
         rows: Callable[[], int],
     ) -> StateDelta:
         """Merge a whole attribute that is new, given portions of its values with their present records and texts.
@@ -262,7 +273,7 @@ class LiveState:
         self,
         portions: Iterable[tuple[Deltas, Records, list[str]]],
         uncounted: Flags,
-        write: Callable[[NewRecords, Sequence[str]], None],
+        write: WriteRecords,
     ) -> tuple[Applied, Callable[[Keys], list[str]]]:
         """Apply deltas that are too many for one batch; gives what they do together, and the texts of witnesses."""
         moves: list[Moves] = []
@@ -275,7 +286,7 @@ class LiveState:
             self.accesses.count(accesses_of(deltas, applied))
             new = applied.records
             self._keep(new)
-            write(new, [values[place] for place in find_keys(deltas.keys, new.keys.take(new.is_new)).tolist()])
+            write(new, *self._kept_texts(new, partial(_texts_at, deltas.keys, values)))
             witnesses = applied.moves.witnesses
             places = find_keys(deltas.keys, witnesses.take(witnesses.order()))
             texts.update((deltas.keys.key(place), values[place]) for place in places.tolist())
@@ -350,6 +361,13 @@ class LiveState:
             records = records._replace(cluster_id=local_ids(records.cluster_id))
         self.cache.put(new.keys, records)
 
+    def _kept_texts(self, new: NewRecords, texts_of: Callable[[Keys], list[str]]) -> tuple[list[str], list[str]]:
+        """Give what is kept of the texts of new records, and (where some are not kept whole) of the others."""
+        if self.shown.are_whole:
+            return texts_of(new.keys.take(new.is_new)), []
+        kept = self.shown.cut(texts_of(new.keys), new.starts, new.attribute_ids)
+        return list(compress(kept, new.is_new.tolist())), list(compress(kept, (~new.is_new).tolist()))
+
     def _extraction(self, keys: Keys, records: Records, own: Collection[int]) -> Deltas:
         """Give the deltas that take away all that some attributes have of values, each of which is in one of them."""
         shards = self._shards
@@ -401,6 +419,7 @@ class LiveState:
             known_contracts=known_contracts,
             shard_clusters=None if of_shards is None else ClusterCounts.of(of_shards),
             shard_dropped=gone,
+            shown=self.shown,
         )
 
 
@@ -414,3 +433,8 @@ def accesses_of(deltas: Deltas, applied: Applied) -> Accesses:
     taken = np.count_nonzero(np.minimum.reduceat(deltas.differences, deltas.starts[:-1]) < 0) if deltas.size else 0
     left = moves.values[np.diff(moves.old_starts) > 0].sum()
     return Accesses(deltas.size, 0, written, deltas.size + written + int(taken + left))
+
+
+def _texts_at(keys: Keys, texts: Sequence[str], wanted: Keys) -> list[str]:
+    """Give the texts of some of the keys."""
+    return [texts[place] for place in find_keys(keys, wanted).tolist()]

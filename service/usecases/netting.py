@@ -227,12 +227,12 @@ def never_inserted(
         if (attribute_id, text) in missing:
             at = change.position
             shown = "a NULL" if text is None else f"the value {text if len(text) <= 60 else text[:60] + '...'!r}"
-            return RecordError(
-                f"{at}: takes {shown} out of "
-                f"{names[attribute_id]}, where it is not: the feed deletes what was never inserted, or begins before "
-                f"the bootstrap; bootstrap again with --replace and the --feed-position at which the data was read, "
-                f"or set such records aside with --on-error all"
+            behind = (
+                f"out of {names[attribute_id]}, where it is not: the feed deletes what was never inserted, or begins "
+                f"before the bootstrap; bootstrap again with --replace and the --feed-position at which the data was "
+                f"read, or set such records aside with --on-error all"
             )
+            return RecordError(f"{at}: takes {shown} {behind}", f"takes a value {behind}")
     raise AssertionError("an offender without a cell")
 
 

@@ -247,8 +247,11 @@ class Uploads(Protocol):
 class UnitOfWork(Protocol):
     """Write one batch in one transaction: records may be written in several portions, `commit` ends it."""
 
-    def write_records(self, records: NewRecords, texts: Sequence[str]) -> None:
-        """Write generator records: insert, update and delete; `texts` are those of the new ones, in their order."""
+    def write_records(self, records: NewRecords, texts: Sequence[str], changed_texts: Sequence[str] = ()) -> None:
+        """Write generator records: insert, update and delete.
+
+        `texts` are those of the new ones, in their order, `changed_texts` those of the others; none where they stay.
+        """
 
     def records_of(self, cluster_ids: Sequence[int], portion: int) -> Iterator[tuple[Keys, Records, list[str]]]:
         """Read the records of clusters as they were at the first call, in portions, with their stored texts.

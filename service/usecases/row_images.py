@@ -157,7 +157,7 @@ def _keys(change: RowChange) -> tuple[bytes | None, bytes | None]:
 
 def _overtaken(change: RowChange) -> RecordError:
     at = change.position
-    return RecordError(
+    return RecordError.plain(
         f"{at}: was overtaken: a later change of the same "
         f"row of {change.table} is applied already; drop it with `subsetd dead-letters drop`"
     )
@@ -173,7 +173,7 @@ def _filled(change: RowChange, before: Row | None) -> Row:
         at, table = change.position, change.table
         in_sql = sql_name(*(table.wire or (None, table.schema, table.name))[1:])
         columns = [a.name.column for a, cell in zip(table.attributes, after, strict=True) if cell == UNAVAILABLE]
-        raise RecordError(
+        raise RecordError.plain(
             f"{at}: changes a row of {table} without its "
             f"unchanged {', '.join(columns)}, and the state does not keep that row: bootstrap the source again with "
             f"--replace, or send whole rows by `ALTER TABLE {in_sql} REPLICA IDENTITY FULL`"

@@ -273,7 +273,7 @@ def _rewound(change: RowChange, now: Seen, seen: Seen) -> FeedError:
 
 def _late_truncate(change: RowChange) -> RecordError:
     at, table = change.position, change.table
-    return RecordError(
+    return RecordError.plain(
         f"{at}: empties {table}, but at a place in the feed "
         f"that is passed: bootstrap its source again with --replace, or drop it with `subsetd dead-letters drop`"
     )
@@ -281,7 +281,7 @@ def _late_truncate(change: RowChange) -> RecordError:
 
 def _second_snapshot(change: RowChange) -> RecordError:
     at, table = change.position, change.table
-    return RecordError(
+    return RecordError.plain(
         f"{at}: is a row of a snapshot (op r) of {table}, "
         f"whose rows the state has counted already: set the connector's snapshot.mode to no_data, or bootstrap the "
         f"source again with --replace --row-images always, with which such a row is an upsert by key"
@@ -290,7 +290,7 @@ def _second_snapshot(change: RowChange) -> RecordError:
 
 def _outlived(change: RowChange, version: int, begun: int) -> RecordError:
     at, table = change.position, change.table
-    return RecordError(
+    return RecordError.plain(
         f"{at}: was set aside at version {version}, and "
         f"{table} was bootstrapped or emptied at version {begun} since; drop it with `subsetd dead-letters drop`"
     )

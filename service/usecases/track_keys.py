@@ -15,6 +15,7 @@ import numpy as np
 from service.core.errors import NotFoundError, StateError
 from service.core.model import Attribute, AttributeCounters, AttributeName, DerivedAttribute, Table
 from service.core.records import Deltas, Int64s, Keys
+from service.core.shown_values import shown_of_tuple
 from service.core.tuples import MOST_PARTS, TUPLE_TYPE, tuple_name
 from service.usecases.live_state import BatchCommit, BatchCounts, LiveState, NewTuple, StoredState
 from service.usecases.ports import StateWriter
@@ -78,7 +79,8 @@ def track(
     by_name = {attribute.name.column: attribute for attribute in table.attributes}
     parts = [by_name[column].ordinal for column in columns]
     name = AttributeName(table.schema, table.name, tuple_name(columns))
-    attribute = Attribute(attribute_id, name, parts[0], TUPLE_TYPE, table.insert_only)
+    shown = shown_of_tuple(by_name[column].shown_characters for column in columns)
+    attribute = Attribute(attribute_id, name, parts[0], TUPLE_TYPE, table.insert_only, shown_characters=shown)
     places = tuple(table.attributes.index(by_name[column]) for column in columns)
     grown = replace(table, derived=(*table.derived, DerivedAttribute(attribute, places, snapshot)))
     state = LiveState(

@@ -31,7 +31,18 @@ def keep(url: str, number: int, not_served: int = 0) -> int:
     """Keep an audit of version `number`; give its id."""
     names = [AttributeName("s", "a", "x"), None, AttributeName("s", "b", "y")]
     none = np.zeros((0, 2), np.int32)
-    state = AuditedState("-", number, STARTED + timedelta(days=number), names, np.zeros(3, np.int64), 1, 7, 11, none)
+    state = AuditedState(
+        "-",
+        number,
+        STARTED + timedelta(days=number),
+        names,
+        np.zeros(3, np.int64),
+        1,
+        7,
+        11,
+        none,
+        np.zeros(3, np.bool_),
+    )
     return add_audit(url, state, 11, 5, not_served, 0, REPORT).audit_id
 
 

@@ -202,9 +202,9 @@ class InterruptedUnit(PostgresUnitOfWork):
         if step == self.fails_at:
             raise Interrupted(step)
 
-    def write_records(self, records, texts) -> None:  # type: ignore[no-untyped-def]
+    def write_records(self, records, texts, changed_texts=()) -> None:  # type: ignore[no-untyped-def]
         self.reach("copy records")
-        super().write_records(records, texts)
+        super().write_records(records, texts, changed_texts)
         self.reach("merge")
 
     def commit(self, commit) -> None:  # type: ignore[no-untyped-def]
@@ -244,8 +244,8 @@ def test_a_database_session_that_dies_in_mid_batch_is_replaced(
     killed: list[Callable[[], None]] = []
     merge = PostgresUnitOfWork.write_records
 
-    def kill_once(self, records, texts) -> None:  # type: ignore[no-untyped-def]
-        merge(self, records, texts)
+    def kill_once(self, records, texts, changed_texts) -> None:  # type: ignore[no-untyped-def]
+        merge(self, records, texts, changed_texts)
         if not killed:
             killed.append(lambda: None)
             states.query(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from uuid import UUID
 
 import httpx
 import pytest
@@ -51,7 +52,13 @@ def listed(url: str, chosen: KeyFilter, limit: int = 100) -> list[tuple]:
         found = list(walk(lambda after: keys(snapshot, chosen, after, limit, values=2)))
     engine.dispose()
     return [
-        (one.key.attribute.name.table, one.key.columns, one.key.kind, one.key.is_key, [tuple(v) for v in one.repeated])
+        (
+            one.key.attribute.name.table,
+            one.key.columns,
+            one.key.kind,
+            one.key.is_key,
+            [(v.value, v.frequency) for v in one.repeated],
+        )
         for one in found
     ]
 
@@ -101,7 +108,9 @@ def test_the_command_and_the_route_say_the_same(
     items = answer["items"] + rest["items"]
     assert [one["columns"] for one in items] == [one["columns"] for one in said]
     assert [one["repeated_values"] for one in items] == [one["repeated_values"] for one in said]
-    assert items[1]["repeated_values"] == [{"value": "Ada", "frequency": 3}]
+    assert items[1]["repeated_values"] == [
+        {"value": "Ada", "value_key": str(UUID(bytes=states.key_of("Ada"))), "frequency": 3}
+    ]
     assert (items[2]["kind"], items[2]["is_primary"], items[2]["attribute"]["name"]) == (
         "declared", True, "s.orders.(id, line)"
     )  # fmt: skip

@@ -228,9 +228,9 @@ def test_what_a_bootstrap_broke_is_so_since_the_bootstrap(database_url: str, str
 class RobbedUnit(PostgresUnitOfWork):
     """Lose a record to another hand between look-up and merge."""
 
-    def write_records(self, records, texts) -> None:  # type: ignore[no-untyped-def]
+    def write_records(self, records, texts, changed_texts=()) -> None:  # type: ignore[no-untyped-def]
         states.execute(self._writer._address.render_as_string(hide_password=False).replace("+psycopg2", ""), ROBBERY)
-        super().write_records(records, texts)
+        super().write_records(records, texts, changed_texts)
 
 
 def robbed(writer: PostgresWriter) -> RobbedUnit:

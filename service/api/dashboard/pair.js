@@ -42,7 +42,7 @@ export const pair = {
     candidate?.evidence.distribution && card("Both distributions", distributions(candidate.evidence.distribution)),
     card("Missing values", missing.items.length ? [
       table("Missing values", [
-        ["Value", (each) => [value(each.value), each.is_cut && " …"]],
+        ["Value", (each) => (each.value === null ? ["key ", h("span.mono", {}, each.value_key)] : [value(each.value), each.is_cut && " …"])],
         ["Times", (each) => number(each.frequency), "right"],
       ], missing.items), pages("pair", parameters, missing)] : empty("There are none.")),
     h("div.columns", {},

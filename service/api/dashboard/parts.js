@@ -45,7 +45,7 @@ export function transition(one) {
   return h(`li.transition.${broke ? "bad" : "good"}`, { "data-key": `${one.version}-${one.dependent.attribute_id}-${one.referenced.attribute_id}` },
     h("p.what", {}, badge(broke ? "bad" : "good", broke ? "broke" : "appeared"), " ", pair(one.dependent, one.referenced, !broke)),
     h("p.why", {},
-      one.witness_key !== null && [broke ? "by the value " : "with the value ", value(one.witness_value), others > 0 && ` and ${counted(others, "other")}`, " · "],
+      one.witness_key !== null && [broke ? "by the value " : "with the value ", one.witness_value === null ? ["of key ", h("span.mono", {}, one.witness_key)] : value(one.witness_value), others > 0 && ` and ${counted(others, "other")}`, " · "],
       h("span.mono", {}, place(one.position)), " · version ", one.version, one.committed_at && [" · ", ago(one.committed_at)]));
 }
 

@@ -1,0 +1,67 @@
+"""Own the forgetting of texts that were kept before their column's values were not to be kept: all but gen_rec.
+
+docs/stored-values.md lists the places. All is by what `attribute.shown_characters` says now, so that a second time
+changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from service.store.shown_values import RESTRICTED, shown_value
+
+TRANSITIONS = f"""
+update ind_transition t set witness_value = {shown_value("witness_value")} from attribute a
+where a.attribute_id = t.dependent_id and a.attribute_id = any (%(ids)s) and witness_value is not null
+"""
+
+# A witness of several columns is the text of their tuple.
+CONTRACT_TRANSITIONS = f"""
+update contract_transition t
+set witness_value = case when cardinality(c.dependent_columns) = 1 then {shown_value("witness_value")} end
+from contract c join attribute a on (a.schema_name, a.table_name) = (c.dependent_schema, c.dependent_table)
+    and a.column_name = any (c.dependent_columns) and a.parts is null and a.dropped_version is null
+where c.contract_id = t.contract_id and a.attribute_id = any (%(ids)s) and witness_value is not null
+"""
+
+HAS_HISTOGRAMS = """
+select exists (select from followed_attribute where attribute_id = any (%(ids)s))
+    or exists (select from key_histogram where attribute_ids && %(ids)s)
+"""
+HISTOGRAMS = "delete from key_histogram; delete from followed_attribute; delete from value_change"
+
+# Evidence of candidates has missing values, and the ends of keys.
+CANDIDATES = "delete from foreign_key_refresh"
+
+# Which column's bytes are which is not known of a record that could not be applied.
+DEAD_LETTERS = f"""
+update dead_letter set record = '', record_key = null, record_value = null, headers = null,
+    message = 'topic ' || topic || ', partition ' || partition || ', offset ' || record_offset
+        || ': it was set aside before values of its table were not to be kept; why is not kept either'
+where record_value is not null and (table_name is null or table_name not in (
+    select source_schema || '.' || source_table from tracked_table group by 1 having not bool_or(exists (
+        select from attribute a where (a.schema_name, a.table_name)
+            = (tracked_table.schema_name, tracked_table.table_name) and attribute_id in ({RESTRICTED})))
+))
+"""
+
+ALERTS = """
+update watch_alert set body = jsonb_set(body, '{subjects}', (
+    select coalesce(jsonb_agg(one - 'witness_value' - 'message' order by place), '[]')
+    from jsonb_array_elements(body -> 'subjects') with ordinality as subject (one, place)))
+where jsonb_typeof(body -> 'subjects') = 'array'
+"""
+STANDINGS = "update watch_standing set detail = detail - 'witness_value' - 'message'"
+
+FORGETTING = (TRANSITIONS, CONTRACT_TRANSITIONS, CANDIDATES, DEAD_LETTERS, ALERTS, STANDINGS)
+
+
+def forget_texts(cursor: Any, attribute_ids: Sequence[int]) -> None:
+    """Cut what is kept of the values of attributes beside their records to what may be; commits nothing."""
+    ids = {"ids": list(attribute_ids)}
+    for statement in FORGETTING:
+        cursor.execute(statement, ids)
+    cursor.execute(HAS_HISTOGRAMS, ids)
+    if cursor.fetchone()[0]:
+        cursor.execute(HISTOGRAMS)

@@ -1,0 +1,108 @@
+"""What is kept of values, followed by the consumer: the truth is that of a state with all values, the texts are cut."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from service.core.errors import RecordError
+from service.store.checks import PostgresVerifier
+from service.store.database import make_engine
+from service.usecases.batches import ErrorPolicy
+from tests import states
+from tests.events import envelope
+from tests.following import COLUMNS, begun, consume, random_changes
+from tests.states import State, Tables
+
+SHOWN = {"s.orders.customer": 2, "s.orders.note": 0, "s.customers.name": 0}
+"""Characters that are kept of columns; all of the others."""
+
+
+def cut(state: State) -> State:
+    """Say what the records of a state are where columns are cut: the most open column that has a value decides."""
+    records = {
+        key: (value if set(members) - SHOWN.keys() else value[: max(SHOWN[member] for member in members)], members)
+        for key, (value, members) in state.records.items()
+    }
+    return State(records, state.clusters, state.counters, state.inds)
+
+
+def restrict(url: str) -> None:
+    for name, characters in SHOWN.items():
+        _, table, column = name.split(".")
+        states.execute(
+            url,
+            f"update attribute set shown_characters = {characters} "
+            f"where (table_name, column_name) = ('{table}', '{column}');",
+        )
+    states.execute(
+        url,
+        "update gen_rec set value = left(value, (select max(coalesce(shown_characters, 1000)) from attribute "
+        "where attribute_id = any (attribute_ids)))",
+    )
+
+
+@pytest.mark.parametrize(("records", "cache_bytes"), [(1, 0), (7, 2000), (5000, 1 << 20)])
+def test_any_history_is_that_of_all_values_with_the_texts_cut(
+    database_url: str, tmp_path: Path, records: int, cache_bytes: int
+) -> None:
+    tables = Tables(COLUMNS)
+    tables.add("customers", ["1", "Ada"], ["2", "Bob"], ["3", None])
+    tables.add("orders", ["10", "1", "first"], ["11", "2", None], ["12", "1", "Bob"])
+    stream = begun(database_url, tables, tmp_path)
+    restrict(database_url)
+    assert states.read(database_url) == cut(states.expected(tables))
+    random_changes(stream, random.Random(f"{records}"), 120)
+    consume(database_url, stream, records=records, cache_bytes=cache_bytes)
+    assert states.read(database_url) == cut(states.expected(tables))
+
+    stream.write(envelope("t", "s", "customers", None, None))
+    tables.rows["customers"] = Counter()
+    consume(database_url, stream, records=records, cache_bytes=cache_bytes)
+    assert states.read(database_url) == cut(states.expected(tables)), "what an open column held is cut with it"
+
+    witnesses = states.query(
+        database_url,
+        "select schema_name || '.' || table_name || '.' || column_name, witness_key::text, witness_value "
+        "from ind_transition join attribute on attribute_id = dependent_id where witness_key is not null",
+    )
+    assert {name for name, _, _ in witnesses} & SHOWN.keys(), "there are witnesses of columns that are cut"
+    for name, _, value in witnesses:
+        shown = SHOWN.get(name, 1000)
+        assert value is None if not shown else len(value) <= shown
+    engine = make_engine(database_url, "test")
+    with PostgresVerifier(engine).checks() as checks:
+        for found in (checks.records_fit_clusters(), checks.keys_fit_values(), checks.counters_fit_records()):
+            assert (found.violations, found.examples) == (0, ())
+    states.execute(
+        database_url,
+        "update gen_rec set value = 'Adalbert' where value_key = (select value_key from gen_rec "
+        "where attribute_ids <@ (select array_agg(attribute_id) from attribute where shown_characters is not null) "
+        "limit 1)",
+    )
+    with PostgresVerifier(engine).checks() as checks:
+        found = checks.keys_fit_values()
+    engine.dispose()
+    assert found.violations == 1, "a text that is longer than what may be kept is told, by its key"
+    assert "Adalbert" not in found.examples[0]
+
+
+def test_a_record_that_stops_the_feed_shows_no_value(database_url: str, tmp_path: Path) -> None:
+    tables = Tables(COLUMNS)
+    tables.add("orders", ["10", "1", "first"])
+    stream = begun(database_url, tables, tmp_path)
+    restrict(database_url)
+    stream.append("orders", ["10", "1", "hushed"], None)
+    stream.write(b'{"op": "hushed", "source": {"schema": "s", "table": "orders"}}')
+    for _ in range(2):
+        with pytest.raises(RecordError, match=r"takes a value out of s\.orders\.note") as stopped:
+            consume(database_url, stream)
+        assert "hushed" not in str(stopped.value)
+    consume(database_url, stream, on_error=ErrorPolicy.SET_ASIDE)
+    letters = states.query(database_url, "select dead_letter::text from dead_letter")
+    assert len(letters) == 2
+    assert "hushed" not in str(letters)
+    assert b"hushed".hex() not in str(letters)
