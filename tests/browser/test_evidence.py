@@ -77,6 +77,7 @@ def test_a_pair_shows_when_it_held_and_why_it_may_be_a_foreign_key(
         # Nobody has looked since it broke; then somebody does, and again after a long time.
         name = "Coefficient over time: 100 % from version 1 to 1; now 50 %"
         expect(page.get_by_role("img", name=name)).to_be_visible()
+        expect(page.locator("rect.unknown")).to_have_count(1)  # from when it broke on, however short that is
         engine = make_engine(database_url, "test-looks")
         looks = CoefficientLooks(engine, 10)
         looks.look()

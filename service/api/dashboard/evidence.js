@@ -47,13 +47,14 @@ export function history({ items, look_seconds: every, lost_seconds: lost, next_c
   const least = Math.min(...[present, ...spans.map((one) => one.coefficient)].map((share) => share ?? 1));
   const low = least === 1 ? 0 : Math.max(Math.ceil(least * 10) - 1, 0) / 10, top = 6, foot = ROW * 1.5;
   const y = (share) => (foot - ((share - low) / (1 - low)) * (foot - top)).toFixed(2);
-  const isLost = (from, to) => to - from > lost * 1000;
-  const gaps = spans.map((one, i) => [one.to, spans[i + 1]?.from ?? end]).filter(([from, to]) => isLost(from, to));
+  // Behind a span that held it is below 1, by how much the next look says; without a look before it holds again, nothing does.
+  const isLost = (one, next) => (next?.from ?? end) - one.to > lost * 1000 || (one.holds && one.until_at !== null && (next === undefined || next.holds));
+  const gaps = spans.map((one, i) => [one, spans[i + 1]]).filter(([one, next]) => isLost(one, next)).map(([one, next]) => [one.to, next?.from ?? end]);
   const steps = spans.map((one, i) => {
     if (one.coefficient === null) return "";
-    const before = spans[i - 1], goesOn = before !== undefined && before.coefficient !== null && !isLost(before.to, one.from);
-    const last = i === spans.length - 1 && !isLost(one.to, end) ? end : one.to;
-    return `${goesOn ? `H${x(one.from)}V${y(one.coefficient)}` : `M${x(one.from)} ${y(one.coefficient)}`}H${x(last)}`;
+    const before = spans[i - 1], goesOn = before !== undefined && before.coefficient !== null && !isLost(before, one);
+    const last = i === spans.length - 1 && !isLost(one) ? end : one.to;
+    return `${goesOn ? `H${x(before.holds ? before.to : one.from)}V${y(one.coefficient)}` : `M${x(one.from)} ${y(one.coefficient)}`}H${x(last)}`;
   });
   const strip = (kind, from, to, text) => s("rect", { class: kind, x: x(from), width: Math.max(x(to) - x(from), 1), y: foot + 4, height: 8 }, s("title", {}, text));
   const told = items.slice(0, TOLD).reverse().map((one) => `${percent(one.coefficient)} from version ${one.since_version} to ${one.until_version}`);
@@ -61,7 +62,7 @@ export function history({ items, look_seconds: every, lost_seconds: lost, next_c
     s("svg", { viewBox: `0 0 ${WIDTH} ${foot + 14}`, role: "img", preserveAspectRatio: "none", "aria-label": `Coefficient over time: ${told.join(", ")}; now ${percent(present)}` },
       s("line", { x1: 0, x2: WIDTH, y1: foot, y2: foot, class: "axis" }), s("line", { x1: 0, x2: WIDTH, y1: top, y2: top, class: "axis" }),
       spans.map((one) => strip(one.holds ? "good" : "accent", one.from, one.to, `${percent(one.coefficient)}, versions ${one.since_version} to ${one.until_version}`)),
-      gaps.map(([from, to]) => strip("unknown", from, to, "Nobody looked")),
+      gaps.map(([from, to]) => strip("unknown", from, to, "It did not hold, or that is not known: nobody looked")),
       s("path", { class: "step", d: steps.join("") })),
     h("figcaption", {}, ago(items.at(-1).since_at), h("span", {}, `between ${percent(low)} and 100 %`), h("span", {}, `now ${percent(present)}`)),
     h("p.legend", {}, h("span.key.good", { "aria-hidden": "true" }), "held: 1 ", h("span.key.accent", { "aria-hidden": "true" }), `did not hold, looked at each ${duration(every)} `,
