@@ -184,11 +184,12 @@ def test_a_coefficient_turns_at_the_bound_and_back_behind_the_margin(
         (Rule(RuleKind.IND, "lost", "s.a.x", "s.b.y"), "broken or holding, not 'lost'"),
         (Rule(RuleKind.CONTRACT, bound=Decimal(1)), "has no bound"),
         (Rule(RuleKind.COEFFICIENT, dependent="s.a.*", referenced="s.b.y", bound=Decimal(1)), r"names have no \*"),
-        (Rule(RuleKind.COEFFICIENT, dependent="a", referenced="b", bound=Decimal("1.1")), "from 0 to 1"),
+        (Rule(RuleKind.COEFFICIENT, dependent="a", referenced="b", bound=Decimal("1.1")), "^The bound.* from 0 to 1"),
         (Rule(RuleKind.COEFFICIENT, dependent="a", referenced="b", bound=Decimal("nan")), "from 0 to 1"),
         (Rule(RuleKind.LAG), "needs bound"),
         (Rule(RuleKind.LAG, bound=Decimal(-1)), "0 or more"),
         (Rule(RuleKind.REFRESH, corpus="*", contract_id=1), "has no contract_id"),
+        (Rule(RuleKind.REFRESH, corpus="*", contract_id=1, attribute="a"), "has no attribute, contract_id"),
     ],
 )
 def test_a_rule_that_cannot_be_is_refused(rule: Rule, message: str) -> None:
@@ -197,18 +198,40 @@ def test_a_rule_that_cannot_be_is_refused(rule: Rule, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "rule",
+    ("rule", "told"),
     [
-        Rule(RuleKind.IND, "holding", "s.*", "s.b.y"),
-        Rule(RuleKind.CONTRACT, contract_id=3),
-        Rule(RuleKind.COEFFICIENT, "above", "s.a.x", "s.b.y", bound=Decimal("0.95"), margin=Decimal("0.010")),
-        Rule(RuleKind.UNIQUE, "regained", attribute="*"),
-        Rule(RuleKind.LAG, "records", bound=Decimal(1000)),
-        Rule(RuleKind.DEAD_LETTERS),
-        Rule(RuleKind.REFRESH, corpus="lake"),
+        (Rule(RuleKind.IND, "holding", "s.*", "s.b.y"), "s.* ⊆ s.b.y is holding"),
+        (Rule(RuleKind.CONTRACT, contract_id=3), "contract 3 is violated"),
+        (Rule(RuleKind.CONTRACT, "held"), "any contract is held"),
+        (
+            Rule(RuleKind.COEFFICIENT, "above", "s.a.x", "s.b.y", bound=Decimal("0.95"), margin=Decimal("0.010")),
+            "Φ of s.a.x ⊆ s.b.y is above 0.95",
+        ),
+        (Rule(RuleKind.UNIQUE, "regained", attribute="*"), "* has regained its uniqueness"),
+        (Rule(RuleKind.LAG, "records", bound=Decimal(1000)), "the consumer is more than 1000 records behind"),
+        (Rule(RuleKind.DEAD_LETTERS), "dead letters come"),
+        (Rule(RuleKind.REFRESH, corpus="lake"), "a refresh of corpus lake has failed"),
     ],
 )
-def test_a_rule_is_read_as_it_was_written(rule: Rule) -> None:
+def test_a_rule_is_read_as_it_was_written(rule: Rule, told: str) -> None:
     checked = rule.checked()
     assert Rule.of_json(checked.to_json()) == checked
-    assert str(checked)
+    assert str(checked) == told
+
+
+def test_a_number_that_is_none_is_refused() -> None:
+    with pytest.raises(WatchError, match=r"^A bound or margin is no number\.$"):
+        Rule.of_json({"kind": "lag", "bound": "1,5"})
+
+
+@pytest.mark.parametrize(
+    ("dependent", "referenced", "is_one"), [("a", "b", True), ("*", "b", False), ("a", "*", False), ("*", "*", False)]
+)
+def test_a_rule_is_of_one_pair_where_neither_name_is_a_pattern(dependent: str, referenced: str, is_one: bool) -> None:
+    assert Rule(RuleKind.IND, dependent=dependent, referenced=referenced).is_one_pair == is_one
+
+
+def test_a_pattern_s_parts_lie_behind_each_other() -> None:
+    assert matches("ab*bc*d", "abbcd")
+    assert not matches("ab*bc*d", "abcd"), "the b is taken"
+    assert not matches("ab*x*d", "abd"), "a part is missing"
