@@ -5,7 +5,7 @@ from __future__ import annotations
 from unittest import mock
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from service.core import joinability
@@ -36,6 +36,7 @@ def index_of(tables: list[list[list[int]]]) -> CellIndex:
 
 
 @given(TABLES, KEYS)
+@example([[[0], [1]]], [(1,)])  # the second row is the first of its value
 def test_rows_that_have_all_values_of_a_key(tables, keys) -> None:
     index = index_of(tables)
     values = np.unique(np.array(keys))
