@@ -30,6 +30,10 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
         "Read a Postgres database once, then follow its changes through a replication slot; a second call goes on.",
         "follow_commands:follow",
     ),
+    "follow-spark": (
+        "Follow topics of Kafka on a Spark cluster, whose executors apply each batch, each a share of the values.",
+        "follow_spark_command:follow_spark",
+    ),
     "unfollow": (
         "Drop the replication slot and the publication of a followed source; what was applied stays.",
         "follow_commands:unfollow",

@@ -17,6 +17,7 @@ EXAMPLES: Mapping[str, str] = {
     "demo": "subsetd demo --once",
     "bootstrap": "subsetd bootstrap /data/sales --name sales --null-token '\\N'",
     "follow": "subsetd follow postgresql://me@localhost:5432/shop --name shop",
+    "follow-spark": "subsetd follow-spark --feed kafka://localhost:9092/shop.public.orders --master spark://master:7077",
     "unfollow": "subsetd unfollow shop",
     "consume": "subsetd consume --feed kafka://localhost:9092/shop.public.orders,shop.public.items --until-end",
     "pause": "subsetd pause",

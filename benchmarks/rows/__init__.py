@@ -24,6 +24,7 @@ ROWS = {
     "feed-postgres": "feed_postgres",
     "recovery": "recovery",
     "break-even": "break_even",
+    "follow-spark": "follow_spark",
     "many-webtables": "many_webtables",
     "many-growth": "many_growth",
     "many-growth-whole": "many_growth_whole",

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError, OffsetOutOfRangeError
 
-from service.core.errors import FeedError, SourceError
+from service.core.errors import FeedAwayError, FeedError
 from service.core.model import RawRecord
 from service.stream.addresses import open_feed
 from service.stream.kafka_feed import KafkaFeed
@@ -62,18 +62,40 @@ def plan_topics(address: str) -> TopicPlan:
 
 
 def read_range(servers: tuple[str, ...], part: TopicRange) -> Iterator[RawRecord]:
-    """Read the committed records of a range in their order; raise SourceError when it cannot be read to its end."""
+    """Read the committed records of a range in their order; raise FeedError when it cannot be read to its end."""
     if part.first >= part.end:
         return
-    place = f"topic {part.topic!r}, partition {part.partition}"
+    consumer = _range_consumer(servers)
     try:
-        consumer = KafkaConsumer(
+        yield from _read_records(consumer, part)
+    finally:
+        consumer.close()
+
+
+def read_again(servers: tuple[str, ...], part: TopicRange) -> Iterator[RawRecord]:
+    """Do what `read_range` does over a connection that is kept for the next range."""
+    if servers not in _kept:
+        _kept[servers] = _range_consumer(servers)
+    try:
+        yield from _read_records(_kept[servers], part)
+    except FeedError:
+        _kept.pop(servers).close()
+        raise
+
+
+_kept: dict[tuple[str, ...], KafkaConsumer] = {}
+
+
+def _range_consumer(servers: tuple[str, ...]) -> KafkaConsumer:
+    """Connect to read ranges, one after the other; raise FeedAwayError when no broker answers."""
+    try:
+        return KafkaConsumer(
             bootstrap_servers=list(servers),
             bootstrap_timeout_ms=10_000,
             request_timeout_ms=10_000,
             reconnect_backoff_max_ms=500,
             proxy_url=CLOSING,
-            client_id="subsetd bootstrap",
+            client_id="subsetd ranges",
             group_id=None,
             enable_auto_commit=False,
             auto_offset_reset="none",
@@ -82,9 +104,12 @@ def read_range(servers: tuple[str, ...], part: TopicRange) -> Iterator[RawRecord
             max_partition_fetch_bytes=4 * 1024 * 1024,
         )
     except KafkaError as error:
-        raise SourceError(
-            f"{place}: no broker answers at {','.join(servers)} ({error!r}). Start it, and again."
-        ) from error
+        raise FeedAwayError(f"no broker answers at {','.join(servers)} ({error!r}). Start it, and again.") from error
+
+
+def _read_records(consumer: KafkaConsumer, part: TopicRange) -> Iterator[RawRecord]:
+    """Read the committed records of a range, without headers; raises as `read_range` does."""
+    place = f"topic {part.topic!r}, partition {part.partition}"
     try:
         partition = TopicPartition(part.topic, part.partition)
         consumer.assign([partition])
@@ -96,9 +121,9 @@ def read_range(servers: tuple[str, ...], part: TopicRange) -> Iterator[RawRecord
             if records:
                 quiet_since = time.monotonic()
             elif time.monotonic() - quiet_since > SILENT_SECONDS:
-                raise SourceError(
+                raise FeedAwayError(
                     f"{place}: nothing came for {SILENT_SECONDS:.0f} s before offset {part.end}. See what the broker "
-                    f"says, and bootstrap again."
+                    f"says, and start again."
                 )
             for record in records:
                 if record.offset >= part.end:
@@ -107,11 +132,9 @@ def read_range(servers: tuple[str, ...], part: TopicRange) -> Iterator[RawRecord
                     part.topic, part.partition, record.offset, record.key, record.value, max(0, record.timestamp or 0)
                 )
     except OffsetOutOfRangeError as error:
-        raise SourceError(
+        raise FeedError(
             f"{place}: records before offset {part.end} were removed while they were read. Let the broker keep them "
             f"longer (retention.ms, retention.bytes), and bootstrap again."
         ) from error
     except KafkaError as error:
-        raise SourceError(f"{place}: it cannot be read ({error!r}). Mend that, and bootstrap again.") from error
-    finally:
-        consumer.close()
+        raise FeedAwayError(f"{place}: it cannot be read ({error!r}). Mend that, and start again.") from error

@@ -1,0 +1,180 @@
+"""Own the row `follow-spark`: topics followed on Spark beside the single consumer, and what more shards would bring."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import statistics
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from benchmarks import tpch
+from benchmarks.context import Context, subsetd
+from benchmarks.feeds import Change, envelope
+from benchmarks.processes import run as run_process
+from benchmarks.results_file import Result
+from benchmarks.state import Server, consume, environment, server, tpch_state
+from service.core.canonical import value_keys
+from service.core.shards import cuts
+
+SEED = 11
+TUPLES = 100_000
+WARM_TUPLES = 50_000
+"""In front of those that are timed: workers of Spark are started, and compile, with the first records."""
+
+PARTITIONS = 4
+TOPIC = "tpch.lineitem"
+SHARDS, MANY_SHARDS = 2, 16
+SHARD_RECORDS = 25_000
+"""Records of a micro-batch for each shard, in the simulation."""
+
+SMALL = 20
+"""Micro-batches of one record, which show what all of them cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """Hold the tuples a second behind the warm-up, the steps' seconds of all tuples, and those of a small batch."""
+
+    rate: float
+    steps: dict[str, float]
+    small_batch: float
+
+
+def run(context: Context) -> list[Result]:
+    """Follow the same topic three times, each on a copy of the same state."""
+    folder = tpch.tables(context.work, context.scale_factor)
+    warm, tuples = context.scaled(WARM_TUPLES), context.scaled(TUPLES)
+    changes = tpch.lineitem_changes(folder, warm + tuples + SMALL, context)["insert"]
+    columns = tpch.lineitem_columns(folder)
+    records = [envelope(change, tpch.NAME, columns, number) for number, change in enumerate(changes, 1)]
+    with server(context) as postgres, broker() as address:
+        send(address, records[:-SMALL])
+        feed, database = f"kafka://{address}/{TOPIC}", tpch_state(context, postgres)
+        with postgres.clone(database, "follow_one"):
+            consume(context, postgres, "follow_one", feed)
+            single = rate(postgres, "follow_one", warm)
+        many = follow(context, postgres, database, feed, MANY_SHARDS, len(records))
+        few = follow(context, postgres, database, feed, SHARDS, SHARDS * SHARD_RECORDS, (address, records[-SMALL:]))
+    count = warm + tuples
+    net, applied = few.steps["net (processor)"] / count, few.steps["apply (processor)"] / count
+    alone = (many.steps["conclude"] + many.steps["store"]) / count
+    skew = key_skew(changes, MANY_SHARDS)
+    ideal = SHARD_RECORDS * (net + applied)
+    real = SHARD_RECORDS * (net + applied * skew + alone * MANY_SHARDS) + few.small_batch
+    return [
+        Result("inserts", few.rate, "tuples/s", "the single consumer", single, "ratio >= 0.6"),
+        Result("reading, decoding, netting: a tuple, of a processor", 1e6 * net, "µs"),
+        Result("applying: a tuple, of a processor", 1e6 * applied, "µs"),
+        Result("16 shards, concluded and committed by the driver: a tuple", 1e6 * alone, "µs"),
+        Result("a micro-batch of one tuple", few.small_batch, "s"),
+        Result("16 shards: the largest share of cells, beside the mean", skew, ""),
+        Result("16 shards, simulated: efficiency", ideal / real, "", goal="value >= 0.85"),
+    ]
+
+
+def follow(
+    context: Context,
+    postgres: Server,
+    database: str,
+    feed: str,
+    shards: int,
+    batch_records: int,
+    small: tuple[str, Sequence[bytes]] | None = None,
+) -> Followed:
+    """Follow the topic on Spark, on a copy of a state that is dealt out; then `small` records, which are sent now."""
+    copy = f"follow_{shards}"
+    with postgres.clone(database, copy) as url:
+        run_process(
+            [subsetd(), "shards", "set", str(shards)],
+            log=context.logs / f"{copy}-shards.log",
+            environment=environment(url),
+        )
+        steps = _follow(context, url, copy, feed, batch_records)
+        behind = rate(postgres, copy, context.scaled(WARM_TUPLES)) if small is not None else 0.0
+        seconds = 0.0
+        if small is not None:
+            send(*small)
+            _follow(context, url, copy, feed, 1)
+            seconds = statistics.median(gaps(postgres, copy)[-SMALL // 2 :])
+    return Followed(behind, steps, seconds)
+
+
+def _follow(context: Context, url: str, copy: str, feed: str, batch_records: int) -> dict[str, float]:
+    stats = context.work / "stats.json"
+    stats.unlink(missing_ok=True)
+    told = ["--until-end", "--batch-records", str(batch_records), "--stats-json", stats]
+    run_process(
+        [subsetd(), "follow-spark", "--feed", feed, "--master", "local[2]", *told],
+        log=context.logs / f"{copy}.log",
+        environment=environment(url),
+    )
+    steps: dict[str, float] = json.loads(stats.read_text())["seconds"]
+    context.say(f"{copy}: {', '.join(f'{step} {seconds:.2f}' for step, seconds in steps.items())}")
+    return steps
+
+
+def versions(postgres: Server, database: str) -> list[tuple[float, int]]:
+    """Give of each version when it was committed, in seconds, and its tuples."""
+    with postgres.connection(database) as connection, connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT extract(epoch FROM committed_at)::float, records FROM state_version WHERE kind = 'batch'"
+            " ORDER BY version"
+        )
+        return [(seconds, int(count)) for seconds, count in cursor]
+
+
+def rate(postgres: Server, database: str, warm: int) -> float:
+    """Give the tuples a second from the version on that ends the warm-up."""
+    found = versions(postgres, database)
+    counts = list(itertools.accumulate(count for _, count in found))
+    first = next(place for place, count in enumerate(counts) if count >= warm)
+    return (counts[-1] - counts[first]) / (found[-1][0] - found[first][0])
+
+
+def gaps(postgres: Server, database: str) -> list[float]:
+    """Give the seconds from each version to the next."""
+    return [after - before for (before, _), (after, _) in itertools.pairwise(versions(postgres, database))]
+
+
+def key_skew(changes: Sequence[Change], shards: int) -> float:
+    """Give how many times the mean the largest shard's share of the cells is."""
+    texts = [cell for change in changes for cell in change.after or () if cell is not None]
+    keys = value_keys(texts)
+    sizes = np.diff(cuts(keys.take(keys.order()), shards))
+    return float(sizes.max() / sizes.mean())
+
+
+def send(address: str, records: Sequence[bytes]) -> None:
+    """Send records to the topic's partitions in turn."""
+    from kafka import KafkaProducer
+
+    producer = KafkaProducer(bootstrap_servers=address, acks="all", linger_ms=20, bootstrap_timeout_ms=10_000)
+    try:
+        sent = [
+            producer.send(TOPIC, value=record, partition=number % PARTITIONS) for number, record in enumerate(records)
+        ]
+        for future in sent:
+            future.get(timeout=60)
+    finally:
+        producer.close()
+
+
+@contextmanager
+def broker() -> Iterator[str]:
+    """Run the tests' broker with the row's topic for a block; give its address."""
+    from tests.broker import KafkaBroker
+
+    with TemporaryDirectory(prefix="subsetd-broker-") as folder:
+        broker = KafkaBroker(Path(folder))
+        broker.start()
+        try:
+            broker.create_topic(PARTITIONS, name=TOPIC)
+            yield broker.bootstrap_servers
+        finally:
+            broker.stop()

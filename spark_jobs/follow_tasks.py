@@ -1,0 +1,225 @@
+"""Own the two tasks of a micro-batch as executors run them: net the ranges of partitions, apply a shard's share.
+
+Between them stands the one shuffle. Every shard is sent what all ranges say, so that all of them decide alike, before
+anything is applied, whether the batch is theirs.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import groupby
+from operator import itemgetter
+from typing import Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from service.core.canonical import value_keys
+from service.core.cell_decoding import WireSettings
+from service.core.errors import FeedError
+from service.core.model import RawRecord, Table
+from service.core.records import Deltas, Flags, Keys
+from service.store.shards import apply_to_shard
+from service.stream.envelope import Decoder
+from service.stream.schema_registry import HttpSchemaRegistry
+from service.usecases.netted_ranges import (
+    BatchFacts,
+    Partition,
+    RangeFacts,
+    Valued,
+    net_range,
+    split_deltas,
+    sum_deltas,
+)
+from service.usecases.screening import Screen
+from service.usecases.shards import ShardBatch, ShardPlace, ShardSummary
+from spark_jobs.follow_source import RANGE, from_bytes
+from spark_jobs.tasks import telling_errors
+
+PART = pa.schema([("shard", pa.int32()), ("facts", pa.binary()), ("deltas", pa.binary())])
+PART_DDL = "shard int, facts binary, deltas binary"
+APPLIED = pa.schema([("facts", pa.binary()), ("summary", pa.binary()), ("seconds", pa.float64())])
+APPLIED_DDL = "facts binary, summary binary, seconds double"
+
+CELLS = pa.schema(
+    [
+        ("high", pa.uint64()),
+        ("low", pa.uint64()),
+        ("text", pa.large_string()),
+        ("attribute_ids", pa.large_list(pa.int64())),
+        ("differences", pa.large_list(pa.int64())),
+    ]
+)
+
+
+_registry = cache(HttpSchemaRegistry)
+"""A worker asks a registry for each schema once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """Say how a feed's records are decoded; picklable. `sources` are those that the feed is of, None: all."""
+
+    wire: WireSettings
+    registry: str | None
+    unknown_tables: Literal["ignore", "refuse"]
+    sources: frozenset[str] | None = None
+
+    def decoder(self, tables: Sequence[Table]) -> Decoder:
+        """Make the decoder of the changes of tables."""
+        registry = None if self.registry is None else _registry(self.registry)
+        wanted = [table for table in tables if self.sources is None or table.source in self.sources]
+        return Decoder(wanted, self.wire, registry, self.unknown_tables)
+
+
+@dataclass(frozen=True, slots=True)
+class NetTask:
+    """Net ranges of records and cut them by shard; picklable. Takes rows of the stream, gives a row for each shard.
+
+    The screen knows what was seen up to this batch.
+    """
+
+    tables: Sequence[Table]
+    decoding: Decoding
+    screen: Screen
+    shards: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with telling_errors():
+            rows = (row for batch in batches for row in batch.to_pylist())
+            for (topic, partition, first, end), chunks in groupby(rows, itemgetter(*RANGE.names[:4])):
+                begun, reading = time.process_time(), 0.0
+                records: list[RawRecord] = []
+                for row in chunks:
+                    records += from_bytes(topic, partition, row["records"])
+                    reading += row["seconds"]
+                yield self._net((topic, partition), first, end, records, begun - reading)
+
+    def _net(
+        self, partition: Partition, first: int, end: int, records: Sequence[RawRecord], begun: float
+    ) -> pa.RecordBatch:
+        decoder = self.decoding.decoder(self.tables)
+        facts, netted = net_range(partition, first, end, records, decoder, self.screen, value_keys)
+        parts: Sequence[bytes | None] = [None] * self.shards
+        if netted is not None:
+            parts = [to_bytes(part) for part in split_deltas(netted, self.shards)]
+        told = pickle.dumps(replace(facts, seconds=time.process_time() - begun))
+        return _batch([range(self.shards), [told] * self.shards, parts], PART)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardTask:
+    """Apply a batch's deltas to the shard whose rows a task has, unless a session is to take the batch; picklable.
+
+    `expected` is where the state stands in each partition. Gives one row: what the ranges say, of the first shard
+    alone, and the shard's summary if the batch was applied.
+    """
+
+    places: Sequence[ShardPlace]
+    number: int
+    uncounted: Flags
+    null_counts: Mapping[int, int]
+    expected: Mapping[Partition, int]
+    cache_bytes: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with telling_errors():
+            rows = [row for batch in batches for row in batch.to_pylist()]
+            if rows:
+                yield self._apply(rows[0]["shard"], rows)
+
+    def _apply(self, shard: int, rows: Sequence[Mapping[str, bytes]]) -> pa.RecordBatch:
+        begun = time.process_time()
+        facts = BatchFacts([pickle.loads(row["facts"]) for row in rows])
+        summary = None
+        if self.applies(facts):
+            deltas, texts = sum_deltas([valued(row["deltas"]) for row in rows])
+            batch = ShardBatch(self.number, deltas, list(texts), self.uncounted)
+            summary = pickle.dumps(apply_to_shard(self.places[shard], batch, self.cache_bytes))
+        told = pickle.dumps(facts.ranges) if shard == 0 else None
+        return _batch([[told], [summary], [time.process_time() - begun]], APPLIED)
+
+    def applies(self, facts: BatchFacts) -> bool:
+        """Tell whether a batch is applied by the shards: all of them come to the same."""
+        return is_next(facts, self.expected) and facts.why_not_apart(self.null_counts) is None
+
+
+def is_next(facts: BatchFacts, expected: Mapping[Partition, int]) -> bool:
+    """Tell whether a batch begins where the state stands; partitions that are new to it begin anywhere."""
+    return all(one.first == expected.get(one.partition, one.first) for one in facts.ranges)
+
+
+def require_applied_last(facts: BatchFacts, stands: Mapping[Partition, int], checkpoint: str | None) -> None:
+    """Take a batch that does not begin where the state stands: behind a kill Spark gives its last one once more.
+
+    Raises FeedError for any other: it comes of a checkpoint that is not at the state's positions.
+    """
+    for one in facts.ranges:
+        at = stands.get(one.partition, 0)
+        if one.end != at:
+            topic, partition = one.partition
+            raise FeedError(
+                f"The checkpoint in {checkpoint} goes on with topic {topic!r}, partition {partition}, at offset "
+                f"{one.first}, but the state stands at {at}: the checkpoint is "
+                f"{'older' if one.first < at else 'newer'} than the state. The state's positions count: remove the "
+                f"checkpoint, or leave --checkpoint out"
+            )
+
+
+class AppliedBatch(NamedTuple):
+    """Hold what came of a micro-batch: what its ranges say, and the shards' summaries, if they have applied it.
+
+    `seconds` are those of a processor that each shard took.
+    """
+
+    facts: BatchFacts
+    summaries: Sequence[ShardSummary]
+    seconds: Sequence[float]
+
+
+def applied(table: pa.Table) -> AppliedBatch:
+    """Read what the shards' tasks gave."""
+    ranges: list[RangeFacts] = []
+    summaries = []
+    for row in table.to_pylist():
+        if row["facts"] is not None:
+            ranges += pickle.loads(row["facts"])
+        if row["summary"] is not None:
+            summaries.append(pickle.loads(row["summary"]))
+    return AppliedBatch(BatchFacts(ranges), summaries, table.column("seconds").to_pylist())
+
+
+def to_bytes(part: Valued) -> bytes:
+    """Give deltas and texts in Arrow's stream format."""
+    deltas = part.deltas
+    starts = pa.array(deltas.starts, pa.int64())
+    columns = [
+        pa.array(deltas.keys.high),
+        pa.array(deltas.keys.low),
+        pa.array(part.texts, pa.large_string()),
+        pa.LargeListArray.from_arrays(starts, pa.array(deltas.attribute_ids)),
+        pa.LargeListArray.from_arrays(starts, pa.array(deltas.differences)),
+    ]
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, CELLS) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=CELLS))
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def valued(data: bytes) -> Valued:
+    """Read what `to_bytes` gave."""
+    batch = pa.ipc.open_stream(data).read_next_batch()
+    high, low, texts, ids, differences = batch.columns
+    keys = Keys(high.to_numpy(zero_copy_only=False), low.to_numpy(zero_copy_only=False))
+    starts = np.asarray(ids.offsets, np.int64)
+    deltas = Deltas(keys, starts, *(np.asarray(cells.flatten(), np.int64) for cells in (ids, differences)))
+    return Valued(deltas, texts.to_pylist())
+
+
+def _batch(columns: Iterable[Sequence[object]], schema: pa.Schema) -> pa.RecordBatch:
+    arrays = [pa.array(cells, field.type) for cells, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,0 +1,247 @@
+"""Own a session of following on Spark: micro-batches that shards apply on executors and the driver concludes.
+
+The state's positions say where the stream begins, each time anew, so that nothing rests on what Spark remembers. What
+is rare is taken by an ordinary session, and the stream begins anew behind it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.classic.dataframe import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from service.core.errors import FeedError, StateError, SubsetdError
+from service.core.model import RawRecord, RowChange
+from service.store.shard_coordinator import ShardCoordinator
+from service.store.writer import PostgresWriter
+from service.stream.addresses import open_feed
+from service.stream.kafka_feed import KafkaFeed
+from service.stream.kafka_topics import TopicRange, read_again
+from service.usecases.batches import Batch, Positions, decode_each, separate, timed
+from service.usecases.bounded_feed import BoundedFeed
+from service.usecases.feed_session import LOOK_SECONDS, BeginAnew, Following, Session
+from service.usecases.netted_ranges import BatchFacts
+from service.usecases.screening import Screen
+from service.usecases.shards import conclude
+from service.usecases.transactions import TRANSACTION_TOPIC
+from spark_jobs.follow_source import FORMAT, ChangesDataSource, plan_of
+from spark_jobs.follow_tasks import (
+    APPLIED_DDL,
+    PART_DDL,
+    AppliedBatch,
+    Decoding,
+    NetTask,
+    ShardTask,
+    applied,
+    is_next,
+    require_applied_last,
+)
+from spark_jobs.job_folder import job_folder
+from spark_jobs.session import map_in_arrow
+from spark_jobs.tasks import told_error
+
+TRIGGER = "100 milliseconds"
+"""How long records wait at most for a micro-batch to begin when none is at work."""
+
+_numbers = itertools.count(1)
+
+
+class _Ended(Exception):
+    """The stream is to end in front of a micro-batch."""
+
+
+class _Rare(Exception):
+    """A micro-batch is for an ordinary session."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Say how topics are streamed: on which Spark, at most so many records in a micro-batch, how they are decoded.
+
+    `database_url` is the state's address as executors reach it, of which `writer` is the consumer's.
+    `checkpoint` is a folder for Spark's own log; None: one that nobody looks at again.
+    """
+
+    spark: SparkSession
+    writer: PostgresWriter
+    database_url: str
+    address: str
+    batch_records: int
+    decoding: Decoding
+    cache_bytes: int
+    checkpoint: str | None = None
+
+
+class StreamedSession(Session):
+    """Follow topics by a stream of Spark's; in all else be a session."""
+
+    def __init__(self, following: Following, stream: Stream) -> None:
+        super().__init__(following)
+        self._stream = stream
+        self._coordinator = ShardCoordinator(stream.writer, stream.database_url)
+        self._at_work = threading.Lock()
+        """Held for a micro-batch, and for a look at what else is wanted between two."""
+        self._is_ending = False
+        self._error: BaseException | None = None
+        self._rare_ends: Positions | None = None
+        try:
+            self._refuse_what_executors_cannot_apply()
+        except SubsetdError:
+            self.close()
+            raise
+
+    def follow(self, stop: threading.Event, until_end: bool) -> None:
+        self._rest_while_paused(stop)
+        query = self._start(until_end)
+        try:
+            while query.isActive and not stop.is_set():
+                query.awaitTermination(LOOK_SECONDS)  # type: ignore[arg-type]
+                self._look_around()
+        except PySparkException:
+            pass  # told below
+        finally:
+            with self._at_work:
+                self._is_ending = True
+            query.stop()
+        if self._rare_ends is not None:
+            self._take_alone(self._rare_ends, stop)
+            raise BeginAnew
+        failed = self._error or query.exception()
+        if failed is not None:
+            raise told_error(failed) if isinstance(failed, PySparkException | Py4JError) else failed
+
+    def _refuse_what_executors_cannot_apply(self) -> None:
+        if not self._coordinator.places:
+            raise StateError(
+                "The state is one shard, which one process follows best: deal it out first, with `subsetd shards set`."
+            )
+        if not self._state.shown.are_whole:
+            raise StateError(
+                "Of some columns' values less than all is kept, which tasks on executors do not know of: follow with "
+                "`subsetd consume`."
+            )
+        told = sorted(topic for topic, _ in self._feed.positions() if topic.endswith(TRANSACTION_TOPIC))
+        if told:
+            raise FeedError(
+                f"feed {self._stream.address}: {told[0]} tells of the source's transactions, which following on Spark "
+                f"does not keep whole: leave the topic out, or follow with `subsetd consume`"
+            )
+
+    def _look_around(self) -> None:
+        """Look between micro-batches what else is wanted, and where the feed ends."""
+        with self._at_work:
+            self._hand_over_if_wanted()
+            if self._writer.is_paused(self._feed.name):
+                raise BeginAnew
+            self._feed.rest()
+            self._of.observer.waiting(self._lag())
+
+    def _start(self, until_end: bool) -> StreamingQuery:
+        feed, stream = self._feed, self._stream
+        plan = plan_of(stream.address, feed.positions(), feed.describe().topic_ids, stream.batch_records)
+        stream.spark.dataSource.register(ChangesDataSource)
+        writing = stream.spark.readStream.format(FORMAT).option("plan", plan).load().writeStream
+        checkpoint = stream.checkpoint or f"file:{job_folder()}/checkpoint-{next(_numbers)}"
+        writing = writing.foreachBatch(self._micro_batch).option("checkpointLocation", checkpoint)
+        return (writing.trigger(availableNow=True) if until_end else writing.trigger(processingTime=TRIGGER)).start()
+
+    def _micro_batch(self, frame: Any, _: int) -> None:
+        """Take a micro-batch, on a thread of Spark's; `follow` tells what befalls it."""
+        with self._at_work:
+            if self._is_ending:
+                raise _Ended
+            try:
+                self._take_micro_batch(frame)
+            except BaseException as error:
+                self._error = error
+                raise
+
+    def _take_micro_batch(self, frame: DataFrame) -> None:
+        seconds: dict[str, float] = {}
+        coordinator = self._coordinator
+        self._of.started = self._of.started or time.perf_counter()
+        coordinator.begin()
+        with timed(seconds, "spark"):
+            facts, summaries, applying = self._run(frame)
+        seconds["net (processor)"] = sum(one.seconds for one in facts.ranges)
+        seconds["apply (processor)"] = sum(applying)
+        seconds["slowest shard (processor)"] = max(applying, default=0.0)
+        if not summaries:
+            coordinator.end()
+            if is_next(facts, self._positions):
+                self._leave_to_session(facts)
+            require_applied_last(facts, self._positions, self._stream.checkpoint)
+            return
+        if any(summary.missing for summary in summaries):
+            coordinator.undo()
+            self._leave_to_session(facts)
+        with timed(seconds, "conclude"):
+            delta = conclude(self._state, summaries, facts.rows, facts.nulls, facts.sketched)
+        batch = self._batch(facts, seconds)
+        if batch.records:
+            changes = self._changes(facts) if delta.contracts else [c for one in facts.ranges for c in one.last]
+            commit = self._commit(batch, changes, facts.counts, delta)
+            self._in_flight.write(self._writer.begin(), commit, self._report(commit, batch), self._sink)
+            self._settle()
+        else:  # markers of the broker alone
+            self._positions = {**batch.before, **batch.after}
+        coordinator.end()
+
+    def _run(self, frame: DataFrame) -> AppliedBatch:
+        """Let executors net the micro-batch and the shards apply it; gives what it says, and the shards' summaries."""
+        state, coordinator, stream = self._state, self._coordinator, self._stream
+        assert isinstance(self._screen, Screen)
+        net = NetTask(state.tables, stream.decoding, self._screen, len(coordinator.places))
+        nulls = {attribute_id: counted.null_count for attribute_id, counted in state.counters.items()}
+        shard = ShardTask(
+            coordinator.places, state.version + 1, state.uncounted, nulls, self._positions, stream.cache_bytes
+        )
+        parts = map_in_arrow(frame, net, PART_DDL).repartitionById(len(coordinator.places), sf.col("shard"))
+        return applied(map_in_arrow(parts, shard, APPLIED_DDL).toArrow())  # type: ignore[arg-type]
+
+    def _leave_to_session(self, facts: BatchFacts) -> None:
+        self._rare_ends = facts.ends
+        raise _Rare
+
+    def _take_alone(self, ends: Positions, stop: threading.Event) -> None:
+        """Let an ordinary session follow to the end of a micro-batch."""
+        open_whole = self._of.open_feed
+        alone = Session(replace(self._of, open_feed=lambda: BoundedFeed(open_whole(), ends)))
+        try:
+            alone.follow(stop, until_end=True)
+        finally:
+            alone.close()
+
+    def _batch(self, facts: BatchFacts, seconds: dict[str, float]) -> Batch:
+        """Make a batch of what its ranges say: of its records there are the first and the last of each partition."""
+        ends = [place for one in facts.ranges for place in (one.begun, one.ended) if place is not None]
+        records = [RawRecord(*place, None, None, 0) for place in ends]
+        batch = Batch(records, (), self._positions, facts.ends, seconds)
+        batch.skipped = [skipped for one in facts.ranges for skipped in one.skipped]
+        batch.seen = {one.partition: dict(one.seen) for one in facts.ranges if one.seen is not None}
+        return batch
+
+    def _changes(self, facts: BatchFacts) -> list[RowChange]:
+        """Read the changes of a batch once more, to find the one that touched a contract."""
+        feed = open_feed(self._stream.address, group_id=None)
+        assert isinstance(feed, KafkaFeed)
+        ranges = [TopicRange(*one.partition, one.first, one.end) for one in facts.ranges]
+        records = [record for part in ranges for record in read_again(tuple(feed.servers), part)]
+        changes, _, _ = separate(records, decode_each(self._decoder, records))
+        return self._screen.screen(changes).changes
+
+    def _lag(self) -> Positions | None:
+        """Count what is behind the newest commit, as far as the topics were when they were last looked at."""
+        behind, begun = self._feed.lag(), self._feed.positions()
+        if behind is None:
+            return None
+        return {place: max(0, at + behind[place] - self._positions.get(place, at)) for place, at in begun.items()}

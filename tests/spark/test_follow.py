@@ -1,0 +1,207 @@
+"""Following on Spark: whatever a micro-batch has in it, wherever it dies, the state is that of every change once."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from contextlib import nullcontext
+from itertools import pairwise
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from service.core.canonical import value_keys
+from service.core.cell_decoding import WireSettings
+from service.core.errors import FeedError, StateError
+from service.core.model import RawRecord
+from service.store.writer import PostgresWriter
+from service.stream.addresses import open_feed
+from service.stream.envelope import Decoder
+from service.usecases.batches import ErrorPolicy, Totals
+from service.usecases.follow_feed import Consumer
+from service.usecases.netted_ranges import BatchFacts, RangeFacts
+from spark_jobs import follow_source
+from spark_jobs.follow_source import cut, from_bytes, to_chunks
+from spark_jobs.follow_tasks import Decoding, is_next, require_applied_last
+from spark_jobs.streamed_session import Stream, StreamedSession
+from tests import states
+from tests.cluster import Cluster
+from tests.events import envelope
+from tests.following import COLUMNS, Watch
+from tests.states import Row, Tables
+from tests.waiting import BOUND_SECONDS
+
+PARTITIONS = 3
+BATCH_RECORDS = 60
+TRANSITIONS = "select dependent_id, referenced_id, kind from ind_transition order by version"
+HOLDING = "select dependent_id, referenced_id from uind where until_version is null"
+POSITIONS = "select topic, partition, next_offset from feed_position"
+AHEAD = "select count(*) from shard where batch > (select max(version) from state_version)"
+
+CELLS = ["1", "2", "3", "10", "Ada", "x\ty\\z\n", "é" * 200, "", None]
+
+
+class Shop:
+    """Keep tables in step with topics of their changes; a row's changes are all in one partition."""
+
+    def __init__(self, url: str, cluster: Cluster) -> None:
+        self.url = url
+        self.cluster = cluster
+        self.tables = Tables(COLUMNS)
+        for table in COLUMNS:
+            self.tables.add(table)
+        self.tables.add("customers", ["1", "Ada"], ["2", "Bob"]).add("orders", ["10", "1", None])
+        states.store(url, self.tables)
+        states.execute(
+            url,
+            "insert into tracked_table (source_id, schema_name, table_name, source_schema, source_table) "
+            "select distinct source_id, schema_name, table_name, schema_name, table_name from attribute",
+        )
+        self.topics = {table: cluster.topic(PARTITIONS) for table in COLUMNS}
+        self.feed = f"kafka://{cluster.servers}/{','.join(self.topics.values())}"
+        self.rows: dict[str, list[tuple[int, Row]]] = {table: [] for table in COLUMNS}
+        self.rng = random.Random(7)
+        self.sent: Counter[tuple[str, int]] = Counter()
+
+    def change(self, number: int) -> None:
+        """Send any changes that are possible."""
+        for _ in range(number):
+            table = self.rng.choice(list(COLUMNS))
+            row = [self.rng.choice(CELLS) for _ in COLUMNS[table]]
+            of_table = self.rows[table]
+            kind = self.rng.choice(["insert", "insert", "update", "delete"]) if of_table else "insert"
+            partition, before = of_table.pop(self.rng.randrange(len(of_table))) if kind != "insert" else (None, None)
+            after = None if kind == "delete" else row
+            partition = self.rng.randrange(PARTITIONS) if partition is None else partition
+            if before is not None:
+                self.tables.remove(table, before)
+            if after is not None:
+                self.tables.add(table, after)
+                of_table.append((partition, after))
+            self.send(table, before, after, partition)
+
+    def send(self, table: str, before: Row | None, after: Row | None, partition: int = 0) -> None:
+        self.sent[table, partition] += 1
+        op = "u" if before and after else "c" if after else "d"
+        named = [None if row is None else dict(zip(COLUMNS[table], row, strict=True)) for row in (before, after)]
+        self.cluster.producer.send(self.topics[table], envelope(op, "s", table, *named), partition=partition)
+
+    def ends(self, table: str) -> dict[int, int]:
+        """Give the offset behind the last record of each partition of a table's topic."""
+        return {number: self.sent[table, number] for number in range(PARTITIONS)}
+
+    def consumer(self, spark: SparkSession | None, batch_records: int) -> Consumer:
+        writer = PostgresWriter(self.url)
+        decoding = Decoding(WireSettings(), None, "refuse")
+        stream = Stream(spark, writer, self.url, self.feed, batch_records, decoding, 1 << 20)  # type: ignore[arg-type]
+        return Consumer(
+            writer,
+            lambda: open_feed(self.feed, group_id=None),
+            Decoder,
+            value_keys,
+            Watch(),  # type: ignore[arg-type]
+            on_error=ErrorPolicy.SET_ASIDE,
+            cache_bytes=1 << 20,
+            retry_seconds=BOUND_SECONDS if spark else 0,  # Spark waits 10 s for a Python to start, not more
+            make_session=lambda following: StreamedSession(following, stream),
+        )
+
+    def follow(self, spark: SparkSession | None) -> Totals:
+        self.cluster.producer.flush()
+        return self.consumer(spark, BATCH_RECORDS).run(threading.Event(), until_end=True)
+
+    def check(self) -> None:
+        assert states.read(self.url) == states.expected(self.tables)
+        kinds: dict[tuple[int, int], list[str]] = {}
+        for *pair, kind in states.query(self.url, TRANSITIONS):
+            kinds.setdefault(tuple(pair), []).append(kind)  # type: ignore[arg-type]
+        assert all(one != other for told in kinds.values() for one, other in pairwise(told))
+        holding = {pair for pair, told in kinds.items() if told[-1] == "appeared"}
+        assert holding <= set(states.query(self.url, HOLDING))
+
+
+@pytest.fixture
+def shop(database_url: str, cluster: Cluster) -> Shop:
+    made = Shop(database_url, cluster)
+    states.deal(database_url, 3)
+    return made
+
+
+def test_the_state_is_that_of_every_change_once(
+    shop: Shop, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It dies when all shards have committed, and the whole has not: what they did is undone, then done once."""
+    shop.change(90)
+    with monkeypatch.context() as patching:
+        patching.setattr(StreamedSession, "_commit", _die)
+        with pytest.raises(_KilledError):
+            shop.follow(spark)
+    assert states.query(shop.url, AHEAD) == [(3,)]
+    totals = shop.follow(spark)
+    assert (totals.records, totals.batches) == (90, 2)
+    shop.check()
+
+
+def test_what_is_rare_is_taken_by_a_session_to_the_end_of_its_micro_batch(shop: Shop) -> None:
+    shop.change(20)
+    shop.cluster.producer.flush()
+    ends = {(shop.topics["orders"], number): end for number, end in shop.ends("orders").items()}
+    shop.send("customers", ["never", "inserted"], None)
+    consumer = shop.consumer(None, BATCH_RECORDS)
+    assert consumer.writer.acquire()
+    session = consumer.make_session(consumer)
+    assert isinstance(session, StreamedSession)
+    session._take_alone(ends, threading.Event())
+    session.close()
+    consumer.writer.close()
+    stored = {(topic, number): at for topic, number, at in states.query(shop.url, POSITIONS) if at}
+    assert stored == {place: end for place, end in ends.items() if end}
+
+
+def test_what_executors_cannot_apply_is_refused(database_url: str, cluster: Cluster) -> None:
+    shop = Shop(database_url, cluster)
+    with pytest.raises(StateError, match="subsetd shards set"):
+        shop.follow(None)
+    states.deal(database_url, 3)
+    states.execute(database_url, "update attribute set shown_characters = 0 where attribute_id = 1")
+    with pytest.raises(StateError, match="subsetd consume"):
+        shop.follow(None)
+    states.execute(database_url, "update attribute set shown_characters = null")
+    shop.feed += "," + cluster.topic(name=shop.topics["orders"] + ".transaction")
+    with pytest.raises(FeedError, match=r"\.transaction tells of the source's transactions"):
+        shop.follow(None)
+
+
+@pytest.mark.parametrize(("first", "end", "why"), [(0, 5, "older"), (2, 8, "older"), (8, 9, "newer"), (4, 7, None)])
+def test_a_checkpoint_that_is_not_at_the_states_positions_is_refused(first: int, end: int, why: str | None) -> None:
+    facts = BatchFacts([RangeFacts(("t", 0), first, end)])
+    assert not is_next(facts, {("t", 0): 7})
+    with nullcontext() if why is None else pytest.raises(FeedError, match=f"the checkpoint is {why} than the state"):
+        require_applied_last(facts, {("t", 0): 7}, "file:/c")
+
+
+def test_a_micro_batch_is_cut_in_fair_shares() -> None:
+    begins = {("t", 0): 0, ("t", 1): 10, ("t", 2): 0}
+    assert cut(begins, {("t", 0): 100, ("t", 1): 12, ("t", 2): 100}, 20) == {("t", 0): 9, ("t", 1): 12, ("t", 2): 9}
+    assert cut(begins, {("t", 0): 1, ("t", 1): 10}, 20) == {("t", 0): 1, ("t", 1): 10}
+
+
+@given(st.lists(st.tuples(st.none() | st.binary(max_size=3), st.none() | st.binary(max_size=9)), max_size=9))
+def test_records_pass_in_chunks_as_they_are(given: list[tuple[bytes | None, bytes | None]]) -> None:
+    records = [RawRecord("t", 1, 7 * at, key, value, 0) for at, (key, value) in enumerate(given)]
+    with patch.object(follow_source, "CHUNK_BYTES", 10):
+        chunks = list(to_chunks(records))
+    assert [record for chunk in chunks for record in from_bytes("t", 1, chunk)] == records
+    assert len(chunks) > sum(len(key or b"") + len(value or b"") for key, value in given) // 22
+
+
+class _KilledError(Exception):
+    pass
+
+
+def _die(*_: object) -> None:
+    raise _KilledError
