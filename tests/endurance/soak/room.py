@@ -87,19 +87,20 @@ class Commands:
         return process.returncode, without_passwords(said)
 
     def killed_in_work(self, url: str, *arguments: str, after: float, java: bool) -> bool:
-        """Start a Spark job, and end it, or its Java, after so many seconds; tell whether it was at work."""
+        """Start a job, and end it, or first its Java if it has one, after so long; tell whether it was at work."""
         process = self.start("killed", url, *arguments)
         try:
             deadline = time.monotonic() + 60
-            while process.poll() is None and not (below := _java_below(process.pid)) and time.monotonic() < deadline:
+            while process.poll() is None and not _below(process.pid) and time.monotonic() < deadline:
                 time.sleep(0.05)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(after)
             was_at_work = process.poll() is None
             if was_at_work and java:
-                for one in below:
+                for one in _below(process.pid):
                     with suppress(psutil.NoSuchProcess):
-                        one.kill()
+                        if one.name() == "java":
+                            one.kill()
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(60)
             return was_at_work
@@ -112,17 +113,15 @@ def without_passwords(text: str) -> str:
     return re.sub(r"//postgres:[0-9a-f]+@", "//postgres@", text)
 
 
-def _java_below(pid: int) -> list[psutil.Process]:
+def _below(pid: int) -> list[psutil.Process]:
     with suppress(psutil.NoSuchProcess):
-        return [one for one in psutil.Process(pid).children(recursive=True) if one.name() == "java"]
+        return psutil.Process(pid).children(recursive=True)
     return []
 
 
 def kill_session(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
     """End a command and all that it has started in its session, at once."""
-    below = []
-    with suppress(psutil.NoSuchProcess):
-        below = psutil.Process(process.pid).children(recursive=True)
+    below = _below(process.pid)
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     for one in below:

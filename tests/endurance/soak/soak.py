@@ -245,11 +245,11 @@ class Soak:
                 self._connect.kill()
             case "Spark audit":
                 url = self._rng.choice([one.url for lane in self._lanes.values() for one in lane.followers])
-                after, java = self._rng.uniform(0, 5), self._rng.random() < 0.5
+                after, java = self._rng.uniform(0, 8), self._rng.random() < 0.5
                 if not self._commands.killed_in_work(url, "audit", after=after, java=java):
                     return
             case "Spark refresh":
-                if not self.lake.kill(self._rng.uniform(0, 5), self._rng.random() < 0.5):
+                if not self.lake.kill(self._rng.uniform(0, 2.5), self._rng.random() < 0.5):
                     return
             case "consume file":
                 self.seen.differences += self.files.follow(kills=1)
