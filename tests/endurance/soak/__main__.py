@@ -34,7 +34,7 @@ def main() -> int:
 
         def log(event: str, /, **told: object) -> None:
             told = {name: str(value) for name, value in told.items()}
-            line = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "event": event, **told}
+            line = {"time": datetime.now(UTC).isoformat(timespec="seconds"), "event": event, **told}
             with lock:
                 print(json.dumps(line), file=lines, flush=True)
                 shown = " ".join(f"{name}={value[:200]!r}" for name, value in told.items())
