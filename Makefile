@@ -7,8 +7,9 @@
 #   make mutants    does a test see each small change of the core? SAMPLE=100 of each module, ONLY=modules
 #   make test-versions  some tests on older Postgres, other Pythons and Javas, or ONLY=word of a run
 #   make evaluate   DATA=folder of data sets                            make {sketch,mate}-report DATA=folder: plots
+#   make dist       the wheel, and an archive for Spark's executors elsewhere
 
-.PHONY: env browser client test test-random test-versions lint format picture demo bench endurance soak mutants evaluate sketch-report mate-report clean
+.PHONY: env browser client test test-random test-versions lint format picture demo bench endurance soak dist mutants evaluate sketch-report mate-report clean
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 
@@ -95,6 +96,10 @@ $(BUCKETS): tests/s3/requirements.lock | $(READY)
 endurance: env $(BUCKETS)
 	SUBSETD_ENDURANCE=1 $(BIN)/python -m pytest tests/endurance -ra $(if $(ONLY),-k $(ONLY))
 
+# The wheel, and an archive of the environment for executors on other machines: docs/scale-out.md.
+dist: env
+	$(BIN)/python -m tools.make_dist
+
 # Tools that nothing else needs stand beside the environment; what they share with it comes from there.
 MUTANTS := build/mutants
 $(MUTANTS)/lib: tests/mutants/requirements.lock | $(READY)
@@ -124,5 +129,5 @@ mate-report: env
 	$(BIN)/python -m benchmarks.mate_report $(DATA)
 
 clean:
-	rm -rf $(VENV) .venv-* .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build *.egg-info
+	rm -rf $(VENV) .venv-* .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info
 	find service spark_jobs migrations tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

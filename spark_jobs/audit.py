@@ -42,6 +42,7 @@ from spark_jobs.command_line import add_engine_options, read_secrets
 from spark_jobs.job import run_job
 from spark_jobs.many_discovery import ONE_PROCESS_CELLS, with_ids
 from spark_jobs.progress import Display, Quiet, make_display, watching
+from spark_jobs.session import task_threads
 from spark_jobs.tasks import telling_errors, told_error
 
 CHOSEN_CELLS = 10_000_000
@@ -166,7 +167,7 @@ def _find(
                     f"Signatures need all values in one process, and {cells:,} are more than {ONE_PROCESS_CELLS:,}: "
                     "audit by rarest-first, which finds INDs where the values are."
                 )
-            threads = context.defaultParallelism
+            threads = task_threads(context)
             one = read.map(_part).coalesce(1).mapPartitions(lambda each: [find_in_one(each, algorithm, threads)])
             ((ran, found),) = one.collect()
             return facts, found, ran

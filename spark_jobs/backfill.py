@@ -31,6 +31,7 @@ from service.store.writer import PostgresWriter
 from service.store.writer_lock import release_locks, take_bootstrap_lock
 from service.usecases.track_keys import CountedTuples, find_attribute, find_table, track
 from spark_jobs.command_line import add_engine_options, read_secrets
+from spark_jobs.executors import require_executors
 from spark_jobs.job import run_job
 from spark_jobs.kernels import Entries, from_payload, merge_entries, to_payload
 from spark_jobs.parallel import run_parallel, telling
@@ -102,6 +103,7 @@ def backfill(
         options = _options(table, facts, address)
         display.begin("starting Spark")
         spark = start()  # the writer waits for it: what is read must not be older than its position
+        require_executors(spark, None, [options.source])
         with closing(open_source(options)) as source:
             if isinstance(source, FoldedSource):
                 raise SourceError(f"{table}: its source is a log; bootstrap it again with --replace --track-key.")

@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from service.core.errors import SourceError
 from service.core.estimators import bucket_bits_for
 from service.core.sketch_upkeep import DEFAULT_FORM, FixedForm, SketchForm
 from service.core.typed_names import read_list
 from service.store.feed_start import FeedStart
 from spark_jobs.row_images import MODES
+from spark_jobs.session import submitted_master
 from spark_jobs.sources import Options
 
 
@@ -72,7 +75,7 @@ def add_job_options(parser: argparse.ArgumentParser) -> None:
     add(
         "source",
         help="folder or file of CSV or Parquet (a path or URI that all executors reach), or postgresql://...; "
-        "- reads it from standard input",
+        "- reads it from standard input, @FILE from a file",
     )
     add("--name", required=True, help="name of the source; of files, the schema's name as well")
     add("--task-bytes", type=int, help="source bytes of one task (default: 96 MB)")
@@ -82,8 +85,13 @@ def add_job_options(parser: argparse.ArgumentParser) -> None:
 def add_engine_options(parser: argparse.ArgumentParser) -> None:
     """Add what every Spark job is told."""
     add = parser.add_argument
-    add("--database-url", help="the state's database; - reads it from standard input, where no process list shows it")
-    add("--master", default="local[*]", help="Spark master (default: local[*])")
+    add(
+        "--database-url",
+        help="the state's database; - reads it from standard input, @FILE from a file: no process list shows it there",
+    )
+    add(
+        "--master", default=submitted_master() or "local[*]", help="Spark master (default: spark-submit's, or local[*])"
+    )
     add("--driver-memory", default="2g", help="heap of the driver (default: 2g)")
     add("--spark-log", default="off", choices=["off", "error", "warn", "info"], help="level of Spark's own log")
 
@@ -138,10 +146,20 @@ def reading_options(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def read_secrets(parsed: argparse.Namespace, *names: str) -> None:
-    """Read arguments that are `-`, in this order, from standard input: others see a command line, but not a pipe."""
+    """Read arguments that are `-` from standard input, in this order, and those that are `@FILE` from files.
+
+    Others see a command line, but not a pipe. A driver that a cluster starts has no standard input of ours, but files.
+    Raises SourceError for a file that cannot be read.
+    """
     for name in names:
-        if getattr(parsed, name) == "-":
+        given = getattr(parsed, name)
+        if given == "-":
             setattr(parsed, name, sys.stdin.readline().strip())
+        elif given is not None and given.startswith("@"):
+            try:
+                setattr(parsed, name, Path(given[1:]).read_text().strip())
+            except (OSError, ValueError) as error:
+                raise SourceError(f"{given[1:]}: the address that is to be in it cannot be read: {error}.") from error
 
 
 def _key(text: str) -> tuple[str, tuple[str, ...]]:

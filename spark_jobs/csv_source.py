@@ -29,6 +29,7 @@ from spark_jobs.csv_text import (
     ragged_record,
     split_record,
 )
+from spark_jobs.hadoop_files import absolute
 from spark_jobs.sources import (
     Fault,
     Options,
@@ -295,7 +296,11 @@ class CsvSource:
         endings = {file.extension for files in self.files for file in files}
         delimiter = options.delimiter or ("\t" if endings == {"tsv"} else ",")
         self._reader = CsvReader(
-            options.source, Dialect(delimiter, options.quote or None), _codec(options.encoding), options.header, []
+            absolute(options.source),
+            Dialect(delimiter, options.quote or None),
+            _codec(options.encoding),
+            options.header,
+            [],
         )
         self.starts: dict[str, int] = {}
         self.warnings: list[str] = []

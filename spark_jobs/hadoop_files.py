@@ -96,12 +96,17 @@ def file_system_of(location: str, settings: HadoopSettings) -> tuple[pafs.FileSy
     """
     address = _ADDRESS.fullmatch(location)
     if address is None:
-        return pafs.LocalFileSystem(), os.path.abspath(os.path.expanduser(location))
+        return pafs.LocalFileSystem(), absolute(location)
     scheme, authority, path = address[1].lower(), address[2], address[3] or "/"
     if not settings.reads(scheme):
         filesystem, below = pafs.FileSystem.from_uri(location)
         return filesystem, below
     return pafs.PyFileSystem(HadoopFiles(scheme, authority, path, settings)), path.rstrip("/") or "/"
+
+
+def absolute(location: str) -> str:
+    """Give a location as tasks take it, whose working folder is another: local paths are absolute."""
+    return location if _ADDRESS.fullmatch(location) else os.path.abspath(os.path.expanduser(location))
 
 
 def require_scheme(scheme: str, settings: HadoopSettings) -> None:

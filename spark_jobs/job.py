@@ -14,6 +14,7 @@ from typing import TypeVar
 from pyspark.sql import SparkSession
 
 from service.core.errors import SubsetdError
+from spark_jobs.executors import require_executors
 from spark_jobs.progress import Display, Quiet
 from spark_jobs.session import session
 
@@ -84,6 +85,8 @@ def _run(
 
     def start() -> SparkSession:
         started.append(session(given.master, f"subsetd {name}", given.driver_memory, given.spark_log))
+        source = getattr(given, "source", None)
+        require_executors(started[0], given.database_url, [] if source is None else [source])
         return started[0]
 
     try:

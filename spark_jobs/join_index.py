@@ -48,7 +48,8 @@ def run_build(
         served = served_tables(url, corpus.corpus_id, corpus.generation)
         listing = list_corpus(corpus.location, corpus.kind, corpus.settings)
         try:
-            new = build_index(url, corpus, corpus.generation, listing, served, Workers(spark, Quiet(), {}, cores))
+            workers = Workers(spark, Quiet(), {}, cores, [corpus.location])
+            new = build_index(url, corpus, corpus.generation, listing, served, workers)
         finally:
             listing.close()
         with connect(url, BUILD_NAME) as connection, connection.cursor() as cursor:

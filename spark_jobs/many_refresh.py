@@ -37,6 +37,7 @@ from spark_jobs.corpus_faults import unseen_tables
 from spark_jobs.corpus_index import CorpusIndex, DamagedIndexError, Manifest, Part
 from spark_jobs.corpus_sources import ReadingPlan, ReadResult, ReadTask, list_corpus, plan_reading, reading_settings
 from spark_jobs.corpus_state import CorpusState, corpus_state
+from spark_jobs.hadoop_files import absolute
 from spark_jobs.job import run_job
 from spark_jobs.join_build import Served, build_index
 from spark_jobs.many_discovery import Search, fits_one_process
@@ -104,11 +105,11 @@ def run_refresh(
         with ExitStack() as stack:
             corpus, asked = stack.enter_context(working_on(url, refresh_id))
             seconds: dict[str, float] = {}
-            workers = Workers(spark, display, seconds, cores)
             crash = CrashPoint(fail_at, os.getpid())
             database = corpora.database()
-            index = CorpusIndex(index_folder(corpus, str(data_dir), database))
+            index = CorpusIndex(absolute(index_folder(corpus, str(data_dir), database)))
             index.claim(database)
+            workers = Workers(spark, display, seconds, cores, [corpus.location, f"{index.folder}/owner"])
             return _Refresh(url, corpus, asked, index, display, workers, seconds, crash, stack).run()
     finally:
         engine.dispose()

@@ -13,7 +13,6 @@ from service.core.group_inds import Inds
 from service.store.corpora import PostgresCorpora
 from service.store.corpus_loads import Load
 from service.store.database import make_engine
-from service.store.generation import TASK_NAME
 from spark_jobs.corpus_index import CorpusIndex, Part, PartColumns
 from spark_jobs.many_discovery import Search, find_all, find_changed
 from spark_jobs.many_signatures import KeptSignatures
@@ -52,7 +51,7 @@ class ProgressTold:
         if time.monotonic() - self.told < TOLD_SECONDS:
             return
         self.told = time.monotonic()
-        engine = make_engine(self.url, TASK_NAME, pool_size=1, max_overflow=0)
+        engine = make_engine(self.url, "subsetd refresh progress", pool_size=1, max_overflow=0)
         try:
             PostgresCorpora(engine).progress(self.refresh_id, self.stage, done, total)
         finally:

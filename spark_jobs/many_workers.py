@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -19,11 +19,12 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.corpus_index import Manifest, PartColumns
 from spark_jobs.corpus_sources import OPENING_BYTES, ReadingPlan, ReadResult, ReadTask
+from spark_jobs.executors import require_executors
 from spark_jobs.many_discovery import Search
 from spark_jobs.many_tasks import Found, OneProcessTask
 from spark_jobs.parallel import telling_job
 from spark_jobs.progress import Display, watching
-from spark_jobs.session import is_local
+from spark_jobs.session import task_threads
 from spark_jobs.tasks import Telling
 
 DRIVER_BYTES = 128 << 20
@@ -42,7 +43,7 @@ class Workers:
     """Run tasks here or on Spark, and keep the seconds of each stage.
 
     `spark` is a session that runs, which then does everything, or what starts one when it is needed. `cores` is how
-    many threads the driver may use.
+    many threads the driver may use, `locations` what tasks read and write.
     """
 
     def __init__(
@@ -51,9 +52,13 @@ class Workers:
         display: Display,
         seconds: dict[str, float],
         cores: int | None = None,
+        locations: Sequence[str] = (),
     ) -> None:
         self._start = spark if callable(spark) else None
         self._spark = None if callable(spark) else spark
+        self._locations = locations
+        if self._spark is not None:
+            require_executors(self._spark, None, locations)
         self._display = display
         self._seconds = seconds
         self._cores = cores or os.cpu_count() or 1
@@ -70,7 +75,9 @@ class Workers:
             assert self._start is not None
             began = time.monotonic()
             self._display.begin(START)
-            self._spark = self._start()
+            started = self._start()
+            require_executors(started, None, self._locations)
+            self._spark = started
             self._seconds[START] = time.monotonic() - began
         return self._spark
 
@@ -103,9 +110,7 @@ class Workers:
         context = self.spark.sparkContext
         self._display.begin(stage)
         told = context.broadcast(search)
-        threads = context.defaultParallelism
-        if not is_local(str(context.master)):
-            threads = int(context.getConf().get("spark.executor.cores", "1"))
+        threads = task_threads(context)
         began = time.monotonic()
         with telling_job():
             (found,) = context.parallelize([0], 1).map(Telling(lambda _: task(told.value, threads))).collect()

@@ -10,6 +10,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from service.core.errors import SourceError
+from spark_jobs.hadoop_files import absolute
 from spark_jobs.sources import (
     Fault,
     Options,
@@ -93,7 +94,7 @@ class ParquetSource:
     def __init__(self, options: Options) -> None:
         self.location = options.source
         self.settings = options.settings()
-        self._reader = ParquetReader(options.source)
+        self._reader = ParquetReader(absolute(options.source))
         filesystem, root = find_file_system(options.source)
         found = table_files(filesystem, root, ENDINGS)
         names = kept(found, options.exclude, options.name)

@@ -1,8 +1,13 @@
-"""Own the Spark session: its settings, the Java it runs on, and the code that goes along to other machines."""
+"""Own the Spark session: its settings, the Java it runs on, and what executors on other machines run our code with.
+
+That is the archive of `make dist` where Spark's settings name one (spark.archives), or else the Python that they name
+(spark.pyspark.python, PYSPARK_PYTHON) with our packages sent along.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -32,11 +37,17 @@ ROOT = Path(__file__).resolve().parent.parent
 
 SETTINGS = {
     "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.shuffle.compress": "false",
     "spark.python.worker.reuse": "true",
+    # Each run's executors have our code elsewhere; so kernels are found again by what is in the code.
+    "spark.executorEnv.NUMBA_CACHE_LOCATOR_CLASSES": "spark_jobs.kernel_cache.ByContent",
 }
+"""What counts where Spark's own settings (spark-defaults.conf, --conf of spark-submit) do not say otherwise."""
+
+ARCHIVES = ("spark.archives", "spark.yarn.dist.archives")
+SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""In the environment of a driver that spark-submit has started: its Java runs already."""
 
 LOGGING = """
 rootLogger.level = {level}
@@ -56,25 +67,41 @@ def session(
 ) -> SparkSession:
     """Start (or join) the Spark session for a master; `settings` are further Spark settings, `_` for `.`.
 
-    A local master runs on 127.0.0.1 only. For any other master the packages `service` and `spark_jobs` are sent
-    along; the executors need the same Python version with the packages of requirements.lock.
-    Spark's own log is off by default: an error reaches the driver as an exception, and is told once.
+    A local master runs on 127.0.0.1 only. On other machines executors run the archive of `make dist` that Spark's
+    settings name. Without one the packages `service` and `spark_jobs` are sent along to a Python that has the packages
+    of requirements.lock. Spark's own log is off by default: an error reaches the driver as an exception, and is told
+    once. Under spark-submit its Java, its master and its settings are taken as they are.
     Raises SourceError when there is no Java that runs Spark, or it ends before Spark has started.
     """
-    java = find_java()
-    os.environ["JAVA_HOME"] = str(java.home)
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    conf = SparkConf().setMaster(master).setAppName(app_name)
-    options = "-XX:+UseParallelGC -XX:TieredStopAtLevel=1"  # moves bytes for a minute: C2 would never pay back
-    options += f" -Dlog4j2.configurationFile={_logging_file(log_level)} {archive_options(java)}"
-    if is_local(master):
+    conf = SparkConf(loadDefaults=False).setMaster(master).setAppName(app_name)
+    if is_here(master):
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
-    else:
-        conf.set("spark.submit.pyFiles", str(zip_packages()))
+    if SUBMITTED not in os.environ:
+        _start_java(conf, driver_memory, log_level)
+    SparkContext._ensure_initialized()
+    told = SparkConf()
+    for key, value in SETTINGS.items():
+        conf.set(key, told.get(key) or value)
+    for key, value in settings.items():
+        conf.set(key.replace("_", "."), value)
+    python = executors_python(master, told)
+    os.environ["PYSPARK_PYTHON"] = python or sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    spark = SparkSession.builder.config(conf=conf).getOrCreate()
+    spark.sparkContext.setLogLevel(log_level.upper())
+    if not is_local(master) and not _archive(told):
+        spark.sparkContext.addPyFile(str(zip_packages()))
+    return spark
+
+
+def _start_java(conf: SparkConf, driver_memory: str, log_level: str) -> None:
+    java = find_java()
+    os.environ["JAVA_HOME"] = str(java.home)
+    options = "-XX:+UseParallelGC -XX:TieredStopAtLevel=1"  # moves bytes for a minute: C2 would never pay back
+    options += f" -Dlog4j2.configurationFile={_logging_file(log_level)} {archive_options(java)}"
     conf.set("spark.driver.memory", driver_memory).set("spark.driver.extraJavaOptions", options)
-    for key, value in {**SETTINGS, **{key.replace("_", "."): value for key, value in settings.items()}}.items():
-        conf.set(key, value)
+    conf.set("spark.ui.showConsoleProgress", "false")  # which is on by itself where Python starts Spark
     try:
         with _signals_waiting(), _any_end_seen():
             SparkContext._ensure_initialized(conf=conf)  # starts Java, as getOrCreate() would
@@ -86,9 +113,33 @@ def session(
             f"Spark had started; what it said stands above. Set JAVA_HOME to another Java 17 or 21, or give less "
             f"memory: --driver-memory"
         ) from error
-    spark = SparkSession.builder.config(conf=conf).getOrCreate()
-    spark.sparkContext.setLogLevel(log_level.upper())
-    return spark
+
+
+def submitted_master() -> str | None:
+    """Give the master of the spark-submit that has started this process; None where none has."""
+    if SUBMITTED not in os.environ:
+        return None
+    SparkContext._ensure_initialized()
+    return SparkConf().get("spark.master")
+
+
+def executors_python(master: str, told: SparkConf) -> str | None:
+    """Give the Python that tasks run with, where it is not the driver's own: no path of the driver is one elsewhere."""
+    if is_local(master):
+        return None
+    named = told.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
+    archive = _archive(told)
+    return named or (f"./{archive}/bin/python" if archive else None)
+
+
+def _archive(told: SparkConf) -> str | None:
+    """Give the folder into which executors unpack an archive of `make dist`; None where the settings name none."""
+    for key in ARCHIVES:
+        for location in (told.get(key) or "").split(","):
+            found = re.search(r"subsetd-environment[^/#]*(?:#(.+))?$", location.strip())
+            if found:
+                return found[1] or Path(location).name
+    return None
 
 
 @contextmanager
@@ -144,6 +195,18 @@ def local_session(cores: int | str = "*", **settings: str) -> SparkSession:
 def is_local(master: str) -> bool:
     """Tell whether a master runs everything in this machine's driver."""
     return master == "local" or master.startswith("local[")
+
+
+def is_here(master: str) -> bool:
+    """Tell whether a master runs everything on this machine, if in processes of their own."""
+    return is_local(master) or master.startswith("local-cluster[")
+
+
+def task_threads(context: SparkContext) -> int:
+    """Count the threads that a task which runs alone may use where it runs."""
+    if is_local(str(context.master)):
+        return int(context.defaultParallelism)
+    return int(context.getConf().get("spark.executor.cores", "1"))
 
 
 def zip_packages() -> Path:

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from service.core.errors import SourceError
 from service.core.sketch_upkeep import DEFAULT_FORM, FixedForm, SketchForm
 from service.store.database import make_engine
-from service.store.generation import DRIVER_NAME, TASK_NAME
+from service.store.generation import DRIVER_NAME
 from service.store.migrate import require_current
 from service.store.sketches import FORM
 from service.store.uploaded_sketches import forget_others, put
@@ -115,7 +115,7 @@ class WriteTask:
                     partial.setdefault(payload[0], []).append(payload[1])
                 elif not isinstance(payload, bytes):
                     rows += int(payload.sum())
-            engine = make_engine(self.database_url, TASK_NAME, pool_size=1, max_overflow=0)
+            engine = make_engine(self.database_url, "subsetd sketch task", pool_size=1, max_overflow=0)
             try:
                 with engine.begin() as connection:
                     for column in range(number, len(self.names), 1 << self.bits):

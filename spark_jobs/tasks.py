@@ -33,7 +33,7 @@ from service.core.sketches.comparable import Comparable
 from service.store.bulk import KeyRange, RecordArrays, read_range, write_partition
 from service.store.canonical_sql import needs_document_walk
 from service.store.database import connect
-from service.store.generation import NOT_READ, TASK_NAME, register_clusters
+from service.store.generation import NOT_READ, TASK_NAME, hold_unpublished, register_clusters
 from service.store.sketch_generation import write_parts, write_whole
 from spark_jobs.kernels import (
     Entries,
@@ -262,6 +262,7 @@ class MergeTask:
             parts.clear()
             ids = register_clusters(connection, self.generation, records.cluster_sets())
             result = self._result(records, ids, row_counts)
+            hold_unpublished(connection, self.generation)
             write_partition(connection, self.generation, key_range, self._arrays(records, ids))
             if self.sketches is not None:
                 self._write_sketches(connection, self.sketches, key_range, records)

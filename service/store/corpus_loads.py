@@ -136,7 +136,7 @@ class Load:
     def copy(self, task: int, blocks: Iterable[Inds]) -> int:
         """Write the INDs of one task, in one transaction, and give their number.
 
-        A task that is run again, or twice at once, writes nothing and gives 0: an attempt that committed stands.
+        A task that is run again, or twice at once, writes nothing and gives the number of the attempt that committed.
         """
         count = 0
 
@@ -151,7 +151,10 @@ class Load:
                 "INSERT INTO corpus_load_task VALUES (%s, %s, 0) ON CONFLICT DO NOTHING", (self.refresh_id, task)
             )
             if not cursor.rowcount:
-                return 0
+                cursor.execute(
+                    "SELECT ind_count FROM corpus_load_task WHERE load_id = %s AND task = %s", (self.refresh_id, task)
+                )
+                return int(cursor.fetchone()[0])
             copy_blocks(cursor, f"{self.table} (dependent, referenced, overlap)", rows())
             cursor.execute(
                 "UPDATE corpus_load_task SET ind_count = %s WHERE load_id = %s AND task = %s",

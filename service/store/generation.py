@@ -133,11 +133,7 @@ def clear_remains(connection: Any) -> None:
     because they could still commit a table.
     """
     with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
-            "WHERE datname = current_database() AND application_name = %s AND pid <> pg_backend_pid()",
-            (TASK_NAME,),
-        )
+        _end_tasks(cursor)
         cursor.execute(
             r"SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
             r"WHERE c.relkind = 'r' AND NOT c.relispartition AND n.nspname = current_schema() "
@@ -149,6 +145,27 @@ def clear_remains(connection: Any) -> None:
             cursor.execute("DROP TABLE IF EXISTS " + ", ".join(names[start : start + 50]))
             connection.commit()
     clear_row_images(connection)
+
+
+def _end_tasks(cursor: Any) -> None:
+    cursor.execute(
+        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND application_name = %s AND pid <> pg_backend_pid()",
+        (TASK_NAME,),
+    )
+
+
+def hold_unpublished(connection: Any, generation: int) -> None:
+    """Let a task write to a generation until its transaction ends; StateError when it is published, or dropped.
+
+    A second attempt of a task may outlive the job that has no need of it: it would replace what is served.
+    """
+    with connection.cursor() as cursor:
+        try:
+            cursor.execute(f"LOCK TABLE {_registry(generation)} IN ACCESS SHARE MODE")
+        except psycopg2.errors.UndefinedTable as error:
+            connection.rollback()
+            raise StateError(f"Generation {generation} is no longer being built; nothing was changed.") from error
 
 
 def read_served(connection: Any) -> ServedState:
@@ -328,9 +345,13 @@ def publish(connection: Any, served: ServedState, source: SourceDescription, gen
     version = served.version + 1
     with connection.cursor() as cursor:
         cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
+        # All tasks have told what they did: whoever still writes does so a second time (`hold_unpublished`).
+        _end_tasks(cursor)
         try:
-            # First of all: a reader that locks gen_rec before it takes its snapshot sees all of this or nothing.
+            cursor.execute(f"LOCK TABLE {_registry(generation.number)} IN ACCESS EXCLUSIVE MODE")
+            # Before all that is written: a reader that locks gen_rec, and then takes its snapshot, sees all or nothing.
             cursor.execute("LOCK TABLE gen_rec IN ACCESS EXCLUSIVE MODE")
+            cursor.execute("LOCK TABLE row_image IN SHARE MODE")
         except psycopg2.errors.LockNotAvailable as error:
             connection.rollback()
             raise StateError(

@@ -95,14 +95,15 @@ def write_row_images(connection: Any, rows: Iterable[str]) -> None:
     """Write rows of bootstrapped tables, given as lines of COPY: table_id, row_key, cells; the caller commits.
 
     A row that is there already is left as it is, so that a task may be run again; whether keys are unique,
-    `count_row_images` shows.
+    `count_row_images` shows. Of a table that is tracked by now nothing is written: an attempt that comes so late would
+    bring rows back that changes have deleted since.
     """
     with connection.cursor() as cursor:
         cursor.execute(STAGING)
         cursor.copy_expert("copy staged_row_image (table_id, row_key, cells) from stdin", io.StringIO("".join(rows)))
         cursor.execute(
-            "insert into row_image select table_id, row_key, cells from staged_row_image order by row_key "
-            "on conflict do nothing"
+            "insert into row_image select table_id, row_key, cells from staged_row_image "
+            "where table_id not in (select table_id from tracked_table) order by row_key on conflict do nothing"
         )
         cursor.execute("truncate staged_row_image")
 

@@ -1,0 +1,58 @@
+"""Be Spark's Python daemon, and kill the executor that it works for: in each stage once as a task begins and ends.
+
+A task ends here when all that it gives and writes is written, and the executor has not told of it yet. In the folder
+SUBSETD_KILLS is a file for each kill, so that each happens once; executors find this module by PYTHONPATH.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+from pyspark import TaskContext, daemon, worker
+
+
+def kill_once(point: str) -> None:
+    """Kill the executor's Java, at the first task of a stage that comes to a point."""
+    context = TaskContext.get()
+    assert context is not None
+    if point not in os.environ["SUBSETD_KILL_AT"].split("+"):
+        return
+    try:
+        (Path(os.environ["SUBSETD_KILLS"]) / f"{context.stageId():03}-{point}").touch(exist_ok=False)
+    except FileExistsError:
+        return
+    java = psutil.Process(os.getppid()).parent()
+    assert java is not None
+    assert "CoarseGrainedExecutorBackend" in " ".join(java.cmdline())
+    java.send_signal(signal.SIGKILL)
+    os._exit(1)
+
+
+def killing(read: Any) -> Any:
+    """Wrap what reads a task's function, so that the function kills."""
+
+    def reading(*given: Any) -> Any:
+        function, *rest = read(*given)
+        if len(rest) != 3:  # it is a function inside of another, which is read by itself
+            return function, *rest
+
+        def killed(number: int, items: Any) -> Iterator[Any]:
+            kill_once("begin")
+            yield from function(number, items)
+            kill_once("end")
+
+        return killed, *rest
+
+    return reading
+
+
+worker.read_command = killing(worker.read_command)
+worker.read_udfs = killing(worker.read_udfs)
+
+if __name__ == "__main__":
+    daemon.manager()

@@ -1,0 +1,118 @@
+"""Own Spark on more than one machine, as far as one machine has it: settings, a standalone master, and jobs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pyspark
+
+from spark_jobs.java_runtime import find_java
+from tests.ports import free_ports
+from tests.waiting import wait_for
+
+ROOT = Path(__file__).resolve().parents[2]
+KILLERS = Path(__file__).resolve().parent
+JOB_SECONDS = 900
+
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "50ms",
+    "spark.speculation.quantile": "0.4",
+    "spark.speculation.multiplier": "1.05",
+    "spark.speculation.minTaskRuntime": "10ms",
+}
+"""Whatever is a little slower than others is run a second time, beside the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Write Spark's settings into a folder of their own, where Spark leaves what it works with, too."""
+
+    folder: Path
+
+    def write(self, settings: Mapping[str, str], killing: str | None = None) -> dict[str, str]:
+        """Write spark-defaults.conf; give the environment that names it. `killing` says when executors are killed."""
+        home = self.folder / "spark"
+        if not home.exists():
+            home.mkdir(parents=True)
+            for part in ("bin", "jars", "python"):
+                (home / part).symlink_to(Path(pyspark.__file__).parent / part)
+        told = {"spark.executor.memory": "512m", **settings}
+        if killing is not None:
+            self.kills().mkdir()
+            told |= {
+                "spark.python.daemon.module": "killed_daemon",
+                "spark.executorEnv.PYTHONPATH": str(KILLERS),
+                "spark.executorEnv.SUBSETD_KILL_AT": killing,
+                "spark.executorEnv.SUBSETD_KILLS": str(self.kills()),
+                "spark.task.maxFailures": "20",
+                "spark.stage.maxConsecutiveAttempts": "20",
+                "spark.deploy.maxExecutorRetries": "-1",
+            }
+        (self.folder / "spark-defaults.conf").write_text("".join(f"{key} {value}\n" for key, value in told.items()))
+        return {**os.environ, "SPARK_CONF_DIR": str(self.folder), "SPARK_HOME": str(home)}
+
+    def kills(self) -> Path:
+        """Give the folder that has a file for each kill."""
+        return self.folder / "kills"
+
+
+def run_job(
+    master: str, module: str, arguments: Sequence[str], secrets: Sequence[str], environment: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run a job as the service does, addresses on its standard input."""
+    return subprocess.run(
+        [sys.executable, "-m", f"spark_jobs.{module}", *arguments, "--database-url=-", f"--master={master}",
+         "--driver-memory=512m"],
+        input="".join(f"{secret}\n" for secret in secrets), env=environment, text=True, capture_output=True,
+        timeout=JOB_SECONDS, cwd=ROOT, check=False,
+    )  # fmt: skip
+
+
+@contextmanager
+def standalone(folder: Path, workers: int = 2, cores: int = 1, memory: str = "1g") -> Iterator[str]:
+    """Run a master and workers on loopback, in folders of their own; give the master's address."""
+    java = find_java()
+    classpath = f"{Path(pyspark.__file__).parent / 'jars'}/*"
+    command = [str(java.java), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", classpath]
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SPARK", "SUBSETD"))},
+        "JAVA_HOME": str(java.home),
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    port, master_page, *pages = free_ports(2 + workers)
+    master = f"spark://127.0.0.1:{port}"
+    with ExitStack() as stack:
+        log = stack.enter_context((folder / "master.log").open("wb"))
+
+        def run(*main: str) -> None:
+            process = subprocess.Popen([*command, *main], cwd=folder, env=environment, stdout=log, stderr=log)
+            stack.callback(_end, process)
+
+        run("org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port),
+            "--webui-port", str(master_page))  # fmt: skip
+        wait_for(lambda: "I have been elected leader" in (folder / "master.log").read_text())
+        for number, page in enumerate(pages):
+            run("org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--cores", str(cores),
+                "--memory", memory, "--work-dir", str(folder / f"worker-{number}"), "--webui-port", str(page),
+                master)  # fmt: skip
+        wait_for(lambda: (folder / "master.log").read_text().count("Registering worker") == workers)
+        yield master
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a server and what it has started."""
+    children = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+    process.terminate()
+    process.wait(60)
+    for child in children:
+        if child.is_running():
+            child.kill()

@@ -1,0 +1,180 @@
+"""What runs elsewhere: how executors are told of our code, what is asked of them, and where their kernels are kept."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark import SparkConf
+
+from service.core.errors import SourceError, StateError
+from spark_jobs import executors
+from spark_jobs.command_line import read_secrets
+from spark_jobs.executors import Look, Machine, names_in, require_executors
+from spark_jobs.hadoop_files import absolute
+from spark_jobs.session import executors_python, is_here, is_local
+from spark_jobs.submit import JOBS
+from spark_jobs.submit import main as submit
+
+HERE = Machine("driver", "3.11", "4.3.0", "abc")
+URL = "postgresql://u:hidden@db/x"
+
+
+class Cluster:
+    """Be a session whose executors say what a test lets them."""
+
+    def __init__(self, *said: tuple[Machine, str | None, str | None]) -> None:
+        self.sparkContext = self
+        self.master, self.defaultParallelism, self.said = "spark://m:7077", 2, list(said)
+
+    def parallelize(self, *_: object) -> Cluster:
+        return self
+
+    def mapPartitions(self, look: Look) -> Cluster:
+        self.look = look
+        return self
+
+    def collect(self) -> list[Any]:
+        return self.said
+
+
+def there(**other: str) -> Machine:
+    told = {"host": "far", "python": HERE.python, "spark": HERE.spark, "code": HERE.code, **other}
+    return Machine(**told)
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Machine, "here", lambda: HERE)
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"python": "3.12"}, "has Python 3.11, the executor on far has 3.12"),
+        ({"spark": "4.0.1"}, "has PySpark 4.3.0, the executor on far has 4.0.1"),
+        ({"code": "def"}, "has subsetd's code abc, the executor on far has def: make the archive anew"),
+    ],
+)
+def test_versions_that_differ_are_told(driver: None, other: dict[str, str], words: str) -> None:
+    with pytest.raises(SourceError, match=words):
+        require_executors(Cluster((there(), None, None), (there(**other), None, None)), URL)  # type: ignore[arg-type]
+
+
+def test_code_that_was_sent_along_is_the_drivers(driver: None) -> None:
+    require_executors(Cluster((there(code=executors.SENT), None, None)), URL)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("postgresql://u:hidden@/x?host=/tmp/socket&port=1", "it is a socket of the driver's machine"),
+        (URL, "give an address that means the same on all machines"),
+    ],
+)
+def test_a_database_that_executors_do_not_reach_is_told_without_its_password(
+    driver: None, url: str, words: str
+) -> None:
+    with pytest.raises(StateError, match=words) as refused:
+        require_executors(Cluster((there(), "Connection refused.", None)), url)  # type: ignore[arg-type]
+    assert "executor on far" in str(refused.value)
+    assert "hidden" not in str(refused.value)
+
+
+def test_a_folder_that_executors_do_not_see_is_told_and_addresses_are_not_looked_for(
+    driver: None, tmp_path: Path
+) -> None:
+    cluster: Any = Cluster((there(), None, str(tmp_path)))
+    with pytest.raises(SourceError, match=f"{tmp_path}: the executor on far does not see it"):
+        require_executors(cluster, None, [str(tmp_path), "hdfs://nn/x", "postgresql://h/d"])
+    assert [path for path, _ in cluster.look.names] == [str(tmp_path)]
+
+
+def test_an_executor_looks_for_the_database_and_for_what_the_driver_sees(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").touch()
+    seen = [(str(path), names_in(str(path))) for path in (tmp_path, tmp_path / "t.csv")]
+    ((machine, fault, missing),) = Look(None, seen)([])
+    assert (machine, fault, missing) == (Machine.here(), None, None)
+    ((_, fault, missing),) = Look("postgresql://u@127.0.0.1:1/x", [*seen, (str(tmp_path), ["other.csv"])])([])
+    assert "Cannot reach" in str(fault)
+    assert missing == str(tmp_path), "a folder of the same name, with other files"
+
+
+def test_a_local_master_is_not_asked() -> None:
+    require_executors(SimpleNamespace(sparkContext=SimpleNamespace(master="local[2]")), URL)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("master", "settings", "python"),
+    [
+        ("local[2]", {"spark.archives": "/a/subsetd-environment.tar.gz#e", "spark.pyspark.python": "p"}, None),
+        ("yarn", {"spark.yarn.dist.archives": "hdfs:///a/subsetd-environment.tar.gz#e"}, "./e/bin/python"),
+        ("k8s://https://h:1", {"spark.archives": "x.zip#x,s3a://b/subsetd-environment.tar.gz#env"}, "./env/bin/python"),
+        ("spark://h:1", {"spark.archives": "a/subsetd-environment.tar.gz"}, "./subsetd-environment.tar.gz/bin/python"),
+        ("spark://h:1", {"spark.archives": "a/subsetd-environment.tar.gz#e", "spark.pyspark.python": "p"}, "p"),
+        ("spark://h:1", {"spark.archives": "a/other.tar.gz#e"}, None),
+        ("local-cluster[2,1,1024]", {}, None),
+    ],
+)
+def test_tasks_run_with_the_python_of_the_archive(
+    monkeypatch: pytest.MonkeyPatch, master: str, settings: dict[str, str], python: str | None
+) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    told = SparkConf(loadDefaults=False)
+    told.setAll(list(settings.items()))
+    assert executors_python(master, told) == python
+    assert (is_local(master), is_here(master)) == (master == "local[2]", master.startswith("local"))
+
+
+def test_a_secret_may_stand_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "url").write_text(f"{URL}\n")
+    given = SimpleNamespace(database_url=f"@{tmp_path / 'url'}", source="x")
+    read_secrets(given, "database_url", "source")  # type: ignore[arg-type]
+    assert (given.database_url, given.source) == (URL, "x")
+    given.database_url = f"@{tmp_path / 'none'}"
+    with pytest.raises(SourceError, match="none: the address that is to be in it cannot be read"):
+        read_secrets(given, "database_url")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_each_job_has_a_name_for_spark_submit(job: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        submit([job, "--help"])
+    assert ended.value.code == 0
+    assert "--database-url" in capsys.readouterr().out
+
+
+def test_local_paths_are_absolute_for_tasks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert absolute("a/b") == f"{tmp_path}/a/b"
+    assert absolute("s3a://b/a") == "s3a://b/a"
+
+
+KERNEL = "from numba import njit\n@njit(cache=True)\ndef twice(n):\n    return 2 * n\n"
+RUN = "import sys; sys.path.insert(0, sys.argv[1]); from made import twice; assert twice(2) == 4; " \
+    "print(sum(twice.stats.cache_hits.values()))"  # fmt: skip
+
+
+def test_kernels_are_compiled_once_wherever_the_code_is_unpacked(tmp_path: Path) -> None:
+    """Code in other folders and other zip files finds them; other code does not."""
+    environment = {
+        "PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(executors.__file__).parent.parent),
+        "NUMBA_CACHE_DIR": str(tmp_path / "kernels"),
+        "NUMBA_CACHE_LOCATOR_CLASSES": "spark_jobs.kernel_cache.ByContent",
+    }  # fmt: skip
+    hits = []
+    for number, text in enumerate((KERNEL, KERNEL, KERNEL.replace("2 *", "1 * 2 *"))):
+        path = tmp_path / f"{number}.zip"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("made.py", text)
+        done = subprocess.run(
+            [sys.executable, "-c", RUN, str(path)], env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        hits.append(int(done.stdout))
+    assert hits == [0, 1, 0]
