@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,13 @@ pytestmark = pytest.mark.skipif(not IS_WHOLE, reason="many executors: make endur
 SHOP = ROOT / "service/demo/chinook"
 KEPT = ["--key=Album=AlbumId", "--track-key=Album=ArtistId,Title"]
 SOURCE = [str(SHOP), "--name=shop"]
+STATE = (
+    "select value_key::text, attribute_ids, frequencies from gen_rec order by 1",
+    "select attribute_ids, value_count from cluster order by 1",
+    "select attribute_id, column_name, row_count, null_count, distinct_count, repeated_count from attribute order by 1",
+    "select dependent_id, referenced_id from uind where until_version is null order by 1, 2",
+)
+"""What a state is, but for the numbers of clusters, which are in the order in which tasks come."""
 IMAGES = "select table_name, row_key::text, cells from row_image join tracked_table using (table_id) order by 1, 2"
 SKETCHES = "select column_name, table_name, sketch from sketch join attribute using (attribute_id) order by 1, 2"
 UPLOADS = "select name, sketch from uploaded_sketch order by name"
@@ -44,7 +52,7 @@ Run = Callable[..., str]
 
 def bootstrap(run: Run, url: str, _: Path) -> Any:
     run("bootstrap", *SOURCE, *KEPT, "--partitions=4", "--task-bytes=40000")
-    return read_state(url), query(url, IMAGES), query(url, SKETCHES)
+    return [query(url, statement) for statement in (*STATE, IMAGES, SKETCHES)]
 
 
 def audit(run: Run, url: str, _: Path) -> Any:
@@ -65,7 +73,7 @@ def sketch_lake(run: Run, url: str, _: Path) -> Any:
 
 def backfill(run: Run, url: str, _: Path) -> Any:
     run("backfill", '--key=["shop", "Track", "AlbumId", "Name"]')
-    return read_state(url)
+    return [query(url, statement) for statement in STATE]
 
 
 def refresh(run: Run, url: str, folder: Path, **settings: Any) -> Any:
@@ -128,9 +136,10 @@ def test_executors_killed_in_every_stage_of_a_job_change_nothing(
 
 
 @pytest.fixture
-def listening(tmp_path: Path) -> Iterator[EmbeddedPostgres]:
+def listening() -> Iterator[EmbeddedPostgres]:
     """Run a Postgres with an address, as executors elsewhere need it, and a password."""
-    with EmbeddedPostgres(tmp_path / "postgres", throw_away=True, port=free_ports(1)[0]) as server:
+    folder = Path(tempfile.mkdtemp(prefix="subsetd-test-"))
+    with EmbeddedPostgres(folder, throw_away=True, port=free_ports(1)[0]) as server:
         administer(server, f"create database {TEMPLATE}")
         migrate.upgrade(server.url_of(TEMPLATE))
         yield server
