@@ -32,7 +32,7 @@ class ByContent(_CacheLocator):  # type: ignore[misc]
         self._module, self._line = module, line
 
     @classmethod
-    def from_function(cls, py_func: Any, py_file: str) -> ByContent | None:
+    def from_function(cls, py_func: Any, _: str) -> ByContent | None:
         """Give the place for a function; None when its module's code cannot be read, or nothing be written there."""
         try:
             found = cls(_source(py_func.__module__), py_func.__module__, py_func.__code__.co_firstlineno)
