@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
@@ -26,7 +27,7 @@ from pyspark.sql.classic.dataframe import DataFrame
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
-from service.core.errors import SourceError
+from service.core.errors import SourceError, first_line
 from spark_jobs.class_archive import archive_options
 from spark_jobs.java_runtime import find_java
 from spark_jobs.job_folder import job_folder
@@ -88,7 +89,13 @@ def session(
     python = executors_python(master, told)
     os.environ["PYSPARK_PYTHON"] = python or sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    spark = SparkSession.builder.config(conf=conf).getOrCreate()
+    try:
+        spark = SparkSession.builder.config(conf=conf).getOrCreate()
+    except Py4JError as error:
+        raise SourceError(
+            f"Spark did not start on {master}: {first_line(error)} Is the master there, and does it start executors? "
+            "Run it again with --spark-log warn to see what Spark says."
+        ) from error
     spark.sparkContext.setLogLevel(log_level.upper())
     if not is_local(master) and not _archive(told):
         spark.sparkContext.addPyFile(str(zip_packages()))

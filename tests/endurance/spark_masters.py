@@ -87,6 +87,7 @@ def standalone(folder: Path, workers: int = 2, cores: int = 1, memory: str = "1g
         "JAVA_HOME": str(java.home),
         "SPARK_HOME": str(Path(pyspark.__file__).parent),
         "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_SCALA_VERSION": "2.13",  # which Spark's own scripts find out
     }
     port, master_page, *pages = free_ports(2 + workers)
     master = f"spark://127.0.0.1:{port}"
