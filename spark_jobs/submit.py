@@ -14,6 +14,7 @@ JOBS = {
     "audit": "audit",
     "backfill": "backfill",
     "bootstrap": "bootstrap",
+    "follow": "follow",
     "join-index": "join_index",
     "key-discovery": "key_discovery",
     "refresh": "many_refresh",
