@@ -15,7 +15,8 @@ PIECE = 5000
 """Versions that one transaction looks at: some tens of milliseconds, in which no batch waits."""
 
 # Versions come in the order of time: a piece ends in front of the first one that is young enough. A sink's place of
-# contracts counts contracts, not versions.
+# contracts counts contracts, not versions. Where no version goes nothing does: who keeps answers in memory sees that
+# history was dropped by the first version.
 FIRST_KEPT = """
 with oldest as (
     select version, committed_at from state_version order by version limit :piece
@@ -28,7 +29,7 @@ with oldest as (
     union all select version + 1 from outgoing where sink not like '% contracts'
     union all select seen_version + 1 from watch
 )
-select min(version) from wanted
+select min(version) from wanted having min(version) > (select min(version) from oldest)
 """
 
 # A bootstrap looks up where partitions began that are new to it.
