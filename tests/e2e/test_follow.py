@@ -39,7 +39,8 @@ def test_a_database_is_read_and_followed_and_let_go(followed_url: str, database_
     chosen = ("--exclude", "s.left_out", "--key", "s.customers=id", "--row-images", "always")
     first = subsetd(database_url, *follow, *chosen, TMPDIR=str(tmp_path))
     assert first.returncode == 0, first.stderr
-    assert list(tmp_path.glob("subsetd-*")) == [], "the job cleans up behind itself"
+    left = [path.name for path in tmp_path.glob("subsetd-*") if not path.name.startswith("subsetd-kernels-")]
+    assert left == [], "the job cleans up behind itself, but for kernels that the next one need not compile"
     kept = states.query(database_url, "select table_name, key_columns from tracked_table where row_images order by 1")
     assert kept == [("customers", ["id"]), ("orders", ["id"])], "although changes of customers are whole"
     run(
