@@ -1,7 +1,8 @@
 # The commands of this project. `make env` is all that the others need, and they call it themselves.
 #
 #   make demo       see it work on real data, and serve the answers     make test      all checks and all tests
-#   make bench      all benchmarks, or ONLY=row                         make lint      the checks alone
+#   make bench      benchmarks in a quarter of an hour, or ONLY=row     make lint      the checks alone
+#   make bench-full all benchmarks, some two hours
 #   make endurance  the long proofs, or ONLY=word of their names        make format    let ruff lay out the code
 #   make soak       all feeds under load for hours while every part is killed, or MINUTES=20
 #   make mutants    does a test see each small change of the core? SAMPLE=100 of each module, ONLY=modules
@@ -9,7 +10,7 @@
 #   make evaluate   DATA=folder of data sets                            make {sketch,mate}-report DATA=folder: plots
 #   make dist       the wheel, and an archive for Spark's executors elsewhere
 
-.PHONY: env browser client test test-random test-versions lint format picture demo bench endurance soak dist mutants evaluate sketch-report mate-report clean
+.PHONY: env bench-full browser client test test-random test-versions lint format picture demo bench endurance soak dist mutants evaluate sketch-report mate-report clean
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 
@@ -28,7 +29,7 @@ SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 SEED := $(SEED)
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,9p'
+	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,11p'
 
 env: $(READY)
 
@@ -85,7 +86,10 @@ demo: env
 	$(BIN)/subsetd demo
 
 bench: env
-	$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY))
+	$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY),--short)
+
+bench-full: env
+	$(BIN)/python -m benchmarks
 
 # The server of buckets, which one of the long proofs reads.
 BUCKETS := build/s3/lib

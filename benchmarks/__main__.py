@@ -11,16 +11,21 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import results_file
+from benchmarks import pages, results_file
 from benchmarks.context import WORK, Context
-from benchmarks.rows import ROWS, module_of
+from benchmarks.rows import ROWS, SHORT, module_of
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the rows asked for; return 1 if one could not be measured (a goal that does not hold is a result)."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--only", choices=ROWS, metavar="ROW", help=f"one of {', '.join(ROWS)}")
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument("--only", choices=ROWS, metavar="ROW", help=f"one of {', '.join(ROWS)}")
+    chosen.add_argument("--short", action="store_true", help=f"the rows that end soon: {', '.join(SHORT)}")
     parser.add_argument("--table", action="store_true", help="print the README's table, what has a goal, and end")
+    parser.add_argument(
+        "--pages", action="store_true", help="put the results into README.md and docs/papers.md, and end"
+    )
     parser.add_argument("--scale-factor", type=float, default=1, help="of TPC-H; other than 1 is a trial, not kept")
     parser.add_argument("--size", type=float, default=1, help="of all else; other than 1 is a trial, not kept")
     parser.add_argument("--results", type=Path, default=results_file.RESULTS, help="file of results")
@@ -28,9 +33,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.table:
         print(results_file.markdown_table(results_file.goals_met(results_file.load(options.results))))
         return 0
+    if options.pages:
+        pages.write(results_file.load(options.results))
+        return 0
     console = Console(soft_wrap=True) if sys.stdout.isatty() else Console(width=160)
     measured, failed = [], []
-    for row in [options.only] if options.only else list(ROWS):
+    for row in [options.only] if options.only else SHORT if options.short else list(ROWS):
         module = module_of(row)
         context = Context(console, module.SEED, WORK.absolute(), scale_factor=options.scale_factor, size=options.size)
         context.say(f"== {row} (seed {module.SEED})")

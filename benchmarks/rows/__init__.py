@@ -47,6 +47,20 @@ ROWS = {
     "mate-update": "mate_update",
 }
 
+SHORT = (
+    "bootstrap-tpch",
+    "live-lineitem",
+    "freshness",
+    "decode",
+    "recovery",
+    "many-webtables",
+    "estimator-coverage",
+    "key-cost",
+    "mate-hash",
+    "mate-exact",
+)
+"""Rows of `make bench`: one or two of each thing that subsetd does, in at most a quarter of an hour together."""
+
 
 def module_of(row: str) -> ModuleType:
     """Import the module that measures a row."""

@@ -24,7 +24,18 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from benchmarks import __main__ as command
-from benchmarks import data_sets, feeds, processes, reference, results_file, state_comparison, table_changes, tpch, wide
+from benchmarks import (
+    data_sets,
+    feeds,
+    pages,
+    processes,
+    reference,
+    results_file,
+    state_comparison,
+    table_changes,
+    tpch,
+    wide,
+)
 from benchmarks.context import Context
 from benchmarks.feeds import Change
 from benchmarks.results_file import Result
@@ -365,3 +376,9 @@ def test_the_readme_shows_of_several_sizes_the_last_one_that_fails_or_else_the_l
     ]  # fmt: skip
     shown = [one["metric"] for one in results_file.goals_met(results_file.as_objects("row", 1, measured))]
     assert shown == ["x2: CPU", "x8, filters: CPU", "262,144 tables, no filters: INDs"]
+
+
+def test_pages_show_the_results_that_are_kept():
+    for name, text in pages.made(results_file.load()).items():
+        shown = (pages.ROOT / name).read_text("utf-8").split(pages.BEGIN)[1].split(pages.END)[0]
+        assert shown == text, f"{name} is not what `python -m benchmarks --pages` makes of the results"
