@@ -41,8 +41,6 @@ from service.store.generation import (
     publish,
     read_registry,
     read_served,
-    read_shown,
-    read_shown_by_id,
     read_source,
     require_replaceable,
 )
@@ -50,6 +48,7 @@ from service.store.keys import KnownTuple, read_tuples
 from service.store.migrate import require_current
 from service.store.recomputation import differences, sketch_differences
 from service.store.row_images import clear_row_images, count_row_images, new_table_ids
+from service.store.shown_values import read_shown, read_shown_by_id
 from service.store.sketch_generation import create_sketch_table, read_parts, require_form, write_whole
 from service.store.sketches import read_form
 from service.store.writer_lock import is_led_by_consumer, release_locks, take_bootstrap_lock, take_writer_lock

@@ -5,11 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import statistics
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -18,6 +15,7 @@ from benchmarks.context import Context, subsetd
 from benchmarks.feeds import Change, envelope
 from benchmarks.processes import run as run_process
 from benchmarks.results_file import Result
+from benchmarks.rows.freshness import TOPIC, broker
 from benchmarks.state import Server, consume, environment, server, tpch_state
 from service.core.canonical import value_keys
 from service.core.shards import cuts
@@ -28,7 +26,6 @@ WARM_TUPLES = 50_000
 """In front of those that are timed: workers of Spark are started, and compile, with the first records."""
 
 PARTITIONS = 4
-TOPIC = "tpch.lineitem"
 SHARDS, MANY_SHARDS = 2, 16
 SHARD_RECORDS = 25_000
 """Records of a micro-batch for each shard, in the simulation."""
@@ -53,7 +50,7 @@ def run(context: Context) -> list[Result]:
     changes = tpch.lineitem_changes(folder, warm + tuples + SMALL, context)["insert"]
     columns = tpch.lineitem_columns(folder)
     records = [envelope(change, tpch.NAME, columns, number) for number, change in enumerate(changes, 1)]
-    with server(context) as postgres, broker() as address:
+    with server(context) as postgres, broker(PARTITIONS) as address:
         send(address, records[:-SMALL])
         feed, database = f"kafka://{address}/{TOPIC}", tpch_state(context, postgres)
         with postgres.clone(database, "follow_one"):
@@ -163,18 +160,3 @@ def send(address: str, records: Sequence[bytes]) -> None:
             future.get(timeout=60)
     finally:
         producer.close()
-
-
-@contextmanager
-def broker() -> Iterator[str]:
-    """Run the tests' broker with the row's topic for a block; give its address."""
-    from tests.broker import KafkaBroker
-
-    with TemporaryDirectory(prefix="subsetd-broker-") as folder:
-        broker = KafkaBroker(Path(folder))
-        broker.start()
-        try:
-            broker.create_topic(PARTITIONS, name=TOPIC)
-            yield broker.bootstrap_servers
-        finally:
-            broker.stop()

@@ -118,7 +118,7 @@ def offer(address: str, records: Sequence[bytes], at_once: int = 1) -> list[floa
 
 
 @contextmanager
-def broker() -> Iterator[str]:
+def broker(partitions: int = 1) -> Iterator[str]:
     """Run the tests' broker, a real one, with the row's topic, for a block; give its address."""
     from tests.broker import KafkaBroker
 
@@ -126,7 +126,7 @@ def broker() -> Iterator[str]:
         broker = KafkaBroker(Path(folder))
         broker.start()
         try:
-            broker.create_topic(name=TOPIC, message_timestamp_type="LogAppendTime")
+            broker.create_topic(partitions, name=TOPIC, message_timestamp_type="LogAppendTime")
             yield broker.bootstrap_servers
         finally:
             broker.stop()

@@ -247,37 +247,6 @@ def assign_attribute_ids(
     return ids, replaced
 
 
-def read_shown(connection: Any, source_name: str) -> tuple[str | None, dict[str, int | None]]:
-    """Read what was said of keeping a source's values (its `store_values`; None: nothing), and of each column of it.
-
-    A column that is dropped is remembered by its name.
-    """
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT settings ->> 'store_values' FROM source WHERE name = %s", (source_name,))
-        row = cursor.fetchone()
-        cursor.execute(
-            "SELECT concat_ws('.', schema_name, table_name, column_name), shown_characters FROM attribute "
-            "JOIN source USING (source_id) WHERE name = %s AND parts IS NULL "
-            "ORDER BY dropped_version IS NULL, attribute_id",
-            (source_name,),
-        )
-        columns = dict(cursor.fetchall())
-    connection.commit()
-    return (None if row is None else row[0]), columns
-
-
-def read_shown_by_id(connection: Any) -> dict[int, int]:
-    """Read how much is kept of the values of attributes of which not all is, by id."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT attribute_id, shown_characters FROM attribute "
-            "WHERE shown_characters IS NOT NULL AND dropped_version IS NULL"
-        )
-        found = dict(cursor.fetchall())
-    connection.commit()
-    return found
-
-
 def last_attribute_id(connection: Any) -> int:
     """Give the highest id that an attribute has, -1 where there is none."""
     with connection.cursor() as cursor:
