@@ -107,23 +107,28 @@ class PostgresNews:
         return connection
 
     def _hear(self) -> None:
-        """Take it that something has come: the answer that is waited for, or, unasked, the connection's end."""
-        if self._answered is None:
-            self.close()
-        elif not self._answered.done():
-            self._answered.set_result(None)
+        """Read what has come: (part of) the answer that is waited for, or, unasked, the connection's end.
+
+        It is read here, not by who waits: the loop looks at the socket before it lets him go on, and would call this
+        once more for what is no longer there.
+        """
+        answered, self._answered = self._answered, None
+        try:
+            if self._connection.poll() != POLL_OK:
+                self._answered = answered
+            elif answered is not None and not answered.done():
+                answered.set_result(None)
+        except psycopg2.Error as error:
+            if answered is None or answered.done():
+                self.close()
+            else:
+                answered.set_exception(error)
 
     async def _wait_for_answer(self) -> None:
+        """Wait until what was asked is answered; it is short, so it was sent whole."""
         assert self._loop is not None
-        try:
-            # What is asked is short: it was sent whole, and only the answer is waited for.
-            while True:
-                self._answered = self._loop.create_future()
-                if self._connection.poll() == POLL_OK:
-                    return
-                await self._answered
-        finally:
-            self._answered = None
+        self._answered = self._loop.create_future()
+        await self._answered
 
 
 async def _wait_until_open(connection: Any) -> None:

@@ -188,6 +188,23 @@ def test_a_connection_that_was_cut_is_replaced(database_url: str, engine: Engine
     asyncio.run(run())
 
 
+def test_all_readings_share_a_connection(engine: Engine) -> None:
+    """Also when an answer takes a turn of the loop to come, in which it is heard of twice."""
+    reader = PostgresNews(engine)
+
+    async def run() -> None:
+        known = (await reader.read(NOTHING_KNOWN)).head
+        connection = reader._connection
+        for _ in range(20):
+            assert (await reader.read(known)).goes_on
+            await asyncio.sleep(0)
+        assert reader._connection is connection
+        assert not connection.closed
+        reader.close()
+
+    asyncio.run(run())
+
+
 def test_each_loop_has_a_connection_of_its_own(engine: Engine) -> None:
     reader = PostgresNews(engine)
     for _ in range(2):
