@@ -46,6 +46,7 @@ SETTINGS = {
 }
 """What counts where Spark's own settings (spark-defaults.conf, --conf of spark-submit) do not say otherwise."""
 
+DAEMON = "spark.python.daemon.module"
 ARCHIVES = ("spark.archives", "spark.yarn.dist.archives")
 SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """In the environment of a driver that spark-submit has started: its Java runs already."""
@@ -86,6 +87,7 @@ def session(
         conf.set(key, told.get(key) or value)
     for key, value in settings.items():
         conf.set(key.replace("_", "."), value)
+    conf.setIfMissing(DAEMON, workers_daemon(master, told))
     python = executors_python(master, told)
     os.environ["PYSPARK_PYTHON"] = python or sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -97,7 +99,7 @@ def session(
             "Run it again with --spark-log warn to see what Spark says."
         ) from error
     spark.sparkContext.setLogLevel(log_level.upper())
-    if not is_local(master) and not _archive(told):
+    if not _code_is_there(master, told):
         spark.sparkContext.addPyFile(str(zip_packages()))
     return spark
 
@@ -137,6 +139,16 @@ def executors_python(master: str, told: SparkConf) -> str | None:
     named = told.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
     archive = _archive(told)
     return named or (f"./{archive}/bin/python" if archive else None)
+
+
+def workers_daemon(master: str, told: SparkConf) -> str:
+    """Name the module from which workers are forked: ours has imported our code, so Spark must not first send that."""
+    ours = "spark_jobs.worker_daemon" if _code_is_there(master, told) else "pyspark.daemon"
+    return str(told.get(DAEMON) or ours)
+
+
+def _code_is_there(master: str, told: SparkConf) -> bool:
+    return is_local(master) or _archive(told) is not None
 
 
 def _archive(told: SparkConf) -> str | None:

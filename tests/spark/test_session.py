@@ -11,8 +11,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from pyspark.sql import SparkSession
 
 from spark_jobs.java_runtime import find_java
+from spark_jobs.worker_daemon import IMPORTED
 from tests.waiting import wait_for, wait_for_end
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,3 +102,16 @@ def test_a_java_that_ends_before_spark_has_started_is_told(
     assert said in done.stdout + done.stderr, "Java's own words"
     assert "Traceback" not in done.stderr
     assert done.returncode == 1
+
+
+def where_this_runs(_: object) -> tuple[list[str], int, set[str]]:
+    """Give the command line and the threads of the process that forked this one, and what this has not imported."""
+    daemon = psutil.Process(os.getppid())
+    return daemon.cmdline(), daemon.num_threads(), set(IMPORTED) - sys.modules.keys()
+
+
+def test_workers_are_forked_from_one_thread_that_has_imported_what_they_need(spark: SparkSession) -> None:
+    ((command, threads, missing),) = spark.sparkContext.parallelize([0], 1).map(where_this_runs).collect()
+    assert "spark_jobs.worker_daemon" in command
+    assert threads == 1, "a child may wait for ever for what another thread had locked"
+    assert missing == set()

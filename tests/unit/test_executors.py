@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyspark
 import pytest
 from pyspark import SparkConf
 
@@ -17,9 +18,10 @@ from spark_jobs import executors
 from spark_jobs.command_line import read_secrets
 from spark_jobs.executors import Look, Machine, names_in, require_executors
 from spark_jobs.hadoop_files import absolute
-from spark_jobs.session import executors_python, is_here, is_local
+from spark_jobs.session import executors_python, is_here, is_local, workers_daemon
 from spark_jobs.submit import JOBS
 from spark_jobs.submit import main as submit
+from spark_jobs.worker_daemon import without_zipped_copies
 
 HERE = Machine("driver", "3.11", "4.3.0", "abc")
 URL = "postgresql://u:hidden@db/x"
@@ -128,7 +130,22 @@ def test_tasks_run_with_the_python_of_the_archive(
     told = SparkConf(loadDefaults=False)
     told.setAll(list(settings.items()))
     assert executors_python(master, told) == python
+    there = master == "local[2]" or "subsetd-environment" in str(settings)
+    assert workers_daemon(master, told) == ("spark_jobs.worker_daemon" if there else "pyspark.daemon")
     assert (is_local(master), is_here(master)) == (master == "local[2]", master.startswith("local"))
+
+
+def test_a_daemon_that_spark_is_told_of_counts() -> None:
+    told = SparkConf(loadDefaults=False).set("spark.python.daemon.module", "theirs")
+    assert workers_daemon("local[2]", told) == "theirs"
+
+
+def test_workers_import_the_pyspark_that_is_installed_and_a_clusters_own_where_that_comes_first() -> None:
+    zipped = str(Path(pyspark.__file__).parent / "python" / "lib" / "pyspark.zip")
+    theirs = "/opt/spark/python/lib/pyspark.zip"
+    installed = str(Path(pyspark.__file__).parent.parent)
+    assert without_zipped_copies(["", theirs, zipped, installed]) == ["", theirs, installed]
+    assert without_zipped_copies([zipped]) == [zipped], "what else would they import?"
 
 
 def test_a_secret_may_stand_in_a_file(tmp_path: Path) -> None:

@@ -1,0 +1,47 @@
+"""Own the process from which Spark forks its Python workers: what all of them need is imported once, and here.
+
+A worker of its own would take two seconds of a core to import PySpark, NumPy, Arrow, Numba and our kernels before its
+first task, and there is one for each core. What is forked must be the one thread of its process: a child may wait for
+ever for what another thread had locked.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from importlib import import_module
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+IMPORTED = ("pyspark.worker", "spark_jobs.tasks", "spark_jobs.many_tasks")
+"""What workers find imported; what only some jobs need beside these they import themselves."""
+
+SINGLE_THREAD = {"JE_ARROW_MALLOC_CONF": "background_thread:false", "OPENBLAS_NUM_THREADS": "1"}
+"""Without these Arrow's second allocator and NumPy's linear algebra each begin a thread as they are imported."""
+
+
+def main() -> None:
+    """Import, then fork a worker whenever Spark asks for one."""
+    os.environ.update(SINGLE_THREAD)
+    sys.path[:] = without_zipped_copies(sys.path)
+    for name in IMPORTED:
+        import_module(name)
+    gc.freeze()  # a collection in a worker would write to pages that it shares with all others
+    import_module("pyspark.daemon").manager()
+
+
+def without_zipped_copies(path: list[str]) -> list[str]:
+    """Give a module path without the zip files that lie inside of the PySpark of one of its folders.
+
+    Spark puts them first. They hold what is in the folder as source alone, which each process would compile.
+    """
+    installed = PathFinder.find_spec("pyspark", [entry for entry in path if not entry.endswith(".zip")])
+    if installed is None or installed.origin is None:
+        return path
+    zipped = Path(installed.origin).resolve().parent / "python" / "lib"
+    return [entry for entry in path if Path(entry).resolve().parent != zipped]
+
+
+if __name__ == "__main__":
+    main()
