@@ -39,7 +39,7 @@ from benchmarks import (
 from benchmarks.context import Context
 from benchmarks.feeds import Change
 from benchmarks.results_file import Result
-from benchmarks.rows import ROWS, freshness, module_of
+from benchmarks.rows import ROWS, follow_spark, freshness, module_of
 
 MIB = 2**20
 
@@ -363,6 +363,28 @@ def test_a_delay_ends_with_the_first_answer_whose_position_is_behind_the_record(
 def test_a_record_that_was_never_shown_is_an_error_not_a_delay():
     with pytest.raises(ValueError, match="reached offset 1 of 2"):
         freshness.delays_of([10.0, 10.1], [(10.5, 1)])
+
+
+# Following on Spark
+
+
+def test_shards_share_all_but_what_the_driver_and_the_largest_of_them_take():
+    costs = follow_spark.Costs(net=30e-6, applied=20e-6, alone=1e-6, batch=0.25)
+    assert costs.rate(1, skew=1) == pytest.approx(25_000 / (25_000 * 51e-6 + 0.25))
+    assert costs.rate(16, skew=1.5) == pytest.approx(400_000 / (25_000 * 60e-6 + 0.4 + 0.25))
+
+
+def test_a_value_that_all_tuples_have_is_one_cell_of_a_micro_batch():
+    random = Random(5)
+    changes = [Change("insert", "t", None, ("N", None, str(random.random()))) for _ in range(4000)]
+    assert follow_spark.key_skew(changes, 4) < 1.1
+
+
+def test_a_trial_without_a_batch_behind_the_warm_up_says_so(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(follow_spark, "versions", lambda *_: [(10.0, 60), (11.0, 40), (13.0, 100)])
+    assert follow_spark.rate(None, "state", 90) == 50  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="state: all 3 batches are of the warm-up"):
+        follow_spark.rate(None, "state", 150)  # type: ignore[arg-type]
 
 
 def test_the_readme_shows_of_several_sizes_the_last_one_that_fails_or_else_the_last():
