@@ -26,6 +26,7 @@ from service.observe import ConsumerObserver
 from service.server import ending_on_signals
 from service.store.writer import PostgresWriter
 from service.usecases.batches import ErrorPolicy, Totals
+from service.usecases.warm_up import WarmUpPolicy
 from spark_jobs.command_line import add_engine_options, read_secrets
 from spark_jobs.follow_tasks import Decoding
 from spark_jobs.job import run_job
@@ -63,6 +64,7 @@ def follow(start: Callable[[], SparkSession], given: argparse.Namespace, stop: t
         given.batch_records,
         decoding,
         settings.cache_bytes,
+        WarmUpPolicy(wiring.configured_settings().warm_up),
         given.checkpoint,
     )
     consumer.make_session = lambda following: StreamedSession(following, stream)

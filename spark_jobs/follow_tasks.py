@@ -10,7 +10,7 @@ import pickle
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Literal, NamedTuple
@@ -37,7 +37,9 @@ from service.usecases.netted_ranges import (
 )
 from service.usecases.screening import Screen
 from service.usecases.shards import ShardBatch, ShardPlace, ShardSummary
+from service.usecases.warm_up import WarmUpPolicy
 from spark_jobs.follow_source import RANGE, from_bytes
+from spark_jobs.shard_keeper import kept
 from spark_jobs.tasks import telling_errors
 
 PART = pa.schema([("shard", pa.int32()), ("facts", pa.binary()), ("deltas", pa.binary())])
@@ -125,21 +127,24 @@ class ShardTask:
     null_counts: Mapping[int, int]
     expected: Mapping[Partition, int]
     cache_bytes: int
+    warm_up: WarmUpPolicy
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with telling_errors():
             rows = [row for batch in batches for row in batch.to_pylist()]
             if rows:
-                yield self._apply(rows[0]["shard"], rows)
+                shard = rows[0]["shard"]
+                yield kept(shard, partial(self.apply, shard, rows))
 
-    def _apply(self, shard: int, rows: Sequence[Mapping[str, bytes]]) -> pa.RecordBatch:
+    def apply(self, shard: int, rows: Sequence[Mapping[str, bytes]]) -> pa.RecordBatch:
+        """Apply a shard's rows with the memory that this process has of the shard."""
         begun = time.process_time()
         facts = BatchFacts([pickle.loads(row["facts"]) for row in rows])
         summary = None
         if self.applies(facts):
             deltas, texts = sum_deltas([valued(row["deltas"]) for row in rows])
             batch = ShardBatch(self.number, deltas, list(texts), self.uncounted)
-            summary = pickle.dumps(apply_to_shard(self.places[shard], batch, self.cache_bytes))
+            summary = pickle.dumps(apply_to_shard(self.places[shard], batch, self.cache_bytes, self.warm_up))
         told = pickle.dumps(facts.ranges) if shard == 0 else None
         return _batch([[told], [summary], [time.process_time() - begun]], APPLIED)
 

@@ -36,7 +36,7 @@ class ByContent(_CacheLocator):  # type: ignore[misc]
         """Give the place for a function; None when its module's code cannot be read, or nothing be written there."""
         try:
             found = cls(_source(py_func.__module__), py_func.__module__, py_func.__code__.co_firstlineno)
-            _require_own(cache_root())
+            require_own(cache_root())
             Path(found.get_cache_path()).mkdir(mode=0o700, parents=True, exist_ok=True)
         except (OSError, ImportError):
             return None
@@ -60,7 +60,7 @@ def cache_root() -> Path:
     return Path(config.CACHE_DIR or Path(tempfile.gettempdir(), f"subsetd-kernels-{os.getuid()}"))
 
 
-def _require_own(folder: Path) -> None:
+def require_own(folder: Path) -> None:
     """Raise OSError for a folder of others: what is in it is run."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.stat().st_uid != os.getuid():

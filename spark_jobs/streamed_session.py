@@ -33,6 +33,7 @@ from service.usecases.netted_ranges import BatchFacts
 from service.usecases.screening import Screen
 from service.usecases.shards import conclude
 from service.usecases.transactions import TRANSACTION_TOPIC
+from service.usecases.warm_up import WarmUpPolicy
 from spark_jobs.follow_source import FORMAT, ChangesDataSource, plan_of
 from spark_jobs.follow_tasks import (
     APPLIED_DDL,
@@ -78,6 +79,7 @@ class Stream:
     batch_records: int
     decoding: Decoding
     cache_bytes: int
+    warm_up: WarmUpPolicy = WarmUpPolicy.BESIDE
     checkpoint: str | None = None
 
 
@@ -202,9 +204,8 @@ class StreamedSession(Session):
         assert isinstance(self._screen, Screen)
         net = NetTask(state.tables, stream.decoding, self._screen, len(coordinator.places))
         nulls = {attribute_id: counted.null_count for attribute_id, counted in state.counters.items()}
-        shard = ShardTask(
-            coordinator.places, state.version + 1, state.uncounted, nulls, self._positions, stream.cache_bytes
-        )
+        number, memory = state.version + 1, (stream.cache_bytes, stream.warm_up)
+        shard = ShardTask(coordinator.places, number, state.uncounted, nulls, self._positions, *memory)
         parts = map_in_arrow(frame, net, PART_DDL).repartitionById(len(coordinator.places), sf.col("shard"))
         return applied(map_in_arrow(parts, shard, APPLIED_DDL).toArrow())  # type: ignore[arg-type]
 

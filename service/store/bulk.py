@@ -37,6 +37,13 @@ Int64s = NDArray[np.int64]
 UInt64s = NDArray[np.uint64]
 
 
+def between(low: str | None, high: str | None) -> str:
+    """Give the keys from `low` up to `high`, uuid texts, as a condition on value_key; None where the key space ends."""
+    parts = [f"value_key >= '{low}'"] if low else []
+    parts += [f"value_key < '{high}'"] if high else []
+    return " AND ".join(parts) or "true"
+
+
 class KeyRange(NamedTuple):
     """Name one of the 2^bits equal ranges of the keys: those whose first `bits` bits are `number`."""
 
@@ -50,10 +57,7 @@ class KeyRange(NamedTuple):
 
     def condition(self) -> str:
         """Give the range as a condition on value_key."""
-        low, high = self.bounds()
-        parts = [f"value_key >= '{low}'"] if low else []
-        parts += [f"value_key < '{high}'"] if high else []
-        return " AND ".join(parts) or "true"
+        return between(*self.bounds())
 
     def partition_bound(self) -> str:
         """Give the range as a bound of ATTACH PARTITION."""

@@ -8,6 +8,7 @@ refused by their epoch from then on.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -17,12 +18,14 @@ import psycopg2
 from service.core.clustering import AttributeIds, Clusters, Underflow, apply_deltas
 from service.core.errors import ConflictError, DamagedStateError
 from service.core.records import Int64s, find_keys, gather
-from service.core.shards import ID_BITS, local_ids, stored_ids
-from service.core.val_cache import ValCache
+from service.core.shards import ID_BITS, local_ids, shard_bounds, stored_ids
+from service.core.val_cache import LOADED_BYTES, SEGMENT_BITS, ValCache
 from service.store import batch_rows, record_rows
+from service.store.bulk import between, read_records, uuid_text
 from service.store.database import make_engine, parse_address, state_error
 from service.usecases.live_state import ClusterCounts, accesses_of
 from service.usecases.shards import Before, ShardBatch, ShardPlace, ShardSummary
+from service.usecases.warm_up import WarmUpPolicy
 
 SHARD_NAME = "subsetd shard"
 
@@ -67,13 +70,15 @@ def take_over_shards(connection: Any) -> None:
 class ShardStore:
     """Hold the memory of one shard and apply batches to it, each in a transaction of its own.
 
-    The memory is thrown away when anything fails, and read anew when others wrote to the shard meanwhile.
+    The memory is thrown away when anything fails, and read anew when others wrote to the shard meanwhile. Once it has
+    served it is filled beside the batches, by `warm`; or, as `warm_up` says, at once, or by batches alone.
     """
 
-    def __init__(self, place: ShardPlace, cache_bytes: int) -> None:
+    def __init__(self, place: ShardPlace, cache_bytes: int, warm_up: WarmUpPolicy = WarmUpPolicy.OFF) -> None:
         self.place = place
         self._address = parse_address(place.address)
         self._cache_bytes = cache_bytes
+        self._warm_up = warm_up
         self._engine = make_engine(place.address, SHARD_NAME, pool_size=2, max_overflow=0)
         self._writing: Any = None
         self._reading: Any = None
@@ -81,6 +86,9 @@ class ShardStore:
         """Epoch and batch of what is in memory."""
         self._clusters = Clusters()
         self._cache = ValCache(cache_bytes)
+        self._unread: list[tuple[int, str]] | None = None
+        """Segments of the cache that `warm` is to read, and which keys those are; None: not yet."""
+        self._values = 0
         self._partitions: list[tuple[str, str]] = []
 
     def apply(self, batch: ShardBatch) -> ShardSummary:
@@ -97,13 +105,30 @@ class ShardStore:
                 raise
             raise told from error
 
+    def warm(self) -> bool:
+        """Read some more of the shard's records into memory, where that is wanted; tells whether there are more."""
+        if not self._unread:
+            return False
+        number, condition = self._unread.pop()
+        try:
+            with self._reading.cursor() as cursor:
+                keys, records = read_records(cursor, [record_rows.RANGE.format(condition=condition)])
+            self._reading.commit()
+        except psycopg2.Error:
+            self.close()  # who applies the next batch will be told
+            return False
+        records = records._replace(cluster_id=local_ids(records.cluster_id))
+        if not self._cache.load(number, keys, records, self._cache.forgotten(number)):
+            self._unread.clear()
+        return bool(self._unread)
+
     def close(self) -> None:
         """Let go of the connections and of what is in memory."""
         for connection in (self._writing, self._reading):
             if connection is not None:
                 with suppress(psycopg2.Error):
                     connection.invalidate()  # not back to the pool: the staging tables are the session's
-        self._writing = self._reading = self._known = None
+        self._writing = self._reading = self._known = self._unread = None
 
     def _apply(self, batch: ShardBatch) -> ShardSummary:
         place = self.place
@@ -124,6 +149,12 @@ class ShardStore:
                 return ShardSummary.from_bytes(bytes(summary))
             if self._known != (place.epoch, before):
                 self._load(place.shard)
+                if self._warm_up is WarmUpPolicy.BEFORE:
+                    self._unread = self._segments()
+                    while self.warm():
+                        pass
+            elif self._unread is None and self._warm_up is WarmUpPolicy.BESIDE:
+                self._unread = self._segments()  # not at once: the shard's next batch may be for another executor
             try:
                 told = self._write(cursor, batch)
             except Underflow as underflow:
@@ -176,22 +207,39 @@ class ShardStore:
 
     def _load(self, shard: int) -> None:
         with self._reading.cursor() as cursor:
-            self._clusters = _read_own(cursor, shard)
+            own = read_clusters(cursor, shard)
             self._partitions = record_rows.read_partitions(cursor)
         self._reading.commit()
+        self._clusters = _clusters(own)
+        self._values = sum(count for _, _, count in own)
         self._cache = ValCache(self._cache_bytes)
+        self._unread = None
+
+    def _segments(self) -> list[tuple[int, str]]:
+        """Give the segments that have a part of the shard's keys, and which; none where the records have no room."""
+        if self._values * LOADED_BYTES > self._cache_bytes:
+            return []
+        shard, of, bits = self.place.shard, self.place.of, 64 - SEGMENT_BITS
+        first, end = [0, *shard_bounds(of).tolist(), 1 << 64][shard : shard + 2]
+        parts = ((n, max(first, n << bits), min(end, n + 1 << bits)) for n in self._cache.segments())
+        return [(n, between(_first_key(low), _first_key(high))) for n, low, high in parts if low < high]
 
 
 _stores: dict[tuple[str, int], ShardStore] = {}
 
 
-def apply_to_shard(place: ShardPlace, batch: ShardBatch, cache_bytes: int) -> ShardSummary:
+def apply_to_shard(place: ShardPlace, batch: ShardBatch, cache_bytes: int, warm_up: WarmUpPolicy) -> ShardSummary:
     """Apply a batch to a shard, with the memory that this process keeps of it: see `ShardStore.apply`."""
     store = _stores.get((place.address, place.shard))
     if store is None:
-        store = _stores[place.address, place.shard] = ShardStore(place, cache_bytes)
+        store = _stores[place.address, place.shard] = ShardStore(place, cache_bytes, warm_up)
     store.place = place
     return store.apply(batch)
+
+
+def warm_shards() -> bool:
+    """Use an idle moment of this process to fill its memory of shards; tells whether there is more to do."""
+    return any(store.warm() for store in _stores.values())
 
 
 def undo_shards(cursor: Any) -> None:
@@ -213,7 +261,16 @@ def undo_shards(cursor: Any) -> None:
 
 
 def _read_own(cursor: Any, shard: int) -> Clusters:
-    return Clusters((stored & (1 << ID_BITS) - 1, ids, count) for stored, ids, count in read_clusters(cursor, shard))
+    return _clusters(read_clusters(cursor, shard))
+
+
+def _clusters(own: Iterable[tuple[int, AttributeIds, int]]) -> Clusters:
+    return Clusters((stored & (1 << ID_BITS) - 1, ids, count) for stored, ids, count in own)
+
+
+def _first_key(half: int) -> str | None:
+    """Give the first key with this upper half; None where the key space begins or ends."""
+    return uuid_text(half << 64) if 0 < half < 1 << 64 else None
 
 
 def _write_clusters(cursor: Any, clusters: Clusters, shard: int, kept: Int64s, dropped: Int64s) -> None:

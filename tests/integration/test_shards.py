@@ -36,6 +36,7 @@ from service.usecases.live_state import BatchCommit, BatchCounts, LiveState
 from service.usecases.netting import net
 from service.usecases.queries import page_of, walk
 from service.usecases.shards import ShardBatch, ShardSummary, conclude
+from service.usecases.warm_up import WarmUpPolicy
 from tests import states
 from tests.following import COLUMNS, Stream, consume, random_changes
 from tests.integration.test_verify import findings
@@ -62,14 +63,17 @@ class Driver:
 
     url: str
     stream: Stream
+    warm_up: WarmUpPolicy = WarmUpPolicy.OFF
     stores: list[ShardStore] = field(default_factory=list)
+    looked_up: list[int] = field(default_factory=list)
+    """Of each batch how many values its shards looked up in the database."""
 
     def __enter__(self) -> Driver:
         self.writer = PostgresWriter(self.url)
         self.writer.acquire()
         self.state = LiveState(self.writer.load(), 0)
         self.coordinator = ShardCoordinator(self.writer, self.url)
-        self.stores = [ShardStore(place, 1 << 20) for place in self.coordinator.places]
+        self.stores = [ShardStore(place, 1 << 20, self.warm_up) for place in self.coordinator.places]
         self.feed = FileFeed(str(self.stream.path))
         self.feed.start(self.writer.positions(self.feed.name))
         self.begun = self.feed.positions()
@@ -122,7 +126,12 @@ class Driver:
 
     def follow(self, records: int) -> None:
         while found := self.read(records):
-            self.commit(found, self.apply())
+            summaries = self.apply()
+            self.looked_up.append(sum(summary.accesses.read for summary in summaries))
+            self.commit(found, summaries)
+            for store in self.stores:
+                while store.warm():
+                    pass
 
 
 def require_true(url: str, stream: Stream) -> None:
@@ -143,6 +152,17 @@ def test_shards_that_commit_alone_make_the_state_that_recomputing_makes(
         random_changes(stream, rng, 20)
         consume(database_url, stream, records=records)  # the ordinary consumer and shards take turns
         require_true(database_url, stream)
+
+
+@pytest.mark.parametrize(("warm_up", "cold"), [("before", 0), ("beside", 2)])
+def test_a_shard_that_is_filled_looks_nothing_up(database_url: str, stream: Stream, warm_up: str, cold: int) -> None:
+    """Beside the batches it is filled once its memory has served: another executor may get the shard's next batch."""
+    random_changes(stream, random.Random(warm_up), 50)
+    with Driver(database_url, stream, WarmUpPolicy(warm_up)) as driver:
+        driver.follow(5)
+        assert all(driver.looked_up[:cold])
+        assert not any(driver.looked_up[cold:])
+    require_true(database_url, stream)
 
 
 def values_of(url: str, milliseconds: int = 60_000) -> int:

@@ -36,6 +36,7 @@ from tests.states import Row, Tables
 from tests.waiting import BOUND_SECONDS
 
 PARTITIONS = 3
+SHARDS = 3
 BATCH_RECORDS = 60
 TRANSITIONS = "select dependent_id, referenced_id, kind from ind_transition order by version"
 HOLDING = "select dependent_id, referenced_id from uind where until_version is null"
@@ -127,7 +128,7 @@ class Shop:
 @pytest.fixture
 def shop(database_url: str, cluster: Cluster) -> Shop:
     made = Shop(database_url, cluster)
-    states.deal(database_url, 3)
+    states.deal(database_url, SHARDS)
     return made
 
 
@@ -140,7 +141,7 @@ def test_the_state_is_that_of_every_change_once(
         patching.setattr(StreamedSession, "_commit", _die)
         with pytest.raises(_KilledError):
             shop.follow(spark)
-    assert states.query(shop.url, AHEAD) == [(3,)]
+    assert states.query(shop.url, AHEAD) == [(SHARDS,)]
     totals = shop.follow(spark)
     assert (totals.records, totals.batches) == (90, 2)
     shop.check()
@@ -166,7 +167,7 @@ def test_what_executors_cannot_apply_is_refused(database_url: str, cluster: Clus
     shop = Shop(database_url, cluster)
     with pytest.raises(StateError, match="subsetd shards set"):
         shop.follow(None)
-    states.deal(database_url, 3)
+    states.deal(database_url, SHARDS)
     states.execute(database_url, "update attribute set shown_characters = 0 where attribute_id = 1")
     with pytest.raises(StateError, match="subsetd consume"):
         shop.follow(None)
