@@ -177,6 +177,9 @@ class StreamedSession(Session):
         seconds["net (processor)"] = sum(one.seconds for one in facts.ranges)
         seconds["apply (processor)"] = sum(applying)
         seconds["slowest shard (processor)"] = max(applying, default=0.0)
+        if not facts.ranges:  # a stream begins with a micro-batch of nothing where nothing is new
+            coordinator.end()
+            return
         if not summaries:
             coordinator.end()
             if is_next(facts, self._positions):

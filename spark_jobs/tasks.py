@@ -321,7 +321,7 @@ def told_error(error: BaseException) -> SubsetdError:
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("at ")]
     causes = [line for line in lines if line.startswith("Caused by") or "Error" in line or "Exception" in line]
     return StateError(
-        f"The Spark job failed and nothing was changed: {(causes or lines or [type(error).__name__])[-1][:500]} "
+        f"The Spark job failed and nothing was changed: {([*lines[:1], *causes] or [type(error).__name__])[-1][:500]} "
         "Run it again with --spark-log warn to see what Spark says."
     )
 

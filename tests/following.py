@@ -16,6 +16,7 @@ from service.stream.envelope import Decoder
 from service.stream.file_feed import FileFeed
 from service.usecases import ports
 from service.usecases.batches import BatchLimits, BatchReport, ErrorPolicy, Observer, Positions, Totals
+from service.usecases.feed_session import Following, Session
 from service.usecases.follow_feed import Consumer
 from service.usecases.live_state import LiveState
 from service.usecases.ports import DeadLetterSink
@@ -73,7 +74,19 @@ class Stream:
         named = [None if row is None else dict(zip(self.columns[table], row, strict=True)) for row in (before, after)]
         self.write(envelope(op, "s", table, *named))
 
+    def end(self) -> int:
+        """Give the offset of the next record."""
+        return self.path.stat().st_size
+
+    def open_feed(self) -> ports.Feed:
+        return FileFeed(str(self.path))
+
+    def sessions(self, writer: PostgresWriter, records: int) -> Callable[[Following], Session]:
+        """Give what it is followed by, in batches of at most so many records."""
+        return Session
+
     def write(self, line: bytes) -> int:
+        """Append a record, and give its offset."""
         with self.path.open("ab") as file:
             at = file.tell()
             file.write(line + b"\n")
@@ -122,10 +135,11 @@ def consume(
     make_decoder: Callable[[Sequence[Table]], ports.Decoder] = Decoder,
     stop: threading.Event | None = None,
 ) -> Totals:
-    """Follow the file to its end, or until `stop` is set."""
+    """Follow the stream to its end, or until `stop` is set."""
+    writer = writer or PostgresWriter(url)
     consumer = Consumer(
-        writer or PostgresWriter(url),
-        lambda: FileFeed(str(stream.path)),
+        writer,
+        stream.open_feed,
         make_decoder,
         value_keys,
         watch or Watch(),
@@ -134,5 +148,6 @@ def consume(
         cache_bytes=cache_bytes,
         retry_seconds=retry_seconds,
         dead_letter_sink=sink,
+        make_session=stream.sessions(writer, records),
     )
     return consumer.run(stop or threading.Event(), until_end=stop is None)

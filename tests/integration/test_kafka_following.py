@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from uuid import uuid4
 
 import orjson
@@ -96,6 +97,12 @@ class Shop:
 @pytest.fixture
 def shop(database_url: str, cluster: Cluster) -> Shop:
     return Shop(database_url, cluster)
+
+
+@pytest.fixture
+def make_shop(database_url: str, cluster: Cluster) -> Callable[[dict[str, list[tuple[str, ...]]]], Shop]:
+    """Give what makes a shop with tuples that are tracked."""
+    return partial(Shop, database_url, cluster)
 
 
 @contextmanager
@@ -341,10 +348,10 @@ def test_a_truncate_inside_a_transaction_is_a_version_of_its_own_that_is_not_who
 
 
 def test_a_tracked_composite_key_is_followed_over_topics_with_a_contract_on_it(
-    database_url: str, cluster: Cluster
+    make_shop: Callable[[dict[str, list[tuple[str, ...]]]], Shop], database_url: str
 ) -> None:
     """Tuples come and go as rows do, whichever topic is read first; what breaks their contract has its position."""
-    shop = Shop(database_url, cluster, {"orders": [("id", "customer")], "customers": [("id", "name")]})
+    shop = make_shop({"orders": [("id", "customer")], "customers": [("id", "name")]})
     shop.insert("customers", ["10", "1"])
     shop.consume()
     engine = make_engine(database_url, "test")

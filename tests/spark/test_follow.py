@@ -28,6 +28,7 @@ from spark_jobs import follow_source
 from spark_jobs.follow_source import cut, from_bytes, to_chunks
 from spark_jobs.follow_tasks import Decoding, is_next, require_applied_last
 from spark_jobs.streamed_session import Stream, StreamedSession
+from spark_jobs.tasks import told_error
 from tests import states
 from tests.cluster import Cluster
 from tests.events import envelope
@@ -183,6 +184,11 @@ def test_a_checkpoint_that_is_not_at_the_states_positions_is_refused(first: int,
     assert not is_next(facts, {("t", 0): 7})
     with nullcontext() if why is None else pytest.raises(FeedError, match=f"the checkpoint is {why} than the state"):
         require_applied_last(facts, {("t", 0): 7}, "file:/c")
+
+
+def test_what_ended_a_stream_is_told() -> None:
+    text = "Query [id = 1] terminated with exception: no worker came\n=== Streaming Query ===\nThread State: RUNNABLE"
+    assert "terminated with exception: no worker came" in str(told_error(RuntimeError(text)))
 
 
 def test_a_micro_batch_is_cut_in_fair_shares() -> None:
