@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from benchmarks.joinable_lakes import Lake, LakeQuery
 from service.core.canonical_arrow import text_buffers
-from service.core.joinability import prepare
+from service.core.joinability import Initial, prepare
 from service.core.records import Int64s, Keys, UInt64s
 from service.core.row_filters import CountedBits, RowFilter, ValueHashes
 from service.core.signatures import positions
@@ -24,6 +24,8 @@ BITS = 128
 BLOOM = "Bloom filter"
 XASH = "XASH"
 MEASURED = "XASH, measured rarity"
+XASH_6 = "XASH, 6 ones"
+BLOOM_6 = "Bloom filter, 6 functions"
 COUNTED = "counted bits"
 
 
@@ -69,12 +71,13 @@ def filters(lake: Lake) -> Iterator[tuple[str, RowFilter]]:
     measured = rarest_first(character_counts(lake.values).tolist())
     for name, hashes in (
         (BLOOM, lambda: bloom(keys, bloom_functions(lake))),
+        (BLOOM_6, lambda: bloom(keys, 6)),
         ("LHBF", lambda: bloom(keys, 2)),
         ("hash table", lambda: bloom(keys, 1)),
         ("MD5", lambda: md5(lake.values.to_pylist())),
         ("SimHash", lambda: simhash(lake.values)),
         (XASH, lambda: Xash(BITS, ones).hashes(lake.values)),
-        ("XASH, 6 ones", lambda: Xash(BITS, 6).hashes(lake.values)),
+        (XASH_6, lambda: Xash(BITS, 6).hashes(lake.values)),
         (MEASURED, lambda: Xash(BITS, ones, measured).hashes(lake.values)),
     ):
         yield name, ValueHashes.of(lake.index, hashes())
@@ -97,14 +100,14 @@ def simhash(texts: pa.Array, bits: int = BITS) -> UInt64s:
     return _simhash(*text_buffers(texts), bits)
 
 
-def let_through(lake: Lake, rows: RowFilter, queries: list[LakeQuery]) -> Passed:
+def let_through(lake: Lake, rows: RowFilter, queries: list[LakeQuery], initial: Initial = Initial.POSTINGS) -> Passed:
     """Look at every pair of a key and a row of another table that has its initial value, as without table filters.
 
     Raises ValueError when the filter loses a pair that joins.
     """
     passed = Passed()
     for asked in queries:
-        query = prepare(lake.index, lake.key_values(asked))
+        query = prepare(lake.index, lake.key_values(asked), initial)
         found = lake.index.postings(query.values)
         other = found.tables != asked.table
         counts = _let_through(

@@ -97,3 +97,8 @@ def draw_queries(lake: Lake, count: int, random: Random, size: int = 2, keys: in
     wide = np.flatnonzero(widths >= size).tolist()
     tables = random.sample(wide, min(count, len(wide)))
     return [LakeQuery(table, tuple(random.sample(range(widths[table]), size))) for table in tables for _ in range(keys)]
+
+
+def published_queries(lake: Lake) -> list[LakeQuery]:
+    """Give the paper's queries that are published with its code: tables of two columns, which are the key."""
+    return [LakeQuery(table, (0, 1)) for table in np.flatnonzero(lake.widths() == 2).tolist()]

@@ -10,11 +10,14 @@ from random import Random
 import numpy as np
 import pyarrow as pa
 import pytest
+from rich.console import Console
 
+from benchmarks.context import Context
 from benchmarks.joinable_filters import BLOOM, COUNTED, XASH, bloom_functions, filters, let_through, md5, simhash
-from benchmarks.joinable_lakes import Lake, LakeQuery, draw_queries, read_lake
+from benchmarks.joinable_lakes import Lake, LakeQuery, draw_queries, published_queries, read_lake
+from benchmarks.rows import mate_filter
 from benchmarks.rows.mate_exact import answers_as_published, by_brute_force, pairs_of_columns
-from service.core.joinability import Joinable, top_joinable
+from service.core.joinability import Initial, Joinable, top_joinable
 from service.core.row_filters import ValueHashes
 from service.core.xash import Xash
 from tests.lakes import DATA, unpack
@@ -75,6 +78,24 @@ def test_pairs_that_share_the_initial_value_are_counted_once_each(small: Lake) -
         passed = let_through(small, rows, [query])
         assert (passed.joining, passed.false_positives + passed.filtered) == (2, 5), name
     assert bloom_functions(small) == 30
+
+
+def test_the_papers_guess_of_the_initial_column_can_look_at_more_pairs(tmp_path: Path) -> None:
+    """`k` has fewer values and `v` fewer postings; 1 stands four times in the other table, for two keys each."""
+    (tmp_path / "lake_mate" / "tables").mkdir(parents=True)
+    for name, text in {"other": "n,m,o\n1,x,\n1,1,\n1,u,\n", "query": "k,v\n1,x\n1,y\n"}.items():
+        (tmp_path / "lake_mate" / "tables" / f"{name}.csv").write_text(text)
+    lake = read_lake(tmp_path / "lake_mate")
+    queries = published_queries(lake)
+    assert queries == [LakeQuery(1, (0, 1))]
+    for initial, pairs in (Initial.POSTINGS, (1, 0)), (Initial.CARDINALITY, (1, 7)):
+        for name, rows in filters(lake):
+            passed = let_through(lake, rows, queries, initial)
+            assert (passed.joining, passed.false_positives + passed.filtered) == pairs, name
+    results = mate_filter.measure(Context(Console(quiet=True), seed=1), [lake])
+    assert {result.metric.partition(":")[0] for result in results} == {
+        "lake_mate", "the paper's queries", "the paper's queries, fewest postings",
+    }  # fmt: skip
 
 
 def test_simhash_is_alike_for_texts_that_are_and_the_other_hashes_are_not() -> None:

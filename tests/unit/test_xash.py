@@ -63,6 +63,18 @@ def test_figure_3_moves_u_from_bit_108_to_bit_100() -> None:
     assert bits == {u, d, m, length}
 
 
+def test_example_3_leaves_one_of_three_rows() -> None:
+    """Section 6.3: 8 bits each; of the first a digit is lost in print, which the printed super keys tell."""
+    names = ["muhammad", "lee", "us", "ali", "germany", "dancer", "boxer", "birder"]
+    bits = ["11001000", "01100000", "00010100", "00010001", "10001001", "10000010", "10000001", "00001001"]
+    hashes = np.array([[int(of, 2)] for of in bits], np.uint64)
+    rows = ["muhammad lee us dancer", "muhammad ali us boxer", "muhammad lee germany birder", "muhammad lee us"]
+    cells = np.array([names.index(name) for row in rows for name in row.split()], np.int64)
+    *of_rows, key = super_keys(hashes, cells, np.array([0, 4, 8, 12, 15]))[:, 0].tolist()
+    assert [f"{one:08b}" for one in (*of_rows, key)] == ["11111110", "11011101", "11101001", "11111100"]
+    assert [not key & ~row for row in of_rows] == [True, False, False]
+
+
 @given(st.lists(st.lists(st.none() | st.text(max_size=8), min_size=1, max_size=6), max_size=6), PARAMETERS, st.data())
 def test_a_row_that_has_the_key_is_never_filtered_out(rows, xash, data) -> None:
     texts = [cell for row in rows for cell in row]
