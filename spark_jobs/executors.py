@@ -7,22 +7,25 @@ from __future__ import annotations
 
 import hashlib
 import platform
+import re
 import socket
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
 
 import pyspark
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import spark_jobs
 from service.core.errors import SourceError, StateError
 from service.store.database import connect, parse_address, place
 from spark_jobs.hadoop_files import absolute
-from spark_jobs.parallel import telling_job
 from spark_jobs.session import is_local
+from spark_jobs.tasks import told_error
 
 TASKS_A_CORE = 2
 """Tasks of the first job for each core: so each executor gets one, as starting a Python takes longer than finding."""
@@ -32,6 +35,9 @@ SENT = "sent"
 
 NAMES = 20
 """Names in a folder that an executor must see, too, to have the same folder as the driver."""
+
+OTHER_PYTHON = re.compile(r"\[PYTHON_VERSION_MISMATCH\] .*? version: ([\d.]*\d)")
+"""PySpark itself finds that a task's Python is another, before ours is asked, and does not say where."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +87,13 @@ def require_executors(spark: SparkSession, database_url: str | None, locations: 
     paths = [path for path in map(absolute, locations) if path.startswith("/")]
     look = Look(database_url, [(path, names_in(path)) for path in paths])
     count = TASKS_A_CORE * context.defaultParallelism
-    with telling_job():
-        found = context.parallelize(range(count), count).mapPartitions(look).collect()
     here = Machine.here()
+    try:
+        found = context.parallelize(range(count), count).mapPartitions(look).collect()
+    except (PySparkException, Py4JError) as error:
+        if other := OTHER_PYTHON.search(str(error)):
+            _require_same(here, replace(here, host="another machine", python=other[1]))
+        raise told_error(error) from None
     for machine, fault, missing in found:
         _require_same(here, machine)
         if fault is not None:

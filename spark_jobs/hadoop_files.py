@@ -34,7 +34,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkFiles, TaskContext
 
 from service.core.errors import SourceError, first_line
-from spark_jobs.java_runtime import find_java
+from spark_jobs.java_runtime import find_java, said_by_java
 
 ARROW_SCHEMES = ("file", "s3", "gs", "gcs", "abfs", "abfss")
 """What Arrow reads by itself, unless the settings name a class for it (fs.SCHEME.impl)."""
@@ -121,7 +121,7 @@ def require_scheme(scheme: str, settings: HadoopSettings) -> None:
             f"Nothing reads addresses that begin with {scheme}://. Arrow reads {', '.join(ARROW_SCHEMES)}, and Hadoop "
             "what its jars bring: name the jar that has it by spark.jars in the file spark-defaults.conf of the folder "
             f"SPARK_CONF_DIR (as hadoop-aws for s3a), and if need be its class by spark.hadoop.fs.{scheme}.impl there, "
-            f"or by fs.{scheme}.impl in core-site.xml of the folder HADOOP_CONF_DIR. Hadoop says: {_said(error)}"
+            f"or by fs.{scheme}.impl in core-site.xml of the folder HADOOP_CONF_DIR. Hadoop says: {said_by_java(error)}"
         ) from error
 
 
@@ -413,19 +413,12 @@ def _telling(path: str) -> Iterator[None]:
     except Py4JJavaError as error:
         kind = error.java_exception.getClass().getSimpleName()
         if kind == "FileNotFoundException":
-            raise FileNotFoundError(errno.ENOENT, _said(error), path) from error
+            raise FileNotFoundError(errno.ENOENT, said_by_java(error), path) from error
         if kind in ("AccessControlException", "AccessDeniedException"):
-            raise PermissionError(errno.EACCES, _said(error), path) from error
-        raise OSError(errno.EIO, _said(error), path) from error
+            raise PermissionError(errno.EACCES, said_by_java(error), path) from error
+        raise OSError(errno.EIO, said_by_java(error), path) from error
     except Py4JError as error:
         raise OSError(errno.EIO, f"its Java has ended: {first_line(error)}", path) from error
-
-
-def _said(error: Py4JError) -> str:
-    """Give the first line of what Java says."""
-    if isinstance(error, Py4JJavaError):
-        return first_line(error.java_exception.toString())
-    return first_line(error)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

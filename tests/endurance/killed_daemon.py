@@ -2,18 +2,24 @@
 
 A task ends here when all that it gives and writes is written, and the executor has not told of it yet. In the folder
 SUBSETD_KILLS is a file for each kill, so that each happens once; executors find this module by PYTHONPATH.
+
+Where SUBSETD_KILL_AT says `lag`, nothing is killed: each stage's first task has done all, and does not end before a
+second attempt of it, which Spark starts for what lags, has done all, too. Each attempt that has leaves a file.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 from pyspark import TaskContext, daemon, worker
+
+LAG_SECONDS = 300
 
 
 def kill_once(point: str) -> None:
@@ -33,6 +39,21 @@ def kill_once(point: str) -> None:
     os._exit(1)
 
 
+def lag() -> None:
+    """Let a stage's first task wait for another attempt of itself."""
+    context = TaskContext.get()
+    assert context is not None
+    if os.environ["SUBSETD_KILL_AT"] != "lag" or context.partitionId() != 0:
+        return
+    done, attempt = Path(os.environ["SUBSETD_KILLS"]), context.attemptNumber()
+    (done / f"{context.stageId():03}-attempt-{attempt}").touch()
+    deadline = time.monotonic() + LAG_SECONDS
+    while attempt == 0 and len(list(done.glob(f"{context.stageId():03}-attempt-*"))) == 1:
+        if time.monotonic() > deadline:
+            raise TimeoutError("Spark has started no second attempt")
+        time.sleep(0.05)
+
+
 def killing(read: Any) -> Any:
     """Wrap what reads a task's function, so that the function kills."""
 
@@ -45,6 +66,7 @@ def killing(read: Any) -> Any:
             kill_once("begin")
             yield from function(number, items)
             kill_once("end")
+            lag()
 
         return killed, *rest
 

@@ -19,7 +19,8 @@ from tests.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 KILLERS = Path(__file__).resolve().parent
-JOB_SECONDS = 900
+JOB_SECONDS = 2400
+"""Many times what a job takes: each executor that is killed costs seconds of a core, and others may use the cores."""
 
 SPECULATION = {
     "spark.speculation": "true",
@@ -27,6 +28,8 @@ SPECULATION = {
     "spark.speculation.quantile": "0.4",
     "spark.speculation.multiplier": "1.05",
     "spark.speculation.minTaskRuntime": "10ms",
+    # A task that is alone in its stage has none to lag behind.
+    "spark.speculation.task.duration.threshold": "1s",
 }
 """Whatever is a little slower than others is run a second time, beside the first."""
 
@@ -44,7 +47,12 @@ class Settings:
             home.mkdir(parents=True)
             for part in ("bin", "jars", "python"):
                 (home / part).symlink_to(Path(pyspark.__file__).parent / part)
-        told = {"spark.executor.memory": "512m", **settings}
+        told = {
+            "spark.executor.memory": "512m",
+            # Each kill starts another Java: it moves bytes for seconds.
+            "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+            **settings,
+        }
         if killing is not None:
             self.kills().mkdir()
             told |= {
@@ -57,7 +65,12 @@ class Settings:
                 "spark.deploy.maxExecutorRetries": "-1",
             }
         (self.folder / "spark-defaults.conf").write_text("".join(f"{key} {value}\n" for key, value in told.items()))
-        return {**os.environ, "SPARK_CONF_DIR": str(self.folder), "SPARK_HOME": str(home)}
+        return {
+            **os.environ,
+            "SPARK_CONF_DIR": str(self.folder),
+            "SPARK_HOME": str(home),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
 
     def kills(self) -> Path:
         """Give the folder that has a file for each kill."""
@@ -78,7 +91,10 @@ def run_job(
 
 @contextmanager
 def standalone(folder: Path, workers: int = 2, cores: int = 1, memory: str = "1g") -> Iterator[str]:
-    """Run a master and workers on loopback, in folders of their own; give the master's address."""
+    """Run a master and workers on loopback, in folders of their own; give the master's address.
+
+    Each worker has an address of its own: Spark starts no second attempt on the host of the first.
+    """
     java = find_java()
     classpath = f"{Path(pyspark.__file__).parent / 'jars'}/*"
     command = [str(java.java), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", classpath]
@@ -94,15 +110,17 @@ def standalone(folder: Path, workers: int = 2, cores: int = 1, memory: str = "1g
     with ExitStack() as stack:
         log = stack.enter_context((folder / "master.log").open("wb"))
 
-        def run(*main: str) -> None:
-            process = subprocess.Popen([*command, *main], cwd=folder, env=environment, stdout=log, stderr=log)
+        def run(host: str, *main: str) -> None:
+            process = subprocess.Popen(
+                [*command, *main, "--host", host], cwd=folder, env={**environment, "SPARK_LOCAL_IP": host}, stdout=log,
+                stderr=log,
+            )  # fmt: skip
             stack.callback(_end, process)
 
-        run("org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port),
-            "--webui-port", str(master_page))  # fmt: skip
+        run("127.0.0.1", "org.apache.spark.deploy.master.Master", "--port", str(port), "--webui-port", str(master_page))
         wait_for(lambda: "I have been elected leader" in (folder / "master.log").read_text())
         for number, page in enumerate(pages):
-            run("org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--cores", str(cores),
+            run(f"127.0.0.{2 + number}", "org.apache.spark.deploy.worker.Worker", "--cores", str(cores),
                 "--memory", memory, "--work-dir", str(folder / f"worker-{number}"), "--webui-port", str(page),
                 master)  # fmt: skip
         wait_for(lambda: (folder / "master.log").read_text().count("Registering worker") == workers)

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from spark_jobs.java_runtime import find_java
+from spark_jobs.java_runtime import find_java, said_by_java
 from spark_jobs.worker_daemon import IMPORTED
 from tests.waiting import wait_for, wait_for_end
 
@@ -53,6 +54,14 @@ def test_a_driver_that_ends_while_its_java_starts_leaves_none(number: signal.Sig
     except AssertionError:
         java.kill()
         raise
+
+
+def test_of_an_error_of_java_is_told_what_java_says(spark: SparkSession) -> None:
+    """Py4J's error begins with the call: that of a session that did not start, whatever the reason."""
+    assert spark.sparkContext._jvm is not None
+    with pytest.raises(Py4JJavaError) as raised:
+        spark.sparkContext._jvm.java.lang.Integer.parseInt("x")
+    assert said_by_java(raised.value) == 'java.lang.NumberFormatException: For input string: "x"'
 
 
 JOB = """

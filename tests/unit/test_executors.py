@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pyspark
 import pytest
 from pyspark import SparkConf
+from pyspark.errors import PySparkException
 
 from service.core.errors import SourceError, StateError
 from spark_jobs import executors
@@ -66,6 +68,32 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_versions_that_differ_are_told(driver: None, other: dict[str, str], words: str) -> None:
     with pytest.raises(SourceError, match=words):
         require_executors(Cluster((there(), None, None), (there(**other), None, None)), URL)  # type: ignore[arg-type]
+
+
+def test_a_python_that_pyspark_itself_refuses_is_told(driver: None) -> None:
+    """As PySpark 4.3 says it, with much before and behind."""
+    said = (
+        "PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.12 than that in "
+        "driver: 3.11, PySpark cannot run with different minor versions.\n\tat org.apache.spark"
+    )
+    cluster: Any = Cluster()
+    cluster.collect = raising(PySparkException(said))
+    with pytest.raises(
+        SourceError, match=r"The driver has Python 3\.11, the executor on another machine has 3\.12: run"
+    ):
+        require_executors(cluster, None)
+    cluster.collect = raising(PySparkException("Caused by: java.lang.OutOfMemoryError: Java heap space"))
+    with pytest.raises(StateError, match="OutOfMemoryError"):
+        require_executors(cluster, None)
+
+
+def raising(error: Exception) -> Callable[[], None]:
+    """Give what raises an error."""
+
+    def fail() -> None:
+        raise error
+
+    return fail
 
 
 def test_code_that_was_sent_along_is_the_drivers(driver: None) -> None:

@@ -1,0 +1,116 @@
+"""Own the jobs that the proofs of Spark on other masters run, and what each has done, to be compared."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from service.store.embedded import EmbeddedPostgres
+from tests.endurance.spark_masters import ROOT, run_job
+from tests.joinable import ask, told
+from tests.postgres import TEMPLATE, administer, fresh_database
+from tests.refreshing import Lake
+from tests.spark.oracle import query
+
+SHOP = ROOT / "service/demo/chinook"
+KEPT = ["--key=Album=AlbumId", "--track-key=Album=ArtistId,Title"]
+SOURCE = [str(SHOP), "--name=shop"]
+STATE = (
+    "select value_key::text, attribute_ids, frequencies from gen_rec order by 1",
+    "select attribute_ids, value_count from cluster order by 1",
+    "select attribute_id, column_name, row_count, null_count, distinct_count, repeated_count from attribute order by 1",
+    "select dependent_id, referenced_id from uind where until_version is null order by 1, 2",
+)
+"""What a state is, but for the numbers of clusters, which are in the order in which tasks come."""
+IMAGES = "select table_name, row_key::text, cells from row_image join tracked_table using (table_id) order by 1, 2"
+SKETCHES = "select column_name, table_name, sketch from sketch join attribute using (attribute_id) order by 1, 2"
+UPLOADS = "select name, sketch from uploaded_sketch order by name"
+
+Run = Callable[..., str]
+"""Run a job with its arguments, and give what it said."""
+
+
+def bootstrap(run: Run, url: str, _: Path) -> Any:
+    run("bootstrap", *SOURCE, *KEPT, "--partitions=4", "--task-bytes=40000")
+    return [query(url, statement) for statement in (*STATE, IMAGES, SKETCHES)]
+
+
+def audit(run: Run, url: str, _: Path) -> Any:
+    return [
+        re.sub(r"[\d.]+ s$", "", run("audit", f"--algorithm={algorithm}", "--partitions=4"), flags=re.MULTILINE)
+        for algorithm in ("rarest-first", "signatures")
+    ]
+
+
+def key_discovery(run: Run, url: str, _: Path) -> Any:
+    return re.sub(r"in [\d.]+ s", "", run("key_discovery", *SOURCE, "--width=2"))
+
+
+def sketch_lake(run: Run, url: str, _: Path) -> Any:
+    run("sketch_lake", *SOURCE, "--task-bytes=40000")
+    return query(url, UPLOADS)
+
+
+def backfill(run: Run, url: str, _: Path) -> Any:
+    run("backfill", '--key=["shop", "Track", "AlbumId", "Name"]')
+    return [query(url, statement) for statement in STATE]
+
+
+def refresh(run: Run, url: str, folder: Path, **settings: Any) -> Any:
+    """Refresh twice: all of the lake, and what was changed in it."""
+    lake = Lake(url, folder, joinable=True, **settings)
+    found = []
+    for change in (None, "AlbumId,Title\n1,x\n2,y\n"):
+        if change is not None:
+            (folder / "Album.csv").write_text(change)
+        run("many_refresh", f"--refresh-id={lake.queue()}", f"--data-dir={lake.data_dir}", "--on-spark")
+        rows = [(str(n), f"{n % 5}") for n in range(1, 40)]
+        found.append((lake.inds(), told(ask(url, lake.name, rows, 5)), lake.report["stored"]))
+    return found
+
+
+def refresh_in_partitions(run: Run, url: str, folder: Path) -> Any:
+    return refresh(run, url, folder, partitions=3)
+
+
+BOOTSTRAPPED = (audit, key_discovery, sketch_lake, backfill)
+"""Those that begin with a state."""
+WRITING = (bootstrap, sketch_lake, backfill, refresh, refresh_in_partitions)
+
+_undisturbed: dict[Any, Any] = {}
+
+
+def bootstrapped(server: EmbeddedPostgres) -> str:
+    """Give the name of a database with a state, to be copied."""
+    name = f"{TEMPLATE}_bootstrapped"
+    if not query(server.url, f"select 1 from pg_database where datname = '{name}'"):
+        administer(server, f"create database {name} template {TEMPLATE}")
+        made = run_job("local[2]", "bootstrap", [*SOURCE, *KEPT], [server.url_of(name)], os.environ)
+        assert made.returncode == 0, made.stderr
+    return name
+
+
+def done(job: Any, server: EmbeddedPostgres, folder: Path, master: str, environment: Mapping[str, str]) -> Any:
+    """Run a job on a database of its own, and give what it has done."""
+    lake = folder / "lake"
+    lake.mkdir(parents=True)
+    for file in SHOP.glob("*.csv"):
+        (lake / file.name).write_bytes(file.read_bytes())
+    with fresh_database(server, bootstrapped(server) if job in BOOTSTRAPPED else TEMPLATE) as url:
+
+        def run(module: str, *arguments: str) -> str:
+            ended = run_job(master, module, arguments, [url], environment)
+            assert ended.returncode == 0, ended.stdout + ended.stderr
+            return ended.stdout
+
+        return job(run, url, lake)
+
+
+def undisturbed(job: Any, server: EmbeddedPostgres, folder: Path) -> Any:
+    """Run a job in one process, once for all proofs."""
+    if job not in _undisturbed:
+        _undisturbed[job] = done(job, server, folder, "local[2]", os.environ)
+    return _undisturbed[job]
