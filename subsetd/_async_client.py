@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Generic, Self, TypeVar, Unpack
 
 import httpx
@@ -326,6 +327,83 @@ class AsyncClient:
         """List when a contract, or any, was violated and mended after a version."""
         own = [] if contract_id is None else [contract_id]
         return AsyncRows(self, address("contracts", *own, "transitions"), {"since": since}, shapes.ContractTransition)
+
+    # Watches: who is told when something breaks
+
+    def watches(self) -> AsyncRows[shapes.Watch]:
+        """List the watches."""
+        return AsyncRows(self, address("watches"), {}, shapes.Watch)
+
+    async def show_watch(self, watch_id: int) -> shapes.Watch:
+        """Show a watch."""
+        answer: shapes.Watch = await self.get(address("watches", watch_id))
+        return answer
+
+    async def add_watch(
+        self, name: str, rule: Mapping[str, Any], channel: Mapping[str, Any], *, by: str, **more: Any
+    ) -> shapes.Watch:
+        """Watch something, and say where alerts go; `more` are `debounce_seconds`, `tell_resolved`, `with_values`.
+
+        A rule has a `kind` and what it speaks of, a channel a `kind` and `url`, `to` or `topic`.
+        """
+        sent = {"name": name, "rule": rule, "channel": channel, "created_by": by, **more}
+        answer: shapes.Watch = await self._send(address("watches"), sent)
+        return answer
+
+    async def replace_watch(
+        self, watch_id: int, name: str, rule: Mapping[str, Any], channel: Mapping[str, Any], *, by: str, **more: Any
+    ) -> shapes.Watch:
+        """Put another watch in its place; without a secret it keeps its own, if its address is the same."""
+        sent = {"name": name, "rule": rule, "channel": channel, "created_by": by, **more}
+        answer: shapes.Watch = (await self._ask("PUT", address("watches", watch_id), json=sent)).json()
+        return answer
+
+    async def remove_watch(self, watch_id: int) -> None:
+        """Forget a watch; its alerts stay in the history."""
+        await self._ask("DELETE", address("watches", watch_id))
+
+    async def test_watch(self, watch_id: int) -> shapes.Alert:
+        """Send an alert that says it is a test; what became of it is among the alerts."""
+        answer: shapes.Alert = await self._send(address("watches", watch_id, "test"), {})
+        return answer
+
+    def alerts(self, **asked: Unpack[questions.ListAlerts]) -> AsyncRows[shapes.Alert]:
+        """List what was told, is to be told, or was kept silent, newest first."""
+        return AsyncRows(self, address("watches", "alerts"), asked, shapes.Alert)
+
+    async def silences(self) -> list[shapes.Silence]:
+        """List the silences that are in force, and the last that were."""
+        answer: list[shapes.Silence] = (await self.get(address("watches", "silences")))["items"]
+        return answer
+
+    async def add_silence(
+        self, until: datetime, reason: str, *, by: str, watch_id: int | None = None, pattern: str | None = None
+    ) -> shapes.Silence:
+        """Let a watch, or all that a pattern matches, be silent until a time, which has a zone."""
+        sent = {"until": until.isoformat(), "reason": reason, "watch_id": watch_id, "pattern": pattern}
+        answer: shapes.Silence = await self._send(address("watches", "silences"), {**sent, "created_by": by})
+        return answer
+
+    async def end_silence(self, silence_id: int) -> None:
+        """End a silence now."""
+        await self._ask("DELETE", address("watches", "silences", silence_id))
+
+    async def loads(self) -> list[shapes.Load]:
+        """List the announced loads that are waited for, and the last that were."""
+        answer: list[shapes.Load] = (await self.get(address("watches", "loads")))["items"]
+        return answer
+
+    async def announce_load(
+        self, schema: str, table: str | None = None, *, by: str, until: datetime | None = None
+    ) -> shapes.Load:
+        """Let watches wait for the load of a table, or of a schema: what is half loaded is not told of."""
+        sent = {"schema": schema, "table": table, "until": None if until is None else until.isoformat()}
+        answer: shapes.Load = await self._send(address("watches", "loads"), {**sent, "created_by": by})
+        return answer
+
+    async def end_load(self, load_id: int) -> None:
+        """Say that a load has ended."""
+        await self._ask("DELETE", address("watches", "loads", load_id))
 
     # Corpora
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Generic, Self, TypeVar, Unpack
 
 import httpx
@@ -318,6 +319,83 @@ class Client:
         """List when a contract, or any, was violated and mended after a version."""
         own = [] if contract_id is None else [contract_id]
         return Rows(self, address("contracts", *own, "transitions"), {"since": since}, shapes.ContractTransition)
+
+    # Watches: who is told when something breaks
+
+    def watches(self) -> Rows[shapes.Watch]:
+        """List the watches."""
+        return Rows(self, address("watches"), {}, shapes.Watch)
+
+    def show_watch(self, watch_id: int) -> shapes.Watch:
+        """Show a watch."""
+        answer: shapes.Watch = self.get(address("watches", watch_id))
+        return answer
+
+    def add_watch(
+        self, name: str, rule: Mapping[str, Any], channel: Mapping[str, Any], *, by: str, **more: Any
+    ) -> shapes.Watch:
+        """Watch something, and say where alerts go; `more` are `debounce_seconds`, `tell_resolved`, `with_values`.
+
+        A rule has a `kind` and what it speaks of, a channel a `kind` and `url`, `to` or `topic`.
+        """
+        sent = {"name": name, "rule": rule, "channel": channel, "created_by": by, **more}
+        answer: shapes.Watch = self._send(address("watches"), sent)
+        return answer
+
+    def replace_watch(
+        self, watch_id: int, name: str, rule: Mapping[str, Any], channel: Mapping[str, Any], *, by: str, **more: Any
+    ) -> shapes.Watch:
+        """Put another watch in its place; without a secret it keeps its own, if its address is the same."""
+        sent = {"name": name, "rule": rule, "channel": channel, "created_by": by, **more}
+        answer: shapes.Watch = (self._ask("PUT", address("watches", watch_id), json=sent)).json()
+        return answer
+
+    def remove_watch(self, watch_id: int) -> None:
+        """Forget a watch; its alerts stay in the history."""
+        self._ask("DELETE", address("watches", watch_id))
+
+    def test_watch(self, watch_id: int) -> shapes.Alert:
+        """Send an alert that says it is a test; what became of it is among the alerts."""
+        answer: shapes.Alert = self._send(address("watches", watch_id, "test"), {})
+        return answer
+
+    def alerts(self, **asked: Unpack[questions.ListAlerts]) -> Rows[shapes.Alert]:
+        """List what was told, is to be told, or was kept silent, newest first."""
+        return Rows(self, address("watches", "alerts"), asked, shapes.Alert)
+
+    def silences(self) -> list[shapes.Silence]:
+        """List the silences that are in force, and the last that were."""
+        answer: list[shapes.Silence] = (self.get(address("watches", "silences")))["items"]
+        return answer
+
+    def add_silence(
+        self, until: datetime, reason: str, *, by: str, watch_id: int | None = None, pattern: str | None = None
+    ) -> shapes.Silence:
+        """Let a watch, or all that a pattern matches, be silent until a time, which has a zone."""
+        sent = {"until": until.isoformat(), "reason": reason, "watch_id": watch_id, "pattern": pattern}
+        answer: shapes.Silence = self._send(address("watches", "silences"), {**sent, "created_by": by})
+        return answer
+
+    def end_silence(self, silence_id: int) -> None:
+        """End a silence now."""
+        self._ask("DELETE", address("watches", "silences", silence_id))
+
+    def loads(self) -> list[shapes.Load]:
+        """List the announced loads that are waited for, and the last that were."""
+        answer: list[shapes.Load] = (self.get(address("watches", "loads")))["items"]
+        return answer
+
+    def announce_load(
+        self, schema: str, table: str | None = None, *, by: str, until: datetime | None = None
+    ) -> shapes.Load:
+        """Let watches wait for the load of a table, or of a schema: what is half loaded is not told of."""
+        sent = {"schema": schema, "table": table, "until": None if until is None else until.isoformat()}
+        answer: shapes.Load = self._send(address("watches", "loads"), {**sent, "created_by": by})
+        return answer
+
+    def end_load(self, load_id: int) -> None:
+        """Say that a load has ended."""
+        self._ask("DELETE", address("watches", "loads", load_id))
 
     # Corpora
 

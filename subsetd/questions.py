@@ -150,3 +150,8 @@ class SearchJoinable(TypedDict, total=False):
     near: list[Literal["case", "spaces", "numbers"]]
     schema: str
     table: str
+
+
+class ListAlerts(TypedDict, total=False):
+    watch_id: int
+    state: Literal["pending", "delivered", "failed", "silenced"]

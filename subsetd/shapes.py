@@ -7,10 +7,19 @@ from typing import Annotated, Any, Literal, TypeAlias, TypedDict
 Time: TypeAlias = Annotated[str, "date-time"]
 """A time in UTC, in ISO 8601."""
 
+AlertKind: TypeAlias = Literal["fired", "resolved", "test"]
+
+
+AlertState: TypeAlias = Literal["pending", "delivered", "failed", "silenced"]
+
+
 Algorithm: TypeAlias = Literal["rarest-first", "signatures"]
 
 
 ChangeKind: TypeAlias = Literal["appeared", "went"]
+
+
+ChannelKind: TypeAlias = Literal["webhook", "slack", "email", "kafka"]
 
 
 ContractKind: TypeAlias = Literal["violated", "mended"]
@@ -37,6 +46,9 @@ Near: TypeAlias = Literal["case", "spaces", "numbers"]
 RefreshState: TypeAlias = Literal["queued", "running", "landed", "failed", "cancelled"]
 
 
+RuleKind: TypeAlias = Literal["ind", "contract", "coefficient", "unique", "lag", "dead-letters", "refresh"]
+
+
 RunState: TypeAlias = Literal["running", "failed", "gone"]
 
 
@@ -50,6 +62,21 @@ TransitionKind: TypeAlias = Literal["appeared", "broke"]
 
 
 Verdict: TypeAlias = Literal["accept", "reject", "pin"]
+
+
+class Alert(TypedDict):
+    alert_id: int
+    delivery_id: str
+    watch_id: int | None
+    watch: str
+    kind: AlertKind
+    version: int
+    created_at: Time
+    body: dict[str, Any]
+    state: AlertState
+    attempts: int
+    fault: str | None
+    ended_at: Time | None
 
 
 class Attribute(TypedDict):
@@ -113,6 +140,14 @@ class Change(TypedDict):
     dependent: CorpusColumnRef
     referenced: CorpusColumnRef
     overlap: int
+
+
+class Channel(TypedDict):
+    kind: ChannelKind
+    url: str | None
+    to: list[str]
+    topic: str | None
+    has_secret: bool
 
 
 class Cluster(TypedDict):
@@ -458,6 +493,17 @@ class LeftOut(TypedDict):
     inds_alone: int
 
 
+class Load(TypedDict):
+    load_id: int
+    schema: str
+    table: str | None
+    until: Time
+    until_loaded: bool
+    created_by: str
+    created_at: Time
+    is_active: bool
+
+
 class MissingValue(TypedDict):
     value: str | None
     value_key: str
@@ -536,6 +582,18 @@ class RepeatedValue(TypedDict):
     frequency: int
 
 
+class Rule(TypedDict):
+    kind: RuleKind
+    when: str | None
+    dependent: str | None
+    referenced: str | None
+    contract_id: int | None
+    attribute: str | None
+    corpus: str | None
+    bound: float | None
+    margin: float | None
+
+
 class Settings(TypedDict):
     null_tokens: list[str]
     delimiter: str | None
@@ -561,6 +619,17 @@ class Settings(TypedDict):
     joinable: bool
     near: list[Literal["case", "spaces", "numbers"]]
     index: str | None
+
+
+class Silence(TypedDict):
+    silence_id: int
+    watch_id: int | None
+    pattern: str | None
+    until: Time
+    reason: str
+    created_by: str
+    created_at: Time
+    is_active: bool
 
 
 class Sketch(TypedDict):
@@ -648,3 +717,17 @@ class Uind(TypedDict):
     since_version: int
     since_at: Time | None
     until_version: int | None
+
+
+class Watch(TypedDict):
+    watch_id: int
+    name: str
+    rule: Rule
+    says: str
+    channel: Channel
+    debounce_seconds: float
+    tell_resolved: bool
+    with_values: bool
+    created_by: str
+    created_at: Time
+    bad: int

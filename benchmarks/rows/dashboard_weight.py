@@ -90,11 +90,12 @@ def _make_graph(postgres: Server, tables: int, largest: int, chance: Random) -> 
 
 @contextmanager
 def _browser() -> Iterator[Any]:
-    """Run the browser of the tests."""
+    """Run the browser of the tests, which is installed as `make test` does where there is none."""
     from playwright.sync_api import sync_playwright
 
-    from tests.browser.chromium import require_chromium
+    from tests.browser.chromium import install_chromium, require_chromium
 
+    install_chromium()
     options = ["--disable-dev-shm-usage", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=require_chromium(), args=options)

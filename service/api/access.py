@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from functools import partial
+from functools import lru_cache, partial
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -268,6 +268,7 @@ def _refuse_other_names(request: Request) -> None:
         )
 
 
+@lru_cache(maxsize=100)
 def _is_own(host: str) -> bool:
     try:
         name = urlsplit(f"//{host}").hostname or ""

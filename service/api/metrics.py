@@ -31,6 +31,7 @@ class HttpMetrics:
             registry=registry,
             buckets=BUCKETS,
         )
+        self._counted: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -46,8 +47,9 @@ class HttpMetrics:
                 # The template of the path, never the path itself: labels must stay few.
                 route = getattr(scope.get("route"), "path", "unmatched")
                 method = scope["method"] if scope["method"] in METHODS else "other"
-                self._requests.labels(route, method, str(status)).inc()
-                self._seconds.labels(route, method, str(status)).observe(time.perf_counter() - begin)
+                requests, seconds = self._of((route, method, str(status)))
+                requests.inc()
+                seconds.observe(time.perf_counter() - begin)
                 counted = True
 
         async def watched(message: Message) -> None:
@@ -62,6 +64,11 @@ class HttpMetrics:
             await self._app(scope, receive, watched)
         finally:
             count()
+
+    def _of(self, labels: tuple[str, str, str]) -> tuple[Counter, Histogram]:
+        if labels not in self._counted:
+            self._counted[labels] = self._requests.labels(*labels), self._seconds.labels(*labels)
+        return self._counted[labels]
 
 
 class StateMetrics(Collector):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 HEADERS = {
@@ -17,6 +16,8 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 
+_RAW = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+
 
 class SecurityHeaders:
     """Add the headers that an answer lacks; pure ASGI."""
@@ -27,9 +28,9 @@ class SecurityHeaders:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers.setdefault(name, value)
+                own = list(message.get("headers", ()))
+                known = {name.lower() for name, _ in own}
+                message["headers"] = own + [one for one in _RAW if one[0] not in known]
             await send(message)
 
         await self._app(scope, receive, with_headers)

@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, get_type_hints, is_typeddict
 
@@ -62,6 +62,9 @@ def calls(client: Client) -> list[tuple[Callable[..., Any], dict[str, Any]]]:
     sides = {"dependent": SIDES[0], "referenced": SIDES[1]}
     pair = {"dependent": ORDERS, "referenced": CUSTOMERS}
     regions = {"dependent": [("demo", "customers", "region")], "referenced": [("demo", "regions", "id")]}
+    rule = {"kind": "ind", **pair}
+    watch = {"name": "a", "rule": rule, "channel": {"kind": "slack", "url": "https://alerts.example/at"}, "by": "Ada"}
+    until = datetime(2999, 1, 1, tzinfo=UTC)
     paths = {"from_table": "demo.orders", "to_table": "demo.regions"}
     return [
         (client.state, {}), (client.attributes, {"contains": "id"}), (client.clusters, {}), (client.dead_letters, {}),
@@ -78,6 +81,13 @@ def calls(client: Client) -> list[tuple[Callable[..., Any], dict[str, Any]]]:
         (client.add_contract, {**regions, "by": "Ada", "least_coefficient": 0.5}), (client.contracts, {}),
         (client.contract, {"contract_id": 1}), (client.contract_transitions, {}),
         (client.contract_transitions, {"contract_id": 1}), (client.remove_contract, {"contract_id": 1}),
+        (client.watches, {}), (client.add_watch, {**watch, "debounce_seconds": 0}),
+        (client.show_watch, {"watch_id": 2}), (client.replace_watch, {**watch, "watch_id": 2, "name": "b"}),
+        (client.test_watch, {"watch_id": 2}), (client.alerts, {"watch_id": 2}), (client.remove_watch, {"watch_id": 2}),
+        (client.silences, {}),
+        (client.add_silence, {"until": until, "reason": "moving", "by": "Ada", "pattern": "demo.*"}),
+        (client.end_silence, {"silence_id": 1}), (client.loads, {}),
+        (client.announce_load, {"schema": "demo", "by": "Ada", "table": "orders"}), (client.end_load, {"load_id": 1}),
         (client.corpora, {}), (client.corpus, {"corpus": "lake"}), (client.corpus_refreshes, {"corpus": "lake"}),
         (client.corpus_inds, {"corpus": "lake"}), (client.corpus_pair, {"corpus": "lake", **IN_LAKE}),
         (client.corpus_changes, {"corpus": "lake"}), (client.corpus_tables, {"corpus": "lake"}),
@@ -298,6 +308,36 @@ def test_jobs_that_fail_say_why(monkeypatch: pytest.MonkeyPatch, state: str, why
     monkeypatch.setattr(_sync_client.time, "sleep", lambda _: None)
     with pytest.raises(JobFailed, match=why or "cancelled"):
         Client(transport=Replies(job("queued", 202), job(state, fault=why))).refresh_corpus("lake")
+
+
+def test_watches_and_silences_are_what_was_said(client: Client) -> None:
+    rule = {"kind": "coefficient", "dependent": ORDERS, "referenced": CUSTOMERS, "bound": 0.9}
+    channel = {"kind": "webhook", "url": "https://alerts.example/at", "secret": "of both sides"}
+    with pytest.raises(Problem, match="referenced"):
+        client.add_watch("orders", {"kind": "coefficient", "dependent": ORDERS, "bound": 0.9}, channel, by="Ada")
+    watch = client.add_watch("orders", rule, channel, by="Ada", debounce_seconds=5)
+    assert client.show_watch(watch["watch_id"]) == watch == client.watches().list()[-1]
+    assert (watch["created_by"], watch["debounce_seconds"]) == ("Ada", 5)
+    assert rule.items() <= watch["rule"].items()
+    alert = client.test_watch(watch["watch_id"])
+    assert client.alerts(watch_id=watch["watch_id"]).list() == [alert]
+    other = client.replace_watch(watch["watch_id"], "orders 2", rule, channel, by="Bob", with_values=True)
+    assert (other["watch_id"], other["name"], other["with_values"]) == (watch["watch_id"], "orders 2", True)
+
+    until = datetime(2999, 1, 1, tzinfo=UTC)
+    silence = client.add_silence(until, "moving", by="Ada", watch_id=watch["watch_id"])
+    assert datetime.fromisoformat(silence["until"]) == until
+    assert client.silences() == [silence]
+    assert silence["is_active"]
+    client.end_silence(silence["silence_id"])
+    assert [one["is_active"] for one in client.silences()] == [False]
+    load = client.announce_load("demo", "orders", by="Ada", until=datetime.now(UTC) + timedelta(hours=1))
+    assert (client.loads(), load["schema"], load["table"]) == ([load], "demo", "orders")
+    client.end_load(load["load_id"])
+    assert [one["is_active"] for one in client.loads()] == [False]
+    client.remove_watch(watch["watch_id"])
+    with pytest.raises(Problem, match="404"):
+        client.show_watch(watch["watch_id"])
 
 
 def test_a_key_is_dropped_by_its_id() -> None:
