@@ -109,7 +109,7 @@ EXAMPLES: Mapping[str, str] = {
     "dead-letters drop": "subsetd dead-letters drop 17",
     "shards": "subsetd shards set 4",
     "shards list": "subsetd shards list --format json",
-    "shards set": "subsetd shards set 4",
+    "shards set": "subsetd shards set 4 --servers shards.toml",
     "attribute": "subsetd attribute rename public.orders.client public.orders.customer",
     "attribute drop": "subsetd attribute drop public.orders.note",
     "attribute rename": "subsetd attribute rename public.orders.client public.orders.customer",

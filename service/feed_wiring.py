@@ -30,6 +30,7 @@ from service.store.masking import mask
 from service.store.outbox import PostgresOutbox
 from service.store.preflight_facts import read_source_facts, read_state_facts
 from service.store.schema_changes import COMMAND_NAME, rename
+from service.store.shard_servers import read_map
 from service.store.sketch_compaction import PostgresSketchLog
 from service.store.source_reader import SourceSnapshot
 from service.store.writer import PostgresWriter
@@ -367,9 +368,9 @@ def read_shards(url: str) -> list[shard_dealing.ShardInfo]:
     return shard_dealing.read_shards(url)
 
 
-def set_shards(url: str, of: int, telling: Callable[[str], None]) -> int:
-    """Deal the state out to so many shards, and return the version; `telling` hears what is done."""
-    return shard_dealing.set_shards(url, of, telling)
+def set_shards(url: str, of: int, servers: Path | None, telling: Callable[[str], None]) -> int:
+    """Deal the state out to so many shards, on the servers of a map, and return the version; `telling` hears of it."""
+    return shard_dealing.set_shards(url, of, telling, () if servers is None else read_map(servers, of))
 
 
 def mask_attribute(url: str, name: str, keep: str, telling: Callable[[str], None]) -> str:

@@ -48,6 +48,7 @@ from service.store.keys import KnownTuple, read_tuples
 from service.store.migrate import require_current
 from service.store.recomputation import differences, sketch_differences
 from service.store.row_images import clear_row_images, count_row_images, new_table_ids
+from service.store.shard_servers import refuse_elsewhere
 from service.store.shown_values import read_shown, read_shown_by_id
 from service.store.sketch_generation import create_sketch_table, read_parts, require_form, write_whole
 from service.store.sketches import read_form
@@ -222,6 +223,8 @@ class _Bootstrap:
         self.connection = self.stack.enter_context(connect(url, DRIVER_NAME))
         self.stack.callback(release_locks, self.connection)
         take_bootstrap_lock(self.connection)
+        with self.connection.cursor() as cursor:
+            refuse_elsewhere(cursor, "A bootstrap")
         if not self.options.check:
             told = telling_the_state(url, self.options.name, self.display)
             self.display = self.stack.enter_context(told)

@@ -15,12 +15,15 @@ from tests.cluster import cluster
 from tests.commands import subsetd
 from tests.dealing import dealt
 from tests.postgres import database_url, empty_database_url, followed_url, logical_server, postgres_server
+from tests.shard_servers import east_server, east_url, west_url
 from tests.shop import shop
 
 __all__ = [
     "broker",
     "cluster",
     "database_url",
+    "east_server",
+    "east_url",
     "empty_database_url",
     "followed_url",
     "logical_server",
@@ -29,6 +32,7 @@ __all__ = [
     "shop",
     "subsetd",
     "topic",
+    "west_url",
 ]
 
 

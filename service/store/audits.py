@@ -19,6 +19,7 @@ from service.core.records import Flags, Int32s, Int64s
 from service.store.bulk import KeyRange, RecordArrays, read_range
 from service.store.database import connect
 from service.store.shard_reading import between_batches
+from service.store.shard_servers import refuse_elsewhere
 from service.store.writer_lock import release_locks, take_bootstrap_lock
 from service.usecases.audits import Audit
 
@@ -87,6 +88,8 @@ def audited_state(url: str) -> Iterator[AuditedState]:
     with connect(url, DRIVER_NAME) as connection:
         try:
             take_bootstrap_lock(connection)
+            with connection.cursor() as cursor:
+                refuse_elsewhere(cursor, "An audit")
             with between_batches(connection) as cursor:
                 cursor.execute("set transaction isolation level repeatable read, read only")
                 cursor.execute("lock table gen_rec in access share mode")

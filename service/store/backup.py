@@ -26,7 +26,9 @@ from service.store.backup_file import CHUNK, SECTIONS, BackupError, BackupReader
 from service.store.database import connect, make_engine, parse_address, place, state_error
 from service.store.embedded import programs
 from service.store.migrate import LOCK_TIMEOUT, found_revision, require_known, upgrade
+from service.store.shard_servers import refuse_elsewhere
 from service.store.table_base import metadata
+from service.store.tables import SCHEMA_REVISION
 from service.store.writer_lock import take_bootstrap_lock, take_writer_lock
 
 BACKUP_NAME = "subsetd backup"
@@ -142,6 +144,8 @@ def _write(connection: Any, writer: BackupWriter, url: str) -> Manifest:
         (snapshot,) = cursor.fetchone()
         cursor.execute(HEAD)
         schema, postgres, revision, version = cursor.fetchone()
+        if revision == SCHEMA_REVISION:  # an older one has no servers
+            refuse_elsewhere(cursor, "A backup")
         patterns = "".join(f"include table {_quoted(schema)}.{_quoted(name)}\n" for name, _ in tables)
         scripts = {name: _dump(connection, name, snapshot, patterns) for name in SECTIONS}
         sections = {name: writer.section(name, script) for name, script in scripts.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +13,7 @@ from service.core.canonical import POSTGRES_KEY_EXPRESSION
 from service.core.errors import StateError
 from service.store.canonical_sql import key_expression
 from service.store.join_tracked_checks import check_indexes
-from service.store.shard_reading import RECORD_CLUSTERS, lock_records
+from service.store.shard_reading import RECORD_CLUSTERS, Elsewhere, lock_records
 from service.store.shown_values import RESTRICTED
 from service.store.sketch_reading import build_sketches, read_sketches
 from service.store.sketches import read_form
@@ -62,25 +63,20 @@ full join (select cluster_id, count(*) as records from gen_rec group by cluster_
 """
 
 # Of a state in shards: each cluster of the whole counts what those of the shards with its attributes do together.
-WHOLE_COUNTS = """
-select coalesce(cluster_id, 0), coalesce(value_count, 0), coalesce(together, 0)
-from cluster full join (
-    select attribute_ids, sum(value_count)::bigint as together from shard_cluster group by attribute_ids
-) as of_shards using (attribute_ids)
-where exists (select from shard)
+WHOLE = "select cluster_id, attribute_ids, value_count from cluster"
+OF_SHARDS = "select attribute_ids, sum(value_count)::bigint from shard_cluster group by attribute_ids"
+
+OF_RECORDS = """
+select attribute_id, count(*) as members, coalesce(sum(frequency), 0)::bigint as occurrences,
+    count(*) filter (where frequency > 1) as repeated
+from gen_rec, unnest(attribute_ids, frequencies) as member (attribute_id, frequency) group by attribute_id
 """
 
 COUNTERS = """
 select attribute_id, schema_name || '.' || table_name || '.' || column_name, insert_only,
-    row_count, null_count, distinct_count, repeated_count,
-    coalesce(members, 0), coalesce(clustered, 0), coalesce(occurrences, 0), coalesce(repeated, 0)
+    row_count, null_count, distinct_count, repeated_count, coalesce(clustered, 0)
 from (select * from attribute where dropped_version is null) as attribute
 join (select * from source where not sketch_only) as source using (source_id)
-left join (
-    select attribute_id, count(*) as members, sum(frequency) as occurrences,
-        count(*) filter (where frequency > 1) as repeated
-    from gen_rec, unnest(attribute_ids, frequencies) as member (attribute_id, frequency) group by attribute_id
-) as of_records using (attribute_id)
 left join (
     select attribute_id, sum(value_count) as clustered
     from cluster, unnest(attribute_ids) as member (attribute_id) group by attribute_id
@@ -140,24 +136,27 @@ class PostgresVerifier:
     @contextmanager
     def checks(self) -> Iterator[PostgresChecks]:
         engine = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-        with engine.connect() as connection:
-            lock_records(connection)
+        with engine.connect() as connection, lock_records(connection) as elsewhere:
             version = connection.scalar(text("select max(version) from state_version"))
             if version is None:
                 raise StateError("There is no state to verify yet: run `subsetd bootstrap SOURCE` first.")
-            yield PostgresChecks(connection, version)
+            yield PostgresChecks(connection, elsewhere, version)
 
 
 class PostgresChecks:
-    """Implement usecases.verify.StateChecks over one transaction."""
+    """Implement usecases.verify.StateChecks over one transaction, and one of each server that has shards."""
 
-    def __init__(self, connection: Connection, version: int) -> None:
+    def __init__(self, connection: Connection, elsewhere: Elsewhere, version: int) -> None:
         self._connection = connection
+        self._places = [connection, *elsewhere.connections]
         self.version = version
         self._names = {i: name for i, name, *_ in self._rows(COUNTERS_NAMES)}
 
     def _rows(self, query: str, **parameters: Any) -> list[Any]:
         return list(self._connection.execute(text(query), parameters))
+
+    def _everywhere(self, query: str, **parameters: Any) -> list[Any]:
+        return [row for place in self._places for row in place.execute(text(query), parameters)]
 
     def name(self, attribute_id: int) -> str:
         return str(self._names.get(attribute_id, f"attribute {attribute_id}"))
@@ -175,11 +174,19 @@ class PostgresChecks:
         return self._values(query, tuples=tuples, restricted=restricted)
 
     def _values(self, query: str, **parameters: Any) -> Count:
-        ((checked, wrong, examples),) = self._rows(query, **parameters)
-        return Count(checked, wrong, tuple(f"the record of {value!r}" for value in examples or ()))
+        found = self._everywhere(query, **parameters)
+        examples = [value for *_, values in found for value in values or ()][:EXAMPLES]
+        told = tuple(f"the record of {value!r}" for value in examples)
+        return Count(sum(checked for checked, *_ in found), sum(wrong for _, wrong, _ in found), told)
 
     def counts_fit_records(self) -> Count:
-        found = self._rows(CLUSTER_COUNTS) + self._rows(WHOLE_COUNTS)
+        found = [tuple(row) for row in self._everywhere(CLUSTER_COUNTS)]
+        if self._rows("select from shard limit 1"):
+            whole = {tuple(ids): (cluster_id, count) for cluster_id, ids, count in self._rows(WHOLE)}
+            together: Counter[tuple[int, ...]] = Counter()
+            for ids, count in self._everywhere(OF_SHARDS):
+                together[tuple(ids)] += count
+            found += [(*whole.get(ids, (0, 0)), together[ids]) for ids in whole.keys() | together.keys()]
         wrong = [row for row in found if row[1] != row[2] or not row[2]]
         return Count(
             len(found),
@@ -189,8 +196,13 @@ class PostgresChecks:
 
     def counters_fit_records(self) -> Count:
         found = self._rows(COUNTERS)
+        of_records: dict[int, tuple[int, ...]] = {}
+        for attribute_id, *counted in self._everywhere(OF_RECORDS):
+            before = of_records.get(attribute_id, (0, 0, 0))
+            of_records[attribute_id] = tuple(a + b for a, b in zip(before, counted, strict=True))
         wrong = []
-        for _, name, insert_only, rows, nulls, distinct, repeated, members, clustered, occurrences, more in found:
+        for attribute_id, name, insert_only, rows, nulls, distinct, repeated, clustered in found:
+            members, occurrences, more = of_records.get(attribute_id, (0, 0, 0))
             counted = insert_only or (rows - nulls == occurrences and repeated == more)
             if not (distinct == members == clustered and counted and 0 <= nulls <= rows):
                 wrong.append(
@@ -224,7 +236,8 @@ class PostgresChecks:
             return Count(0, 0, ())
         kept = read_sketches(self._connection)
         wanted = {row.attribute_id: row for row in self._rows(SKETCHED)}
-        rebuilt = build_sketches(raw, form, [i for i, row in wanted.items() if not row.sketch_only])
+        elsewhere = [place.connection for place in self._places[1:]]
+        rebuilt = build_sketches(raw, form, [i for i, row in wanted.items() if not row.sketch_only], elsewhere)
         wrong = list(kept.faults.values())
         for attribute_id in sorted(wanted.keys() - kept.faults.keys()):
             row, sketch = wanted[attribute_id], kept.by_id.get(attribute_id)

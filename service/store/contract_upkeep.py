@@ -15,7 +15,9 @@ from psycopg2.extras import execute_values
 
 from service.core.contracts import BoundContract, ContractKind
 from service.store.batch_rows import shown_witness
+from service.store.database import connect
 from service.store.shard_reading import RECORD_CLUSTERS
+from service.store.shard_servers import ShardServer, reaching, read_servers
 from service.store.shown_values import shown_value
 from service.usecases.live_state import BatchCommit
 
@@ -63,7 +65,8 @@ where (overlap < least_coefficient * distinct_count) <> (violated_since is not n
 """
 
 MISSING = f"""
-select value_key::text, {shown_value()} from gen_rec, (select shown_characters from attribute where attribute_id = %s) a
+select value_key::text, {shown_value()}
+from gen_rec left join (select shown_characters from attribute where attribute_id = %s) a on true
 where cluster_id = (
     select cluster_id from {RECORD_CLUSTERS} c where attribute_ids @> %s and not attribute_ids @> %s
     order by cluster_id limit 1
@@ -113,14 +116,32 @@ def write_turned(cursor: Any, commit: BatchCommit) -> bool:
 def hold(cursor: Any, version: int, without: Collection[int] = ()) -> None:
     """Hold contracts against the state at a version, all but some, and write what became of them; commits nothing."""
     cursor.execute(TURNED, (list(without),))
-    turned = []
+    turned: list[tuple[Any, ...]] = []
     for contract_id, is_violated, dependent_id, referenced_id, missing in cursor.fetchall():
         if not is_violated:
             turned.append((contract_id, ContractKind.MENDED, None, None, 0, None))
             continue
-        cursor.execute(MISSING, (dependent_id, [dependent_id], [referenced_id]))
-        turned.append((contract_id, ContractKind.VIOLATED, *cursor.fetchone(), missing, None))
+        witness = _missing(cursor, dependent_id, referenced_id)
+        turned.append((contract_id, ContractKind.VIOLATED, *witness, missing, None))
     _put(cursor, version, turned)
+
+
+def _missing(cursor: Any, dependent_id: int, referenced_id: int) -> tuple[str | None, str | None]:
+    """Find key and text of a value that one attribute has and the other lacks, wherever shards are.
+
+    None where a batch that is being committed brings all of them to servers that do not have it yet.
+    """
+    asked = (dependent_id, [dependent_id], [referenced_id])
+    cursor.execute(MISSING, asked)
+    found = [cursor.fetchone()] + [_missing_on(server, asked) for server in read_servers(cursor)]
+    return next((one for one in found if one is not None), (None, None))
+
+
+def _missing_on(server: ShardServer, asked: tuple[int, list[int], list[int]]) -> tuple[str, str | None] | None:
+    with reaching(server), connect(server.address, "subsetd contracts") as other, other.cursor() as cursor:
+        cursor.execute(MISSING, asked)
+        found: tuple[str, str | None] | None = cursor.fetchone()
+    return found
 
 
 def follow_column(cursor: Any, table: tuple[str, str], old: str, new: str) -> None:

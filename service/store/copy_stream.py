@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable
 from itertools import chain
 from typing import Any
 
 import psycopg2
+
+SPOOLED_BYTES = 64 << 20
+"""What is copied from one server to another is held in memory up to here, and on disk beyond."""
 
 HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 TRAILER = b"\xff\xff"
@@ -19,6 +23,14 @@ def copy_blocks(cursor: Any, target: str, blocks: Iterable[Any], options: str = 
         cursor.copy_expert(f"COPY {target} FROM STDIN (FORMAT binary{options})", stream, 1 << 20)
     except psycopg2.Error as error:
         raise stream.error or error from None
+
+
+def copy_between(source: Any, query: str, target: Any, table: str) -> None:
+    """Copy what a query gives at one cursor's server to a table at another's."""
+    with tempfile.SpooledTemporaryFile(SPOOLED_BYTES) as spooled:
+        source.copy_expert(f"COPY ({query}) TO STDOUT (FORMAT binary)", spooled)
+        spooled.seek(0)
+        target.copy_expert(f"COPY {table} FROM STDIN (FORMAT binary)", spooled)
 
 
 class _CopyStream:

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Engine, text
 
 from service.store.database import place
 from service.store.migrate import found_revision, is_known
+from service.store.shard_dealing import find_shards
 from service.store.table_base import metadata
 from service.store.tables import BOOTSTRAP_LOCK, SCHEMA_REVISION, WRITER_LOCK
 from service.usecases.doctor import CorpusFacts, DatabaseFacts, OperationFacts, TableRowsFacts
@@ -133,7 +134,14 @@ def read_operation(
             corpora=[_corpus(row, next_time) for row in connection.execute(text(CORPORA))],
             keys=[(name, at) for name, at in connection.execute(text(KEYS))],
             undelivered=[(name, n, fault) for name, n, fault in connection.execute(text(UNDELIVERED))],
+            shards_away=_shards_away(connection),
         )
+
+
+def _shards_away(connection: Connection) -> list[str]:
+    raw: Any = connection.connection
+    with raw.cursor() as cursor:
+        return list(dict.fromkeys(one.away for one in find_shards(cursor) if one.away is not None))
 
 
 def read_feeds(engine: Engine) -> list[tuple[str, str, bool]]:

@@ -57,10 +57,11 @@ where a.dropped_version is null and c.parts is null and c.dropped_version is nul
 group by a.attribute_id, k.kind order by a.attribute_id
 """
 
+# A shard's server knows of no attribute: a state with shards keeps its values whole.
 REPEATED = f"""
 select {shown_value()} as value, value_key::text as value_key,
     frequencies[array_position(attribute_ids, :attribute_id)] as frequency
-from gen_rec, (select shown_characters from attribute where attribute_id = :attribute_id) a
+from gen_rec left join (select shown_characters from attribute where attribute_id = :attribute_id) a on true
 where cluster_id in (
         select cluster_id from {RECORD_CLUSTERS} c where attribute_ids @> array[cast(:attribute_id as integer)]
     ) and frequencies[array_position(attribute_ids, :attribute_id)] > 1

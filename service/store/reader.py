@@ -27,6 +27,7 @@ from service.store.declared_references import read_references
 from service.store.foreign_keys import read_declared_keys, read_memberships, read_spreads, read_statistics
 from service.store.histograms import read_histograms, read_kept_statistics, read_value_changes
 from service.store.keys import read_keys, read_known_tuples, read_repeated
+from service.store.missing_values import read_missing
 from service.store.reader_sql import (
     ACTIVITY,
     ATTRIBUTES,
@@ -34,7 +35,6 @@ from service.store.reader_sql import (
     DEAD_LETTERS,
     HEAD,
     IND_PAIRS,
-    MISSING_VALUES,
     OVERLAP,
     OVERLAPS,
     POSITIONS,
@@ -42,7 +42,7 @@ from service.store.reader_sql import (
     TRANSITIONS,
     UINDS,
 )
-from service.store.shard_reading import lock_records
+from service.store.shard_reading import Elsewhere, gathered, lock_records
 from service.store.sketch_reading import stream_hashes, stream_sketches
 from service.usecases.activity import Activity, Minute
 from service.usecases.answers import (
@@ -95,25 +95,27 @@ class PostgresStateReader:
         A pooled connection that a restart of the server cut is replaced once. Raises `StateError`.
         """
         try:
-            connection, head = self._begin(with_values)
+            connection, elsewhere, head = self._begin(with_values)
         except LostConnectionError:
-            connection, head = self._begin(with_values)
-        with connection:
-            yield PostgresSnapshot(connection, head)
+            connection, elsewhere, head = self._begin(with_values)
+        with connection, elsewhere:
+            yield PostgresSnapshot(connection, head, elsewhere)
 
-    def _begin(self, with_values: bool) -> tuple[Connection, StateHead]:
+    def _begin(self, with_values: bool) -> tuple[Connection, Elsewhere, StateHead]:
         with self._saying_what_is_wrong():
             connection = self._engine.connect()
+            elsewhere = Elsewhere()
             try:
                 if with_values:
-                    lock_records(connection)
+                    elsewhere = lock_records(connection)
                 row = connection.execute(text(HEAD)).one_or_none()
             except BaseException:
+                elsewhere.close()
                 connection.close()
                 raise
         if row is None:
-            return connection, StateHead(0, 0, 0, None, None, None, None)
-        return connection, StateHead(**row._mapping)
+            return connection, elsewhere, StateHead(0, 0, 0, None, None, None, None)
+        return connection, elsewhere, StateHead(**row._mapping)
 
     @contextmanager
     def _saying_what_is_wrong(self) -> Iterator[None]:
@@ -130,8 +132,9 @@ class PostgresStateReader:
 class PostgresSnapshot:
     """Read one version; see `StateSnapshot` for what each method gives."""
 
-    def __init__(self, connection: Connection, head: StateHead) -> None:
+    def __init__(self, connection: Connection, head: StateHead, elsewhere: Elsewhere | None = None) -> None:
         self._connection = connection
+        self._elsewhere = elsewhere or Elsewhere()
         self._memberships: Memberships | None = None
         self.head = head
 
@@ -242,11 +245,13 @@ class PostgresSnapshot:
 
     def hashes(self, attribute_id: int, count: int) -> Iterator[UInt64s]:
         """Give the hashes of an attribute's `count` values, in portions and no order."""
-        return stream_hashes(self._connection, attribute_id, count)
+        for connection in self._everywhere:
+            yield from stream_hashes(connection, attribute_id, count)
 
     def value_statistics(self, attribute_ids: Sequence[int]) -> Iterator[tuple[int, ValueStatistics]]:
         """Tell how the values of attributes look, by (attribute_id)."""
-        return read_statistics(self._connection, attribute_ids)
+        with gathered(self._connection, self._elsewhere, attribute_ids) as connection:
+            yield from read_statistics(connection, attribute_ids)
 
     def kept_statistics(self) -> dict[int, KeptStatistics]:
         """Give what is kept of attributes beside their histograms, by id."""
@@ -256,12 +261,15 @@ class PostgresSnapshot:
         self, wanted: WantedGrid, attribute_ids: Sequence[int]
     ) -> tuple[KeyHistogram, dict[int, GridHistogram]]:
         """Give a key's exact histogram, and those of attributes over its grid, of all values that are stored."""
-        return read_spreads(self._connection, self.memberships(), wanted, attribute_ids)
+        ids = [wanted.key_id, *wanted.columns, *attribute_ids]
+        with gathered(self._connection, self._elsewhere, ids) as connection:
+            return read_spreads(connection, self.memberships(), wanted, attribute_ids)
 
     def memberships(self) -> Memberships:
         """Give which attributes are in which clusters; they are read once, and overlaps answered from them then."""
         if self._memberships is None:
-            self._memberships = read_memberships(self._connection)
+            with gathered(self._connection, self._elsewhere, ()) as connection:
+                self._memberships = read_memberships(connection)
         return self._memberships
 
     def histograms(self, key_id: int) -> tuple[int, Histograms] | None:
@@ -292,22 +300,7 @@ class PostgresSnapshot:
         self, dependent_id: int, referenced_id: int, after: Key | None, limit: int
     ) -> list[MissingValue]:
         """List values of one attribute that another lacks by (cluster_id, value_key)."""
-        cluster_id, value_key = (after[0], after[1]) if after else (-1, None)
-        of_dependent = "select parts is not null, shown_characters from attribute where attribute_id = :dependent_id"
-        ((is_tuple, shown_characters),) = self._rows(of_dependent, dependent_id=dependent_id)
-        rows = self._rows(
-            MISSING_VALUES,
-            dependent=[dependent_id],
-            referenced=[referenced_id],
-            dependent_id=dependent_id,
-            cluster_id=cluster_id,
-            value_key=value_key,
-            is_tuple=is_tuple,
-            shown_characters=shown_characters,
-            lowest="00000000-0000-0000-0000-000000000000",
-            limit=limit,
-        )
-        return [MissingValue(**row._mapping) for row in rows]
+        return read_missing(self._everywhere, dependent_id, referenced_id, after, limit)
 
     def transitions(self, chosen: TransitionFilter, after: Key | None, limit: int) -> list[TransitionInfo]:
         """List transitions by (version, dependent_id, referenced_id), or the reverse of it."""
@@ -361,7 +354,8 @@ class PostgresSnapshot:
 
     def repeated_values(self, attribute_id: int, limit: int) -> list[RepeatedValue]:
         """List values that an attribute has more than once, the most frequent first."""
-        return read_repeated(self._connection, attribute_id, limit)
+        found = [one for place in self._everywhere for one in read_repeated(place, attribute_id, limit)]
+        return sorted(found, key=lambda one: (-one.frequency, one.value_key))[:limit]
 
     def audits(self, before: int | None, limit: int) -> list[Audit]:
         """List audits, newest first: by descending (audit_id), those below `before`."""
@@ -414,7 +408,8 @@ class PostgresSnapshot:
 
     def take_its_time(self) -> None:
         """Bound no statement of this snapshot in time."""
-        self._connection.execute(text("set local statement_timeout = 0"))
+        for connection in self._everywhere:
+            connection.execute(text("set local statement_timeout = 0"))
 
     def contracts_tag(self) -> str:
         """Name what there is of contracts and decisions."""
@@ -429,6 +424,11 @@ class PostgresSnapshot:
             DEAD_LETTERS, where, after=after[0] if after else -1, feed=feed, cut=RECORD_LIMIT, limit=limit
         )
         return [DeadLetterInfo(**row._mapping) for row in rows]
+
+    @property
+    def _everywhere(self) -> list[Connection]:
+        """Give where records are: in the state's own database, and on the servers of shards."""
+        return [self._connection, *self._elsewhere.connections]
 
     def _rows(self, query: str, where: Sequence[str] = (), **values: Any) -> Sequence[Found]:
         statement = query.replace("{where}", " and ".join(where) or "true")

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from service.store.canonical_sql import key_expression
-from service.store.shard_reading import RECORD_CLUSTERS
-from service.store.shown_values import shown_value
-
 HEAD = """
 select version, generation, kind, committed_at, newest_source_ms, transaction_consistent,
        (select min(version) from state_version) as first_version
@@ -130,34 +126,6 @@ select other, sum(value_count)::bigint, count(*)
 from cluster, unnest(attribute_ids) as other
 where attribute_ids @> :one and other <> :attribute_id
 group by other
-"""
-
-# As many clusters as a page can need, by their complete counts (none is empty; the first may be read already);
-# then each one's records in the order of its index, compared by both of its columns: with `cluster_id =` the planner
-# may walk the primary key instead, which is in the same order and has the records of all clusters.
-MISSING_VALUES = f"""
-with lacking as (
-    select cluster_id, value_count from {RECORD_CLUSTERS} c
-    where attribute_ids @> :dependent and not attribute_ids @> :referenced and cluster_id >= :cluster_id
-    order by cluster_id limit :limit + 1
-), needed as materialized (
-    select cluster_id from (
-        select cluster_id, coalesce(sum(value_count) filter (where cluster_id > :cluster_id)
-            over (order by cluster_id rows between unbounded preceding and 1 preceding), 0) as before
-        from lacking
-    ) counted where before < :limit
-)
-select g.shown as value, g.value_key::text as value_key, n.cluster_id,
-       g.shown is null or {key_expression("g.shown", ":is_tuple")} <> g.value_key as is_cut,
-       nullif(g.frequencies[array_position(g.attribute_ids, :dependent_id)], 0) as frequency
-from needed n cross join lateral (
-    select {shown_value(characters=":shown_characters")} as shown, value_key, attribute_ids, frequencies from gen_rec
-    where cluster_id <= n.cluster_id and (cluster_id, value_key) >= (n.cluster_id,
-        case when n.cluster_id = :cluster_id then cast(:value_key as uuid) else cast(:lowest as uuid) end)
-      and value_key is distinct from cast(:value_key as uuid)
-    order by cluster_id, value_key limit :limit
-) g
-order by n.cluster_id, g.value_key limit :limit
 """
 
 DEAD_LETTERS = """

@@ -6,7 +6,7 @@ together; or undoes what some of them did. When it dies in between, the next wri
 
 from __future__ import annotations
 
-from service.store.shards import read_epochs, take_over_shards
+from service.store.shards import read_places, take_over_shards
 from service.store.tables import SHARDS_LOCK
 from service.store.writer import PostgresWriter
 from service.usecases.shards import ShardPlace
@@ -43,6 +43,6 @@ class ShardCoordinator:
 
     def _read_places(self) -> list[ShardPlace]:
         with self._writer.translated(), self._writer.writing.cursor() as cursor:
-            epochs = read_epochs(cursor)
+            places = read_places(cursor, self._address)
             self._writer.writing.commit()
-        return [ShardPlace(self._address, shard, len(epochs), epoch) for shard, epoch in enumerate(epochs)]
+        return places

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 from service.core.errors import ConflictError, StateError
-from service.core.shards import ID_BITS, MOST_SHARDS, shard_bounds
-from service.store.bulk import uuid_text
+from service.core.shards import ID_BITS, MOST_SHARDS
+from service.store import migrate
 from service.store.database import connect
 from service.store.schema_changes import write_version
+from service.store.shard_moving import ShardMove
 from service.store.shard_reading import RECORD_CLUSTERS
+from service.store.shard_servers import (
+    ShardServer,
+    key_condition,
+    reaching,
+    read_servers,
+    read_stands,
+)
 from service.store.shown_values import refuse_shards
 from service.store.versions import read_served
 from service.store.writer_lock import release_locks, take_writer_lock
@@ -23,6 +33,13 @@ select coalesce(shard, 0), count(cluster_id), coalesce(sum(value_count), 0)::big
        case when batch > (select max(version) from state_version) then batch end
 from shard full join {RECORD_CLUSTERS} c on cluster_id >> {ID_BITS} = shard group by shard, batch order by 1
 """
+
+ON_SERVER = f"""
+select shard, count(cluster_id), coalesce(sum(value_count), 0)::bigint, batch
+from shard left join shard_cluster on cluster_id >> {ID_BITS} = shard group by shard, batch
+"""
+
+READDRESS = "update shard set address = %(address)s where server = %(name)s and address <> %(address)s"
 
 MOVING = f"""
 create temporary table moving on commit drop as
@@ -50,11 +67,12 @@ def read_number(cursor: Any) -> int:
     return max(int(number), 1)
 
 
-def deal(cursor: Any, of: int, telling: Callable[[str], None]) -> None:
+def deal(cursor: Any, of: int, telling: Callable[[str], None], state: str | None = None) -> None:
     """Deal the records out to so many shards, in the cursor's transaction; commits nothing.
 
     Nothing is read again: records get the ids of the new shards' clusters, and those are counted. The connection must
-    hold the writer's lock, and no shard be ahead. Raises ConflictError for a number that cannot be.
+    hold the writer's lock, no shard be ahead, and none on another server. Raises ConflictError for a number that cannot
+    be. `state` is that of the shards there were, whose rows are gone.
     """
     if not 1 <= of <= MOST_SHARDS:
         raise ConflictError(f"A state is of 1 to {MOST_SHARDS} shards, not of {of}.")
@@ -62,18 +80,18 @@ def deal(cursor: Any, of: int, telling: Callable[[str], None]) -> None:
     cursor.execute("analyze moving")
     cursor.execute("delete from shard_cluster")
     for shard in range(of):
-        part = {"condition": _condition(shard, of), "first": shard << ID_BITS}
+        part = {"condition": key_condition(shard, of), "first": shard << ID_BITS}
         cursor.execute(MOVE.format(**part))
         moved = cursor.rowcount
         if of > 1:
             cursor.execute(COUNT.format(**part))
         telling(f"Shard {shard} of {of}: {moved:,} records have another cluster's number.")
-    cursor.execute("delete from shard")
+    state = _forget_shards(cursor) or state
     if of > 1:
         cursor.execute(
-            "insert into shard (shard, epoch, batch) select shard, pg_current_xact_id()::text::bigint, "
-            "(select coalesce(max(version), 0) from state_version) from generate_series(0, %s) as shard",
-            (of - 1,),
+            "insert into shard (shard, epoch, batch, state) select shard, pg_current_xact_id()::text::bigint, "
+            "(select coalesce(max(version), 0) from state_version), %s from generate_series(0, %s) as shard",
+            (state or str(uuid4()), of - 1),
         )
     cursor.execute("drop table moving")
     refuse_shards(cursor)
@@ -83,50 +101,91 @@ def deal_again(cursor: Any) -> None:
     """Deal records out that a bootstrap wrote with the ids of the whole's clusters, to as many shards as there are."""
     of = read_number(cursor)
     if of > 1:
-        cursor.execute("delete from shard; delete from shard_cluster")
-        deal(cursor, of, lambda _: None)
+        state = _forget_shards(cursor)
+        cursor.execute("delete from shard_cluster")
+        deal(cursor, of, lambda _: None, state)
+
+
+def _forget_shards(cursor: Any) -> str | None:
+    """Remove the rows of shards; gives whose they were."""
+    cursor.execute("delete from shard returning state::text")
+    found = cursor.fetchall()
+    return found[0][0] if found else None
 
 
 @dataclass(frozen=True, slots=True)
 class ShardInfo:
-    """Describe a shard; `ahead` is the version that it holds and the state does not, None as a rule."""
+    """Describe a shard; `ahead` is the version that it holds and the state does not, None as a rule.
+
+    `server` is that which has it, None: the state's own database. With `away`, which says why it cannot be asked,
+    nothing is known of its clusters and values.
+    """
 
     shard: int
-    clusters: int
-    values: int
+    clusters: int | None
+    values: int | None
     ahead: int | None
+    server: str | None = None
+    away: str | None = None
 
 
 def read_shards(url: str) -> list[ShardInfo]:
     """Say how the shards stand; the whole as one, where the state is in no more."""
     with connect(url, COMMAND_NAME) as connection, connection.cursor() as cursor:
-        cursor.execute(SHARDS)
-        return [ShardInfo(*row) for row in cursor]
+        return find_shards(cursor)
 
 
-def set_shards(url: str, of: int, telling: Callable[[str], None]) -> int:
-    """Deal the state out to so many shards, as a version of its own, and return it; `telling` hears what is done.
+def find_shards(cursor: Any) -> list[ShardInfo]:
+    """Say how the shards stand, all servers asked; see `read_shards`."""
+    cursor.execute(SHARDS)
+    found = [ShardInfo(*row) for row in cursor.fetchall()]
+    for server in read_servers(cursor):
+        stands = read_stands(cursor, server)
+        try:
+            with reaching(server), connect(server.address, COMMAND_NAME) as other, other.cursor() as elsewhere:
+                elsewhere.execute(ON_SERVER)
+                told = {shard: row for shard, *row in elsewhere.fetchall()}
+        except StateError as error:
+            for shard in server.shards:
+                found[shard] = ShardInfo(shard, None, None, None, server.name, str(error))
+            continue
+        for shard, stand in stands.items():
+            clusters, values, batch = told.get(shard, (0, 0, None))
+            away = None if shard in told else f"{server}: it has no shard {shard}"
+            ahead = batch if batch is not None and batch != stand.batch else None
+            found[shard] = ShardInfo(shard, clusters, values, ahead, server.name, away)
+    return found
 
-    Waits for a consumer to hand the state over. Raises StateError when another writes it, or there is none yet;
+
+def set_shards(url: str, of: int, telling: Callable[[str], None], servers: Sequence[ShardServer] = ()) -> int:
+    """Deal the state out to so many shards on these servers, as a version of its own, and return it.
+
+    Shards that no server has are in the state's own database. A server is known by its name: of another address it is
+    taken at its word, and its shards must be there. `telling` hears what is done. Waits for a consumer to hand the
+    state over. Raises StateError when another writes it, there is none yet, or a server is away or does not fit;
     ConflictError for a number that cannot be. Then nothing has changed.
     """
-    with connect(url, COMMAND_NAME) as connection:
+    for server in servers:
+        with reaching(server):
+            migrate.upgrade(server.address)
+    with connect(url, COMMAND_NAME) as connection, ExitStack() as closing:
+        with connection.cursor() as cursor:
+            for server in servers:
+                cursor.execute(READDRESS, {"name": server.name, "address": server.address})
+        connection.commit()
         take_writer_lock(connection, telling)
         try:
             with connection.cursor() as cursor:
                 if not read_served(cursor)[0]:
                     raise StateError("There is no state yet: run `subsetd bootstrap SOURCE --name NAME` first.")
                 version = write_version(cursor, None)
-                deal(cursor, of, telling)
-            connection.commit()
+                is_new_number = of != read_number(cursor)
+                moving = ShardMove(cursor, version, telling, closing)
+                moving.bring_home([] if is_new_number else servers)
+                if is_new_number:
+                    deal(cursor, of, telling)
+                moving.send_away(servers, of)
+                moving.commit(connection)
         finally:
             release_locks(connection)
     return version
-
-
-def _condition(shard: int, of: int) -> str:
-    """Give the keys of a shard as a condition on value_key."""
-    bounds = [uuid_text(int(bound) << 64) for bound in shard_bounds(of)]
-    parts = [f"value_key >= '{bounds[shard - 1]}'"] if shard else []
-    parts += [f"value_key < '{bounds[shard]}'"] if shard < of - 1 else []
-    return " and ".join(parts) or "true"

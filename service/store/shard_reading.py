@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import functools
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import ProgrammingError
 
 from service.core.errors import StateError
+from service.store.copy_stream import copy_between
+from service.store.database import connect, make_engine
+from service.store.shard_servers import WAY_OUT, ShardServer, reaching, read_servers
 from service.store.tables import SHARDS_LOCK
 
 RECORD_CLUSTERS = """(
@@ -22,28 +27,151 @@ select shard, batch, (select max(version) from state_version) from shard
 where batch > (select max(version) from state_version) order by shard limit 1
 """
 
+SHARDS_NAME = "subsetd shards"
 
-def lock_records(connection: Connection) -> None:
+STANDS = "select shard, batch from shard where server = %s order by shard"
+FOUND = "select shard, batch from shard order by shard"
+TIMEOUT = "select setting from pg_settings where name = 'statement_timeout'"
+
+# What servers keep beside the records of a state's other shards lies beside them for as long as they are asked.
+SHADOWED = """
+create temporary table elsewhere_cluster (like shard_cluster) on commit drop;
+create temporary table elsewhere_rec (like gen_rec) on commit drop;
+"""
+SHADOWS = """
+create temporary view shard_cluster as select * from {schema}.shard_cluster union all select * from elsewhere_cluster;
+create temporary view gen_rec as select * from {schema}.gen_rec union all select * from elsewhere_rec;
+"""
+SCHEMA = "select relnamespace::regnamespace::text from pg_class where oid = 'gen_rec'::regclass"
+OF_ATTRIBUTES = """
+select * from gen_rec
+where cluster_id = any (array(select cluster_id from shard_cluster where attribute_ids && '{{{ids}}}'))
+"""
+
+
+class Elsewhere:
+    """Hold a snapshot of each server that has shards, all of the version of the state's own snapshot; may be none."""
+
+    def __init__(self) -> None:
+        self.connections: list[Connection] = []
+        self._closing = ExitStack()
+
+    def __enter__(self) -> Elsewhere:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.close()
+
+    def begin(self, servers: Sequence[tuple[ShardServer, list[tuple[int, int]]]], milliseconds: str) -> str | None:
+        """Take snapshots of servers whose shards are at these versions; tells what is at another one, None: nothing."""
+        for server, stands in servers:
+            with reaching(server):
+                connection = self._closing.enter_context(_engine(server.address, milliseconds).connect())
+                try:
+                    connection.execute(text("lock table gen_rec in access share mode"))
+                    found = [(shard, batch) for shard, batch in connection.execute(text(FOUND))]
+                except ProgrammingError as error:
+                    raise StateError(f"It has no tables for shards: {WAY_OUT}.") from error
+                self.connections.append(connection)
+            if found != stands:
+                return f"{server} has versions {dict(found)} of shards, and the state {dict(stands)}"
+        return None
+
+    def close(self) -> None:
+        """Let the snapshots go."""
+        self._closing.close()
+
+
+@functools.lru_cache(64)
+def _engine(address: str, milliseconds: str) -> Engine:
+    """Make the engine that all who read a server in this process share; `milliseconds` bound each statement."""
+    made = make_engine(address, SHARDS_NAME, statement_timeout_ms=int(milliseconds), max_overflow=20)
+    return made.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+
+
+def lock_records(connection: Connection) -> Elsewhere:
     """Begin to read records in a new REPEATABLE READ transaction, all of them of one version and generation.
 
     LOCK takes no snapshot: the first statement behind it does. It keeps a bootstrap from swapping partitions, which no
     snapshot hides. Where a batch is under way in some shards, this waits for its end; raises StateError when it was
-    left there half done.
+    left there half done. What it gives has the shards that are on servers of their own, and is to be closed.
     """
-    connection.execute(text("lock table gen_rec in access share mode"))
-    if connection.execute(text(AHEAD)).one_or_none() is None:
-        return
+    elsewhere, torn = _try(connection)
+    if torn is None:
+        return elsewhere
     connection.rollback()
     connection.execute(text("select pg_advisory_lock_shared(:lock)"), {"lock": SHARDS_LOCK})
     connection.rollback()  # the lock is the session's, the snapshot is to be newer
     try:
-        connection.execute(text("lock table gen_rec in access share mode"))
-        ahead = connection.execute(text(AHEAD)).one_or_none()
+        elsewhere, torn = _try(connection)
         connection.execute(text("select pg_advisory_unlock_shared(:lock)"), {"lock": SHARDS_LOCK})
     except BaseException:
+        elsewhere.close()
         connection.invalidate()  # the lock goes with the session, which is not to come back to the pool with it
         raise
-    _require_whole(ahead)
+    if torn is not None:
+        raise StateError(torn)
+    return elsewhere
+
+
+def _try(connection: Connection) -> tuple[Elsewhere, str | None]:
+    """Take the snapshots; tells, where they are not of one version, what is not. Then none is left open elsewhere."""
+    elsewhere = Elsewhere()
+    try:
+        connection.execute(text("lock table gen_rec in access share mode"))
+        torn = _torn(connection.execute(text(AHEAD)).one_or_none())
+        if torn is None:
+            raw: Any = connection.connection
+            with raw.cursor() as cursor:
+                servers = [(server, _stands(cursor, server)) for server in read_servers(cursor)]
+                cursor.execute(TIMEOUT)
+                (milliseconds,) = cursor.fetchone()
+            found = elsewhere.begin(servers, milliseconds)
+            torn = None if found is None else f"{found}: {_LEFT}."
+    except BaseException:
+        elsewhere.close()
+        raise
+    if torn is not None:
+        elsewhere.close()
+    return elsewhere, torn
+
+
+def _stands(cursor: Any, server: ShardServer) -> list[tuple[int, int]]:
+    cursor.execute(STANDS, (server.name,))
+    return list(cursor.fetchall())
+
+
+@contextmanager
+def gathered(connection: Connection, elsewhere: Elsewhere, attribute_ids: Sequence[int]) -> Iterator[Connection]:
+    """Give a connection that sees all records of attributes in one place, and the clusters of all shards.
+
+    It is the snapshot's own where all shards are in one database. Else another of its version, on which temporary
+    views stand before `gen_rec` and `shard_cluster`: what servers have of these attributes is copied for as long.
+    """
+    if not elsewhere.connections:
+        yield connection
+        return
+    snapshot, milliseconds = connection.execute(text(f"select pg_export_snapshot(), ({TIMEOUT})")).one()
+    with connection.engine.connect() as other:
+        other.execute(text("set transaction read write"))
+        other.execute(text(f"set transaction snapshot '{snapshot}'"))
+        other.execute(text(f"set local statement_timeout = {milliseconds}"))
+        schema = other.scalar(text(SCHEMA))
+        raw: Any = other.connection
+        with raw.cursor() as cursor:
+            cursor.execute(SHADOWED)
+            ids = ",".join(map(str, attribute_ids))
+            for server in elsewhere.connections:
+                source: Any = server.connection
+                with source.cursor() as reading:
+                    for table, query in (
+                        ("elsewhere_cluster", "select * from shard_cluster"),
+                        ("elsewhere_rec", OF_ATTRIBUTES.format(ids=ids)),
+                    ):
+                        copy_between(reading, query, cursor, table)
+            cursor.execute(SHADOWS.format(schema=schema))
+        yield other
+        other.rollback()
 
 
 @contextmanager
@@ -70,12 +198,25 @@ def keep_shards(cursor: Any) -> None:
     cursor.execute("select pg_advisory_xact_lock_shared(%s)", (SHARDS_LOCK,))
     cursor.execute(AHEAD)
     _require_whole(cursor.fetchone())
+    for server in read_servers(cursor):
+        stands = _stands(cursor, server)
+        with reaching(server), connect(server.address, SHARDS_NAME) as other, other.cursor() as found:
+            found.execute(FOUND)
+            if list(found.fetchall()) != stands:
+                raise StateError(f"A batch was left half done there: {_LEFT}.")
+
+
+_LEFT = "following ended between the two. What is asked of values waits until it goes on; all else is answered"
 
 
 def _require_whole(ahead: Any) -> None:
-    if ahead is not None:
-        shard, batch, version = ahead
-        raise StateError(
-            f"Shard {shard} holds version {batch} and the state {version}: following ended between the two. What is "
-            f"asked of values waits until it goes on; all else is answered at version {version}."
-        )
+    torn = _torn(ahead)
+    if torn is not None:
+        raise StateError(torn)
+
+
+def _torn(ahead: Any) -> str | None:
+    if ahead is None:
+        return None
+    shard, batch, version = ahead
+    return f"Shard {shard} holds version {batch} and the state {version}: {_LEFT} at version {version}."

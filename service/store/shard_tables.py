@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, CheckConstraint, Column, Index, Integer, Table
-from sqlalchemy.dialects.postgresql import ARRAY, BYTEA
+from sqlalchemy import BigInteger, CheckConstraint, Column, Identity, Index, Integer, Table, Text
+from sqlalchemy.dialects.postgresql import ARRAY, BYTEA, UUID
 
 from service.store.table_base import metadata
 
@@ -15,6 +15,19 @@ shard = Table(
     Column("batch", BigInteger, nullable=False, comment="last version that a task of its own applied, or its share"),
     Column("summary", BYTEA, comment="what that batch did, for the state's own version"),
     Column("undo", BYTEA, comment="records as they were before that batch"),
+    Column("server", Text, comment="name of the server that it is on; NULL: the state's own database"),
+    Column("address", Text, comment="of that server's database, without a password"),
+    Column("state", UUID(as_uuid=True), comment="which state it is of: a server is told"),
+)
+
+shard_write = Table(
+    "shard_write",
+    metadata,
+    Column("write_id", BigInteger, Identity(always=True), primary_key=True),
+    Column("shard", Integer, nullable=False, comment="one that is on a server of its own"),
+    Column("version", BigInteger, nullable=False, comment="whose commit it is written behind"),
+    Column("previous", BigInteger, nullable=False, comment="version that the shard must be at before"),
+    Column("data", BYTEA, nullable=False, comment="records and clusters as they are to be"),
 )
 
 shard_cluster = Table(

@@ -16,13 +16,24 @@ import numpy as np
 import psycopg2
 
 from service.core.clustering import AttributeIds, Clusters, Underflow, apply_deltas
-from service.core.errors import ConflictError, DamagedStateError
+from service.core.errors import ConflictError, DamagedStateError, StateError
 from service.core.records import Int64s, find_keys, gather
 from service.core.shards import ID_BITS, local_ids, shard_bounds, stored_ids
 from service.core.val_cache import LOADED_BYTES, SEGMENT_BITS, ValCache
 from service.store import batch_rows, record_rows
 from service.store.bulk import between, read_records, uuid_text
-from service.store.database import make_engine, parse_address, state_error
+from service.store.database import connect, make_engine, parse_address, state_error
+from service.store.shard_servers import (
+    ShardServer,
+    drop_shard,
+    other_history,
+    reaching,
+    read_servers,
+    read_stands,
+    require_fit,
+    require_schema,
+)
+from service.store.shard_writes import write_again
 from service.usecases.live_state import ClusterCounts, accesses_of
 from service.usecases.shards import Before, ShardBatch, ShardPlace, ShardSummary
 from service.usecases.warm_up import WarmUpPolicy
@@ -34,7 +45,7 @@ TAKE_OVER = "update shard set epoch = pg_current_xact_id()::text::bigint"
 
 TO_UNDO = """
 select shard, summary, undo from shard
-where batch > (select coalesce(max(version), 0) from state_version) order by shard
+where server is null and batch > (select coalesce(max(version), 0) from state_version) order by shard
 """
 
 CALM = """
@@ -43,10 +54,11 @@ where undo is not null
 """
 
 
-def read_epochs(cursor: Any) -> list[int]:
-    """Read the epoch of each shard, by its number; nothing where the state is one shard."""
-    cursor.execute("select epoch from shard order by shard")
-    return [epoch for (epoch,) in cursor]
+def read_places(cursor: Any, address: str) -> list[ShardPlace]:
+    """Read where each shard is, by its number; nothing where the state is one shard, which is at this address."""
+    cursor.execute("select shard, epoch, coalesce(address, %s) from shard order by shard", (address,))
+    found = cursor.fetchall()
+    return [ShardPlace(its_address, shard, len(found), epoch) for shard, epoch, its_address in found]
 
 
 def read_clusters(cursor: Any, shard: int | None = None) -> list[tuple[int, AttributeIds, int]]:
@@ -59,12 +71,19 @@ def read_clusters(cursor: Any, shard: int | None = None) -> list[tuple[int, Attr
 def take_over_shards(connection: Any) -> None:
     """Refuse what the writer before may still have under way in shards, undo what it did not finish, and commit.
 
-    Waits for transactions of its tasks to end. The connection must hold the writer's lock.
+    Waits for transactions of its tasks to end. The connection must hold the writer's lock. Raises StateError where a
+    shard's server is away, or does not have what the state says that it has.
     """
     with connection.cursor() as cursor:
         cursor.execute(TAKE_OVER)
         undo_shards(cursor)
+        servers = read_servers(cursor)
     connection.commit()
+    for server in servers:
+        with reaching(server), connect(server.address, SHARD_NAME) as other:
+            with other.cursor() as cursor:
+                require_schema(cursor)
+            settle(connection, other, server)
 
 
 class ShardStore:
@@ -249,15 +268,49 @@ def undo_shards(cursor: Any) -> None:
     if ahead:
         cursor.execute(record_rows.STAGING)
     for shard, summary, undo in ahead:
-        if summary is None or undo is None:
-            raise DamagedStateError(f"Shard {shard} is ahead of the state, and nothing says how it was before.")
-        clusters = _read_own(cursor, shard)
-        before = Before.from_bytes(bytes(undo))
-        records, kept, dropped = before.back(clusters, ShardSummary.from_bytes(bytes(summary)).moves)
-        cursor.execute("truncate staged_gen_rec, staged_cluster")
-        record_rows.write(cursor, records._replace(cluster_id=stored_ids(records.cluster_id, shard)), before.texts)
-        _write_clusters(cursor, clusters, shard, kept, dropped)
+        undo_shard(cursor, shard, summary, undo)
     cursor.execute(CALM)
+
+
+def undo_shard(cursor: Any, shard: int, summary: bytes | None, undo: bytes | None) -> None:
+    """Undo the batch that a shard holds and the state does not, by what it keeps of it; there must be staging."""
+    if summary is None or undo is None:
+        raise DamagedStateError(f"Shard {shard} is ahead of the state, and nothing says how it was before.")
+    clusters = _read_own(cursor, shard)
+    before = Before.from_bytes(bytes(undo))
+    records, kept, dropped = before.back(clusters, ShardSummary.from_bytes(bytes(summary)).moves)
+    cursor.execute("truncate staged_gen_rec, staged_cluster")
+    record_rows.write(cursor, records._replace(cluster_id=stored_ids(records.cluster_id, shard)), before.texts)
+    _write_clusters(cursor, clusters, shard, kept, dropped)
+
+
+def settle(home: Any, other: Any, server: ShardServer) -> None:
+    """Bring a server's shards to where the state says that they are, by what both keep, and commit there.
+
+    `home` is the writer's connection, whose epoch the shards get. A batch that the state never heard of is undone, one
+    that it has committed is written there. Raises StateError where that leads nowhere: the server has something else.
+    """
+    with home.cursor() as cursor:
+        stands = read_stands(cursor, server)
+        cursor.execute("select coalesce(max(version), 0) from state_version")
+        (version,) = cursor.fetchone()
+    with other.cursor() as cursor:
+        found = require_fit(cursor, server, stands)
+        cursor.execute(record_rows.STAGING + record_rows.BY_INDEX)
+        for shard in sorted(found.keys() - stands.keys()):  # it moved away, and whoever moved it died
+            drop_shard(cursor, shard)
+        for shard, stand in stands.items():
+            batch, summary, undo = found[shard]
+            if batch == version + 1 > stand.batch and undo is not None:
+                undo_shard(cursor, shard, summary, undo)
+            elif batch != stand.batch and not write_again(home, cursor, shard, batch):
+                raise StateError(other_history(shard, batch, stand.batch))
+            cursor.execute(
+                "update shard set epoch = %s, batch = %s, summary = null, undo = null where shard = %s",
+                (stand.epoch, stand.batch, shard),
+            )
+    other.commit()
+    home.commit()
 
 
 def _read_own(cursor: Any, shard: int) -> Clusters:

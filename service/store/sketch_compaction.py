@@ -8,6 +8,7 @@ fail (REPEATABLE READ), and it is taken again.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TypeVar
 
 import numpy as np
@@ -19,7 +20,7 @@ from service.core.sketch_changes import SketchChanges
 from service.core.sketch_upkeep import SketchForm, apply_changes
 from service.core.sketches.column import ColumnSketch
 from service.store.database import make_engine
-from service.store.shard_reading import lock_records
+from service.store.shard_reading import Elsewhere, lock_records
 from service.store.sketch_reading import read_changes, stream_hashes, told_fault
 from service.store.tables import COMPACTION_LOCK
 
@@ -63,29 +64,30 @@ class PostgresSketchLog:
         return len(sizes), sum(sizes)
 
     def fold(self, most_bytes: int) -> list[str] | None:
-        return self._take(lambda connection: _fold_oldest(connection, most_bytes))
+        return self._take(lambda connection, _: _fold_oldest(connection, most_bytes))
 
     def rescan(self) -> bool:
         with self._engine.connect() as connection:
             attribute_id = connection.scalar(text(SHORT))
         if attribute_id is None:
             return False
-        return self._take(lambda connection: _rescan(connection, attribute_id), first=lock_records) is not None
+        return self._take(lambda *places: _rescan(attribute_id, *places), first=lock_records) is not None
 
     def close(self) -> None:
         self._engine.dispose()
 
     def _take(
-        self, step: Callable[[Connection], Result], first: Callable[[Connection], None] | None = None
+        self, step: Callable[[Connection, Elsewhere], Result], first: Callable[[Connection], Elsewhere] | None = None
     ) -> Result | None:
         """Take a step in a transaction as the one compactor; None when there is another, or others wrote meanwhile."""
-        with self._engine.connect() as connection:
+        with self._engine.connect() as connection, ExitStack() as closing:
+            elsewhere = Elsewhere()
             try:
                 if first is not None:
-                    first(connection)
+                    elsewhere = closing.enter_context(first(connection))
                 if not connection.scalar(text("select pg_try_advisory_xact_lock(:lock)"), {"lock": COMPACTION_LOCK}):
                     return None
-                result = step(connection)
+                result = step(connection, elsewhere)
                 connection.commit()
             except DBAPIError as error:
                 if getattr(error.orig, "pgcode", None) not in OTHERS_WROTE:
@@ -148,11 +150,12 @@ def _write(connection: Connection, attribute_id: int, version: int, sketch: Colu
     )
 
 
-def _rescan(connection: Connection, attribute_id: int) -> bool:
+def _rescan(attribute_id: int, connection: Connection, elsewhere: Elsewhere) -> bool:
     """Build an attribute's sketch anew from the values that have it, range by range of the keys."""
     form, count, version = connection.execute(text(RESCANNED), {"attribute_id": attribute_id}).one()
     sketch = SketchForm(*form).empty()
-    for hashes in stream_hashes(connection, attribute_id, count):
-        sketch.update(hashes)
+    for place in (connection, *elsewhere.connections):
+        for hashes in stream_hashes(place, attribute_id, count):
+            sketch.update(hashes)
     _write(connection, attribute_id, version, sketch)
     return True

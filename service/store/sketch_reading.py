@@ -94,10 +94,13 @@ def read_changes(connection: Connection, after: int, until: int | None = None) -
     return [(version, SketchChanges.from_bytes(bytes(changes))) for version, changes in rows]
 
 
-def build_sketches(connection: Any, form: SketchForm, attribute_ids: Sequence[int]) -> dict[int, ColumnSketch]:
+def build_sketches(
+    connection: Any, form: SketchForm, attribute_ids: Sequence[int], elsewhere: Sequence[Any] = ()
+) -> dict[int, ColumnSketch]:
     """Build the sketches of attributes from all their gen_recs, range by range of the keys, on a raw connection.
 
-    Its transaction must have locked gen_rec before it took its snapshot: a bootstrap swaps partitions.
+    `elsewhere` are those of shards' servers. The transaction must have locked gen_rec before it took its snapshot: a
+    bootstrap swaps partitions.
     """
     builder = SketchBuilder(form, attribute_ids)
     with connection.cursor() as cursor:
@@ -105,8 +108,9 @@ def build_sketches(connection: Any, form: SketchForm, attribute_ids: Sequence[in
         (records,) = cursor.fetchone()
     bits = (int(records) // PORTION_RECORDS).bit_length()
     for number in range(1 << bits):
-        found = read_range(connection, KeyRange(number, bits))
-        builder.add(found.high, found.starts, found.attribute_ids.astype(np.int64))
+        for place in (connection, *elsewhere):
+            found = read_range(place, KeyRange(number, bits))
+            builder.add(found.high, found.starts, found.attribute_ids.astype(np.int64))
     return builder.sketches
 
 

@@ -44,6 +44,8 @@ from service.store.catch_up import forget_passed, read_catch_up
 from service.store.database import make_engine, parse_address, state_error
 from service.store.feeds import is_paused, put_feed
 from service.store.migrate import require_current
+from service.store.shard_servers import reaching
+from service.store.shard_writing import ShardsElsewhere
 from service.store.versions import read_served, tell_version
 from service.store.writer_lock import CONSUMER_NAME, is_wanted, release_locks, take_back_writer_lock, take_writer_lock
 from service.usecases.live_state import BatchCommit, StoredState
@@ -82,12 +84,14 @@ class PostgresWriter:
         """Write as the process of this name; with `asking`, which hears of it, a consumer is made to hand over."""
         self._address = parse_address(url)
         self._asking = asking
+        self._name = name
         self._is_catching_up = False
         self._engine = make_engine(url, name, pool_size=3, max_overflow=0)
         self.writing: Any = None
         self._reading: Any = None
         self._warming: Any = None
         self._partitions: list[tuple[str, str]] = []
+        self.elsewhere: ShardsElsewhere | None = None
 
     def acquire(self, behind_others: threading.Event | None = None) -> bool:
         self.close()
@@ -104,7 +108,9 @@ class PostgresWriter:
             self.writing.commit()
             with self._reading.cursor() as cursor:
                 cursor.execute(record_rows.BY_BITMAP)
+                elsewhere = ShardsElsewhere(cursor, self._name)
             self._reading.commit()
+            self.elsewhere = elsewhere or None
         return True
 
     def is_wanted(self) -> bool:
@@ -197,7 +203,7 @@ class PostgresWriter:
         with self.translated(), self._reading.cursor() as cursor:
             clusters = shards.read_clusters(cursor)
             self._reading.commit()
-        return clusters
+        return clusters if self.elsewhere is None else [*clusters, *self.elsewhere.clusters()]
 
     def positions(self, feed: str) -> dict[tuple[str, int], StoredPosition]:
         with self.translated(), self._reading.cursor() as cursor:
@@ -261,7 +267,10 @@ class PostgresWriter:
 
     def lookup(self, keys: Keys) -> Records:
         with self.translated(), self._reading.cursor() as cursor:
-            records = record_rows.look_up(cursor, self._partitions, keys)
+            if self.elsewhere is None:
+                records = record_rows.look_up(cursor, self._partitions, keys)
+            else:
+                records = self.elsewhere.look_up(cursor, self._partitions, keys)
             self._reading.commit()
         return records
 
@@ -273,6 +282,8 @@ class PostgresWriter:
                 condition = KeyRange(number, bits).condition()
                 keys, records = read_records(cursor, [record_rows.RANGE.format(condition=condition)])
             self._warming.commit()
+            if self.elsewhere is not None:
+                keys, records = self.elsewhere.read_range((keys, records), KeyRange(number, bits))
         return keys, records._replace(cluster_id=local_ids(records.cluster_id))
 
     def read_images(self, wanted: Mapping[Table, Iterable[bytes]]) -> Images:
@@ -291,6 +302,9 @@ class PostgresWriter:
             if connection is not None:
                 connection.invalidate()  # not back to the pool: the staging tables are the session's
         self.writing = self._reading = self._warming = None
+        if self.elsewhere is not None:
+            self.elsewhere.close()
+        self.elsewhere = None
 
     @contextmanager
     def translated(self) -> Iterator[None]:
@@ -312,20 +326,19 @@ class PostgresUnitOfWork:
     def write_records(self, records: NewRecords, texts: Sequence[str], changed_texts: Sequence[str] = ()) -> None:
         """Write new records by COPY, changed and gone ones by COPY into staging and one merge, all in key order."""
         with self._writer.translated(), self._connection.cursor() as cursor:
+            if self._writer.elsewhere is not None:
+                version = read_served(cursor)[0] + 1
+                records, texts = self._writer.elsewhere.keep_records(cursor, version, records, texts)
             self._has_staged |= record_rows.write(cursor, records, texts, changed_texts, has_staged=self._has_staged)
 
     def records_of(self, cluster_ids: Sequence[int], portion: int) -> Iterator[tuple[Keys, Records, list[str]]]:
-        with self._writer.translated(), self._connection.cursor("records_of") as cursor:
-            cursor.itersize = portion
-            cursor.execute(RECORDS_OF, (list(cluster_ids),))
-            while rows := cursor.fetchmany(portion):
-                rows.sort()
-                keys = Keys.of(bytes.fromhex(key.replace("-", "")) for key, *_ in rows)
-                yield (
-                    keys,
-                    Records.of([(cluster_id, counted) for *_, cluster_id, counted in rows]),
-                    [r[1] for r in rows],
-                )
+        with self._writer.translated():
+            yield from _records_of(self._connection, cluster_ids, portion)
+        if self._writer.elsewhere is not None:
+            for server, connection in self._writer.elsewhere.connections():
+                with reaching(server):
+                    yield from _records_of(connection, cluster_ids, portion)
+                    connection.rollback()
 
     def commit(self, commit: BatchCommit) -> Sequence[BoundContract] | None:
         delta = commit.delta
@@ -334,9 +347,15 @@ class PostgresUnitOfWork:
             if commit.new_tuple is not None:
                 key_changes.add_tuple(cursor, commit.version, commit.new_tuple)
             batch_rows.write_clusters(cursor, delta.clusters, delta.dropped)
+            elsewhere = self._writer.elsewhere
             if delta.shard_clusters is not None:
+                changed, gone = delta.shard_clusters, delta.shard_dropped
+                if elsewhere is not None:
+                    changed, gone = elsewhere.keep_clusters(cursor, commit.version, delta)
                 cursor.execute("truncate staged_cluster")
-                batch_rows.write_clusters(cursor, delta.shard_clusters, delta.shard_dropped, "shard_cluster")
+                batch_rows.write_clusters(cursor, changed, gone, "shard_cluster")
+            elif elsewhere is not None:
+                elsewhere.note_applied(cursor, commit.version)
             batch_rows.write_counters(cursor, delta)
             batch_rows.write_transitions(cursor, commit)
             batch_rows.write_positions(cursor, commit)
@@ -358,11 +377,24 @@ class PostgresUnitOfWork:
             contracts = None if knows_contracts else contract_upkeep.read_bound(cursor)
             tell_version(cursor, commit.version)
             self._connection.commit()
+            if elsewhere is not None and delta.shard_clusters is not None:
+                elsewhere.write_behind(self._connection)
         return contracts
 
     def rollback(self) -> None:
         with self._writer.translated():
             self._connection.rollback()
+
+
+def _records_of(connection: Any, cluster_ids: Sequence[int], portion: int) -> Iterator[tuple[Keys, Records, list[str]]]:
+    with connection.cursor("records_of") as cursor:
+        cursor.itersize = portion
+        cursor.execute(RECORDS_OF, (list(cluster_ids),))
+        while rows := cursor.fetchmany(portion):
+            rows.sort()
+            keys = Keys.of(bytes.fromhex(key.replace("-", "")) for key, *_ in rows)
+            found = Records.of([(cluster_id, counted) for *_, cluster_id, counted in rows])
+            yield keys, found, [r[1] for r in rows]
 
 
 def _table(name: tuple[str, str], attributes: list[Attribute], described: Sequence[Any] | None) -> Table:

@@ -116,6 +116,8 @@ class OperationFacts:
     """Keys of the service that expire, with when."""
     undelivered: Sequence[tuple[str, int, str | None]] = ()
     """Watches whose alerts failed in the last day, or wait for an hour: how many, and why the newest did."""
+    shards_away: Sequence[str] = ()
+    """Why shards on servers of their own cannot be asked, each server once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +273,9 @@ def _operation(one: OperationFacts, gathered: Gathered) -> Iterator[Finding]:
             f"one died and left {one.left_of_bootstraps} tables, which nobody reads",
             "run it again: it drops them first",
         )
+    for told in one.shards_away:
+        way_out = "start it; until then nothing is applied, and what is asked of values is answered with 503"
+        yield Finding(Level.FAIL, "shards", told, way_out)
     for told in one.faulty_sketches:
         yield Finding(Level.WARN, "sketches", told, "bootstrap the source again with --replace")
     if one.audit is None:

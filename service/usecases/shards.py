@@ -101,12 +101,12 @@ class ShardSummary:
             np.array([self.shard, counted.values, counted.read, counted.written, counted.without_caches]),
             *self.moves[:5],
             *self.moves.witnesses,
-            *_pack_texts(self.witnesses),
+            *pack_texts(self.witnesses),
             *_pack_differences(self.distinct),
             *_pack_differences(self.repeated),
             np.frombuffer(self.switches.to_bytes(), np.uint8),
             self.hashes,
-            *_pack_texts(self.switched),
+            *pack_texts(self.switched),
         )
 
     @staticmethod
@@ -118,12 +118,12 @@ class ShardSummary:
         return ShardSummary(
             shard,
             Moves(old, old_starts, new, new_starts, values, Keys(high, low)),
-            _unpack_texts(data_of, lengths),
+            unpack_texts(data_of, lengths),
             dict(zip(ids.tolist(), distinct.tolist(), strict=True)),
             dict(zip(repeated_ids.tolist(), repeated.tolist(), strict=True)),
             SketchChanges.from_bytes(switches.tobytes()),
             hashes,
-            _unpack_texts(switched, switched_lengths),
+            unpack_texts(switched, switched_lengths),
             Accesses(*counted),
         )
 
@@ -169,13 +169,13 @@ class Before:
     def to_bytes(self) -> bytes:
         """Give it as the shard keeps it."""
         cells = (self.starts, self.attribute_ids, self.frequencies)
-        return pack(*self.keys, self.is_gone, *cells, *_pack_texts(self.texts))
+        return pack(*self.keys, self.is_gone, *cells, *pack_texts(self.texts))
 
     @staticmethod
     def from_bytes(data: bytes) -> Before:
         """Read what `to_bytes` gave."""
         high, low, is_gone, starts, attribute_ids, frequencies, texts, lengths = unpack(data)
-        return Before(Keys(high, low), is_gone, starts, attribute_ids, frequencies, _unpack_texts(texts, lengths))
+        return Before(Keys(high, low), is_gone, starts, attribute_ids, frequencies, unpack_texts(texts, lengths))
 
 
 def conclude(
@@ -237,12 +237,14 @@ def unpack(data: bytes) -> list[Any]:
     return found
 
 
-def _pack_texts(texts: Sequence[str]) -> tuple[NDArray[np.uint8], Int64s]:
+def pack_texts(texts: Sequence[str]) -> tuple[NDArray[np.uint8], Int64s]:
+    """Give texts end to end, and the length of each in bytes."""
     encoded = [text.encode() for text in texts]
     return np.frombuffer(b"".join(encoded), np.uint8), np.array([len(text) for text in encoded], np.int64)
 
 
-def _unpack_texts(data: NDArray[np.uint8], lengths: Int64s) -> list[str]:
+def unpack_texts(data: NDArray[np.uint8], lengths: Int64s) -> list[str]:
+    """Read what `pack_texts` gave."""
     whole, starts = data.tobytes(), starts_of(lengths).tolist()
     return [whole[start:end].decode() for start, end in pairwise(starts)]
 

@@ -60,7 +60,15 @@ OF_A_COMMAND = {
     ),
 }
 OF_A_COMPACTION = {"read_keys"}
-OF_SHARDS_ALONE = {"deal", "deal_again", "read_epochs", "read_shards", "undo_shards", "_apply", "_write", "_connect"}
+OF_SHARDS_ALONE = {
+    *("deal", "deal_again", "find_shards", "read_places", "set_shards", "undo_shard", "undo_shards", "_forget_shards"),
+    *("_apply", "_write", "_connect"),
+}
+OF_SERVERS = {
+    *("drop_shard", "keep_clusters", "make_shard", "read_stands", "refuse_elsewhere", "require_fit", "require_schema"),
+    *("_missing_on", "note_applied", "settle", "write_behind"),
+}
+"""See `test_shard_servers.py`, which dies at each statement that a server is given."""
 OF_A_WAIT = {"_holder"}
 """Functions of the store that give the database statements when no feed is followed, or none is at hand."""
 
@@ -199,7 +207,7 @@ def test_a_crash_at_any_statement_is_as_if_it_had_not_been(
             template = url.partition("?")[0].rpartition("/")[2]
             counts, sites = counts + steps.counts, sites | steps.sites
         assert planned[1][-1]["state"] == states.expected(stream.tables)
-        elsewhere = OF_A_BOOTSTRAP | OF_A_COMMAND | OF_A_COMPACTION | OF_A_WAIT | OF_SHARDS_ALONE
+        elsewhere = OF_A_BOOTSTRAP | OF_A_COMMAND | OF_A_COMPACTION | OF_A_WAIT | OF_SHARDS_ALONE | OF_SERVERS
         missing = statements_not_given(with_imported(writer), elsewhere, sites)
         assert missing == [], "every statement is a point: let the feed come to these, or say that no batch does"
         for run, points, copy, wanted in planned:

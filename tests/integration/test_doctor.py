@@ -95,6 +95,7 @@ def test_of_a_database(changed: dict[str, object], level: str, way_out: str) -> 
     ("changed", "level", "way_out"),
     [
         ({"left_of_bootstraps": 3}, "warn", "run it again"),
+        ({"shards_away": ["server 'east' (shard 1): Cannot reach it"]}, "fail", "start it"),
         ({"faulty_sketches": ["s.t.c: torn"]}, "warn", "--replace"),
         ({"audit": (NOW, 2)}, "fail", "subsetd verify"),
         ({"audit": (NOW - timedelta(days=90), 0)}, "warn", "subsetd audit"),

@@ -328,7 +328,7 @@ def test_the_command_deals_and_lists(
     database_url: str, stream: Stream, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SUBSETD_DATABASE_URL", database_url)
-    set_(2)
+    set_(2, None)
     assert "Shard 1 of 2" in capsys.readouterr().err
     list_(Format.JSON)
     found = json.loads(capsys.readouterr().out)
@@ -337,10 +337,10 @@ def test_the_command_deals_and_lists(
     with closing(PostgresWriter(database_url, "test")) as other:
         other.acquire()
         with pytest.raises(StateError, match="another writer: test"):
-            set_(1)
+            set_(1, None)
     states.execute(database_url, "truncate state_version, shard, shard_cluster cascade")
     with pytest.raises(StateError, match="There is no state yet"):
-        set_(3)
+        set_(3, None)
 
 
 def asked(url: str, tables: Tables) -> dict[str, object]:

@@ -132,7 +132,7 @@ def test_a_compaction_that_a_truncate_overtakes_leaves_the_truncate_as_it_is(
 
 def test_one_compactor_works_at_a_time(database_url: str, stream: Stream, log: PostgresSketchLog) -> None:
     with closing(PostgresSketchLog(database_url)) as other:
-        assert log._take(lambda connection: (other.fold(ALL), other.rescan())) == (None, False)
+        assert log._take(lambda connection, _: (other.fold(ALL), other.rescan())) == (None, False)
     assert log.fold(ALL) == []
 
 

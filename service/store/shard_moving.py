@@ -1,0 +1,120 @@
+"""Own how shards move between servers and the state's own database: copied, and gone where they were, or nothing of it.
+
+What servers are sent is committed there first: until the state's own commit says that they have it, it is nothing.
+What has moved away is dropped behind that commit; a server that keeps it, as somebody died, loses it when it is next
+written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from service.core.errors import StateError
+from service.core.shards import ID_BITS
+from service.store.copy_stream import copy_between
+from service.store.database import connect
+from service.store.shard_servers import (
+    WAY_OUT,
+    ShardServer,
+    drop_shard,
+    key_condition,
+    make_shard,
+    reaching,
+    read_servers,
+    require_schema,
+    shard_table,
+)
+from service.store.tables import SHARDS_LOCK
+
+MOVE_NAME = "subsetd shards"
+
+CLUSTERS = "select * from shard_cluster where cluster_id >> {bits} = {shard}"
+ARRIVED_HOME = "update shard set server = null, address = null, batch = %s where shard = %s"
+ARRIVED = "insert into shard (shard, epoch, batch, state, server) values (%s, %s, %s, %s, %s)"
+
+
+class ShardMove:
+    """Move shards in the state's transaction, and one of each server that has part in it."""
+
+    def __init__(self, cursor: Any, version: int, telling: Callable[[str], None], closing: ExitStack) -> None:
+        """Move for this version; `cursor` is the state's, under the writer's lock, `closing` ends the connections."""
+        self._cursor = cursor
+        self._version = version
+        self._telling = telling
+        self._closing = closing
+        self._connections: dict[str, Any] = {}
+        self._left: list[tuple[ShardServer, int]] = []
+
+    def bring_home(self, servers: Sequence[ShardServer]) -> None:
+        """Copy shards into the state's own database, all but those that stay on the servers that they are on."""
+        staying = {(server.name, shard) for server in servers for shard in server.shards}
+        for server in read_servers(self._cursor):
+            for shard in server.shards:
+                if (server.name, shard) in staying:
+                    continue
+                with reaching(server), self._reach(server).cursor() as other:
+                    copy_between(other, f"select * from {shard_table(shard)}", self._cursor, "gen_rec")
+                    copy_between(other, CLUSTERS.format(bits=ID_BITS, shard=shard), self._cursor, "shard_cluster")
+                self._cursor.execute(ARRIVED_HOME, (self._version, shard))
+                self._left.append((server, shard))
+                self._telling(f"Shard {shard} comes from server {server.name!r}.")
+
+    def send_away(self, servers: Sequence[ShardServer], of: int) -> None:
+        """Copy shards that are in the state's own database to the servers that are to have them."""
+        self._cursor.execute("select shard, epoch, state::text from shard where server is null")
+        at_home = {shard: (epoch, state) for shard, epoch, state in self._cursor.fetchall()}
+        for server in servers:
+            for shard in server.shards:
+                if shard in at_home:
+                    with reaching(server):
+                        self._send(server, shard, of, *at_home[shard])
+
+    def commit(self, connection: Any) -> None:
+        """Commit everywhere, the state last; then drop what has left."""
+        self._cursor.execute("select pg_advisory_lock(%s)", (SHARDS_LOCK,))  # until the writer's lock is released
+        for other in self._connections.values():
+            other.commit()
+        connection.commit()
+        for server, shard in self._left:
+            with reaching(server), self._reach(server).cursor() as other:
+                drop_shard(other, shard)
+        for other in self._connections.values():
+            other.commit()
+
+    def _send(self, server: ShardServer, shard: int, of: int, epoch: int, state: str) -> None:
+        condition = key_condition(shard, of)
+        with self._reach(server).cursor() as other:
+            _require_free(other, server, state)
+            make_shard(other, shard, of)
+            copy_between(self._cursor, f"select * from gen_rec where {condition}", other, shard_table(shard))
+            copy_between(self._cursor, CLUSTERS.format(bits=ID_BITS, shard=shard), other, "shard_cluster")
+            other.execute(ARRIVED, (shard, epoch, self._version, state, server.name))
+            other.execute(f"analyze {shard_table(shard)}")
+        self._cursor.execute(f"delete from gen_rec where {condition}")
+        records = self._cursor.rowcount
+        self._cursor.execute("delete from shard_cluster where cluster_id >> %s = %s", (ID_BITS, shard))
+        self._cursor.execute(
+            "update shard set server = %s, address = %s, batch = %s where shard = %s",
+            (server.name, server.address, self._version, shard),
+        )
+        self._telling(f"Shard {shard}, of {records:,} records, goes to server {server.name!r}.")
+
+    def _reach(self, server: ShardServer) -> Any:
+        if server.address not in self._connections:
+            connection = self._closing.enter_context(connect(server.address, MOVE_NAME))
+            with connection.cursor() as cursor:
+                require_schema(cursor)
+            self._connections[server.address] = connection
+        return self._connections[server.address]
+
+
+def _require_free(cursor: Any, server: ShardServer, state: str) -> None:
+    """Raise StateError where a server has shards of another state, or under another name."""
+    cursor.execute("select shard, state::text, server from shard order by shard for update")
+    for shard, its_state, name in cursor.fetchall():
+        if its_state != state:
+            raise StateError(f"It has shard {shard} of another state: give this one a database of its own.")
+        if name != server.name:
+            raise StateError(f"It is the database of server {name!r}, too: {WAY_OUT}.")

@@ -1,0 +1,214 @@
+"""Own the servers that shards of a state are on beside its own database: which shard is where, and what fits that.
+
+The state's own rows of `shard` say where each shard is, and at which version. A server's database has the schema of a
+state, and of its shards what the state has of the others: records, clusters and a row of `shard`. Nothing else of a
+state is in it, and it is of one state alone.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psycopg2
+
+from service.core.errors import ConflictError, StateError
+from service.core.secret_parameters import SECRET_PARAMETERS
+from service.core.shards import ID_BITS, shard_bounds
+from service.store.bulk import FILL_FACTOR, between, uuid_text
+from service.store.database import parse_address, state_error
+from service.store.tables import SCHEMA_REVISION
+
+SERVERS = """
+select server, address, array_agg(shard order by shard) from shard where server is not null group by 1, 2 order by 1
+"""
+STANDS = "select shard, epoch, batch, state::text from shard where server = %s order by shard"
+FOUND = "select shard, epoch, batch, state::text, server, summary, undo from shard order by shard for update"
+
+WAY_OUT = "bring back the database that the state was written with, or correct its address with `subsetd shards set`"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardServer:
+    """Name a server, its database's address, without a password, and the shards that it has."""
+
+    name: str
+    address: str
+    shards: tuple[int, ...]
+
+    def __str__(self) -> str:
+        several = "s" if len(self.shards) > 1 else ""
+        return f"server {self.name!r} (shard{several} {', '.join(map(str, self.shards))})"
+
+
+class Stand(NamedTuple):
+    """Say how the state knows a shard: the epoch of its writer, its last version, and whose it is."""
+
+    epoch: int
+    batch: int
+    state: str
+
+
+def read_map(path: Path, of: int) -> list[ShardServer]:
+    """Read a shard map: a table of TOML for each server, with its `address` and its `shards`.
+
+    Raises ConflictError, which names the place, for a map that cannot be.
+    """
+    try:
+        tables = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConflictError(f"The shard map {path} cannot be read: {error}.") from error
+    servers: list[ShardServer] = []
+    for name, table in tables.items():
+        if not isinstance(table, dict) or table.keys() != {"address", "shards"}:
+            raise ConflictError(f"{path}: server {name!r} needs an address and shards, and nothing else.")
+        address, shards = table["address"], table["shards"]
+        if not isinstance(address, str) or not isinstance(shards, list) or not shards:
+            raise ConflictError(f"{path}: the address of server {name!r} is a text, its shards are a list of numbers.")
+        parsed = parse_address(address)
+        if parsed.password is not None or parsed.query.keys() & SECRET_PARAMETERS:
+            raise ConflictError(
+                f"{path}: the address of server {name!r} has a password, which the state does not keep: put it into "
+                f"the password file of whoever follows (~/.pgpass, or PGPASSFILE)."
+            )
+        for shard in shards:
+            if type(shard) is not int or not 0 <= shard < of:
+                raise ConflictError(f"{path}: server {name!r} has shard {shard}; a state of {of} has 0 to {of - 1}.")
+        servers.append(ShardServer(name, address, tuple(sorted(shards))))
+    _require_once(path, "Shard", [shard for server in servers for shard in server.shards])
+    _require_once(path, "Address", [server.address for server in servers])
+    return sorted(servers, key=lambda server: server.name)
+
+
+def _require_once(path: Path, what: str, named: list[Any]) -> None:
+    for one in named:
+        if named.count(one) > 1:
+            raise ConflictError(f"{path}: {what.lower()} {one} is there more than once.")
+
+
+def read_servers(cursor: Any) -> list[ShardServer]:
+    """Read which servers have shards; none where all are in the state's own database."""
+    cursor.execute(SERVERS)
+    return [ShardServer(name, address, tuple(shards)) for name, address, shards in cursor.fetchall()]
+
+
+def read_stands(cursor: Any, server: ShardServer) -> dict[int, Stand]:
+    """Read in the state's own database how the shards of a server stand."""
+    cursor.execute(STANDS, (server.name,))
+    return {shard: Stand(*stand) for shard, *stand in cursor.fetchall()}
+
+
+def refuse_elsewhere(cursor: Any, what: str) -> None:
+    """Raise StateError where shards are on servers of their own: what is named there takes them in one database."""
+    servers = read_servers(cursor)
+    if servers:
+        raise StateError(
+            f"{what} of a state with shards on other servers is not possible: {servers[0]}. Bring all into the state's "
+            f"own database first, with `subsetd shards set N` and no servers."
+        )
+
+
+@contextmanager
+def reaching(server: ShardServer) -> Iterator[None]:
+    """Let a failure of a server say which it is, and which shards wait for it."""
+    try:
+        yield
+    except StateError as error:
+        raise type(error)(f"{server}: {str(error).replace('SUBSETD_DATABASE_URL', 'its address')}") from error
+    except psycopg2.Error as error:
+        told = state_error(error, parse_address(server.address))
+        if told is None:
+            raise
+        raise type(told)(f"{server}: {told}") from error
+
+
+def require_fit(
+    cursor: Any, server: ShardServer, stands: Mapping[int, Stand]
+) -> dict[int, tuple[int, bytes | None, bytes | None]]:
+    """Give batch, summary and undo of each shard that a server has; a shard too many is one that has moved away.
+
+    Locks the shards. Raises StateError where they are not those of the state, ConflictError where another is writer.
+    """
+    cursor.execute(FOUND)
+    found = {}
+    (state,) = {stand.state for stand in stands.values()}
+    epoch = max(stand.epoch for stand in stands.values())
+    for shard, its_epoch, batch, its_state, name, summary, undo in cursor.fetchall():
+        if its_state != state:
+            raise StateError(f"It has shard {shard} of another state: {WAY_OUT}.")
+        if name != server.name:
+            raise StateError(f"It is the database of server {name!r}, too: give each server one of its own.")
+        if its_epoch > epoch:
+            raise ConflictError(f"Shard {shard} has had another writer than this state's: {WAY_OUT}.")
+        found[shard] = batch, summary, undo
+    for shard in stands.keys() - found.keys():
+        raise StateError(f"It has no shard {shard}: {WAY_OUT}.")
+    return found
+
+
+def require_schema(cursor: Any) -> None:
+    """Raise StateError where a server's database does not have the tables that shards need."""
+    cursor.execute("select to_regclass('alembic_version') is not null")
+    revision = None
+    if cursor.fetchone()[0]:
+        cursor.execute("select version_num from alembic_version")
+        (revision,) = cursor.fetchone() or (None,)
+    if revision != SCHEMA_REVISION:
+        raise StateError(
+            f"Its schema revision is {revision or 'none'}, expected {SCHEMA_REVISION}: run `subsetd shards set` with "
+            f"the same servers, which migrates it."
+        )
+    cursor.execute("select exists (select from state_version)")
+    if cursor.fetchone()[0]:
+        raise StateError("It holds a state of its own: give each server a database that is for shards alone.")
+
+
+def other_history(shard: int, batch: int, known: int) -> str:
+    """Say that a shard is not where the state has it."""
+    if batch < known:
+        return (
+            f"Shard {shard} is at version {batch}, and the state has it at {known}: it was restored from an older "
+            f"backup; {WAY_OUT}."
+        )
+    return (
+        f"Shard {shard} is at version {batch}, and the state has it at {known}: the state was restored from an older "
+        f"backup; {WAY_OUT}."
+    )
+
+
+def shard_table(shard: int) -> str:
+    """Name the partition of a shard's records on a server of its own."""
+    return f"gen_rec_shard_{shard}"
+
+
+def make_shard(cursor: Any, shard: int, of: int) -> None:
+    """Make the partition of a shard's records on its server, without any; what was left of an earlier one goes."""
+    drop_shard(cursor, shard)
+    low, high = key_bounds(shard, of)
+    first, end = f"'{low}'" if low else "minvalue", f"'{high}'" if high else "maxvalue"
+    cursor.execute(
+        f"create table {shard_table(shard)} partition of gen_rec for values from ({first}) to ({end}) "
+        f"with (fillfactor = {FILL_FACTOR})"
+    )
+
+
+def drop_shard(cursor: Any, shard: int) -> None:
+    """Remove all that a server has of a shard."""
+    cursor.execute(f"drop table if exists {shard_table(shard)}")
+    cursor.execute(f"delete from shard_cluster where cluster_id >> {ID_BITS} = {shard}")
+    cursor.execute("delete from shard where shard = %s", (shard,))
+
+
+def key_bounds(shard: int, of: int) -> tuple[str | None, str | None]:
+    """Give the first key of a shard, and the first behind it, as uuid texts; None where the key space ends."""
+    bounds = [None, *(uuid_text(int(bound) << 64) for bound in shard_bounds(of)), None]
+    return bounds[shard], bounds[shard + 1]
+
+
+def key_condition(shard: int, of: int) -> str:
+    """Give the keys of a shard as a condition on value_key."""
+    return between(*key_bounds(shard, of))

@@ -1,0 +1,386 @@
+"""Shards on several Postgres servers: the answers of one, whoever dies and when, and what is no map of a state."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.core.errors import ConflictError, StateError
+from service.core.foreign_keys.sides import ForeignKey
+from service.core.model import AttributeName
+from service.shard_commands import list_, set_
+from service.store import shard_moving, shard_writing, shards
+from service.store.backup import back_up
+from service.store.contracts import PostgresContracts
+from service.store.database import make_engine
+from service.store.doctor_facts import read_operation
+from service.store.embedded import EmbeddedPostgres
+from service.store.shard_dealing import read_shards
+from service.store.shard_servers import ShardServer, read_map
+from service.store.shards import ShardStore
+from service.store.writer import PostgresWriter
+from service.terminal import Format
+from service.usecases.foreign_key_decisions import EXACT, ContractState
+from tests import states
+from tests.events import envelope
+from tests.following import COLUMNS, Stream, consume, random_changes
+from tests.integration.test_shards import Driver, asked, values_of
+from tests.integration.test_verify import findings
+from tests.shard_servers import killed, spread
+from tests.states import Tables
+
+OF = 3
+
+
+@pytest.fixture
+def stream(tmp_path: Path, database_url: str) -> Stream:
+    tables = Tables(COLUMNS)
+    tables.add("customers", ["1", "Ada"], ["2", "Bob"], ["3", None])
+    tables.add("orders", ["10", "1", "first"], ["11", "2", None], ["12", "1", "Bob"])
+    states.store(database_url, tables)
+    path = tmp_path / "feed.jsonl"
+    path.touch()
+    return Stream(path, tables)
+
+
+@pytest.fixture
+def spread_stream(database_url: str, stream: Stream, east_url: str, west_url: str) -> Stream:
+    """Have shard 0 in the state's own database, 1 on another server, and 2 in another database."""
+    spread(database_url, OF, east=(east_url, [1]), west=(west_url, [2]))
+    return stream
+
+
+def require_true(url: str, stream: Stream) -> None:
+    """Hold all shards against recomputing: where they are, and brought into one database."""
+    assert all(finding.holds for finding in findings(url))
+    spread(url, 1)
+    assert states.read(url) == states.expected(stream.tables)
+
+
+@pytest.mark.parametrize("records", [1, 7])
+def test_one_process_and_tasks_take_turns_on_several_servers(
+    database_url: str, spread_stream: Stream, records: int
+) -> None:
+    rng = random.Random(records)
+    for _ in range(2):
+        random_changes(spread_stream, rng, 20)
+        consume(database_url, spread_stream, records=records)
+        random_changes(spread_stream, rng, 20)
+        with Driver(database_url, spread_stream) as driver:
+            driver.follow(records)
+        assert all(finding.holds for finding in findings(database_url))
+    require_true(database_url, spread_stream)
+
+
+def test_what_reads_values_is_answered_as_by_one_server(
+    database_url: str, spread_stream: Stream, east_url: str, west_url: str
+) -> None:
+    random_changes(spread_stream, random.Random(8), 60)
+    consume(database_url, spread_stream)
+    elsewhere = asked(database_url, spread_stream.tables)
+    counted = states.query(east_url, "select count(*) from gen_rec") + states.query(west_url, "select 1 from gen_rec")
+    assert counted[0][0] > 0, "there is something to be asked for elsewhere"
+    assert len(counted) > 1
+    spread(database_url, 1)
+    assert elsewhere == asked(database_url, spread_stream.tables)
+
+
+def test_a_server_that_is_killed_is_waited_for(
+    database_url: str, spread_stream: Stream, east_server: EmbeddedPostgres
+) -> None:
+    """Nothing is applied meanwhile, and nothing is lost; what needs no values is answered as ever."""
+    random_changes(spread_stream, random.Random(4), 20)
+    consume(database_url, spread_stream, records=5)
+    random_changes(spread_stream, random.Random(5), 20)
+    with killed(east_server):
+        before = states.query(database_url, "select max(version) from state_version")
+        with pytest.raises(StateError, match=r"server 'east' \(shard 1\): Cannot reach"):
+            consume(database_url, spread_stream)
+        with pytest.raises(StateError, match=r"server 'east' \(shard 1\)"):
+            values_of(database_url)
+        assert states.query(database_url, "select max(version) from state_version") == before
+        found = read_shards(database_url)
+        assert [(one.server, one.values is None) for one in found] == [(None, False), ("east", True), ("west", False)]
+        engine = make_engine(database_url, "test")
+        assert read_operation(engine, set(), lambda *_: None).shards_away == [found[1].away]
+        engine.dispose()
+    consume(database_url, spread_stream)
+    assert [one.away for one in read_shards(database_url)] == [None] * OF
+    require_true(database_url, spread_stream)
+
+
+class _KilledError(Exception):
+    pass
+
+
+class Dying:
+    """Stand before a server's connection, and die in front of its n-th statement or commit, or behind it."""
+
+    def __init__(self, connection: Any, step: int) -> None:
+        self._connection = connection
+        self._left = step
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._connection, name)
+        return self._counted(found) if name in ("execute", "copy_expert", "commit") else found
+
+    def __enter__(self) -> Dying:
+        self._connection.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._connection.__exit__(*error)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._connection)
+
+    def cursor(self) -> Any:
+        cursor = Dying(self._connection.cursor(), 0)
+        cursor._count = self._count  # type: ignore[method-assign]
+        return cursor
+
+    def _counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any) -> Any:
+            self._count()
+            done = function(*given)
+            self._count()
+            return done
+
+        return call
+
+    def _count(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            raise _KilledError
+
+
+def dying(step: int) -> Callable[[Any, Any, ShardServer], None]:
+    return lambda home, other, server: shards_settle(home, Dying(other, step), server)
+
+
+shards_settle = shards.settle
+
+
+@pytest.mark.parametrize("way", ["one process", "tasks"])
+def test_a_crash_at_any_statement_at_a_server_is_as_if_it_had_not_been(
+    database_url: str, spread_stream: Stream, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """It dies behind the state's commit, or undoing what the state never heard of: whoever comes next goes on."""
+    rng = random.Random(6)
+    for step in itertools.count(1):
+        random_changes(spread_stream, rng, 12)
+        if way == "tasks":
+            with Driver(database_url, spread_stream) as driver:
+                driver.read(12)
+                driver.apply()
+        try:
+            with monkeypatch.context() as patching:
+                patching.setattr(shards if way == "tasks" else shard_writing, "settle", dying(step))
+                consume(database_url, spread_stream)
+            break
+        except _KilledError:
+            consume(database_url, spread_stream)
+            assert all(finding.holds for finding in findings(database_url)), step
+    assert step > 12, "there were statements to die at"
+    require_true(database_url, spread_stream)
+
+
+def test_what_a_server_does_not_have_yet_is_not_answered(
+    database_url: str, spread_stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random_changes(spread_stream, random.Random(6), 25)
+    with monkeypatch.context() as patching:
+        patching.setattr(shard_writing, "settle", _die)
+        with pytest.raises(_KilledError):
+            consume(database_url, spread_stream)
+    (version,) = states.query(database_url, "select max(version) from state_version")
+    with pytest.raises(StateError, match=r"server 'east' \(shard 1\) has versions .* following ended between"):
+        values_of(database_url)
+    assert [one.ahead for one in read_shards(database_url)][1] is not None
+    consume(database_url, spread_stream)
+    assert states.query(database_url, "select max(version) from state_version") == [version], "it was all applied"
+    assert values_of(database_url) == version[0]
+
+
+def _die(*_: object) -> None:
+    raise _KilledError
+
+
+def _die_behind(function: Callable[..., object]) -> Callable[..., object]:
+    def call(*given: object) -> None:
+        function(*given)
+        raise _KilledError
+
+    return call
+
+
+@pytest.mark.parametrize("committed", range(OF + 1))
+def test_a_driver_that_dies_between_any_two_servers_leaves_no_trace(
+    database_url: str, spread_stream: Stream, committed: int
+) -> None:
+    rng = random.Random(committed)
+    random_changes(spread_stream, rng, 15)
+    with Driver(database_url, spread_stream) as driver:
+        driver.read(15)
+        driver.apply(range(committed))
+        stale = ShardStore(driver.stores[1].place, 1 << 20), driver.parts[1]
+    random_changes(spread_stream, rng, 5)
+    with Driver(database_url, spread_stream) as driver:
+        with closing(stale[0]), pytest.raises(ConflictError, match="Another has become the state's writer"):
+            stale[0].apply(stale[1])
+        driver.follow(4)
+    require_true(database_url, spread_stream)
+
+
+def test_shards_move_from_server_to_server_and_back(
+    database_url: str, stream: Stream, east_url: str, west_url: str
+) -> None:
+    rng = random.Random(3)
+    east, west = (east_url, [0, 2]), (west_url, [1])
+    maps = [{"east": east}, {"east": east, "west": west}, {"west": (west_url, [0, 1, 2])}, {}, {"west": west}]
+    for servers in maps:
+        spread(database_url, OF, **servers)
+        assert {one.server or "here" for one in read_shards(database_url)} == {*servers} | (
+            {"here"} if sum(len(shards) for _, shards in servers.values()) < OF else set()
+        )
+        random_changes(stream, rng, 8)
+        consume(database_url, stream, records=3)
+        assert all(finding.holds for finding in findings(database_url))
+    spread(database_url, 2, east=(east_url, [1]))
+    random_changes(stream, rng, 8)
+    consume(database_url, stream)
+    require_true(database_url, stream)
+    for url in (east_url, west_url):
+        assert states.query(url, "select count(*) from shard union all select count(*) from gen_rec") == [(0,), (0,)]
+
+
+@pytest.mark.parametrize("point", ["_send", "commit"])
+def test_a_move_that_dies_has_moved_nothing(
+    database_url: str, spread_stream: Stream, east_url: str, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    with monkeypatch.context() as patching:
+        if point == "commit":  # what servers were sent is there, and the state never said so
+            patching.setattr(shard_moving.ShardMove, "commit", _commit_elsewhere_and_die)
+        else:
+            patching.setattr(shard_moving.ShardMove, "_send", _die_behind(shard_moving.ShardMove._send))
+        with pytest.raises(_KilledError):
+            spread(database_url, OF, east=(east_url, [0, 1]))
+    assert [one.server for one in read_shards(database_url)] == [None, "east", "west"]
+    random_changes(spread_stream, random.Random(1), 20)
+    consume(database_url, spread_stream)
+    require_true(database_url, spread_stream)
+
+
+def _commit_elsewhere_and_die(move: shard_moving.ShardMove, _: object) -> None:
+    for other in move._connections.values():
+        other.commit()
+    raise _KilledError
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        ("delete from shard", "It has no shard 1: bring back"),
+        ("update shard set state = gen_random_uuid()", "It has shard 1 of another state"),
+        ("update shard set server = 'north'", "It is the database of server 'north', too"),
+        ("update shard set epoch = epoch + 1000000", "Shard 1 has had another writer"),
+        ("update shard set batch = batch - 1", "restored from an older backup"),
+        ("update shard set batch = batch + 7", "the state was restored from an older backup"),
+        ("update alembic_version set version_num = '0019'", "Its schema revision is 0019, expected"),
+        ("drop table alembic_version", "Its schema revision is none"),
+        ("insert into state_version (version, generation, kind) values (1, 1, 'batch')", "It holds a state of its own"),
+    ],
+)
+def test_a_server_that_does_not_fit_is_refused_by_name(
+    database_url: str, spread_stream: Stream, east_url: str, spoil: str, told: str
+) -> None:
+    states.execute(east_url, spoil)
+    with pytest.raises((StateError, ConflictError), match=rf"server 'east' \(shard 1\): .*{told}"):
+        consume(database_url, spread_stream)
+
+
+def test_two_followers_at_once_are_one(database_url: str, spread_stream: Stream) -> None:
+    with closing(PostgresWriter(database_url)) as first:
+        first.acquire()
+        with pytest.raises(StateError, match="The state has another writer"):
+            consume(database_url, spread_stream)
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ("[east", "cannot be read"),
+        ("east = 1", "needs an address and shards, and nothing else"),
+        ("[east]\naddress = 'postgresql://h/d'\nshards = []", "its shards are a list of numbers"),
+        ("[east]\naddress = 'postgresql://u:secret@h/d'\nshards = [0]", "has a password"),
+        ("[east]\naddress = 'postgresql://h/d?passfile=p'\nshards = [0]", "has a password"),
+        ("[east]\naddress = 'postgresql://h/d'\nshards = [3]", "has shard 3; a state of 3 has 0 to 2"),
+        (
+            "[e]\naddress='postgresql://h/d'\nshards=[0]\n[w]\naddress='postgresql://h/e'\nshards=[0]",
+            "shard 0 is there more",
+        ),
+        (
+            "[e]\naddress='postgresql://h/d'\nshards=[0]\n[w]\naddress='postgresql://h/d'\nshards=[1]",
+            "address .* more than",
+        ),
+    ],
+)
+def test_a_map_that_cannot_be_is_refused(tmp_path: Path, written: str, told: str) -> None:
+    path = tmp_path / "shards.toml"
+    path.write_text(written)
+    with pytest.raises(ConflictError, match=told) as refused:
+        read_map(path, OF)
+    assert "secret" not in str(refused.value)
+
+
+def test_the_command_reads_a_map(
+    database_url: str, stream: Stream, east_url: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    path = tmp_path / "shards.toml"
+    path.write_text(f"[east]\naddress = '{east_url}'\nshards = [1]\n")
+    monkeypatch.setenv("SUBSETD_DATABASE_URL", database_url)
+    set_(2, path)
+    assert "goes to server 'east'" in capsys.readouterr().err
+    list_(Format.JSON)
+    assert [one["server"] for one in json.loads(capsys.readouterr().out)] == [None, "east"]
+    with pytest.raises(StateError, match="Bring all into the state's own database first"):
+        back_up(database_url, tmp_path / "backup")
+
+
+def test_a_contract_finds_its_witness_wherever_it_is(database_url: str, stream: Stream, east_url: str) -> None:
+    spread(database_url, 2, east=(east_url, [0, 1]))
+    stream.change("orders", None, ["nobody's", None, None])
+    consume(database_url, stream)
+    engine = make_engine(database_url, "test")
+    names = AttributeName("s", "orders", "id"), AttributeName("s", "customers", "name")
+    found = PostgresContracts(engine).add(ForeignKey.of(*([name] for name in names)), EXACT, "test")
+    engine.dispose()
+    assert found.state is ContractState.VIOLATED
+    ((value,),) = states.query(database_url, "select witness_value from contract_transition")
+    assert value in {"10", "11", "12", "nobody's"}
+
+
+def test_a_truncate_and_a_warm_up_reach_all_servers(database_url: str, spread_stream: Stream) -> None:
+    random_changes(spread_stream, random.Random(2), 30)
+    consume(database_url, spread_stream)
+    with closing(PostgresWriter(database_url)) as writer:
+        writer.acquire()
+        writer.load()
+        keys, records = writer.read_range(0, 0)
+        found = writer.lookup(keys)
+    assert [keys.key(place).hex() for place in range(len(keys.high))] == sorted(
+        states.expected(spread_stream.tables).records
+    )
+    assert found.frequencies.tolist() == records.frequencies.tolist()
+    spread_stream.write(envelope("t", "s", "orders"))
+    spread_stream.tables.rows["orders"].clear()
+    consume(database_url, spread_stream)
+    require_true(database_url, spread_stream)

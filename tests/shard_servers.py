@@ -1,0 +1,62 @@
+"""Own servers that shards are on in tests: Postgres of their own, which a test may kill and start again."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from service.store import migrate
+from service.store.embedded import EmbeddedPostgres
+from service.store.shard_dealing import set_shards
+from service.store.shard_servers import ShardServer
+from tests.postgres import TEMPLATE, administer, fresh_database
+
+
+@pytest.fixture(scope="session")
+def east_server() -> Iterator[EmbeddedPostgres]:
+    """Run one more real Postgres for the whole session; a test that kills it starts it again."""
+    with EmbeddedPostgres(Path(tempfile.mkdtemp(prefix="subsetd-east-")), throw_away=True) as server:
+        administer(server, f"create database {TEMPLATE}")
+        migrate.upgrade(server.url_of(TEMPLATE))
+        yield server
+
+
+@pytest.fixture
+def east_url(east_server: EmbeddedPostgres) -> Iterator[str]:
+    """Give a fresh database on the other server."""
+    with fresh_database(east_server, TEMPLATE) as url:
+        yield url
+
+
+@pytest.fixture
+def west_url(postgres_server: EmbeddedPostgres) -> Iterator[str]:
+    """Give a fresh database of its own beside the state's."""
+    with fresh_database(postgres_server, TEMPLATE) as url:
+        yield url
+
+
+def spread(url: str, of: int, **servers: tuple[str, Sequence[int]]) -> int:
+    """Deal a state out to shards on servers, given their addresses and shards by name."""
+    made = [ShardServer(name, address, tuple(shards)) for name, (address, shards) in servers.items()]
+    return set_shards(url, of, lambda _: None, made)
+
+
+@contextmanager
+def killed(server: EmbeddedPostgres) -> Iterator[None]:
+    """Let a server be dead for a while: no process of it ends in peace."""
+    pid = int((server.cluster / "postmaster.pid").read_text().splitlines()[0])
+    parent = psutil.Process(pid)
+    for process in [parent, *parent.children(recursive=True)]:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs([parent])
+    try:
+        yield
+    finally:
+        with EmbeddedPostgres(server.data_dir, throw_away=True):
+            pass
