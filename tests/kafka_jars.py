@@ -60,6 +60,11 @@ ANALYTICS = "1.3.1"
 S3A = Jars(f"Hadoop's s3a {HADOOP}", "s3a", f"s3a-{HADOOP}", MANIFEST.with_name("s3a_jars.json"))
 """What reads buckets for the Hadoop that PySpark brings, for `make endurance` alone: of the SDK what s3a uses."""
 
+HADOOP_SERVERS = Jars(
+    f"Hadoop's servers {HADOOP}", "hadoop", f"hadoop-{HADOOP}", MANIFEST.with_name("hadoop_jars.json")
+)
+"""A name node, a data node and more for the Hadoop that PySpark brings, for `make endurance` alone."""
+
 _SDK_DEPENDENCIES = "".join(
     f'<dependency org="software.amazon.awssdk" name="{name}" rev="{AWS_SDK}" conf="s3a->default"/>\n    '
     for name in ("s3", "s3-transfer-manager", "sts")
@@ -73,7 +78,8 @@ _POSTGRES_DEPENDENCIES = "".join(
 
 IVY = f"""<ivy-module version="2.0">
   <info organisation="subsetd" module="tests"/>
-  <configurations><conf name="kafka"/><conf name="connect"/><conf name="s3a"/>{_POSTGRES_CONFS}</configurations>
+  <configurations><conf name="kafka"/><conf name="connect"/><conf name="s3a"/><conf name="hadoop"/>
+    {_POSTGRES_CONFS}</configurations>
   <dependencies>
     <dependency org="org.apache.kafka" name="kafka_2.13" rev="{KAFKA}" conf="kafka->default"/>
     <dependency org="org.apache.kafka" name="connect-runtime" rev="{KAFKA}" conf="connect->default"/>
@@ -82,6 +88,7 @@ IVY = f"""<ivy-module version="2.0">
     <dependency org="org.apache.logging.log4j" name="log4j-slf4j-impl" rev="{LOG4J_BINDING}"
                 conf="kafka->default;connect->default"/>
     <dependency org="org.apache.hadoop" name="hadoop-aws" rev="{HADOOP}" conf="s3a->master"/>
+    <dependency org="org.apache.hadoop" name="hadoop-client-minicluster" rev="{HADOOP}" conf="hadoop->master"/>
     <dependency org="software.amazon.s3.analyticsaccelerator" name="analyticsaccelerator-s3" rev="{ANALYTICS}"
                 conf="s3a->master"/>
     {_SDK_DEPENDENCIES}{_POSTGRES_DEPENDENCIES}
