@@ -13,6 +13,8 @@
 .PHONY: env bench-full browser client test test-random test-versions lint format picture demo bench endurance soak dist mutants evaluate sketch-report mate-report clean
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
+# Where it is set, each process of tests would compile the tools of tests anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 VENV := .venv
 BIN := $(VENV)/bin

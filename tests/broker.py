@@ -12,6 +12,7 @@ import pytest
 from kafka.admin import KafkaAdminClient, NewTopic
 
 from service.stream.kafka_sockets import CLOSING
+from tests.in_memory import IN_MEMORY
 from tests.java_server import JavaServer
 from tests.kafka_jars import fetch_jars
 from tests.ports import free_ports
@@ -75,7 +76,7 @@ class KafkaBroker(JavaServer):
 
 @pytest.fixture(scope="session")
 def running_broker() -> Iterator[KafkaBroker]:
-    with tempfile.TemporaryDirectory(prefix="subsetd-broker-") as folder:
+    with tempfile.TemporaryDirectory(prefix="subsetd-broker-", dir=IN_MEMORY) as folder:
         broker = KafkaBroker(Path(folder))
         broker.start()
         try:

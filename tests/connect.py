@@ -20,6 +20,7 @@ from service.store.embedded import EmbeddedPostgres
 from service.stream.kafka_sockets import CLOSING
 from tests import states
 from tests.broker import KafkaBroker
+from tests.in_memory import IN_MEMORY
 from tests.java_server import JavaServer
 from tests.kafka_jars import CONNECT, fetch_jars
 from tests.ports import free_ports
@@ -151,7 +152,7 @@ class Connect(JavaServer):
 @contextmanager
 def connecting(broker: KafkaBroker, source_url: str, with_schema: bool = False, **settings: str) -> Iterator[Connect]:
     """Give a connector over a database, not started yet; at the end it is killed and its slot dropped."""
-    with tempfile.TemporaryDirectory(prefix="subsetd-connect-") as folder:
+    with tempfile.TemporaryDirectory(prefix="subsetd-connect-", dir=IN_MEMORY) as folder:
         connect = Connect(Path(folder), broker, source_url, with_schema, **settings)
         try:
             yield connect
@@ -164,7 +165,7 @@ def connecting(broker: KafkaBroker, source_url: str, with_schema: bool = False, 
 @contextmanager
 def source_server() -> Iterator[EmbeddedPostgres]:
     """Run a Postgres that tells its changes, on TCP as Java wants it; nothing of it is kept."""
-    folder = Path(tempfile.mkdtemp(prefix="subsetd-source-"))
+    folder = Path(tempfile.mkdtemp(prefix="subsetd-source-", dir=IN_MEMORY))
     (port,) = free_ports(1)
     with EmbeddedPostgres(folder, throw_away=True, extra_settings=SOURCE_SETTINGS, port=port) as server:
         yield server

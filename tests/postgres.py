@@ -13,6 +13,7 @@ import pytest
 
 from service.store import migrate
 from service.store.embedded import EmbeddedPostgres
+from tests.in_memory import IN_MEMORY
 
 TEMPLATE = "subsetd_template"
 _numbers = itertools.count(1)
@@ -46,7 +47,7 @@ def fresh_database(server: EmbeddedPostgres, template: str) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[EmbeddedPostgres]:
     """Run one real Postgres for the whole session; nothing of it is synced to disk or kept."""
-    folder = Path(tempfile.mkdtemp(prefix="subsetd-test-"))
+    folder = Path(tempfile.mkdtemp(prefix="subsetd-test-", dir=IN_MEMORY))
     with EmbeddedPostgres(folder, throw_away=True) as server:
         administer(server, f"create database {TEMPLATE}")
         migrate.upgrade(server.url_of(TEMPLATE))
@@ -70,7 +71,7 @@ def empty_database_url(postgres_server: EmbeddedPostgres) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def logical_server() -> Iterator[EmbeddedPostgres]:
     """Run one real Postgres whose changes can be followed, for the whole session; nothing of it is kept."""
-    folder = Path(tempfile.mkdtemp(prefix="subsetd-logical-"))
+    folder = Path(tempfile.mkdtemp(prefix="subsetd-logical-", dir=IN_MEMORY))
     settings = {"wal_level": "logical", "max_wal_senders": "20", "max_replication_slots": "40"}
     with EmbeddedPostgres(folder, throw_away=True, extra_settings=settings) as server:
         yield server

@@ -22,6 +22,7 @@ from service.store import migrate
 from service.store.database import make_engine
 from service.store.embedded import EmbeddedPostgres
 from tests.hand_made_state import TABLE_1, HandMadeState, value_key
+from tests.in_memory import IN_MEMORY
 from tests.integration.serving import app_over, serving
 from tests.postgres import TEMPLATE, fresh_database
 
@@ -358,7 +359,7 @@ def test_a_browser_finds_pages_that_ask_nothing_of_other_hosts(paper: httpx.Clie
 
 def test_a_database_that_is_away_is_a_problem_until_it_is_back() -> None:
     # Not tmp_path, which is long: the server's socket would be elsewhere, in another folder after each start.
-    with tempfile.TemporaryDirectory(prefix="subsetd-test-") as name:
+    with tempfile.TemporaryDirectory(prefix="subsetd-test-", dir=IN_MEMORY) as name:
         folder = Path(name) / "postgres"
         with EmbeddedPostgres(folder, extra_settings={"fsync": "off"}) as server:
             migrate.upgrade(server.url)

@@ -21,6 +21,7 @@ from service.store.embedded import EmbeddedPostgres
 from tests import postgres_following as source
 from tests import states
 from tests.following import Watch
+from tests.in_memory import IN_MEMORY
 from tests.postgres_following import begin, follow, require_equal, run
 from tests.waiting import BOUND_SECONDS, wait_for
 
@@ -35,7 +36,7 @@ SETTINGS = {"wal_level": "logical", "max_wal_senders": "10"}
 @pytest.fixture
 def server() -> Iterator[EmbeddedPostgres]:
     """Run a Postgres of this test alone, that it may end."""
-    with EmbeddedPostgres(Path(tempfile.mkdtemp(prefix="subsetd-mortal-")), True, SETTINGS) as server:
+    with EmbeddedPostgres(Path(tempfile.mkdtemp(prefix="subsetd-mortal-", dir=IN_MEMORY)), True, SETTINGS) as server:
         yield server
 
 
