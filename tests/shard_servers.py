@@ -14,13 +14,19 @@ from service.store import migrate
 from service.store.embedded import EmbeddedPostgres
 from service.store.shard_dealing import set_shards
 from service.store.shard_servers import ShardServer
+from tests.in_memory import IN_MEMORY
 from tests.postgres import TEMPLATE, administer, fresh_database
+
+
+def _server(folder: Path) -> EmbeddedPostgres:
+    """Make a server that keeps what it has committed when it is killed: that is in the kernel's hands by then."""
+    return EmbeddedPostgres(folder, throw_away=True, extra_settings={"synchronous_commit": "on"})
 
 
 @pytest.fixture(scope="session")
 def east_server() -> Iterator[EmbeddedPostgres]:
     """Run one more real Postgres for the whole session; a test that kills it starts it again."""
-    with EmbeddedPostgres(Path(tempfile.mkdtemp(prefix="subsetd-east-")), throw_away=True) as server:
+    with _server(Path(tempfile.mkdtemp(prefix="subsetd-east-", dir=IN_MEMORY))) as server:
         administer(server, f"create database {TEMPLATE}")
         migrate.upgrade(server.url_of(TEMPLATE))
         yield server
@@ -58,5 +64,5 @@ def killed(server: EmbeddedPostgres) -> Iterator[None]:
     try:
         yield
     finally:
-        with EmbeddedPostgres(server.data_dir, throw_away=True):
+        with _server(server.data_dir):
             pass

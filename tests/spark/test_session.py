@@ -60,8 +60,8 @@ def test_of_an_error_of_java_is_told_what_java_says(spark: SparkSession) -> None
     """Py4J's error begins with the call: that of a session that did not start, whatever the reason."""
     assert spark.sparkContext._jvm is not None
     with pytest.raises(Py4JJavaError) as raised:
-        spark.sparkContext._jvm.java.lang.Integer.parseInt("x")
-    assert said_by_java(raised.value) == 'java.lang.NumberFormatException: For input string: "x"'
+        spark.sparkContext._jvm.java.lang.Class.forName("none.such")
+    assert said_by_java(raised.value) == "java.lang.ClassNotFoundException: none.such"
 
 
 JOB = """
