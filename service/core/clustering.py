@@ -9,7 +9,7 @@ counts of the clusters are complete, so that no count is ever asked of the gener
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
@@ -26,14 +26,29 @@ AttributeIds = tuple[int, ...]
 """An attribute set in canonical form: ascending ids, no repetition."""
 
 
+_NOT_STORED, _STORED, _OLDER = range(3)
+"""What the store has under an id: nothing, the set that it stands for, one that is gone."""
+
+
 class Clusters:
     """Keep ACRecs and CountCache: clusters by id, ids by cluster, and how many values each has (section 5.1).
 
     Arrays are indexed by cluster id, of which a cluster that is gone gives its own back; sets lie end to end in
-    `_ids`, and `_table` finds a set by its hash.
+    `_ids`, and `_table` finds a set by its hash. `_stored` says what the store has under an id.
     """
 
-    __slots__ = ("_counts", "_free", "_free_count", "_ids", "_next_id", "_sizes", "_starts", "_table", "_used")
+    __slots__ = (
+        "_counts",
+        "_free",
+        "_free_count",
+        "_ids",
+        "_next_id",
+        "_sizes",
+        "_starts",
+        "_stored",
+        "_table",
+        "_used",
+    )
 
     def __init__(self, records: Iterable[tuple[int, Sequence[int], int]] = ()) -> None:
         """Take `(cluster_id, ascending attribute ids, value count)` for each cluster that has values."""
@@ -48,6 +63,8 @@ class Clusters:
         self._starts[ids] = starts_of(lengths)[:-1]
         self._sizes[ids] = lengths
         self._counts[ids] = [count for _, _, count in known]
+        self._stored = np.full(len(self._sizes), _NOT_STORED, np.uint8)
+        self._stored[ids] = _STORED
         gaps = np.flatnonzero(self._sizes[: self._next_id] == 0)[:0:-1]
         self._free = np.zeros(len(self._sizes), np.int64)
         self._free[: len(gaps)] = gaps
@@ -120,17 +137,29 @@ class Clusters:
         is_empty = self._counts[touched] == 0
         dropped = touched[is_empty]
         kernels.forget(dropped, self._starts, self._sizes, self._ids, self._table)
+        self._stored[dropped[self._stored[dropped] == _STORED]] = _OLDER
         self._free[self._free_count : self._free_count + len(dropped)] = dropped
         self._free_count += len(dropped)
         return touched[~is_empty], dropped
+
+    def take_changes(self, kept: Int64s, dropped: Int64s) -> tuple[Flags, Int64s]:
+        """Tell what the store lacks of the ids that `move` gave since the last call: which of `kept` are new to it.
+
+        And what it has to delete before: the ids of both whose sets, as it has them, are gone.
+        """
+        is_new = self._stored[kept] != _STORED
+        both = np.concatenate([kept, dropped])
+        gone = both[self._stored[both] == _OLDER]
+        self._stored[kept], self._stored[dropped] = _STORED, _NOT_STORED
+        return is_new, gone
 
     def _make_room(self, clusters: int, attributes: int) -> None:
         """Let arrays have room for so many more clusters and attributes in them."""
         if self._next_id + clusters > len(self._sizes):
             more = 2 * (self._next_id + clusters)
-            for name in ("_starts", "_sizes", "_counts", "_free"):
+            for name in ("_starts", "_sizes", "_counts", "_free", "_stored"):
                 known = getattr(self, name)
-                setattr(self, name, np.concatenate([known, np.zeros(more - len(known), np.int64)]))
+                setattr(self, name, np.concatenate([known, np.zeros(more - len(known), known.dtype)]))
         if self._used + attributes > len(self._ids):
             # Sets that are gone leave their room behind: what is kept moves together first.
             live = np.flatnonzero(self._sizes[: self._next_id])
@@ -147,6 +176,51 @@ class Clusters:
             live = np.flatnonzero(self._sizes[: self._next_id])
             size = 1 << int(4 * (len(live) + clusters) + 64).bit_length()
             self._table = kernels.index(live, self._starts, self._sizes, self._ids, size)
+
+
+class ClusterCounts(NamedTuple):
+    """Hold clusters with their attributes, which lie end to end, and how many values each has.
+
+    `is_new` marks those that the store has not; of the others it has all but the count. `gone` are ids of clusters
+    that it has and that are to be deleted before.
+    """
+
+    cluster_id: Int64s
+    attribute_ids: Int64s
+    starts: Int64s
+    values: Int64s
+    is_new: Flags
+    gone: Int64s
+
+    @staticmethod
+    def take(clusters: Clusters, kept: Int64s, dropped: Int64s) -> ClusterCounts:
+        """Take what changed of clusters, given all ids that `Clusters.move` gave since the last time."""
+        return ClusterCounts(kept, *clusters.sets(kept), clusters.counts(kept), *clusters.take_changes(kept, dropped))
+
+    @staticmethod
+    def none() -> ClusterCounts:
+        """Give no cluster."""
+        nothing = np.zeros(0, np.int64)
+        return ClusterCounts(nothing, nothing, np.zeros(1, np.int64), nothing, np.zeros(0, np.bool_), nothing)
+
+    def only(self, choose: Callable[[Int64s], Flags]) -> ClusterCounts:
+        """Give those whose ids are chosen, of those that are gone as well."""
+        chosen, lengths = choose(self.cluster_id), np.diff(self.starts)
+        return ClusterCounts(
+            self.cluster_id[chosen],
+            self.attribute_ids[np.repeat(chosen, lengths)],
+            starts_of(lengths[chosen]),
+            self.values[chosen],
+            self.is_new[chosen],
+            self.gone[choose(self.gone)],
+        )
+
+    @staticmethod
+    def joined(parts: Sequence[ClusterCounts]) -> ClusterCounts:
+        """Put those of several parts, of which there is at least one, behind each other."""
+        starts = starts_of(np.concatenate([np.diff(part.starts) for part in parts]))
+        ids, attribute_ids, _, *others = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return ClusterCounts(ids, attribute_ids, starts, *others)
 
 
 class Moves(NamedTuple):

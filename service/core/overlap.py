@@ -64,7 +64,7 @@ def _flat(sets: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:
     return np.fromiter(chain.from_iterable(sets), dtype=np.int64, count=int(starts[-1])), starts
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _add_clusters(matrix: IntArray, ids: IntArray, starts: IntArray, counts: IntArray) -> None:
     for cluster in range(len(counts)):
         for i in range(starts[cluster], starts[cluster + 1]):
@@ -72,7 +72,7 @@ def _add_clusters(matrix: IntArray, ids: IntArray, starts: IntArray, counts: Int
                 matrix[ids[i], ids[j]] += counts[cluster]
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _find_changes(
     old: IntArray,
     old_starts: IntArray,
@@ -100,7 +100,7 @@ def _find_changes(
                 j += 1
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _list_cells(
     old: IntArray,
     old_starts: IntArray,
@@ -134,19 +134,19 @@ def _list_cells(
     return n
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _is_in(ascending: IntArray, a: int) -> bool:
     at = np.searchsorted(ascending, a)
     return bool(at < len(ascending) and ascending[at] == a)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _add_cells(matrix: IntArray, cells: IntArray) -> None:
     for n in range(len(cells)):
         matrix[cells[n, 0], cells[n, 1]] += cells[n, 2]
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _fill_row(row: IntArray, clusters: IntArray, ids: IntArray, starts: IntArray, counts: IntArray) -> None:
     """Count into `row`, by attribute, the values of these clusters."""
     row[:] = 0
@@ -155,27 +155,68 @@ def _fill_row(row: IntArray, clusters: IntArray, ids: IntArray, starts: IntArray
             row[ids[i]] += counts[cluster]
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
+def _by_row(cells: IntArray, size: int) -> tuple[IntArray, IntArray]:
+    """Give the places of cells by their rows and in them by their columns, and where each row's begin."""
+    order = np.arange(len(cells))
+    starts = np.zeros(size + 1, dtype=np.int64)
+    for by in (1, 0):
+        starts[:] = 0
+        for n in range(len(cells)):
+            starts[cells[n, by] + 1] += 1
+        for one in range(size):
+            starts[one + 1] += starts[one]
+        ordered, next_of = np.empty_like(order), starts.copy()
+        for place in order:
+            ordered[next_of[cells[place, by]]] = place
+            next_of[cells[place, by]] += 1
+        order = ordered
+    return order, starts
+
+
+@njit(cache=True, nogil=True)
 def _add_to_row(
-    columns: NDArray[np.int32], counts: IntArray, more: NDArray[np.int32], differences: IntArray
+    columns: NDArray[np.int32], counts: IntArray, cells: IntArray, chosen: IntArray
 ) -> tuple[NDArray[np.int32], IntArray]:
-    """Merge two ascending rows of columns with counts, which add up; what is 0 then is left out."""
-    merged = np.empty(len(columns) + len(more), dtype=np.int32)
-    sums = np.empty(len(merged), dtype=np.int64)
+    """Add the chosen cells, which are by column, to a row's ascending columns; in place where these stay."""
+    missing, n_missing, has_empty = np.empty_like(chosen), 0, False
+    for place in chosen:
+        at = np.searchsorted(columns, cells[place, 1])
+        if at < len(columns) and columns[at] == cells[place, 1]:
+            counts[at] += cells[place, 2]
+            has_empty |= counts[at] == 0
+        else:
+            missing[n_missing] = place
+            n_missing += 1
+    if n_missing == 0 and not has_empty:
+        return columns, counts
+    merged, sums = np.empty(len(columns) + n_missing, np.int32), np.empty(len(columns) + n_missing, np.int64)
     n = i = j = 0
-    while i < len(columns) or j < len(more):
-        if j == len(more) or (i < len(columns) and columns[i] < more[j]):
+    while i < len(columns) or j < n_missing:
+        if j == n_missing or (i < len(columns) and columns[i] < cells[missing[j], 1]):
             merged[n], sums[n] = columns[i], counts[i]
             i += 1
-        elif i == len(columns) or more[j] < columns[i]:
-            merged[n], sums[n] = more[j], differences[j]
-            j += 1
         else:
-            merged[n], sums[n] = columns[i], counts[i] + differences[j]
-            i += 1
-            j += 1
+            merged[n], sums[n] = cells[missing[j], 1], 0
+            while j < n_missing and cells[missing[j], 1] == merged[n]:
+                sums[n] += cells[missing[j], 2]
+                j += 1
         n += sums[n] != 0
     return merged[:n].copy(), sums[:n].copy()
+
+
+@njit(cache=True, nogil=True)
+def _examine(columns: NDArray[np.int32], counts: IntArray, a: int) -> NDArray[np.int32]:
+    """Give the columns, but for `a`, whose counts are that of `a`, which is never 0."""
+    own = np.searchsorted(columns, a)
+    held = np.empty(len(columns), dtype=np.int32)
+    n = 0
+    if own < len(columns) and columns[own] == a:
+        for at in range(len(columns)):
+            if counts[at] == counts[own] and at != own:
+                held[n] = columns[at]
+                n += 1
+    return held[:n].copy()
 
 
 def _portions(moves: Moves, size: int) -> tuple[IntArray, Iterator[IntArray]]:
@@ -276,12 +317,7 @@ class SparseOverlap:
             _fill_row(row, cluster_of[order[bounds[a] : bounds[a + 1]]], ids, starts, counts)
             self._columns[a] = np.flatnonzero(row).astype(np.int32)
             self._counts[a] = row[self._columns[a]]
-            self._holds[a] = self._examine(a)
-
-    def _examine(self, a: int) -> NDArray[np.int32]:
-        columns = self._columns[a]
-        held: NDArray[np.int32] = columns[(self._counts[a] == self.overlap(a, a)) & (columns != a)]
-        return held
+            self._holds[a] = _examine(self._columns[a], self._counts[a], a)
 
     def overlap(self, a: int, b: int) -> int:
         at = int(np.searchsorted(self._columns[a], b))
@@ -294,26 +330,22 @@ class SparseOverlap:
     def apply(self, moves: Moves) -> list[Transition]:
         if not len(moves.values):
             return []
-        touched: set[int] = set()
+        is_touched = np.zeros(self._size, dtype=np.bool_)
         _, portions = _portions(moves, self._size)
         for cells in portions:
-            places, inverse = np.unique(cells[:, 0] * self._size + cells[:, 1], return_inverse=True)
-            differences = np.zeros(len(places), dtype=np.int64)
-            np.add.at(differences, inverse, cells[:, 2])
-            rows, columns = np.divmod(places, self._size)
-            for start, end in _runs(rows):
-                self._add(int(rows[start]), columns[start:end].astype(np.int32), differences[start:end])
-                touched.add(int(rows[start]))
+            order, starts = _by_row(cells, self._size)
+            for a in np.flatnonzero(np.diff(starts)).tolist():
+                self._columns[a], self._counts[a] = _add_to_row(
+                    self._columns[a], self._counts[a], cells, order[starts[a] : starts[a + 1]]
+                )
+            is_touched |= np.diff(starts) > 0
         turned: set[Pair] = set()
-        for a in touched:
-            holds = self._examine(a)
-            turned |= {(a, int(b)) for b in np.setxor1d(holds, self._holds[a], assume_unique=True)}
-            self._holds[a] = holds
+        for a in np.flatnonzero(is_touched).tolist():
+            before, holds = self._holds[a], _examine(self._columns[a], self._counts[a], a)
+            if len(before) or len(holds):
+                turned |= {(a, b) for b in np.setxor1d(holds, before, assume_unique=True).tolist()}
+                self._holds[a] = holds
         return _with_causes(turned, self._does_hold, moves)
-
-    def _add(self, a: int, columns: NDArray[np.int32], differences: IntArray) -> None:
-        """Add differences to row `a`; its columns stay ascending, and a count of 0 is not kept."""
-        self._columns[a], self._counts[a] = _add_to_row(self._columns[a], self._counts[a], columns, differences)
 
     def _does_hold(self, a: int, b: int) -> bool:
         at = int(np.searchsorted(self._holds[a], b))

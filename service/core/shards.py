@@ -13,7 +13,16 @@ from itertools import pairwise
 
 import numpy as np
 
-from service.core.clustering import Applied, AttributeIds, Clusters, Moves, missing_of, require_cells, settle
+from service.core.clustering import (
+    Applied,
+    AttributeIds,
+    ClusterCounts,
+    Clusters,
+    Moves,
+    missing_of,
+    require_cells,
+    settle,
+)
 from service.core.records import (
     NO_CLUSTER,
     Deltas,
@@ -124,19 +133,20 @@ class ShardedClusters:
         lengths = np.concatenate([np.diff(starts) for _, starts in found])
         return np.concatenate([attribute_ids for attribute_ids, _ in found]), starts_of(lengths)
 
-    def take_changes(self) -> tuple[list[tuple[int, AttributeIds, int]], list[int]]:
-        """Give the clusters that changed since the last call, as they stand, and the stored ids of those that went."""
-        live: list[tuple[int, AttributeIds, int]] = []
-        gone: list[int] = []
+    def take_changes(self) -> ClusterCounts:
+        """Give, by stored id, the clusters that changed since the last call."""
+        parts = []
         for shard, (clusters, touched) in enumerate(zip(self._parts, self._touched, strict=True)):
-            for cluster_id in np.unique(np.concatenate(touched)).tolist() if touched else ():
-                attributes, stored_id = clusters.attributes(cluster_id), cluster_id | shard << ID_BITS
-                if attributes:
-                    live.append((stored_id, attributes, clusters.count(cluster_id)))
-                else:
-                    gone.append(stored_id)
+            ids = np.unique(np.concatenate([np.zeros(0, np.int64), *touched]))
+            is_live = clusters.has(ids)
+            parts.append(of_shard(ClusterCounts.take(clusters, ids[is_live], ids[~is_live]), shard))
             touched.clear()
-        return live, gone
+        return ClusterCounts.joined(parts)
+
+
+def of_shard(counts: ClusterCounts, shard: int) -> ClusterCounts:
+    """Give clusters of a shard the ids that they have in the store."""
+    return counts._replace(cluster_id=stored_ids(counts.cluster_id, shard), gone=stored_ids(counts.gone, shard))
 
 
 def follow_moves(clusters: Clusters, moves: Moves) -> tuple[Int64s, Int64s]:

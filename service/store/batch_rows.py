@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import io
 import json
-from collections.abc import Sequence
 from typing import Any
 
 from psycopg2.extras import execute_values
 
 from service.core.canonical import stored_value
 from service.core.model import TransitionKind
-from service.usecases.live_state import BatchCommit, ClusterCounts, StateDelta
+from service.usecases.live_state import BatchCommit, StateDelta
+
+COUNTERS = """
+update attribute set row_count = new.row_count, null_count = new.null_count, distinct_count = new.distinct_count,
+    repeated_count = new.repeated_count
+from unnest(%s::integer[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[])
+    as new (attribute_id, row_count, null_count, distinct_count, repeated_count)
+where attribute.attribute_id = new.attribute_id
+"""
 
 
 def write_version(cursor: Any, commit: BatchCommit) -> None:
@@ -40,31 +46,11 @@ def write_version(cursor: Any, commit: BatchCommit) -> None:
     )
 
 
-def write_clusters(cursor: Any, clusters: ClusterCounts, dropped: Sequence[int], table: str = "cluster") -> None:
-    """Write the clusters whose counts changed, and delete those that are gone."""
-    if len(clusters.cluster_id):
-        cursor.copy_expert("copy staged_cluster from stdin", io.StringIO(_cluster_lines(clusters)))
-        cursor.execute(
-            f"insert into {table} select * from staged_cluster order by cluster_id on conflict (cluster_id) "
-            "do update set attribute_ids = excluded.attribute_ids, value_count = excluded.value_count"
-        )
-    if dropped:
-        cursor.execute(f"delete from {table} where cluster_id = any (%s)", (list(dropped),))
-
-
 def write_counters(cursor: Any, delta: StateDelta) -> None:
     """Write the counters of attributes that changed."""
     if delta.counters:
-        execute_values(
-            cursor,
-            "update attribute set row_count = new.row_count, null_count = new.null_count, "
-            "distinct_count = new.distinct_count, repeated_count = new.repeated_count "
-            "from (values %s) as new (attribute_id, row_count, null_count, distinct_count, repeated_count) "
-            "where attribute.attribute_id = new.attribute_id",
-            [(a, c.row_count, c.null_count, c.distinct_count, c.repeated_count) for a, c in delta.counters.items()],
-            template="(%s, %s::bigint, %s::bigint, %s::bigint, %s::bigint)",
-            page_size=1000,
-        )
+        rows = [(a, c.row_count, c.null_count, c.distinct_count, c.repeated_count) for a, c in delta.counters.items()]
+        cursor.execute(COUNTERS, [list(column) for column in zip(*rows, strict=True)])
 
 
 def write_transitions(cursor: Any, commit: BatchCommit) -> None:
@@ -148,10 +134,3 @@ def write_positions(cursor: Any, commit: BatchCommit) -> None:
             for topic, partition, _, after in moved
         ],
     )
-
-
-def _cluster_lines(clusters: ClusterCounts) -> str:
-    """Write COPY's text format."""
-    ids, starts = list(map(str, clusters.attribute_ids.tolist())), clusters.starts.tolist()
-    rows = zip(clusters.cluster_id.tolist(), starts, starts[1:], clusters.values.tolist(), strict=False)
-    return "".join(f"{cluster}\t{{{','.join(ids[start:end])}}}\t{count}\n" for cluster, start, end, count in rows)

@@ -27,7 +27,7 @@ BLOCK_RECORDS = 65_536
 FILL_FACTOR = 90
 """Room on each page for later versions of its records: an update of frequencies then touches no index (HOT)."""
 
-_INT4_OID = 23
+INT4_OID = 23
 _INT8_OID = 20
 _KEY_ROW = np.dtype([("fields", ">u2"), ("length", ">u4"), ("high", ">u8"), ("low", ">u8")])
 
@@ -212,7 +212,8 @@ def _quoted(bound: str | None) -> str | None:
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _put4(block: Bytes, at: int, number: int) -> int:
+def put4(block: Bytes, at: int, number: int) -> int:
+    """Write 4 bytes, the first ones first; return the place behind them."""
     block[at] = (number >> 24) & 0xFF
     block[at + 1] = (number >> 16) & 0xFF
     block[at + 2] = (number >> 8) & 0xFF
@@ -221,20 +222,22 @@ def _put4(block: Bytes, at: int, number: int) -> int:
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _put8(block: Bytes, at: int, number: np.uint64) -> int:
+def put8(block: Bytes, at: int, number: np.uint64) -> int:
+    """Write 8 bytes, the first ones first; return the place behind them."""
     for i in range(8):
         block[at + i] = np.uint8((number >> np.uint64(56 - 8 * i)) & np.uint64(0xFF))
     return at + 8
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _put_array_header(block: Bytes, at: int, width: int, element_bytes: int, oid: int) -> int:
-    at = _put4(block, at, 20 + width * (4 + element_bytes))
-    at = _put4(block, at, 1)  # dimensions
-    at = _put4(block, at, 0)  # no NULL in it
-    at = _put4(block, at, oid)
-    at = _put4(block, at, width)
-    return _put4(block, at, 1)  # type: ignore[no-any-return]  # lower bound
+def put_array_header(block: Bytes, at: int, width: int, element_bytes: int, oid: int) -> int:
+    """Write what stands in front of elements that have their lengths before them; return the place behind it."""
+    at = put4(block, at, 20 + width * (4 + element_bytes))
+    at = put4(block, at, 1)  # dimensions
+    at = put4(block, at, 0)  # no NULL in it
+    at = put4(block, at, oid)
+    at = put4(block, at, width)
+    return put4(block, at, 1)  # type: ignore[no-any-return]  # lower bound
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -255,30 +258,30 @@ def _encode(
     for record in range(first, end):
         block[at] = 0
         block[at + 1] = 5
-        at = _put4(block, at + 2, 16)
-        at = _put8(block, at, high[record])
-        at = _put8(block, at, low[record])
+        at = put4(block, at + 2, 16)
+        at = put8(block, at, high[record])
+        at = put8(block, at, low[record])
         text, text_end = value_starts[record], value_starts[record + 1]
-        at = _put4(block, at, text_end - text)
+        at = put4(block, at, text_end - text)
         for i in range(text, text_end):
             block[at] = value_data[i]
             at += 1
-        at = _put4(block, at, 8)
-        at = _put8(block, at, np.uint64(cluster_id[record]))
+        at = put4(block, at, 8)
+        at = put8(block, at, np.uint64(cluster_id[record]))
         cell, cell_end = starts[record], starts[record + 1]
-        at = _put_array_header(block, at, cell_end - cell, 4, _INT4_OID)
+        at = put_array_header(block, at, cell_end - cell, 4, INT4_OID)
         counted = False
         for i in range(cell, cell_end):
-            at = _put4(block, at, 4)
-            at = _put4(block, at, ids[i])
+            at = put4(block, at, 4)
+            at = put4(block, at, ids[i])
             counted = counted or frequencies[i] != 0
         if not counted:
-            at = _put4(block, at, -1)
+            at = put4(block, at, -1)
             continue
-        at = _put_array_header(block, at, cell_end - cell, 8, _INT8_OID)
+        at = put_array_header(block, at, cell_end - cell, 8, _INT8_OID)
         for i in range(cell, cell_end):
-            at = _put4(block, at, 8)
-            at = _put8(block, at, np.uint64(frequencies[i]))
+            at = put4(block, at, 8)
+            at = put8(block, at, np.uint64(frequencies[i]))
     return at
 
 

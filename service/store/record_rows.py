@@ -17,9 +17,6 @@ STAGING = """
 create temporary table if not exists staged_gen_rec (
     value_key uuid not null, value text, cluster_id bigint, attribute_ids integer[], frequencies bigint[]
 ) on commit delete rows;
-create temporary table if not exists staged_cluster (
-    cluster_id bigint not null, attribute_ids integer[] not null, value_count bigint not null
-) on commit delete rows;
 """
 
 # The staged rows are few beside the table and come in the order of the key: each is one descent of one

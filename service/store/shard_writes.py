@@ -10,11 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
+from service.core.clustering import ClusterCounts
 from service.core.records import Keys, NewRecords
-from service.store import batch_rows, record_rows
-from service.usecases.live_state import ClusterCounts
+from service.store import cluster_rows, record_rows
 from service.usecases.shards import pack, pack_texts, unpack, unpack_texts
 
 KEEP = """
@@ -32,21 +30,18 @@ class ShardWrite:
     records: NewRecords
     texts: Sequence[str]
     clusters: ClusterCounts
-    dropped: Sequence[int]
 
     def to_bytes(self) -> bytes:
         """Give it as it is kept."""
         keys, *rest = self.records
-        dropped = np.array(self.dropped, np.int64)
-        return pack(*keys, *rest, *pack_texts(self.texts), *self.clusters, dropped)
+        return pack(*keys, *rest, *pack_texts(self.texts), *self.clusters)
 
     @staticmethod
     def from_bytes(data: bytes) -> ShardWrite:
         """Read what `to_bytes` gave."""
-        high, low, is_new, ids, starts, attribute_ids, frequencies, texts, lengths, *rest = unpack(data)
-        *clusters, dropped = rest
+        high, low, is_new, ids, starts, attribute_ids, frequencies, texts, lengths, *clusters = unpack(data)
         records = NewRecords(Keys(high, low), is_new, ids, starts, attribute_ids, frequencies)
-        return ShardWrite(records, unpack_texts(texts, lengths), ClusterCounts(*clusters), dropped.tolist())
+        return ShardWrite(records, unpack_texts(texts, lengths), ClusterCounts(*clusters))
 
 
 def keep(cursor: Any, shard: int, version: int, write: ShardWrite) -> None:
@@ -66,6 +61,6 @@ def write_again(home: Any, cursor: Any, shard: int, batch: int) -> bool:
             write = ShardWrite.from_bytes(bytes(data))
             cursor.execute("truncate staged_gen_rec, staged_cluster")
             record_rows.write(cursor, write.records, write.texts)
-            batch_rows.write_clusters(cursor, write.clusters, write.dropped, "shard_cluster")
+            cluster_rows.write(cursor, write.clusters, "shard_cluster")
             is_written = True
     return is_written

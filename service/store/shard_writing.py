@@ -12,7 +12,7 @@ import numpy as np
 import psycopg2
 from sqlalchemy import Engine
 
-from service.core.clustering import AttributeIds
+from service.core.clustering import AttributeIds, ClusterCounts
 from service.core.records import Int64s, Keys, NewRecords, Records, gather
 from service.core.shards import ID_BITS, cuts
 from service.store import record_rows, shard_writes
@@ -22,7 +22,6 @@ from service.store.shard_servers import ShardServer, reaching, read_servers
 from service.store.shard_writes import ShardWrite
 from service.store.shards import read_clusters, settle
 from service.store.tables import SHARDS_LOCK
-from service.usecases.live_state import ClusterCounts, StateDelta
 
 HOME = -1
 
@@ -138,32 +137,22 @@ class ShardsElsewhere:
             if self._link_of[shard] == HOME:
                 at_home.append(places)
             elif start < end:
-                self._keep(cursor, shard, version, ShardWrite(*part(places), ClusterCounts.of(()), ()))
+                self._keep(cursor, shard, version, ShardWrite(*part(places), ClusterCounts.none()))
         return part(np.concatenate(at_home))
 
-    def keep_clusters(self, cursor: Any, version: int, delta: StateDelta) -> tuple[ClusterCounts, list[int]]:
-        """Keep in the state's transaction the clusters that changed on servers; gives the others, and those that went.
+    def keep_clusters(self, cursor: Any, version: int, changed: ClusterCounts) -> ClusterCounts:
+        """Keep in the state's transaction the clusters that changed on servers; gives the others.
 
         Nobody begins to read records from here on, until the servers have it (`write_behind`).
         """
         cursor.execute("select pg_advisory_lock(%s)", (SHARDS_LOCK,))
         cursor.execute(shard_writes.FORGET, (version,))
-        changed = delta.shard_clusters
-        assert changed is not None
-        lists = np.split(changed.attribute_ids, changed.starts[1:-1])
-        clusters = [
-            (cluster_id, tuple(ids.tolist()), count)
-            for cluster_id, ids, count in zip(changed.cluster_id.tolist(), lists, changed.values.tolist(), strict=False)
-        ]
         for shard in np.flatnonzero(self._link_of != HOME).tolist():
-            own = [one for one in clusters if one[0] >> ID_BITS == shard]
-            gone = [cluster_id for cluster_id in delta.shard_dropped if cluster_id >> ID_BITS == shard]
-            if own or gone:
-                self._keep(cursor, shard, version, ShardWrite(NewRecords.none(), (), ClusterCounts.of(own), gone))
+            own = changed.only(lambda ids, shard=shard: ids >> ID_BITS == shard)  # type: ignore[misc]
+            if len(own.cluster_id) or len(own.gone):
+                self._keep(cursor, shard, version, ShardWrite(NewRecords.none(), (), own))
         cursor.execute("update shard set batch = %s where shard = any (%s)", (version, list(self._changed)))
-        rest = [one for one in clusters if self._link_of[one[0] >> ID_BITS] == HOME]
-        gone = [cluster_id for cluster_id in delta.shard_dropped if self._link_of[cluster_id >> ID_BITS] == HOME]
-        return ClusterCounts.of(rest), gone
+        return changed.only(lambda ids: self._link_of[ids >> ID_BITS] == HOME)
 
     def note_applied(self, cursor: Any, version: int) -> None:
         """Say that each shard on a server has applied a version by itself, as tasks let it."""

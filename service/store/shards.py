@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import psycopg2
 
-from service.core.clustering import AttributeIds, Clusters, Underflow, apply_deltas
+from service.core.clustering import AttributeIds, ClusterCounts, Clusters, Underflow, apply_deltas
 from service.core.errors import ConflictError, DamagedStateError, StateError
 from service.core.records import Int64s, find_keys, gather
-from service.core.shards import ID_BITS, local_ids, shard_bounds, stored_ids
+from service.core.shards import ID_BITS, local_ids, of_shard, shard_bounds, stored_ids
 from service.core.val_cache import LOADED_BYTES, SEGMENT_BITS, ValCache
-from service.store import batch_rows, record_rows
+from service.store import cluster_rows, record_rows
 from service.store.bulk import between, read_records, uuid_text
 from service.store.database import connect, make_engine, parse_address, state_error
 from service.store.shard_servers import (
@@ -34,7 +34,7 @@ from service.store.shard_servers import (
     require_schema,
 )
 from service.store.shard_writes import write_again
-from service.usecases.live_state import ClusterCounts, accesses_of
+from service.usecases.live_state import accesses_of
 from service.usecases.shards import Before, ShardBatch, ShardPlace, ShardSummary
 from service.usecases.warm_up import WarmUpPolicy
 
@@ -217,7 +217,7 @@ class ShardStore:
     def _connect(self) -> None:
         self._writing, self._reading = self._engine.raw_connection(), self._engine.raw_connection()
         for connection, settings in (
-            (self._writing, record_rows.STAGING + record_rows.BY_INDEX),
+            (self._writing, record_rows.STAGING + cluster_rows.STAGING + record_rows.BY_INDEX),
             (self._reading, record_rows.BY_BITMAP),
         ):
             with connection.cursor() as cursor:
@@ -266,7 +266,7 @@ def undo_shards(cursor: Any) -> None:
     cursor.execute(TO_UNDO)
     ahead = cursor.fetchall()
     if ahead:
-        cursor.execute(record_rows.STAGING)
+        cursor.execute(record_rows.STAGING + cluster_rows.STAGING)
     for shard, summary, undo in ahead:
         undo_shard(cursor, shard, summary, undo)
     cursor.execute(CALM)
@@ -296,7 +296,7 @@ def settle(home: Any, other: Any, server: ShardServer) -> None:
         (version,) = cursor.fetchone()
     with other.cursor() as cursor:
         found = require_fit(cursor, server, stands)
-        cursor.execute(record_rows.STAGING + record_rows.BY_INDEX)
+        cursor.execute(record_rows.STAGING + cluster_rows.STAGING + record_rows.BY_INDEX)
         for shard in sorted(found.keys() - stands.keys()):  # it moved away, and whoever moved it died
             drop_shard(cursor, shard)
         for shard, stand in stands.items():
@@ -327,5 +327,4 @@ def _first_key(half: int) -> str | None:
 
 
 def _write_clusters(cursor: Any, clusters: Clusters, shard: int, kept: Int64s, dropped: Int64s) -> None:
-    counts = ClusterCounts(stored_ids(kept, shard), *clusters.sets(kept), clusters.counts(kept))
-    batch_rows.write_clusters(cursor, counts, stored_ids(dropped, shard).tolist(), "shard_cluster")
+    cluster_rows.write(cursor, of_shard(ClusterCounts.take(clusters, kept, dropped), shard), "shard_cluster")

@@ -27,6 +27,7 @@ from service.core.records import Keys, NewRecords, Records
 from service.core.shards import local_ids
 from service.store import (
     batch_rows,
+    cluster_rows,
     contract_upkeep,
     dead_letters,
     histograms,
@@ -104,7 +105,7 @@ class PostgresWriter:
             elif not take_back_writer_lock(self.writing, behind_others):
                 return False
             with self.writing.cursor() as cursor:
-                cursor.execute(record_rows.STAGING + row_images.STAGING + record_rows.BY_INDEX)
+                cursor.execute(record_rows.STAGING + cluster_rows.STAGING + row_images.STAGING + record_rows.BY_INDEX)
             self.writing.commit()
             with self._reading.cursor() as cursor:
                 cursor.execute(record_rows.BY_BITMAP)
@@ -346,14 +347,14 @@ class PostgresUnitOfWork:
             batch_rows.write_version(cursor, commit)
             if commit.new_tuple is not None:
                 key_changes.add_tuple(cursor, commit.version, commit.new_tuple)
-            batch_rows.write_clusters(cursor, delta.clusters, delta.dropped)
+            cluster_rows.write(cursor, delta.clusters)
             elsewhere = self._writer.elsewhere
             if delta.shard_clusters is not None:
-                changed, gone = delta.shard_clusters, delta.shard_dropped
+                changed = delta.shard_clusters
                 if elsewhere is not None:
-                    changed, gone = elsewhere.keep_clusters(cursor, commit.version, delta)
+                    changed = elsewhere.keep_clusters(cursor, commit.version, changed)
                 cursor.execute("truncate staged_cluster")
-                batch_rows.write_clusters(cursor, changed, gone, "shard_cluster")
+                cluster_rows.write(cursor, changed, "shard_cluster")
             elif elsewhere is not None:
                 elsewhere.note_applied(cursor, commit.version)
             batch_rows.write_counters(cursor, delta)

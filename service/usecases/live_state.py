@@ -7,11 +7,19 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import compress
-from typing import NamedTuple
 
 import numpy as np
 
-from service.core.clustering import NULL_KEY, Applied, AttributeIds, Clusters, Moves, Underflow, apply_deltas
+from service.core.clustering import (
+    NULL_KEY,
+    Applied,
+    AttributeIds,
+    ClusterCounts,
+    Clusters,
+    Moves,
+    Underflow,
+    apply_deltas,
+)
 from service.core.contracts import BoundContract, ContractTransition, ContractWatch
 from service.core.histogram_changes import ValueSwitches
 from service.core.model import Attribute, AttributeCounters, BadRecord, FeedPosition, RawRecord, Table, Transition
@@ -59,25 +67,6 @@ class StoredState:
         return sum(count for _, _, count in self.clusters)
 
 
-class ClusterCounts(NamedTuple):
-    """Hold clusters with their attributes, which lie end to end, and how many values each has."""
-
-    cluster_id: Int64s
-    attribute_ids: Int64s
-    starts: Int64s
-    values: Int64s
-
-    @staticmethod
-    def of(clusters: Sequence[tuple[int, AttributeIds, int]]) -> ClusterCounts:
-        """Take (cluster_id, attribute ids, value count) of each cluster."""
-        return ClusterCounts(
-            np.array([cluster_id for cluster_id, _, _ in clusters], np.int64),
-            np.array([a for _, attribute_ids, _ in clusters for a in attribute_ids], np.int64),
-            starts_of(np.array([len(attribute_ids) for _, attribute_ids, _ in clusters], np.int64)),
-            np.array([count for _, _, count in clusters], np.int64),
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class StateDelta:
     """Hold everything that a batch changes in the state beside positions: absolute values, ready to be stored.
@@ -90,7 +79,6 @@ class StateDelta:
     records: NewRecords
     texts: list[str]
     clusters: ClusterCounts
-    dropped: list[int]
     counters: dict[int, AttributeCounters]
     transitions: list[Transition]
     witnesses: dict[bytes, str]
@@ -106,7 +94,6 @@ class StateDelta:
     """Which values came and went, of a batch; of what is emptied or filled whole nothing."""
     shard_clusters: ClusterCounts | None = None
     """Clusters of shards that changed, by stored id; None where the whole is one shard."""
-    shard_dropped: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,21 +391,17 @@ class LiveState:
         contracts = self.contracts.apply(applied.moves, self.overlap)
         found = {t.witness for t in transitions if t.witness is not None}
         witnesses = sorted(found | {contract.witness for contract in contracts})
-        clusters = applied.clusters
-        of_shards, gone = (None, []) if self._sharded is None else self._sharded.take_changes()
         return StateDelta(
             records=applied.records,
             texts=texts,
-            clusters=ClusterCounts(clusters, *self.clusters.sets(clusters), self.clusters.counts(clusters)),
-            dropped=applied.dropped.tolist(),
+            clusters=ClusterCounts.take(self.clusters, applied.clusters, applied.dropped),
             counters={attribute_id: replace(counters[attribute_id]) for attribute_id in changed},
             transitions=transitions,
             witnesses=dict(zip(witnesses, texts_of(Keys.of(witnesses)), strict=True)),
             switches=applied.switches if self._has_sketches else SketchChanges.none(),
             contracts=contracts,
             known_contracts=known_contracts,
-            shard_clusters=None if of_shards is None else ClusterCounts.of(of_shards),
-            shard_dropped=gone,
+            shard_clusters=None if self._sharded is None else self._sharded.take_changes(),
             shown=self.shown,
         )
 

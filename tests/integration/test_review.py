@@ -226,10 +226,13 @@ def test_what_a_bootstrap_broke_is_so_since_the_bootstrap(database_url: str, str
 
 
 class RobbedUnit(PostgresUnitOfWork):
-    """Lose a record to another hand between look-up and merge."""
+    """Let another hand change the state between look-up and merge."""
+
+    robbery = ""
 
     def write_records(self, records, texts, changed_texts=()) -> None:  # type: ignore[no-untyped-def]
-        states.execute(self._writer._address.render_as_string(hide_password=False).replace("+psycopg2", ""), ROBBERY)
+        address = self._writer._address.render_as_string(hide_password=False)
+        states.execute(address.replace("+psycopg2", ""), self.robbery)
         super().write_records(records, texts, changed_texts)
 
 
@@ -237,15 +240,21 @@ def robbed(writer: PostgresWriter) -> RobbedUnit:
     return RobbedUnit(writer)
 
 
-ROBBERY = "delete from gen_rec where value = 'Ada'"
-
-
-def test_a_record_that_another_hand_took_ends_the_consumer_at_once(
-    database_url: str, stream: Stream, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("robbery", "row"),
+    [
+        ("delete from gen_rec where value = 'Ada'", ["9", "Ada"]),
+        ("delete from cluster where cluster_id in (select cluster_id from gen_rec where value = 'Ada')", ["9", "x"]),
+        ("insert into cluster select max(cluster_id) + 1, '{77}', 1 from cluster", ["Ada", "x"]),
+    ],
+)
+def test_what_another_hand_took_or_put_ends_the_consumer_at_once(
+    database_url: str, stream: Stream, monkeypatch: pytest.MonkeyPatch, robbery: str, row: list[str]
 ) -> None:
     """A retry would load the wrong state and build on it."""
     monkeypatch.setattr(PostgresWriter, "begin", robbed)
-    stream.change("customers", None, ["9", "Ada"])
+    monkeypatch.setattr(RobbedUnit, "robbery", robbery)
+    stream.change("customers", None, row)
     with pytest.raises(DamagedStateError, match=r"changed by another hand: .*`subsetd verify`"):
         consume(database_url, stream, retry_seconds=30)
     assert states.query(database_url, "select max(version) from state_version") == [(1,)]

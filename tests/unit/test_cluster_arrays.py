@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from service.core.clustering import NULL_KEY, Clusters, Moves, Underflow, apply_deltas, derive_inds
+from service.core.clustering import NULL_KEY, ClusterCounts, Clusters, Moves, Underflow, apply_deltas, derive_inds
 from service.core.records import NO_CLUSTER, Deltas, Keys, NewRecords, Records, find_keys, gather, starts_of
 from tests.clusterings import A, B, C, State, key_of
 
@@ -172,3 +172,35 @@ def test_records_are_gathered_taken_and_found_as_in_a_list(seed: int) -> None:
     assert kinds == [part.dtype for part in (*new.keys, *new[1:])]
     assert gathered.cluster_id.dtype == Records.of([]).frequencies.dtype == np.dtype(np.int64)
     assert Deltas.of({b"k" * 16: {2: 1, 1: -1}, b"a" * 16: {3: 5}}).size == 2
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_told_of_clusters_lets_a_store_follow_them(seed: int) -> None:
+    """However many moves lie between, ids that serve anew among them, each row is inserted, counted or deleted once."""
+    random = Random(seed)
+    clusters = Clusters([(3, (1, 2), 4), (7, (5,), 1)])
+    store = {3: ((1, 2), 4), 7: ((5,), 1)}
+    was_reused = 0
+    for _ in range(40):
+        touched = [ids_of([])]
+        for _ in range(random.randint(1, 3)):
+            leaving = [one for one in clusters if random.random() < 0.5]
+            came = [(a,) for a in random.sample(range(1, 9), 3)]
+            entered = clusters.assign(*laid_out(came)).tolist()
+            moves = [(cluster_id, NO_CLUSTER, random.choice([1, count])) for cluster_id, _, count in leaving]
+            moves += [(NO_CLUSTER, cluster_id, random.randint(1, 3)) for cluster_id in entered]
+            touched += clusters.move(*map(ids_of, zip(*moves, strict=True)))
+        ids = np.unique(np.concatenate(touched))
+        is_live = clusters.has(ids)
+        told = ClusterCounts.take(clusters, ids[is_live], ids[~is_live])
+        for cluster_id in told.gone.tolist():
+            del store[cluster_id]
+            was_reused += cluster_id in told.cluster_id
+        sets = cut(told.attribute_ids, told.starts)
+        for cluster_id, one, count, is_new in zip(
+            told.cluster_id.tolist(), sets, told.values.tolist(), told.is_new.tolist(), strict=True
+        ):
+            assert is_new == (cluster_id not in store)
+            store[cluster_id] = (one if is_new else store[cluster_id][0], count)
+        assert store == {cluster_id: (one, count) for cluster_id, one, count in clusters}
+    assert was_reused
