@@ -13,7 +13,7 @@ from service.store.embedded import EmbeddedPostgres
 from spark_jobs.hadoop_files import HadoopSettings, file_system_of
 from tests.endurance.anywhere import SHOP
 from tests.endurance.conftest import IS_WHOLE
-from tests.endurance.hadoop import Servers, hadoop
+from tests.endurance.hadoop import hadoop
 from tests.endurance.spark_masters import Settings, run_job
 from tests.postgres import TEMPLATE, fresh_database
 from tests.refreshing import Lake, Tables, expected_inds, values_of, write_tables
@@ -31,7 +31,7 @@ TABLES: Tables = {
 
 
 @pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     before = {process.pid for process in psutil.Process().children()}
     with hadoop(tmp_path_factory.mktemp("hadoop")) as found:
         (java,) = (process for process in psutil.Process().children() if process.pid not in before)
@@ -39,11 +39,6 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
         assert len(heard) >= 5
         assert {ip.removeprefix("::ffff:") for ip in heard} == {"127.0.0.1"}
         yield found
-
-
-@pytest.fixture
-def address(servers: Servers) -> str:
-    return servers.address
 
 
 def copy(folder: Path, address: str) -> None:
