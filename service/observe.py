@@ -133,6 +133,13 @@ class ConsumerObserver:
         self._retries.inc()
         log.warning("database failed, loading the state anew", error=str(error))
 
+    def shards_away(self, told: Sequence[str]) -> None:
+        self.last_error = "; ".join(told) or None
+        if told:
+            log.warning("shards are away, the others go on", error=self.last_error)
+        else:
+            log.info("all shards are there again")
+
 
 class RefreshObserver:
     """Implement refresh_corpora.Observer with a logger; metrics come from the database, see api/corpus_metrics.py."""

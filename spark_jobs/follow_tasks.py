@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from service.core.canonical import value_keys
 from service.core.cell_decoding import WireSettings
-from service.core.errors import FeedError
+from service.core.errors import ConflictError, DamagedStateError, FeedError, StateError
 from service.core.model import RawRecord, Table
 from service.core.records import Deltas, Flags, Keys
 from service.store.shards import apply_to_shard
@@ -44,8 +44,8 @@ from spark_jobs.tasks import telling_errors
 
 PART = pa.schema([("shard", pa.int32()), ("facts", pa.binary()), ("deltas", pa.binary())])
 PART_DDL = "shard int, facts binary, deltas binary"
-APPLIED = pa.schema([("facts", pa.binary()), ("summary", pa.binary()), ("seconds", pa.float64())])
-APPLIED_DDL = "facts binary, summary binary, seconds double"
+APPLIED = pa.schema([("facts", pa.binary()), ("shard", pa.int32()), ("told", pa.binary()), ("seconds", pa.float64())])
+APPLIED_DDL = "facts binary, shard int, told binary, seconds double"
 
 CELLS = pa.schema(
     [
@@ -118,11 +118,14 @@ class ShardTask:
     """Apply a batch's deltas to the shard whose rows a task has, unless a session is to take the batch; picklable.
 
     `expected` is where the state stands in each partition. Gives one row: what the ranges say, of the first shard
-    alone, and the shard's summary if the batch was applied.
+    alone, and the shard's summary if the batch was applied, or, where its server is away, what it is to apply. Of
+    shards in `away` that is known before.
     """
 
     places: Sequence[ShardPlace]
     number: int
+    concluded: int
+    away: Mapping[int, str]
     uncounted: Flags
     null_counts: Mapping[int, int]
     expected: Mapping[Partition, int]
@@ -140,17 +143,44 @@ class ShardTask:
         """Apply a shard's rows with the memory that this process has of the shard."""
         begun = time.process_time()
         facts = BatchFacts([pickle.loads(row["facts"]) for row in rows])
-        summary = None
+        told = None
         if self.applies(facts):
             deltas, texts = sum_deltas([valued(row["deltas"]) for row in rows])
-            batch = ShardBatch(self.number, deltas, list(texts), self.uncounted)
-            summary = pickle.dumps(apply_to_shard(self.places[shard], batch, self.cache_bytes, self.warm_up))
-        told = pickle.dumps(facts.ranges) if shard == 0 else None
-        return _batch([[told], [summary], [time.process_time() - begun]], APPLIED)
+            batch = ShardBatch(self.number, self.concluded, deltas, list(texts), self.uncounted)
+            told = pickle.dumps(self._apply(self.places[shard], batch))
+        ranges = pickle.dumps(facts.ranges) if shard == 0 else None
+        return _batch([[ranges], [shard], [told], [time.process_time() - begun]], APPLIED)
 
     def applies(self, facts: BatchFacts) -> bool:
         """Tell whether a batch is applied by the shards: all of them come to the same."""
-        return is_next(facts, self.expected) and facts.why_not_apart(self.null_counts) is None
+        has_to = facts.has_records and is_next(facts, self.expected)
+        return has_to and facts.why_not_apart(self.null_counts) is None
+
+    def _apply(self, place: ShardPlace, batch: ShardBatch) -> ShardSummary | Left:
+        told = self.away.get(place.shard)
+        if told is None:
+            try:
+                return apply_to_shard(place, batch, self.cache_bytes, self.warm_up)
+            except StateError as error:
+                told = why_away(place, error)
+                if told is None:
+                    raise
+        return Left(batch, told)
+
+
+class Left(NamedTuple):
+    """Hold what a shard is to apply when its server is there again; `told` says what the server lacks."""
+
+    batch: ShardBatch
+    told: str
+
+
+def why_away(place: ShardPlace, error: StateError) -> str | None:
+    """Say that a shard's server is away; None where that is not what an error tells, or it is the state's own."""
+    if place.server is None or isinstance(error, ConflictError | DamagedStateError):
+        return None
+    said = str(error).replace("SUBSETD_DATABASE_URL", "its address")
+    return f"server {place.server!r} (shard {place.shard}): {said}"
 
 
 def is_next(facts: BatchFacts, expected: Mapping[Partition, int]) -> bool:
@@ -178,24 +208,33 @@ def require_applied_last(facts: BatchFacts, stands: Mapping[Partition, int], che
 class AppliedBatch(NamedTuple):
     """Hold what came of a micro-batch: what its ranges say, and the shards' summaries, if they have applied it.
 
-    `seconds` are those of a processor that each shard took.
+    `left` is what shards have not applied whose servers are away, `left_bytes` how much that is. `seconds` are those of
+    a processor that each shard took.
     """
 
     facts: BatchFacts
-    summaries: Sequence[ShardSummary]
+    summaries: list[ShardSummary]
+    left: dict[int, Left]
+    left_bytes: int
     seconds: Sequence[float]
 
 
 def applied(table: pa.Table) -> AppliedBatch:
     """Read what the shards' tasks gave."""
     ranges: list[RangeFacts] = []
-    summaries = []
+    summaries: list[ShardSummary] = []
+    left: dict[int, Left] = {}
+    left_bytes = 0
     for row in table.to_pylist():
         if row["facts"] is not None:
             ranges += pickle.loads(row["facts"])
-        if row["summary"] is not None:
-            summaries.append(pickle.loads(row["summary"]))
-    return AppliedBatch(BatchFacts(ranges), summaries, table.column("seconds").to_pylist())
+        told = None if row["told"] is None else pickle.loads(row["told"])
+        if isinstance(told, Left):
+            left[row["shard"]] = told
+            left_bytes += len(row["told"])
+        elif told is not None:
+            summaries.append(told)
+    return AppliedBatch(BatchFacts(ranges), summaries, left, left_bytes, table.column("seconds").to_pylist())
 
 
 def to_bytes(part: Valued) -> bytes:

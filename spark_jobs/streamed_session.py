@@ -2,13 +2,19 @@
 
 The state's positions say where the stream begins, each time anew, so that nothing rests on what Spark remembers. What
 is rare is taken by an ordinary session, and the stream begins anew behind it.
+
+Where a shard's server is away, the others go on: what it is to apply waits here, and the state stays at the last
+version that all shards have. The feed has it all still, so that nothing is lost with this process.
 """
 
 from __future__ import annotations
 
+import copy
 import itertools
 import threading
 import time
+from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +28,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from service.core.errors import FeedError, StateError, SubsetdError
 from service.core.model import RawRecord, RowChange
 from service.store.shard_coordinator import ShardCoordinator
+from service.store.shards import ShardStore
 from service.store.writer import PostgresWriter
 from service.stream.addresses import open_feed
 from service.stream.kafka_feed import KafkaFeed
@@ -29,9 +36,9 @@ from service.stream.kafka_topics import TopicRange, read_again
 from service.usecases.batches import Batch, Positions, decode_each, separate, timed
 from service.usecases.bounded_feed import BoundedFeed
 from service.usecases.feed_session import LOOK_SECONDS, BeginAnew, Following, Session
-from service.usecases.netted_ranges import BatchFacts
-from service.usecases.screening import Screen
-from service.usecases.shards import conclude
+from service.usecases.netted_ranges import BatchFacts, Partition
+from service.usecases.screening import Screen, Seen
+from service.usecases.shards import ShardSummary, conclude
 from service.usecases.transactions import TRANSACTION_TOPIC
 from service.usecases.warm_up import WarmUpPolicy
 from spark_jobs.follow_source import FORMAT, ChangesDataSource, plan_of
@@ -40,11 +47,13 @@ from spark_jobs.follow_tasks import (
     PART_DDL,
     AppliedBatch,
     Decoding,
+    Left,
     NetTask,
     ShardTask,
     applied,
     is_next,
     require_applied_last,
+    why_away,
 )
 from spark_jobs.job_folder import job_folder
 from spark_jobs.session import map_in_arrow
@@ -52,6 +61,9 @@ from spark_jobs.tasks import told_error
 
 TRIGGER = "100 milliseconds"
 """How long records wait at most for a micro-batch to begin when none is at work."""
+
+MOST_LEFT_BYTES = 256 << 20
+"""How much may wait for servers that are away before all shards wait for them."""
 
 _numbers = itertools.count(1)
 
@@ -62,6 +74,10 @@ class _Ended(Exception):
 
 class _Rare(Exception):
     """A micro-batch is for an ordinary session."""
+
+
+class _Full(Exception):
+    """So much waits for servers which are away that all shards are to wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +99,17 @@ class Stream:
     checkpoint: str | None = None
 
 
+@dataclass(slots=True)
+class _Pending:
+    """Hold a micro-batch that the whole does not have yet: `left` is what shards lack whose servers are away."""
+
+    facts: BatchFacts
+    summaries: list[ShardSummary]
+    left: dict[int, Left]
+    left_bytes: int
+    seconds: dict[str, float]
+
+
 class StreamedSession(Session):
     """Follow topics by a stream of Spark's; in all else be a session."""
 
@@ -95,6 +122,10 @@ class StreamedSession(Session):
         self._is_ending = False
         self._error: BaseException | None = None
         self._rare_ends: Positions | None = None
+        self._is_torn = False
+        """Whether some shards have applied what a session is to take."""
+        self._pending: list[_Pending] = []
+        self._away: dict[int, str] = {}
         try:
             self._refuse_what_executors_cannot_apply()
         except SubsetdError:
@@ -114,10 +145,17 @@ class StreamedSession(Session):
             with self._at_work:
                 self._is_ending = True
             query.stop()
-        if self._rare_ends is not None:
-            self._take_alone(self._rare_ends, stop)
-            raise BeginAnew
         failed = self._error or query.exception()
+        if isinstance(failed, _Rare | _Full) or (failed is None and until_end):
+            self._wait_for_all(stop, until_end)
+            if self._pending:
+                return  # stopped meanwhile: whoever follows next undoes what shards have beyond the state
+        if self._rare_ends is not None:
+            if self._is_torn:
+                self._coordinator.undo()
+            self._take_alone(self._rare_ends, stop)
+        if isinstance(failed, _Rare | _Full):
+            raise BeginAnew
         if failed is not None:
             raise told_error(failed) if isinstance(failed, PySparkException | Py4JError) else failed
 
@@ -142,7 +180,12 @@ class StreamedSession(Session):
         """Look between micro-batches what else is wanted, and where the feed ends."""
         with self._at_work:
             self._hand_over_if_wanted()
+            if self._pending:
+                self._catch_up()
             if self._writer.is_paused(self._feed.name):
+                if self._pending:
+                    self._coordinator.begin()
+                    self._coordinator.undo()
                 raise BeginAnew
             self._feed.rest()
             self._of.observer.waiting(self._lag())
@@ -173,44 +216,112 @@ class StreamedSession(Session):
         self._of.started = self._of.started or time.perf_counter()
         coordinator.begin()
         with timed(seconds, "spark"):
-            facts, summaries, applying = self._run(frame)
+            done = self._run(frame)
+        facts = done.facts
         seconds["net (processor)"] = sum(one.seconds for one in facts.ranges)
-        seconds["apply (processor)"] = sum(applying)
-        seconds["slowest shard (processor)"] = max(applying, default=0.0)
-        if not facts.ranges:  # a stream begins with a micro-batch of nothing where nothing is new
-            coordinator.end()
-            return
-        if not summaries:
-            coordinator.end()
-            if is_next(facts, self._positions):
-                self._leave_to_session(facts)
-            require_applied_last(facts, self._positions, self._stream.checkpoint)
-            return
-        if any(summary.missing for summary in summaries):
-            coordinator.undo()
+        seconds["apply (processor)"] = sum(done.seconds)
+        seconds["slowest shard (processor)"] = max(done.seconds, default=0.0)
+        stands = self._stands()
+        if any(summary.missing for summary in done.summaries):
+            self._is_torn = True
             self._leave_to_session(facts)
-        with timed(seconds, "conclude"):
-            delta = conclude(self._state, summaries, facts.rows, facts.nulls, facts.sketched)
-        batch = self._batch(facts, seconds)
-        if batch.records:
+        if not facts.ranges:  # a stream begins with a micro-batch of nothing where nothing is new
+            pass
+        elif not is_next(facts, stands):
+            require_applied_last(facts, stands, self._stream.checkpoint)
+        elif facts.has_records and not done.summaries and not done.left:
+            self._coordinator.end()
+            self._leave_to_session(facts)
+        else:
+            self._pending.append(_Pending(facts, done.summaries, done.left, done.left_bytes, seconds))
+            self._conclude()
+        coordinator.end()
+        if sum(pending.left_bytes for pending in self._pending) > MOST_LEFT_BYTES:
+            raise _Full
+
+    def _run(self, frame: DataFrame) -> AppliedBatch:
+        """Let executors net the micro-batch and the shards apply it; gives what it says, and the shards' summaries."""
+        net, shard = self._tasks()
+        parts = map_in_arrow(frame, net, PART_DDL).repartitionById(len(shard.places), sf.col("shard"))
+        return applied(map_in_arrow(parts, shard, APPLIED_DDL).toArrow())  # type: ignore[arg-type]
+
+    def _tasks(self) -> tuple[NetTask, ShardTask]:
+        """Make the two tasks of the next micro-batch: it is behind those that wait."""
+        state, coordinator, stream = self._state, self._coordinator, self._stream
+        nulls = Counter({attribute_id: counted.null_count for attribute_id, counted in state.counters.items()})
+        screen = self._screen
+        assert isinstance(screen, Screen)
+        if self._pending:
+            screen = copy.deepcopy(screen)
+        for pending in self._pending:
+            nulls.update(pending.facts.nulls)
+            screen.advance(_seen(pending.facts))
+        number = state.version + 1 + sum(pending.facts.has_records for pending in self._pending)
+        away, memory = self._away, (stream.cache_bytes, stream.warm_up)
+        net = NetTask(state.tables, stream.decoding, screen, len(coordinator.places))
+        stands = self._stands()
+        return net, ShardTask(
+            coordinator.places, number, state.version, away, state.uncounted, dict(nulls), stands, *memory
+        )
+
+    def _stands(self) -> Positions:
+        """Say where the shards stand in the feed, all but those that wait."""
+        stands = dict(self._positions)
+        for pending in self._pending:
+            stands |= pending.facts.ends
+        return stands
+
+    def _conclude(self) -> None:
+        """Let the whole follow the batches that all shards have, up to the first that one of them lacks."""
+        while self._pending and not self._pending[0].left:
+            pending = self._pending.pop(0)
+            facts = pending.facts
+            batch = self._batch(facts, pending.seconds)
+            if not facts.has_records:  # markers of the broker alone
+                self._positions = {**batch.before, **batch.after}
+                continue
+            with timed(pending.seconds, "conclude"):
+                delta = conclude(self._state, pending.summaries, facts.rows, facts.nulls, facts.sketched)
             changes = self._changes(facts) if delta.contracts else [c for one in facts.ranges for c in one.last]
             commit = self._commit(batch, changes, facts.counts, delta)
             self._in_flight.write(self._writer.begin(), commit, self._report(commit, batch), self._sink)
             self._settle()
-        else:  # markers of the broker alone
-            self._positions = {**batch.before, **batch.after}
-        coordinator.end()
+        away = {shard: left.told for pending in self._pending for shard, left in pending.left.items()}
+        if away.keys() != self._away.keys():
+            self._of.observer.shards_away(list(away.values()))
+        self._away = away
 
-    def _run(self, frame: DataFrame) -> AppliedBatch:
-        """Let executors net the micro-batch and the shards apply it; gives what it says, and the shards' summaries."""
-        state, coordinator, stream = self._state, self._coordinator, self._stream
-        assert isinstance(self._screen, Screen)
-        net = NetTask(state.tables, stream.decoding, self._screen, len(coordinator.places))
-        nulls = {attribute_id: counted.null_count for attribute_id, counted in state.counters.items()}
-        number, memory = state.version + 1, (stream.cache_bytes, stream.warm_up)
-        shard = ShardTask(coordinator.places, number, state.uncounted, nulls, self._positions, *memory)
-        parts = map_in_arrow(frame, net, PART_DDL).repartitionById(len(coordinator.places), sf.col("shard"))
-        return applied(map_in_arrow(parts, shard, APPLIED_DDL).toArrow())  # type: ignore[arg-type]
+    def _catch_up(self) -> None:
+        """Let shards apply what they lack, where their servers are there again, and conclude what all have."""
+        self._coordinator.begin()
+        for shard in self._away:
+            place = self._coordinator.places[shard]
+            with closing(ShardStore(place, self._stream.cache_bytes)) as store:
+                for pending in self._pending:
+                    if shard not in pending.left:
+                        continue
+                    try:
+                        summary = store.apply(pending.left[shard].batch)
+                    except StateError as error:
+                        if why_away(place, error) is None:
+                            raise
+                        break
+                    if summary.missing:
+                        self._coordinator.undo()
+                        raise BeginAnew
+                    del pending.left[shard]
+                    pending.summaries.append(summary)
+        self._conclude()
+        self._coordinator.end()
+
+    def _wait_for_all(self, stop: threading.Event, until_end: bool) -> None:
+        """Wait until the whole has all that shards have, or `stop` is set; raises StateError where none may come."""
+        while self._pending:
+            self._look_around()
+            if self._pending and until_end:
+                raise StateError("; ".join(self._away.values()))
+            if stop.wait(LOOK_SECONDS if self._pending else 0):
+                return
 
     def _leave_to_session(self, facts: BatchFacts) -> None:
         self._rare_ends = facts.ends
@@ -231,7 +342,7 @@ class StreamedSession(Session):
         records = [RawRecord(*place, None, None, 0) for place in ends]
         batch = Batch(records, (), self._positions, facts.ends, seconds)
         batch.skipped = [skipped for one in facts.ranges for skipped in one.skipped]
-        batch.seen = {one.partition: dict(one.seen) for one in facts.ranges if one.seen is not None}
+        batch.seen = _seen(facts)
         return batch
 
     def _changes(self, facts: BatchFacts) -> list[RowChange]:
@@ -249,3 +360,7 @@ class StreamedSession(Session):
         if behind is None:
             return None
         return {place: max(0, at + behind[place] - self._positions.get(place, at)) for place, at in begun.items()}
+
+
+def _seen(facts: BatchFacts) -> dict[Partition, dict[str, Seen]]:
+    return {one.partition: dict(one.seen) for one in facts.ranges if one.seen is not None}

@@ -33,6 +33,7 @@ class Watch:
     def __init__(self) -> None:
         self.reports: list[BatchReport] = []
         self.errors: list[SubsetdError] = []
+        self.away: list[list[str]] = []
         self.followed: list[Positions] = []
         self.schema: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = []
 
@@ -50,6 +51,9 @@ class Watch:
 
     def retrying(self, error: SubsetdError) -> None:
         self.errors.append(error)
+
+    def shards_away(self, told: Sequence[str]) -> None:
+        self.away.append(list(told))
 
 
 @dataclass

@@ -206,7 +206,10 @@ def keep_shards(cursor: Any) -> None:
                 raise StateError(f"A batch was left half done there: {_LEFT}.")
 
 
-_LEFT = "following ended between the two. What is asked of values waits until it goes on; all else is answered"
+_LEFT = (
+    "following ended between the two, or waits for another shard. What is asked of values waits until it goes on; all "
+    "else is answered"
+)
 
 
 def _require_whole(ahead: Any) -> None:

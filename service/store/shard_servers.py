@@ -27,7 +27,7 @@ SERVERS = """
 select server, address, array_agg(shard order by shard) from shard where server is not null group by 1, 2 order by 1
 """
 STANDS = "select shard, epoch, batch, state::text from shard where server = %s order by shard"
-FOUND = "select shard, epoch, batch, state::text, server, summary, undo from shard order by shard for update"
+FOUND = "select shard, epoch, batch, state::text, server from shard order by shard for update"
 
 WAY_OUT = "bring back the database that the state was written with, or correct its address with `subsetd shards set`"
 
@@ -126,10 +126,8 @@ def reaching(server: ShardServer) -> Iterator[None]:
         raise type(told)(f"{server}: {told}") from error
 
 
-def require_fit(
-    cursor: Any, server: ShardServer, stands: Mapping[int, Stand]
-) -> dict[int, tuple[int, bytes | None, bytes | None]]:
-    """Give batch, summary and undo of each shard that a server has; a shard too many is one that has moved away.
+def require_fit(cursor: Any, server: ShardServer, stands: Mapping[int, Stand]) -> dict[int, int]:
+    """Give the batch of each shard that a server has; a shard too many is one that has moved away.
 
     Locks the shards. Raises StateError where they are not those of the state, ConflictError where another is writer.
     """
@@ -137,14 +135,14 @@ def require_fit(
     found = {}
     (state,) = {stand.state for stand in stands.values()}
     epoch = max(stand.epoch for stand in stands.values())
-    for shard, its_epoch, batch, its_state, name, summary, undo in cursor.fetchall():
+    for shard, its_epoch, batch, its_state, name in cursor.fetchall():
         if its_state != state:
             raise StateError(f"It has shard {shard} of another state: {WAY_OUT}.")
         if name != server.name:
             raise StateError(f"It is the database of server {name!r}, too: give each server one of its own.")
         if its_epoch > epoch:
             raise ConflictError(f"Shard {shard} has had another writer than this state's: {WAY_OUT}.")
-        found[shard] = batch, summary, undo
+        found[shard] = batch
     for shard in stands.keys() - found.keys():
         raise StateError(f"It has no shard {shard}: {WAY_OUT}.")
     return found
@@ -200,6 +198,7 @@ def drop_shard(cursor: Any, shard: int) -> None:
     """Remove all that a server has of a shard."""
     cursor.execute(f"drop table if exists {shard_table(shard)}")
     cursor.execute(f"delete from shard_cluster where cluster_id >> {ID_BITS} = {shard}")
+    cursor.execute("delete from shard_batch where shard = %s", (shard,))
     cursor.execute("delete from shard where shard = %s", (shard,))
 
 

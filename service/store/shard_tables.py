@@ -13,11 +13,18 @@ shard = Table(
     Column("shard", Integer, primary_key=True, autoincrement=False, comment="none at all: the state is one shard"),
     Column("epoch", BigInteger, nullable=False, comment="one for each writer: a batch of the one before is refused"),
     Column("batch", BigInteger, nullable=False, comment="last version that a task of its own applied, or its share"),
-    Column("summary", BYTEA, comment="what that batch did, for the state's own version"),
-    Column("undo", BYTEA, comment="records as they were before that batch"),
     Column("server", Text, comment="name of the server that it is on; NULL: the state's own database"),
     Column("address", Text, comment="of that server's database, without a password"),
     Column("state", UUID(as_uuid=True), comment="which state it is of: a server is told"),
+)
+
+shard_batch = Table(
+    "shard_batch",
+    metadata,
+    Column("shard", Integer, primary_key=True, autoincrement=False),
+    Column("batch", BigInteger, primary_key=True, autoincrement=False, comment="the version that it is to be"),
+    Column("summary", BYTEA, nullable=False, comment="what that batch did, for the state's own version"),
+    Column("undo", BYTEA, nullable=False, comment="records as they were before that batch"),
 )
 
 shard_write = Table(

@@ -1,9 +1,9 @@
 """Own the shards of a state in Postgres: a batch in a shard's own transaction, and its way back.
 
 A state without rows in `shard` is one shard, and its records have the clusters of `cluster`. With more, `cluster` is
-still the whole's, and records have the clusters of `shard_cluster`. A shard that is ahead of the state's version is
-between its own commit and that of the whole: whoever becomes the writer undoes it, and tasks of the writer before are
-refused by their epoch from then on.
+still the whole's, and records have the clusters of `shard_cluster`. A shard that is ahead of the state's version, by
+one batch or more, is between its own commits and those of the whole: whoever becomes the writer undoes them, and tasks
+of the writer before are refused by their epoch from then on.
 """
 
 from __future__ import annotations
@@ -43,22 +43,31 @@ SHARD_NAME = "subsetd shard"
 # A transaction's number was never used before, by no writer of this server.
 TAKE_OVER = "update shard set epoch = pg_current_xact_id()::text::bigint"
 
-TO_UNDO = """
-select shard, summary, undo from shard
+AHEAD = """
+select shard, batch from shard
 where server is null and batch > (select coalesce(max(version), 0) from state_version) order by shard
 """
-
+TO_UNDO = "select batch, summary, undo from shard_batch where shard = %s and batch > %s order by batch desc"
 CALM = """
-update shard set batch = (select coalesce(max(version), 0) from state_version), summary = null, undo = null
-where undo is not null
+update shard set batch = (select coalesce(max(version), 0) from state_version)
+where server is null and exists (select from shard_batch where shard_batch.shard = shard.shard);
+delete from shard_batch
+"""
+
+STAND = "select epoch, batch from shard where shard = %s for update"
+DONE = "select summary from shard_batch where shard = %s and batch = %s"
+APPLIED = """
+update shard set batch = %(batch)s where shard = %(shard)s;
+delete from shard_batch where shard = %(shard)s and batch <= %(concluded)s;
+insert into shard_batch (shard, batch, summary, undo) values (%(shard)s, %(batch)s, %(summary)s, %(undo)s)
 """
 
 
 def read_places(cursor: Any, address: str) -> list[ShardPlace]:
     """Read where each shard is, by its number; nothing where the state is one shard, which is at this address."""
-    cursor.execute("select shard, epoch, coalesce(address, %s) from shard order by shard", (address,))
+    cursor.execute("select shard, epoch, coalesce(address, %s), server from shard order by shard", (address,))
     found = cursor.fetchall()
-    return [ShardPlace(its_address, shard, len(found), epoch) for shard, epoch, its_address in found]
+    return [ShardPlace(its_address, shard, len(found), epoch, server) for shard, epoch, its_address, server in found]
 
 
 def read_clusters(cursor: Any, shard: int | None = None) -> list[tuple[int, AttributeIds, int]]:
@@ -154,18 +163,20 @@ class ShardStore:
         if self._writing is None:
             self._connect()
         with self._writing.cursor() as cursor:
-            cursor.execute("select epoch, batch, summary from shard where shard = %s for update", (place.shard,))
+            cursor.execute(STAND, (place.shard,))
             found = cursor.fetchone()
             if found is None or found[0] != place.epoch:
                 raise ConflictError(
                     f"Another has become the state's writer: shard {place.shard} takes nothing of this."
                 )
-            _, before, summary = found
+            before = found[1]
             if before >= batch.number:
-                if before != batch.number or summary is None:
+                cursor.execute(DONE, (place.shard, batch.number))  # a new snapshot: the lock may have been waited for
+                done = cursor.fetchone()
+                if done is None:
                     raise ConflictError(f"Shard {place.shard} holds version {before}: {batch.number} comes too late.")
                 self._writing.rollback()
-                return ShardSummary.from_bytes(bytes(summary))
+                return ShardSummary.from_bytes(bytes(done[0]))
             if self._known != (place.epoch, before):
                 self._load(place.shard)
                 if self._warm_up is WarmUpPolicy.BEFORE:
@@ -207,10 +218,8 @@ class ShardStore:
         _write_clusters(cursor, clusters, shard, applied.clusters, applied.dropped)
         summary = ShardSummary.of(shard, batch, applied, accesses)
         undo = Before.of(batch, present, sets, applied)
-        cursor.execute(
-            "update shard set batch = %s, summary = %s, undo = %s where shard = %s",
-            (batch.number, summary.to_bytes(), undo.to_bytes(), shard),
-        )
+        stored = {"summary": summary.to_bytes(), "undo": undo.to_bytes()}
+        cursor.execute(APPLIED, {"shard": shard, "batch": batch.number, "concluded": batch.concluded, **stored})
         self._cache.put(new.keys, new.records)
         return summary
 
@@ -262,53 +271,66 @@ def warm_shards() -> bool:
 
 
 def undo_shards(cursor: Any) -> None:
-    """Undo the batch that shards hold and the state does not, in the cursor's transaction; commits nothing."""
-    cursor.execute(TO_UNDO)
+    """Undo the batches that shards hold and the state does not, in the cursor's transaction; commits nothing."""
+    version = _version(cursor)
+    cursor.execute(AHEAD)
     ahead = cursor.fetchall()
     if ahead:
         cursor.execute(record_rows.STAGING + cluster_rows.STAGING)
-    for shard, summary, undo in ahead:
-        undo_shard(cursor, shard, summary, undo)
+    for shard, batch in ahead:
+        if not undo_shard(cursor, shard, batch, version):
+            raise DamagedStateError(f"Shard {shard} is ahead of the state, and nothing says how it was before.")
     cursor.execute(CALM)
 
 
-def undo_shard(cursor: Any, shard: int, summary: bytes | None, undo: bytes | None) -> None:
-    """Undo the batch that a shard holds and the state does not, by what it keeps of it; there must be staging."""
-    if summary is None or undo is None:
-        raise DamagedStateError(f"Shard {shard} is ahead of the state, and nothing says how it was before.")
+def undo_shard(cursor: Any, shard: int, batch: int, version: int) -> bool:
+    """Bring a shard from a batch back to the state's version, the last batch first, by what it keeps of each.
+
+    There must be staging. False, with nothing done, where it does not have all of them.
+    """
+    cursor.execute(TO_UNDO, (shard, version))
+    done = cursor.fetchall()
+    if [number for number, _, _ in done] != list(range(batch, version, -1)):
+        return False
     clusters = _read_own(cursor, shard)
-    before = Before.from_bytes(bytes(undo))
-    records, kept, dropped = before.back(clusters, ShardSummary.from_bytes(bytes(summary)).moves)
-    cursor.execute("truncate staged_gen_rec, staged_cluster")
-    record_rows.write(cursor, records._replace(cluster_id=stored_ids(records.cluster_id, shard)), before.texts)
-    _write_clusters(cursor, clusters, shard, kept, dropped)
+    for _, summary, undo in done:
+        before = Before.from_bytes(bytes(undo))
+        records, kept, dropped = before.back(clusters, ShardSummary.from_bytes(bytes(summary)).moves)
+        cursor.execute("truncate staged_gen_rec, staged_cluster")
+        record_rows.write(cursor, records._replace(cluster_id=stored_ids(records.cluster_id, shard)), before.texts)
+        _write_clusters(cursor, clusters, shard, kept, dropped)
+    return True
+
+
+def _version(cursor: Any) -> int:
+    cursor.execute("select coalesce(max(version), 0) from state_version")
+    (version,) = cursor.fetchone()
+    return int(version)
 
 
 def settle(home: Any, other: Any, server: ShardServer) -> None:
     """Bring a server's shards to where the state says that they are, by what both keep, and commit there.
 
-    `home` is the writer's connection, whose epoch the shards get. A batch that the state never heard of is undone, one
+    `home` is the writer's connection, whose epoch the shards get. Batches that the state never heard of are undone, one
     that it has committed is written there. Raises StateError where that leads nowhere: the server has something else.
     """
     with home.cursor() as cursor:
         stands = read_stands(cursor, server)
-        cursor.execute("select coalesce(max(version), 0) from state_version")
-        (version,) = cursor.fetchone()
+        version = _version(cursor)
     with other.cursor() as cursor:
         found = require_fit(cursor, server, stands)
         cursor.execute(record_rows.STAGING + cluster_rows.STAGING + record_rows.BY_INDEX)
         for shard in sorted(found.keys() - stands.keys()):  # it moved away, and whoever moved it died
             drop_shard(cursor, shard)
         for shard, stand in stands.items():
-            batch, summary, undo = found[shard]
-            if batch == version + 1 > stand.batch and undo is not None:
-                undo_shard(cursor, shard, summary, undo)
-            elif batch != stand.batch and not write_again(home, cursor, shard, batch):
+            batch = found[shard]
+            is_undone = batch > version and undo_shard(cursor, shard, batch, version)
+            if not is_undone and batch != stand.batch and not write_again(home, cursor, shard, batch):
                 raise StateError(other_history(shard, batch, stand.batch))
             cursor.execute(
-                "update shard set epoch = %s, batch = %s, summary = null, undo = null where shard = %s",
-                (stand.epoch, stand.batch, shard),
+                "update shard set epoch = %s, batch = %s where shard = %s", (stand.epoch, stand.batch, shard)
             )
+        cursor.execute("delete from shard_batch")
     other.commit()
     home.commit()
 

@@ -99,6 +99,9 @@ class Observer(Protocol):
     def retrying(self, error: SubsetdError) -> None:
         """Hear that the database (or then the feed) failed and the state will be loaded anew."""
 
+    def shards_away(self, told: Sequence[str]) -> None:
+        """Hear which shards' servers are away, so that nothing is concluded; of none, that all are there again."""
+
 
 @dataclass(slots=True)
 class Batch:

@@ -198,6 +198,11 @@ class BatchFacts:
     def ends(self) -> dict[Partition, int]:
         return {one.partition: one.end for one in self.ranges}
 
+    @property
+    def has_records(self) -> bool:
+        """Tell whether there is anything but a broker's own markers."""
+        return any(one.begun is not None or one.rare is not None for one in self.ranges)
+
     def why_not_apart(self, null_counts: Mapping[int, int]) -> str | None:
         """Say why a session is to take the batch; None when the shards can apply it, each its share."""
         for one in self.ranges:

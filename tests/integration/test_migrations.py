@@ -33,12 +33,13 @@ select 'relation', c.relname, c.relkind::text, c.reloptions::text, pg_get_partke
   from pg_class c where c.relnamespace = 'public'::regnamespace and c.relname <> 'alembic_version'
    and c.relname <> 'alembic_version_pkc'
 union all
-select 'column', a.attrelid::regclass || '.' || a.attname, format_type(a.atttypid, a.atttypmod) || a.attnum,
+select 'column', a.attrelid::regclass || '.' || a.attname,
+       format_type(a.atttypid, a.atttypmod) || row_number() over (partition by a.attrelid order by a.attnum),
        a.attnotnull::text || a.attidentity::text, pg_get_expr(d.adbin, d.adrelid),
        col_description(a.attrelid, a.attnum)
   from pg_attribute a join pg_class c on c.oid = a.attrelid
        left join pg_attrdef d on (d.adrelid, d.adnum) = (a.attrelid, a.attnum)
- where c.relnamespace = 'public'::regnamespace and c.relkind in ('r', 'p') and a.attnum > 0
+ where c.relnamespace = 'public'::regnamespace and c.relkind in ('r', 'p') and a.attnum > 0 and not a.attisdropped
    and c.relname <> 'alembic_version'
 union all
 select 'constraint', conrelid::regclass || '.' || conname, contype::text, pg_get_constraintdef(oid), null, null

@@ -99,7 +99,9 @@ class Driver:
         own = [part_of_deltas(deltas, start, end) for start, end in pairwise(cuts(deltas.keys, SHARDS))]
         number = self.state.version + 1
         uncounted = self.state.uncounted
-        self.parts = [ShardBatch(number, part, self.netted.texts_of(part.keys), uncounted) for part in own]
+        self.parts = [
+            ShardBatch(number, self.state.version, part, self.netted.texts_of(part.keys), uncounted) for part in own
+        ]
         self.coordinator.begin()
         return found
 

@@ -1,0 +1,264 @@
+"""Following in shards while the servers of some are away: the others go on, and the state is that of every change once.
+
+The session is the one that follows on Spark; what executors run is run here, one task behind the other.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from service.core.canonical import value_keys
+from service.core.cell_decoding import WireSettings
+from service.core.errors import StateError
+from service.core.model import RawRecord
+from service.store.embedded import EmbeddedPostgres
+from service.store.shard_dealing import read_shards
+from service.store.writer import PostgresWriter
+from service.stream.envelope import Decoder
+from service.stream.file_feed import FileFeed
+from service.usecases.batches import ErrorPolicy
+from service.usecases.feed_session import BeginAnew
+from service.usecases.follow_feed import Consumer
+from service.usecases.shards import ShardBatch, ShardPlace, ShardSummary
+from spark_jobs import follow_tasks, streamed_session
+from spark_jobs.follow_tasks import AppliedBatch, Decoding, applied
+from spark_jobs.streamed_session import StreamedSession
+from tests import states
+from tests.events import envelope
+from tests.following import Stream, Watch, consume, random_changes
+from tests.integration.test_screening import Connector
+from tests.integration.test_shard_servers import OF, require_true, spread_stream, stream
+from tests.integration.test_shards import values_of
+from tests.integration.test_verify import findings
+from tests.shard_servers import killed
+
+__all__ = ["spread_stream", "stream"]
+
+VERSIONS = "select max(version) from state_version"
+Ranges = list[tuple[str, int, int, int, list[RawRecord]]]
+
+
+class LocalSession(StreamedSession):
+    """Follow on Spark, without Spark: a micro-batch is ranges of records."""
+
+    def _run(self, frame: Any) -> AppliedBatch:
+        ranges: Ranges = frame
+        net, shard = self._tasks()
+        rows = [row for one in ranges for row in net._net(one[:2], *one[2:], 0.0).to_pylist()]
+        told = [shard.apply(number, [row for row in rows if row["shard"] == number]) for number in range(OF)]
+        return applied(pa.Table.from_batches(told))
+
+
+@dataclass
+class Spark:
+    """Give a session the micro-batches of a file, as Spark would."""
+
+    url: str
+    stream: Stream
+    watch: Watch = field(default_factory=Watch)
+
+    def __enter__(self) -> Spark:
+        writer = PostgresWriter(self.url)
+        decoding = Decoding(WireSettings(), None, "refuse")
+        told = streamed_session.Stream(None, writer, self.url, "", 0, decoding, 1 << 20)  # type: ignore[arg-type]
+        consumer = Consumer(
+            writer, lambda: FileFeed(str(self.stream.path)), Decoder, value_keys, self.watch,  # type: ignore[arg-type]
+            on_error=ErrorPolicy.SET_ASIDE, cache_bytes=1 << 20,
+            make_session=lambda following: LocalSession(following, told),
+        )  # fmt: skip
+        assert writer.acquire()
+        self.writer = writer
+        self.session = consumer.make_session(consumer)
+        self.feed = FileFeed(str(self.stream.path))
+        self.feed.start(writer.positions(self.feed.name))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.feed.close()
+        self.session.close()
+        self.writer.close()
+
+    def take(self, records: int) -> bool:
+        """Take a micro-batch of at most so many records; False where there are none."""
+        ((place, first),) = self.feed.positions().items()
+        found = list(self.feed.poll(records, 1 << 20, 0.0))
+        if found:
+            self.session._take_micro_batch([(*place, first, self.feed.positions()[place], found)])
+        return bool(found)
+
+    def take_all(self, records: int) -> None:
+        while self.take(records):
+            pass
+
+    def mark(self) -> None:
+        """Take a micro-batch of a broker's marker alone, which is one offset long."""
+        ((place, first),) = self.feed.positions().items()
+        self.session._take_micro_batch([(*place, first, first, [])])
+
+
+@pytest.fixture
+def away(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """Give a set of shards whose servers answer nobody."""
+    shards: set[int] = set()
+
+    def refusing(function: Callable[..., ShardSummary]) -> Callable[..., ShardSummary]:
+        def call(place: Any, batch: ShardBatch, *given: Any) -> ShardSummary:
+            of = place if isinstance(place, ShardPlace) else place.place
+            if of.shard in shards:
+                raise StateError("Cannot reach it.")
+            return function(place, batch, *given)
+
+        return call
+
+    monkeypatch.setattr(follow_tasks, "apply_to_shard", refusing(follow_tasks.apply_to_shard))
+    monkeypatch.setattr(streamed_session.ShardStore, "apply", refusing(streamed_session.ShardStore.apply))
+    return shards
+
+
+def ahead(url: str) -> list[int | None]:
+    return [one.ahead for one in read_shards(url)]
+
+
+def test_the_others_go_on_while_a_server_is_killed(
+    database_url: str, spread_stream: Stream, east_server: EmbeddedPostgres
+) -> None:
+    rng = random.Random(4)
+    random_changes(spread_stream, rng, 40)
+    with Spark(database_url, spread_stream) as spark:
+        spark.take(10)
+        assert states.query(database_url, VERSIONS) == [(3,)]
+        with killed(east_server):
+            spark.take(10)
+            spark.mark()
+            spark.take(10)
+            spark.session._look_around()
+            assert states.query(database_url, VERSIONS) == [(3,)]
+            ((told,),) = spark.watch.away
+            assert told.startswith("server 'east' (shard 1): ")
+            assert ahead(database_url) == [5, None, 5], "they are two batches ahead of the state"
+            with pytest.raises(StateError, match=r"Shard 0 holds version 5 and the state 3: .* waits for"):
+                values_of(database_url)
+        spark.session._look_around()
+        assert states.query(database_url, VERSIONS) == [(5,)]
+        assert spark.watch.away[1:] == [[]]
+        assert values_of(database_url) == 5
+        spark.take(10)
+    require_true(database_url, spread_stream)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_servers_come_and_go_and_sessions_die(
+    database_url: str, spread_stream: Stream, away: set[int], seed: int
+) -> None:
+    rng = random.Random(seed)
+    waited = 0
+    for _ in range(5):
+        random_changes(spread_stream, rng, 30)
+        with Spark(database_url, spread_stream) as spark:
+            while spark.take(rng.randrange(1, 9)):
+                away ^= {rng.choice([1, 2])} if rng.random() < 0.6 else set()
+                if rng.random() < 0.3:
+                    spark.mark()
+                if rng.random() < 0.5:
+                    spark.session._look_around()
+                waited = max(waited, len(spark.session._pending))
+            if rng.random() < 0.5:
+                away.clear()
+                spark.session._look_around()
+                assert not spark.session._pending
+                assert all(finding.holds for finding in findings(database_url))
+        away.clear()
+    assert waited > 2
+    consume(database_url, spread_stream)
+    require_true(database_url, spread_stream)
+
+
+def test_what_a_shard_refuses_when_it_is_back_is_for_a_session(
+    database_url: str, spread_stream: Stream, away: set[int]
+) -> None:
+    """No shard keeps anything of it, nor of what came behind it."""
+    with Spark(database_url, spread_stream) as spark:
+        away |= {0, 1, 2}
+        spread_stream.append("customers", ["99", "nobody"], None)
+        spread_stream.change("orders", None, ["13", "1", "new"])
+        with pytest.raises(StateError, match="Cannot reach it"):
+            spark.take(1)  # the state's own shard is not waited for: without its database there is no following
+    away -= {0}
+    with Spark(database_url, spread_stream) as spark:
+        spark.take_all(1)
+        is_refused_at_once = bool(spark.session._is_torn)
+        assert is_refused_at_once or len(spark.session._pending) == 2
+        away.clear()
+        with pytest.raises(BeginAnew):
+            spark.session._look_around()
+        assert ahead(database_url) == [None] * OF
+    consume(database_url, spread_stream, on_error=ErrorPolicy.SET_ASIDE)
+    require_true(database_url, spread_stream)
+
+
+def test_what_waits_is_known_to_be_repeated(database_url: str, spread_stream: Stream, away: set[int]) -> None:
+    connector = Connector(spread_stream)
+    connector.commit([("orders", None, ["20", "2", None]), ("customers", None, ["30", "Cy"])])
+    with Spark(database_url, spread_stream) as spark:
+        away.add(1)
+        spark.take(1)
+        spark.take(1)
+        connector.repeat(2)
+        connector.commit([("orders", ["20", "2", None], None)])
+        spark.take_all(2)
+        away.clear()
+        spark.session._look_around()
+        assert [report.skipped for report in spark.watch.reports] == [{}, {}, {"repeated by the connector": 2}, {}]
+    require_true(database_url, spread_stream)
+
+
+def test_what_is_rare_waits_for_all_shards(database_url: str, spread_stream: Stream, away: set[int]) -> None:
+    random_changes(spread_stream, random.Random(2), 20)
+    with Spark(database_url, spread_stream) as spark:
+        away.add(1)
+        spark.take(20)
+        spread_stream.write(envelope("t", "s", "orders"))
+        spread_stream.tables.rows["orders"].clear()
+        with pytest.raises(streamed_session._Rare):
+            spark.take(1)
+        stop = threading.Event()
+        with pytest.raises(StateError, match=r"server 'east' \(shard 1\): Cannot reach it"):
+            spark.session._wait_for_all(stop, until_end=True)
+        threading.Timer(0.2, away.clear).start()
+        spark.session._wait_for_all(stop, until_end=False)
+        assert spark.session._rare_ends is not None
+        spark.session._take_alone(spark.session._rare_ends, stop)
+    require_true(database_url, spread_stream)
+
+
+def test_no_more_waits_than_there_is_room_for(
+    database_url: str, spread_stream: Stream, away: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streamed_session, "MOST_LEFT_BYTES", 5000)
+    random_changes(spread_stream, random.Random(3), 200)
+    with Spark(database_url, spread_stream) as spark:
+        away.add(1)
+        with pytest.raises(streamed_session._Full):
+            spark.take_all(5)
+        assert len(spark.session._pending) > 1
+        away.clear()
+        spark.session._wait_for_all(threading.Event(), until_end=False)
+        assert not spark.session._pending
+    consume(database_url, spread_stream)
+    require_true(database_url, spread_stream)
+
+
+def test_a_batch_of_a_brokers_markers_is_no_version(database_url: str, spread_stream: Stream) -> None:
+    random_changes(spread_stream, random.Random(5), 10)
+    with Spark(database_url, spread_stream) as spark:
+        spark.take(5)
+        spark.mark()
+        spark.take(5)
+    require_true(database_url, spread_stream)
