@@ -93,9 +93,14 @@ def _of_sources(tables: Sequence[Table], settings: Settings) -> Sequence[Table]:
     return [table for table in tables if not wanted or table.source in wanted]
 
 
+def require_feed(feed: str) -> None:
+    """Raise FeedError for an address that is none, before anything else is opened."""
+    open_feed(feed).close()
+
+
 def make_consumer(url: str, feed: str, settings: Settings, observer: ConsumerObserver) -> Consumer:
     """Make the consumer of a feed's address; raise FeedError for an address that is none."""
-    open_feed(feed).close()  # a wrong address is told before anything else is opened
+    require_feed(feed)
     return Consumer(
         PostgresWriter(url),
         lambda: open_feed(

@@ -26,13 +26,11 @@ from service.bootstrap_command import (
     values_told,
 )
 from service.config import Settings
-from service.join_tracking import compacting_joins
 from service.observe import ConsumerObserver
 from service.reading_options import ExcludeOption, MasterOption, job_told
-from service.retention import dropping_history
-from service.sampling import sampling_coefficients
 from service.server import ending_on_signals
 from service.terminal import err, out
+from service.upkeep import keeping_up
 from service.usecases.batches import ErrorPolicy
 from service.watch_runner import watching
 
@@ -90,15 +88,8 @@ def _consume(
 def beside_the_consumer(
     url: str, settings: Settings, registry: CollectorRegistry, observer: ConsumerObserver
 ) -> Iterator[None]:
-    """Do what is done beside the consumer of a process: send transitions, keep logs short, look at watches."""
-    with (
-        feed_wiring.sending_transitions(url, settings),
-        feed_wiring.compacting_sketches(url),
-        compacting_joins(url),
-        dropping_history(url, settings),
-        sampling_coefficients(url, settings),
-        watching(url, settings, registry, observer),
-    ):
+    """Do what is done beside the consumer of a process, and look at watches."""
+    with keeping_up(url, settings), watching(url, settings, registry, observer):
         yield
 
 

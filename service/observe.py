@@ -14,7 +14,6 @@ from service.core.errors import SubsetdError
 from service.core.model import Table
 from service.usecases.batches import BatchReport, Positions
 from service.usecases.corpora import Refresh
-from service.usecases.live_state import LiveState
 
 log = structlog.get_logger("subsetd.consumer")
 log_audits = structlog.get_logger("subsetd.audits")
@@ -90,10 +89,10 @@ class ConsumerObserver:
         """Return for how long nothing was committed while the feed has more, or may have; 0 when nothing waits."""
         return 0.0 if self.lag == 0 else time.time() - self._current_at
 
-    def following(self, state: LiveState, positions: Positions) -> None:
+    def following(self, version: int, tables: int, clusters: int, positions: Positions) -> None:
         self.last_error = None
         self.following_since = self._current_at = time.time()
-        log.info("following", version=state.version, tables=len(state.tables), clusters=len(state.clusters))
+        log.info("following", version=version, tables=tables, clusters=clusters)
         for (topic, partition), offset in positions.items():
             log.info("goes on at", topic=topic, partition=partition, offset=offset)
 

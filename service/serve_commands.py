@@ -13,15 +13,12 @@ from prometheus_client import CollectorRegistry
 from service import feed_wiring, serving_wiring, wiring
 from service.audit_runner import auditing
 from service.config import Settings
+from service.consumer_process import consumer_apart
 from service.core.errors import FeedError
-from service.feed_wiring import running_consumer
-from service.join_tracking import compacting_joins
 from service.joinable_runner import searching_joinable
 from service.key_runner import tracking_keys
 from service.observe import ConsumerObserver
 from service.refresh_service import refreshing_corpora
-from service.retention import dropping_history
-from service.sampling import sampling_coefficients
 from service.server import serve_until
 from service.terminal import err
 from service.watch_runner import watching
@@ -49,7 +46,7 @@ def run(
         str | None, typer.Option("--feed", help="Feed to follow, as consume takes it; default SUBSETD_FEED.")
     ] = None,
 ) -> None:
-    """Bring the state's schema up to date, follow a feed and serve the answers, in one process."""
+    """Bring the state's schema up to date, follow a feed and serve the answers, with one command."""
     settings = wiring.configured_settings()
     address = feed or settings.feed
     if address is None:
@@ -63,22 +60,17 @@ def run(
         tracking_keys(url, settings) as tracked,
         searching_joinable(url, engine, settings) as searches,
     ):
+        feed_wiring.require_feed(address)
         registry = CollectorRegistry()
         observer = ConsumerObserver(registry)
-        consumer = feed_wiring.make_consumer(url, address, settings, observer)
         retry = partial(feed_wiring.retry_dead_letter, url, settings)
         service = serving_wiring.make_service(engine, settings, tracked, searches, retry, registry, observer)
         feed_wiring.tune_process()
         with (
-            feed_wiring.sending_transitions(url, settings),
-            feed_wiring.compacting_sketches(url),
-            compacting_joins(url),
-            dropping_history(url, settings),
-            sampling_coefficients(url, settings),
             watching(url, settings, registry, observer) as check,
             refreshing_corpora(url, settings),
             auditing(url, settings),
-            running_consumer(consumer) as failed,
+            consumer_apart(url, address, settings, observer) as failed,
         ):
             service.state.overview_checks = (check,)
             serve_until(service, settings.host, settings.port, failed, _say_address(settings))

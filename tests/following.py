@@ -18,7 +18,6 @@ from service.usecases import ports
 from service.usecases.batches import BatchLimits, BatchReport, ErrorPolicy, Observer, Positions, Totals
 from service.usecases.feed_session import Following, Session
 from service.usecases.follow_feed import Consumer
-from service.usecases.live_state import LiveState
 from service.usecases.ports import DeadLetterSink
 from tests import states
 from tests.events import envelope
@@ -37,7 +36,7 @@ class Watch:
         self.followed: list[Positions] = []
         self.schema: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = []
 
-    def following(self, state: LiveState, positions: Positions) -> None:
+    def following(self, version: int, tables: int, clusters: int, positions: Positions) -> None:
         self.followed.append(positions)
 
     def committed(self, report: BatchReport) -> None:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from service.core.errors import RecordError, SubsetdError
 from service.core.model import BadRecord, Decoded, FeedPosition, RawRecord, RowChange, Skipped, Table
-from service.usecases.live_state import Accesses, BatchCounts, LiveState
+from service.usecases.live_state import Accesses, BatchCounts
 from service.usecases.ports import Decoder
 from service.usecases.screening import Seen
 from service.usecases.transactions import TransactionKey
@@ -84,8 +84,8 @@ class Totals(Accesses, BatchCounts):
 class Observer(Protocol):
     """Hear what the consumer does; called from its threads, must not raise."""
 
-    def following(self, state: LiveState, positions: Positions) -> None:
-        """Hear that the state is loaded and the feed followed from these positions."""
+    def following(self, version: int, tables: int, clusters: int, positions: Positions) -> None:
+        """Hear that the state of so many tables and clusters is loaded, and the feed followed from these positions."""
 
     def committed(self, report: BatchReport) -> None:
         """Hear that a batch is durable."""

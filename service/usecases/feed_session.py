@@ -114,7 +114,8 @@ class Session:
             self._feed.start(stored)
             topics = {topic for topic, _ in self._feed.positions()}
             self._buffer = TransactionBuffer(self._state.tables, topics, following.wait_limits)
-            following.observer.following(self._state, self._positions)
+            state = self._state
+            following.observer.following(state.version, len(state.tables), len(state.clusters), self._positions)
             self._closing = closing.pop_all()
 
     def close(self) -> None:

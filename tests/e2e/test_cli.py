@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 
 from service import cli
@@ -22,7 +23,7 @@ from service.core.sketches.column import ColumnSketch
 from tests import states
 from tests.following import COLUMNS, Stream, random_changes
 from tests.states import Tables
-from tests.waiting import BOUND_SECONDS, wait_for
+from tests.waiting import BOUND_SECONDS, wait_for, wait_for_end
 
 
 @pytest.fixture
@@ -255,6 +256,24 @@ def test_run_ends_with_the_consumers_error(stream: Stream) -> None:
     assert ended.returncode == 1
     assert "offset 0: is not JSON" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("victim", ["consumer", "service"])
+def test_of_the_two_processes_of_run_none_lives_without_the_other(stream: Stream, tmp_path: Path, victim: str) -> None:
+    command = [sys.executable, "-m", "service.cli", "run", "--feed", f"file:{stream.path}"]
+    log = (tmp_path / "log").open("w+")
+    process = subprocess.Popen(command, env={**os.environ, "SUBSETD_PORT": "0"}, stderr=log)
+    with log, ExitStack() as opened:
+        opened.callback(process.wait)
+        opened.callback(process.kill)
+        wait_for(lambda: "http://" in (tmp_path / "log").read_text())
+        children = psutil.Process(process.pid).children()
+        (consumer,) = (one for one in children if "service.consumer_process" in one.cmdline())
+        (process if victim == "service" else consumer).kill()
+        wait_for_end(consumer)
+        assert process.wait(BOUND_SECONDS) == (-9 if victim == "service" else 1)
+        told = "The consumer's process ended by signal 9 (Killed). Nothing that was committed is lost"
+        assert (told in (tmp_path / "log").read_text()) == (victim == "consumer")
 
 
 def test_consume_killed_again_and_again_loses_nothing(stream: Stream, database_url: str) -> None:

@@ -1,0 +1,28 @@
+"""Own what is done beside whoever follows a feed, in the same process, so that the state stays short and is told on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from service import feed_wiring
+from service.config import Settings
+from service.join_tracking import compacting_joins
+from service.retention import dropping_history
+from service.sampling import sampling_coefficients
+
+
+@contextmanager
+def keeping_up(url: str, settings: Settings) -> Iterator[None]:
+    """Send transitions, keep logs and history short, and sample coefficients, each on a thread of its own.
+
+    Raises FeedError for an address of the settings that names no topic.
+    """
+    with (
+        feed_wiring.sending_transitions(url, settings),
+        feed_wiring.compacting_sketches(url),
+        compacting_joins(url),
+        dropping_history(url, settings),
+        sampling_coefficients(url, settings),
+    ):
+        yield
