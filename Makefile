@@ -27,6 +27,8 @@ PYTHONS := python3 python3.13 python3.12 python3.11
 # each 4 GB of memory.
 WORKERS ?= $(shell awk '/^MemTotal/ { n = int($$2 / 4000000); print (n < 1 ? 1 : n > 4 ? 4 : n) }' /proc/meminfo)
 IN_PARALLEL = -n $(WORKERS) --dist worksteal
+# A proof of which `make test` runs a part, beside those in tests/endurance.
+WHOLE_ELSEWHERE = tests/spark/test_many_refresh_crash.py
 SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 SEED := $(SEED)
 
@@ -100,7 +102,7 @@ $(BUCKETS): tests/s3/requirements.lock | $(READY)
 	@touch $@
 
 endurance: env $(BUCKETS)
-	SUBSETD_ENDURANCE=1 $(BIN)/python -m pytest tests/endurance -ra $(if $(ONLY),-k $(ONLY))
+	SUBSETD_ENDURANCE=1 $(BIN)/python -m pytest tests/endurance $(WHOLE_ELSEWHERE) -ra $(if $(ONLY),-k $(ONLY))
 
 # The wheel, and an archive of the environment for executors on other machines: docs/scale-out.md.
 dist: env

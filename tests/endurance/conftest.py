@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 import pytest
 
 from tests.connect import running_source, source_url
+from tests.whole import IS_WHOLE
 
 __all__ = ["running_source", "source_url"]
-
-IS_WHOLE = "SUBSETD_ENDURANCE" in os.environ
 
 _figures: dict[str, dict[str, object]] = {}
 

@@ -14,8 +14,8 @@ import pytest
 
 from service.store.embedded import EmbeddedPostgres
 from tests.endurance.anywhere import BOOTSTRAPPED, bootstrap, done, refresh, refresh_in_partitions, undisturbed
-from tests.endurance.conftest import IS_WHOLE
 from tests.endurance.spark_masters import Settings
+from tests.whole import IS_WHOLE
 
 pytestmark = pytest.mark.skipif(not IS_WHOLE, reason="many executors: make endurance ONLY=executors runs it")
 

@@ -23,12 +23,12 @@ import pytest
 from service.store import migrate
 from service.store.embedded import EmbeddedPostgres
 from tests.endurance.anywhere import SOURCE, WRITING, done, undisturbed
-from tests.endurance.conftest import IS_WHOLE
 from tests.endurance.spark_masters import ROOT, SPECULATION, Settings, run_job, standalone
 from tests.ports import free_ports
 from tests.postgres import TEMPLATE, administer, fresh_database
 from tests.spark.oracle import query, read_state
 from tests.waiting import wait_for
+from tests.whole import IS_WHOLE
 
 pytestmark = pytest.mark.skipif(not IS_WHOLE, reason="many executors: make endurance ONLY=executors runs it")
 

@@ -50,7 +50,7 @@ def asked_keepers(shard: int) -> Iterator[psutil.Process]:
 
 def test_every_part_is_killed_while_a_batch_is_half_applied(shop: Shop, tmp_path: Path, whole: bool) -> None:
     """A keeper, the Python workers of an executor, the executor; and the driver, behind which one process goes on."""
-    master, parts = ("local-cluster[2,1,512]", [*PARTS, "executor"]) if whole else ("local[2]", PARTS)
+    master, parts = ("local-cluster[2,1,512]", [*PARTS, "executor"]) if whole else ("local[2]", PARTS[:1])
     arguments = [f"--feed={shop.feed}", f"--master={master}", f"--batch-records={BATCH_RECORDS}"]
     environment = Settings(tmp_path / "settings").write({}) | {"SUBSETD_DATABASE_RETRY_SECONDS": str(START_SECONDS)}
     following = subprocess.Popen(

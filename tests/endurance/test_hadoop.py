@@ -12,12 +12,12 @@ import pytest
 from service.store.embedded import EmbeddedPostgres
 from spark_jobs.hadoop_files import HadoopSettings, file_system_of
 from tests.endurance.anywhere import SHOP
-from tests.endurance.conftest import IS_WHOLE
 from tests.endurance.hadoop import hadoop
 from tests.endurance.spark_masters import Settings, run_job
 from tests.postgres import TEMPLATE, fresh_database
 from tests.refreshing import Lake, Tables, expected_inds, values_of, write_tables
 from tests.spark.oracle import read_state
+from tests.whole import IS_WHOLE
 
 pytestmark = pytest.mark.skipif(not IS_WHOLE, reason="servers and a jar of their own: make endurance ONLY=hadoop")
 

@@ -28,10 +28,10 @@ from pyarrow import fs as pafs
 from benchmarks.reference import Column
 from service.core.corpus import CorpusKind
 from tests.commands import Commands
-from tests.endurance.conftest import IS_WHOLE
 from tests.kafka_jars import HADOOP, S3A, fetch_jars
 from tests.ports import free_ports
 from tests.refreshing import ROOT, Lake, Tables, expected_inds, refreshing, values_of
+from tests.whole import IS_WHOLE
 
 LIBRARIES = ROOT / "build/s3/lib"
 

@@ -1,0 +1,7 @@
+"""Own whether long proofs are to run in full: short in `make test`, whole in `make endurance`."""
+
+from __future__ import annotations
+
+import os
+
+IS_WHOLE = "SUBSETD_ENDURANCE" in os.environ
