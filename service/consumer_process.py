@@ -40,10 +40,14 @@ def consumer_apart(url: str, feed: str, settings: Settings, observer: ConsumerOb
     ours, theirs = socket.socketpair()
     with theirs:
         process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(theirs.fileno())], stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
+            [sys.executable, "-m", __name__, str(theirs.fileno())],
+            stdin=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,  # a terminal's signals are for us: we tell it to end
         )
     connection = Connection(ours.detach())
-    connection.send((url, feed, settings))
+    with suppress(OSError):  # it may have ended, which is heard of below
+        connection.send((url, feed, settings))
     ended = threading.Event()
     errors: list[BaseException] = []
 
