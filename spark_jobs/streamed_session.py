@@ -65,6 +65,9 @@ TRIGGER = "100 milliseconds"
 MOST_LEFT_BYTES = 256 << 20
 """How much may wait for servers that are away before all shards wait for them."""
 
+RESTS = 10
+"""A server that is away is tried again after so many times what trying took: one that does not answer takes seconds."""
+
 _numbers = itertools.count(1)
 
 
@@ -126,6 +129,7 @@ class StreamedSession(Session):
         """Whether some shards have applied what a session is to take."""
         self._pending: list[_Pending] = []
         self._away: dict[int, str] = {}
+        self._tried_again_at = 0.0
         try:
             self._refuse_what_executors_cannot_apply()
         except SubsetdError:
@@ -180,8 +184,10 @@ class StreamedSession(Session):
         """Look between micro-batches what else is wanted, and where the feed ends."""
         with self._at_work:
             self._hand_over_if_wanted()
-            if self._pending:
+            if self._pending and time.monotonic() >= self._tried_again_at:
+                begun = time.monotonic()
                 self._catch_up()
+                self._tried_again_at = time.monotonic() + RESTS * (time.monotonic() - begun)
             if self._writer.is_paused(self._feed.name):
                 if self._pending:
                     self._coordinator.begin()

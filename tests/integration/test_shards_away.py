@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -97,6 +99,11 @@ class Spark:
         while self.take(records):
             pass
 
+    def look(self) -> None:
+        """Look between two micro-batches, and try what is away whenever that was tried last."""
+        self.session._tried_again_at = 0.0
+        self.session._look_around()
+
     def mark(self) -> None:
         """Take a micro-batch of a broker's marker alone, which is one offset long."""
         ((place, first),) = self.feed.positions().items()
@@ -138,14 +145,14 @@ def test_the_others_go_on_while_a_server_is_killed(
             spark.take(10)
             spark.mark()
             spark.take(10)
-            spark.session._look_around()
+            spark.look()
             assert states.query(database_url, VERSIONS) == [(3,)]
             ((told,),) = spark.watch.away
             assert told.startswith("server 'east' (shard 1): ")
             assert ahead(database_url) == [5, None, 5], "they are two batches ahead of the state"
             with pytest.raises(StateError, match=r"Shard 0 holds version 5 and the state 3: .* waits for"):
                 values_of(database_url)
-        spark.session._look_around()
+        spark.look()
         assert states.query(database_url, VERSIONS) == [(5,)]
         assert spark.watch.away[1:] == [[]]
         assert values_of(database_url) == 5
@@ -167,11 +174,11 @@ def test_servers_come_and_go_and_sessions_die(
                 if rng.random() < 0.3:
                     spark.mark()
                 if rng.random() < 0.5:
-                    spark.session._look_around()
+                    spark.look()
                 waited = max(waited, len(spark.session._pending))
             if rng.random() < 0.5:
                 away.clear()
-                spark.session._look_around()
+                spark.look()
                 assert not spark.session._pending
                 assert all(finding.holds for finding in findings(database_url))
         away.clear()
@@ -197,7 +204,7 @@ def test_what_a_shard_refuses_when_it_is_back_is_for_a_session(
         assert is_refused_at_once or len(spark.session._pending) == 2
         away.clear()
         with pytest.raises(BeginAnew):
-            spark.session._look_around()
+            spark.look()
         assert ahead(database_url) == [None] * OF
     consume(database_url, spread_stream, on_error=ErrorPolicy.SET_ASIDE)
     require_true(database_url, spread_stream)
@@ -214,7 +221,7 @@ def test_what_waits_is_known_to_be_repeated(database_url: str, spread_stream: St
         connector.commit([("orders", ["20", "2", None], None)])
         spark.take_all(2)
         away.clear()
-        spark.session._look_around()
+        spark.look()
         assert [report.skipped for report in spark.watch.reports] == [{}, {}, {"repeated by the connector": 2}, {}]
     require_true(database_url, spread_stream)
 
@@ -236,6 +243,30 @@ def test_what_is_rare_waits_for_all_shards(database_url: str, spread_stream: Str
         assert spark.session._rare_ends is not None
         spark.session._take_alone(spark.session._rare_ends, stop)
     require_true(database_url, spread_stream)
+
+
+def test_a_server_that_is_long_in_not_answering_is_seldom_tried(
+    database_url: str, spread_stream: Stream, away: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random_changes(spread_stream, random.Random(9), 10)
+    clock = [100.0]
+    told = SimpleNamespace(monotonic=lambda: clock[0], perf_counter=time.perf_counter)
+    monkeypatch.setattr(streamed_session, "time", told)
+    tried = []
+
+    def slow(store: streamed_session.ShardStore, _: ShardBatch) -> ShardSummary:
+        tried.append(store.place.shard)
+        clock[0] += 5
+        raise StateError("It does not answer.")
+
+    with Spark(database_url, spread_stream) as spark:
+        away.add(1)
+        spark.take(10)
+        monkeypatch.setattr(streamed_session.ShardStore, "apply", slow)
+        for _ in range(60):
+            spark.session._look_around()
+            clock[0] += 1
+    assert tried == [1, 1]
 
 
 def test_no_more_waits_than_there_is_room_for(
