@@ -48,7 +48,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     ),
     "resume": ("Let a paused feed be followed again.", "follow_commands:resume"),
     "run": (
-        "Bring the state's schema up to date, follow a feed and serve the answers, in one process.",
+        "Bring the state's schema up to date, follow a feed and serve the answers, with one command.",
         "serve_commands:run",
     ),
     "serve": (
