@@ -55,6 +55,13 @@ class Watch:
         self.away.append(list(told))
 
 
+def shop_tables() -> Tables:
+    """Give the tables of a small shop, with rows that are in each other's columns, a NULL, and some that repeat."""
+    tables = Tables(dict(COLUMNS))
+    tables.add("customers", ["1", "Ada"], ["2", "Bob"], ["3", None])
+    return tables.add("orders", ["10", "1", "first"], ["11", "2", None], ["12", "1", "Bob"])
+
+
 @dataclass
 class Stream:
     """Keep tables in step with a feed file of their changes."""
@@ -62,6 +69,13 @@ class Stream:
     path: Path
     tables: Tables
     columns: dict[str, Sequence[str]] = field(default_factory=lambda: COLUMNS)
+
+    @staticmethod
+    def empty(folder: Path, tables: Tables) -> Stream:
+        """Give one that has no change yet, with its file in a folder."""
+        path = folder / "feed.jsonl"
+        path.touch()
+        return Stream(path, tables)
 
     def change(self, table: str, before: Sequence[str | None] | None, after: Sequence[str | None] | None) -> None:
         """Append a change to the file, and make it in the tables."""

@@ -44,13 +44,20 @@ def fresh_database(server: EmbeddedPostgres, template: str) -> Iterator[str]:
         administer(server, f"drop database {name} with (force)")
 
 
+@contextmanager
+def with_template(server: EmbeddedPostgres) -> Iterator[EmbeddedPostgres]:
+    """Run a server that has a migrated database to be copied."""
+    with server:
+        administer(server, f"create database {TEMPLATE}")
+        migrate.upgrade(server.url_of(TEMPLATE))
+        yield server
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[EmbeddedPostgres]:
     """Run one real Postgres for the whole session; nothing of it is synced to disk or kept."""
     folder = Path(tempfile.mkdtemp(prefix="subsetd-test-", dir=IN_MEMORY))
-    with EmbeddedPostgres(folder, throw_away=True) as server:
-        administer(server, f"create database {TEMPLATE}")
-        migrate.upgrade(server.url_of(TEMPLATE))
+    with with_template(EmbeddedPostgres(folder, throw_away=True)) as server:
         yield server
 
 

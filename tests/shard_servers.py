@@ -10,12 +10,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from service.store import migrate
 from service.store.embedded import EmbeddedPostgres
 from service.store.shard_dealing import set_shards
 from service.store.shard_servers import ShardServer
 from tests.in_memory import IN_MEMORY
-from tests.postgres import TEMPLATE, administer, fresh_database
+from tests.postgres import TEMPLATE, fresh_database, with_template
 
 
 def _server(folder: Path) -> EmbeddedPostgres:
@@ -26,9 +25,7 @@ def _server(folder: Path) -> EmbeddedPostgres:
 @pytest.fixture(scope="session")
 def east_server() -> Iterator[EmbeddedPostgres]:
     """Run one more real Postgres for the whole session; a test that kills it starts it again."""
-    with _server(Path(tempfile.mkdtemp(prefix="subsetd-east-", dir=IN_MEMORY))) as server:
-        administer(server, f"create database {TEMPLATE}")
-        migrate.upgrade(server.url_of(TEMPLATE))
+    with with_template(_server(Path(tempfile.mkdtemp(prefix="subsetd-east-", dir=IN_MEMORY)))) as server:
         yield server
 
 

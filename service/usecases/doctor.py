@@ -274,7 +274,9 @@ def _operation(one: OperationFacts, gathered: Gathered) -> Iterator[Finding]:
             "run it again: it drops them first",
         )
     for told in one.shards_away:
-        way_out = "start it; until then nothing is applied, and what is asked of values is answered with 503"
+        way_out = (
+            "start it; until then the state stays at its version, and what is asked of values is answered with 503"
+        )
         yield Finding(Level.FAIL, "shards", told, way_out)
     for told in one.faulty_sketches:
         yield Finding(Level.WARN, "sketches", told, "bootstrap the source again with --replace")

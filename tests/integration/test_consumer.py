@@ -16,20 +16,16 @@ from service.store.writer import PostgresUnitOfWork, PostgresWriter
 from service.usecases.batches import ErrorPolicy
 from tests import states
 from tests.events import envelope
-from tests.following import COLUMNS, Stream, Watch, consume, random_changes
+from tests.following import COLUMNS, Stream, Watch, consume, random_changes, shop_tables
 from tests.states import Tables
 
 
 @pytest.fixture(params=[1, 3], ids=["whole", "sharded"])
 def stream(tmp_path: Path, database_url: str, request: pytest.FixtureRequest) -> Stream:
-    tables = Tables(COLUMNS)
-    tables.add("customers", ["1", "Ada"], ["2", "Bob"], ["3", None])
-    tables.add("orders", ["10", "1", "first"], ["11", "2", None], ["12", "1", "Bob"])
+    tables = shop_tables()
     states.store(database_url, tables)
     states.deal(database_url, request.param)
-    path = tmp_path / "feed.jsonl"
-    path.touch()
-    return Stream(path, tables)
+    return Stream.empty(tmp_path, tables)
 
 
 def test_the_stored_state_is_what_brute_force_says(database_url: str, stream: Stream) -> None:

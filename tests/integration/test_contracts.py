@@ -24,7 +24,7 @@ from service.usecases import schema_changes
 from service.usecases.foreign_key_decisions import EXACT, Contract, ContractEvent, ContractState, Verdict
 from tests import states
 from tests.events import envelope
-from tests.following import COLUMNS, Stream, consume, random_changes
+from tests.following import COLUMNS, Stream, consume, random_changes, shop_tables
 from tests.states import Tables
 
 CUSTOMER = AttributeName("s", "orders", "customer")
@@ -34,13 +34,9 @@ OF_CUSTOMERS = ForeignKey.of([CUSTOMER], [ID])
 
 @pytest.fixture
 def stream(tmp_path: Path, database_url: str) -> Stream:
-    tables = Tables(dict(COLUMNS))
-    tables.add("customers", ["1", "Ada"], ["2", "Bob"], ["3", None])
-    tables.add("orders", ["10", "1", "first"], ["11", "2", None], ["12", "1", "Bob"])
+    tables = shop_tables()
     states.store(database_url, tables)
-    path = tmp_path / "feed.jsonl"
-    path.touch()
-    return Stream(path, tables)
+    return Stream.empty(tmp_path, tables)
 
 
 @pytest.fixture

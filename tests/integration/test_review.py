@@ -25,19 +25,15 @@ from service.usecases.batches import ErrorPolicy
 from service.usecases.follow_feed import Consumer
 from tests import states
 from tests.events import envelope
-from tests.following import COLUMNS, Stream, Watch, consume
+from tests.following import COLUMNS, Stream, Watch, consume, shop_tables
 from tests.states import Tables
 
 
 @pytest.fixture
 def stream(tmp_path: Path, database_url: str) -> Stream:
-    tables = Tables(COLUMNS)
-    tables.add("customers", ["1", "Ada"], ["2", "Bob"], ["3", None])
-    tables.add("orders", ["10", "1", "first"], ["11", "2", None], ["12", "1", "Bob"])
+    tables = shop_tables()
     states.store(database_url, tables)
-    path = tmp_path / "feed.jsonl"
-    path.touch()
-    return Stream(path, tables)
+    return Stream.empty(tmp_path, tables)
 
 
 def test_a_null_that_was_never_inserted_cannot_be_taken_away(database_url: str, stream: Stream) -> None:

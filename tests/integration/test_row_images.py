@@ -14,22 +14,17 @@ from service.usecases.batches import ErrorPolicy
 from service.usecases.live_state import BatchCommit
 from tests import kept_rows, states
 from tests.events import envelope
-from tests.following import COLUMNS, Stream, Watch, consume
-from tests.states import Tables
+from tests.following import COLUMNS, Stream, Watch, consume, shop_tables
 
 UNAVAILABLE = "__debezium_unavailable_value"
 
 
 @pytest.fixture
 def stream(tmp_path: Path, database_url: str) -> Stream:
-    tables = Tables(COLUMNS)
-    tables.add("customers", ["1", "Ada"], ["2", "Bob"], ["3", None])
-    tables.add("orders", ["10", "1", "first"], ["11", "2", None], ["12", "1", "Bob"])
+    tables = shop_tables()
     states.store(database_url, tables)
     kept_rows.keep(database_url, tables, {"orders": ["id"]})
-    path = tmp_path / "feed.jsonl"
-    path.touch()
-    return Stream(path, tables)
+    return Stream.empty(tmp_path, tables)
 
 
 def send(stream: Stream, op: str, key: str | None, after: list[str | None] | None) -> None:

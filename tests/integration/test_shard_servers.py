@@ -30,24 +30,19 @@ from service.terminal import Format
 from service.usecases.foreign_key_decisions import EXACT, ContractState
 from tests import states
 from tests.events import envelope
-from tests.following import COLUMNS, Stream, consume, random_changes
+from tests.following import Stream, consume, random_changes, shop_tables
 from tests.integration.test_shards import Driver, asked, values_of
 from tests.integration.test_verify import findings
 from tests.shard_servers import killed, spread
-from tests.states import Tables
 
 OF = 3
 
 
 @pytest.fixture
 def stream(tmp_path: Path, database_url: str) -> Stream:
-    tables = Tables(COLUMNS)
-    tables.add("customers", ["1", "Ada"], ["2", "Bob"], ["3", None])
-    tables.add("orders", ["10", "1", "first"], ["11", "2", None], ["12", "1", "Bob"])
+    tables = shop_tables()
     states.store(database_url, tables)
-    path = tmp_path / "feed.jsonl"
-    path.touch()
-    return Stream(path, tables)
+    return Stream.empty(tmp_path, tables)
 
 
 @pytest.fixture

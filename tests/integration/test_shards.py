@@ -38,7 +38,7 @@ from service.usecases.queries import page_of, walk
 from service.usecases.shards import ShardBatch, ShardSummary, conclude
 from service.usecases.warm_up import WarmUpPolicy
 from tests import states
-from tests.following import COLUMNS, Stream, consume, random_changes
+from tests.following import Stream, consume, random_changes, shop_tables
 from tests.integration.test_verify import findings
 from tests.states import Tables
 
@@ -47,14 +47,10 @@ SHARDS = 3
 
 @pytest.fixture
 def stream(tmp_path: Path, database_url: str) -> Stream:
-    tables = Tables(COLUMNS)
-    tables.add("customers", ["1", "Ada"], ["2", "Bob"], ["3", None])
-    tables.add("orders", ["10", "1", "first"], ["11", "2", None], ["12", "1", "Bob"])
+    tables = shop_tables()
     states.store(database_url, tables)
     states.deal(database_url, SHARDS)
-    path = tmp_path / "feed.jsonl"
-    path.touch()
-    return Stream(path, tables)
+    return Stream.empty(tmp_path, tables)
 
 
 @dataclass

@@ -14,7 +14,7 @@ from service.store.database import make_engine
 from service.usecases.batches import ErrorPolicy
 from tests import states
 from tests.events import envelope
-from tests.following import COLUMNS, begun, consume, random_changes
+from tests.following import COLUMNS, begun, consume, random_changes, shop_tables
 from tests.states import State, Tables
 
 SHOWN = {"s.orders.customer": 2, "s.orders.note": 0, "s.customers.name": 0}
@@ -49,9 +49,7 @@ def restrict(url: str) -> None:
 def test_any_history_is_that_of_all_values_with_the_texts_cut(
     database_url: str, tmp_path: Path, records: int, cache_bytes: int
 ) -> None:
-    tables = Tables(COLUMNS)
-    tables.add("customers", ["1", "Ada"], ["2", "Bob"], ["3", None])
-    tables.add("orders", ["10", "1", "first"], ["11", "2", None], ["12", "1", "Bob"])
+    tables = shop_tables()
     stream = begun(database_url, tables, tmp_path)
     restrict(database_url)
     assert states.read(database_url) == cut(states.expected(tables))

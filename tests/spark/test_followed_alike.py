@@ -20,7 +20,7 @@ from spark_jobs.follow_tasks import Decoding
 from spark_jobs.streamed_session import StreamedSession
 from tests import states
 from tests.cluster import Cluster
-from tests.following import COLUMNS, Stream
+from tests.following import Stream, shop_tables
 from tests.integration.test_consumer import (
     test_a_delete_of_what_was_never_inserted_stops_the_feed_in_front_of_it,
     test_a_record_that_cannot_be_applied_stops_the_feed_in_front_of_it,
@@ -89,9 +89,7 @@ class TopicStream(Stream):
 
 @pytest.fixture
 def stream(database_url: str, cluster: Cluster, spark: SparkSession) -> TopicStream:
-    tables = Tables(COLUMNS)
-    tables.add("customers", ["1", "Ada"], ["2", "Bob"], ["3", None])
-    tables.add("orders", ["10", "1", "first"], ["11", "2", None], ["12", "1", "Bob"])
+    tables = shop_tables()
     states.store(database_url, tables)
     states.deal(database_url, SHARDS)
     return TopicStream(spark, database_url, cluster, tables)
