@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +27,53 @@ AttributeIds = tuple[int, ...]
 
 _NOT_STORED, _STORED, _OLDER = range(3)
 """What the store has under an id: nothing, the set that it stands for, one that is gone."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClusterSets:
+    """Hold n clusters as a store gives them: their ids, their attributes end to end, and how many values each has.
+
+    `cluster_id` and `values` are int64[n], `starts` int64[n + 1], `attribute_ids` ascend within each cluster.
+    """
+
+    cluster_id: Int64s
+    starts: Int64s
+    attribute_ids: Int64s
+    values: Int64s
+
+    @staticmethod
+    def of(clusters: Iterable[tuple[int, Sequence[int], int]] = ()) -> ClusterSets:
+        """Take `(cluster id, ascending attribute ids, value count)` of each."""
+        known = list(clusters)
+        return ClusterSets(
+            np.array([cluster_id for cluster_id, _, _ in known], np.int64),
+            starts_of(np.array([len(attributes) for _, attributes, _ in known], np.int64)),
+            np.array([a for _, attributes, _ in known for a in attributes], np.int64),
+            np.array([count for _, _, count in known], np.int64),
+        )
+
+    @staticmethod
+    def joined(parts: Sequence[ClusterSets]) -> ClusterSets:
+        """Put those of several parts, of which there is at least one, behind each other."""
+        return ClusterSets(
+            np.concatenate([part.cluster_id for part in parts]),
+            starts_of(np.concatenate([np.diff(part.starts) for part in parts])),
+            np.concatenate([part.attribute_ids for part in parts]),
+            np.concatenate([part.values for part in parts]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.cluster_id)
+
+    def only(self, chosen: Flags) -> ClusterSets:
+        """Give those that are marked."""
+        lengths = np.diff(self.starts)
+        return ClusterSets(
+            self.cluster_id[chosen],
+            starts_of(lengths[chosen]),
+            self.attribute_ids[np.repeat(chosen, lengths)],
+            self.values[chosen],
+        )
 
 
 class Clusters:
@@ -50,19 +96,18 @@ class Clusters:
         "_used",
     )
 
-    def __init__(self, records: Iterable[tuple[int, Sequence[int], int]] = ()) -> None:
-        """Take `(cluster_id, ascending attribute ids, value count)` for each cluster that has values."""
-        known = list(records)
-        ids = np.array([cluster_id for cluster_id, _, _ in known], np.int64)
-        lengths = np.array([len(attributes) for _, attributes, _ in known], np.int64)
+    def __init__(self, known: ClusterSets | None = None) -> None:
+        """Take the clusters that have values; None for none."""
+        known = ClusterSets.of() if known is None else known
+        ids = known.cluster_id
         self._next_id = int(ids.max(initial=NO_CLUSTER)) + 1
-        self._used = int(lengths.sum())
+        self._used = len(known.attribute_ids)
         self._starts, self._sizes, self._counts = np.zeros((3, max(2 * self._next_id, 64)), np.int64)
         self._ids = np.zeros(max(2 * self._used, 64), np.int64)
-        self._ids[: self._used] = np.fromiter(chain.from_iterable(a for _, a, _ in known), np.int64, self._used)
-        self._starts[ids] = starts_of(lengths)[:-1]
-        self._sizes[ids] = lengths
-        self._counts[ids] = [count for _, _, count in known]
+        self._ids[: self._used] = known.attribute_ids
+        self._starts[ids] = known.starts[:-1]
+        self._sizes[ids] = np.diff(known.starts)
+        self._counts[ids] = known.values
         self._stored = np.full(len(self._sizes), _NOT_STORED, np.uint8)
         self._stored[ids] = _STORED
         gaps = np.flatnonzero(self._sizes[: self._next_id] == 0)[:0:-1]

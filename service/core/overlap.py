@@ -8,15 +8,14 @@ pairs with an attribute that it entered or left, so a batch is applied without w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Collection, Iterator
 from typing import Protocol
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from service.core.clustering import Moves
+from service.core.clustering import ClusterSets, Moves
 from service.core.model import Transition, TransitionKind
 
 DENSE_LIMIT = 1000
@@ -44,8 +43,8 @@ class Overlap(Protocol):
         ...
 
 
-def make_overlap(size: int, clusters: Iterable[tuple[Sequence[int], int]], dense_limit: int = DENSE_LIMIT) -> Overlap:
-    """Build the matrix for attribute ids below `size` from `(attribute ids, value count)` of all clusters."""
+def make_overlap(size: int, clusters: ClusterSets, dense_limit: int = DENSE_LIMIT) -> Overlap:
+    """Build the matrix for attribute ids below `size` from all clusters."""
     matrix: DenseOverlap | SparseOverlap = DenseOverlap(size) if size <= dense_limit else SparseOverlap(size)
     matrix.load(clusters)
     return matrix
@@ -55,13 +54,6 @@ def coefficient(matrix: Overlap, dependent: int, referenced: int) -> float | Non
     """Return Φ(dependent, referenced), or None for a dependent without values, where it is not defined."""
     distinct = matrix.overlap(dependent, dependent)
     return matrix.overlap(dependent, referenced) / distinct if distinct else None
-
-
-def _flat(sets: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:
-    """Lay sets end to end: `(ids, starts)`, the i-th set at ids[starts[i]:starts[i + 1]]."""
-    starts = np.zeros(len(sets) + 1, dtype=np.int64)
-    np.cumsum([len(s) for s in sets], out=starts[1:])
-    return np.fromiter(chain.from_iterable(sets), dtype=np.int64, count=int(starts[-1])), starts
 
 
 @njit(cache=True, nogil=True)
@@ -252,11 +244,9 @@ class DenseOverlap:
         self._counts = np.zeros((size, size), dtype=np.int64)
         self._holds = np.zeros((size, size), dtype=np.bool_)
 
-    def load(self, clusters: Iterable[tuple[Sequence[int], int]]) -> None:
-        """Add the clusters `(attribute ids, value count)` to an empty matrix."""
-        known = list(clusters)
-        ids, starts = _flat([attributes for attributes, _ in known])
-        _add_clusters(self._counts, ids, starts, np.array([count for _, count in known], dtype=np.int64))
+    def load(self, clusters: ClusterSets) -> None:
+        """Add the clusters to an empty matrix."""
+        _add_clusters(self._counts, clusters.attribute_ids, clusters.starts, clusters.values)
         self._holds = self._examine(self._counts, self._counts.diagonal()[:, None])
         np.fill_diagonal(self._holds, False)
 
@@ -302,12 +292,10 @@ class SparseOverlap:
         self._counts: list[IntArray] = [np.empty(0, dtype=np.int64)] * size
         self._holds: list[NDArray[np.int32]] = [np.empty(0, dtype=np.int32)] * size
 
-    def load(self, clusters: Iterable[tuple[Sequence[int], int]]) -> None:
-        """Add the clusters `(attribute ids, value count)` to an empty matrix, one row after the other."""
-        known = list(clusters)
-        ids, starts = _flat([attributes for attributes, _ in known])
-        counts = np.array([count for _, count in known], dtype=np.int64)
-        cluster_of = np.repeat(np.arange(len(known)), np.diff(starts))
+    def load(self, clusters: ClusterSets) -> None:
+        """Add the clusters to an empty matrix, one row after the other."""
+        ids, starts, counts = clusters.attribute_ids, clusters.starts, clusters.values
+        cluster_of = np.repeat(np.arange(len(clusters)), np.diff(starts))
         order = np.argsort(ids, kind="stable")
         bounds = np.searchsorted(ids[order], np.arange(self._size + 1))
         row = np.zeros(self._size, dtype=np.int64)

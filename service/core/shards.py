@@ -7,7 +7,7 @@ shards' ids its own are told apart by the shard in their upper half (`stored id`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -18,6 +18,7 @@ from service.core.clustering import (
     AttributeIds,
     ClusterCounts,
     Clusters,
+    ClusterSets,
     Moves,
     missing_of,
     require_cells,
@@ -61,6 +62,11 @@ def stored_ids(local: Int64s, shard: int) -> Int64s:
     return np.where(local == NO_CLUSTER, NO_CLUSTER, local | shard << ID_BITS)
 
 
+def clusters_of_shard(known: ClusterSets) -> Clusters:
+    """Give the clusters of one shard, which come with stored ids, as it has them in memory."""
+    return Clusters(replace(known, cluster_id=local_ids(known.cluster_id)))
+
+
 def part_of_deltas(deltas: Deltas, start: int, end: int) -> Deltas:
     """Cut the values from `start` up to `end` out."""
     cells = slice(deltas.starts[start], deltas.starts[end])
@@ -81,12 +87,10 @@ class ShardedClusters:
 
     __slots__ = ("_parts", "_touched")
 
-    def __init__(self, of: int, records: Iterable[tuple[int, Sequence[int], int]]) -> None:
-        """Take `(stored cluster id, ascending attribute ids, value count)` of each shard's clusters."""
-        by_shard: list[list[tuple[int, Sequence[int], int]]] = [[] for _ in range(of)]
-        for stored_id, attributes, count in records:
-            by_shard[stored_id >> ID_BITS].append((stored_id & _ID_MASK, attributes, count))
-        self._parts = [Clusters(own) for own in by_shard]
+    def __init__(self, of: int, known: ClusterSets) -> None:
+        """Take each shard's clusters, by their stored ids."""
+        shard_of = known.cluster_id >> ID_BITS
+        self._parts = [clusters_of_shard(known.only(shard_of == shard)) for shard in range(of)]
         self._touched: list[list[Int64s]] = [[] for _ in range(of)]
 
     def __iter__(self) -> Iterator[tuple[int, AttributeIds, int]]:

@@ -6,7 +6,6 @@ connection, because COPY goes through it; the caller commits.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from service.core.canonical_arrow import stored_array, text_buffers
 from service.core.record_kernels import take_lists
 from service.core.records import Keys, NewRecords, Records, starts_of
-from service.store.copy_stream import HEADER, copy_blocks
+from service.store.copy_stream import copy_blocks, read_whole
 
 BLOCK_RECORDS = 65_536
 """Records that are turned into one block of the COPY stream: a few MB."""
@@ -123,20 +122,17 @@ def read_range(connection: Any, key_range: KeyRange, without_attributes: Sequenc
 
     A record whose cells are all left out stays with no cells. NULL frequencies come as 0.
     """
-    sink = io.BytesIO()
     query = f"SELECT value_key, value, attribute_ids, frequencies FROM gen_rec WHERE {key_range.condition()}"
     with connection.cursor() as cursor:
-        cursor.copy_expert(f"COPY ({query}) TO STDOUT (FORMAT binary)", sink)
-    stream = np.frombuffer(sink.getbuffer(), np.uint8)
-    header = len(HEADER) + int.from_bytes(stream[len(HEADER) - 4 : len(HEADER)].tobytes(), "big")
+        stream = read_whole(cursor, query)
     dropped = np.zeros(max(without_attributes, default=-1) + 1, np.bool_)
     dropped[list(without_attributes)] = True
-    records, text_bytes, cells = _measure(stream, header)
+    records, text_bytes, cells = _measure(stream)
     high, low = np.empty(records, np.uint64), np.empty(records, np.uint64)
     value_starts, value_data = np.zeros(records + 1, np.int64), np.empty(text_bytes, np.uint8)
     starts = np.zeros(records + 1, np.int64)
     ids, frequencies = np.empty(cells, np.int32), np.empty(cells, np.int64)
-    kept = _decode(stream, header, dropped, high, low, value_starts, value_data, starts, ids, frequencies)
+    kept = _decode(stream, dropped, high, low, value_starts, value_data, starts, ids, frequencies)
     no_ids = np.zeros(records, np.int64)
     return RecordArrays(high, low, value_starts, value_data, no_ids, starts, ids[:kept], frequencies[:kept])
 
@@ -163,22 +159,14 @@ def copy_records(cursor: Any, table: str, records: RecordArrays) -> None:
 
 def read_keys(cursor: Any, query: str) -> Keys:
     """Read value keys by binary COPY, in the order in which they come."""
-    sink = io.BytesIO()
-    cursor.copy_expert(f"COPY ({query}) TO STDOUT (FORMAT binary)", sink)
-    found = np.frombuffer(sink.getbuffer(), _KEY_ROW, (sink.tell() - len(HEADER)) // _KEY_ROW.itemsize, len(HEADER))
+    stream = read_whole(cursor, query)
+    found = np.frombuffer(stream, _KEY_ROW, len(stream) // _KEY_ROW.itemsize)
     return Keys(found["high"].astype(np.uint64), found["low"].astype(np.uint64))
 
 
 def read_records(cursor: Any, queries: Iterable[str]) -> tuple[Keys, Records]:
     """Read (value_key, cluster_id, frequencies) by binary COPY, and give them by ascending key."""
-    found = []
-    for query in queries:
-        sink = io.BytesIO()
-        cursor.copy_expert(f"COPY ({query}) TO STDOUT (FORMAT binary)", sink)
-        stream = np.frombuffer(sink.getbuffer(), np.uint8)
-        header = len(HEADER) + int.from_bytes(stream[len(HEADER) - 4 : len(HEADER)].tobytes(), "big")
-        found.append(_decode_records(stream, header))
-    found.append(_decode_records(np.full(1, 0xFF, np.uint8), 0))
+    found = [_decode_records(np.empty(0, np.uint8)), *(_decode_records(read_whole(cursor, query)) for query in queries)]
     high, low, cluster_id, lengths, frequencies = (np.concatenate(part) for part in zip(*found, strict=True))
     keys, starts = Keys(high, low), starts_of(lengths)
     order = keys.order()
@@ -286,7 +274,8 @@ def _encode(
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _get4(stream: Bytes, at: int) -> int:
+def get4(stream: Bytes, at: int) -> int:
+    """Read 4 bytes, the first ones first, with a sign."""
     number = (
         (np.int64(stream[at]) << 24)
         | (np.int64(stream[at + 1]) << 16)
@@ -297,7 +286,8 @@ def _get4(stream: Bytes, at: int) -> int:
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _get8(stream: Bytes, at: int) -> np.uint64:
+def get8(stream: Bytes, at: int) -> np.uint64:
+    """Read 8 bytes, the first ones first."""
     number = np.uint64(0)
     for i in range(8):
         number = (number << np.uint64(8)) | np.uint64(stream[at + i])
@@ -305,17 +295,17 @@ def _get8(stream: Bytes, at: int) -> np.uint64:
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _measure(stream: Bytes, at: int) -> tuple[int, int, int]:
+def _measure(stream: Bytes) -> tuple[int, int, int]:
     """Count the records, the bytes of their texts and their cells."""
-    records = texts = cells = 0
+    at = records = texts = cells = 0
     while stream[at] != 0xFF:
         at += 2 + 20
-        length = _get4(stream, at)
+        length = get4(stream, at)
         texts += length
         at += 4 + length
-        cells += _get4(stream, at + 16)
-        at += 4 + _get4(stream, at)
-        length = _get4(stream, at)
+        cells += get4(stream, at + 16)
+        at += 4 + get4(stream, at)
+        length = get4(stream, at)
         at += 4 + max(length, 0)
         records += 1
     return records, texts, cells
@@ -324,7 +314,6 @@ def _measure(stream: Bytes, at: int) -> tuple[int, int, int]:
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _decode(
     stream: Bytes,
-    at: int,
     dropped: NDArray[np.bool_],
     high: UInt64s,
     low: UInt64s,
@@ -334,25 +323,25 @@ def _decode(
     ids: Int32s,
     frequencies: Int64s,
 ) -> int:
-    kept = 0
+    at = kept = 0
     for record in range(len(high)):
-        high[record] = _get8(stream, at + 6)
-        low[record] = _get8(stream, at + 14)
+        high[record] = get8(stream, at + 6)
+        low[record] = get8(stream, at + 14)
         at += 22
-        length = _get4(stream, at)
+        length = get4(stream, at)
         text = value_starts[record]
         value_data[text : text + length] = stream[at + 4 : at + 4 + length]
         value_starts[record + 1] = text + length
         at += 4 + length
-        ids_at, width = at + 24, _get4(stream, at + 16)
-        at += 4 + _get4(stream, at)
-        length = _get4(stream, at)
+        ids_at, width = at + 24, get4(stream, at + 16)
+        at += 4 + get4(stream, at)
+        length = get4(stream, at)
         for i in range(width):
-            attribute = _get4(stream, ids_at + 8 * i + 4)
+            attribute = get4(stream, ids_at + 8 * i + 4)
             if attribute < len(dropped) and dropped[attribute]:
                 continue
             ids[kept] = attribute
-            frequencies[kept] = np.int64(_get8(stream, at + 24 + 12 * i + 4)) if length >= 0 else 0
+            frequencies[kept] = np.int64(get8(stream, at + 24 + 12 * i + 4)) if length >= 0 else 0
             kept += 1
         starts[record + 1] = kept
         at += 4 + max(length, 0)
@@ -360,23 +349,23 @@ def _decode(
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _decode_records(stream: Bytes, at: int) -> tuple[UInt64s, UInt64s, Int64s, Int64s, Int64s]:
+def _decode_records(rows: Bytes) -> tuple[UInt64s, UInt64s, Int64s, Int64s, Int64s]:
     """Read keys, cluster ids, numbers of frequencies, and the frequencies end to end."""
-    start, records, cells = at, 0, 0
-    while stream[at] != 0xFF:
-        cells += _get4(stream, at + 50)
-        at += 34 + 4 + _get4(stream, at + 34)
+    at = records = cells = 0
+    while at < len(rows) and rows[at] != 0xFF:
+        cells += get4(rows, at + 50)
+        at += 34 + 4 + get4(rows, at + 34)
         records += 1
     high, low = np.empty(records, np.uint64), np.empty(records, np.uint64)
     cluster_id, lengths = np.empty(records, np.int64), np.empty(records, np.int64)
     frequencies = np.empty(cells, np.int64)
-    at, done = start, 0
+    at = done = 0
     for record in range(records):
-        high[record], low[record] = _get8(stream, at + 6), _get8(stream, at + 14)
-        cluster_id[record] = np.int64(_get8(stream, at + 26))
-        width = lengths[record] = _get4(stream, at + 50)
+        high[record], low[record] = get8(rows, at + 6), get8(rows, at + 14)
+        cluster_id[record] = np.int64(get8(rows, at + 26))
+        width = lengths[record] = get4(rows, at + 50)
         for i in range(width):
-            frequencies[done] = np.int64(_get8(stream, at + 58 + 12 * i + 4))
+            frequencies[done] = np.int64(get8(rows, at + 58 + 12 * i + 4))
             done += 1
-        at += 34 + 4 + _get4(stream, at + 34)
+        at += 34 + 4 + get4(rows, at + 34)
     return high, low, cluster_id, lengths, frequencies

@@ -1,4 +1,7 @@
-"""Own how a batch writes clusters: new ones by COPY, counts of the others by COPY into staging and one update."""
+"""Own how clusters are read, block by block, and how a batch writes them.
+
+New ones by COPY, counts of the others by COPY into staging and one update.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,10 @@ import psycopg2.errors
 from numba import njit  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from service.core.clustering import ClusterCounts
+from service.core.clustering import ClusterCounts, ClusterSets
 from service.core.errors import DamagedStateError
-from service.store.bulk import INT4_OID, put4, put8, put_array_header
-from service.store.copy_stream import copy_blocks
+from service.store.bulk import INT4_OID, get4, get8, put4, put8, put_array_header
+from service.store.copy_stream import copy_blocks, for_each_block
 
 STAGING = """
 create temporary table if not exists staged_cluster (
@@ -28,6 +31,15 @@ _COUNT_ROW = np.dtype([("fields", ">u2"), ("id_bytes", ">u4"), ("id", ">i8"), ("
 
 Bytes = NDArray[np.uint8]
 Int64s = NDArray[np.int64]
+
+
+def read(cursor: Any, table: str, condition: str = "") -> ClusterSets:
+    """Read the clusters of a table, those of a condition or all."""
+    parts = [ClusterSets.of()]
+    where = f" where {condition}" if condition else ""
+    query = f"select cluster_id, value_count, attribute_ids from {table}{where}"
+    for_each_block(cursor, query, lambda rows: parts.append(ClusterSets(*_decode(rows))))
+    return ClusterSets.joined(parts)
 
 
 def write(cursor: Any, clusters: ClusterCounts, table: str = "cluster") -> None:
@@ -97,3 +109,27 @@ def _encode(
             at = put4(block, at, attribute_ids[i])
         at = put4(block, at, 8)
         at = put8(block, at, np.uint64(values[place]))
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _decode(rows: Bytes) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+    """Read ids, starts, attribute ids and counts; a row takes 50 bytes, and 8 for each attribute."""
+    clusters = cells = at = 0
+    while at < len(rows) and rows[at] != 0xFF:
+        width = get4(rows, at + 42)
+        cells += width
+        at += 50 + 8 * width
+        clusters += 1
+    cluster_id, values = np.empty(clusters, np.int64), np.empty(clusters, np.int64)
+    starts, attribute_ids = np.zeros(clusters + 1, np.int64), np.empty(cells, np.int64)
+    at = done = 0
+    for cluster in range(clusters):
+        cluster_id[cluster] = np.int64(get8(rows, at + 6))
+        values[cluster] = np.int64(get8(rows, at + 18))
+        width = get4(rows, at + 42)
+        for i in range(width):
+            attribute_ids[done] = get4(rows, at + 54 + 8 * i)
+            done += 1
+        starts[cluster + 1] = done
+        at += 50 + 8 * width
+    return cluster_id, starts, attribute_ids, values

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import Any
 
+import numpy as np
 import psycopg2
+from numpy.typing import NDArray
 
 SPOOLED_BYTES = 64 << 20
 """What is copied from one server to another is held in memory up to here, and on disk beyond."""
+
+BLOCK_BYTES = 8 << 20
+"""What is read is decoded so many bytes at a time."""
 
 HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 TRAILER = b"\xff\xff"
@@ -23,6 +29,39 @@ def copy_blocks(cursor: Any, target: str, blocks: Iterable[Any], options: str = 
         cursor.copy_expert(f"COPY {target} FROM STDIN (FORMAT binary{options})", stream, 1 << 20)
     except psycopg2.Error as error:
         raise stream.error or error from None
+
+
+def read_whole(cursor: Any, query: str) -> NDArray[np.uint8]:
+    """Give the rows of a query as a binary COPY has them, with what ends it."""
+    sink = io.BytesIO()
+    cursor.copy_expert(f"COPY ({query}) TO STDOUT (FORMAT binary)", sink)
+    return np.frombuffer(sink.getbuffer(), np.uint8)[len(HEADER) :]
+
+
+def for_each_block(cursor: Any, query: str, take: Callable[[NDArray[np.uint8]], None]) -> None:
+    """Hand the rows of a query on as they come, some MB of whole rows at a time; the last are followed by 0xFF."""
+    sink = _Blocks(take)
+    cursor.copy_expert(f"COPY ({query}) TO STDOUT (FORMAT binary)", sink)
+    sink.hand_on()
+
+
+class _Blocks:
+    """Be the file that psycopg2 writes each row to, the first one behind the header."""
+
+    def __init__(self, take: Callable[[NDArray[np.uint8]], None]) -> None:
+        self._take = take
+        self._rows = bytearray()
+        self._begun = len(HEADER)
+
+    def write(self, row: bytes) -> None:
+        self._rows += row
+        if len(self._rows) > BLOCK_BYTES:
+            self.hand_on()
+
+    def hand_on(self) -> None:
+        rows, self._rows = self._rows, bytearray()
+        self._take(np.frombuffer(rows, np.uint8)[self._begun :])
+        self._begun = 0
 
 
 def copy_between(source: Any, query: str, target: Any, table: str) -> None:

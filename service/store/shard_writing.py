@@ -12,7 +12,7 @@ import numpy as np
 import psycopg2
 from sqlalchemy import Engine
 
-from service.core.clustering import AttributeIds, ClusterCounts
+from service.core.clustering import ClusterCounts, ClusterSets
 from service.core.records import Int64s, Keys, NewRecords, Records, gather
 from service.core.shards import ID_BITS, cuts
 from service.store import record_rows, shard_writes
@@ -114,11 +114,11 @@ class ShardsElsewhere:
         for link in self._links:
             yield link.server, link.writing
 
-    def clusters(self) -> Iterator[tuple[int, AttributeIds, int]]:
-        """Read `(stored cluster id, attribute ids, value count)` of the clusters of shards on servers."""
+    def clusters(self) -> Iterator[ClusterSets]:
+        """Read the clusters of the shards of each server, by their stored ids."""
         for link in self._links:
             with reaching(link.server), link.reading.cursor() as cursor:
-                yield from read_clusters(cursor)
+                yield read_clusters(cursor)
                 link.reading.commit()
 
     def keep_records(

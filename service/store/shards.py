@@ -8,17 +8,16 @@ of the writer before are refused by their epoch from then on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import psycopg2
 
-from service.core.clustering import AttributeIds, ClusterCounts, Clusters, Underflow, apply_deltas
+from service.core.clustering import ClusterCounts, Clusters, ClusterSets, Underflow, apply_deltas
 from service.core.errors import ConflictError, DamagedStateError, StateError
 from service.core.records import Int64s, find_keys, gather
-from service.core.shards import ID_BITS, local_ids, of_shard, shard_bounds, stored_ids
+from service.core.shards import ID_BITS, clusters_of_shard, local_ids, of_shard, shard_bounds, stored_ids
 from service.core.val_cache import LOADED_BYTES, SEGMENT_BITS, ValCache
 from service.store import cluster_rows, record_rows
 from service.store.bulk import between, read_records, uuid_text
@@ -70,11 +69,9 @@ def read_places(cursor: Any, address: str) -> list[ShardPlace]:
     return [ShardPlace(its_address, shard, len(found), epoch, server) for shard, epoch, its_address, server in found]
 
 
-def read_clusters(cursor: Any, shard: int | None = None) -> list[tuple[int, AttributeIds, int]]:
-    """Read `(stored cluster id, attribute ids, value count)` of one shard's clusters, or of all."""
-    where = "" if shard is None else f"where cluster_id >> {ID_BITS} = {shard}"
-    cursor.execute(f"select cluster_id, attribute_ids, value_count from shard_cluster {where}")
-    return [(cluster_id, tuple(ids), count) for cluster_id, ids, count in cursor]
+def read_clusters(cursor: Any, shard: int | None = None) -> ClusterSets:
+    """Read one shard's clusters, or all, by their stored ids."""
+    return cluster_rows.read(cursor, "shard_cluster", "" if shard is None else f"cluster_id >> {ID_BITS} = {shard}")
 
 
 def take_over_shards(connection: Any) -> None:
@@ -238,8 +235,8 @@ class ShardStore:
             own = read_clusters(cursor, shard)
             self._partitions = record_rows.read_partitions(cursor)
         self._reading.commit()
-        self._clusters = _clusters(own)
-        self._values = sum(count for _, _, count in own)
+        self._clusters = clusters_of_shard(own)
+        self._values = int(own.values.sum())
         self._cache = ValCache(self._cache_bytes)
         self._unread = None
 
@@ -336,11 +333,7 @@ def settle(home: Any, other: Any, server: ShardServer) -> None:
 
 
 def _read_own(cursor: Any, shard: int) -> Clusters:
-    return _clusters(read_clusters(cursor, shard))
-
-
-def _clusters(own: Iterable[tuple[int, AttributeIds, int]]) -> Clusters:
-    return Clusters((stored & (1 << ID_BITS) - 1, ids, count) for stored, ids, count in own)
+    return clusters_of_shard(read_clusters(cursor, shard))
 
 
 def _first_key(half: int) -> str | None:

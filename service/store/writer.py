@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg2
 
-from service.core.clustering import AttributeIds
+from service.core.clustering import ClusterSets
 from service.core.contracts import BoundContract
 from service.core.errors import RecordError, StateError
 from service.core.model import (
@@ -174,8 +174,7 @@ class PostgresWriter:
                 for named, own in attributes.items()
             )
             self._partitions = record_rows.read_partitions(cursor)
-            cursor.execute("select cluster_id, attribute_ids, value_count from cluster")
-            clusters = tuple((cluster_id, tuple(ids), count) for cluster_id, ids, count in cursor)
+            clusters = cluster_rows.read(cursor, "cluster")
             cursor.execute(SNAPSHOTS)
             snapshots = dict(cursor)
             cursor.execute(BEGUN)
@@ -200,11 +199,11 @@ class PostgresWriter:
             self._read_shard_clusters,
         )
 
-    def _read_shard_clusters(self) -> Sequence[tuple[int, AttributeIds, int]]:
+    def _read_shard_clusters(self) -> ClusterSets:
         with self.translated(), self._reading.cursor() as cursor:
             clusters = shards.read_clusters(cursor)
             self._reading.commit()
-        return clusters if self.elsewhere is None else [*clusters, *self.elsewhere.clusters()]
+        return clusters if self.elsewhere is None else ClusterSets.joined([clusters, *self.elsewhere.clusters()])
 
     def positions(self, feed: str) -> dict[tuple[str, int], StoredPosition]:
         with self.translated(), self._reading.cursor() as cursor:

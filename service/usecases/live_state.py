@@ -13,9 +13,9 @@ import numpy as np
 from service.core.clustering import (
     NULL_KEY,
     Applied,
-    AttributeIds,
     ClusterCounts,
     Clusters,
+    ClusterSets,
     Moves,
     Underflow,
     apply_deltas,
@@ -47,7 +47,7 @@ class StoredState:
     generation: int
     tables: tuple[Table, ...]
     counters: Mapping[int, AttributeCounters]
-    clusters: tuple[tuple[int, AttributeIds, int], ...]
+    clusters: ClusterSets
     stale: tuple[Attribute, ...] = ()
     snapshots: Mapping[str, str] = field(default_factory=dict)
     """What was visible to the bootstraps of Postgres sources, by source."""
@@ -58,13 +58,13 @@ class StoredState:
     has_sketches: bool = False
     contracts: Sequence[BoundContract] = ()
     shards: int = 1
-    shard_clusters: Callable[[], Iterable[tuple[int, AttributeIds, int]]] = tuple
-    """Reads `(stored id, attributes, value count)` of the clusters of each shard, where there is more than one."""
+    shard_clusters: Callable[[], ClusterSets] = ClusterSets.of
+    """Reads the clusters of each shard, by their stored ids, where there is more than one."""
 
     @property
     def values(self) -> int:
         """Count the generator records."""
-        return sum(count for _, _, count in self.clusters)
+        return int(self.clusters.values.sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ class LiveState:
         self.uncounted = np.zeros(size, np.bool_)
         self.uncounted[[a.attribute_id for a in attributes if a.insert_only]] = True
         self.shown = ShownValues.of(attributes, size)
-        self.overlap = make_overlap(size, [(attributes, count) for _, attributes, count in stored.clusters])
+        self.overlap = make_overlap(size, stored.clusters)
 
     def apply(self, netted: Netted, records: Records) -> StateDelta:
         """Apply a netted batch; `records` are the present records of its values.

@@ -8,7 +8,16 @@ from random import Random
 import numpy as np
 import pytest
 
-from service.core.clustering import NULL_KEY, ClusterCounts, Clusters, Moves, Underflow, apply_deltas, derive_inds
+from service.core.clustering import (
+    NULL_KEY,
+    ClusterCounts,
+    Clusters,
+    ClusterSets,
+    Moves,
+    Underflow,
+    apply_deltas,
+    derive_inds,
+)
 from service.core.records import NO_CLUSTER, Deltas, Keys, NewRecords, Records, find_keys, gather, starts_of
 from tests.clusterings import A, B, C, State, key_of
 
@@ -74,13 +83,13 @@ def test_clusters_grow_and_shrink_as_a_dictionary_does(seed: int) -> None:
 
 def test_clusters_with_gaps_give_the_lowest_free_ids_first() -> None:
     many = [(100 + n, (n, n + 1, 500), 1) for n in range(1, 80)]
-    clusters = Clusters([(5, (1, 2), 3), (2, (4,), 1), *many])
+    clusters = Clusters(ClusterSets.of([(5, (1, 2), 3), (2, (4,), 1), *many]))
     assert sorted(clusters) == sorted([(5, (1, 2), 3), (2, (4,), 1), *many])
     assert clusters.attributes(NO_CLUSTER) == clusters.attributes(3) == ()
     assert [type(a) for a in clusters.attributes(5)] == [int, int]
     found = clusters.assign(*laid_out([(1, 2), (4,), (7, 8), (), (9,), (4, 7), (79, 80, 500)])).tolist()
     assert found == [5, 2, 1, NO_CLUSTER, 3, 4, 179]
-    assert Clusters([(2, (4,), 1)]).assign(*laid_out([(8,), (9,)])).tolist() == [1, 3]
+    assert Clusters(ClusterSets.of([(2, (4,), 1)])).assign(*laid_out([(8,), (9,)])).tolist() == [1, 3]
 
 
 def test_moves_lie_behind_each_other() -> None:
@@ -178,7 +187,7 @@ def test_records_are_gathered_taken_and_found_as_in_a_list(seed: int) -> None:
 def test_what_is_told_of_clusters_lets_a_store_follow_them(seed: int) -> None:
     """However many moves lie between, ids that serve anew among them, each row is inserted, counted or deleted once."""
     random = Random(seed)
-    clusters = Clusters([(3, (1, 2), 4), (7, (5,), 1)])
+    clusters = Clusters(ClusterSets.of([(3, (1, 2), 4), (7, (5,), 1)]))
     store = {3: ((1, 2), 4), 7: ((5,), 1)}
     was_reused = 0
     for _ in range(40):

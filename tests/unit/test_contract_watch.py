@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from service.core.clustering import ClusterSets
 from service.core.contracts import BoundContract, ContractKind, ContractTransition, ContractWatch
 from service.core.overlap import Overlap, make_overlap
 from tests.clusterings import A, B, C, D, State, as_deltas, histories, key_of, netted, table_1
@@ -18,7 +19,7 @@ SIDES = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7), LEAST), min_siz
 
 
 def matrix_of(state: State) -> Overlap:
-    return make_overlap(8, [(attributes, count) for _, attributes, count in state.clusters], 3000)
+    return make_overlap(8, ClusterSets.of(state.clusters), 3000)
 
 
 @settings(max_examples=60)

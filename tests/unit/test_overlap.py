@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 import service.core.overlap
+from service.core.clustering import ClusterSets
 from service.core.model import Transition, TransitionKind
 from service.core.overlap import DenseOverlap, Overlap, SparseOverlap, coefficient, make_overlap
 from tests.clusterings import A, B, C, D, State, as_deltas, brute_force, histories, key_of, netted, pairs, table_1
@@ -18,7 +19,7 @@ KINDS = pytest.mark.parametrize("dense_limit", [3000, 0], ids=["dense", "sparse"
 
 
 def matrix_of(state: State, dense_limit: int, size: int = 8) -> Overlap:
-    matrix = make_overlap(size, [(attributes, count) for _, attributes, count in state.clusters], dense_limit)
+    matrix = make_overlap(size, ClusterSets.of(state.clusters), dense_limit)
     assert isinstance(matrix, DenseOverlap if dense_limit else SparseOverlap)
     return matrix
 

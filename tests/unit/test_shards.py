@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.core.clustering import Clusters, Underflow, apply_deltas
+from service.core.clustering import Clusters, ClusterSets, Underflow, apply_deltas
 from service.core.model import Attribute, AttributeCounters, AttributeName, Table
 from service.core.records import NO_CLUSTER, Deltas, Keys, Records
 from service.core.shards import ID_BITS, cuts, part_of_deltas, shard_bounds, stored_ids
@@ -45,7 +45,7 @@ def state_of(shards: int) -> LiveState:
         1,
         (Table("s", "t", tuple(ATTRIBUTES), False),),
         {a.attribute_id: AttributeCounters(distinct_count=0, repeated_count=0) for a in ATTRIBUTES},
-        (),
+        ClusterSets.of(),
         has_sketches=True,
         shards=shards,
     )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.core.clustering import Clusters, merge
+from service.core.clustering import Clusters, ClusterSets, merge
 from service.core.errors import SketchError
 from service.core.records import Deltas, Keys, Records
 from service.core.sketch_changes import SketchChanges, net_changes
@@ -74,7 +74,7 @@ def test_changes_of_different_attributes_are_joined(
 def test_a_frequency_that_changes_is_no_change_of_a_sketch() -> None:
     """A value that comes to an attribute which holds it only occurs once more; to another one it is new."""
     key = bytes(range(16))
-    clusters = Clusters([(1, [1, 2], 1)])
+    clusters = Clusters(ClusterSets.of([(1, [1, 2], 1)]))
     applied = merge(
         clusters,
         Deltas(Keys.of([key]), np.array([0, 2]), np.array([2, 3]), np.array([1, 1])),
