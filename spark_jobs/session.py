@@ -48,6 +48,10 @@ SETTINGS = {
 
 DAEMON = "spark.python.daemon.module"
 ARCHIVES = ("spark.archives", "spark.yarn.dist.archives")
+SOCKET_PATH_BYTES = 103
+"""So long may a Unix socket's path be everywhere: 107 bytes on Linux, 103 on macOS."""
+SOCKET_NAME_BYTES = 43
+"""Spark calls a socket /.UUID.sock."""
 SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """In the environment of a driver that spark-submit has started: its Java runs already."""
 
@@ -88,6 +92,8 @@ def session(
     for key, value in settings.items():
         conf.set(key.replace("_", "."), value)
     conf.setIfMissing(DAEMON, workers_daemon(master, told))
+    for key, value in worker_sockets(master).items():
+        conf.set(key, told.get(key) or value)
     python = executors_python(master, told)
     os.environ["PYSPARK_PYTHON"] = python or sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -145,6 +151,17 @@ def workers_daemon(master: str, told: SparkConf) -> str:
     """Name the module from which workers are forked: ours has imported our code, so Spark must not first send that."""
     ours = "spark_jobs.worker_daemon" if _code_is_there(master, told) else "pyspark.daemon"
     return str(told.get(DAEMON) or ours)
+
+
+def worker_sockets(master: str) -> dict[str, str]:
+    """Let Java and the Python workers of this machine talk over Unix sockets, where the path of one is not too long.
+
+    Over TCP a task's last small message waits up to 40 ms until the one before it is acknowledged. On executors
+    elsewhere the folder is theirs, with a name of any length, so that it is for whoever knows them to say.
+    """
+    if not is_local(master) or len(os.fsencode(folder := job_folder())) + SOCKET_NAME_BYTES > SOCKET_PATH_BYTES:
+        return {}
+    return {"spark.python.unix.domain.socket.enabled": "true", "spark.python.unix.domain.socket.dir": str(folder)}
 
 
 def _code_is_there(master: str, told: SparkConf) -> bool:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
+import tempfile
+import uuid
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -16,11 +19,11 @@ from pyspark import SparkConf
 from pyspark.errors import PySparkException
 
 from service.core.errors import SourceError, StateError
-from spark_jobs import executors
+from spark_jobs import executors, session
 from spark_jobs.command_line import read_secrets
 from spark_jobs.executors import Look, Machine, names_in, require_executors
 from spark_jobs.hadoop_files import absolute
-from spark_jobs.session import executors_python, is_here, is_local, workers_daemon
+from spark_jobs.session import executors_python, is_here, is_local, worker_sockets, workers_daemon
 from spark_jobs.submit import JOBS
 from spark_jobs.submit import main as submit
 from spark_jobs.worker_daemon import without_zipped_copies
@@ -223,3 +226,19 @@ def test_kernels_are_compiled_once_wherever_the_code_is_unpacked(tmp_path: Path)
         assert done.returncode == 0, done.stderr
         hits.append(int(done.stdout))
     assert hits == [0, 1, 0]
+
+
+def test_workers_of_this_machine_are_reached_by_unix_sockets_where_a_path_is_short_enough(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    enabled, folder = "spark.python.unix.domain.socket.enabled", "spark.python.unix.domain.socket.dir"
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        longest = Path(short, "x" * (session.SOCKET_PATH_BYTES - session.SOCKET_NAME_BYTES - len(short) - 1))
+        longest.mkdir()
+        monkeypatch.setattr(session, "job_folder", lambda: longest)
+        assert worker_sockets("local[2]") == {enabled: "true", folder: str(longest)}
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(str(longest / f".{uuid.uuid4()}.sock"))
+        assert worker_sockets("local-cluster[2,1,1024]") == worker_sockets("spark://h:1") == {}
+        monkeypatch.setattr(session, "job_folder", lambda: Path(f"{longest}y"))
+        assert worker_sockets("local[2]") == {}
