@@ -75,6 +75,15 @@ class Records(NamedTuple):
             np.array(counts, np.int64),
         )
 
+    @staticmethod
+    def joined(parts: Sequence[Records]) -> Records:
+        """Put the records of several parts, of which there is at least one, behind each other."""
+        return Records(
+            np.concatenate([part.cluster_id for part in parts]),
+            starts_of(np.concatenate([np.diff(part.starts) for part in parts])),
+            np.concatenate([part.frequencies for part in parts]),
+        )
+
     def record(self, place: int) -> tuple[int, tuple[int, ...]]:
         """Give one record as (cluster id, frequencies)."""
         counted = self.frequencies[self.starts[place] : self.starts[place + 1]]

@@ -9,12 +9,17 @@ from enum import StrEnum
 from queue import Empty, Full, Queue
 from typing import NamedTuple
 
+import numpy as np
+
 from service.core.records import Keys, Records
 from service.core.val_cache import LOADED_BYTES, SEGMENT_BITS, ValCache
 
 WAITING = 2
 """Segments that are read and not yet put in, at most: each is some MB."""
 
+
+PART_RECORDS = 16_384
+"""About so many records are read at once: whoever else wants a processor waits some hundredths of a second for it."""
 
 RESTS = 3
 """Beside the feed, reading rests so many times as long as it took: the feed keeps most of the machine."""
@@ -54,6 +59,7 @@ class WarmUp:
         self.seconds = 0.0
         self._started = time.perf_counter()
         self._rest = RESTS if policy is WarmUpPolicy.BESIDE else 0
+        self._part_bits = max(values // len(cache.segments()) // PART_RECORDS, 1).bit_length() - 1
         self._is_over = policy is WarmUpPolicy.OFF or not 0 < values * LOADED_BYTES <= cache.max_bytes
         if not self._is_over:
             self._thread.start()
@@ -85,16 +91,25 @@ class WarmUp:
 
     def _run(self) -> None:
         for number in self._cache.segments():
-            started = time.perf_counter()
             forgotten = self._cache.forgotten(number)
             try:
-                found: _Read | BaseException = _Read(number, *self._read_range(number, SEGMENT_BITS), forgotten)
+                found: _Read | BaseException = _Read(number, *self._read_segment(number), forgotten)
             except BaseException as error:  # told to the consumer's thread
                 found = error
             if not self._put(found) or isinstance(found, BaseException):
                 return
-            self._stop.wait(self._rest * (time.perf_counter() - started))
         self._put(None)
+
+    def _read_segment(self, number: int) -> tuple[Keys, Records]:
+        """Read a segment part by part, as far as nobody stops it, and rest behind each."""
+        parts = []
+        for part in range(number << self._part_bits, number + 1 << self._part_bits):
+            started = time.perf_counter()
+            parts.append(self._read_range(part, SEGMENT_BITS + self._part_bits))
+            if self._stop.wait(self._rest * (time.perf_counter() - started)):
+                break
+        keys, records = zip(*parts, strict=True)
+        return Keys(*map(np.concatenate, zip(*keys, strict=True))), Records.joined(records)
 
     def _put(self, read: _Read | BaseException | None) -> bool:
         while not self._stop.is_set():
