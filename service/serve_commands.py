@@ -20,6 +20,7 @@ from service.key_runner import tracking_keys
 from service.observe import ConsumerObserver
 from service.refresh_service import refreshing_corpora
 from service.server import serve_until
+from service.shard_lookout import looking_for_servers
 from service.terminal import err
 from service.watch_runner import watching
 
@@ -36,8 +37,13 @@ def serve() -> None:
         registry = CollectorRegistry()
         retry = partial(feed_wiring.retry_dead_letter, url, settings)
         service = serving_wiring.make_service(engine, settings, tracked, searches, retry, registry)
-        with watching(url, settings, registry) as check, refreshing_corpora(url, settings), auditing(url, settings):
-            service.state.overview_checks = (check,)
+        with (
+            watching(url, settings, registry) as check_watches,
+            looking_for_servers(url) as check_shards,
+            refreshing_corpora(url, settings),
+            auditing(url, settings),
+        ):
+            service.state.overview_checks = (check_watches, check_shards)
             serve_until(service, settings.host, settings.port, threading.Event(), _say_address(settings))
 
 
@@ -67,12 +73,13 @@ def run(
         service = serving_wiring.make_service(engine, settings, tracked, searches, retry, registry, observer)
         feed_wiring.tune_process()
         with (
-            watching(url, settings, registry, observer) as check,
+            watching(url, settings, registry, observer) as check_watches,
+            looking_for_servers(url) as check_shards,
             refreshing_corpora(url, settings),
             auditing(url, settings),
             consumer_apart(url, address, settings, observer) as failed,
         ):
-            service.state.overview_checks = (check,)
+            service.state.overview_checks = (check_watches, check_shards)
             serve_until(service, settings.host, settings.port, failed, _say_address(settings))
 
 

@@ -73,7 +73,9 @@ class Overview(Versioned):
     minutes: list[Minute] = Field(description="the last 30, or as many as were counted; the present one last")
     counts: Counts
     contracts: dict[str, int] = Field(description="how many are held, violated, unknown")
-    checks: list[Check] = Field(description="as of /readyz, and of what makes nothing unready: watches")
+    checks: list[Check] = Field(
+        description="as of /readyz, and of what makes nothing unready: watches, servers of shards"
+    )
     feeds: list[Feed]
     audit: NewestAudit | None = Field(description="the newest; null: none was made")
     corpora: list[CorpusHealth]

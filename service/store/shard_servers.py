@@ -20,8 +20,10 @@ from service.core.errors import ConflictError, StateError
 from service.core.secret_parameters import SECRET_PARAMETERS
 from service.core.shards import ID_BITS, shard_bounds
 from service.store.bulk import FILL_FACTOR, between, uuid_text
-from service.store.database import parse_address, state_error
+from service.store.database import connect, parse_address, state_error
 from service.store.tables import SCHEMA_REVISION
+
+LOOKING_NAME = "subsetd shards"
 
 SERVERS = """
 select server, address, array_agg(shard order by shard) from shard where server is not null group by 1, 2 order by 1
@@ -124,6 +126,20 @@ def reaching(server: ShardServer) -> Iterator[None]:
         if told is None:
             raise
         raise type(told)(f"{server}: {told}") from error
+
+
+def servers_away(url: str) -> list[str] | None:
+    """Say of each server that cannot be asked why; None where all shards are in the state's own database, at `url`."""
+    with connect(url, LOOKING_NAME) as connection, connection.cursor() as cursor:
+        servers = read_servers(cursor)
+    told = []
+    for server in servers:
+        try:
+            with reaching(server), connect(server.address, LOOKING_NAME):
+                pass
+        except StateError as error:
+            told.append(str(error))
+    return told if servers else None
 
 
 def require_fit(cursor: Any, server: ShardServer, stands: Mapping[int, Stand]) -> dict[int, int]:

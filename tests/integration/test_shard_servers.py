@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -12,10 +13,12 @@ from typing import Any
 
 import pytest
 
+from service.api.problems import Check
 from service.core.errors import ConflictError, StateError
 from service.core.foreign_keys.sides import ForeignKey
 from service.core.model import AttributeName
 from service.shard_commands import list_, set_
+from service.shard_lookout import Lookout
 from service.store import shard_moving, shard_writing, shards
 from service.store.backup import back_up
 from service.store.contracts import PostgresContracts
@@ -94,6 +97,7 @@ def test_a_server_that_is_killed_is_waited_for(
     random_changes(spread_stream, random.Random(4), 20)
     consume(database_url, spread_stream, records=5)
     random_changes(spread_stream, random.Random(5), 20)
+    lookout = Lookout(database_url)
     with killed(east_server):
         before = states.query(database_url, "select max(version) from state_version")
         with pytest.raises(StateError, match=r"server 'east' \(shard 1\): Cannot reach"):
@@ -106,6 +110,13 @@ def test_a_server_that_is_killed_is_waited_for(
         engine = make_engine(database_url, "test")
         assert read_operation(engine, set(), lambda *_: None).shards_away == [found[1].away]
         engine.dispose()
+        lookout.look()
+        told = lookout.check()
+        assert told is not None
+        assert not told.ok
+        assert re.match(r"server 'east' \(shard 1\): Cannot reach .*\. Answers stay at the last version", told.detail)
+    lookout.look()
+    assert lookout.check() == Check(name="shards", ok=True, detail="all servers that have shards are there")
     consume(database_url, spread_stream)
     assert [one.away for one in read_shards(database_url)] == [None] * OF
     require_true(database_url, spread_stream)

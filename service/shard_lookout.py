@@ -1,0 +1,56 @@
+"""Own what looks beside a service whether the servers that have shards are there, and tells it in the overview."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from service.api.problems import Check
+from service.core.errors import StateError
+from service.feed_wiring import beside
+from service.store.shard_servers import servers_away
+
+LOOK_SECONDS = 10.0
+"""A server is asked so often, and for some seconds at most."""
+
+
+@contextmanager
+def looking_for_servers(url: str) -> Iterator[Callable[[], Check | None]]:
+    """Look now and then, on a thread of its own; gives what tells how it stands, None where no shard is elsewhere."""
+    lookout = Lookout(url)
+    with beside(lookout.run, "subsetd-shards"):
+        yield lookout.check
+
+
+class Lookout:
+    """Remember which servers were away when they were last looked for; nothing where the state has none."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._away: Sequence[str] | None = None
+
+    def run(self, stop: threading.Event) -> None:
+        """Look until `stop` is set."""
+        while True:
+            self.look()
+            if stop.wait(LOOK_SECONDS):
+                return
+
+    def look(self) -> None:
+        """Look once."""
+        with suppress(StateError):  # the state's own database is away, which its check tells
+            self._away = servers_away(self._url)
+
+    def check(self) -> Check | None:
+        """Tell of the servers; while one is away answers stand still, and nothing else is unready."""
+        if self._away is None:
+            return None
+        if not self._away:
+            return Check(name="shards", ok=True, detail="all servers that have shards are there")
+        return Check(
+            name="shards",
+            ok=False,
+            detail=f"{'; '.join(self._away)}. Answers stay at the last version that all shards have, and what needs "
+            "values of theirs is answered with 503.",
+        )
