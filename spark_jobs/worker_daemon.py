@@ -9,10 +9,16 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
+import socket
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import Any
+
+Worker = Callable[[socket.socket, bool], int]
 
 IMPORTED = ("pyspark.worker", "spark_jobs.tasks", "spark_jobs.many_tasks")
 """What workers find imported; what only some jobs need beside these they import themselves."""
@@ -28,7 +34,24 @@ def main() -> None:
     for name in IMPORTED:
         import_module(name)
     gc.freeze()  # a collection in a worker would write to pages that it shares with all others
-    import_module("pyspark.daemon").manager()
+    daemon: Any = import_module("pyspark.daemon")
+    daemon.worker = ending_quietly(daemon.worker)
+    daemon.manager()
+
+
+def ending_quietly(worker: Worker) -> Worker:
+    """Let a worker end without a word where Java has closed its socket in place of another task.
+
+    PySpark's own would write the end of its input back to Java as an error. A Unix socket, unlike one of TCP, refuses
+    that at once, and the refusal is printed among what the job says.
+    """
+
+    def wait_then_work(java: socket.socket, authenticated: bool) -> int:
+        for number in (signal.SIGHUP, signal.SIGTERM):  # the daemon itself ignores what it ends workers by
+            signal.signal(number, signal.SIG_DFL)
+        return worker(java, authenticated) if java.recv(1, socket.MSG_PEEK) else 1
+
+    return wait_then_work
 
 
 def without_zipped_copies(path: list[str]) -> list[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -13,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pyspark
 import pytest
 from pyspark import SparkConf
@@ -242,3 +245,24 @@ def test_workers_of_this_machine_are_reached_by_unix_sockets_where_a_path_is_sho
         assert worker_sockets("local-cluster[2,1,1024]") == worker_sockets("spark://h:1") == {}
         monkeypatch.setattr(session, "job_folder", lambda: Path(f"{longest}y"))
         assert worker_sockets("local[2]") == {}
+
+
+def test_a_worker_that_java_no_longer_needs_ends_without_a_word() -> None:
+    """As at every job's end: Java has closed the socket, and what a worker would still write to it is refused."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder, socket.socket(socket.AF_UNIX) as java:
+        spark = {
+            "PYTHON_UNIX_DOMAIN_ENABLED": "true", "PYTHON_WORKER_FACTORY_SOCK_DIR": folder, "SPARK_REUSE_WORKER": "1",
+            "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1",
+        }  # fmt: skip
+        daemon = subprocess.Popen(
+            [sys.executable, "-m", "spark_jobs.worker_daemon", "pyspark.worker"], env={**os.environ, **spark},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        assert daemon.stdout is not None
+        (size,) = struct.unpack("!i", daemon.stdout.read(4))
+        java.connect(daemon.stdout.read(size))
+        (pid,) = struct.unpack("!i", java.recv(4))
+        worker = psutil.Process(pid)
+        java.close()
+        worker.wait(30)
+        assert daemon.communicate(timeout=30) == (b"", b"")
