@@ -29,6 +29,9 @@ from service.upkeep import keeping_up
 
 ENDED = "ended"
 
+NICE = 5
+"""An answer takes a millisecond, a batch a tenth of a second or more: where processors are short, answers go first."""
+
 
 class ConsumerProcessError(SubsetdError):
     """The consumer's process is gone, and did not say why."""
@@ -99,6 +102,7 @@ class _Teller:
 
 def main() -> int:
     """Be the consumer's process, at the other end of the socket that the command line names."""
+    os.nice(NICE)
     connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
     url, feed, settings = connection.recv()
     configure_logging(settings.log_level)

@@ -21,9 +21,11 @@ UVICORN: dict[str, Any] = {
     "log_config": None,
     "access_log": False,
     "proxy_headers": False,  # who believes a proxy names it in the settings; uvicorn believes all of this machine
-    "h11_max_incomplete_event_size": 128 * 1024,  # what is longer than the service takes is told so by it
+    "loop": "uvloop",
+    "http": "service.http_protocol:BoundedHttp",
+    "ws": "none",
 }
-"""How uvicorn runs the service."""
+"""How uvicorn runs the service: the same wherever it runs, and whatever else is installed there."""
 
 
 class PortError(SubsetdError):

@@ -98,6 +98,7 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},  # ours: /metrics
     )
     app.state.reader = reader
     app.state.uploads = uploads

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import select
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -177,6 +178,70 @@ def test_what_is_very_long_is_refused_plainly(client: httpx.Client) -> None:
     assert (refused.status_code, refused.headers["Content-Type"]) == (431, "application/problem+json")
     refused = client.get("/api/v1/state", headers={"Authorization": f"Bearer subsetd_{'0' * 8}_{'x' * 20_000}"})
     assert refused.status_code == 401
+
+
+ASKED = f"GET /api/v1/state HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\n".encode()
+CHUNKED = (
+    f"POST {CONTRACTS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    "Transfer-Encoding: chunked\r\nConnection: close\r\n"
+).encode()
+CREDENTIALS = f"Authorization: Bearer {KEY}\r\n".encode()
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        b"GET /" + b"x" * 1000,
+        ASKED + b"X-Long: ",
+        CHUNKED + CREDENTIALS + b"\r\n1\r\n[\r\n0\r\nX-Trailer: ",
+    ],
+    ids=["target", "header", "trailer"],
+)
+def test_what_never_ends_is_not_kept(client: httpx.Client, begun: bytes) -> None:
+    with socket.create_connection((client.base_url.host, client.base_url.port), BOUND_SECONDS) as connection:
+        connection.sendall(begun)
+        steps = 0
+        while not select.select([connection], [], [], 0.1)[0]:
+            connection.sendall(b"x" * 32_768)
+            steps += 1
+            assert steps < 20
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 431")
+        assert steps >= MOST_HEADER_BYTES // 32_768
+
+
+def test_what_follows_a_body_is_no_header(client: httpx.Client) -> None:
+    chunks = b"\r\n2\r\n[]\r\n0\r\n"
+    assert sent(client, CHUNKED + CREDENTIALS + chunks + b"\r\n").startswith(b"HTTP/1.1 422")
+    assert sent(client, CHUNKED + chunks + CREDENTIALS + b"\r\n").startswith(b"HTTP/1.1 401")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTP/1.0\r\nHost: a\r\nHost: localhost\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX-A: 1\r\n folded\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX-A : 1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX-A: \x00\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    ],
+)
+def test_what_two_readers_could_take_differently_is_refused(client: httpx.Client, asked: bytes) -> None:
+    """So that nothing is a request to the service that was none to a proxy before it."""
+    assert sent(client, asked).startswith(b"HTTP/1.1 400")
+
+
+def test_a_client_that_would_speak_something_newer_is_answered_and_may_go_on(client: httpx.Client) -> None:
+    said = sent(
+        client,
+        ASKED + b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n",
+        ASKED + b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\r\n",
+        ASKED + b"Connection: close\r\n\r\n",
+    )
+    assert said.count(b"HTTP/1.1 200 OK") == 3
 
 
 def test_every_answer_is_shut_in(client: httpx.Client) -> None:
