@@ -171,7 +171,7 @@ def test_nothing_is_written_without_the_key(client: httpx.Client, method: str) -
     "header",
     [
         b"", b"Bearer", b"Bearer x", BEARER["Authorization"] + b"x", b"Basic " + KEY.encode(), b"Bearer subsetd_",
-        b"Bearer subsetd_00000000_x", b"Bearer \xff\xfe", b"Bearer subsetd_' or true --_x", b"Bearer _\x01_",
+        b"Bearer subsetd_00000000_x", b"Bearer \xff\xfe", b"Bearer subsetd_' or true --_x",
     ],
 )  # fmt: skip
 def test_nothing_but_the_key_will_do(client: httpx.Client, header: bytes) -> None:

@@ -226,7 +226,9 @@ def test_what_follows_a_body_is_no_header(client: httpx.Client) -> None:
         b"GET / HTTP/1.1\r\nHost: localhost\r\nX-A: 1\r\n folded\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: localhost\r\nX-A : 1\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: localhost\r\nX-A: \x00\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer _\x01_\r\n\r\n",
         b"GET /\xff HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"BREW / HTTP/1.1\r\nHost: localhost\r\n\r\n",
     ],
 )
 def test_what_two_readers_could_take_differently_is_refused(client: httpx.Client, asked: bytes) -> None:

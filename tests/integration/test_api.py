@@ -324,7 +324,7 @@ def test_metrics_count_by_route_method_and_status(client: httpx.Client, table_1:
     client.get(f"/api/v1/uinds/{A}/nobody")
     client.get("/some/scanner/path")
     client.get("/defect")
-    client.request("BREW", "/api/v1/state")
+    client.request("PROPFIND", "/api/v1/state")
     text = client.get("/metrics").text
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     requests = {
