@@ -68,6 +68,11 @@ def _files() -> dict[str, tuple[bytes, str]]:
     """Read the files once: they are of one version, whatever is installed meanwhile."""
     folder = files("service.api") / "dashboard"
     contents = {one.name: one.read_bytes() for one in folder.iterdir() if one.name.rpartition(".")[2] in MEDIA_TYPES}
+    # The page names all modules: otherwise a browser hears of each only when it has read the one that needs it.
+    modules = "".join(
+        f'<link rel="modulepreload" href="/dashboard/{name}">\n' for name in sorted(contents) if name.endswith(".js")
+    )
+    contents["index.html"] = contents["index.html"].replace(b"</head>", modules.encode() + b"</head>")
     return {name: (content, f'"{_digest(content)}"') for name, content in contents.items()}
 
 

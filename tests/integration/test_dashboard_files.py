@@ -51,6 +51,11 @@ def overview(client: httpx.Client) -> dict[str, Any]:
     return found
 
 
+def test_the_page_names_every_module_so_that_all_are_asked_for_at_once(client: httpx.Client) -> None:
+    named = re.findall(r'<link rel="modulepreload" href="/dashboard/(\w+\.js)">', client.get("/").text)
+    assert named == sorted(one.name for one in FOLDER.glob("*.js"))
+
+
 def test_every_file_is_served_shut_in_and_asked_for_by_its_content(client: httpx.Client) -> None:
     paths = ["/", *(f"/dashboard/{one.name}" for one in FOLDER.iterdir())]
     assert len(paths) > 8
