@@ -33,11 +33,11 @@ SETTLED_MS = 1_000
 
 GRAPH = ("graph", "graph?layer=all", "graph?layer=all&component=0", "graph?layer=all&around=made.t0&contains=t1")
 WATCH_SHOWN = """
-new MutationObserver((_, observer) => {
+window.shown = new Promise(resolve => new MutationObserver((_, observer) => {
   if (!document.getElementById("main")?.textContent.includes("%s")) return;
   observer.disconnect();
-  requestAnimationFrame(() => setTimeout(() => window.shown = performance.now()));
-}).observe(document, { childList: true, subtree: true, characterData: true });
+  requestAnimationFrame(() => setTimeout(() => resolve(performance.now())));
+}).observe(document, { childList: true, subtree: true, characterData: true }));
 """
 """Hear of the figures from the page itself: the driver looks for them twice a second."""
 
