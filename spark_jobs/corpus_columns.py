@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from service.core.canonical_arrow import key_array, text_buffers
 from service.core.column_filters import all_of, are_integers, are_null_tokens
+from service.core.compiled import kernel
 from service.core.near_matches import Near, folded
 from service.core.records import Flags, Int32s, Int64s, Keys, UInt64s, starts_of
 
@@ -164,7 +164,7 @@ def _sums(starts: Int64s, half: UInt64s) -> UInt64s:
     return before[starts[1:]] - before[starts[:-1]]
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel
 def _number_texts(data: Bytes, starts: Int64s, ends: Int64s) -> tuple[Int32s, Int64s]:
     """Number texts from 0 by first occurrence: each cell's code, -1 for NULL, and the first cell of each code."""
     codes = np.empty(len(starts), np.int32)
@@ -214,7 +214,7 @@ def _number_texts(data: Bytes, starts: Int64s, ends: Int64s) -> tuple[Int32s, In
     return codes, examples[:count].copy()
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel
 def _first_cells(column: Int32s, high: UInt64s, low: UInt64s) -> Int64s:
     """Give the place of each distinct (column, key) where it comes first."""
     size = 16
@@ -239,7 +239,7 @@ def _first_cells(column: Int32s, high: UInt64s, low: UInt64s) -> Int64s:
     return first[:count].copy()
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel
 def _distinct_codes(column_starts: Int64s, codes: Int32s, is_null: Flags) -> tuple[Int64s, Int32s]:
     """Keep each code once in each column, by first occurrence, and none of those that stand for NULL."""
     starts = np.zeros(len(column_starts), np.int64)
@@ -257,7 +257,7 @@ def _distinct_codes(column_starts: Int64s, codes: Int32s, is_null: Flags) -> tup
     return starts, found[:count].copy()
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel
 def _gather_bytes(data: Bytes, starts: Int64s, offsets: Int64s) -> Bytes:
     out = np.empty(offsets[-1], np.uint8)
     for i in range(len(starts)):

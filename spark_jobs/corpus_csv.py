@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from numba import njit  # type: ignore[import-untyped]
 
+from service.core.compiled import kernel
 from service.core.records import Int64s, starts_of
 from spark_jobs.corpus_columns import Bytes, CellTexts, default_names, gather_texts
 from spark_jobs.csv_text import Dialect
@@ -66,7 +66,7 @@ def end_of_records(data: Bytes, dialect: Dialect) -> int:
     return int(_end_of_records(data, dialect.quote_byte))
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel
 def _end_of_records(data: Bytes, quote: int) -> int:
     end, quoted = 0, False
     for i in range(len(data)):
@@ -77,7 +77,7 @@ def _end_of_records(data: Bytes, quote: int) -> int:
     return end
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel
 def _tokenise(
     data: Bytes, bounds: Int64s, delimiter: int, quote: int
 ) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s, Int64s]:
@@ -148,7 +148,7 @@ def _tokenise(
     return status, places, rows, columns, starts[:total], ends[:total]
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel
 def _by_column(
     starts: Int64s, ends: Int64s, rows: Int64s, columns: Int64s, header: int
 ) -> tuple[Int64s, Int64s, Int64s, Int64s]:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numba import njit  # type: ignore[import-untyped]
 from numpy.typing import NDArray
+
+from service.core.compiled import kernel
 
 Bytes = NDArray[np.uint8]
 
@@ -43,7 +44,7 @@ def end_of_record(data: Bytes, start: int, is_quoted: bool, dialect: Dialect) ->
     return int(_end_of_record(data, start, is_quoted, dialect.quote_byte))
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel
 def _end_of_record(data: Bytes, start: int, is_quoted: bool, quote: int) -> int:
     for i in range(start, len(data)):
         if data[i] == quote:
@@ -85,7 +86,7 @@ def ragged_record(data: Bytes, columns: int, dialect: Dialect) -> tuple[int, int
     return (int(place), int(cells)) if place >= 0 else None
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel
 def _ragged_record(data: Bytes, columns: int, delimiter: int, quote: int) -> tuple[int, int]:
     start, cells, is_quoted = 0, 1, False
     for i in range(len(data) + 1):

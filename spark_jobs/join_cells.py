@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit  # type: ignore[import-untyped]
 
+from service.core.compiled import kernel
 from service.core.join_layout import BLOCK_ROWS, EMPTY_CELL, Layout
 from service.core.near_matches import Near
 from service.core.posting_buckets import bucket_numbers, smallest_halves
@@ -171,7 +171,7 @@ def _portion(
     )  # fmt: skip
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _by_row(codes: Int32s, rows: Int64s, widths: Int64s) -> Int32s:
     """Lay cells that come column after column row by row."""
     out = np.empty(len(codes), np.int32)

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from service.core.canonical_arrow import canonical_array, key_array, stored_array
+from service.core.compiled import kernel
 from service.core.shown_values import WHOLE
 
 PAYLOAD_ENTRIES = 250_000
@@ -303,7 +303,7 @@ def _take(entries: Entries, order: NDArray[np.intp]) -> Entries:
     )
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel
 def _sort_ties(high: UInt64s, low: UInt64s, attribute: Int32s, order: Int64s) -> None:
     """Sort entries of one high half by (low half, attribute): Shell's sort, for runs are short or nearly sorted."""
     start = 0
@@ -329,7 +329,7 @@ def _sort_ties(high: UInt64s, low: UInt64s, attribute: Int32s, order: Int64s) ->
         start = end
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel
 def _merge(
     high: UInt64s, low: UInt64s, attribute: Int32s, count: Int64s, order: Int64s
 ) -> tuple[Int64s, Int64s, Int32s, Int64s]:
@@ -358,7 +358,7 @@ def _merge(
     return first[:records].copy(), starts[: records + 1].copy(), ids[:cells].copy(), frequencies[:cells].copy()
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel
 def _find_clusters(starts: Int64s, ids: Int32s) -> tuple[Int32s, Int64s, Int64s]:
     """Number the distinct attribute sets: (cluster of each record, an example of each, records of each)."""
     records = len(starts) - 1
@@ -399,7 +399,7 @@ def _find_clusters(starts: Int64s, ids: Int32s) -> tuple[Int32s, Int64s, Int64s]
     return cluster, example[:found].copy(), size[:found].copy()
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel
 def _count_attributes(ids: Int32s, frequencies: Int64s, counters: NDArray[np.int64]) -> None:
     for i in range(len(ids)):
         counters[0, ids[i]] += 1

@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, uint32
 
+from service.core.compiled import kernel
+
 Offsets = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 Texts = tuple[Offsets, Bytes]
@@ -53,7 +55,7 @@ def _rotated(word: Any, count: int) -> Any:
     return uint32((word >> uint32(count)) | (word << uint32(32 - count)))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _compress(state: Any, schedule: Any) -> None:
     for t in range(16, 64):
         early, late = schedule[t - 15], schedule[t - 2]
@@ -80,7 +82,7 @@ def _compress(state: Any, schedule: Any) -> None:
     state[7] = uint32(state[7] + h)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def keys(offsets: Offsets, data: Bytes, mark: int) -> tuple[npt.NDArray[np.uint64], int]:
     """Hash each text; give uint64[n, 2] and the index of a text with a NUL byte behind `mark` bytes, or -1."""
     count = len(offsets) - 1
@@ -125,7 +127,7 @@ def keys(offsets: Offsets, data: Bytes, mark: int) -> tuple[npt.NDArray[np.uint6
 # Texts
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _number_form(data: Bytes, start: int, end: int) -> tuple[int, bool, int, int, int, int, int]:
     """Read a number: (word, negative, first digit's place, digits before the point, first and last digit that is
     not 0, place of the point among those); the digits are counted without the point."""
@@ -164,7 +166,7 @@ def _number_form(data: Bytes, start: int, end: int) -> tuple[int, bool, int, int
     return 0, negative and first >= 0, digits_start, whole, first, last, whole + exponent - first
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def plain_decimals(offsets: Offsets, data: Bytes) -> Texts:
     """Rewrite numbers without exponent, without zeros at either end, `-0` as `0`, NaN and infinities by name."""
     count = len(offsets) - 1
@@ -206,7 +208,7 @@ def plain_decimals(offsets: Offsets, data: Bytes) -> Texts:
     return ends, out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _put(out: Bytes, to: int, number: int, width: int) -> int:
     for k in range(width):
         out[to + width - 1 - k] = _ZERO + number % 10
@@ -214,7 +216,7 @@ def _put(out: Bytes, to: int, number: int, width: int) -> int:
     return to + width
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def moments(counts: npt.NDArray[np.int64], per_day: int, unit: int, shape: int, zoned: bool) -> Texts:
     """Write dates, times or timestamps in ISO 8601.
 
@@ -266,7 +268,7 @@ def moments(counts: npt.NDArray[np.int64], per_day: int, unit: int, shape: int, 
     return ends, out[:to].copy()
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def hexadecimal(data: Bytes) -> Bytes:
     """Write each byte as two lower-case digits."""
     out = np.empty(2 * len(data), np.uint8)
@@ -276,7 +278,7 @@ def hexadecimal(data: Bytes) -> Bytes:
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def cut(offsets: Offsets, data: Bytes, limit: int) -> Texts:
     """Cut each text to at most `limit` bytes, before the character that would cross them."""
     count = len(offsets) - 1

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numba import njit
 
 from service.core.column_sets import ColumnSets, Groups, group_columns, number_keys, slot_of
+from service.core.compiled import kernel
 from service.core.corpus_choices import DEFAULT, EXACT, Algorithm, Parameters
 from service.core.corpus_inds import Choice, choose_wanted, find_group_inds
 from service.core.group_inds import Inds, as_columns
@@ -93,7 +93,7 @@ def find_changed_inds(
     return choice, both()
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _table(high: UInt64s, low: UInt64s) -> Int32s:
     size = 16
     while size < 2 * len(high):
@@ -107,7 +107,7 @@ def _table(high: UInt64s, low: UInt64s) -> Int32s:
     return table
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _have(high: UInt64s, low: UInt64s, table: Int32s, wanted_high: UInt64s, wanted_low: UInt64s) -> Flags:
     known = np.zeros(len(wanted_high), np.bool_)
     for i in range(len(wanted_high)):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from service.core.compiled import kernel
 from service.core.records import Flags, Int64s
 
 SAME, COUNTED, MOVED = 0, 1, 2
@@ -34,7 +34,7 @@ class Merged(NamedTuple):
     switched: Int64s
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def merge(
     delta_starts: Int64s,
     delta_ids: Int64s,
@@ -101,7 +101,7 @@ def merge(
     )
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def copy_sets(
     cluster_ids: Int64s, set_starts: Int64s, set_sizes: Int64s, set_ids: Int64s, out_starts: Int64s
 ) -> Int64s:
@@ -114,7 +114,7 @@ def copy_sets(
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _hash(ids: Int64s, start: int, end: int) -> int:
     """Mix a set's ids as splitmix64 does."""
     mixed = np.uint64(end - start)
@@ -126,7 +126,7 @@ def _hash(ids: Int64s, start: int, end: int) -> int:
     return np.int64(mixed & np.uint64(0x7FFFFFFFFFFFFFFF))  # type: ignore[return-value]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def index(live: Int64s, set_starts: Int64s, set_sizes: Int64s, set_ids: Int64s, size: int) -> Int64s:
     """Build the table of sets with `size` places, a power of two: cluster ids by their sets' hash."""
     table = np.zeros(size, np.int64)
@@ -139,7 +139,7 @@ def index(live: Int64s, set_starts: Int64s, set_sizes: Int64s, set_ids: Int64s, 
     return table
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def assign(
     starts: Int64s,
     ids: Int64s,
@@ -186,7 +186,7 @@ def assign(
     return found, next_id, used, free_count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def forget(dropped: Int64s, set_starts: Int64s, set_sizes: Int64s, set_ids: Int64s, table: Int64s) -> None:
     """Take clusters out of the table."""
     for n in range(len(dropped)):

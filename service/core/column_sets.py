@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numba import njit
 
+from service.core.compiled import kernel
 from service.core.corpus_choices import EXACT, allowances
 from service.core.records import Flags, Int32s, Int64s, Keys, UInt64s, starts_of
 
@@ -173,19 +173,19 @@ def _members(columns: Int32s, group_of: Int32s, allowed: Flags, groups: int) -> 
     return starts_of(np.bincount(group_of, minlength=groups)), columns[order]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _mixed(high: np.uint64, low: np.uint64) -> np.uint64:
     mixed = (high ^ (low * np.uint64(0x9E3779B97F4A7C15))) * np.uint64(0xBF58476D1CE4E5B9)
     return mixed ^ (mixed >> np.uint64(32))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def slot_of(high: np.uint64, low: np.uint64, slots: int) -> np.int64:
     """Give the slot where a key is looked for first in a table of `slots`, a power of 2."""
     return np.int64(_mixed(high, low) & np.uint64(slots - 1))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def number_keys(high: UInt64s, low: UInt64s) -> tuple[Int32s, Int64s]:
     """Number keys from 0 by first occurrence; give the id of each key and the place where each id occurs first."""
     ids = np.empty(len(high), np.int32)
@@ -211,7 +211,7 @@ def number_keys(high: UInt64s, low: UInt64s) -> tuple[Int32s, Int64s]:
     return ids, first[:count].copy()
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def transpose(starts: Int64s, items: Int32s, item_count: int) -> tuple[Int64s, Int32s]:
     """Give, for each item, the lists that have it, ascending (a counting sort)."""
     out_starts = np.zeros(item_count + 1, np.int64)
@@ -228,7 +228,7 @@ def transpose(starts: Int64s, items: Int32s, item_count: int) -> tuple[Int64s, I
     return out_starts, lists
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def without_repeats(starts: Int64s, items: Int32s) -> tuple[Int64s, Int32s]:
     """Keep each item of an ascending list once."""
     out_starts, out = np.zeros_like(starts), np.empty_like(items)
@@ -242,7 +242,7 @@ def without_repeats(starts: Int64s, items: Int32s) -> tuple[Int64s, Int32s]:
     return out_starts, out[:kept].copy()
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def gather(starts: Int64s, items: Int32s, lists: Int32s, out_starts: Int64s) -> Int32s:
     """Copy some of the lists, in their new order."""
     out = np.empty(out_starts[-1], np.int32)
@@ -253,7 +253,7 @@ def gather(starts: Int64s, items: Int32s, lists: Int32s, out_starts: Int64s) -> 
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _equal_sets(starts: Int64s, values: Int32s, sizes: Int64s, columns: Int32s) -> tuple[Int32s, Int32s]:
     """Number the (set, size) of some columns by first occurrence; give each column's number and examples of each."""
     group_of = np.empty(len(columns), np.int32)

@@ -12,9 +12,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from numba import njit
 
 from service.core.column_sets import Groups
+from service.core.compiled import kernel
 from service.core.records import Int32s, Int64s, starts_of
 
 BLOCK = 1 << 20
@@ -110,7 +110,7 @@ def count_columns(groups: Groups, blocks: Iterable[Inds]) -> int:
     return count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _columns(
     total: Int64s,
     start: int,

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
-from numba import njit
 
 from service.core.column_sets import transpose
+from service.core.compiled import kernel
 from service.core.group_inds import Inds
 from service.core.records import Flags, Int32s, Int64s, starts_of
 
@@ -222,7 +222,7 @@ def _components(starts: Int64s, neighbours: Int32s, is_vertex: Flags) -> Int32s:
     return component_of
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _distances(starts: Int64s, items: Int32s, origin: int, wanted: int) -> Int32s:
     """Give the distance of tables from an origin, breadth first, as far as the wanted one's; -1 for the others."""
     distance = np.full(len(starts) - 1, -1, np.int32)

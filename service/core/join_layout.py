@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
+from service.core.compiled import kernel
 from service.core.records import Int64s, starts_of
 
 BLOCK_ROWS = 1000
@@ -81,7 +81,7 @@ class Layout:
         return self.widths[np.searchsorted(self.first_rows, rows, "right") - 1]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _tables(places: Int64s, first_cells: Int64s, shift: int, guide: Int64s) -> Int64s:
     tables = np.empty(len(places), np.int64)
     for number in range(len(places)):

@@ -18,9 +18,9 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from numba import njit
 
 from service.core.cell_index import CellIndex, Postings
+from service.core.compiled import kernel
 from service.core.posting_intersection import rows_with_keys
 from service.core.records import Int64s, UInt64s, starts_of
 from service.core.row_filters import RowFilter
@@ -310,7 +310,7 @@ def narrowed(index: JoinIndex, query: Query) -> tuple[Retrieved, Int64s]:
     return Retrieved(every[ranked], starts, initial[is_new], rows[is_new]), bounds[ranked]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def row_filter(
     values: Int64s, rows: Int64s, starts: Int64s, of_keys: UInt64s, of_rows: UInt64s, least: int
 ) -> tuple[Int64s, Int64s]:
@@ -369,7 +369,7 @@ def first_matches(
     return rows[chosen], numbers[chosen]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _best_mapping(
     cells: Int64s, row_starts: Int64s, rows: Int64s, keys: Int64s, numbers: Int64s, reached: int, most: int
 ) -> tuple[Int64s, int, bool]:

@@ -15,8 +15,8 @@ from math import ceil, log, prod, sqrt
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from service.core.compiled import kernel
 from service.core.foreign_keys.candidates import Candidate, Columns
 from service.core.records import Flags, UInt64s
 from service.core.sketches.hll import Hll
@@ -201,7 +201,7 @@ def distinct_tuples(read: Chunks, wanted: Collection[Columns], share: Share) -> 
     return {columns: np.unique(found) for columns, found in _tuples(read, wanted, share).items()}
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _count_shared(one: UInt64s, other: UInt64s) -> int:
     """Count what two ascending arrays have in common, each of them nothing twice."""
     shared = i = j = 0

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numba import njit
 
+from service.core.compiled import kernel
 from service.core.records import Int64s
 
 
@@ -73,7 +73,7 @@ class Memberships:
         return self.members[self._by_attribute]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _count_among(
     places: Int64s, starts: Int64s, codes: Int64s, value_counts: Int64s, width: int
 ) -> tuple[Int64s, Int64s]:

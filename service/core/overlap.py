@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Protocol
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from service.core.clustering import ClusterSets, Moves
+from service.core.compiled import kernel
 from service.core.model import Transition, TransitionKind
 
 DENSE_LIMIT = 1000
@@ -56,7 +56,7 @@ def coefficient(matrix: Overlap, dependent: int, referenced: int) -> float | Non
     return matrix.overlap(dependent, referenced) / distinct if distinct else None
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _add_clusters(matrix: IntArray, ids: IntArray, starts: IntArray, counts: IntArray) -> None:
     for cluster in range(len(counts)):
         for i in range(starts[cluster], starts[cluster + 1]):
@@ -64,7 +64,7 @@ def _add_clusters(matrix: IntArray, ids: IntArray, starts: IntArray, counts: Int
                 matrix[ids[i], ids[j]] += counts[cluster]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _find_changes(
     old: IntArray,
     old_starts: IntArray,
@@ -92,7 +92,7 @@ def _find_changes(
                 j += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _list_cells(
     old: IntArray,
     old_starts: IntArray,
@@ -126,19 +126,19 @@ def _list_cells(
     return n
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _is_in(ascending: IntArray, a: int) -> bool:
     at = np.searchsorted(ascending, a)
     return bool(at < len(ascending) and ascending[at] == a)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _add_cells(matrix: IntArray, cells: IntArray) -> None:
     for n in range(len(cells)):
         matrix[cells[n, 0], cells[n, 1]] += cells[n, 2]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _fill_row(row: IntArray, clusters: IntArray, ids: IntArray, starts: IntArray, counts: IntArray) -> None:
     """Count into `row`, by attribute, the values of these clusters."""
     row[:] = 0
@@ -147,7 +147,7 @@ def _fill_row(row: IntArray, clusters: IntArray, ids: IntArray, starts: IntArray
             row[ids[i]] += counts[cluster]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _by_row(cells: IntArray, size: int) -> tuple[IntArray, IntArray]:
     """Give the places of cells by their rows and in them by their columns, and where each row's begin."""
     order = np.arange(len(cells))
@@ -166,7 +166,7 @@ def _by_row(cells: IntArray, size: int) -> tuple[IntArray, IntArray]:
     return order, starts
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _add_to_row(
     columns: NDArray[np.int32], counts: IntArray, cells: IntArray, chosen: IntArray
 ) -> tuple[NDArray[np.int32], IntArray]:
@@ -197,7 +197,7 @@ def _add_to_row(
     return merged[:n].copy(), sums[:n].copy()
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _examine(columns: NDArray[np.int32], counts: IntArray, a: int) -> NDArray[np.int32]:
     """Give the columns, but for `a`, whose counts are that of `a`, which is never 0."""
     own = np.searchsorted(columns, a)

@@ -23,9 +23,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from service.core.column_sets import gather, number_keys, transpose, without_repeats
+from service.core.compiled import kernel
 from service.core.corpus_choices import EXACT, allowances
 from service.core.group_inds import BLOCK, Inds
 from service.core.rarest_first import search
@@ -230,7 +230,7 @@ def _proposals(partition: Partition, rare: Rare, scope: Scope) -> list[Candidate
     return list(propose(partition, rare, scope))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _narrow(
     candidates: Int32s,
     missed: Int32s,
@@ -255,7 +255,7 @@ def _narrow(
     return count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _propose(
     first: int,
     room: int,
@@ -295,7 +295,7 @@ def _propose(
     return starts[: at - first + 1], out[:written].copy(), at
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _count_hits(
     dependents: Int64s,
     places: Int64s,

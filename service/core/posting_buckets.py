@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from service.core.compiled import kernel
 from service.core.records import Int64s, Keys, UInt64s, starts_of
 
 Bytes = NDArray[np.uint8]
@@ -116,7 +116,7 @@ def find_in_buckets(buckets: Buckets, keys: Keys, bits: int) -> Found:
     return Found(starts, places, np.where(ranks < 0, -1, asked * MOST_VALUES + ranks))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _write(data: Bytes, at: int, number: int) -> int:
     while number >= 128:
         data[at] = number & 127 | 128
@@ -126,7 +126,7 @@ def _write(data: Bytes, at: int, number: int) -> int:
     return at + 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _read(data: Bytes, at: int) -> tuple[int, int]:
     number = shift = 0
     while data[at] >= 128:
@@ -136,7 +136,7 @@ def _read(data: Bytes, at: int) -> tuple[int, int]:
     return number | int(data[at]) << shift, at + 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _write_word(data: Bytes, at: int, word: np.uint64) -> int:
     for shift in range(56, -1, -8):
         data[at] = word >> np.uint64(shift) & np.uint64(255)
@@ -144,7 +144,7 @@ def _write_word(data: Bytes, at: int, word: np.uint64) -> int:
     return at
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _word(data: Bytes, at: int) -> np.uint64:
     word = np.uint64(0)
     for byte in data[at : at + 8]:
@@ -152,7 +152,7 @@ def _word(data: Bytes, at: int) -> np.uint64:
     return word
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _encode(
     high: UInt64s, low: UInt64s, starts: Int64s, places: Int64s, ends: Int64s, data: Bytes
 ) -> tuple[Int64s, Bytes]:
@@ -180,7 +180,7 @@ def _encode(
     return bucket_starts, data[:at].copy()
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _decode(data: Bytes, bucket_starts: Int64s) -> tuple[UInt64s, UInt64s, Int64s, Int64s, Int64s, Int64s]:
     lengths = np.zeros(len(bucket_starts) - 1, np.int64)
     for bucket in range(len(lengths)):
@@ -211,7 +211,7 @@ def _decode(data: Bytes, bucket_starts: Int64s) -> tuple[UInt64s, UInt64s, Int64
     return high, low, starts, places[:total].copy(), ranks, lengths
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _find(
     data: Bytes, bucket_starts: Int64s, firsts: Int64s, ends: Int64s, high: UInt64s, low: UInt64s
 ) -> tuple[Int64s, Int64s, Int64s]:

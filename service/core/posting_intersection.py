@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from service.core.cell_index import Postings
+from service.core.compiled import kernel
 from service.core.records import Int64s
 
 
@@ -33,7 +33,7 @@ def rows_with_keys(keys: Int64s, values: Int64s, postings: Postings) -> Pairs:
     return Pairs(*_intersect(np.searchsorted(values, keys), starts, postings.rows, postings.tables))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _intersect(lists: Int64s, starts: Int64s, rows: Int64s, tables: Int64s) -> tuple[Int64s, Int64s, Int64s]:
     found_rows, found_tables, found_keys = [0 for _ in range(0)], [0 for _ in range(0)], [0 for _ in range(0)]
     for key in range(len(lists)):
@@ -59,7 +59,7 @@ def _intersect(lists: Int64s, starts: Int64s, rows: Int64s, tables: Int64s) -> t
     return np.array(found_rows, np.int64), np.array(found_tables, np.int64), np.array(found_keys, np.int64)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _first_from(rows: Int64s, first: int, end: int, row: int) -> int:
     """Give the first place of ascending rows that is not below a row, by steps that double."""
     step = 1

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
-from numba import njit
 
 from service.core.column_sets import Groups
+from service.core.compiled import kernel
 from service.core.group_inds import BLOCK, Inds, stream
 from service.core.records import Flags, Int32s, Int64s
 
@@ -45,7 +45,7 @@ def _step(groups: Groups, first: int, end: int) -> tuple[Inds, int]:
     )  # fmt: skip
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def search(items: Int32s, start: int, end: int, wanted: int) -> int:
     """Give the first place of ascending items[start:end] that is at least `wanted`: gallop, then halve."""
     low, high, step = start, start, 1
@@ -63,7 +63,7 @@ def search(items: Int32s, start: int, end: int, wanted: int) -> int:
     return low
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def narrow(candidates: Int32s, count: int, postings: Int32s, start: int, end: int) -> int:
     """Keep those of the first `count` candidates that are in postings[start:end]; give how many. Both ascend."""
     kept = 0
@@ -76,7 +76,7 @@ def narrow(candidates: Int32s, count: int, postings: Int32s, start: int, end: in
     return kept
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def missing(values: Int32s, start: int, end: int, other: int, other_end: int, most: int) -> int:
     """Count the values of values[start:end] that values[other:other_end] lacks, both ascending, up to `most` + 1."""
     count = 0
@@ -98,7 +98,7 @@ def missing(values: Int32s, start: int, end: int, other: int, other_end: int, mo
     return count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _candidate_counts(
     starts: Int64s,
     values: Int32s,
@@ -119,7 +119,7 @@ def _candidate_counts(
     return counts
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _find(
     group: int,
     last: int,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from service.core.compiled import kernel
 from service.core.records import Int64s, UInt64s
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def take_lists(places: Int64s, starts: Int64s, values: Int64s, out_starts: Int64s) -> Int64s:
     """Copy the lists at `places` end to end."""
     out = np.empty(out_starts[-1], np.int64)
@@ -20,7 +20,7 @@ def take_lists(places: Int64s, starts: Int64s, values: Int64s, out_starts: Int64
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def scatter(places: Int64s, starts: Int64s, values: Int64s, out_starts: Int64s, out: Int64s) -> None:
     """Copy list i to where out's list places[i] is."""
     for i in range(len(places)):
@@ -30,7 +30,7 @@ def scatter(places: Int64s, starts: Int64s, values: Int64s, out_starts: Int64s, 
             at += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def find_places(high: UInt64s, low: UInt64s, wanted_high: UInt64s, wanted_low: UInt64s) -> Int64s:
     """Give for each wanted key its place among the keys, -1 for one that is not there; both are ascending."""
     found = np.full(len(wanted_high), -1, np.int64)

@@ -11,10 +11,10 @@ from math import log
 from typing import Protocol
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from service.core.cell_index import CellIndex
+from service.core.compiled import kernel
 from service.core.records import Int64s, Keys, UInt64s
 from service.core.signatures import positions
 from service.core.xash import super_keys
@@ -105,7 +105,7 @@ def counted_super_keys(keys: Keys, cells: Int64s, starts: Int64s, functions: Int
     return _counted_bits(bits, cells, starts, functions)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def values_held(cells: Int64s, starts: Int64s) -> Int64s:
     """Count the values of each row, a repeated one twice."""
     out = np.zeros(len(starts) - 1, np.int64)
@@ -115,7 +115,7 @@ def values_held(cells: Int64s, starts: Int64s) -> Int64s:
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _counted_bits(bits: NDArray[np.uint8], cells: Int64s, starts: Int64s, functions: Int64s) -> UInt64s:
     out = np.zeros((len(starts) - 1, BITS // 64), np.uint64)
     for row in range(len(out)):
@@ -131,7 +131,7 @@ def _counted_bits(bits: NDArray[np.uint8], cells: Int64s, starts: Int64s, functi
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _before(cells: Int64s, first: int, at: int) -> int:
     """Count the cells of a value in its row before a cell, at most two."""
     before = 0

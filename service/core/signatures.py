@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from numba import njit
 
 from service.core.column_sets import Groups
+from service.core.compiled import kernel
 from service.core.corpus_choices import DEFAULT, Parameters, Strategy
 from service.core.group_inds import BLOCK, Inds, stream
 from service.core.rarest_first import missing
@@ -136,7 +136,7 @@ def _packed(flags: Flags) -> UInt64s:
     return np.packbits(words, bitorder="little").view("<u8").astype(np.uint64)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _position(high: np.uint64, low: np.uint64, number: int, bits: int) -> int:
     """Give the bit that hash function `number` sets for a key.
 
@@ -150,7 +150,7 @@ def _position(high: np.uint64, low: np.uint64, number: int, bits: int) -> int:
     return np.int64(((mixed >> np.uint64(32)) * np.uint64(bits)) >> np.uint64(32))  # type: ignore[return-value]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _positions(high: UInt64s, low: UInt64s, bits: int, count: int) -> Int64s:
     out = np.empty((len(high), count), np.int64)
     for i in range(len(high)):
@@ -159,7 +159,7 @@ def _positions(high: UInt64s, low: UInt64s, bits: int, count: int) -> Int64s:
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _set_bits(
     signatures: UInt64s, column: int, high: np.uint64, low: np.uint64, bits: int, hashes: int, passes: int
 ) -> None:
@@ -168,7 +168,7 @@ def _set_bits(
         signatures[column, row // 64] |= np.uint64(1) << np.uint64(row % 64)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _sign(
     signatures: UInt64s, columns: Int32s, high: UInt64s, low: UInt64s, bits: int, hashes: int, passes: int
 ) -> None:
@@ -176,7 +176,7 @@ def _sign(
         _set_bits(signatures, columns[i], high[i], low[i], bits, hashes, passes)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _sign_groups(
     signatures: UInt64s,
     starts: Int64s,
@@ -192,7 +192,7 @@ def _sign_groups(
             _set_bits(signatures, group, high[values[place]], low[values[place]], bits, hashes, passes)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _turn(signatures: UInt64s, matrix: UInt64s, word: int) -> None:
     """Write signatures into the matrix from `word` on, where each is a column: 64 x 64 bits at a time.
 
@@ -217,7 +217,7 @@ def _turn(signatures: UInt64s, matrix: UInt64s, word: int) -> None:
                 matrix[part * 64 + i, word + first // 64] = square[i]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _ones(word: np.uint64) -> int:
     """Count the ones of a word, by halves, quarters and so on."""
     word = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
@@ -226,7 +226,7 @@ def _ones(word: np.uint64) -> int:
     return np.int64((word * np.uint64(0x0101010101010101)) >> np.uint64(56))  # type: ignore[return-value]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _propose_and_validate(
     group: int,
     last: int,

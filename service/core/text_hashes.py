@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
-from numba import njit, vectorize
+from numba import vectorize
 
 from service.core.canonical_arrow import text_buffers
+from service.core.compiled import kernel
 from service.core.records import Int64s, UInt64s
 from service.core.sketches.hashing import UInt8s
 
@@ -32,7 +33,7 @@ def text_hashes(texts: pa.Array) -> UInt64s:
     return hashes
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _hashes(offsets: Int64s, data: UInt8s) -> UInt64s:
     out = np.empty(len(offsets) - 1, np.uint64)
     for i in range(len(out)):

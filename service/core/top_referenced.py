@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-from numba import njit
 
+from service.core.compiled import kernel
 from service.core.group_inds import Inds, Members
 from service.core.records import Int32s, Int64s
 
@@ -26,7 +26,7 @@ def top_referenced(groups: Members, blocks: Iterable[Inds], count: int) -> Itera
         )  # fmt: skip
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _top(
     dependent: Int32s,
     referenced: Int32s,

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from service.core.compiled import kernel
 from service.core.records import NO_CLUSTER, Int64s, Keys, Records, UInt64s, starts_of
 
 SEGMENT_BITS = 5
@@ -228,14 +228,14 @@ def _pooled_places(records: Records, place: int) -> int:
     return 0 if not frequencies or (len(frequencies) == 1 and frequencies[0] < 2**31) else len(frequencies) + 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _home(high: np.uint64, slots: int) -> int:
     """Give the slot that a key would have: ascending with the key, so that ascending keys walk through the memory."""
     within = np.uint64(high << np.uint64(SEGMENT_BITS)) >> np.uint64(32)
     return np.int64((within * np.uint64(slots)) >> np.uint64(32))  # type: ignore[return-value]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _slot(high: UInt64s, low: UInt64s, cluster: Int32s, h: np.uint64, l: np.uint64) -> int:  # noqa: E741
     """Give the slot of a key, or the empty one where it would be."""
     at = _home(h, len(cluster))
@@ -246,7 +246,7 @@ def _slot(high: UInt64s, low: UInt64s, cluster: Int32s, h: np.uint64, l: np.uint
     return at
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _find(
     high: UInt64s,
     low: UInt64s,
@@ -274,7 +274,7 @@ def _find(
             lengths[i] = 1 if counted[at] >= 0 else pool[-1 - counted[at]]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _read(counted: Int32s, pool: Int64s, slots: Int64s, starts: Int64s, lengths: Int64s, out: Int64s) -> None:
     for i in range(len(slots)):
         if lengths[i] == 0:
@@ -287,7 +287,7 @@ def _read(counted: Int32s, pool: Int64s, slots: Int64s, starts: Int64s, lengths:
                 out[starts[i] + j] = pool[-at + j]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _put(
     high: UInt64s,
     low: UInt64s,
@@ -348,7 +348,7 @@ def _put(
     return len(new_high), filled, pool_used
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _remove(high: UInt64s, low: UInt64s, cluster: Int32s, counted: Int32s, age: Ages, at: int) -> None:
     """Empty a slot, and move those behind it up that could not be found any more."""
     slots = len(cluster)
@@ -369,7 +369,7 @@ def _remove(high: UInt64s, low: UInt64s, cluster: Int32s, counted: Int32s, age: 
     cluster[hole] = 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _live(counted: Int32s, cluster: Int32s, pool: Int64s) -> int:
     """Count the pool's places that are in use."""
     live = 0
@@ -379,7 +379,7 @@ def _live(counted: Int32s, cluster: Int32s, pool: Int64s) -> int:
     return live
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _move(
     high: UInt64s,
     low: UInt64s,

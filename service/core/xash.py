@@ -18,10 +18,10 @@ from math import comb
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
-from numba import njit
 from numpy.typing import NDArray
 
 from service.core.canonical_arrow import text_buffers
+from service.core.compiled import kernel
 from service.core.records import Int64s, UInt64s
 
 ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz "
@@ -115,7 +115,7 @@ def _tables(rarest: str) -> tuple[Bytes, Bytes]:
     return rank, np.array([ALPHABET.index(character) for character in rarest], np.uint8)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _hashes(
     offsets: Int64s, data: Bytes, is_null: NDArray[np.bool_], rank: Bytes, order: Bytes,
     bits: int, positions: int, most: int,
@@ -153,7 +153,7 @@ def _hashes(
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _super_keys(hashes: UInt64s, cells: Int64s, starts: Int64s) -> UInt64s:
     out = np.zeros((len(starts) - 1, hashes.shape[1]), np.uint64)
     for row in range(len(out)):

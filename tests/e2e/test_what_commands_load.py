@@ -36,3 +36,11 @@ def test_who_asks_a_corpus_loads_nothing_that_computes(database_url: str, argume
     packages = loaded(database_url, *arguments.split())
     assert {"service", "sqlalchemy"} <= packages, "it does load what it uses"
     assert not packages & (COMPILED | OTHERS)
+
+
+def test_who_calls_a_kernel_does_not_load_linear_algebra() -> None:
+    program = "from service.core.canonical import value_keys; value_keys(['1']); import sys; print(*sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    modules = ended.stdout.split()
+    assert "numba.np.arraymath" in modules, "a kernel was called"
+    assert "scipy.linalg" not in modules

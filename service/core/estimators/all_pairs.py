@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from service.core.compiled import kernel
 from service.core.errors import SketchError
 from service.core.estimators.best import Side, estimate_overlap
 from service.core.estimators.lookup import exact_load, probability
@@ -101,7 +101,7 @@ def estimate_pairs(
     return Overlaps(x[is_kept], y[is_kept], overlap[is_kept], low[is_kept], high[is_kept])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _estimate(
     columns: Stack,
     x: Int64s,
@@ -122,14 +122,14 @@ def _estimate(
         overlap[i], low[i], high[i] = estimate_overlap(one, other, drop)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _side(columns: Stack, i: int) -> Side:
     hashes = columns.hashes[columns.starts[i] : columns.starts[i + 1]]
     registers, counts, size = columns.registers[i], columns.counts[i], columns.sizes[i]
     return Side(registers, counts, size, hashes, columns.is_complete[i])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _can_reach(x: Side, y: Side, threshold: float, law: Float64s) -> bool:
     """Tell whether the smaller column may have the threshold's share in common with the larger.
 

@@ -6,8 +6,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from service.core.compiled import kernel
 from service.core.estimators import joint, known
 from service.core.estimators.curve import HALF_POINTS, Curve, Prior, cut, posterior_median
 from service.core.estimators.registers import count_greater
@@ -37,7 +37,7 @@ class Side(NamedTuple):
     is_complete: bool
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def prior_of(smaller: float) -> Prior:
     """Give the chances of the overlap of two columns of which the smaller has so many values."""
     overlapping = min(OVERLAPPING + OVERLAPPING_A_DECADE * math.log10(max(smaller, 1.0)), MOST_OVERLAPPING)
@@ -46,7 +46,7 @@ def prior_of(smaller: float) -> Prior:
     return Prior(1 - overlapping, contained, between * EVEN, between * FEW, between * MOST)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def count_common(x: UInt64s, y: UInt64s) -> int:
     """Count the hashes that are in both of two ascending lists."""
     i = j = common = 0
@@ -59,7 +59,7 @@ def count_common(x: UInt64s, y: UInt64s) -> int:
     return common
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def trace(x: Side, y: Side) -> Curve:
     """Give the likelihood of the overlap by what is known of both columns, which have equally many registers."""
     m = 0
@@ -78,7 +78,7 @@ def trace(x: Side, y: Side) -> Curve:
     return _trace_rest(x, y, known_buckets, m)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _trace_rest(x: Side, y: Side, known_buckets: int, m: int) -> Curve:
     """Give the likelihood of the overlap where all values are known in the first buckets.
 
@@ -102,7 +102,7 @@ def _trace_rest(x: Side, y: Side, known_buckets: int, m: int) -> Curve:
     return Curve(points, np.maximum(values - values[best], -745.0), points[best], min(x.size, y.size))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def estimate_overlap(x: Side, y: Side, drop: float) -> tuple[float, float, float]:
     """Give the overlap and its interval, where the log-likelihood has fallen by no more than `drop`.
 

@@ -6,8 +6,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from service.core.compiled import kernel
 from service.core.estimators.model import Float64s
 
 HALF_POINTS = 6
@@ -43,7 +43,7 @@ class Prior(NamedTuple):
     most: float
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def cut(curve: Curve, drop: float) -> tuple[float, float]:
     """Give the lowest and the highest t at which the likelihood is at least e^-drop of its maximum.
 
@@ -73,7 +73,7 @@ def cut(curve: Curve, drop: float) -> tuple[float, float]:
     return ends[0], ends[1]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _cumulate(t: float, largest: float, prior: Prior) -> float:
     """Give the chance beforehand of an overlap above 0 and up to t, short of the largest."""
     few, most = math.log1p(t), math.log1p(largest) - math.log1p(largest - t)
@@ -87,7 +87,7 @@ def probability_beforehand(t: int, largest: int, prior: Prior) -> float:
     return chance + prior.disjoint * (t == 0) + prior.contained * (t == largest)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def posterior_median(curve: Curve, prior: Prior) -> float:
     """Give the median of t, which has the least mean absolute error."""
     points, largest = curve.points, curve.largest

@@ -17,8 +17,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from service.core.compiled import dividing_kernel, kernel
 from service.core.estimators.curve import DEEP, HALF_POINTS, Curve
 from service.core.estimators.registers import LEVELS, SAME, X_ABOVE, Y_ABOVE
 from service.core.records import Int64s
@@ -42,7 +42,7 @@ class Pair(NamedTuple):
     slope: float
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def pair_of(nx: float, ny: float, counts: Int64s, unit: float, top: int) -> Pair:
     """Put together what is known of two columns; `counts` is from `count_greater`."""
     first, last = top, 0
@@ -56,7 +56,7 @@ def pair_of(nx: float, ny: float, counts: Int64s, unit: float, top: int) -> Pair
     return Pair(float(nx), float(ny), counts, unit, top, first, last, slope)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@dividing_kernel
 def evaluate(t: float, pair: Pair) -> tuple[float, float, float]:
     """Give the log-likelihood of t, but for a constant, and its first two derivatives.
 
@@ -92,7 +92,7 @@ def evaluate(t: float, pair: Pair) -> tuple[float, float, float]:
     return ell, d1, d2
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@dividing_kernel
 def maximise(pair: Pair) -> float:
     """Give the t in [0, min(nx, ny)] of the greatest likelihood: Newton's steps, bisection where they leave."""
     low, high = 0.0, min(pair.nx, pair.ny)
@@ -117,7 +117,7 @@ def maximise(pair: Pair) -> float:
     return t
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@dividing_kernel
 def information(t: float, nx: float, ny: float, unit: float, top: int) -> tuple[float, float]:
     """Give the Fisher information of t that the likelihood claims, and the variance of its estimate, to be expected.
 
@@ -168,14 +168,14 @@ def information(t: float, nx: float, ny: float, unit: float, top: int) -> tuple[
     return juu, max(rest, 1e-6 * juu) / (juu * juu)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def sharpness(t: float, pair: Pair) -> float:
     """Give by how much the likelihood understates what the registers tell of t: its logarithm is to be stretched so."""
     claimed, variance = information(t, pair.nx, pair.ny, pair.unit, pair.top)
     return 1 / (claimed * variance)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@dividing_kernel
 def trace(pair: Pair, half_points: int = HALF_POINTS) -> Curve:
     """Give the curve of the likelihood of t, stretched to what the registers tell."""
     largest = min(pair.nx, pair.ny)

@@ -18,8 +18,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from service.core.compiled import dividing_kernel, kernel
 from service.core.estimators.curve import DEEP, HALF_POINTS, Curve
 from service.core.estimators.model import Float64s
 from service.core.estimators.registers import chance_at
@@ -45,7 +45,7 @@ class Evidence(NamedTuple):
     others: Int64s
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def gather(hashes: UInt64s, registers: UInt8s, m: int, counts: Int64s) -> Evidence:
     """Hold ascending hashes against the registers of the other column; `counts` is their histogram."""
     n = len(hashes)
@@ -56,7 +56,7 @@ def gather(hashes: UInt64s, registers: UInt8s, m: int, counts: Int64s) -> Eviden
     return evidence_of(cells, own, met, counts.copy())
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def evidence_of(cells: Int64s, own: Int64s, met: Int64s, registers: Int64s) -> Evidence:
     """Count the classes: hash i is in cells[i], which ascend, at own[i], and the other column's register is met[i].
 
@@ -86,7 +86,7 @@ def evidence_of(cells: Int64s, own: Int64s, met: Int64s, registers: Int64s) -> E
     return Evidence(n, excluded, levels[: c + 1], equals[: c + 1], buckets[: c + 1], registers)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@dividing_kernel
 def _moments(p: float, evidence: Evidence, reach: Float64s) -> tuple[float, float]:
     """Give mean and variance of the number of common hashes when each is common with the chance p beforehand."""
     possible = evidence.n - evidence.excluded
@@ -102,7 +102,7 @@ def _moments(p: float, evidence: Evidence, reach: Float64s) -> tuple[float, floa
     return mean, max(variance, 0.0)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@dividing_kernel
 def _solve(t: float, p: float, evidence: Evidence, reach: Float64s) -> tuple[float, float]:
     """Give the p at which the mean is t, and the variance there; the search begins at p."""
     low, high = 0.0, 1.0
@@ -122,13 +122,13 @@ def _solve(t: float, p: float, evidence: Evidence, reach: Float64s) -> tuple[flo
     return p, variance
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@dividing_kernel
 def _fill_reach(reach: Float64s, b: float, evidence: Evidence, unit: float, top: int) -> None:
     for c in range(len(reach)):
         reach[c] = -math.expm1(-b * unit * chance_at(evidence.levels[c], top))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@dividing_kernel
 def evaluate(
     t: float, p: float, size: float, evidence: Evidence, reach: Float64s, unit: float, top: int
 ) -> tuple[float, float]:
@@ -154,7 +154,7 @@ def evaluate(
     return ell + coefficient, p
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@dividing_kernel
 def saddle(t: float, p: float, evidence: Evidence, reach: Float64s) -> tuple[float, float]:
     """Give the logarithm of the coefficient of z^t, and the chance p at which t is the mean; look near p first."""
     possible = float(evidence.n - evidence.excluded)
@@ -173,7 +173,7 @@ def saddle(t: float, p: float, evidence: Evidence, reach: Float64s) -> tuple[flo
     return ell - 0.5 * math.log(2 * math.pi * (variance + 1 / 6)), p
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def expand(t: int, evidence: Evidence, reach: Float64s) -> float:
     """Give the coefficient of z^t, multiplied out."""
     product = np.zeros(t + 1)
@@ -197,7 +197,7 @@ def expand(t: int, evidence: Evidence, reach: Float64s) -> float:
     return coefficient
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@dividing_kernel
 def trace(size: float, evidence: Evidence, unit: float, top: int) -> Curve:
     """Give the curve of the likelihood of t; `size` is the number of values of the column that has the registers."""
     largest = min(float(evidence.n), size)
@@ -221,7 +221,7 @@ def trace(size: float, evidence: Evidence, unit: float, top: int) -> Curve:
     return Curve(points, np.maximum(values - values[best], -745.0), points[best], largest)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@dividing_kernel
 def _place_points(last: float, size: float, evidence: Evidence, reach: Float64s, unit: float, top: int) -> Float64s:
     """Give points around the maximum, as far as the likelihood is not negligible; the ends are among them if near.
 

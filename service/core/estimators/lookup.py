@@ -6,8 +6,8 @@ import math
 from statistics import NormalDist
 
 import numpy as np
-from numba import njit
 
+from service.core.compiled import kernel
 from service.core.errors import SketchError
 from service.core.estimators import unsized
 from service.core.estimators.joint import information
@@ -83,7 +83,7 @@ def exact_load(m: int) -> Float64s:
         return np.concatenate([np.log1p(-(0.5 ** (m + k))), [0.0]])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def probability(t: float, nx: float, ny: float, law: Float64s) -> float:
     """Give Pr(V^X <= V^Y) when t values are common (Equations 6 to 8, which are one: only X's own values are apart).
 
@@ -97,7 +97,7 @@ def probability(t: float, nx: float, ny: float, law: Float64s) -> float:
     return total
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def look_up(observed: float, nx: float, ny: float, law: Float64s) -> float:
     """Give the t that has the observed probability (Algorithm 2, its lines 9 and 10 in the right order).
 

@@ -12,8 +12,8 @@ import math
 from functools import partial
 
 import numpy as np
-from numba import njit
 
+from service.core.compiled import kernel
 from service.core.estimators import known, unsized
 from service.core.estimators.best import count_common, prior_of
 from service.core.estimators.curve import cut, posterior_median, probability_beforehand
@@ -118,14 +118,14 @@ def observe(entries_x: UInt64s, entries_y: UInt64s, m: int, bits: int, x: Column
     return Unsized(counts, nx, ny, 0.5**bits, HASH_BITS + 1 - bits, cells)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _level_of(entry: np.uint64, m: int, bits: int) -> int:
     """Give the register of an entry's cell, which is above all registers where the cell has but one bit."""
     behind = (entry >> np.uint64(HASH_BITS - bits)) & np.uint64((1 << max(bits - m, 0)) - 1)
     return HASH_BITS + 2 - bits if behind else rho_of(entry, bits)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _count(x: UInt64s, y: UInt64s, m: int, bits: int) -> Int64s:
     counts = np.zeros((5, LEVELS), np.int64)
     shift = np.uint64(HASH_BITS - bits)
@@ -150,7 +150,7 @@ def _count(x: UInt64s, y: UInt64s, m: int, bits: int) -> Int64s:
     return counts
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def gather(hashes: UInt64s, cells: UInt64s, m: int, bits: int) -> known.Evidence:
     """Hold ascending hashes against the entries of the other column, which are cut to so many bits."""
     n = len(hashes)

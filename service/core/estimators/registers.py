@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from service.core.compiled import kernel
 from service.core.estimators.model import Column
 from service.core.records import Int64s
 from service.core.sketches.hashing import HASH_BITS, UInt8s
@@ -17,7 +17,7 @@ SAME, X_ABOVE, Y_ABOVE = 0, 1, 2
 """Rows of a pair's histogram: buckets where the registers are equal, where X's is the greater, where Y's is."""
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def chance_at(k: int, top: int) -> float:
     """Give the chance that a value in the bucket of a register makes it k: above `top` for a bucket of one bit."""
     return 1.0 if k > top else 0.5 ** min(k, top - 1)  # type: ignore[no-any-return]
@@ -34,7 +34,7 @@ def align(x: Column, y: Column) -> tuple[UInt8s, UInt8s]:
     return fold(x.registers, m), fold(y.registers, m)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def count_greater(x: UInt8s, y: UInt8s) -> Int64s:
     """Count the buckets by the greater register, apart by which is the greater: int64[3, LEVELS].
 

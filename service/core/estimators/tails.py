@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from statistics import NormalDist
 
-from numba import njit
+from service.core.compiled import kernel
 
 
 def likelihood_drop(level: float) -> float:
@@ -14,13 +14,13 @@ def likelihood_drop(level: float) -> float:
     return NormalDist().inv_cdf((1 - level) / 2) ** 2 / 2
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def log_choose(n: float, k: float) -> float:
     """Give ln C(n, k), of real numbers too."""
     return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def binomial_tail(n: int, k: int, p: float) -> float:
     """Give Pr(K >= k) of n trials with the chance p."""
     if k <= 0 or p >= 1:
@@ -61,7 +61,7 @@ def _bisect(rising: Callable[[float], float]) -> float:
     return (low + high) / 2
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def hypergeometric_tail(total: int, marked: int, drawn: int, k: int) -> float:
     """Give the chance of k or more marked ones among those drawn from `total`, of which `marked` are marked."""
     first, last = max(0, drawn - (total - marked)), min(drawn, marked)

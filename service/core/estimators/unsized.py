@@ -11,8 +11,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from service.core.compiled import dividing_kernel, kernel
 from service.core.estimators.curve import DEEP, HALF_POINTS, Curve
 from service.core.estimators.model import Float64s
 from service.core.estimators.registers import LEVELS, chance_at
@@ -55,7 +55,7 @@ def observe(x: UInt8s, y: UInt8s, nx: float, ny: float) -> Unsized:
     return Unsized(counts.astype(np.int64), float(nx), float(ny), 0.5**m, most_rho(m))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@dividing_kernel
 def evaluate(a: float, b: float, t: float, pair: Unsized) -> tuple[float, Float64s, Float64s]:
     """Give the log-likelihood of (a, b, t), its gradient float64[3] and its second derivatives float64[3, 3]."""
     ell, gradient, hessian = 0.0, np.zeros(3), np.zeros((3, 3))
@@ -100,13 +100,13 @@ def evaluate(a: float, b: float, t: float, pair: Unsized) -> tuple[float, Float6
     return ell, gradient, hessian
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _within(size: float, phi: float, ny: float) -> float:
     """Give |X|, or less where its share in Y would leave no value to Y alone."""
     return (ny - LEAST) / phi if phi * size > ny - LEAST else size
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@dividing_kernel
 def profile(phi: float, start: Float64s, pair: Unsized) -> tuple[float, float, Float64s]:
     """Give the greatest log-likelihood with this Φ, its derivative by Φ, and the (|X|, b) where it is.
 
@@ -172,7 +172,7 @@ def information_of(parts: Float64s, pair: Unsized) -> Float64s:
     return told + pair.cells * _information(parts, np.array([pair.unit, 0.0])) if pair.cells else told
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _information(parts: Float64s, at: Float64s) -> Float64s:
     """Give that of one pair of registers, which are at most k with the chances exp(-n at[k])."""
     n = len(at)
@@ -231,7 +231,7 @@ def trace(size: float, other: float, pair: Unsized, most: float = 1.0) -> Curve:
     return Curve(points * size, values, best * size, most * size)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _climb(phi: float, start: Float64s, pair: Unsized) -> tuple[float, float]:
     """Give height and slope of the profile; the next search starts where this one ended."""
     height, slope, found = profile(phi, start, pair)
@@ -240,7 +240,7 @@ def _climb(phi: float, start: Float64s, pair: Unsized) -> tuple[float, float]:
     return height, slope
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _maximise(start: Float64s, pair: Unsized, most: float) -> tuple[float, float, Float64s]:
     """Give the Φ up to `most` of the greatest likelihood, that likelihood, and the sizes there."""
     low, high = 0.0, most
@@ -258,7 +258,7 @@ def _maximise(start: Float64s, pair: Unsized, most: float) -> tuple[float, float
     return best, _climb(best, start, pair)[0], start
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _walk(
     best: float, height: float, start: Float64s, stretch: float, pair: Unsized, most: float
 ) -> tuple[Float64s, Float64s]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from statistics import NormalDist
 
 import numpy as np
-from numba import njit
 
+from service.core.compiled import kernel
 from service.core.errors import SketchError
 from service.core.records import Int64s, UInt64s
 from service.core.sketches.byte_format import Kind, Parameters, Reader, pack, require, seal, unseal
@@ -193,7 +193,7 @@ def _gamma_quantile(shape: float, z: float) -> float:
     return float(shape * (1 - 1 / (9 * shape) + z / (3 * shape**0.5)) ** 3)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _merge(
     hashes: UInt64s, counts: Int64s, others: UInt64s, differences: Int64s, most: int
 ) -> tuple[UInt64s, Int64s, int, int]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from service.core.compiled import kernel
 from service.core.records import Int64s, UInt64s, starts_of
 from service.core.sketches.column import ColumnSketch
 
@@ -53,7 +53,7 @@ def build_columns(
     return built
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _group(
     hashes: UInt64s, starts: Int64s, attribute_ids: Int64s, weights: Int64s, places: Int64s
 ) -> tuple[UInt64s, Int64s]:

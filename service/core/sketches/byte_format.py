@@ -12,8 +12,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from service.core.compiled import kernel
 from service.core.errors import SketchError
 from service.core.records import UInt64s
 from service.core.sketches.hashing import HASH_NAME, SEED, UInt8s, check_bucket_bits
@@ -185,7 +185,7 @@ def _width(numbers: UInt64s) -> int:
     return int(numbers.max()).bit_length() if len(numbers) else 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def pack_bits(numbers: UInt64s, width: int) -> UInt8s:
     """Write numbers of so many bits each, lowest bit first."""
     out = np.zeros((len(numbers) * width + 7) // 8, np.uint8)
@@ -202,7 +202,7 @@ def pack_bits(numbers: UInt64s, width: int) -> UInt8s:
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _unpack(data: UInt8s, count: int, width: int) -> UInt64s:
     numbers = np.zeros(count, np.uint64)
     at = 0

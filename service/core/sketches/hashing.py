@@ -7,9 +7,9 @@ already (`Keys.high`), so nothing is hashed twice, and anyone can compute it els
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from service.core.compiled import kernel
 from service.core.errors import SketchError
 
 HASH_NAME = "sha256-64"
@@ -34,14 +34,14 @@ def most_rho(m: int) -> int:
     return HASH_BITS - m + 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def bucket_of(value: np.uint64, m: int) -> np.int64:
     """Give the bucket of one hash, its leftmost m bits, inside kernels."""
     # A shift by all 64 bits is not defined.
     return np.int64(value >> np.uint64(64 - m)) if m else np.int64(0)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def rho_of(value: np.uint64, m: int) -> int:
     """Give the ρ of one hash, inside kernels: the position, from 1, of the leftmost 1 behind its bucket."""
     rest = value << np.uint64(m)

@@ -6,9 +6,9 @@ The paper's heap of counted ρ values is a row of counters for each bucket: the 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from service.core.compiled import kernel
 from service.core.errors import SketchError
 from service.core.records import Int64s, UInt64s
 from service.core.sketches.byte_format import Kind, Parameters, Reader, require, seal, unseal, write_plane
@@ -197,7 +197,7 @@ def add_counts(counts: NDArray[np.uint64], others: Counts) -> None:
         raise SketchError("a merged count would be beyond its limit of 64 bits")
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _add(counts: Counts, hashes: UInt64s, weights: Int64s, first: int, m: int, most: np.uint64) -> int:
     """Add from place `first` on; return the place that has no level or no room, else the number of hashes."""
     for i in range(first, len(hashes)):
@@ -209,7 +209,7 @@ def _add(counts: Counts, hashes: UInt64s, weights: Int64s, first: int, m: int, m
     return len(hashes)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _subtract(counts: Counts, hashes: UInt64s, weights: Int64s, m: int) -> int:
     """Subtract; return the first place whose counter is too small, else the number of hashes."""
     for i in range(len(hashes)):

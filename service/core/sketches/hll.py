@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from service.core.compiled import kernel
 from service.core.errors import SketchError
 from service.core.records import UInt64s
 from service.core.sketches import cardinality
@@ -81,7 +81,7 @@ def dropped_bits(m: int, smaller: int) -> int:
     return m - smaller
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _raise_registers(registers: UInt8s, hashes: UInt64s, m: int) -> None:
     for value in hashes:
         bucket, rho = bucket_of(value, m), rho_of(value, m)

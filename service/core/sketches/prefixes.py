@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from service.core.compiled import kernel
 from service.core.errors import SketchError
 from service.core.records import Flags, Int64s, UInt64s
 from service.core.sketches import cardinality, rice
@@ -223,7 +223,7 @@ def _cells_of(entries: UInt64s, bits: int) -> UInt64s:
     return entries >> np.uint64(HASH_BITS - bits) if bits else np.zeros_like(entries)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _leading_zeros(values: UInt64s, most: int) -> UInt64s:
     counts = np.empty(len(values), np.uint64)
     for i in range(len(values)):
@@ -235,7 +235,7 @@ def _leading_zeros(values: UInt64s, most: int) -> UInt64s:
     return counts
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _cut(hashes: UInt64s, m: int, bits: int) -> UInt64s:
     out = np.empty(len(hashes), np.uint64)
     n = 0

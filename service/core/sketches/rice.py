@@ -8,8 +8,8 @@ with a width of 0 it is a bitmap of the places.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from service.core.compiled import kernel
 from service.core.records import UInt64s
 from service.core.sketches.byte_format import Reader, pack_bits, require
 from service.core.sketches.hashing import UInt8s
@@ -51,7 +51,7 @@ def read(payload: Reader, count: int) -> UInt64s:
     return (high << np.uint64(width)) | payload.bits(count, width)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _unary_bits(numbers: UInt64s, width: int) -> int:
     bits = len(numbers)
     for number in numbers:
@@ -59,7 +59,7 @@ def _unary_bits(numbers: UInt64s, width: int) -> int:
     return bits
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _best_width(numbers: UInt64s) -> int:
     """Give the least of the widths with the fewest bits: one bit more saves ever less, the wider it is."""
     width, n = 0, np.int64(len(numbers))
@@ -75,7 +75,7 @@ def _best_width(numbers: UInt64s) -> int:
     return width
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _write_unary(numbers: UInt64s, width: int, bits: int) -> UInt8s:
     out = np.zeros((bits + 7) // 8, np.uint8)
     at = np.int64(0)
