@@ -30,7 +30,7 @@ from service.store.corpus_tables import read_tables
 from service.store.database import connect, make_engine
 from service.store.join_loads import NewIndex
 from service.store.tables import CORPUS_LOCK
-from service.store.writer_lock import release_locks
+from service.store.writer_lock import end_session
 from service.usecases.corpora import Corpus, CorpusFault, Refresh, RefreshState, TableVersions
 
 REFRESH_NAME = "subsetd corpus refresh"
@@ -75,8 +75,7 @@ def working_on(url: str, refresh_id: int) -> Iterator[tuple[Corpus, Refresh]]:
                     raise StateError(f"The refresh {refresh_id} cannot be run: it is {refresh.state}.")
                 yield corpus, refresh
             finally:
-                release_locks(connection.connection.driver_connection)
-                connection.invalidate()  # the lock is the session's: at the latest it ends with it
+                end_session(connection)  # the lock is the session's
     finally:
         engine.dispose()
 

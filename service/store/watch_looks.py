@@ -20,7 +20,7 @@ from service.store.contract_upkeep import BINDING
 from service.store.side_columns import NAMED, foreign_key_of
 from service.store.tables import WATCH_LOCK
 from service.store.watches import COLUMNS, IS_LOADING, SILENCED, watch_of
-from service.store.writer_lock import release_locks
+from service.store.writer_lock import end_session
 from service.usecases.watch_evaluation import (
     Event,
     Lag,
@@ -196,8 +196,7 @@ class PostgresLooks:
         """Let another process look."""
         connection, self._connection, self._is_alone = self._connection, None, False
         if connection is not None:
-            release_locks(connection.connection)
-            connection.invalidate()  # not back to the pool: the lock is the session's
+            end_session(connection)  # not back to the pool: the lock is the session's
             connection.close()
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import psycopg2
 import psycopg2.errors
+from sqlalchemy import Connection
 
 from service.core.errors import StateError
 from service.store.tables import BOOTSTRAP_LOCK, WRITER_LOCK
@@ -96,6 +97,13 @@ def release_locks(connection: Any) -> None:
         connection.rollback()
         cursor.execute("select pg_advisory_unlock_all()")
         connection.commit()
+
+
+def end_session(connection: Connection) -> None:
+    """End a session with its locks; one that was lost has none left."""
+    if not connection.invalidated:
+        release_locks(connection.connection.driver_connection)
+    connection.invalidate()
 
 
 def _take_shards_over(connection: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -16,7 +17,7 @@ from service.core.model import AttributeName
 from service.core.watch_rules import Rule, RuleKind
 from service.store import watch_looks
 from service.store.contracts import PostgresContracts
-from service.store.database import make_engine
+from service.store.database import LostConnectionError, make_engine
 from service.store.embedded import EmbeddedPostgres
 from service.store.watch_looks import PostgresLook, PostgresLooks
 from service.usecases.foreign_key_decisions import EXACT
@@ -25,6 +26,7 @@ from service.usecases.watches import AlertState
 from tests import states
 from tests.following import COLUMNS, Stream, consume
 from tests.integration.test_bad_input import full_disk
+from tests.postgres import administer
 from tests.states import Tables
 from tests.watching import Watching, below, new_watch, pair_rule
 
@@ -434,6 +436,26 @@ def test_one_process_looks_and_another_takes_over(database_url: str, stream: Str
     assert Evaluator(other, watching.clock).evaluate()
     assert not watching.evaluator.evaluate()
     other.close()
+    engine.dispose()
+
+
+def test_who_waits_for_its_turn_to_look_says_that_the_connection_was_lost_and_looks_later(
+    database_url: str, stream: Stream, watching: Watching, postgres_server: EmbeddedPostgres
+) -> None:
+    watching.watches.add(new_watch(pair_rule()))
+    watching.look()
+    engine = make_engine(database_url, "waits")
+    with closing(PostgresLooks(engine)) as other:
+        evaluator = Evaluator(other, watching.clock)
+        assert not evaluator.evaluate()
+        administer(
+            postgres_server,
+            "select pg_terminate_backend(pid, 10000) from pg_stat_activity where application_name = 'waits'",
+        )
+        with pytest.raises(LostConnectionError, match="was lost"):
+            evaluator.evaluate()
+        watching.looks.close()
+        assert evaluator.evaluate()
     engine.dispose()
 
 
