@@ -1,6 +1,6 @@
 """Own the consumer of `subsetd run` as a process of its own: answers and changes do not wait for one interpreter.
 
-The two share the state's database and nothing else. What the consumer's process has to tell goes over a socket to the
+The two share the state's database and nothing else. What the consumer's process has to tell goes over a pipe to the
 observer of the process that serves, which counts and logs it. It ends behind the batch in hand when it is told to, and
 at once when the process that started it is gone.
 """
@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -32,57 +31,81 @@ ENDED = "ended"
 NICE = 5
 """An answer takes a millisecond, a batch a tenth of a second or more: where processors are short, answers go first."""
 
+# What both need is loaded once, which is half of the time that a killed `subsetd run` takes to follow again. The fork
+# comes before anything runs. macOS' libraries do not bear one.
+START: Any = get_context("fork" if sys.platform == "linux" else "spawn")
+
 
 class ConsumerProcessError(SubsetdError):
     """The consumer's process is gone, and did not say why."""
 
 
-@contextmanager
-def consumer_apart(url: str, feed: str, settings: Settings, observer: ConsumerObserver) -> Iterator[threading.Event]:
-    """Run a consumer in a process of its own; gives an event that is set when it ends. Raises its error at the end."""
-    ours, theirs = socket.socketpair()
-    with theirs:
-        process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(theirs.fileno())],
-            stdin=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno()],
-            start_new_session=True,  # a terminal's signals are for us: we tell it to end
-        )
-    connection = Connection(ours.detach())
-    with suppress(OSError):  # it may have ended, which is heard of below
-        connection.send((url, feed, settings))
-    ended = threading.Event()
-    errors: list[BaseException] = []
+class ConsumerProcess:
+    """Hold the process of a consumer.
 
-    def hear() -> None:
+    It is to be made before there are threads, signal handlers and connections.
+    """
+
+    def __init__(self) -> None:
+        self._connection, theirs = START.Pipe()
+        self._process = START.Process(target=_main, args=(theirs, self._connection))
+        self._process.start()
+        theirs.close()
+
+    def __enter__(self) -> ConsumerProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+        self._process.join()
+
+    @contextmanager
+    def following(self, url: str, feed: str, settings: Settings) -> Iterator[None]:
+        """Let the consumer follow: it loads the state while others get ready to hear what it tells.
+
+        In the end it has ended: behind its batch if `heard_by` told it so, or else as if it were killed.
+        """
+        with self:
+            with suppress(OSError):  # it may have ended, which is heard of below
+                self._connection.send((url, feed, settings))
+            yield
+
+    @contextmanager
+    def heard_by(self, observer: ConsumerObserver) -> Iterator[threading.Event]:
+        """Hear the consumer; gives an event that is set when it ends. Ends it, and raises its error, at the end."""
+        ended = threading.Event()
+        errors: list[BaseException] = []
+
+        def hear() -> None:
+            try:
+                while (told := self._connection.recv())[0] != ENDED:
+                    getattr(observer, told[0])(*told[1:])
+                errors.extend(told[1:])
+            except (EOFError, OSError):
+                self._process.join()
+                errors.append(_ended(self._process.exitcode or 0))
+            finally:
+                ended.set()
+
+        hearing = threading.Thread(target=hear, name="subsetd-consumer")
+        hearing.start()
         try:
-            while (told := connection.recv())[0] != ENDED:
-                getattr(observer, told[0])(*told[1:])
-            errors.extend(told[1:])
-        except (EOFError, OSError):
-            code = process.wait()
-            by = f"by signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"with exit code {code}"
-            errors.append(
-                ConsumerProcessError(
-                    f"The consumer's process ended {by}. Nothing that was committed is lost, the feed has the rest: "
-                    "start again; where memory was short (signal 9), lower SUBSETD_CACHE_BYTES."
-                )
-            )
+            yield ended
         finally:
-            ended.set()
+            with suppress(OSError):
+                self._connection.send(None)
+            hearing.join()
+            self._process.join()
+        if errors:
+            raise errors[0]
 
-    hearing = threading.Thread(target=hear, name="subsetd-consumer")
-    hearing.start()
-    try:
-        yield ended
-    finally:
-        with suppress(OSError):
-            connection.send(None)
-        hearing.join()
-        process.wait()
-        connection.close()
-    if errors:
-        raise errors[0]
+
+def _ended(code: int) -> ConsumerProcessError:
+    by = f"by signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"with exit code {code}"
+    return ConsumerProcessError(
+        f"The consumer's process ended {by}. Nothing that was committed is lost, the feed has the rest: "
+        "start again; where memory was short (signal 9), lower SUBSETD_CACHE_BYTES."
+    )
 
 
 class _Teller:
@@ -100,11 +123,15 @@ class _Teller:
             self._connection.send(told)
 
 
-def main() -> int:
-    """Be the consumer's process, at the other end of the socket that the command line names."""
+def _main(connection: Connection[Any, Any], of_parent: Connection[Any, Any]) -> None:
+    """Be the consumer's process, at the other end of the pipe of the process that serves."""
+    of_parent.close()  # or its end would never be seen
+    os.setsid()  # a terminal's signals are for the other: it tells us to end
     os.nice(NICE)
-    connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
-    url, feed, settings = connection.recv()
+    try:
+        url, feed, settings = connection.recv()
+    except (EOFError, OSError):
+        return  # the other ended before anything was to be followed
     configure_logging(settings.log_level)
     stop = threading.Event()
 
@@ -129,8 +156,3 @@ def main() -> int:
         except SubsetdError as error:
             told.append(error)
     teller.tell(ENDED, *told)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from service import feed_wiring, serving_wiring, wiring
 from service.audit_runner import auditing
 from service.config import Settings
-from service.consumer_process import consumer_apart
+from service.consumer_process import ConsumerProcess
 from service.core.errors import FeedError
 from service.joinable_runner import searching_joinable
 from service.key_runner import tracking_keys
@@ -60,13 +60,15 @@ def run(
             "No feed is named: give --feed or SUBSETD_FEED "
             "(kafka://host:port/topic,..., postgresql://...?name=NAME or file:PATH)."
         )
+    feed_wiring.require_feed(address)
     with (
+        ConsumerProcess() as consumer,
         wiring.state_database(settings, migrate=True) as url,
+        consumer.following(url, address, settings),
         wiring.reading_engine(url, settings) as engine,
         tracking_keys(url, settings) as tracked,
         searching_joinable(url, engine, settings) as searches,
     ):
-        feed_wiring.require_feed(address)
         registry = CollectorRegistry()
         observer = ConsumerObserver(registry)
         retry = partial(feed_wiring.retry_dead_letter, url, settings)
@@ -77,7 +79,7 @@ def run(
             looking_for_servers(url) as check_shards,
             refreshing_corpora(url, settings),
             auditing(url, settings),
-            consumer_apart(url, address, settings, observer) as failed,
+            consumer.heard_by(observer) as failed,
         ):
             service.state.overview_checks = (check_watches, check_shards)
             serve_until(service, settings.host, settings.port, failed, _say_address(settings))

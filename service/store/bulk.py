@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numba import njit  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from service.core.canonical_arrow import stored_array, text_buffers
+from service.core.compiled import kernel
 from service.core.record_kernels import take_lists
 from service.core.records import Keys, NewRecords, Records, starts_of
 from service.store.copy_stream import copy_blocks, read_whole
@@ -199,7 +199,7 @@ def _quoted(bound: str | None) -> str | None:
     return f"'{bound}'" if bound else None
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel
 def put4(block: Bytes, at: int, number: int) -> int:
     """Write 4 bytes, the first ones first; return the place behind them."""
     block[at] = (number >> 24) & 0xFF
@@ -209,7 +209,7 @@ def put4(block: Bytes, at: int, number: int) -> int:
     return at + 4
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel
 def put8(block: Bytes, at: int, number: np.uint64) -> int:
     """Write 8 bytes, the first ones first; return the place behind them."""
     for i in range(8):
@@ -217,7 +217,7 @@ def put8(block: Bytes, at: int, number: np.uint64) -> int:
     return at + 8
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel
 def put_array_header(block: Bytes, at: int, width: int, element_bytes: int, oid: int) -> int:
     """Write what stands in front of elements that have their lengths before them; return the place behind it."""
     at = put4(block, at, 20 + width * (4 + element_bytes))
@@ -228,7 +228,7 @@ def put_array_header(block: Bytes, at: int, width: int, element_bytes: int, oid:
     return put4(block, at, 1)  # type: ignore[no-any-return]  # lower bound
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel
 def _encode(
     block: Bytes,
     first: int,
@@ -273,7 +273,7 @@ def _encode(
     return at
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel
 def get4(stream: Bytes, at: int) -> int:
     """Read 4 bytes, the first ones first, with a sign."""
     number = (
@@ -285,7 +285,7 @@ def get4(stream: Bytes, at: int) -> int:
     return number - (1 << 32) if number >= 1 << 31 else number  # type: ignore[return-value]
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel
 def get8(stream: Bytes, at: int) -> np.uint64:
     """Read 8 bytes, the first ones first."""
     number = np.uint64(0)
@@ -294,7 +294,7 @@ def get8(stream: Bytes, at: int) -> np.uint64:
     return number
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel
 def _measure(stream: Bytes) -> tuple[int, int, int]:
     """Count the records, the bytes of their texts and their cells."""
     at = records = texts = cells = 0
@@ -311,7 +311,7 @@ def _measure(stream: Bytes) -> tuple[int, int, int]:
     return records, texts, cells
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel
 def _decode(
     stream: Bytes,
     dropped: NDArray[np.bool_],
@@ -348,7 +348,7 @@ def _decode(
     return kept
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel
 def _decode_records(rows: Bytes) -> tuple[UInt64s, UInt64s, Int64s, Int64s, Int64s]:
     """Read keys, cluster ids, numbers of frequencies, and the frequencies end to end."""
     at = records = cells = 0

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import psycopg2.errors
-from numba import njit  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from service.core.clustering import ClusterCounts, ClusterSets
+from service.core.compiled import kernel
 from service.core.errors import DamagedStateError
 from service.store.bulk import INT4_OID, get4, get8, put4, put8, put_array_header
 from service.store.copy_stream import copy_blocks, for_each_block
@@ -93,7 +93,7 @@ def _count_rows(cluster_ids: Int64s, counts: Int64s) -> Any:
     return rows.view(np.uint8).data
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel
 def _encode(
     block: Bytes, places: Int64s, cluster_id: Int64s, starts: Int64s, attribute_ids: Int64s, values: Int64s
 ) -> None:
@@ -111,7 +111,7 @@ def _encode(
         at = put8(block, at, np.uint64(values[place]))
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel
 def _decode(rows: Bytes) -> tuple[Int64s, Int64s, Int64s, Int64s]:
     """Read ids, starts, attribute ids and counts; a row takes 50 bytes, and 8 for each attribute."""
     clusters = cells = at = 0

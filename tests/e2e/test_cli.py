@@ -268,7 +268,7 @@ def test_of_the_two_processes_of_run_none_lives_without_the_other(stream: Stream
         opened.callback(process.kill)
         wait_for(lambda: "http://" in (tmp_path / "log").read_text())
         children = psutil.Process(process.pid).children()
-        (consumer,) = (one for one in children if "service.consumer_process" in one.cmdline())
+        (consumer,) = (one for one in children if one.cmdline() == psutil.Process(process.pid).cmdline())
         (process if victim == "service" else consumer).kill()
         wait_for_end(consumer)
         assert process.wait(BOUND_SECONDS) == (-9 if victim == "service" else 1)

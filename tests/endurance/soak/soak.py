@@ -208,7 +208,7 @@ class Soak:
     @staticmethod
     def _is_ready(service: Service) -> bool:
         with suppress(httpx.HTTPError):
-            return httpx.get(f"{service.address}/healthz", timeout=60).status_code == 200
+            return httpx.get(f"{service.address}/readyz", timeout=60).status_code == 200
         return False
 
     # What is done to it
