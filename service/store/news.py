@@ -6,6 +6,7 @@ A thread would have to wait for the interpreter twice for each reading, beside a
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Any
 
 import psycopg2
@@ -27,6 +28,9 @@ from service.usecases.answers import NOTHING_KNOWN, News, StateHead
 
 MOST_TRANSITIONS = 1000
 """After more than these the news do not go on."""
+
+LOOK_SECONDS = 0.25
+"""After these a connection is looked at unasked: that a dying server reset it uvloop tells once, with more to read."""
 
 
 class PostgresNews:
@@ -61,7 +65,8 @@ class PostgresNews:
         if self._connection is None:
             return
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.remove_reader(self._descriptor)  # the connection may be closed already
+            self._loop.remove_reader(self._descriptor)
+        os.close(self._descriptor)
         self._connection.close()
         self._connection = None
 
@@ -99,7 +104,9 @@ class PostgresNews:
         except BaseException:
             connection.close()
             raise
-        self._connection, self._loop, self._descriptor = connection, loop, connection.fileno()
+        # libpq closes its own descriptor as soon as it reads that the server is gone. A loop must not watch one that is
+        # closed: of the next connection, which may get the same number, libuv would hear nothing.
+        self._connection, self._loop, self._descriptor = connection, loop, os.dup(connection.fileno())
         loop.add_reader(self._descriptor, self._hear)
         cursor = connection.cursor()  # the connection itself would not keep it
         cursor.execute(NEWS)
@@ -127,8 +134,12 @@ class PostgresNews:
     async def _wait_for_answer(self) -> None:
         """Wait until what was asked is answered; it is short, so it was sent whole."""
         assert self._loop is not None
-        self._answered = self._loop.create_future()
-        await self._answered
+        answered = self._answered = self._loop.create_future()
+        while not answered.done():
+            await asyncio.wait([answered], timeout=LOOK_SECONDS)
+            if not answered.done():
+                self._hear()
+        answered.result()
 
 
 async def _wait_until_open(connection: Any) -> None:
@@ -141,6 +152,6 @@ async def _wait_until_open(connection: Any) -> None:
         descriptor = connection.fileno()
         add(descriptor, ready.set_result, None)
         try:
-            await ready
+            await asyncio.wait([ready], timeout=LOOK_SECONDS)
         finally:
             remove(descriptor)

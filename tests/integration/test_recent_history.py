@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
+import select
+import socket
+import struct
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import uvloop
 from fastapi import FastAPI
-from sqlalchemy import Engine
+from sqlalchemy import Engine, make_url
 
 from service.api import recent_history
 from service.api.known_answers import KnownAnswers
@@ -26,6 +32,10 @@ from tests.hand_made_state import TABLE_1, HandMadeState
 from tests.integration.serving import app_over
 
 STEPS = 25
+
+FIELDS = b"SWARNING\0C57P02\0Mterminating connection because of immediate shutdown command\0\0"
+LAST_WORDS = b"N" + struct.pack("!i", 4 + len(FIELDS)) + FIELDS
+"""A notice, after which more may come, as a server tells it that is stopped at once."""
 
 TUPLES = """
 insert into attribute (attribute_id, source_id, schema_name, table_name, column_name, ordinal, data_type, row_count,
@@ -186,6 +196,58 @@ def test_a_connection_that_was_cut_is_replaced(database_url: str, engine: Engine
         reader.close()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_a_connection_whose_server_dies_with_a_question_unread_is_replaced(
+    database_url: str, tmp_path: Path, run: Callable[[Coroutine[Any, Any, None]], None]
+) -> None:
+    dies = dying_server(tmp_path, database_url)
+    engine = make_engine(str(make_url(database_url).set(query={"host": str(tmp_path)})), "test-dying")
+    reader = PostgresNews(engine)
+
+    async def read() -> None:
+        known = (await reader.read(NOTHING_KNOWN)).head
+        for _ in range(3):
+            dies.set()
+            async with asyncio.timeout(60):
+                assert (await reader.read(known)).head == known
+            assert not dies.is_set()
+        reader.close()
+
+    run(read())
+    engine.dispose()
+
+
+def dying_server(folder: Path, url: str) -> threading.Event:
+    """Pass connections on to a server that, once the event is set, says so to who asks, and ends with all unread."""
+    path = make_url(url).query["host"]
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(folder / ".s.PGSQL.5432"))
+    listener.listen()
+    dies = threading.Event()
+
+    def pass_on(client: socket.socket) -> None:
+        with client, socket.socket(socket.AF_UNIX) as server:
+            server.connect(f"{path}/.s.PGSQL.5432")
+            while True:
+                ready, _, _ = select.select([client, server], [], [])
+                if client in ready and dies.is_set():
+                    client.sendall(LAST_WORDS)
+                    dies.clear()
+                    return
+                for one in ready:
+                    data = one.recv(1 << 16)
+                    if not data:
+                        return
+                    (server if one is client else client).sendall(data)
+
+    def accept() -> None:
+        while True:
+            threading.Thread(target=pass_on, args=(listener.accept()[0],), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    return dies
 
 
 def test_all_readings_share_a_connection(engine: Engine) -> None:

@@ -92,6 +92,13 @@ def test_freshness_counts_outside_of_a_kill_and_of_the_ten_seconds_behind_its_re
     assert undisturbed(points, [], [(0, 103)]) == [0.3, 0.4]
 
 
+def test_what_kills_do_not_explain_counts_also_when_the_next_kill_ends_it() -> None:
+    killed = [Killed("state Postgres", at=100, back=103), Killed("run made", at=150, back=151)]
+    assert undisturbed([(100, 52.0)], killed, [], by_connect=False) == [37.0]
+    assert undisturbed([(100, 52.0)], killed, [(120, 140)]) == []
+    assert undisturbed([(100, 62.0)], killed, [(90, 105), (120, 140)]) == []
+
+
 def test_percentiles_are_those_of_the_sorted_numbers() -> None:
     assert percentile(range(1, 101), 0.99) == 99
     assert percentile([5, 1, 3], 0.5) == 3

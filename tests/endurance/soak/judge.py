@@ -66,11 +66,31 @@ def undisturbed(
 ) -> list[float]:
     """Give what was measured outside of kills, of the 10 s behind them, and of comparisons with as much behind them.
 
-    What comes by Connect is not there before Connect reads again.
+    What comes by Connect is not there before Connect reads again. What took 10 s more than these explain counts by the
+    time outside of them: an answer that never comes back would else be left out with the next kill.
     """
     windows = [(one.at, max(one.back, one.connected if by_connect else 0.0) + AFTER_KILL) for one in kills]
     windows += [(begin, end + AFTER_KILL) for begin, end in paused]
-    return [value for at, value in points if not any(begin <= at + value and at <= end for begin, end in windows)]
+    found = []
+    for at, value in points:
+        inside = sum(end - begin for begin, end in _merged(windows, at, at + value))
+        is_apart = not any(begin <= at + value and at <= end for begin, end in windows)
+        if is_apart or value - inside > AFTER_KILL:
+            found.append(value - inside)
+    return found
+
+
+def _merged(windows: Sequence[tuple[float, float]], since: float, until: float) -> list[tuple[float, float]]:
+    """Cut windows to a time, and join those that overlap."""
+    found: list[tuple[float, float]] = []
+    for begin, end in sorted((max(begin, since), min(end, until)) for begin, end in windows):
+        if begin >= end:
+            continue
+        if found and begin <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((begin, end))
+    return found
 
 
 def slope(points: Sequence[Point]) -> float | None:
