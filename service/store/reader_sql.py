@@ -24,7 +24,9 @@ from feed_position left join feed using (feed) order by feed collate "C", topic 
 # No cluster and no IND is of columns and of tuples; counted are those of columns.
 COUNTS = """
 with tuples as (select coalesce(array_agg(attribute_id), '{}') as ids from attribute where parts is not null)
-select (select count(distinct (schema_name, table_name)) from attribute where dropped_version is null) as tables,
+select (select count(*) from (
+            select distinct schema_name, table_name from attribute where dropped_version is null
+        ) one) as tables,
        (select count(*) from attribute where dropped_version is null and parts is null) as attributes,
        c.clusters, c.values,
        (select count(*) from uind, tuples where until_version is null and dependent_id <> all (tuples.ids)) as uinds,
