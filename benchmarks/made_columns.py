@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from service.core.compiled import kernel
 from service.core.estimators.model import Column
 from service.core.records import UInt64s
 from service.core.sketches.hll import Hll
@@ -34,7 +34,7 @@ class Pair(NamedTuple):
         return hash_range(self.domain, 0, self.x), hash_range(self.domain, first, first + self.y)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def hash_range(domain: int, first: int, last: int) -> UInt64s:
     """Give the hashes of the values from `first` to `last` of a domain."""
     hashes = np.empty(last - first, np.uint64)

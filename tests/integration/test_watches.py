@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -17,16 +16,14 @@ from service.core.model import AttributeName
 from service.core.watch_rules import Rule, RuleKind
 from service.store import watch_looks
 from service.store.contracts import PostgresContracts
-from service.store.database import LostConnectionError, make_engine
+from service.store.database import make_engine
 from service.store.embedded import EmbeddedPostgres
-from service.store.watch_looks import PostgresLook, PostgresLooks
+from service.store.watch_looks import PostgresLook
 from service.usecases.foreign_key_decisions import EXACT
-from service.usecases.watch_evaluation import Evaluator
 from service.usecases.watches import AlertState
 from tests import states
 from tests.following import COLUMNS, Stream, consume
 from tests.integration.test_bad_input import full_disk
-from tests.postgres import administer
 from tests.states import Tables
 from tests.watching import Watching, below, new_watch, pair_rule
 
@@ -424,39 +421,6 @@ def test_watches_are_added_replaced_and_removed(database_url: str, stream: Strea
     for unknown in (watches.get, watches.remove, watches.test):
         with pytest.raises(NotFoundError, match="There is no watch 1"):
             unknown(made.watch_id)
-
-
-def test_one_process_looks_and_another_takes_over(database_url: str, stream: Stream, watching: Watching) -> None:
-    watching.watches.add(new_watch(pair_rule()))
-    watching.look()
-    engine = make_engine(database_url, "another")
-    other = PostgresLooks(engine)
-    assert not Evaluator(other, watching.clock).evaluate()
-    watching.looks.close()
-    assert Evaluator(other, watching.clock).evaluate()
-    assert not watching.evaluator.evaluate()
-    other.close()
-    engine.dispose()
-
-
-def test_who_waits_for_its_turn_to_look_says_that_the_connection_was_lost_and_looks_later(
-    database_url: str, stream: Stream, watching: Watching, postgres_server: EmbeddedPostgres
-) -> None:
-    watching.watches.add(new_watch(pair_rule()))
-    watching.look()
-    engine = make_engine(database_url, "waits")
-    with closing(PostgresLooks(engine)) as other:
-        evaluator = Evaluator(other, watching.clock)
-        assert not evaluator.evaluate()
-        administer(
-            postgres_server,
-            "select pg_terminate_backend(pid, 10000) from pg_stat_activity where application_name = 'waits'",
-        )
-        with pytest.raises(LostConnectionError, match="was lost"):
-            evaluator.evaluate()
-        watching.looks.close()
-        assert evaluator.evaluate()
-    engine.dispose()
 
 
 STEPS = ["watched", "events", "pair", "quiet", "silences", "save", "add_alert"]

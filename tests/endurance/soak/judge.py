@@ -73,24 +73,20 @@ def undisturbed(
     windows += [(begin, end + AFTER_KILL) for begin, end in paused]
     found = []
     for at, value in points:
-        inside = sum(end - begin for begin, end in _merged(windows, at, at + value))
         is_apart = not any(begin <= at + value and at <= end for begin, end in windows)
-        if is_apart or value - inside > AFTER_KILL:
-            found.append(value - inside)
+        outside = value if is_apart else _outside(windows, at, at + value)
+        if is_apart or outside > AFTER_KILL:
+            found.append(outside)
     return found
 
 
-def _merged(windows: Sequence[tuple[float, float]], since: float, until: float) -> list[tuple[float, float]]:
-    """Cut windows to a time, and join those that overlap."""
-    found: list[tuple[float, float]] = []
-    for begin, end in sorted((max(begin, since), min(end, until)) for begin, end in windows):
-        if begin >= end:
-            continue
-        if found and begin <= found[-1][1]:
-            found[-1] = found[-1][0], max(end, found[-1][1])
-        else:
-            found.append((begin, end))
-    return found
+def _outside(windows: Iterable[tuple[float, float]], since: float, until: float) -> float:
+    """Give the seconds between two moments that are in no window."""
+    outside, seen = 0.0, since
+    for begin, end in sorted(windows):
+        outside += max(0.0, min(begin, until) - seen)
+        seen = max(seen, min(end, until))
+    return outside + until - seen
 
 
 def slope(points: Sequence[Point]) -> float | None:
