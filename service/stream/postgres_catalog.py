@@ -108,6 +108,9 @@ def partitions_left(cursor: Any, root_oid: int, emptied: Sequence[int]) -> bool:
 
 
 def emit_mark(cursor: Any) -> int:
-    """Write a message into the log, in a transaction of its own; return its place."""
-    cursor.execute("SELECT (pg_logical_emit_message(true, 'subsetd', '') - '0/0'::pg_lsn)::bigint")
+    """Write a message into the log, in a transaction of its own, which is on disk behind it; return its place."""
+    cursor.execute(
+        "SELECT (pg_logical_emit_message(true, 'subsetd', '') - '0/0'::pg_lsn)::bigint, "
+        "set_config('synchronous_commit', 'local', true)"
+    )
     return int(cursor.fetchone()[0])

@@ -41,6 +41,8 @@ GAP_SECONDS = 0.002
 LONGEST_POLL_SECONDS = 0.25
 TRANSACTION_BYTES = 256 << 20
 RETRY_PAUSE_SECONDS = 0.5
+FEEDBACK_SECONDS = 10.0
+"""How often psycopg2 tells the server by itself what it was told last."""
 
 log = structlog.get_logger(__name__)
 
@@ -83,7 +85,7 @@ class PostgresFeed:
         # What psycopg2 would confirm by itself with the next confirmation: as long as it was told of all that it has
         # received, it goes along with the server's pings.
         self._told_server = self._last_start = self._moved_by_client = 0
-        self._committed = 0
+        self._committed = self._marked = 0
         self._end_at_start: int | None = None
         self._seen_end = 0
         self._known_end = 0
@@ -114,7 +116,7 @@ class PostgresFeed:
         while True:
             try:
                 self._connect()
-                self._end_at_start = self._mark_log()
+                self._end_at_start = self._marked
                 return
             except (_SlotInUse, SourceAway):
                 self._disconnect()
@@ -258,13 +260,16 @@ class PostgresFeed:
             )
         found = self._asking(lambda cursor: read_slot(cursor, self.slot))
         self._require_same(found)
+        # As long as it has received nothing psycopg2 goes along with the server's pings, and lets it forget what the
+        # state does not hold. Before such a ping the server sends what is in its log: at least this mark.
+        self._marked = self._mark_log()
         self._sender = self.address.connect_for_replication()
         cursor = self._sender.cursor()
         options = {"proto_version": "1", "publication_names": f'"{self.slot}"'}
         if self._sender.server_version >= 150000:
             options["messages"] = "true"  # older servers send transactions without changes anyway
         try:
-            cursor.start_replication(self.slot, decode=False, options=options)
+            cursor.start_replication(self.slot, decode=False, options=options, status_interval=FEEDBACK_SECONDS)
         except psycopg2.errors.ObjectInUse as error:
             raise _SlotInUse(
                 f"The slot {self.slot} of the {self.address.place} is in use by another session ({first_line(error)}): "

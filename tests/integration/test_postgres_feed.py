@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from contextlib import closing
 from typing import Any
 
@@ -15,6 +16,7 @@ from service.core.errors import FeedError, RecordError, SourceError, StateError
 from service.core.model import StoredPosition
 from service.observe import ConsumerObserver
 from service.store.writer import PostgresUnitOfWork, PostgresWriter
+from service.stream import postgres_feed
 from service.stream.postgres_address import parse_address
 from service.stream.postgres_feed import PostgresFeed
 from service.usecases.batches import ErrorPolicy
@@ -117,6 +119,35 @@ def test_a_version_holds_the_sources_transactions_whole_unless_one_is_too_large(
     run(shop, "INSERT INTO s.orders VALUES (90, 1); TRUNCATE s.orders; INSERT INTO s.orders VALUES (91, 1)")
     follow(database_url, shop)
     assert states.query(database_url, whole)[5:] == [(1, False), (1, False), (1, True)]
+    require_equal(database_url, shop)
+
+
+def test_an_idle_feed_lets_the_server_forget_no_more_than_the_state_holds(
+    shop: str, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often it is started, and cut off, while the log goes on without it, on a machine that is busy."""
+    emit_mark = postgres_feed.emit_mark
+
+    def emit_late(cursor: Any) -> int:
+        time.sleep(0.3)
+        return emit_mark(cursor)
+
+    monkeypatch.setattr(postgres_feed, "emit_mark", emit_late)
+    monkeypatch.setattr(postgres_feed, "FEEDBACK_SECONDS", 1.0)
+    run(shop, "CREATE TABLE elsewhere (id integer)", "SET synchronous_commit = off; INSERT INTO elsewhere VALUES (1)")
+    _, position = stored(database_url)
+    for _ in range(2):
+        with closing(source.open_feed(shop)) as feed:
+            feed.start(_positions(database_url))
+            for _ in range(2):
+                began = time.monotonic()
+                while time.monotonic() < began + 2.5:
+                    assert not feed.poll(10, 1 << 20, 0.1)
+                    run(shop, "INSERT INTO elsewhere VALUES (2)")
+                assert slot(shop) <= position["end_lsn"]
+                run(shop, "select pg_terminate_backend(active_pid) from pg_replication_slots where active_pid > 0")
+    run(shop, "INSERT INTO s.orders VALUES (100, 1, 'next')")
+    follow(database_url, shop)
     require_equal(database_url, shop)
 
 
