@@ -150,8 +150,14 @@ async def _wait_until_open(connection: Any) -> None:
             (loop.add_reader, loop.remove_reader) if wanted == POLL_READ else (loop.add_writer, loop.remove_writer)
         )
         descriptor = connection.fileno()
-        add(descriptor, ready.set_result, None)
+        add(descriptor, _tell, ready)
         try:
             await asyncio.wait([ready], timeout=LOOK_SECONDS)
         finally:
             remove(descriptor)
+
+
+def _tell(ready: asyncio.Future[None]) -> None:
+    """Say once that a socket is ready: the loop may look at it again before who waits goes on."""
+    if not ready.done():
+        ready.set_result(None)

@@ -200,7 +200,10 @@ def test_a_connection_that_was_cut_is_replaced(database_url: str, engine: Engine
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
 def test_a_connection_whose_server_dies_with_a_question_unread_is_replaced(
-    database_url: str, tmp_path: Path, run: Callable[[Coroutine[Any, Any, None]], None]
+    database_url: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    run: Callable[[Coroutine[Any, Any, None]], None],
 ) -> None:
     dies = dying_server(tmp_path, database_url)
     engine = make_engine(str(make_url(database_url).set(query={"host": str(tmp_path)})), "test-dying")
@@ -217,6 +220,7 @@ def test_a_connection_whose_server_dies_with_a_question_unread_is_replaced(
 
     run(read())
     engine.dispose()
+    assert not caplog.records, "whoever connects is not called twice"
 
 
 def dying_server(folder: Path, url: str) -> threading.Event:
