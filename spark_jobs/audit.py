@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ from service.core.errors import SourceError
 from service.core.group_inds import Inds
 from service.core.partitioned_inds import Partition, Scope, find_inds_by, make_partition
 from service.core.records import Int32s, Keys
-from service.store.audits import AuditedState, add_audit, audited_state, read_audited
+from service.store.audits import AuditedState, Place, add_audit, audited_state, read_audited
 from service.store.bulk import KeyRange
 from service.store.migrate import require_current
 from service.usecases.audits import Audit
@@ -65,13 +66,13 @@ Read = tuple[ValueFacts, Any]
 
 @dataclass(frozen=True, slots=True)
 class ReadTask:
-    """Read key ranges; picklable. Takes their numbers, gives of each what its values are, and its partition.
+    """Read key ranges; picklable. Takes their numbers, gives what the values of each are, and its partition.
 
-    With `as_cells` cells take the place of partitions.
+    It gives these once for each place that has records. With `as_cells` cells take the place of partitions.
     """
 
     database_url: str
-    snapshot: str
+    places: Sequence[Place]
     bits: int
     columns: int
     as_cells: bool = False
@@ -79,19 +80,19 @@ class ReadTask:
     def __call__(self, numbers: Iterable[int]) -> Iterator[Read]:
         everyone = np.ones(self.columns, np.bool_)
         scope = Scope(np.zeros(self.columns, np.int64), everyone, everyone)
-        for number in numbers:
+        for number, (nth, place) in product(numbers, enumerate(self.places)):
             with telling_errors():
-                found = read_audited(self.database_url, self.snapshot, KeyRange(number, self.bits))
+                found = read_audited(self.database_url, place, KeyRange(number, self.bits))
             texts = pa.LargeStringArray.from_buffers(
                 len(found), pa.py_buffer(found.value_starts), pa.py_buffer(found.value_data)
             )
             facts = ValueFacts.of(found.attribute_ids, found.starts, texts, self.columns)
-            place = np.repeat(np.arange(len(found)), np.diff(found.starts))
-            keys = Keys(found.high[place], found.low[place])
+            owners = np.repeat(np.arange(len(found)), np.diff(found.starts))
+            keys = Keys(found.high[owners], found.low[owners])
             if self.as_cells:
                 yield facts, (found.attribute_ids, keys)
             else:
-                yield facts, make_partition(number, found.attribute_ids, keys, scope)
+                yield facts, make_partition(number * len(self.places) + nth, found.attribute_ids, keys, scope)
 
 
 def audit(
@@ -152,7 +153,7 @@ def _find(
     wanted = partitions or max(state.records // PARTITION_RECORDS, context.defaultParallelism)
     bits = min(int(wanted - 1).bit_length(), MOST_BITS)
     in_one = algorithm is Algorithm.SIGNATURES or (algorithm is None and state.cells <= CHOSEN_CELLS)
-    task = ReadTask(url, state.snapshot, bits, len(state.names), in_one)
+    task = ReadTask(url, state.places, bits, len(state.names), in_one)
     read: RDD[Read] = context.parallelize(range(1 << bits), 1 << bits).mapPartitions(task)
     read = read.persist(StorageLevel.DISK_ONLY)
     try:

@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from pyspark.sql import SparkSession
 
 from service.core.clustering import derive_inds
-from service.core.errors import SourceError
+from service.core.errors import SourceError, StateError
 from service.core.model import AttributeName
-from service.core.shown_values import WHOLE
 from service.core.sketch_upkeep import SketchForm
 from service.store.catch_up import Place, read_positions
 from service.store.database import connect, parse_address
@@ -48,8 +47,9 @@ from service.store.keys import KnownTuple, read_tuples
 from service.store.migrate import require_current
 from service.store.recomputation import differences, sketch_differences
 from service.store.row_images import clear_row_images, count_row_images, new_table_ids
-from service.store.shard_servers import refuse_elsewhere
-from service.store.shown_values import read_shown, read_shown_by_id
+from service.store.shard_dealing import send_back
+from service.store.shard_servers import ShardServer, read_servers
+from service.store.shown_values import read_shown
 from service.store.sketch_generation import create_sketch_table, read_parts, require_form, write_whole
 from service.store.sketches import read_form
 from service.store.writer_lock import is_led_by_consumer, release_locks, take_bootstrap_lock, take_writer_lock
@@ -59,15 +59,10 @@ from spark_jobs.outcome import Summary, attributes_of, describe, keys_of, refere
 from spark_jobs.parallel import run_parallel, telling
 from spark_jobs.progress import Display, Quiet, make_display, telling_the_state, watching
 from spark_jobs.row_images import ImageWriter, choose_row_images, told_choice
-from spark_jobs.shown_values import choose_shown, require_no_images
+from spark_jobs.shown_values import choose_shown, require_no_images, shown_by_id
 from spark_jobs.sketches import Part, put_together
 from spark_jobs.sources import FoldedSource, Options, Source, SourceTable, Split, group_splits, open_source
-from spark_jobs.tasks import (
-    CountTask,
-    CrashPoint,
-    MergeTask,
-    PartitionResult,
-)
+from spark_jobs.tasks import CountTask, CrashPoint, MergeTask, PartitionResult
 from spark_jobs.tracked_keys import choose_tuples
 
 TASK_BYTES = 96 << 20
@@ -107,6 +102,7 @@ class _Bootstrap:
         self.images_ids: dict[int, int] = {}
         self.shown: list[int | None] = []
         self.served = ServedState(0, 0, 0)
+        self.servers: list[ShardServer] = []
 
     def run(self, spark: SparkSession | Callable[[], SparkSession]) -> Summary:
         start = time.monotonic()
@@ -188,18 +184,7 @@ class _Bootstrap:
         return choose_shown(names, said, columns, self.options)
 
     def _shown_by_id(self, ids: Sequence[int]) -> NDArray[np.int64] | None:
-        """Say how many characters of values are kept of each attribute of the state, by id; None: all of all."""
-        if self.options.clusters_only:
-            return None
-        by_id = read_shown_by_id(self.connection)
-        for attribute_id, characters in zip(ids, self.shown, strict=True):
-            if attribute_id != NOT_READ:
-                by_id[attribute_id] = WHOLE if characters is None else characters
-        if set(by_id.values()) <= {WHOLE}:
-            return None
-        shown = np.full(max(*ids, last_attribute_id(self.connection)) + 1, WHOLE, np.int64)
-        shown[list(by_id)] = list(by_id.values())
-        return shown
+        return None if self.options.clusters_only else shown_by_id(self.connection, ids, self.shown)
 
     def _open(self) -> Source:
         self.display.begin("planning")
@@ -223,8 +208,6 @@ class _Bootstrap:
         self.connection = self.stack.enter_context(connect(url, DRIVER_NAME))
         self.stack.callback(release_locks, self.connection)
         take_bootstrap_lock(self.connection)
-        with self.connection.cursor() as cursor:
-            refuse_elsewhere(cursor, "A bootstrap")
         if not self.options.check:
             told = telling_the_state(url, self.options.name, self.display)
             self.display = self.stack.enter_context(told)
@@ -278,6 +261,9 @@ class _Bootstrap:
         take_writer_lock(self.connection, None if self.options.check else self.display.begin)
         self.has_state = True
         self.served = read_served(self.connection)
+        with self.connection.cursor() as cursor:
+            self.servers = read_servers(cursor)
+        self.connection.commit()
         found = assign_attribute_ids(self.connection, self.options.name, names, leaves_stale=self.options.check)
         if self.sketches is not None:
             create_sketch_table(self.connection, self.served.generation + 1)
@@ -345,7 +331,7 @@ class _Bootstrap:
         merge = MergeTask(
             None if self.options.clusters_only else self.options.database_url, self.served.generation + 1, bits,
             len(tables), self.served.record_count > 0, dropped, uncounted, self.crash, self.sketches,
-            self._shown_by_id(ids),
+            self._shown_by_id(ids), self.servers,
         )  # fmt: skip
         stages.append(("merging" if self.options.clusters_only else "storing records", 1 << bits))
         with telling(spark, source, splits), self._watching(spark, stages, rows):
@@ -397,7 +383,9 @@ class _Bootstrap:
         attributes = attributes_of(tables, names, ids, row_counts, counters, self.shown, self.options)
         if self.options.check:
             number = self.served.generation + 1
-            self.summary.differences = differences(self.connection, self.options.name, number, bits, attributes, inds)
+            self.summary.differences = differences(
+                self.connection, self.options.name, number, bits, attributes, inds, self.servers
+            )
             if self.sketches is not None:
                 assert self.options.database_url is not None
                 self.summary.differences += sketch_differences(self.options.database_url, self.connection, number)
@@ -444,6 +432,19 @@ class _Bootstrap:
             self.options.sketch_only,
         )
         self.summary.version = publish(self.connection, self.served, description, generation)
+        if self.servers:
+            self._send_back()
+
+    def _send_back(self) -> None:
+        """Let shards be on their servers again: the new generation is in the state's own database, whole."""
+        try:
+            self.summary.version = send_back(self.connection, self.servers, self.display.begin)
+        except StateError as error:
+            raise StateError(
+                f"The source is read and served, as version {self.summary.version}, and all shards are in the state's "
+                f"own database now, as they cannot go back to where they were: {error} Then bring them there by "
+                f"`subsetd shards set N --servers MAP`."
+            ) from error
 
     def _finish_sketches(self) -> None:
         """Put together what the key ranges have given to sketches, attribute by attribute."""

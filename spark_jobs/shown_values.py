@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from service.core.errors import SourceError
 from service.core.model import AttributeName
-from service.core.shown_values import ShownValuesError, parse_shown, shown_of_tuple
-from service.store.generation import NewName
+from service.core.shown_values import WHOLE, ShownValuesError, parse_shown, shown_of_tuple
+from service.store.generation import NOT_READ, NewName, last_attribute_id
+from service.store.shown_values import read_shown_by_id
 from spark_jobs.sources import Options, SourceTable
 
 
@@ -41,6 +46,22 @@ def choose_shown(
         else shown_of_tuple(by_place[name.schema, name.table, part] for part in parts)
         for name, parts in names
     ]
+
+
+def shown_by_id(connection: Any, ids: Sequence[int], shown: Sequence[int | None]) -> NDArray[np.int64] | None:
+    """Say how many characters of values are kept of each attribute of the state, by id; None: all of all.
+
+    `shown` was chosen for the attributes that are read, `ids` are theirs.
+    """
+    by_id = read_shown_by_id(connection)
+    for attribute_id, characters in zip(ids, shown, strict=True):
+        if attribute_id != NOT_READ:
+            by_id[attribute_id] = WHOLE if characters is None else characters
+    if set(by_id.values()) <= {WHOLE}:
+        return None
+    found = np.full(max(*ids, last_attribute_id(connection)) + 1, WHOLE, np.int64)
+    found[list(by_id)] = list(by_id.values())
+    return found
 
 
 def _ordinals(names: Sequence[NewName]) -> list[tuple[int, AttributeName]]:

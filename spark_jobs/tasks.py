@@ -34,6 +34,7 @@ from service.store.bulk import KeyRange, RecordArrays, read_range, write_partiti
 from service.store.canonical_sql import needs_document_walk
 from service.store.database import connect
 from service.store.generation import NOT_READ, TASK_NAME, hold_unpublished, register_clusters
+from service.store.shard_servers import ShardServer, reaching
 from service.store.sketch_generation import write_parts, write_whole
 from spark_jobs.kernels import (
     Entries,
@@ -228,6 +229,8 @@ class MergeTask:
     sketches: SketchForm | None = None
     shown: NDArray[np.int64] | None = None
     """How many first characters of values may be kept, by attribute id; None: all of all."""
+    servers: Sequence[ShardServer] = ()
+    """Where served records are beside the state's own database."""
 
     def __call__(self, number: int, payloads: Iterable[tuple[int, Payload]]) -> Iterator[PartitionResult]:
         with telling_errors():
@@ -258,6 +261,9 @@ class MergeTask:
             if self.has_served:
                 parts.append(_as_entries(read_range(connection, key_range, self.dropped)))
                 connection.rollback()
+                for server in self.servers:
+                    with reaching(server), connect(server.address, TASK_NAME) as other:
+                        parts.append(_as_entries(read_range(other, key_range, self.dropped)))
             records = merge_entries(parts, longest=self.shown is not None)
             parts.clear()
             ids = register_clusters(connection, self.generation, records.cluster_sets())

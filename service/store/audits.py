@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import psycopg2.errors
@@ -18,8 +18,8 @@ from service.core.model import AttributeName
 from service.core.records import Flags, Int32s, Int64s
 from service.store.bulk import KeyRange, RecordArrays, read_range
 from service.store.database import connect
-from service.store.shard_reading import between_batches
-from service.store.shard_servers import refuse_elsewhere
+from service.store.shard_reading import Elsewhere, between_batches, require_whole
+from service.store.shard_servers import ShardServer, reaching
 from service.store.writer_lock import release_locks, take_bootstrap_lock
 from service.usecases.audits import Audit
 
@@ -57,16 +57,26 @@ from audit where audit_id < :before order by audit_id desc limit :limit
 """
 
 
+class Place(NamedTuple):
+    """Name a database that has records of the state, the audit's snapshot of it, and whose shards they are.
+
+    `server` is None for the state's own database, whose address is that of the task. Picklable.
+    """
+
+    server: ShardServer | None
+    snapshot: str
+
+
 @dataclass(frozen=True, slots=True)
 class AuditedState:
-    """Hold one version of the state as an audit needs it, and the `snapshot` in which tasks read the same.
+    """Hold one version of the state as an audit needs it, and the `places` where tasks read the same.
 
     Arrays are by attribute id, of `names`' length: `rows` are int64[n]; an id that is dropped, or not there, has no
     name and 0 rows. `cells` are the distinct values of each column, added up. `served` are the INDs, int32[n, 2] of
     (dependent, referenced). Of columns that are `hidden`, bool[n], the stored texts are not the values.
     """
 
-    snapshot: str
+    places: Sequence[Place]
     version: int
     started_at: datetime
     names: Sequence[AttributeName | None]
@@ -83,13 +93,12 @@ def audited_state(url: str) -> Iterator[AuditedState]:
     """Open the newest version, until the end of the audit, and be its only one.
 
     No bootstrap can run beside it: its end waits for all readers, and they would wait for it. A consumer is not
-    disturbed. Raises StateError while a bootstrap or another audit runs, and when there is no state yet.
+    disturbed. Raises StateError while a bootstrap or another audit runs, when there is no state yet, and when a server
+    of shards is away.
     """
-    with connect(url, DRIVER_NAME) as connection:
+    with connect(url, DRIVER_NAME) as connection, Elsewhere() as elsewhere:
         try:
             take_bootstrap_lock(connection)
-            with connection.cursor() as cursor:
-                refuse_elsewhere(cursor, "An audit")
             with between_batches(connection) as cursor:
                 cursor.execute("set transaction isolation level repeatable read, read only")
                 cursor.execute("lock table gen_rec in access share mode")
@@ -97,6 +106,8 @@ def audited_state(url: str) -> Iterator[AuditedState]:
                 snapshot, started_at, version = cursor.fetchone()
                 if version is None:
                     raise StateError("There is no state to audit yet: run `subsetd bootstrap SOURCE` first.")
+                require_whole(cursor)
+                elsewhere.open(cursor)
                 cursor.execute(ATTRIBUTES)
                 found = cursor.fetchall()
                 cursor.execute(SERVED)
@@ -105,6 +116,7 @@ def audited_state(url: str) -> Iterator[AuditedState]:
                 records, cells = cursor.fetchone()
                 cursor.execute("select coalesce(max(attribute_id), -1) + 1 from attribute")
                 (count,) = cursor.fetchone()
+            places = [Place(None, snapshot), *(Place(*one) for one in elsewhere.export())]
             names: list[AttributeName | None] = [None] * count
             rows, hidden = np.zeros(count, np.int64), np.zeros(count, np.bool_)
             for attribute_id, schema, table, column, row_count, is_hidden, _ in found:
@@ -112,16 +124,19 @@ def audited_state(url: str) -> Iterator[AuditedState]:
                 names[attribute_id] = AttributeName(schema, table, column)
                 rows[attribute_id] = row_count
             yield AuditedState(
-                snapshot, version, started_at, names, rows, sum(row[-1] for row in found), records, cells, served,
+                places, version, started_at, names, rows, sum(row[-1] for row in found), records, cells, served,
                 hidden,
             )  # fmt: skip
         finally:
             release_locks(connection)
 
 
-def read_audited(url: str, snapshot: str, key_range: KeyRange) -> RecordArrays:
-    """Read the records of a key range as the audit's snapshot has them."""
-    with connect(url, TASK_NAME) as connection, connection.cursor() as cursor:
+def read_audited(url: str, place: Place, key_range: KeyRange) -> RecordArrays:
+    """Read the records of a key range that one place has, as the audit's snapshot has them; `url` is the state's."""
+    server, snapshot = place
+    named = nullcontext() if server is None else reaching(server)
+    address = url if server is None else server.address
+    with named, connect(address, TASK_NAME) as connection, connection.cursor() as cursor:
         cursor.execute("set transaction isolation level repeatable read, read only")
         cursor.execute("set transaction snapshot %s", (snapshot,))
         cursor.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")

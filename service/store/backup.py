@@ -26,9 +26,9 @@ from service.store.backup_file import CHUNK, SECTIONS, BackupError, BackupReader
 from service.store.database import connect, make_engine, parse_address, place, state_error
 from service.store.embedded import programs
 from service.store.migrate import LOCK_TIMEOUT, found_revision, require_known, upgrade
-from service.store.shard_servers import refuse_elsewhere
+from service.store.shard_reading import Elsewhere, between_batches
+from service.store.shard_servers import reaching
 from service.store.table_base import metadata
-from service.store.tables import SCHEMA_REVISION
 from service.store.writer_lock import take_bootstrap_lock, take_writer_lock
 
 BACKUP_NAME = "subsetd backup"
@@ -51,6 +51,18 @@ where s.relkind = 'S' and c.relnamespace = current_schema()::regnamespace and c.
 HEAD = """
 select current_schema(), current_setting('server_version'), (select max(version_num) from alembic_version),
     (select coalesce(max(version), 0) from state_version)
+"""
+
+SERVERS_SINCE = "0020"
+"""The schema revision that brought servers of shards."""
+
+ON_SERVERS = ("gen_rec", "shard_cluster")
+"""Tables of which servers of shards have rows that the state's own database does not have."""
+
+# The servers of the state that was backed up are still that one's: this one is another, and has all shards itself.
+AT_HOME = """
+update shard set server = null, address = null, state = (select gen_random_uuid());
+delete from shard_write
 """
 
 POSITIONS = 'select feed, topic, "partition", next_offset from feed_position order by 1, 2, 3'
@@ -138,26 +150,26 @@ def _write(connection: Any, writer: BackupWriter, url: str) -> Manifest:
     if found_revision(url) is None:
         raise StateError(f"The {where} holds no state that could be backed up")
     connection.set_session(isolation_level=ISOLATION_LEVEL_REPEATABLE_READ, readonly=True)
-    with connection.cursor() as cursor:
-        tables = _hold_tables(cursor, where)
-        cursor.execute("select pg_export_snapshot()")
-        (snapshot,) = cursor.fetchone()
-        cursor.execute(HEAD)
-        schema, postgres, revision, version = cursor.fetchone()
-        if revision == SCHEMA_REVISION:  # an older one has no servers
-            refuse_elsewhere(cursor, "A backup")
+    with connection.cursor() as cursor, Elsewhere() as elsewhere:
+        with between_batches(connection):
+            tables = _hold_tables(cursor, where)
+            cursor.execute("select pg_export_snapshot()")
+            (snapshot,) = cursor.fetchone()
+            cursor.execute(HEAD)
+            schema, postgres, revision, version = cursor.fetchone()
+            if revision >= SERVERS_SINCE:
+                elsewhere.open(cursor)
         patterns = "".join(f"include table {_quoted(schema)}.{_quoted(name)}\n" for name, _ in tables)
         scripts = {name: _dump(connection, name, snapshot, patterns) for name in SECTIONS}
         sections = {name: writer.section(name, script) for name, script in scripts.items()}
         cursor.execute(POSITIONS)
         positions = [list(row) for row in cursor]
-        rows = []
-        for name, has_rows in tables:
-            if has_rows:
-                with writer.table(name) as stream:
-                    cursor.copy_expert(f'COPY "{name}" TO STDOUT (FORMAT binary)', stream, CHUNK)
-                    count = cursor.rowcount
-                rows.append(TableRows(name, count, stream.bytes, stream.sum))
+        rows = [_rows(cursor, writer, name, f'"{name}"') for name, has_rows in tables if has_rows]
+        for number, (server, its) in enumerate(zip(elsewhere.servers, elsewhere.connections, strict=True), 1):
+            raw: Any = its.connection
+            with reaching(server), raw.cursor() as other:
+                for name in ON_SERVERS:
+                    rows.append(_rows(other, writer, f"{name}_{number}", f"(SELECT * FROM {name})", name))
         # Sequences are in no snapshot: read last, they are at least as far as any row that was read.
         cursor.execute(SEQUENCES, ([name for name, _ in tables],))
         sequences = {}
@@ -177,9 +189,17 @@ def _write(connection: Any, writer: BackupWriter, url: str) -> Manifest:
         sequences=sequences,
         sections=sections,
         tables=tuple(rows),
+        format=2 if elsewhere.servers else 1,
     )
     writer.finish(manifest)
     return manifest
+
+
+def _rows(cursor: Any, writer: BackupWriter, name: str, what: str, into: str | None = None) -> TableRows:
+    with writer.table(name) as stream:
+        cursor.copy_expert(f"COPY {what} TO STDOUT (FORMAT binary)", stream, CHUNK)
+        count = cursor.rowcount
+    return TableRows(name, count, stream.bytes, stream.sum, into)
 
 
 def _hold_tables(cursor: Any, where: str) -> list[tuple[str, bool]]:
@@ -251,7 +271,7 @@ def _put(connection: Connection, backup: BackupReader, replace: bool) -> None:
         cursor.execute(backup.section(before))
         for table in manifest.tables:
             with backup.rows(table.name) as rows:
-                target = f"{_quoted(schema)}.{_quoted(table.name)}"
+                target = f"{_quoted(schema)}.{_quoted(table.into or table.name)}"
                 cursor.copy_expert(f"COPY {target} FROM STDIN (FORMAT binary)", rows, CHUNK)
             if cursor.rowcount != table.rows:
                 raise BackupError(f"{table.name} got {cursor.rowcount} rows, the backup speaks of {table.rows}")
@@ -261,6 +281,8 @@ def _put(connection: Connection, backup: BackupReader, replace: bool) -> None:
         for name, last in manifest.sequences.items():
             cursor.execute("select setval(%s::regclass, %s)", (f"{_quoted(schema)}.{_quoted(name)}", last))
     upgrade(connection)
+    with raw.cursor() as cursor:
+        cursor.execute(AT_HOME)
 
 
 def _require_empty(cursor: Any, names: Sequence[str], where: str) -> None:

@@ -20,7 +20,9 @@ import zstandard
 
 from service.core.errors import StateError
 
-FORMAT = 1
+FORMATS = (1, 2)
+"""In the second one members may have rows of one table that lay on several servers; a release that knew only the first
+would leave them out."""
 MANIFEST = "manifest.json"
 SECTIONS = ("pre-data", "post-data")
 """What of the schema comes before the rows (tables), and what behind (indexes, keys); as pg_dump names them."""
@@ -36,12 +38,16 @@ class BackupError(StateError):
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """Describe a table's rows in the file: how many, their bytes uncompressed, and the SHA-256 of these."""
+    """Describe a table's rows in the file: how many, their bytes uncompressed, and the SHA-256 of these.
+
+    `into` is the table, where it is not of the member's name.
+    """
 
     name: str
     rows: int
     bytes: int
     sha256: str
+    into: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,7 @@ class Manifest:
     sections: dict[str, str]
     """SHA-256 of each part of the schema."""
     tables: tuple[TableRows, ...]
-    format: int = FORMAT
+    format: int
 
 
 class BackupWriter:
@@ -111,10 +117,11 @@ class BackupReader:
             raise BackupError(
                 f"{path} is no backup, or not the whole of one ({error}): give a file that `subsetd backup` finished"
             ) from error
-        if told.get("format") != FORMAT:
+        if told.get("format") not in FORMATS:
             self._opened.close()
             raise BackupError(
-                f"{path} is a backup of format {told.get('format')}, this release reads {FORMAT}: use a newer subsetd"
+                f"{path} is a backup of format {told.get('format')}, this release reads up to {FORMATS[-1]}: "
+                "use a newer subsetd"
             )
         self.manifest = Manifest(**{**told, "tables": tuple(TableRows(**table) for table in told["tables"])})
 

@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.store.bulk import KeyRange, partition_name
-from service.store.database import make_engine
+from service.store.copy_stream import copy_between
+from service.store.database import connect, make_engine
 from service.store.generation import DRIVER_NAME, NewAttribute
+from service.store.shard_servers import ShardServer, reaching
 from service.store.sketch_generation import read_whole
 from service.store.sketch_reading import read_sketches
 
@@ -20,11 +22,15 @@ RECORDS = """
 SELECT coalesce(nullif(coalesce(served.value, fresh.value), ''), 'key ' || value_key),
     served.value_key IS NULL, fresh.value_key IS NULL,
     served.attribute_ids, served.frequencies, fresh.attribute_ids, fresh.frequencies, count(*) OVER ()
-FROM (SELECT * FROM gen_rec WHERE {condition}) AS served FULL JOIN {fresh} AS fresh USING (value_key)
+FROM (SELECT * FROM gen_rec WHERE {condition} UNION ALL SELECT * FROM elsewhere_rec) AS served
+    FULL JOIN {fresh} AS fresh USING (value_key)
 WHERE served.attribute_ids IS DISTINCT FROM fresh.attribute_ids
     OR served.frequencies IS DISTINCT FROM fresh.frequencies OR served.value IS DISTINCT FROM fresh.value
 LIMIT {examples}
 """
+
+# What servers of shards have of a range lies beside it while it is compared.
+ELSEWHERE = "CREATE TEMPORARY TABLE elsewhere_rec (LIKE gen_rec) ON COMMIT DROP"
 
 ATTRIBUTES = """
 SELECT attribute_id, schema_name || '.' || table_name || '.' || column_name,
@@ -41,17 +47,19 @@ def differences(
     bits: int,
     attributes: Sequence[NewAttribute],
     inds: NDArray[np.int32],
+    servers: Sequence[ShardServer] = (),
 ) -> list[str]:
     """Say where the served state differs from a recomputed generation, whose partitions are stored and not attached.
 
     Compares generator records (all but their cluster ids, which each generation numbers anew), the counters of the
-    source's attributes, and the INDs; attributes that are stale are in both as they are served. Returns one line a
-    kind of difference, with examples; none when all is equal.
+    source's attributes, and the INDs; attributes that are stale are in both as they are served. `servers` have the
+    records of shards that are not in the state's own database. Returns one line a kind of difference, with examples;
+    none when all is equal. `connection` keeps writers off.
     """
     with connection.cursor() as cursor:
         found = [
             *_of_attributes(cursor, source_name, attributes),
-            *_of_records(cursor, generation, bits),
+            *_of_records(cursor, generation, bits, servers),
             *_of_inds(cursor, inds),
         ]
     connection.commit()
@@ -82,10 +90,15 @@ def sketch_differences(url: str, connection: Any, generation: int) -> list[str]:
     return [f"{len(wrong):,} sketches: {'; '.join(wrong[:EXAMPLES])}"] if wrong else []
 
 
-def _of_records(cursor: Any, generation: int, bits: int) -> list[str]:
+def _of_records(cursor: Any, generation: int, bits: int, servers: Sequence[ShardServer]) -> list[str]:
     total, examples = 0, []
+    cursor.execute(ELSEWHERE)
     for number in range(1 << bits):
         condition = KeyRange(number, bits).condition()
+        cursor.execute("TRUNCATE elsewhere_rec")
+        for server in servers:
+            with reaching(server), connect(server.address, DRIVER_NAME) as other, other.cursor() as reading:
+                copy_between(reading, f"SELECT * FROM gen_rec WHERE {condition}", cursor, "elsewhere_rec")
         fresh = partition_name(generation, number)
         cursor.execute(RECORDS.format(condition=condition, fresh=fresh, examples=EXAMPLES))
         rows = cursor.fetchall()

@@ -113,6 +113,23 @@ def _forget_shards(cursor: Any) -> str | None:
     return found[0][0] if found else None
 
 
+def send_back(connection: Any, servers: Sequence[ShardServer], telling: Callable[[str], None]) -> int:
+    """Move shards from the state's own database to these servers, as a version of its own, and return it.
+
+    The connection must hold the writer's lock. Raises as `set_shards` does; then all are where they were.
+    """
+    try:
+        with ExitStack() as closing, connection.cursor() as cursor:
+            version = write_version(cursor, None)
+            moving = ShardMove(cursor, version, telling, closing)
+            moving.send_away(servers, read_number(cursor))
+            moving.commit(connection)
+    except BaseException:
+        connection.rollback()
+        raise
+    return version
+
+
 @dataclass(frozen=True, slots=True)
 class ShardInfo:
     """Describe a shard; `ahead` is the version that it holds and the state does not, None as a rule.

@@ -53,6 +53,7 @@ class Elsewhere:
     """Hold a snapshot of each server that has shards, all of the version of the state's own snapshot; may be none."""
 
     def __init__(self) -> None:
+        self.servers: list[ShardServer] = []
         self.connections: list[Connection] = []
         self._closing = ExitStack()
 
@@ -62,8 +63,23 @@ class Elsewhere:
     def __exit__(self, *_: object) -> None:
         self._closing.close()
 
-    def begin(self, servers: Sequence[tuple[ShardServer, list[tuple[int, int]]]], milliseconds: str) -> str | None:
-        """Take snapshots of servers whose shards are at these versions; tells what is at another one, None: nothing."""
+    def open(self, cursor: Any) -> None:
+        """Take snapshots of the servers that a cursor's own snapshot knows.
+
+        Raises StateError where one is away, or at another version than that snapshot.
+        """
+        torn = self.begin(cursor)
+        if torn is not None:
+            raise StateError(torn)
+
+    def begin(self, cursor: Any) -> str | None:
+        """Do what `open` does, but tell which server is at another version; None where none is.
+
+        Statements may take as long there as the cursor's.
+        """
+        servers = [(server, _stands(cursor, server)) for server in read_servers(cursor)]
+        cursor.execute(TIMEOUT)
+        (milliseconds,) = cursor.fetchone()
         for server, stands in servers:
             with reaching(server):
                 connection = self._closing.enter_context(_engine(server.address, milliseconds).connect())
@@ -72,10 +88,16 @@ class Elsewhere:
                     found = [(shard, batch) for shard, batch in connection.execute(text(FOUND))]
                 except ProgrammingError as error:
                     raise StateError(f"It has no tables for shards: {WAY_OUT}.") from error
+                self.servers.append(server)
                 self.connections.append(connection)
             if found != stands:
-                return f"{server} has versions {dict(found)} of shards, and the state {dict(stands)}"
+                return f"{server} has versions {dict(found)} of shards, and the state {dict(stands)}: {_LEFT}."
         return None
+
+    def export(self) -> list[tuple[ShardServer, str]]:
+        """Name the snapshots, for other sessions to read in them for as long as these are open."""
+        names = [connection.scalar(text("select pg_export_snapshot()")) for connection in self.connections]
+        return list(zip(self.servers, names, strict=True))
 
     def close(self) -> None:
         """Let the snapshots go."""
@@ -123,11 +145,7 @@ def _try(connection: Connection) -> tuple[Elsewhere, str | None]:
         if torn is None:
             raw: Any = connection.connection
             with raw.cursor() as cursor:
-                servers = [(server, _stands(cursor, server)) for server in read_servers(cursor)]
-                cursor.execute(TIMEOUT)
-                (milliseconds,) = cursor.fetchone()
-            found = elsewhere.begin(servers, milliseconds)
-            torn = None if found is None else f"{found}: {_LEFT}."
+                torn = elsewhere.begin(cursor)
     except BaseException:
         elsewhere.close()
         raise
@@ -176,18 +194,23 @@ def gathered(connection: Connection, elsewhere: Elsewhere, attribute_ids: Sequen
 
 @contextmanager
 def between_batches(connection: Any) -> Iterator[Any]:
-    """Keep shards from beginning a batch until a raw connection's transaction has its snapshot; gives a cursor.
+    """Keep shards from beginning a batch for as long, once the one under way has ended; gives a raw cursor.
 
-    Raises StateError when a batch was left half done.
+    Snapshots that are taken meanwhile are of one version, but for a batch that was left half done.
     """
     with connection.cursor() as cursor:
         cursor.execute("select pg_advisory_lock_shared(%s)", (SHARDS_LOCK,))
         connection.commit()
         yield cursor
-        cursor.execute(AHEAD)
-        ahead = cursor.fetchone()
         cursor.execute("select pg_advisory_unlock_shared(%s)", (SHARDS_LOCK,))
-        _require_whole(ahead)
+
+
+def require_whole(cursor: Any) -> None:
+    """Raise StateError when a batch was left half done in the state's own database."""
+    cursor.execute(AHEAD)
+    torn = _torn(cursor.fetchone())
+    if torn is not None:
+        raise StateError(torn)
 
 
 def keep_shards(cursor: Any) -> None:
@@ -196,8 +219,7 @@ def keep_shards(cursor: Any) -> None:
     Raises StateError when a batch was left half done.
     """
     cursor.execute("select pg_advisory_xact_lock_shared(%s)", (SHARDS_LOCK,))
-    cursor.execute(AHEAD)
-    _require_whole(cursor.fetchone())
+    require_whole(cursor)
     for server in read_servers(cursor):
         stands = _stands(cursor, server)
         with reaching(server), connect(server.address, SHARDS_NAME) as other, other.cursor() as found:
@@ -210,12 +232,6 @@ _LEFT = (
     "following ended between the two, or waits for another shard. What is asked of values waits until it goes on; all "
     "else is answered"
 )
-
-
-def _require_whole(ahead: Any) -> None:
-    torn = _torn(ahead)
-    if torn is not None:
-        raise StateError(torn)
 
 
 def _torn(ahead: Any) -> str | None:

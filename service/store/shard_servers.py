@@ -104,16 +104,6 @@ def read_stands(cursor: Any, server: ShardServer) -> dict[int, Stand]:
     return {shard: Stand(*stand) for shard, *stand in cursor.fetchall()}
 
 
-def refuse_elsewhere(cursor: Any, what: str) -> None:
-    """Raise StateError where shards are on servers of their own: what is named there takes them in one database."""
-    servers = read_servers(cursor)
-    if servers:
-        raise StateError(
-            f"{what} of a state with shards on other servers is not possible: {servers[0]}. Bring all into the state's "
-            f"own database first, with `subsetd shards set N` and no servers."
-        )
-
-
 @contextmanager
 def reaching(server: ShardServer) -> Iterator[None]:
     """Let a failure of a server say which it is, and which shards wait for it."""

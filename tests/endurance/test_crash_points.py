@@ -61,11 +61,21 @@ OF_A_COMMAND = {
 }
 OF_A_COMPACTION = {"read_keys"}
 OF_SHARDS_ALONE = {
-    *("deal", "deal_again", "find_shards", "read_places", "set_shards", "undo_shard", "undo_shards", "_forget_shards"),
+    *(
+        "deal",
+        "deal_again",
+        "find_shards",
+        "read_places",
+        "send_back",
+        "set_shards",
+        "undo_shard",
+        "undo_shards",
+        "_forget_shards",
+    ),
     *("_apply", "_write", "_connect"),
 }
 OF_SERVERS = {
-    *("drop_shard", "keep_clusters", "make_shard", "read_stands", "refuse_elsewhere", "require_fit", "require_schema"),
+    *("drop_shard", "keep_clusters", "make_shard", "read_stands", "require_fit", "require_schema"),
     *("_missing_on", "note_applied", "settle", "write_behind"),
 }
 """See `test_shard_servers.py`, which dies at each statement that a server is given."""

@@ -20,7 +20,6 @@ from service.core.model import AttributeName
 from service.shard_commands import list_, set_
 from service.shard_lookout import Lookout
 from service.store import shard_moving, shard_writing, shards
-from service.store.backup import back_up
 from service.store.contracts import PostgresContracts
 from service.store.database import make_engine
 from service.store.doctor_facts import read_operation
@@ -357,8 +356,6 @@ def test_the_command_reads_a_map(
     assert "goes to server 'east'" in capsys.readouterr().err
     list_(Format.JSON)
     assert [one["server"] for one in json.loads(capsys.readouterr().out)] == [None, "east"]
-    with pytest.raises(StateError, match="Bring all into the state's own database first"):
-        back_up(database_url, tmp_path / "backup")
 
 
 def test_a_contract_finds_its_witness_wherever_it_is(database_url: str, stream: Stream, east_url: str) -> None:

@@ -1,0 +1,85 @@
+"""A backup of a state with shards on servers is all of it, of one version; what is restored needs no server."""
+
+from __future__ import annotations
+
+import random
+import threading
+from pathlib import Path
+
+import pytest
+
+from service.core.errors import StateError
+from service.store import migrate
+from service.store.backup import back_up, restore
+from service.store.embedded import EmbeddedPostgres
+from service.store.shard_dealing import read_shards
+from tests import states
+from tests.following import Stream, consume, random_changes
+from tests.integration.test_backup import HISTORY, INTERVALS, POSITIONS, quietly
+from tests.integration.test_shard_servers import OF, require_true, spread_stream, stream
+from tests.integration.test_shards import Driver
+from tests.integration.test_verify import findings
+from tests.shard_servers import killed, spread
+
+__all__ = ["spread_stream", "stream"]
+
+
+def test_a_feed_goes_on_from_a_backup_that_was_taken_of_all_servers_under_load(
+    database_url: str, empty_database_url: str, spread_stream: Stream, tmp_path: Path
+) -> None:
+    rng = random.Random(11)
+    random_changes(spread_stream, rng, 120)
+    consumer = threading.Thread(target=consume, args=(database_url, spread_stream), kwargs={"records": 1})
+    consumer.start()
+    try:
+        written = back_up(database_url, tmp_path / "state.backup")
+    finally:
+        consumer.join()
+    restored = restore(empty_database_url, tmp_path / "state.backup", replace=False, telling=quietly)
+    assert restored == written
+    assert [one.server for one in read_shards(empty_database_url)] == [None] * OF
+    assert all(finding.holds for finding in findings(empty_database_url))
+    random_changes(spread_stream, rng, 40)
+    for url in (database_url, empty_database_url):
+        consume(url, spread_stream, records=1)
+        assert all(finding.holds for finding in findings(url)), "neither knows of the other"
+    for question in (HISTORY, INTERVALS, POSITIONS):
+        assert states.query(empty_database_url, question) == states.query(database_url, question)
+    require_true(empty_database_url, spread_stream)
+    require_true(database_url, spread_stream)
+
+
+def test_what_is_restored_leaves_the_servers_to_the_state_that_has_them(
+    database_url: str, empty_database_url: str, spread_stream: Stream, east_url: str, tmp_path: Path
+) -> None:
+    back_up(database_url, tmp_path / "state.backup")
+    restore(empty_database_url, tmp_path / "state.backup", replace=False, telling=quietly)
+    with pytest.raises(StateError, match=r"server 'east' \(shard 1\): It has shard 1 of another state"):
+        spread(empty_database_url, OF, east=(east_url, [1]))
+    require_true(empty_database_url, spread_stream)
+    require_true(database_url, spread_stream)
+
+
+def test_servers_of_a_state_of_an_older_release_are_in_its_backup(
+    database_url: str, empty_database_url: str, spread_stream: Stream, tmp_path: Path
+) -> None:
+    migrate.downgrade(database_url, "0020")
+    back_up(database_url, tmp_path / "state.backup")
+    restore(empty_database_url, tmp_path / "state.backup", replace=False, telling=quietly)
+    require_true(empty_database_url, spread_stream)
+
+
+def test_a_batch_that_was_left_half_done_is_in_no_backup(
+    database_url: str, spread_stream: Stream, east_server: EmbeddedPostgres, tmp_path: Path
+) -> None:
+    random_changes(spread_stream, random.Random(3), 30)
+    with Driver(database_url, spread_stream) as driver:
+        driver.read(30)
+        driver.apply([0, 2])
+    with pytest.raises(StateError, match=r"server 'west' \(shard 2\) has versions .*: following ended between the two"):
+        back_up(database_url, tmp_path / "state.backup")
+    with killed(east_server), pytest.raises(StateError, match=r"server 'east' \(shard 1\): "):
+        back_up(database_url, tmp_path / "state.backup")
+    assert list(tmp_path.glob("*.backup*")) == []
+    consume(database_url, spread_stream)
+    back_up(database_url, tmp_path / "state.backup")
