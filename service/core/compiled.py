@@ -7,18 +7,33 @@ from typing import Any, TypeVar, cast
 
 import numba.np.linalg
 from numba import njit
+from numba.core.compiler_lock import global_compiler_lock
+
+from service.kernel_turns import turn
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 
 def kernel(function: Kernel) -> Kernel:
     """Compile a function of arrays and numbers; a division by zero raises ZeroDivisionError."""
-    return cast("Kernel", njit(cache=True, nogil=True)(function))
+    return cast("Kernel", _by_one_process(njit(cache=True, nogil=True)(function)))
 
 
 def dividing_kernel(function: Kernel) -> Kernel:
     """Compile a function of arrays and numbers; a division by zero gives infinity or NaN, as numpy's."""
-    return cast("Kernel", njit(cache=True, nogil=True, error_model="numpy")(function))
+    return cast("Kernel", _by_one_process(njit(cache=True, nogil=True, error_model="numpy")(function)))
+
+
+def _by_one_process(dispatcher: Any) -> Any:
+    """Let one process compile a kernel or load it: who comes meanwhile finds it in numba's cache."""
+    compile_or_load = dispatcher.compile
+
+    def in_turn(signature: Any) -> Any:
+        with global_compiler_lock, turn(f"{dispatcher.__module__}.{dispatcher.__qualname__}"):
+            return compile_or_load(signature)
+
+    dispatcher.compile = in_turn
+    return dispatcher
 
 
 def _without_blas() -> None:
