@@ -34,8 +34,6 @@ from benchmarks.mate_report_data import (
     searching,
 )
 from benchmarks.mate_report_paper import INITIAL, TABLE_2, TABLE_2_SETS, TABLE_3
-from benchmarks.mate_report_plots import Panel
-from benchmarks.mate_report_plots import draw as draw_plot
 from benchmarks.mate_report_searches import without_filter
 from benchmarks.mate_report_text import (
     COMPONENTS,
@@ -48,6 +46,8 @@ from benchmarks.mate_report_text import (
     SUMMARY,
     TOP_K,
 )
+from benchmarks.plots import Panel
+from benchmarks.plots import draw as draw_plot
 from benchmarks.results_file import machine
 from service.core.xash import ones_for
 

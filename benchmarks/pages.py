@@ -1,4 +1,4 @@
-"""Own what pages show of the results: the README's table, and the papers' published figures beside ours."""
+"""Own what pages show of the results: the README's table, the papers' figures beside ours, plots of how all grows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import results_file
+from benchmarks import growth_page, results_file
 
 ROOT = Path(__file__).parent.parent
 OURS, PAPERS = "accesses to gen_rec", "the paper's accesses"
@@ -14,7 +14,9 @@ BEGIN, END = "<!-- benchmarks -->\n", "\n<!-- /benchmarks -->"
 
 
 def write(objects: Sequence[dict[str, Any]], root: Path = ROOT) -> None:
-    """Put the results into README.md and docs/papers.md; what is between the marks of each is replaced."""
+    """Put the results into the pages; what is between the marks of each is replaced, and plots are drawn anew."""
+    for name, svg in growth_page.plots(objects).items():
+        (root / name).write_text(svg, "utf-8")
     for name, text in made(objects).items():
         path = root / name
         before, rest = path.read_text("utf-8").split(BEGIN)
@@ -26,6 +28,7 @@ def made(objects: Sequence[dict[str, Any]]) -> dict[str, str]:
     return {
         "README.md": results_file.markdown_table(results_file.goals_met(objects)),
         "docs/papers.md": _incremental(objects) + "\n\n" + _many(objects),
+        "docs/growth.md": growth_page.table(objects),
     }
 
 
@@ -33,7 +36,7 @@ def _incremental(objects: Sequence[dict[str, Any]]) -> str:
     """Set the tables of Incremental Discovery of Inclusion Dependencies (2017) beside TPC-H SF 1."""
 
     def of(row: str, metric: str, baseline: str | None = None) -> dict[str, Any]:
-        return _one(objects, row, metric, baseline)
+        return results_file.one(objects, row, metric, baseline)
 
     lines = ["| TPC-H SF 1 | the paper | its algorithms, here | subsetd |", "| --- | ---: | ---: | ---: |"]
     for kind, theirs in (("inserts", "99.987 %"), ("deletes", "99.984 %")):
@@ -63,7 +66,7 @@ def _many(objects: Sequence[dict[str, Any]]) -> str:
     """Set Table 5 of Detecting Inclusion Dependencies on Very Many Tables (2017) beside a made corpus of its size."""
     name = "1,398,105 tables, the paper's filters: a refresh from JSON lines"
     columns, inds, seconds, memory = (
-        _one(objects, "many-growth-whole", metric)["value"]
+        results_file.one(objects, "many-growth-whole", metric)["value"]
         for metric in (f"{name}, columns", f"{name}, INDs", name, f"{name}, memory of driver and workers")
     )
     ours = f"{columns:,.0f} | {inds:,.0f} | {seconds:,.0f} | 2 | {memory:.1f}"
@@ -75,14 +78,6 @@ def _many(objects: Sequence[dict[str, Any]]) -> str:
             f"| subsetd, a made corpus, from JSON lines to served INDs | {ours} |",
         ]
     )
-
-
-def _one(objects: Sequence[dict[str, Any]], row: str, metric: str, baseline: str | None = None) -> dict[str, Any]:
-    """Find a figure; raise LookupError with its name where it was not measured."""
-    for one in objects:
-        if (one["row"], one["metric"]) == (row, metric) and baseline in (None, one["baseline"]):
-            return one
-    raise LookupError(f"no {metric!r} of {row} in the results: run `make bench ONLY={row}`")
 
 
 def _power(number: float) -> str:

@@ -125,6 +125,14 @@ def exponent(sizes: Sequence[float], taken: Sequence[float]) -> float:
     return float(np.polyfit(np.log(sizes), np.log(taken), 1)[0])
 
 
+def one(objects: Sequence[dict[str, Any]], row: str, metric: str, baseline: str | None = None) -> dict[str, Any]:
+    """Find a figure; raise LookupError with its name where it was not measured."""
+    for one in objects:
+        if (one["row"], one["metric"]) == (row, metric) and baseline in (None, one["baseline"]):
+            return one
+    raise LookupError(f"no {metric!r} of {row} in the results: run `make bench ONLY={row}`")
+
+
 def markdown_table(objects: Iterable[dict[str, Any]]) -> str:
     """Return the README's table."""
     head = ["Row", "Metric", "Value", "Beside it", "Ratio", "Goal", "Holds"]

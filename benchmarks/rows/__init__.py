@@ -19,6 +19,7 @@ ROWS = {
     "wide-schema": "wide_schema",
     "million-clusters": "million_clusters",
     "growth": "growth",
+    "many-records": "many_records",
     "decode": "decode",
     "feed-debezium": "feed_debezium",
     "feed-postgres": "feed_postgres",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import subprocess
@@ -27,6 +28,7 @@ from benchmarks import __main__ as command
 from benchmarks import (
     data_sets,
     feeds,
+    growth_page,
     pages,
     processes,
     reference,
@@ -39,7 +41,7 @@ from benchmarks import (
 from benchmarks.context import Context
 from benchmarks.feeds import Change
 from benchmarks.results_file import Result
-from benchmarks.rows import ROWS, follow_spark, freshness, module_of
+from benchmarks.rows import ROWS, follow_spark, freshness, many_records, module_of
 
 MIB = 2**20
 
@@ -314,6 +316,24 @@ def test_the_wide_data_have_the_clusters_and_inds_that_they_promise(tmp_path: Pa
     assert len(list(reference.find_inds(columns))) == wide.FEW_TABLES.inds
 
 
+def test_many_records_are_as_many_as_they_promise_and_change_once_each(tmp_path: Path):
+    made = 8_000
+    folder = many_records.write(tmp_path / "big", made)
+    columns = reference.read_columns(folder)
+    values = {value for cells in columns.values() for value in cells}
+    assert len(values) == many_records.values_of(made)
+    assert len(list(reference.find_inds(columns))) == many_records.INDS
+    with (folder / "orders.csv").open() as lines:
+        rows = {tuple(row) for row in list(csv.reader(lines))[1:]}
+    changes = many_records.changes(context(tmp_path, size=0.01), made)
+    before = [change.before for change in changes if change.before]
+    after = [change.after for change in changes if change.after]
+    assert len(before) == len(set(before)) == len(after) == 400
+    assert set(before) <= rows
+    kept = (rows - set(before)) | set(after)
+    assert len(kept) == len({row[0] for row in kept}) == len({row[2] for row in kept}) == made
+
+
 def test_wide_changes_can_be_applied_in_their_order(tmp_path: Path):
     data = wide.make(context(tmp_path, size=0.002))
     rows = {table: Counter(held) for table, held in data.rows.items()}
@@ -404,3 +424,5 @@ def test_pages_show_the_results_that_are_kept():
     for name, text in pages.made(results_file.load()).items():
         shown = (pages.ROOT / name).read_text("utf-8").split(pages.BEGIN)[1].split(pages.END)[0]
         assert shown == text, f"{name} is not what `python -m benchmarks --pages` makes of the results"
+    for name, svg in growth_page.plots(results_file.load()).items():
+        assert (pages.ROOT / name).read_text("utf-8") == svg, name

@@ -1,4 +1,4 @@
-"""Own the plots of the report on joinable tables: lines and bars as SVG, which no package is needed for."""
+"""Own the plots of reports: lines and bars as SVG, which no package is needed for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STYLES = {
     "XASH": ("#d55e00", ""),
     "counted bits": ("#009e73", ""),
 }
-"""Colour and dashes of each line: the same method looks the same everywhere."""
+"""Colour and dashes of a method's line: it looks the same everywhere. Others take these by place, from the last."""
 
 HEIGHT = 230
 """Of a panel's axes in pixels."""
@@ -83,6 +83,12 @@ class _Axis:
 
 
 def draw(file: Path, title: str, panels: Sequence[Panel], panel_width: int = 360) -> None:
+    """Write panels to a file; see `drawn`."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(drawn(title, panels, panel_width), "utf-8")
+
+
+def drawn(title: str, panels: Sequence[Panel], panel_width: int = 360) -> str:
     """Draw panels beside each other, with one legend: the names of all lines, in their order."""
     across = LEFT + panel_width + RIGHT
     width, top = len(panels) * across, TOP + HEIGHT + BOTTOM
@@ -94,10 +100,12 @@ def draw(file: Path, title: str, panels: Sequence[Panel], panel_width: int = 360
     a_row = max(1, (width - LEFT) // 105)
     for place, name in enumerate(names):
         x, y = LEFT + place % a_row * 105, top + 12 + place // a_row * 18
-        parts.append(_line(name, [(x, y - 4), (x + 22, y - 4)]) + f'<text x="{x + 27}" y="{y}">{escape(name)}</text>')
+        parts.append(
+            _line(_style(name, place), [(x, y - 4), (x + 22, y - 4)])
+            + f'<text x="{x + 27}" y="{y}">{escape(name)}</text>'
+        )
     height = top + 18 * -(-len(names) // a_row) + 6
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(SVG.format(width=width, height=height, title=escape(title), parts="\n".join(parts)), "utf-8")
+    return SVG.format(width=width, height=height, title=escape(title), parts="\n".join(parts))
 
 
 def _panel(panel: Panel, width: int) -> Iterator[str]:
@@ -121,17 +129,22 @@ def _panel(panel: Panel, width: int) -> Iterator[str]:
             top = HEIGHT * (1 - axis.height(value))
             if panel.has_bars:
                 x = step * (place + 0.1) + bar * number
-                fill = STYLES[name][0] if name in STYLES else STYLES["XASH"][0]
+                fill = STYLES.get(name, STYLES["XASH"])[0]
                 yield f'<path fill="{fill}" d="M{x:.1f} {HEIGHT}V{top:.1f}h{bar:.1f}V{HEIGHT}z"/>'
             else:
                 points.append((step * (place + 0.5), top))
         if points:
-            yield _line(name, points)
-            yield "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.6" fill="{STYLES[name][0]}"/>' for x, y in points)
+            style = _style(name, number)
+            yield _line(style, points)
+            yield "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.6" fill="{style[0]}"/>' for x, y in points)
     yield f'<path stroke="#52606d" d="M0 0V{HEIGHT}H{width}" fill="none"/>'
 
 
-def _line(name: str, points: Sequence[tuple[float, float]]) -> str:
-    colour, dashes = STYLES[name]
+def _style(name: str, number: int) -> tuple[str, str]:
+    return STYLES[name] if name in STYLES else list(STYLES.values())[-1 - number % len(STYLES)]
+
+
+def _line(style: tuple[str, str], points: Sequence[tuple[float, float]]) -> str:
+    colour, dashes = style
     way = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
     return f'<path fill="none" stroke="{colour}" stroke-width="2" stroke-dasharray="{dashes}" d="M{way}"/>'
