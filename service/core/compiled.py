@@ -9,7 +9,7 @@ import numba.np.linalg
 from numba import njit
 from numba.core.compiler_lock import global_compiler_lock
 
-from service.kernel_turns import turn
+from service.core.kernel_turns import turn
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 

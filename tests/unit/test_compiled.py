@@ -32,7 +32,7 @@ def outer(n):
 CALLING = """
 import sys, time
 from pathlib import Path
-from service import kernel_turns
+from service.core import kernel_turns
 import kernels_of_a_test as own
 kernel_turns.MOST_SECONDS = float(sys.argv[1])
 Path(f"ready-{sys.argv[2]}").touch()
