@@ -11,6 +11,7 @@ from benchmarks.results_file import exponent, one
 
 GROWING = ("values", "attributes", "clusters")
 TAKEN = {"bootstrap, CPU": "s", "consumer": "µs a netted value", "memory of the consumer": "GB"}
+OF_RECORDS = {"bootstrap": "s", "gen_rec, all of it": "GB", "the consumer without its cache": "µs a tuple"}
 REFRESH = "the paper's filters: a refresh from JSON lines"
 OF_A_REFRESH = {
     "seconds": ("", "s"),
@@ -30,6 +31,11 @@ def plots(objects: Objects) -> dict[str, str]:
         )
         for what, unit in TAKEN.items()
     ]  # fmt: skip
+    of_records = [
+        Panel(f"records: {what}", "records", [f"{n:,}" for n in sizes], {what: found}, unit, is_log=True)
+        for what, unit in OF_RECORDS.items()
+        for sizes, found in [_records(objects, what)]
+    ]
     sizes = _tables(objects)
     of_corpus = [
         Panel(f"refresh of a corpus: {what}", "tables", [f"{n:,}" for n in sizes], {what: found}, unit, is_log=True)
@@ -44,6 +50,7 @@ def plots(objects: Objects) -> dict[str, str]:
     )  # fmt: skip
     return {
         "docs/images/growth-state.svg": drawn("How bootstrap and consumer grow", of_state, 300),
+        "docs/images/growth-records.svg": drawn("How records on one disk grow", of_records, 300),
         "docs/images/growth-corpus.svg": drawn("How refreshes of a corpus grow", of_corpus, 300),
         "docs/images/growth-shards.svg": drawn("How following on Spark grows", [of_shards]),
     }
@@ -60,6 +67,9 @@ def table(objects: Objects) -> str:
         for what in TAKEN:
             sizes, _ = _taken(objects, growing, what)
             line(growing, sizes, what, one(objects, "growth", f"{growing}, exponent: {what}")["value"])
+    for what in OF_RECORDS:
+        sizes, found = _records(objects, what)
+        line("records", sizes[-2:], what, exponent(sizes[-2:], found[-2:]))
     tables = _tables(objects)
     for what in OF_A_REFRESH:
         line(
@@ -73,6 +83,10 @@ def table(objects: Objects) -> str:
 def _taken(objects: Objects, growing: str, what: str) -> tuple[list[int], list[float]]:
     """Find what sizes took, the smallest size first."""
     return _sizes(objects, ("growth",), rf"([\d,]+) {growing}: {re.escape(what)}")
+
+
+def _records(objects: Objects, what: str) -> tuple[list[int], list[float]]:
+    return _sizes(objects, ("many-records",), rf"([\d,]+) records: {re.escape(what)}")
 
 
 def _tables(objects: Objects) -> list[int]:
