@@ -14,6 +14,9 @@ CONSUMERS = ("run made", "run direct", "run debezium")
 PARTS = (*CONSUMERS, "serve", *SERVERS, "Spark audit", "Spark refresh", "consume file")
 """What is killed. `run witness` is not: its memory is what is judged."""
 
+LEAST = 0.6
+"""Share of the mean time between two kills that is between any two of them."""
+
 AFTER_KILL = 10.0
 """Seconds behind the start of what was killed in which freshness is not judged."""
 
@@ -25,17 +28,22 @@ class Kill(NamedTuple):
     part: str
 
 
+def between_kills(seconds: float, parts: int = len(PARTS)) -> float:
+    """Give the seconds between two kills, in the mean."""
+    return min(27.0, seconds / (parts + 1))
+
+
 def kills(seed: int, seconds: float, parts: Sequence[str] = PARTS) -> list[Kill]:
     """Kill each part once before any comes again, in an order of its own each time; a kill each 27 s, or more often.
 
     A soak of less than ten minutes comes to each part once.
     """
     rng = random.Random(f"kills {seed}")
-    mean = min(27.0, seconds / (len(parts) + 1))
+    mean = between_kills(seconds, len(parts))
     planned: list[Kill] = []
     at, left = 0.0, []
     while True:
-        at += rng.uniform(0.6, 1.4) * mean
+        at += rng.uniform(LEAST, 2 - LEAST) * mean
         if at >= seconds:
             return planned
         left = left or rng.sample(parts, len(parts))
