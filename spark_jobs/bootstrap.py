@@ -47,7 +47,7 @@ from service.store.keys import KnownTuple, read_tuples
 from service.store.migrate import require_current
 from service.store.recomputation import differences, sketch_differences
 from service.store.row_images import clear_row_images, count_row_images, new_table_ids
-from service.store.shard_dealing import send_back
+from service.store.shard_dealing import move_shards
 from service.store.shard_servers import ShardServer, read_servers
 from service.store.shown_values import read_shown
 from service.store.sketch_generation import create_sketch_table, read_parts, require_form, write_whole
@@ -438,7 +438,7 @@ class _Bootstrap:
     def _send_back(self) -> None:
         """Let shards be on their servers again: the new generation is in the state's own database, whole."""
         try:
-            self.summary.version = send_back(self.connection, self.servers, self.display.begin)
+            self.summary.version = move_shards(self.connection, None, self.display.begin, self.servers)
         except StateError as error:
             raise StateError(
                 f"The source is read and served, as version {self.summary.version}, and all shards are in the state's "

@@ -27,20 +27,26 @@ def turn(name: str) -> Iterator[None]:
 
     A kernel waits for kernels that it calls, and never for one that calls it. Where there can be no lock all compile.
     """
-    file, place, deadline = _lock_file(os.getpid()), zlib.crc32(name.encode()), time.monotonic() + MOST_SECONDS
-    while file is not None and time.monotonic() < deadline:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
-            break
-        except BlockingIOError:
-            time.sleep(LOOK_SECONDS)
-        except OSError:
-            break
+    file, place = _lock_file(os.getpid()), zlib.crc32(name.encode())
+    held = file if file is not None and _lock(file, place) else None
     try:
         yield
     finally:
-        if file is not None:
-            fcntl.lockf(file, fcntl.LOCK_UN, 1, place)
+        if held is not None:
+            fcntl.lockf(held, fcntl.LOCK_UN, 1, place)
+
+
+def _lock(file: int, place: int) -> bool:
+    deadline = time.monotonic() + MOST_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
+            return True
+        except BlockingIOError:
+            time.sleep(LOOK_SECONDS)
+        except OSError:
+            return False
+    return False
 
 
 @cache

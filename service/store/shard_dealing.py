@@ -113,23 +113,6 @@ def _forget_shards(cursor: Any) -> str | None:
     return found[0][0] if found else None
 
 
-def send_back(connection: Any, servers: Sequence[ShardServer], telling: Callable[[str], None]) -> int:
-    """Move shards from the state's own database to these servers, as a version of its own, and return it.
-
-    The connection must hold the writer's lock. Raises as `set_shards` does; then all are where they were.
-    """
-    try:
-        with ExitStack() as closing, connection.cursor() as cursor:
-            version = write_version(cursor, None)
-            moving = ShardMove(cursor, version, telling, closing)
-            moving.send_away(servers, read_number(cursor))
-            moving.commit(connection)
-    except BaseException:
-        connection.rollback()
-        raise
-    return version
-
-
 @dataclass(frozen=True, slots=True)
 class ShardInfo:
     """Describe a shard; `ahead` is the version that it holds and the state does not, None as a rule.
@@ -185,24 +168,33 @@ def set_shards(url: str, of: int, telling: Callable[[str], None], servers: Seque
     for server in servers:
         with reaching(server):
             migrate.upgrade(server.address)
-    with connect(url, COMMAND_NAME) as connection, ExitStack() as closing:
+    with connect(url, COMMAND_NAME) as connection:
         with connection.cursor() as cursor:
             for server in servers:
                 cursor.execute(READDRESS, {"name": server.name, "address": server.address})
         connection.commit()
         take_writer_lock(connection, telling)
         try:
-            with connection.cursor() as cursor:
-                if not read_served(cursor)[0]:
-                    raise StateError("There is no state yet: run `subsetd bootstrap SOURCE --name NAME` first.")
-                version = write_version(cursor, None)
-                is_new_number = of != read_number(cursor)
-                moving = ShardMove(cursor, version, telling, closing)
-                moving.bring_home([] if is_new_number else servers)
-                if is_new_number:
-                    deal(cursor, of, telling)
-                moving.send_away(servers, of)
-                moving.commit(connection)
+            return move_shards(connection, of, telling, servers)
         finally:
             release_locks(connection)
+
+
+def move_shards(connection: Any, of: int | None, telling: Callable[[str], None], servers: Sequence[ShardServer]) -> int:
+    """Do what `set_shards` does, under the writer's lock of a connection, which is to be rolled back where it raises.
+
+    `of` None leaves the number of shards as it is.
+    """
+    with ExitStack() as closing, connection.cursor() as cursor:
+        if not read_served(cursor)[0]:
+            raise StateError("There is no state yet: run `subsetd bootstrap SOURCE --name NAME` first.")
+        version = write_version(cursor, None)
+        now = read_number(cursor)
+        wanted = now if of is None else of
+        moving = ShardMove(cursor, version, telling, closing)
+        moving.bring_home(servers if wanted == now else [])
+        if wanted != now:
+            deal(cursor, wanted, telling)
+        moving.send_away(servers, wanted)
+        moving.commit(connection)
     return version

@@ -85,7 +85,7 @@ class PostgresFeed:
         # What psycopg2 would confirm by itself with the next confirmation: as long as it was told of all that it has
         # received, it goes along with the server's pings.
         self._told_server = self._last_start = self._moved_by_client = 0
-        self._committed = self._marked = 0
+        self._committed = 0
         self._end_at_start: int | None = None
         self._seen_end = 0
         self._known_end = 0
@@ -115,8 +115,7 @@ class PostgresFeed:
         deadline = time.monotonic() + self.start_timeout
         while True:
             try:
-                self._connect()
-                self._end_at_start = self._marked
+                self._end_at_start = self._connect()
                 return
             except (_SlotInUse, SourceAway):
                 self._disconnect()
@@ -251,7 +250,8 @@ class PostgresFeed:
             self._sql = self.address.connect()
         self._identity = {**self._asking(source_identity), "slot": self.slot}
 
-    def _connect(self) -> None:
+    def _connect(self) -> int:
+        """Go on behind what is stored; return the place of a mark that was written into the log before."""
         self._identify()  # each time: another server may answer there now
         if self._system is not None and self._system != self._identity["system"]:
             raise FeedError(
@@ -262,7 +262,7 @@ class PostgresFeed:
         self._require_same(found)
         # As long as it has received nothing psycopg2 goes along with the server's pings, and lets it forget what the
         # state does not hold. Before such a ping the server sends what is in its log: at least this mark.
-        self._marked = self._mark_log()
+        marked = self._mark_log()
         self._sender = self.address.connect_for_replication()
         cursor = self._sender.cursor()
         options = {"proto_version": "1", "publication_names": f'"{self.slot}"'}
@@ -286,6 +286,7 @@ class PostgresFeed:
         self._numbers.begin_again()
         self._relations.clear()
         self._lost_since = None
+        return marked
 
     def _require_same(self, found: SlotState | None) -> None:
         if found is None:

@@ -66,7 +66,7 @@ OF_SHARDS_ALONE = {
         "deal_again",
         "find_shards",
         "read_places",
-        "send_back",
+        "move_shards",
         "set_shards",
         "undo_shard",
         "undo_shards",

@@ -15,7 +15,7 @@ import pytest
 
 from service.core.errors import StateError
 from service.store import backup, migrate
-from service.store.backup import back_up, restore
+from service.store.backup import BackupReport, back_up, restore
 from service.store.tables import SCHEMA_REVISION, metadata
 from service.store.writer_lock import take_writer_lock
 from tests import states
@@ -53,6 +53,19 @@ def rows_of(url: str) -> dict[str, list[str]]:
     }
 
 
+def moved_under_load(url: str, empty_url: str, stream: Stream, folder: Path) -> BackupReport:
+    """Back a state up while a consumer commits, and restore it elsewhere."""
+    consumer = threading.Thread(target=consume, args=(url, stream), kwargs={"records": 1})
+    consumer.start()
+    try:
+        written = back_up(url, folder / "state.backup")
+    finally:
+        consumer.join()
+    restored = restore(empty_url, folder / "state.backup", replace=False, telling=quietly)
+    assert restored == written
+    return restored
+
+
 def test_a_feed_goes_on_from_a_backup_as_if_it_had_never_stopped(
     database_url: str, empty_database_url: str, stream: Stream, tmp_path: Path
 ) -> None:
@@ -61,14 +74,7 @@ def test_a_feed_goes_on_from_a_backup_as_if_it_had_never_stopped(
     random_changes(stream, rng, 40)
     consume(database_url, stream, records=1)
     random_changes(stream, rng, 120)
-    consumer = threading.Thread(target=consume, args=(database_url, stream), kwargs={"records": 1})
-    consumer.start()
-    try:
-        written = back_up(database_url, tmp_path / "state.backup")
-    finally:
-        consumer.join()
-    restored = restore(empty_database_url, tmp_path / "state.backup", replace=False, telling=quietly)
-    assert restored == written
+    restored = moved_under_load(database_url, empty_database_url, stream, tmp_path)
     ((head, at),) = states.query(
         empty_database_url, "select (select max(version) from state_version), next_offset from feed_position"
     )

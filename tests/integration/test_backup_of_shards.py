@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from service.store.embedded import EmbeddedPostgres
 from service.store.shard_dealing import read_shards
 from tests import states
 from tests.following import Stream, consume, random_changes
-from tests.integration.test_backup import HISTORY, INTERVALS, POSITIONS, quietly
+from tests.integration.test_backup import HISTORY, INTERVALS, POSITIONS, moved_under_load, quietly
 from tests.integration.test_shard_servers import OF, require_true, spread_stream, stream
 from tests.integration.test_shards import Driver
 from tests.integration.test_verify import findings
@@ -29,14 +28,7 @@ def test_a_feed_goes_on_from_a_backup_that_was_taken_of_all_servers_under_load(
 ) -> None:
     rng = random.Random(11)
     random_changes(spread_stream, rng, 120)
-    consumer = threading.Thread(target=consume, args=(database_url, spread_stream), kwargs={"records": 1})
-    consumer.start()
-    try:
-        written = back_up(database_url, tmp_path / "state.backup")
-    finally:
-        consumer.join()
-    restored = restore(empty_database_url, tmp_path / "state.backup", replace=False, telling=quietly)
-    assert restored == written
+    moved_under_load(database_url, empty_database_url, spread_stream, tmp_path)
     assert [one.server for one in read_shards(empty_database_url)] == [None] * OF
     assert all(finding.holds for finding in findings(empty_database_url))
     random_changes(spread_stream, rng, 40)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import subprocess
@@ -11,6 +12,8 @@ import zlib
 from pathlib import Path
 
 import pytest
+
+from service.core import kernel_turns
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -87,3 +90,12 @@ def test_where_there_can_be_no_lock_all_compile(folder: Path) -> None:
     (folder / "go").touch()
     assert told(calling(folder, 0, 300)) == [1, 1]
     assert not (folder / "of somebody else").exists()
+
+
+def test_where_the_system_gives_no_locks_there_are_no_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "lockf", refuse)
+    with kernel_turns.turn("a kernel"):
+        pass
