@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from prometheus_client import CollectorRegistry
 
-from service import feed_wiring, serving_wiring, wiring
+from service import feed_wiring, wiring
 from service.audit_runner import auditing
 from service.config import Settings
 from service.consumer_process import ConsumerProcess
@@ -27,6 +27,8 @@ from service.watch_runner import watching
 
 def serve() -> None:
     """Serve the answers over HTTP, at SUBSETD_HOST and SUBSETD_PORT: http://127.0.0.1:8321 if neither is set."""
+    from service import serving_wiring
+
     settings = wiring.configured_settings()
     with (
         wiring.state_database(settings) as url,
@@ -69,6 +71,9 @@ def run(
         tracking_keys(url, settings) as tracked,
         searching_joinable(url, engine, settings) as searches,
     ):
+        # Not before the consumer is on its way: it takes a good second of a processor.
+        from service import serving_wiring
+
         registry = CollectorRegistry()
         observer = ConsumerObserver(registry)
         retry = partial(feed_wiring.retry_dead_letter, url, settings)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
-from service.api.problems import Check
 from service.core.errors import StateError
 from service.feed_wiring import beside
 from service.store.shard_servers import servers_away
+
+if TYPE_CHECKING:  # loading it takes longer than a consumer that follows again may wait
+    from service.api.problems import Check
 
 LOOK_SECONDS = 10.0
 """A server is asked so often, and for some seconds at most."""
@@ -44,6 +47,8 @@ class Lookout:
 
     def check(self) -> Check | None:
         """Tell of the servers; while one is away answers stand still, and nothing else is unready."""
+        from service.api.problems import Check
+
         if self._away is None:
             return None
         if not self._away:
