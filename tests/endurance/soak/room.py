@@ -23,6 +23,9 @@ Log = Callable[..., None]
 
 SAID_LINES = 12
 
+TOO_OFTEN = 20
+"""A service that has ended by itself so many times does not follow again."""
+
 
 class Crashing(EmbeddedPostgres):
     """Run a Postgres that can be stopped at once, as `pg_ctl stop -m immediate` does, and started again."""
@@ -131,12 +134,22 @@ def kill_session(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> No
 
 
 class Service:
-    """Keep one `subsetd run` or `serve` running, as a service manager does: what ends is started again."""
+    """Keep one `subsetd run` or `serve` running, as a service manager does: what ends is started again.
+
+    `give_up` is called once it has ended by itself too often: hours of load that nothing follows would show no more.
+    """
 
     def __init__(
-        self, commands: Commands, name: str, url: str, arguments: tuple[str, ...], settings: Mapping[str, object]
+        self,
+        commands: Commands,
+        name: str,
+        url: str,
+        arguments: tuple[str, ...],
+        settings: Mapping[str, object],
+        give_up: Callable[[], None],
     ) -> None:
         self.name = name
+        self._give_up = give_up
         self.exits: list[str] = []
         (port,) = free_ports(1)
         self.address = f"http://127.0.0.1:{port}"
@@ -198,3 +211,5 @@ class Service:
                     self.exits.append(f"{self.name} ended by itself with {code}: {self.said()}")
                     self._commands.log("ended by itself", part=self.name, code=code, said=self.said())
                     self._process = self._start()
+                    if len(self.exits) == TOO_OFTEN:
+                        self._give_up()

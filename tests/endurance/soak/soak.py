@@ -124,10 +124,10 @@ class Soak:
                         remember_base(one)
                         settings = {"on_error": "none"}
                         self._services[one.name] = Service(
-                            self._commands, one.name, one.url, ("run", "--feed", lane.feed), settings
+                            self._commands, one.name, one.url, ("run", "--feed", lane.feed), settings, self.gate.stop
                         )
                 made = self._lanes["made"].followers[0]
-                self._services["serve"] = Service(self._commands, "serve", made.url, ("serve",), {})
+                self._services["serve"] = Service(self._commands, "serve", made.url, ("serve",), {}, self.gate.stop)
                 for service in self._services.values():
                     if not waited(lambda service=service: self._is_ready(service)):
                         raise RuntimeError(f"{service.name} is not ready: {service.said()}")
