@@ -100,18 +100,18 @@ class Access:
         return caller
 
     async def _caller(self, request: Request, address: str) -> Caller:
-        wanted = self._control.wants_keys()
         try:
-            if wanted is None:
-                wanted = await run_in_threadpool(self._control.look_for_keys)
-            if not wanted:
+            if not await self._wants_keys():
                 _refuse_other_names(request)
                 return Caller(ANYONE, access.Scope.ADMIN)
             shown = _shown(request)
+            # Others of his address may have used up its strangers' tokens: whoever was known is looked at all the same.
+            is_stranger = shown is None or not self._control.is_acquainted(shown)
             caller = None if shown is None else self._control.recall(shown)
             if caller is not None:
                 return caller
-            self._take(self._strangers, address)
+            if is_stranger:
+                self._take(self._strangers, address)
             if shown is None:
                 raise Refusal(
                     401,
@@ -120,12 +120,17 @@ class Access:
                     {"WWW-Authenticate": "Bearer"},
                 )
             caller = await run_in_threadpool(self._control.verify, shown)
-            self._strangers.give_back(address)
+            if is_stranger:
+                self._strangers.give_back(address)
             return caller
         except AccessError as error:
             raise unauthorized(error) from None
         except StateError as error:
             raise Refusal(503, "unavailable", str(error), {"Retry-After": "2"}) from None
+
+    async def _wants_keys(self) -> bool:
+        wanted = self._control.wants_keys()
+        return await run_in_threadpool(self._control.look_for_keys) if wanted is None else wanted
 
     @staticmethod
     def _take(buckets: TokenBuckets, client: str) -> None:
@@ -155,11 +160,11 @@ class Access:
         return sending
 
     async def _is_known(self, shown: Credential | None) -> bool:
-        if not self._control.wants_keys():
-            return True
-        if shown is None:
-            return False
         try:
+            if not await self._wants_keys():
+                return True
+            if shown is None:
+                return False
             return bool(self._control.recall(shown) or await run_in_threadpool(self._control.verify, shown))
         except AccessError:
             return False

@@ -218,6 +218,10 @@ class AccessControl:
             return None
         return found.caller
 
+    def is_acquainted(self, shown: Credential) -> bool:
+        """Tell whether this was good when it was last looked at; `recall` or `verify` tell whether it still is."""
+        return self._is_environments(shown) or self._digest(shown) in self._believed
+
     def verify(self, shown: Credential) -> Caller:
         """Find out who shows this; raises AccessError for nobody, StateError where the store is away.
 

@@ -247,6 +247,23 @@ def test_a_stream_that_is_open_ends_with_its_key(database_url: str, clock: Clock
     state.close()
 
 
+def test_a_stream_that_no_key_was_wanted_for_ends_with_the_first_key(database_url: str, clock: Clock) -> None:
+    """It may be the only one who asks for anything; and it takes nobody's turn to look whether there is one."""
+    state = HandMadeState(database_url, TABLE_1)
+    with (
+        served(database_url, clock, None) as (here, _),
+        served(database_url, clock, None) as (elsewhere, _),
+        elsewhere.stream("GET", "/api/v1/stream") as stream,
+    ):
+        assert stream.status_code == 200
+        here.post(KEYS, json={"name": "first", "scope": "admin"})
+        clock.pass_by(OPEN_SECONDS)
+        state.commit({name: [cells[0], *cells[2:]] for name, cells in TABLE_1.items()})
+        assert "id: 2" not in list(stream.iter_lines())
+        assert elsewhere.get("/api/v1/state").status_code == 401
+    state.close()
+
+
 def test_keys_are_listed_with_their_use(client: httpx.Client, clock: Clock) -> None:
     header = made(client, "b")
     made(client, "a", "admin", None)
