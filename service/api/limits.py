@@ -21,7 +21,6 @@ MOST_HEADER_BYTES = 32 * 1024
 MOST_BODY_BYTES = 1024 * 1024
 """Of JSON; routes that take files have bounds of their own, which they hold to while they read."""
 
-FILES = ("/api/v1/sketches/", "/api/v1/joinable")
 
 MOST_CLIENTS = 10_000
 
@@ -74,7 +73,7 @@ class RequestBounds:
         await self._app(scope, self._bounded(scope, receive), send)
 
     def _bounded(self, scope: Scope, receive: Receive) -> Receive:
-        most = None if scope["path"].startswith(FILES) else MOST_BODY_BYTES
+        most = None if _takes_files(scope["path"]) else MOST_BODY_BYTES
         read, is_whole = 0, False
         ends_at: float | None = None
 
@@ -109,9 +108,13 @@ def _refused(scope: Scope) -> HTTPException | None:
     if headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
         return HTTPException(415, "Bodies are sent as they are, without Content-Encoding: nothing is unpacked.")
     length = headers.get(b"content-length", b"0")
-    if not scope["path"].startswith(FILES) and length.isdigit() and int(length) > MOST_BODY_BYTES:
+    if not _takes_files(scope["path"]) and length.isdigit() and int(length) > MOST_BODY_BYTES:
         return _too_large()
     return None
+
+
+def _takes_files(path: str) -> bool:
+    return path == "/api/v1/joinable" or path.startswith("/api/v1/sketches/")
 
 
 def _too_large() -> HTTPException:

@@ -22,7 +22,7 @@ from service.api.security_headers import HEADERS
 from service.core.sketches.column import ColumnSketch
 from service.store.api_keys import PostgresApiKeys
 from service.store.database import make_engine
-from service.usecases.access import AccessControl, Scope
+from service.usecases.access import BELIEVED_SECONDS, AccessControl, Scope
 from tests.integration.serving import app_over, serving
 from tests.waiting import BOUND_SECONDS
 
@@ -117,6 +117,36 @@ def test_nobody_finds_a_key_by_trying(database_url: str, monkeypatch: pytest.Mon
         assert client.get("/api/v1/state", headers=BEARER).status_code == 200, "who has the key notices nothing of it"
 
 
+def test_a_revoked_key_is_found_out_though_its_address_may_try_no_more(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a good one of that address goes on."""
+    monkeypatch.setattr(access_module, "STRANGERS_BURST", 3.0)
+    monkeypatch.setattr(access_module, "STRANGERS_RATE", 0.001)
+    seconds = 1000.0
+    engine = make_engine(database_url, "test-limits")
+    control = AccessControl(PostgresApiKeys(engine), KEY, timedelta(hours=1), monotonic=lambda: seconds)
+    elsewhere = AccessControl(PostgresApiKeys(engine), KEY, timedelta(hours=1))
+    headers = [
+        {"Authorization": f"Bearer {elsewhere.create(name, Scope.READ, None)[1]}"} for name in ("revoked", "good")
+    ]
+    with serving(app_over(engine, access=control)) as address, httpx.Client(base_url=address, timeout=60) as client:
+
+        def answers() -> list[int]:
+            return [client.get("/api/v1/state", headers=header).status_code for header in headers]
+
+        assert answers() == [200, 200]
+        for _ in range(5):
+            wrong = client.get("/api/v1/state", headers={"Authorization": "Bearer wrong"}).status_code
+        assert wrong == 429
+        elsewhere.revoke("revoked")
+        seconds += BELIEVED_SECONDS
+        assert answers() == [401, 200]
+        seconds += BELIEVED_SECONDS
+        assert answers() == [429, 200], "who is revoked is a stranger from then on"
+    engine.dispose()
+
+
 def test_many_good_keys_of_one_address_are_no_strangers(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access_module, "STRANGERS_BURST", 1.0)
     monkeypatch.setattr(access_module, "STRANGERS_RATE", 0.001)
@@ -127,7 +157,10 @@ def test_many_good_keys_of_one_address_are_no_strangers(database_url: str, monke
             assert client.get("/api/v1/state", headers=header).status_code == 200
 
 
-@pytest.mark.parametrize("path", [CONTRACTS, "/api/v1/session", "/api/v1/corpora", "/healthz", "/nowhere"])
+TAKING_JSON = [CONTRACTS, "/api/v1/session", "/api/v1/corpora", "/api/v1/joinable/1/cancel"]
+
+
+@pytest.mark.parametrize("path", [*TAKING_JSON, "/healthz", "/nowhere"])
 def test_a_body_that_is_too_large_is_not_read(client: httpx.Client, path: str) -> None:
     """Whether its length is said before, or not; and though nobody asks for a body here."""
     body = b"[" + b" " * MOST_BODY_BYTES
@@ -135,7 +168,7 @@ def test_a_body_that_is_too_large_is_not_read(client: httpx.Client, path: str) -
     head += b"Content-Type: application/json\r\n"
     said = sent(client, head + f"Content-Length: {len(body)}\r\n\r\n".encode())
     assert said.startswith(b"HTTP/1.1 413"), said[:100]
-    if path in (CONTRACTS, "/api/v1/session", "/api/v1/corpora"):
+    if path in TAKING_JSON:
         chunk = f"{len(body):x}\r\n".encode() + body + b"\r\n0\r\n\r\n"
         said = sent(client, head + b"Transfer-Encoding: chunked\r\n\r\n" + chunk)
         assert said.startswith(b"HTTP/1.1 413"), said[:100]
