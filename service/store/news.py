@@ -14,6 +14,7 @@ from psycopg2.extensions import POLL_OK, POLL_READ
 from psycopg2.extras import NamedTupleCursor
 from sqlalchemy import Engine
 
+from service.core.errors import StateError
 from service.store.database import (
     CONNECT_TIMEOUT_SECONDS,
     LostConnectionError,
@@ -28,6 +29,9 @@ from service.usecases.answers import NOTHING_KNOWN, News, StateHead
 
 MOST_TRANSITIONS = 1000
 """After more than these the news do not go on."""
+
+ANSWER_SECONDS = 30.0
+"""What is new is found in milliseconds: a server that says nothing for so long is away, whatever its machine says."""
 
 LOOK_SECONDS = 0.25
 """After these a connection is looked at unasked: that a dying server reset it uvloop tells once, with more to read."""
@@ -73,10 +77,17 @@ class PostgresNews:
     async def _rows(self, values: tuple[object, ...]) -> list[Any]:
         url = self._engine.url
         try:
-            cursor = (await self._opened()).cursor(cursor_factory=NamedTupleCursor)
-            cursor.execute("execute news (%s, %s, %s, %s)", values)
-            await self._wait_for_answer()
-            return list(cursor.fetchall())
+            async with asyncio.timeout(ANSWER_SECONDS):
+                cursor = (await self._opened()).cursor(cursor_factory=NamedTupleCursor)
+                cursor.execute("execute news (%s, %s, %s, %s)", values)
+                await self._wait_for_answer()
+                return list(cursor.fetchall())
+        except TimeoutError:
+            self.close()
+            raise StateError(
+                f"The {place(url)} has not answered for {ANSWER_SECONDS:g} s. Look whether its machine is well; "
+                "nothing was lost, try again."
+            ) from None
         except psycopg2.Error as error:
             self.close()
             if error.pgcode == "42P01":

@@ -223,8 +223,34 @@ def test_a_connection_whose_server_dies_with_a_question_unread_is_replaced(
     assert not caplog.records, "whoever connects is not called twice"
 
 
-def dying_server(folder: Path, url: str) -> threading.Event:
-    """Pass connections on to a server that, once the event is set, says so to who asks, and ends with all unread."""
+def test_a_server_that_never_answers_is_given_up(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its machine may be gone without a word, or asleep; who asks again has a new connection."""
+    falls_silent = dying_server(tmp_path, database_url, b"")
+    engine = make_engine(str(make_url(database_url).set(query={"host": str(tmp_path)})), "test-silent")
+    reader = PostgresNews(engine)
+
+    async def read() -> None:
+        known = (await reader.read(NOTHING_KNOWN)).head
+        falls_silent.set()
+        with monkeypatch.context() as patching:
+            patching.setattr(news, "ANSWER_SECONDS", 0.5)
+            with pytest.raises(StateError, match=r"has not answered for 0\.5 s\. Look whether its machine is well"):
+                await reader.read(known)
+        falls_silent.clear()
+        assert (await reader.read(known)).head == known
+        reader.close()
+
+    asyncio.run(read())
+    engine.dispose()
+
+
+def dying_server(folder: Path, url: str, last_words: bytes = LAST_WORDS) -> threading.Event:
+    """Pass connections on to a server that, once the event is set, says so to who asks, and ends with all unread.
+
+    Without last words it does not end, and hears without an answer.
+    """
     path = make_url(url).query["host"]
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(folder / ".s.PGSQL.5432"))
@@ -237,7 +263,9 @@ def dying_server(folder: Path, url: str) -> threading.Event:
             while True:
                 ready, _, _ = select.select([client, server], [], [])
                 if client in ready and dies.is_set():
-                    client.sendall(LAST_WORDS)
+                    while not last_words and client.recv(1 << 16):
+                        pass
+                    client.sendall(last_words)
                     dies.clear()
                     return
                 for one in ready:
