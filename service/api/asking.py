@@ -83,6 +83,12 @@ class Asking(Polled):
         if tag:
             self.name_answer(f"{snapshot.head.version}-{tag}")
 
+    def depends_on_upkeep(self, snapshot: StateSnapshot) -> None:
+        """Name the answer after what commands change beside versions: which letters there are, which feeds pause."""
+        tag = snapshot.upkeep_tag()
+        if tag:
+            self.name_answer(f"{snapshot.head.version}-{tag}")
+
 
 def who_says(request: Request, said: str) -> str:
     """Name who says something: by his key, or where none is wanted as he names himself."""

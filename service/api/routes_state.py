@@ -27,6 +27,7 @@ DeadLetterPath = Annotated[
 def get_state(asked: Asked, _: Annotated[schemas.Question, Query()]) -> schemas.State:
     """Describe the state: version, counts, sources, and up to where each feed is applied."""
     with asked.snapshot() as snapshot:
+        asked.depends_on_upkeep(snapshot)
         asked.stop_if_known()
         found = queries.state(snapshot)
     head = found.head
@@ -88,6 +89,7 @@ def list_dead_letters(
     """List the records that were set aside, oldest first; a long record is cut to 4,096 characters."""
     after = DEAD_LETTERS.decode(question.cursor)
     with asked.snapshot() as snapshot:
+        asked.depends_on_upkeep(snapshot)
         asked.stop_if_known()
         page = queries.dead_letters(snapshot, question.feed, after, question.limit)
     return schemas.DeadLettersPage.page(snapshot.head, DEAD_LETTERS, page, schemas.DeadLetter.model_validate)

@@ -41,6 +41,7 @@ from service.store.reader_sql import (
     SOURCES,
     TRANSITIONS,
     UINDS,
+    UPKEEP,
 )
 from service.store.shard_reading import Elsewhere, gathered, lock_records
 from service.store.sketch_reading import stream_hashes, stream_sketches
@@ -295,6 +296,10 @@ class PostgresSnapshot:
     def uploads_tag(self) -> str:
         """Name what is uploaded, all of it; an empty text when nothing is."""
         return uploaded_sketches.read_tag(self._connection)
+
+    def upkeep_tag(self) -> str:
+        """Name what commands have changed beside versions; an empty text when nothing is."""
+        return str(self._connection.execute(text(UPKEEP)).scalar_one())
 
     def missing_values(
         self, dependent_id: int, referenced_id: int, after: Key | None, limit: int

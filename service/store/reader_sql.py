@@ -21,6 +21,15 @@ select feed, topic, partition, next_offset, source_position, version, paused_at
 from feed_position left join feed using (feed) order by feed collate "C", topic collate "C", partition
 """
 
+UPKEEP = """
+select concat_ws('-',
+    (select 'l' || count(*) || '.' || max(dead_letter_id) from dead_letter having count(*) > 0),
+    (select 'p' || count(*) || '.' || extract(epoch from max(paused_at)) from feed where paused_at is not null
+     having count(*) > 0),
+    (select 'h' || min(version) from state_version having min(version) > 1))
+"""
+"""What commands change without a version: letters that are dropped, feeds that pause, history that ends."""
+
 # No cluster and no IND is of columns and of tuples; counted are those of columns.
 COUNTS = """
 with tuples as (select coalesce(array_agg(attribute_id), '{}') as ids from attribute where parts is not null)

@@ -132,6 +132,9 @@ class StateSnapshot(Protocol):
     def uploads_tag(self) -> str:
         """Name what is uploaded, all of it; an empty text when nothing is."""
 
+    def upkeep_tag(self) -> str:
+        """Name what commands have changed beside versions: letters, pauses, history; an empty text when nothing is."""
+
     def missing_values(
         self, dependent_id: int, referenced_id: int, after: Key | None, limit: int
     ) -> list[MissingValue]:

@@ -18,9 +18,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from service.api import cursors
 from service.api.problems import EXPLANATIONS, Check
 from service.core.model import AttributeName
-from service.store import migrate
+from service.store import dead_letters, migrate
 from service.store.database import make_engine
 from service.store.embedded import EmbeddedPostgres
+from service.store.feeds import set_paused
+from tests import states
 from tests.hand_made_state import TABLE_1, HandMadeState, value_key
 from tests.in_memory import IN_MEMORY
 from tests.integration.serving import app_over, serving
@@ -134,6 +136,37 @@ def test_every_answer_names_its_version_and_is_polled_by_it(client: httpx.Client
     for path in ROUTES:
         newer = client.get(path, headers={"If-None-Match": '"2"'})
         assert (newer.status_code, newer.json()["version"], newer.headers["etag"]) == (200, 3, '"3"'), path
+
+
+def test_what_commands_change_without_a_version_is_not_told_to_be_as_it_was(
+    client: httpx.Client, table_1: HandMadeState, database_url: str
+) -> None:
+    letters, state = "/api/v1/dead_letters", "/api/v1/state"
+    states.execute(
+        database_url,
+        "insert into dead_letter (feed, topic, partition, record_offset, error_class, message, record, version) "
+        "select 'f', 't', 0, n, 'e', 'm', 'r', 2 from generate_series(1, 2) n; "
+        "insert into feed (feed, address) values ('f', 'file:f')",
+    )
+    engine = make_engine(database_url, "test-api")
+    tags: dict[str, str] = {}
+
+    def asked(path: str) -> tuple[int, Any]:
+        answer = client.get(path, headers={"If-None-Match": tags.get(path, "")})
+        tags[path] = answer.headers["etag"]
+        return answer.status_code, answer.json() if answer.content else None
+
+    assert [asked(path)[0] for path in (letters, state)] == [200, 200]
+    assert [asked(path)[0] for path in (letters, state)] == [304, 304]
+    dead_letters.drop(engine, [1])
+    status, body = asked(letters)
+    assert (status, [one["dead_letter_id"] for one in body["items"]]) == (200, [2])
+    assert asked(state)[1]["counts"]["dead_letters"] == 1
+    for is_paused in (True, False):
+        set_paused(engine, None, is_paused)
+        assert asked(state)[0] == 200
+        assert asked(state)[0] == 304
+    engine.dispose()
 
 
 def test_a_broken_ind_is_explained(paper: httpx.Client) -> None:
