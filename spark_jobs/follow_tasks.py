@@ -117,13 +117,15 @@ class NetTask:
 class ShardTask:
     """Apply a batch's deltas to the shard whose rows a task has, unless a session is to take the batch; picklable.
 
-    `expected` is where the state stands in each partition. Gives one row: what the ranges say, of the first shard
+    `behind` is the version that the shards had last of this session, None: what the state has each at. `expected` is
+    where the state stands in each partition. Gives one row: what the ranges say, of the first shard
     alone, and the shard's summary if the batch was applied, or, where its server is away, what it is to apply. Of
     shards in `away` that is known before.
     """
 
     places: Sequence[ShardPlace]
     number: int
+    behind: int | None
     concluded: int
     away: Mapping[int, str]
     uncounted: Flags
@@ -146,8 +148,10 @@ class ShardTask:
         told = None
         if self.applies(facts):
             deltas, texts = sum_deltas([valued(row["deltas"]) for row in rows])
-            batch = ShardBatch(self.number, self.concluded, deltas, list(texts), self.uncounted)
-            told = pickle.dumps(self._apply(self.places[shard], batch))
+            place = self.places[shard]
+            behind = place.batch if self.behind is None else self.behind
+            batch = ShardBatch(self.number, behind, self.concluded, deltas, list(texts), self.uncounted)
+            told = pickle.dumps(self._apply(place, batch))
         ranges = pickle.dumps(facts.ranges) if shard == 0 else None
         return _batch([[ranges], [shard], [told], [time.process_time() - begun]], APPLIED)
 

@@ -131,6 +131,8 @@ class StreamedSession(Session):
         self._rare_ends: Positions | None = None
         self._is_torn = False
         """Whether some shards have applied what a session is to take."""
+        self._has_given = False
+        """Whether the shards were given a batch: the one before the next is the last that each has."""
         self._pending: list[_Pending] = []
         self._away: dict[int, str] = {}
         self._tried_again_at = 0.0
@@ -247,6 +249,7 @@ class StreamedSession(Session):
             self._leave_to_session(facts)
         else:
             self._pending.append(_Pending(facts, done.summaries, done.left, done.left_bytes, seconds))
+            self._has_given = self._has_given or facts.has_records
             self._conclude()
         coordinator.end()
         if sum(pending.left_bytes for pending in self._pending) > MOST_LEFT_BYTES:
@@ -273,8 +276,9 @@ class StreamedSession(Session):
         away, memory = self._away, (stream.cache_bytes, stream.warm_up)
         net = NetTask(state.tables, stream.decoding, screen, len(coordinator.places))
         stands = self._stands()
+        behind = number - 1 if self._has_given else None
         return net, ShardTask(
-            coordinator.places, number, state.version, away, state.uncounted, dict(nulls), stands, *memory
+            coordinator.places, number, behind, state.version, away, state.uncounted, dict(nulls), stands, *memory
         )
 
     def _stands(self) -> Positions:

@@ -59,9 +59,12 @@ SERVERS_SINCE = "0020"
 ON_SERVERS = ("gen_rec", "shard_cluster")
 """Tables of which servers of shards have rows that the state's own database does not have."""
 
-# The servers of the state that was backed up are still that one's: this one is another, and has all shards itself.
+# The servers of the state that was backed up are still that one's: this one is another, and has all shards itself. What
+# was under way for the one before it, whose epoch the backup may have, is refused.
 AT_HOME = """
-update shard set server = null, address = null, state = (select gen_random_uuid());
+update shard_owner set state = gen_random_uuid();
+update shard set server = null, address = null, state = (select state from shard_owner),
+    epoch = pg_current_xact_id()::text::bigint;
 delete from shard_write
 """
 
@@ -129,7 +132,7 @@ def restore(url: str, path: Path, *, replace: bool, telling: Callable[[str], Non
             telling(f"Checking {path}, of version {backup.manifest.version}.")
             backup.check()
             with connect(url, RESTORE_NAME) as locks:
-                take_writer_lock(locks)
+                take_writer_lock(locks, taking_over=False)  # it goes: servers that it has lost are not missed
                 take_bootstrap_lock(locks)
                 telling("Restoring, in one transaction.")
                 with engine.begin() as connection:

@@ -6,14 +6,13 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
-from uuid import uuid4
 
 from service.core.errors import ConflictError, StateError
 from service.core.shards import ID_BITS, MOST_SHARDS
 from service.store import migrate
 from service.store.database import connect
 from service.store.schema_changes import write_version
-from service.store.shard_moving import ShardMove
+from service.store.shard_moving import ShardMove, require_free
 from service.store.shard_reading import RECORD_CLUSTERS
 from service.store.shard_servers import (
     ShardServer,
@@ -38,6 +37,9 @@ ON_SERVER = f"""
 select shard, count(cluster_id), coalesce(sum(value_count), 0)::bigint, batch
 from shard left join shard_cluster on cluster_id >> {ID_BITS} = shard group by shard, batch
 """
+
+# By this servers know whose shards they have: it outlives the rows of shards, and is kept before a server hears of it.
+OWNER = "insert into shard_owner select gen_random_uuid() where not exists (select from shard_owner)"
 
 READDRESS = "update shard set address = %(address)s where server = %(name)s and address <> %(address)s"
 
@@ -67,12 +69,12 @@ def read_number(cursor: Any) -> int:
     return max(int(number), 1)
 
 
-def deal(cursor: Any, of: int, telling: Callable[[str], None], state: str | None = None) -> None:
+def deal(cursor: Any, of: int, telling: Callable[[str], None]) -> None:
     """Deal the records out to so many shards, in the cursor's transaction; commits nothing.
 
     Nothing is read again: records get the ids of the new shards' clusters, and those are counted. The connection must
     hold the writer's lock, no shard be ahead, and none on another server. Raises ConflictError for a number that cannot
-    be. `state` is that of the shards there were, whose rows are gone.
+    be.
     """
     if not 1 <= of <= MOST_SHARDS:
         raise ConflictError(f"A state is of 1 to {MOST_SHARDS} shards, not of {of}.")
@@ -86,12 +88,14 @@ def deal(cursor: Any, of: int, telling: Callable[[str], None], state: str | None
         if of > 1:
             cursor.execute(COUNT.format(**part))
         telling(f"Shard {shard} of {of}: {moved:,} records have another cluster's number.")
-    state = _forget_shards(cursor) or state
+    cursor.execute("delete from shard")
     if of > 1:
+        cursor.execute(OWNER)
         cursor.execute(
             "insert into shard (shard, epoch, batch, state) select shard, pg_current_xact_id()::text::bigint, "
-            "(select coalesce(max(version), 0) from state_version), %s from generate_series(0, %s) as shard",
-            (state or str(uuid4()), of - 1),
+            "(select coalesce(max(version), 0) from state_version), state "
+            "from shard_owner, generate_series(0, %s) as shard",
+            (of - 1,),
         )
     cursor.execute("drop table moving")
     refuse_shards(cursor)
@@ -101,16 +105,8 @@ def deal_again(cursor: Any) -> None:
     """Deal records out that a bootstrap wrote with the ids of the whole's clusters, to as many shards as there are."""
     of = read_number(cursor)
     if of > 1:
-        state = _forget_shards(cursor)
-        cursor.execute("delete from shard_cluster")
-        deal(cursor, of, lambda _: None, state)
-
-
-def _forget_shards(cursor: Any) -> str | None:
-    """Remove the rows of shards; gives whose they were."""
-    cursor.execute("delete from shard returning state::text")
-    found = cursor.fetchall()
-    return found[0][0] if found else None
+        cursor.execute("delete from shard; delete from shard_cluster")
+        deal(cursor, of, lambda _: None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +157,10 @@ def set_shards(url: str, of: int, telling: Callable[[str], None], servers: Seque
     """Deal the state out to so many shards on these servers, as a version of its own, and return it.
 
     Shards that no server has are in the state's own database. A server is known by its name: of another address it is
-    taken at its word, and its shards must be there. `telling` hears what is done. Waits for a consumer to hand the
-    state over. Raises StateError when another writes it, there is none yet, or a server is away or does not fit;
-    ConflictError for a number that cannot be. Then nothing has changed.
+    taken at its word, and its shards must be there. With another number all of them come home first, as a version of
+    its own before that. `telling` hears what is done. Waits for a consumer to hand the state over. Raises StateError
+    when another writes it, there is none yet, or a server is away or does not fit; ConflictError for a number that
+    cannot be. Then nothing has changed; of what is to go to servers all may have come home.
     """
     for server in servers:
         with reaching(server):
@@ -188,13 +185,24 @@ def move_shards(connection: Any, of: int | None, telling: Callable[[str], None],
     with ExitStack() as closing, connection.cursor() as cursor:
         if not read_served(cursor)[0]:
             raise StateError("There is no state yet: run `subsetd bootstrap SOURCE --name NAME` first.")
-        version = write_version(cursor, None)
+        cursor.execute(f"{OWNER}; select state::text from shard_owner")
+        (state,) = cursor.fetchone()
+        connection.commit()
         now = read_number(cursor)
         wanted = now if of is None else of
-        moving = ShardMove(cursor, version, telling, closing)
-        moving.bring_home(servers if wanted == now else [])
         if wanted != now:
+            # All of them come home first, in a version of its own: a server has one shard of a number, so what is to
+            # go there cannot stand beside what comes from there.
+            require_free(servers, state)
+            version = write_version(cursor, None)
+            moving = ShardMove(cursor, version, telling, closing)
+            moving.bring_home([])
             deal(cursor, wanted, telling)
-        moving.send_away(servers, wanted)
-        moving.commit(connection)
+            moving.commit(connection)
+        if wanted == now or servers:
+            version = write_version(cursor, None)
+            moving = ShardMove(cursor, version, telling, closing)
+            moving.bring_home(servers)
+            moving.send_away(servers, wanted)
+            moving.commit(connection)
     return version

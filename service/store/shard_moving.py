@@ -1,8 +1,8 @@
 """Own how shards move between servers and the state's own database: copied, and gone where they were, or nothing of it.
 
 What servers are sent is committed there first: until the state's own commit says that they have it, it is nothing.
-What has moved away is dropped behind that commit; a server that keeps it, as somebody died, loses it when it is next
-written.
+What has moved away is dropped behind that commit; a server that keeps it, as somebody reads it or died, loses it when
+it is next written or sent something.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from service.store.database import connect
 from service.store.shard_servers import (
     WAY_OUT,
     ShardServer,
+    attach_shard,
+    drop_if_unread,
     drop_shard,
     key_condition,
     make_shard,
@@ -34,6 +36,9 @@ CLUSTERS = "select * from shard_cluster where cluster_id >> {bits} = {shard}"
 ARRIVED_HOME = "update shard set server = null, address = null, batch = %s where shard = %s"
 ARRIVED = "insert into shard (shard, epoch, batch, state, server) values (%s, %s, %s, %s, %s)"
 
+DROP_SECONDS = 10
+"""So long who reads what has left may keep it; a backup may read for an hour."""
+
 
 class ShardMove:
     """Move shards in the state's transaction, and one of each server that has part in it."""
@@ -46,6 +51,7 @@ class ShardMove:
         self._closing = closing
         self._connections: dict[str, Any] = {}
         self._left: list[tuple[ShardServer, int]] = []
+        self._sent: list[tuple[ShardServer, int, int]] = []
 
     def bring_home(self, servers: Sequence[ShardServer]) -> None:
         """Copy shards into the state's own database, all but those that stay on the servers that they are on."""
@@ -66,28 +72,48 @@ class ShardMove:
         self._cursor.execute("select shard, epoch, state::text from shard where server is null")
         at_home = {shard: (epoch, state) for shard, epoch, state in self._cursor.fetchall()}
         for server in servers:
-            for shard in server.shards:
-                if shard in at_home:
-                    with reaching(server):
-                        self._send(server, shard, of, *at_home[shard])
+            going = [shard for shard in server.shards if shard in at_home]
+            if going:
+                with reaching(server):
+                    self._make_room(server, at_home[going[0]][1])
+            for shard in going:
+                with reaching(server):
+                    self._send(server, shard, of, *at_home[shard])
 
     def commit(self, connection: Any) -> None:
         """Commit everywhere, the state last; then drop what has left."""
-        self._cursor.execute("select pg_advisory_lock(%s)", (SHARDS_LOCK,))  # until the writer's lock is released
+        self._cursor.execute("select pg_advisory_lock(%s)", (SHARDS_LOCK,))
+        for server, shard, of in self._sent:
+            with reaching(server), self._reach(server).cursor() as other:
+                attach_shard(other, shard, of)
         for other in self._connections.values():
             other.commit()
         connection.commit()
+        self._cursor.execute("select pg_advisory_unlock(%s)", (SHARDS_LOCK,))
+        connection.commit()
         for server, shard in self._left:
             with reaching(server), self._reach(server).cursor() as other:
-                drop_shard(other, shard)
-        for other in self._connections.values():
-            other.commit()
+                if not drop_if_unread(other, shard, DROP_SECONDS):
+                    self._telling(f"Server {server.name!r} keeps shard {shard} for now: somebody reads it there.")
+            self._reach(server).commit()
+
+    def _make_room(self, server: ShardServer, state: str) -> None:
+        """Drop what a server still has of shards that have left it, before anything holds a lock there for long."""
+        self._cursor.execute("select shard from shard where server = %s", (server.name,))
+        its = {shard for (shard,) in self._cursor.fetchall()}
+        its |= {shard for left, shard in self._left if left.name == server.name}
+        connection = self._reach(server)
+        with connection.cursor() as other:
+            for shard in _require_free(other, server, state):
+                if shard not in its:
+                    drop_shard(other, shard)
+        connection.commit()
 
     def _send(self, server: ShardServer, shard: int, of: int, epoch: int, state: str) -> None:
         condition = key_condition(shard, of)
         with self._reach(server).cursor() as other:
-            _require_free(other, server, state)
             make_shard(other, shard, of)
+            self._sent.append((server, shard, of))
             copy_between(self._cursor, f"select * from gen_rec where {condition}", other, shard_table(shard))
             copy_between(self._cursor, CLUSTERS.format(bits=ID_BITS, shard=shard), other, "shard_cluster")
             other.execute(ARRIVED, (shard, epoch, self._version, state, server.name))
@@ -110,11 +136,21 @@ class ShardMove:
         return self._connections[server.address]
 
 
-def _require_free(cursor: Any, server: ShardServer, state: str) -> None:
-    """Raise StateError where a server has shards of another state, or under another name."""
+def require_free(servers: Sequence[ShardServer], state: str) -> None:
+    """Raise StateError where one of these servers cannot take shards of a state."""
+    for server in servers:
+        with reaching(server), connect(server.address, MOVE_NAME) as other, other.cursor() as cursor:
+            require_schema(cursor)
+            _require_free(cursor, server, state)
+
+
+def _require_free(cursor: Any, server: ShardServer, state: str) -> list[int]:
+    """Give the shards that a server has; raise StateError where they are of another state, or under another name."""
     cursor.execute("select shard, state::text, server from shard order by shard for update")
-    for shard, its_state, name in cursor.fetchall():
+    found = cursor.fetchall()
+    for shard, its_state, name in found:
         if its_state != state:
             raise StateError(f"It has shard {shard} of another state: give this one a database of its own.")
         if name != server.name:
             raise StateError(f"It is the database of server {name!r}, too: {WAY_OUT}.")
+    return [shard for shard, _, _ in found]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import psycopg2
+import psycopg2.errors
 
 from service.core.errors import ConflictError, StateError
 from service.core.secret_parameters import SECRET_PARAMETERS
@@ -190,14 +191,22 @@ def shard_table(shard: int) -> str:
 
 
 def make_shard(cursor: Any, shard: int, of: int) -> None:
-    """Make the partition of a shard's records on its server, without any; what was left of an earlier one goes."""
-    drop_shard(cursor, shard)
+    """Make the table of a shard's records on its server, without any: a partition once `attach_shard` makes it one.
+
+    As long as it is none, whoever reads the server's other shards is not kept waiting.
+    """
+    name = shard_table(shard)
+    cursor.execute(f"create table {name} (like gen_rec including all) with (fillfactor = {FILL_FACTOR})")
+    cursor.execute(f"alter table {name} add constraint {name}_range check ({key_condition(shard, of)})")
+
+
+def attach_shard(cursor: Any, shard: int, of: int) -> None:
+    """Make the table of a shard's records a partition; its constraint says what is in it, so that nothing is read."""
     low, high = key_bounds(shard, of)
     first, end = f"'{low}'" if low else "minvalue", f"'{high}'" if high else "maxvalue"
-    cursor.execute(
-        f"create table {shard_table(shard)} partition of gen_rec for values from ({first}) to ({end}) "
-        f"with (fillfactor = {FILL_FACTOR})"
-    )
+    name = shard_table(shard)
+    cursor.execute(f"alter table gen_rec attach partition {name} for values from ({first}) to ({end})")
+    cursor.execute(f"alter table {name} drop constraint {name}_range")
 
 
 def drop_shard(cursor: Any, shard: int) -> None:
@@ -206,6 +215,21 @@ def drop_shard(cursor: Any, shard: int) -> None:
     cursor.execute(f"delete from shard_cluster where cluster_id >> {ID_BITS} = {shard}")
     cursor.execute("delete from shard_batch where shard = %s", (shard,))
     cursor.execute("delete from shard where shard = %s", (shard,))
+
+
+def drop_if_unread(cursor: Any, shard: int, seconds: float) -> bool:
+    """Remove all that a server has of a shard, unless somebody goes on reading it for so long; tells whether it did.
+
+    Who waits for a backup's end would keep out all who come behind.
+    """
+    cursor.execute(f"savepoint dropping; set local lock_timeout = '{seconds:g}s'")
+    try:
+        drop_shard(cursor, shard)
+    except psycopg2.errors.LockNotAvailable:
+        cursor.execute("rollback to savepoint dropping")
+        return False
+    cursor.execute("set local lock_timeout to default")
+    return True
 
 
 def key_bounds(shard: int, of: int) -> tuple[str | None, str | None]:

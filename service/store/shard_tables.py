@@ -18,6 +18,13 @@ shard = Table(
     Column("state", UUID(as_uuid=True), comment="which state it is of: a server is told"),
 )
 
+shard_owner = Table(
+    "shard_owner",
+    metadata,
+    Column("state", UUID(as_uuid=True), primary_key=True, comment="as the column of shard"),
+    comment="one row from the first time that the state is dealt out to shards; none on a server",
+)
+
 shard_batch = Table(
     "shard_batch",
     metadata,

@@ -24,7 +24,7 @@ from service.store.bulk import between, read_records, uuid_text
 from service.store.database import connect, make_engine, parse_address, state_error
 from service.store.shard_servers import (
     ShardServer,
-    drop_shard,
+    drop_if_unread,
     other_history,
     reaching,
     read_servers,
@@ -64,9 +64,9 @@ insert into shard_batch (shard, batch, summary, undo) values (%(shard)s, %(batch
 
 def read_places(cursor: Any, address: str) -> list[ShardPlace]:
     """Read where each shard is, by its number; nothing where the state is one shard, which is at this address."""
-    cursor.execute("select shard, epoch, coalesce(address, %s), server from shard order by shard", (address,))
+    cursor.execute("select coalesce(address, %s), shard, epoch, batch, server from shard order by shard", (address,))
     found = cursor.fetchall()
-    return [ShardPlace(its_address, shard, len(found), epoch, server) for shard, epoch, its_address, server in found]
+    return [ShardPlace(its_address, shard, len(found), *stand) for its_address, shard, *stand in found]
 
 
 def read_clusters(cursor: Any, shard: int | None = None) -> ClusterSets:
@@ -119,7 +119,8 @@ class ShardStore:
     def apply(self, batch: ShardBatch) -> ShardSummary:
         """Apply a batch, or give what it did when it was applied before; with `missing` cells it is not applied.
 
-        Raises ConflictError when another has become the writer, StateError when the database fails.
+        Raises ConflictError when another has become the writer, DamagedStateError for a shard that lacks what it
+        applied before, StateError when the database fails.
         """
         try:
             return self._apply(batch)
@@ -174,6 +175,8 @@ class ShardStore:
                     raise ConflictError(f"Shard {place.shard} holds version {before}: {batch.number} comes too late.")
                 self._writing.rollback()
                 return ShardSummary.from_bytes(bytes(done[0]))
+            if before < batch.behind:
+                raise DamagedStateError(f"{_where(place)}{other_history(place.shard, before, batch.behind)}")
             if self._known != (place.epoch, before):
                 self._load(place.shard)
                 if self._warm_up is WarmUpPolicy.BEFORE:
@@ -250,6 +253,10 @@ class ShardStore:
         return [(n, between(_first_key(low), _first_key(high))) for n, low, high in parts if low < high]
 
 
+def _where(place: ShardPlace) -> str:
+    return "" if place.server is None else f"server {place.server!r}: "
+
+
 _stores: dict[tuple[str, int], ShardStore] = {}
 
 
@@ -318,7 +325,7 @@ def settle(home: Any, other: Any, server: ShardServer) -> None:
         found = require_fit(cursor, server, stands)
         cursor.execute(record_rows.STAGING + cluster_rows.STAGING + record_rows.BY_INDEX)
         for shard in sorted(found.keys() - stands.keys()):  # it moved away, and whoever moved it died
-            drop_shard(cursor, shard)
+            drop_if_unread(cursor, shard, 1.0)
         for shard, stand in stands.items():
             batch = found[shard]
             is_undone = batch > version and undo_shard(cursor, shard, batch, version)

@@ -496,7 +496,7 @@ audit = Table(
     Column("report", JSONB, nullable=False, comment="examples, filters, seconds"),
 )
 
-SCHEMA_REVISION = "0021"
+SCHEMA_REVISION = "0022"
 """The Alembic revision that this code works with."""
 
 WRITER_LOCK = 0x73756273657464

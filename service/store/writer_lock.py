@@ -30,14 +30,17 @@ and a.datname = current_database() and (l.classid::bigint << 32) | l.objid::bigi
 """
 
 
-def take_writer_lock(connection: Any, telling: Callable[[str], None] | None = None) -> None:
+def take_writer_lock(
+    connection: Any, telling: Callable[[str], None] | None = None, *, taking_over: bool = True
+) -> None:
     """Become the state's one writer until the connection closes; raise StateError that names who is already.
 
     With `telling` a consumer is asked to hand the state over and waited for, for at most two minutes; `telling`
-    hears that it is.
+    hears that it is. Whoever puts another state in the place of this one does not take its shards over.
     """
     if _try_lock(connection, WRITER_LOCK):
-        _take_shards_over(connection)
+        if taking_over:
+            _take_shards_over(connection)
         return
     holder = _holder(connection, WRITER_LOCK)
     if telling is None or holder is None or holder[1] != CONSUMER_NAME:

@@ -263,6 +263,7 @@ class LiveState:
         write: WriteRecords,
     ) -> tuple[Applied, Callable[[Keys], list[str]]]:
         """Apply deltas that are too many for one batch; gives what they do together, and the texts of witnesses."""
+        _ = self._shards  # also without a portion the delta is one of all shards
         moves: list[Moves] = []
         texts: dict[bytes, str] = {}
         distinct: Counter[int] = Counter()

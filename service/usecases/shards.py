@@ -30,13 +30,15 @@ _TYPES = {"q": np.int64, "Q": np.uint64, "?": np.bool_, "B": np.uint8}
 class ShardPlace:
     """Say where a shard is, and which of how many, for a task on any machine; `epoch` is that of the one who asks.
 
-    `server` is the name of the one that it is on, None: the state's own database.
+    `batch` is the version that the state has it at; `server` is the name of the one that it is on, None: the state's
+    own database.
     """
 
     address: str
     shard: int
     of: int
     epoch: int
+    batch: int
     server: str | None = None
 
 
@@ -44,10 +46,12 @@ class ShardPlace:
 class ShardBatch:
     """Hold a shard's values of a batch, with the text of each; `uncounted` marks attributes of insert-only sources.
 
-    `number` is the version that the batch will be, `concluded` the one that the whole has: nothing of that is undone.
+    `number` is the version that the batch will be, `behind` the one that the shard had last of the same writer, and
+    `concluded` the one that the whole has: nothing of that is undone.
     """
 
     number: int
+    behind: int
     concluded: int
     deltas: Deltas
     texts: Sequence[str]

@@ -70,12 +70,20 @@ OF_SHARDS_ALONE = {
         "set_shards",
         "undo_shard",
         "undo_shards",
-        "_forget_shards",
     ),
     *("_apply", "_write", "_connect"),
 }
 OF_SERVERS = {
-    *("drop_shard", "keep_clusters", "make_shard", "read_stands", "require_fit", "require_schema"),
+    *(
+        "attach_shard",
+        "drop_if_unread",
+        "drop_shard",
+        "keep_clusters",
+        "make_shard",
+        "read_stands",
+        "require_fit",
+        "require_schema",
+    ),
     *("_missing_on", "note_applied", "settle", "write_behind"),
 }
 """See `test_shard_servers.py`, which dies at each statement that a server is given."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import random
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from service.core.errors import StateError
+from service.core.errors import ConflictError, StateError
 from service.store import migrate
 from service.store.backup import back_up, restore
 from service.store.embedded import EmbeddedPostgres
 from service.store.shard_dealing import read_shards
+from service.store.shards import ShardStore
 from tests import states
 from tests.following import Stream, consume, random_changes
 from tests.integration.test_backup import HISTORY, INTERVALS, POSITIONS, moved_under_load, quietly
@@ -50,6 +52,32 @@ def test_what_is_restored_leaves_the_servers_to_the_state_that_has_them(
         spread(empty_database_url, OF, east=(east_url, [1]))
     require_true(empty_database_url, spread_stream)
     require_true(database_url, spread_stream)
+
+
+def test_a_state_whose_server_is_lost_is_replaced_by_its_backup(
+    database_url: str, spread_stream: Stream, east_server: EmbeddedPostgres, tmp_path: Path
+) -> None:
+    back_up(database_url, tmp_path / "state.backup")
+    with killed(east_server):
+        restore(database_url, tmp_path / "state.backup", replace=True, telling=quietly)
+        assert [one.server for one in read_shards(database_url)] == [None] * OF
+        random_changes(spread_stream, random.Random(2), 20)
+        consume(database_url, spread_stream)
+        require_true(database_url, spread_stream)
+
+
+def test_what_was_under_way_for_the_state_before_does_not_come_into_the_one_that_is_restored(
+    database_url: str, spread_stream: Stream, tmp_path: Path
+) -> None:
+    """The backup has the epoch of the driver that followed meanwhile."""
+    random_changes(spread_stream, random.Random(4), 15)
+    with Driver(database_url, spread_stream) as driver:
+        back_up(database_url, tmp_path / "state.backup")
+        driver.read(15)
+        stale = ShardStore(driver.stores[0].place, 1 << 20), driver.parts[0]
+    restore(database_url, tmp_path / "state.backup", replace=True, telling=quietly)
+    with closing(stale[0]), pytest.raises(ConflictError, match="Another has become the state's writer"):
+        stale[0].apply(stale[1])
 
 
 def test_servers_of_a_state_of_an_older_release_are_in_its_backup(

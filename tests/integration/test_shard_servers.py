@@ -7,6 +7,7 @@ import json
 import random
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -20,24 +21,29 @@ from service.core.model import AttributeName
 from service.shard_commands import list_, set_
 from service.shard_lookout import Lookout
 from service.store import shard_moving, shard_writing, shards
+from service.store.backup import back_up
 from service.store.contracts import PostgresContracts
-from service.store.database import make_engine
+from service.store.database import connect, make_engine
 from service.store.doctor_facts import read_operation
 from service.store.embedded import EmbeddedPostgres
-from service.store.shard_dealing import read_shards
+from service.store.shard_dealing import read_shards, set_shards
 from service.store.shard_servers import ShardServer, read_map
 from service.store.shards import ShardStore
 from service.store.writer import PostgresWriter
 from service.terminal import Format
 from service.usecases.foreign_key_decisions import EXACT, ContractState
+from service.usecases.track_keys import track
 from tests import states
 from tests.events import envelope
-from tests.following import Stream, consume, random_changes, shop_tables
+from tests.following import COLUMNS, Stream, consume, random_changes, shop_tables
 from tests.integration.test_shards import Driver, asked, values_of
 from tests.integration.test_verify import findings
 from tests.shard_servers import killed, spread
+from tests.waiting import BOUND_SECONDS, wait_for
 
 OF = 3
+
+WAITS = "select exists (select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database())"
 
 
 @pytest.fixture
@@ -266,6 +272,90 @@ def test_shards_move_from_server_to_server_and_back(
         assert states.query(url, "select count(*) from shard union all select count(*) from gen_rec") == [(0,), (0,)]
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [((3, [1]), (4, [1])), ((4, [1, 2]), (8, [1, 2])), ((4, [1, 2]), (8, [2])), ((8, [2, 3]), (4, [1]))],
+)
+def test_a_server_keeps_the_number_of_a_shard_while_the_number_of_shards_changes(
+    database_url: str, stream: Stream, east_url: str, before: tuple[int, list[int]], after: tuple[int, list[int]]
+) -> None:
+    rng = random.Random(9)
+    for of, shards_of_east in (before, after):
+        spread(database_url, of, east=(east_url, shards_of_east))
+        assert [one.shard for one in read_shards(database_url) if one.server == "east"] == shards_of_east
+        random_changes(stream, rng, 20)
+        consume(database_url, stream)
+        assert all(finding.holds for finding in findings(database_url))
+    require_true(database_url, stream)
+
+
+def test_where_a_server_does_not_fit_none_comes_home_either(
+    database_url: str, stream: Stream, east_url: str, west_url: str
+) -> None:
+    spread(database_url, OF, east=(east_url, [1]))
+    before = read_shards(database_url), states.query(database_url, "select max(version) from state_version")
+    states.execute(west_url, "insert into state_version (version, generation, kind) values (1, 1, 'batch')")
+    with pytest.raises(StateError, match=r"server 'west' \(shard 2\): It holds a state of its own"):
+        spread(database_url, 4, east=(east_url, [1]), west=(west_url, [2]))
+    assert before == (read_shards(database_url), states.query(database_url, "select max(version) from state_version"))
+    require_true(database_url, stream)
+
+
+def test_a_move_that_died_can_be_begun_again(
+    database_url: str, stream: Stream, east_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From one shard, whose state no server had heard of before; and back to one, which the server never heard."""
+    with monkeypatch.context() as patching:
+        patching.setattr(shard_moving.ShardMove, "commit", _commit_elsewhere_and_die)
+        with pytest.raises(_KilledError):
+            spread(database_url, OF, east=(east_url, [1]))
+    spread(database_url, OF, east=(east_url, [1]))
+    with monkeypatch.context() as patching:
+        patching.setattr(shard_moving, "drop_if_unread", _die)
+        with pytest.raises(_KilledError):
+            spread(database_url, 1)
+    assert states.query(east_url, "select shard from shard") == [(1,)]
+    random_changes(stream, random.Random(1), 20)
+    consume(database_url, stream)
+    spread(database_url, 2, east=(east_url, [0]))
+    assert states.query(east_url, "select shard from shard") == [(0,)]
+    require_true(database_url, stream)
+
+
+def test_what_is_being_read_is_left_where_it_is_for_now(
+    database_url: str, spread_stream: Stream, east_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard_moving, "DROP_SECONDS", 0.1)
+    said: list[str] = []
+    with connect(east_url, "test") as reader, reader.cursor() as cursor:
+        cursor.execute("select 1 from gen_rec limit 1")
+        set_shards(database_url, 1, said.append)
+    assert said[-1] == "Server 'east' keeps shard 1 for now: somebody reads it there."
+    spread(database_url, OF, east=(east_url, [2]))
+    assert states.query(east_url, "select shard from shard") == [(2,)]
+    require_true(database_url, spread_stream)
+
+
+def test_a_backup_that_begins_while_shards_move_ends(
+    database_url: str, spread_stream: Stream, east_url: str, west_url: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """No two sessions wait for each other, each in another database, where no server would see it."""
+    send, backups = shard_moving.ShardMove._send, ThreadPoolExecutor(1)
+    under_way: list[Future[object]] = []
+
+    def send_beside_a_backup(*given: Any) -> None:
+        send(*given)
+        under_way.append(backups.submit(back_up, database_url, tmp_path / "state.backup"))
+        wait_for(lambda: under_way[0].done() or states.query(east_url, WAITS) == [(True,)])
+
+    monkeypatch.setattr(shard_moving.ShardMove, "_send", send_beside_a_backup)
+    spread(database_url, OF, east=(east_url, [0, 1]), west=(west_url, [2]))
+    with backups:
+        assert under_way[0].result(BOUND_SECONDS) is not None
+    require_true(database_url, spread_stream)
+
+
 @pytest.mark.parametrize("point", ["_send", "commit"])
 def test_a_move_that_dies_has_moved_nothing(
     database_url: str, spread_stream: Stream, east_url: str, monkeypatch: pytest.MonkeyPatch, point: str
@@ -387,3 +477,22 @@ def test_a_truncate_and_a_warm_up_reach_all_servers(database_url: str, spread_st
     spread_stream.tables.rows["orders"].clear()
     consume(database_url, spread_stream)
     require_true(database_url, spread_stream)
+
+
+def test_tuples_of_a_table_without_rows_are_followed_over_servers(
+    database_url: str, tmp_path: Path, east_url: str
+) -> None:
+    """What merges no value is a version of all shards as well."""
+    tables = states.Tables({**COLUMNS, "notes": ["id", "body"]})
+    states.store(database_url, tables)
+    stream = Stream.empty(tmp_path, tables)
+    spread(database_url, 2, east=(east_url, [1]))
+    with closing(PostgresWriter(database_url)) as writer:
+        writer.acquire()
+        stored = writer.load()
+        (table,) = (one for one in stored.tables if one.name == "notes")
+        new_id = max(stored.counters) + 1
+        track(writer, stored, table, ["id", "body"], new_id, None, [], lambda: 0)
+    stream.change("orders", None, ["1", "2", "3"])
+    consume(database_url, stream)
+    assert all(finding.holds for finding in findings(database_url))

@@ -96,7 +96,8 @@ class Driver:
         number = self.state.version + 1
         uncounted = self.state.uncounted
         self.parts = [
-            ShardBatch(number, self.state.version, part, self.netted.texts_of(part.keys), uncounted) for part in own
+            ShardBatch(number, place.batch, self.state.version, part, self.netted.texts_of(part.keys), uncounted)
+            for place, part in zip(self.coordinator.places, own, strict=True)
         ]
         self.coordinator.begin()
         return found

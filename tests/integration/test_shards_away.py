@@ -18,7 +18,7 @@ import pytest
 
 from service.core.canonical import value_keys
 from service.core.cell_decoding import WireSettings
-from service.core.errors import StateError
+from service.core.errors import DamagedStateError, StateError
 from service.core.model import RawRecord
 from service.store.embedded import EmbeddedPostgres
 from service.store.shard_dealing import read_shards
@@ -131,6 +131,25 @@ def away(monkeypatch: pytest.MonkeyPatch) -> set[int]:
 
 def ahead(url: str) -> list[int | None]:
     return [one.ahead for one in read_shards(url)]
+
+
+def test_a_server_that_came_back_as_it_was_before_is_refused_by_name(
+    database_url: str, spread_stream: Stream, east_url: str
+) -> None:
+    """Its standby had not heard of the last batches when it was promoted; nobody's session was cut."""
+    kept = ("gen_rec_shard_1", "shard_cluster", "shard", "shard_batch")
+    random_changes(spread_stream, random.Random(12), 60)
+    with Spark(database_url, spread_stream) as spark:
+        spark.take(20)
+        for table in kept:
+            states.execute(east_url, f"create table kept_{table} as select * from {table}")
+        spark.take(20)
+        for table in kept:
+            states.execute(east_url, f"delete from {table}; insert into {table} select * from kept_{table}")
+        with pytest.raises(DamagedStateError, match=r"server 'east': Shard 1 is at version .* an older backup"):
+            spark.take_all(20)
+    with pytest.raises(StateError, match=r"server 'east' \(shard 1\): Shard 1 is at version .* an older backup"):
+        consume(database_url, spread_stream)
 
 
 def test_the_others_go_on_while_a_server_is_killed(

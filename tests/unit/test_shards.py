@@ -84,7 +84,7 @@ class Shard(Stored):
         self.number, self.clusters, self.kept = number, Clusters(), (b"", b"")
 
     def apply(self, deltas: Deltas) -> ShardSummary:
-        batch = ShardBatch(1, 0, deltas, netted_of(deltas).texts, NO_FLAGS)
+        batch = ShardBatch(1, 0, 0, deltas, netted_of(deltas).texts, NO_FLAGS)
         present = self.present(deltas.keys)
         sets = self.clusters.sets(present.cluster_id)
         applied = apply_deltas(self.clusters, deltas, present, NO_FLAGS)
