@@ -117,7 +117,7 @@ def _done(call: Callable[[], Any]) -> Any:
 def _lives(process: int) -> bool:
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, PermissionError):  # a number that serves somebody else's process by now
         return False
     return True
 

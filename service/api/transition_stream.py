@@ -13,7 +13,7 @@ import orjson
 from starlette.concurrency import run_in_threadpool
 
 from service.api.schemas import Transition
-from service.core.errors import StateError
+from service.core.errors import NotFoundError, StateError
 from service.usecases.answers import TransitionFilter
 from service.usecases.ports import StateReader
 from service.usecases.queries import UnknownVersionError, check_since
@@ -197,7 +197,7 @@ class TransitionStream:
                         await asyncio.wait_for(changed.wait(), PING_SECONDS)
                     except TimeoutError:
                         yield b": ping\n\n"
-        except StateError:
+        except (NotFoundError, StateError):  # the former where history ends, or a state is replaced, under a slow one
             return  # the client comes back, and is told what is wrong
         finally:
             self._clients -= 1

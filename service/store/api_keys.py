@@ -70,11 +70,11 @@ class PostgresApiKeys:
 
     def revoke(self, name: str, at: datetime) -> ApiKey:
         with self._engine.begin() as connection:
-            row = connection.execute(text(REVOKE), {"name": name, "at": at}).one_or_none()
-            if row is None:
+            found = [] if "\0" in name else connection.execute(text(REVOKE), {"name": name, "at": at}).all()
+            if not found:
                 raise NotFoundError(f"There is no key {name!r}, or it is revoked; see the list of keys.")
-            connection.execute(text(END_OF_KEY), {"key_id": row.key_id})
-        return _key(row)
+            connection.execute(text(END_OF_KEY), {"key_id": found[0].key_id})
+        return _key(found[0])
 
     def find_key(self, prefix: str) -> tuple[ApiKey, bytes] | None:
         with self._engine.connect() as connection:

@@ -167,14 +167,25 @@ def set_shards(url: str, of: int, telling: Callable[[str], None], servers: Seque
             migrate.upgrade(server.address)
     with connect(url, COMMAND_NAME) as connection:
         with connection.cursor() as cursor:
-            for server in servers:
-                cursor.execute(READDRESS, {"name": server.name, "address": server.address})
-        connection.commit()
-        take_writer_lock(connection, telling)
+            known = read_servers(cursor)
+        _readdress(connection, servers)
+        try:
+            take_writer_lock(connection, telling)
+        except StateError:
+            _readdress(connection, known)
+            raise
         try:
             return move_shards(connection, of, telling, servers)
         finally:
             release_locks(connection)
+
+
+def _readdress(connection: Any, servers: Sequence[ShardServer]) -> None:
+    connection.rollback()
+    with connection.cursor() as cursor:
+        for server in servers:
+            cursor.execute(READDRESS, {"name": server.name, "address": server.address})
+    connection.commit()
 
 
 def move_shards(connection: Any, of: int | None, telling: Callable[[str], None], servers: Sequence[ShardServer]) -> int:

@@ -301,6 +301,15 @@ def test_where_a_server_does_not_fit_none_comes_home_either(
     require_true(database_url, stream)
 
 
+def test_an_address_without_the_shards_is_not_kept(
+    database_url: str, spread_stream: Stream, east_url: str, west_url: str
+) -> None:
+    with pytest.raises(StateError, match=r"server 'east' \(shard 1\): "):
+        spread(database_url, OF, east=(west_url, [1]))
+    assert states.query(database_url, "select address from shard where server = 'east'") == [(east_url,)]
+    require_true(database_url, spread_stream)
+
+
 def test_a_move_that_died_can_be_begun_again(
     database_url: str, stream: Stream, east_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
