@@ -9,6 +9,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -263,8 +264,11 @@ def dying_server(folder: Path, url: str, last_words: bytes = LAST_WORDS) -> thre
             while True:
                 ready, _, _ = select.select([client, server], [], [])
                 if client in ready and dies.is_set():
-                    while not last_words and client.recv(1 << 16):
-                        pass
+                    if not last_words:
+                        with suppress(OSError):
+                            while client.recv(1 << 16):
+                                pass
+                        return
                     client.sendall(last_words)
                     dies.clear()
                     return
