@@ -16,6 +16,13 @@ CONNECT_TIMEOUT_SECONDS = 5
 CONNECT_ARGS = "subsetd_connect_args"
 """Under which an engine keeps what it connects with, for `begin_connection`."""
 
+RELEASES_THE_VANISHED = (
+    "-c tcp_keepalives_idle=30",
+    "-c tcp_keepalives_interval=10",
+    "-c tcp_keepalives_count=3",
+)
+"""Let the server notice in a minute, not in 2 hours, that our machine vanished: until then it keeps our locks."""
+
 
 class LostConnectionError(StateError):
     """A connection that was open is gone; the same work on a new connection may succeed."""
@@ -39,7 +46,7 @@ def make_engine(
     """
     address = parse_address(url)
     # Compiling a plan costs more than any of our statements gains by it.
-    options = ["-c timezone=UTC", "-c jit=off"]
+    options = ["-c timezone=UTC", "-c jit=off", *RELEASES_THE_VANISHED]
     if statement_timeout_ms is not None:
         options.append(f"-c statement_timeout={statement_timeout_ms}")
     given = address.query.get("options")
@@ -50,10 +57,13 @@ def make_engine(
         "application_name": application_name,
         "connect_timeout": CONNECT_TIMEOUT_SECONDS,
         "options": " ".join(options),
-        # A server whose machine vanished is noticed in about 20 s instead of 2 hours.
+        # A server whose machine vanished is noticed in about a minute: where nothing is said instead of in 2 hours,
+        # where a question is on its way, for which nobody keeps a connection alive, instead of in a quarter of an hour.
+        # Less would end a COPY into a server that reads nothing while its disk is held up: that counts as no answer.
         "keepalives_idle": 5,
         "keepalives_interval": 5,
         "keepalives_count": 3,
+        "tcp_user_timeout": 60_000,
     }
     engine = create_engine(
         address,

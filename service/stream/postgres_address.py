@@ -24,9 +24,16 @@ WAY_OUT = "give postgresql://user@host:port/database?name=NAME, where NAME is th
 FEED_NAME = "subsetd feed"
 LONGEST_SLOT_NAME = 63
 
-# A server whose machine vanished is noticed in about 20 s. The settings of the session see to the same on the other
-# side, in the place of the sender's own timeout: its pings would be answered even for what is not yet stored.
-_CONNECT = {"connect_timeout": "5", "keepalives_idle": "5", "keepalives_interval": "5", "keepalives_count": "3"}
+# A server whose machine vanished is noticed in about 20 s, also while a question is on its way, for which nobody keeps
+# a connection alive. The settings of the session see to the same on the other side, in the place of the sender's own
+# timeout: its pings would be answered even for what is not yet stored.
+_CONNECT = {
+    "connect_timeout": "5",
+    "keepalives_idle": "5",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "20000",
+}
 _SENDER_SETTINGS = {
     "wal_sender_timeout": "0",
     "tcp_keepalives_idle": "30",
