@@ -59,7 +59,7 @@ class ConsumerObserver:
         registry.register(self)
         Gauge(
             "subsetd_consumer_lag_seconds",
-            "Age of the newest commit while records wait, or while the feed is away; else 0.",
+            "Age of the newest commit while records wait, or while the feed is away or not read yet; else 0.",
             registry=registry,
         ).set_function(self.lag_seconds)
         held_back = Gauge(
@@ -89,9 +89,13 @@ class ConsumerObserver:
         """Return for how long nothing was committed while the feed has more, or may have; 0 when nothing waits."""
         return 0.0 if self.lag == 0 else time.time() - self._current_at
 
-    def following(self, version: int, tables: int, clusters: int, positions: Positions) -> None:
+    def following(
+        self, version: int, committed_at: datetime | None, tables: int, clusters: int, positions: Positions
+    ) -> None:
         self.last_error = None
-        self.following_since = self._current_at = time.time()
+        self.following_since = now = time.time()
+        # Not since now: one that is ended and started again and again is not current for being new.
+        self._current_at = now if committed_at is None else min(now, committed_at.timestamp())
         log.info("following", version=version, tables=tables, clusters=clusters)
         for (topic, partition), offset in positions.items():
             log.info("goes on at", topic=topic, partition=partition, offset=offset)

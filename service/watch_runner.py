@@ -48,7 +48,7 @@ def watching(
 
             def report() -> None:
                 if observer is not None:
-                    looks.report_lag(observer.lag, observer.lag_seconds())
+                    report_lag(looks, observer)
 
             with beside(partial(sender.run, before=report), "subsetd-watches"):
                 yield partial(_check, sender, PostgresWatches(engine))
@@ -59,6 +59,12 @@ def watching(
                     log.warning("watches may hear of a lag that is over", error=str(error))
     finally:
         engine.dispose()
+
+
+def report_lag(looks: PostgresLooks, observer: ConsumerObserver) -> None:
+    """Let whoever looks know how far a consumer is behind; one that does not follow yet is as far as it was."""
+    if observer.following_since is not None:
+        looks.report_lag(observer.lag, observer.lag_seconds())
 
 
 def make_sender(engine: Engine, looks: PostgresLooks, settings: Settings, registry: CollectorRegistry) -> WatchSender:

@@ -6,6 +6,7 @@ import random
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 from service.core.canonical import value_keys
@@ -36,7 +37,7 @@ class Watch:
         self.followed: list[Positions] = []
         self.schema: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = []
 
-    def following(self, version: int, tables: int, clusters: int, positions: Positions) -> None:
+    def following(self, version: int, at: datetime | None, tables: int, clusters: int, positions: Positions) -> None:
         self.followed.append(positions)
 
     def committed(self, report: BatchReport) -> None:

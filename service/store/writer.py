@@ -126,6 +126,8 @@ class PostgresWriter:
                 raise StateError(
                     "There is no state yet to follow changes with: run `subsetd bootstrap SOURCE --name NAME` first."
                 )
+            cursor.execute("select committed_at from state_version where version = %s", (version,))
+            (committed_at,) = cursor.fetchone()
             cursor.execute(ATTRIBUTES)
             attributes: dict[tuple[str, str], list[Attribute]] = {}
             derived: dict[tuple[str, str], list[tuple[Attribute, list[int], str | None]]] = {}
@@ -197,6 +199,7 @@ class PostgresWriter:
             contracts,
             of,
             self._read_shard_clusters,
+            committed_at,
         )
 
     def _read_shard_clusters(self) -> ClusterSets:

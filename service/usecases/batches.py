@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
+from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
@@ -84,8 +85,13 @@ class Totals(Accesses, BatchCounts):
 class Observer(Protocol):
     """Hear what the consumer does; called from its threads, must not raise."""
 
-    def following(self, version: int, tables: int, clusters: int, positions: Positions) -> None:
-        """Hear that the state of so many tables and clusters is loaded, and the feed followed from these positions."""
+    def following(
+        self, version: int, committed_at: datetime | None, tables: int, clusters: int, positions: Positions
+    ) -> None:
+        """Hear that the state of so many tables and clusters is loaded, and the feed followed from these positions.
+
+        `committed_at` is when its version was committed, by whomever.
+        """
 
     def committed(self, report: BatchReport) -> None:
         """Hear that a batch is durable."""

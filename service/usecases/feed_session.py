@@ -115,7 +115,9 @@ class Session:
             topics = {topic for topic, _ in self._feed.positions()}
             self._buffer = TransactionBuffer(self._state.tables, topics, following.wait_limits)
             state = self._state
-            following.observer.following(state.version, len(state.tables), len(state.clusters), self._positions)
+            following.observer.following(
+                state.version, loaded.committed_at, len(state.tables), len(state.clusters), self._positions
+            )
             self._closing = closing.pop_all()
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from datetime import datetime
 from functools import partial
 from itertools import compress
 
@@ -60,6 +61,7 @@ class StoredState:
     shards: int = 1
     shard_clusters: Callable[[], ClusterSets] = ClusterSets.of
     """Reads the clusters of each shard, by their stored ids, where there is more than one."""
+    committed_at: datetime | None = None
 
     @property
     def values(self) -> int:

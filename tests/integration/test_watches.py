@@ -8,19 +8,23 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 from sqlalchemy import Engine
 
-from service.core.errors import ConflictError, NotFoundError, StateError
+from service.core.errors import ConflictError, NotFoundError, RecordError, StateError
 from service.core.foreign_keys.sides import ForeignKey
 from service.core.model import AttributeName
 from service.core.watch_rules import Rule, RuleKind
+from service.observe import ConsumerObserver
 from service.store import watch_looks
 from service.store.contracts import PostgresContracts
 from service.store.database import make_engine
 from service.store.embedded import EmbeddedPostgres
 from service.store.watch_looks import PostgresLook
+from service.usecases.batches import ErrorPolicy
 from service.usecases.foreign_key_decisions import EXACT
 from service.usecases.watches import AlertState
+from service.watch_runner import report_lag
 from tests import states
 from tests.following import COLUMNS, Stream, consume
 from tests.integration.test_bad_input import full_disk
@@ -225,6 +229,36 @@ def test_a_lag_stands_and_grows_when_its_consumer_reports_no_more(watching: Watc
     assert watching.look(1) == []
     watching.looks.forget_lag()
     assert watching.look(5) == [MENDED]
+
+
+def test_a_consumer_that_ends_and_is_started_again_and_again_falls_behind(
+    database_url: str, stream: Stream, watching: Watching
+) -> None:
+    watching.watches.add(new_watch(Rule(RuleKind.LAG, bound=Decimal(60)).checked(), debounce=30))
+    states.execute(database_url, "update state_version set committed_at = committed_at - interval '2 minutes'")
+    stream.write(b"no change\n")
+    told = []
+    for _ in range(10):  # each life lasts for 8 s, and ends in front of the same record
+        observer = ConsumerObserver(CollectorRegistry())
+        report_lag(watching.looks, observer)
+        told += watching.look(3)
+        with pytest.raises(RecordError):
+            consume(database_url, stream, watch=observer)
+        report_lag(watching.looks, observer)
+        told += watching.look(5)
+    assert told == [BROKEN]
+    consume(database_url, stream, on_error=ErrorPolicy.SET_ASIDE, watch=observer)
+    report_lag(watching.looks, observer)
+    assert [watching.look(), watching.look(30)] == [[], [MENDED]]
+
+
+def test_a_consumer_that_does_not_follow_yet_leaves_what_was_told_of_the_one_before(watching: Watching) -> None:
+    watching.watches.add(new_watch(Rule(RuleKind.LAG, bound=Decimal(10)).checked()))
+    watching.looks.report_lag(3, 2.0)
+    assert watching.look() == []
+    for _ in range(9):
+        report_lag(watching.looks, ConsumerObserver(CollectorRegistry()))
+        assert watching.look(1) == ([] if watching.clock.now <= 1008 else [BROKEN])
 
 
 def test_dead_letters_are_counted_and_told_once(database_url: str, stream: Stream, watching: Watching) -> None:
