@@ -129,8 +129,9 @@ def test(watch_id: WatchArgument) -> None:
         with closing(PostgresLooks(engine)) as looks:
             watches = make_watches(engine, settings)
             alert = watches.test(watch_id)
-            # A service that runs sends it; else this process does.
-            with closing(make_sender(engine, looks, settings, CollectorRegistry())) as sender:
+            # A service that runs sends it; else this process does, and of this watch alone: others' channels may need
+            # settings that this shell has not.
+            with closing(make_sender(engine, looks, settings, CollectorRegistry(), watch_id)) as sender:
                 deadline = time.monotonic() + TEST_SECONDS
                 while alert.state is AlertState.PENDING and time.monotonic() < deadline:
                     sender.look()

@@ -67,8 +67,10 @@ def report_lag(looks: PostgresLooks, observer: ConsumerObserver) -> None:
         looks.report_lag(observer.lag, observer.lag_seconds())
 
 
-def make_sender(engine: Engine, looks: PostgresLooks, settings: Settings, registry: CollectorRegistry) -> WatchSender:
-    """Make what lets watches look, and sends what they wrote."""
+def make_sender(
+    engine: Engine, looks: PostgresLooks, settings: Settings, registry: CollectorRegistry, watch_id: int | None = None
+) -> WatchSender:
+    """Make what lets watches look, and sends what they wrote, or what one of them did."""
     alerts = Counter(
         "subsetd_alerts", "Alerts by channel and what became of an attempt.", ["channel", "outcome"], registry=registry
     )
@@ -80,7 +82,7 @@ def make_sender(engine: Engine, looks: PostgresLooks, settings: Settings, regist
 
     return WatchSender(
         Evaluator(looks, time.monotonic),
-        PostgresAlertOutbox(engine),
+        PostgresAlertOutbox(engine, watch_id),
         make_channels(settings),
         time.monotonic,
         random.random,

@@ -47,8 +47,7 @@ def choose_address(host: str, port: int, allowed: Sequence[Network], resolving: 
         if not is_allowed(one, allowed):
             raise ChannelError(
                 f"The host {host} is of this machine or a private network; set SUBSETD_WEBHOOK_ALLOW to that network "
-                f"if webhooks are to reach it.",
-                is_final=True,
+                f"if webhooks are to reach it."
             )
     return str(found[0])
 

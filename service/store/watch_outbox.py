@@ -11,7 +11,7 @@ from service.usecases.watches import Alert, Channel
 PENDING = f"""
 select {ALERT}, channel, secret from (
     select distinct on (watch_id) a.*, w.channel, w.secret from watch_alert a join watch w using (watch_id)
-    where state = 'pending' order by watch_id, alert_id
+    where state = 'pending' and (cast(:watch_id as integer) is null or watch_id = :watch_id) order by watch_id, alert_id
 ) oldest order by attempts, alert_id limit :limit
 """
 DELIVERED = """
@@ -26,14 +26,15 @@ where alert_id = :alert_id and state = 'pending'
 
 
 class PostgresAlertOutbox:
-    """Implement usecases.watches.Outbox."""
+    """Implement usecases.watches.Outbox, of all watches or of one alone."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, watch_id: int | None = None) -> None:
         self._engine = engine
+        self._watch_id = watch_id
 
     def pending(self, limit: int) -> list[tuple[Alert, Channel]]:
         with self._engine.begin() as connection:
-            rows = connection.execute(text(PENDING), {"limit": limit}).all()
+            rows = connection.execute(text(PENDING), {"limit": limit, "watch_id": self._watch_id}).all()
         found = []
         for row in rows:
             fields = row._asdict()

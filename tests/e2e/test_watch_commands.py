@@ -53,6 +53,24 @@ def test_a_service_tells_a_webhook_what_breaks_and_a_command_what_was_told(
     assert "of both sides" not in subsetd.said(service)
 
 
+def test_a_test_sends_what_its_own_watch_has_to_tell_and_nothing_of_others(
+    database_url: str, subsetd: Commands
+) -> None:
+    tables = Tables(dict(COLUMNS))
+    states.store(database_url, tables.add("customers", ["1", "Ada"]).add("orders", ["10", "9", None]))
+    with receiving() as receiver:
+        for name in ("first", "second"):
+            told = ("--webhook", f"{receiver.url}/{name}", "--debounce", "0s")
+            assert subsetd.run("watch", "add", name, "ind", *PAIR, *told)[0] == 0
+        assert subsetd.run("watch", "test", "2", webhook_allow="127.0.0.0/8")[0] == 0
+    assert [(path, message["kind"]) for path, _, message in receiver.requests] == [
+        ("/hook/second", "fired"),
+        ("/hook/second", "test"),
+    ]
+    history = json.loads(subsetd.run("watch", "history", "--format", "json")[1])
+    assert {(one["watch"], one["state"]) for one in history} == {("first", "pending"), ("second", "delivered")}
+
+
 def test_silences_and_loads(database_url: str, subsetd: Commands) -> None:
     tables = Tables(dict(COLUMNS))
     states.store(database_url, tables.add("customers", ["1", "Ada"]).add("orders", ["10", "1", None]))

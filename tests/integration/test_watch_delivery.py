@@ -322,7 +322,7 @@ def test_a_defect_of_a_channel_is_a_failed_attempt(watching: Watching) -> None:
     assert watching.alerts()[0].fault == "a defect: ZeroDivisionError"
 
 
-def test_a_host_of_this_network_is_refused_when_it_is_sent_to_and_given_up_at_once(
+def test_a_host_of_this_network_is_refused_when_it_is_sent_to_until_a_process_sends_that_may_reach_it(
     watching: Watching, receiver: Receiver
 ) -> None:
     add(watching, Channel(ChannelKind.WEBHOOK, receiver.url))
@@ -330,8 +330,13 @@ def test_a_host_of_this_network_is_refused_when_it_is_sent_to_and_given_up_at_on
         deliver(watching, sender)
     (alert,) = watching.alerts()
     assert receiver.requests == []
-    assert alert.state is AlertState.FAILED
+    assert (alert.state, alert.attempts) == (AlertState.PENDING, 1)
     assert "set SUBSETD_WEBHOOK_ALLOW" in (alert.fault or "")
+    watching.restart()
+    with delivering(watching.sender(channels_to())) as sender:
+        deliver(watching, sender)
+    (alert,) = watching.alerts()
+    assert (alert.state, alert.attempts, len(receiver.requests)) == (AlertState.DELIVERED, 2, 1)
 
 
 def test_the_signature_is_the_documented_one() -> None:
