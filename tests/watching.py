@@ -6,7 +6,7 @@ import json
 import socketserver
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -136,13 +136,14 @@ def receiving() -> Iterator[Receiver]:
 class MailBox:
     """Keep the mail that came: who it is to, and its lines. `refuses` is what the server says in place of taking it.
 
-    `in_clear` are the commands that everybody between could read.
+    Of the receivers `unknown` are refused. `in_clear` are the commands that everybody between could read.
     """
 
     port: int = 0
     mails: list[tuple[list[str], str]] = field(default_factory=list)
     logins: list[str] = field(default_factory=list)
     refuses: str | None = None
+    unknown: Sequence[str] = ()
     in_clear: list[str] = field(default_factory=list)
 
 
@@ -185,7 +186,11 @@ def mail_server(tls: ssl.SSLContext | None = None, *, from_the_first_byte: bool 
                     box.logins.append(line.split()[2])
                     self.say("235 ok")
                 elif verb.startswith("RCPT TO:"):
-                    to.append(line[8:].strip("<> "))
+                    receiver = line[8:].strip("<> ")
+                    if receiver in box.unknown:
+                        self.say("550 unknown")
+                        continue
+                    to.append(receiver)
                     self.say("250 ok")
                 elif verb == "DATA":
                     self.say("354 go on")

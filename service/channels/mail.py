@@ -45,7 +45,7 @@ class MailServer:
 def send_mail(
     server: MailServer, sender: str, to: tuple[str, ...], subject: str, text: str, headers: dict[str, str]
 ) -> None:
-    """Send a mail; raise ChannelError unless the server took it for all."""
+    """Send a mail; raise ChannelError unless the server took it for all, a final one where it took it for some."""
     message = EmailMessage()
     message["From"], message["To"] = sender, ", ".join(to)
     message["Subject"] = " ".join(subject.split())[:200]
@@ -61,7 +61,10 @@ def send_mail(
     except (smtplib.SMTPException, OSError, ValueError) as error:
         raise ChannelError(f"The mail server {server.host}:{server.port} did not take it: {_said(error)}") from error
     if refused:
-        raise ChannelError(f"The mail server {server.host}:{server.port} refused {len(refused)} of {len(to)} receivers")
+        # The others have it: to try again would send it to them once more.
+        raise ChannelError(
+            f"The mail server {server.host}:{server.port} refused {len(refused)} of {len(to)} receivers", is_final=True
+        )
 
 
 def _connect(server: MailServer) -> smtplib.SMTP:

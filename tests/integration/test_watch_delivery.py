@@ -141,6 +141,20 @@ def test_mail_comes_with_an_id_that_is_the_same_when_it_comes_again(watching: Wa
     assert (alert.state, alert.attempts) == (AlertState.DELIVERED, 2)
 
 
+def test_a_mail_that_some_of_its_receivers_got_is_not_sent_again(watching: Watching, box: MailBox) -> None:
+    add(watching, Channel(ChannelKind.EMAIL, to=("ada@example.org", "gone@example.org")))
+    server = MailServer.of(f"smtp+plain://127.0.0.1:{box.port}")
+    box.unknown = ["gone@example.org"]
+    with delivering(watching.sender(channels_to(mail=(server, "subsetd@example.org")))) as sender:
+        for _ in range(2):
+            deliver(watching, sender)
+            watching.clock.now += LONGEST_PAUSE
+    (alert,) = watching.alerts()
+    assert [to for to, _ in box.mails] == [["ada@example.org"]]
+    assert (alert.state, alert.attempts) == (AlertState.FAILED, 1)
+    assert "refused 1 of 2 receivers" in (alert.fault or "")
+
+
 def test_a_topic_gets_json_under_the_watch(watching: Watching, broker: KafkaBroker) -> None:
     topic = broker.create_topic()
     add(watching, Channel(ChannelKind.KAFKA, topic=topic))
