@@ -16,6 +16,7 @@ from service.core.errors import SourceError
 from service.job_process import JobProcess, spark_command
 from service.observe import tell_audit
 from service.scheduler import next_time, running_every
+from service.store.audits import AuditTurn
 from service.usecases.audit_schedule import AuditSchedule
 
 
@@ -38,6 +39,7 @@ def auditing(url: str, settings: Settings) -> Iterator[None]:
             next_time,
             _now,
             tell_audit,
+            AuditTurn(engine),
         )
         try:
             with running_every({"audits": (5, schedule.look)}):

@@ -1,4 +1,4 @@
-"""Own audits in Postgres: the one snapshot that all tasks of an audit read, and what audits found."""
+"""Own audits in Postgres: the one snapshot that all tasks of an audit read, what audits found, and whose turn it is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import psycopg2.errors
 from psycopg2.extras import Json
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Engine, text
 
 from service.core.errors import StateError
 from service.core.model import AttributeName
@@ -20,7 +20,8 @@ from service.store.bulk import KeyRange, RecordArrays, read_range
 from service.store.database import connect
 from service.store.shard_reading import Elsewhere, between_batches, require_whole
 from service.store.shard_servers import ShardServer, reaching
-from service.store.writer_lock import release_locks, take_bootstrap_lock
+from service.store.tables import AUDIT_LOCK
+from service.store.writer_lock import end_session, release_locks, take_bootstrap_lock
 from service.usecases.audits import Audit
 
 DRIVER_NAME = "subsetd audit"
@@ -175,3 +176,25 @@ def read_audits(connection: Connection, before: int | None, limit: int) -> list[
     """List audits, newest first, those with an id below `before`."""
     rows = connection.execute(text(READ), {"before": 2**63 - 1 if before is None else before, "limit": limit})
     return [Audit(**row._mapping) for row in rows]
+
+
+class AuditTurn:
+    """Implement usecases.audit_schedule.Turn: the lock is on a connection of its own, and ends with it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._connection: Connection | None = None
+
+    def take(self) -> bool:
+        self._connection = self._engine.connect()
+        is_ours = bool(self._connection.scalar(text("select pg_try_advisory_lock(:lock)"), {"lock": AUDIT_LOCK}))
+        self._connection.commit()
+        if not is_ours:
+            self.give_back()
+        return is_ours
+
+    def give_back(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            end_session(connection)  # not back to the pool: the lock is the session's
+            connection.close()

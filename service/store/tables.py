@@ -529,5 +529,8 @@ SAMPLE_LOCK = 0x73756273657469
 SHARDS_LOCK = 0x73756273657471
 """Session advisory lock of a batch that shards apply one by one; whoever reads records between waits for it."""
 
+AUDIT_LOCK = 0x73756273657461
+"""Session advisory lock of the one service that runs an audit by its schedule."""
+
 WATCH_LOCK = 0x73756273657470
 """Session advisory lock of the one process in which watches look and alerts are sent."""

@@ -1,19 +1,30 @@
-"""Own the running of audits by schedule: when one is due, and its one process."""
+"""Own the running of audits by schedule: when one is due, and its one process, of all services of a state."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from typing import Protocol
 
 from service.usecases.refresh_corpora import Job, end_jobs
+
+
+class Turn(Protocol):
+    """Be that one of a state's services which runs the audit that is due. Both may raise `StateError`."""
+
+    def take(self) -> bool:
+        """Become it, until it is given back; False while another is."""
+
+    def give_back(self) -> None:
+        """Let others; does nothing for who has not taken it."""
 
 
 class AuditSchedule:
     """Start an audit as a process of its own when its time comes; not to be called from two threads at once.
 
     `newest` gives when the newest audit began, of any process; `next_time` a schedule's next time behind another, and
-    `ended` hears a process' exit code and what it said last. An audit that was due while nobody was here is run once;
-    one that fails is tried again when the next one is due.
+    `ended` hears a process' exit code and what it said last; of several services one has the `turn`. An audit that was
+    due while nobody was here is run once; one that fails is tried again when the next one is due, by whomever it ran.
     """
 
     def __init__(
@@ -24,6 +35,7 @@ class AuditSchedule:
         next_time: Callable[[str, datetime], datetime | None],
         now: Callable[[], datetime],
         ended: Callable[[int, str], None],
+        turn: Turn,
     ) -> None:
         self._schedule = schedule
         self._newest = newest
@@ -31,6 +43,7 @@ class AuditSchedule:
         self._next_time = next_time
         self._now = now
         self._ended = ended
+        self._turn = turn
         self._begun = now()
         self._tried: datetime | None = None
         self._job: Job | None = None
@@ -44,16 +57,29 @@ class AuditSchedule:
             said = job.said()
             job.close()
             self._ended(code, said)
+            self._turn.give_back()
 
     def close(self) -> None:
         """End the audit that runs; it has left nothing behind."""
         if self._job is not None:
             end_jobs([self._job])
         self._job = None
+        self._turn.give_back()
 
     def _start_due(self) -> None:
+        if not self._is_due():
+            return
+        try:
+            # Between the two looks another service's may have landed.
+            is_ours = self._turn.take() and self._is_due()
+            self._tried = self._now()
+            if is_ours:
+                self._job = self._start()
+        finally:
+            if self._job is None:
+                self._turn.give_back()
+
+    def _is_due(self) -> bool:
         known = [moment for moment in (self._newest(), self._tried) if moment is not None]
         due = self._next_time(self._schedule, max(known, default=self._begun))
-        if due is not None and due <= self._now():
-            self._tried = self._now()
-            self._job = self._start()
+        return due is not None and due <= self._now()

@@ -11,10 +11,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.core.model import AttributeName
-from service.store.audits import AuditedState, add_audit
+from service.store.audits import AuditedState, AuditTurn, add_audit
 from service.store.database import make_engine
+from tests import states
 from tests.hand_made_state import TABLE_1, HandMadeState
 from tests.integration.serving import app_over, serving
+from tests.waiting import wait_for
 
 STARTED = datetime(2026, 11, 21, 2, 30, tzinfo=UTC)
 REPORT = {
@@ -93,3 +95,27 @@ def test_the_newest_audits_are_kept(client: httpx.Client, database_url: str, mon
     monkeypatch.setattr("service.store.audits.KEPT_AUDITS", 2)
     ids = [keep(database_url, number) for number in range(4)]
     assert [one["audit_id"] for one in client.get("/api/v1/audits").json()["items"]] == [ids[3], ids[2]]
+
+
+def test_one_service_at_a_time_has_the_turn_to_audit_until_it_gives_it_back_or_its_connection_ends(
+    database_url: str,
+) -> None:
+    engine = make_engine(database_url, "test")
+    first, second = AuditTurn(engine), AuditTurn(engine)
+    try:
+        assert (first.take(), second.take()) == (True, False)
+        first.give_back()
+        first.give_back()
+        assert (second.take(), first.take()) == (True, False)
+        states.execute(
+            database_url,
+            "select pg_terminate_backend(pid) from pg_locks join pg_database d on d.oid = database "
+            "where locktype = 'advisory' and granted and datname = current_database()",
+        )
+        assert wait_for(first.take)
+        second.give_back()
+        assert not second.take()
+    finally:
+        first.give_back()
+        second.give_back()
+        engine.dispose()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -38,6 +39,20 @@ class FakeJob:
         self.told.append("close")
 
 
+class FakeTurn:
+    def __init__(self, lock: threading.Lock) -> None:
+        self.lock, self.is_ours = lock, False
+
+    def take(self) -> bool:
+        self.is_ours = self.lock.acquire(blocking=False)
+        return self.is_ours
+
+    def give_back(self) -> None:
+        if self.is_ours:
+            self.lock.release()
+        self.is_ours = False
+
+
 class World:
     """Hold the clock, the audits that are kept, and the jobs that were started."""
 
@@ -45,8 +60,19 @@ class World:
         self.now, self.newest = MIDNIGHT, newest
         self.jobs: list[FakeJob] = []
         self.ended: list[tuple[int, str]] = []
-        self.schedule = AuditSchedule(
-            NIGHTLY, lambda: self.newest, self.start, next_time, lambda: self.now, lambda *told: self.ended.append(told)
+        self.lock = threading.Lock()
+        self.schedule = self.service()
+
+    def service(self) -> AuditSchedule:
+        """Be another service over the same state."""
+        return AuditSchedule(
+            NIGHTLY,
+            lambda: self.newest,
+            self.start,
+            next_time,
+            lambda: self.now,
+            lambda *told: self.ended.append(told),
+            FakeTurn(self.lock),
         )
 
     def start(self) -> FakeJob:
@@ -89,6 +115,42 @@ def test_another_service_s_audit_counts() -> None:
     world = World()
     world.newest = MIDNIGHT + timedelta(hours=2.5)
     assert world.at(hours=2.6) == 0
+
+
+def test_of_two_services_one_runs_the_audit_that_is_due() -> None:
+    world = World()
+    other = world.service()
+    assert world.at(hours=2.5) == 1
+    world.now += timedelta(seconds=3)
+    other.look()
+    assert len(world.jobs) == 1
+    world.jobs[0].code = 1  # nothing is kept of it, and the other does not try again what failed a moment ago
+    assert world.at(hours=2.6) == 1
+    other.look()
+    assert world.ended == [(1, "what it said")]
+    assert len(world.jobs) == 1
+    other.close()
+    world.now = MIDNIGHT + timedelta(hours=26.5)
+    other.look()
+    assert len(world.jobs) == 2, "the turn was given back"
+
+
+def test_a_turn_is_given_back_where_another_service_s_audit_landed_or_none_could_be_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    other = world.service()
+    world.now = MIDNIGHT + timedelta(hours=2.5)
+    newest = iter([None, world.now])
+    monkeypatch.setattr(other, "_newest", lambda: next(newest))
+    other.look()
+    assert (world.jobs, world.lock.locked()) == ([], False)
+    monkeypatch.setattr(world.schedule, "_start", lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        world.schedule.look()
+    assert not world.lock.locked()
+    world.schedule.look()
+    assert world.jobs == [], "it is tried at the next time"
 
 
 @pytest.mark.parametrize("ends_when_asked", [True, False])
