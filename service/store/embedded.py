@@ -64,6 +64,9 @@ STOP_SECONDS = 120
 OF_A_DYING_SERVER = ("pre-existing shared memory block", "Is another postmaster (PID")
 """What a server says at its start while a killed one, or a child of it, has not quite ended."""
 
+OF_A_COMING_SERVER = ("starting up", "recovery mode", "not yet accepting")
+"""What a server says to who connects before it takes connections; it recovers also where one of its children died."""
+
 DYING_SECONDS = 30
 
 LOG_TAIL_LINES = 20
@@ -247,7 +250,7 @@ class EmbeddedPostgres:
         deadline = time.monotonic() + DYING_SECONDS
         while True:
             found = self._postmaster()
-            if found is not None and _is_gone(found.pid, alone):
+            if found is not None and self._is_gone(found.pid, alone):
                 # Postgres would take the number for a running server, and not start.
                 (self.cluster / "postmaster.pid").unlink()
                 Path(found.socket_dir, f".s.PGSQL.{found.port}.lock").unlink(missing_ok=True)
@@ -267,6 +270,8 @@ class EmbeddedPostgres:
                     f"the embedded Postgres in {self.data_dir} does not start; {self.log} ends with:\n{tail}"
                 )
             time.sleep(0.1)
+            if self._answers():  # it was not dying
+                return
 
     def _check_port(self) -> None:
         found = self._postmaster()
@@ -311,12 +316,28 @@ class EmbeddedPostgres:
                     host=found.socket_dir, port=found.port, user="postgres", dbname="postgres", connect_timeout=10
                 ).close()
             except psycopg2.OperationalError as error:
-                if "starting up" not in str(error):
+                if not any(sign in str(error) for sign in OF_A_COMING_SERVER):
                     return False
                 time.sleep(0.05)
             else:
                 return True
         return False
+
+    def _is_gone(self, pid: int, alone: bool) -> bool:
+        """Tell whether the server that had the number `pid` has surely ended; where that cannot be seen, it has not.
+
+        It has when it waits to be reaped, or when the number is another program's by now, or a Postgres' of another
+        folder. The latter two are only believed of the folder's one user: another user, in another container, counts
+        its processes in another way.
+        """
+        process = Path(f"/proc/{pid}")
+        try:
+            name, _, rest = (process / "stat").read_text().partition("(")[2].rpartition(")")
+            if name == "postgres" and rest.split()[0] == "Z":
+                return True
+            return alone and (name != "postgres" or not (process / "cwd").samefile(self.cluster))
+        except OSError:
+            return False
 
     @staticmethod
     def _run(program: str, *arguments: str, owner_of: Path) -> subprocess.CompletedProcess[str]:
@@ -350,19 +371,6 @@ def programs() -> Path:
             "or set SUBSETD_DATABASE_URL to a Postgres of your own"
         )
     return folder
-
-
-def _is_gone(pid: int, alone: bool) -> bool:
-    """Tell whether the server that had the number `pid` has surely ended; where that cannot be seen, it has not.
-
-    It has when it waits to be reaped, or when the number is another program's by now. The latter is only believed
-    of the folder's one user: another user, in another container, counts its processes in another way.
-    """
-    try:
-        name, _, rest = Path(f"/proc/{pid}/stat").read_text().partition("(")[2].rpartition(")")
-    except OSError:
-        return False
-    return rest.split()[0] == "Z" if name == "postgres" else alone
 
 
 def _server_user() -> pwd.struct_passwd:

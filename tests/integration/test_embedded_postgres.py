@@ -140,6 +140,39 @@ def test_a_pid_file_whose_number_is_another_programs_by_now_is_no_hindrance(fold
         assert ask(server.url, "select 1") == 1
 
 
+def test_a_pid_file_whose_number_is_another_folder_s_server_s_by_now_is_no_hindrance(folder: Path) -> None:
+    with EmbeddedPostgres(folder / "one"):
+        pid_file = folder / "one" / "postgres" / "postmaster.pid"
+        lines = pid_file.read_text().splitlines()
+    with EmbeddedPostgres(folder / "other", throw_away=True) as other:
+        pid_file.write_text("\n".join([str(server_pid(folder / "other")), *lines[1:]]) + "\n")
+        with EmbeddedPostgres(folder / "one") as server:
+            assert ask(server.url, "select 1") == 1
+        assert ask(other.url, "select 1") == 1
+
+
+@pytest.mark.parametrize("said", ["in recovery mode", "not yet accepting connections", "shutting down"])
+def test_a_server_that_takes_no_connection_for_a_moment_is_joined(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    connect, refused = psycopg2.connect, []
+
+    def refuse_once(**given: object) -> object:
+        if not refused:
+            refused.append(said)
+            raise psycopg2.OperationalError(f"FATAL:  the database system is {said}")
+        return connect(**given)
+
+    with EmbeddedPostgres(folder, throw_away=True) as first:
+        pid = server_pid(folder)
+        monkeypatch.setattr(psycopg2, "connect", refuse_once)
+        second = EmbeddedPostgres(folder)
+        assert second.start() == first.url
+        second.stop()
+        assert (refused, server_pid(folder)) == ([said], pid)
+        monkeypatch.undo()
+
+
 def test_an_initdb_that_was_killed_half_way_is_begun_again(folder: Path) -> None:
     (folder / "postgres.unfinished" / "base").mkdir(parents=True)
     (folder / "postgres.unfinished" / "PG_VERSION").write_text("18\n")
