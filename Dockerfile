@@ -34,6 +34,7 @@ VOLUME /var/lib/subsetd
 EXPOSE 8321
 # The Spark driver serves nothing and ends by itself: run it with --no-healthcheck.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
-    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8321/healthz', timeout=4)"]
+    CMD ["python", "-c", \
+    "import os, urllib.request as r; r.urlopen('http://127.0.0.1:%s/healthz' % os.environ['SUBSETD_PORT'], timeout=4)"]
 ENTRYPOINT ["subsetd"]
 CMD ["run"]

@@ -5,7 +5,11 @@ from __future__ import annotations
 import fnmatch
 import json
 import re
+import subprocess
+import sys
+import threading
 import tomllib
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -98,16 +102,40 @@ def test_the_images_variables_are_settings_and_its_port_is_the_services() -> Non
     assert given["PATH"].split(":")[0] == arguments_of("COPY")[-1].split()[-1] + "/bin"
 
 
-def test_the_image_starts_our_command_and_asks_for_its_health_where_no_key_is_wanted() -> None:
+def test_the_image_starts_our_command() -> None:
     (entrypoint,) = [json.loads(argument) for argument in arguments_of("ENTRYPOINT")]
     (command,) = [json.loads(argument) for argument in arguments_of("CMD")]
     assert entrypoint[0] in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     assert command[0] in COMMANDS
+
+
+@pytest.mark.parametrize(("status", "exit_code"), [(200, 0), (503, 1)])
+def test_the_image_asks_for_its_health_at_the_port_of_its_settings_where_no_key_is_wanted(
+    status: int, exit_code: int
+) -> None:
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(status)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
     (health,) = arguments_of("HEALTHCHECK")
-    (url,) = re.findall(r"http://[^']+", health)
-    assert (urlsplit(url).port, urlsplit(url).path) == (PORT, "/healthz")
-    assert urlsplit(url).path in OPEN
-    compile(json.loads(health.split("CMD ")[1])[2], "healthcheck", "exec")
+    program, *arguments = json.loads(health.split("CMD ")[1])
+    assert program == "python"
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        environment = {"SUBSETD_PORT": str(server.server_address[1])}
+        ended = subprocess.run([sys.executable, *arguments], env=environment, check=False, capture_output=True)
+        server.shutdown()
+        thread.join()
+    assert (asked, ended.returncode) == (["/healthz"], exit_code)
+    assert asked[0] in OPEN
 
 
 def test_the_image_has_the_service_and_a_java_for_the_spark_driver() -> None:
