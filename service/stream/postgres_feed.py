@@ -31,7 +31,7 @@ from service.stream.postgres_catalog import (
     read_slot,
     source_identity,
 )
-from service.stream.postgres_numbering import Numbering
+from service.stream.postgres_numbering import Numbering, SetBackError
 
 HEARTBEAT_SECONDS = 10.0
 HEARTBEAT_BYTES = 1 << 20
@@ -170,6 +170,8 @@ class PostgresFeed:
                 handed.clear()
         except psycopg2.Error as error:
             self._lose(error)
+        except SetBackError as error:
+            raise self._set_back("another log stands where this state has read it") from error
         return records
 
     def positions(self) -> dict[tuple[str, int], int]:
@@ -312,6 +314,18 @@ class PostgresFeed:
                 f"{lsn_text(self._numbers.stored_end)} up to where this state has read it: it was moved or made anew, "
                 f"and what is between is lost. {self._way_out()}"
             )
+        if found.current < self._numbers.reached:
+            raise self._set_back(
+                f"its log ends at {lsn_text(found.current)}, before {lsn_text(self._numbers.reached)} up to where this "
+                f"state has read it"
+            )
+
+    def _set_back(self, seen_by: str) -> FeedError:
+        return FeedError(
+            f"The {self.address.place} was set back: {seen_by}. It was restored from a backup or a snapshot, or a "
+            f"standby that lacks the newest transactions took its place; the state holds what is gone there. "
+            f"{self._way_out()}"
+        )
 
     def _way_out(self) -> str:
         return f"Read the source anew: {self.address.follow_command} --replace"
@@ -410,7 +424,7 @@ class PostgresFeed:
             return
         if numbers.last.end_lsn - numbers.stored_end >= HEARTBEAT_BYTES:
             now_ms = int(time.time() * 1000)
-            self._handed.append(RawRecord(self.slot, 0, numbers.beat(now_ms), None, None, now_ms))
+            self._handed.append(RawRecord(self.slot, 0, numbers.beat(), None, None, now_ms))
         elif found.current - self._numbers.stored_end >= HEARTBEAT_BYTES:
             self._mark_log()
             self._next_look = now + 1.0

@@ -12,6 +12,7 @@ import orjson
 
 from service.core.model import StoredPosition
 from service.stream.pgoutput import Begin, Commit
+from service.usecases.screening import CLOCKS_DIFFER_MS
 
 
 class Transaction:
@@ -37,6 +38,10 @@ class Transaction:
             told = {"txn_lsn": self.lsn, "first": self.first, "ts_ms": self.committed_ms, "txId": self.transaction_id}
             self._header = orjson.dumps(told)
         return self._header
+
+
+class SetBackError(Exception):
+    """A transaction is new, by its time, and stands where others were: the log was set back, and has grown anew."""
 
 
 class Numbering:
@@ -68,13 +73,20 @@ class Numbering:
         """Give the transaction that came last."""
         return self._waiting[-1] if self._waiting else self._done
 
+    @property
+    def reached(self) -> int:
+        """Give the place up to which the source's log was surely written."""
+        return max(self.stored_end, self.last.lsn + 1, self.last.end_lsn)
+
     def begin_again(self) -> None:
         """Hear that the connection broke: transactions come again from some earlier one on."""
         self.is_inside = self._counts = False
 
     def begin(self, begin: Begin) -> None:
-        """Begin a transaction, which may have come before, in part or whole."""
+        """Begin a transaction, which may have come before, in part or whole; raise SetBackError if it cannot have."""
         last = self.last
+        if begin.lsn <= last.lsn and 0 < last.committed_ms < begin.committed_ms - CLOCKS_DIFFER_MS:
+            raise SetBackError
         self.is_inside = True
         self._counts = begin.lsn >= last.lsn
         if begin.lsn == last.lsn:
@@ -107,11 +119,12 @@ class Numbering:
             while len(waiting) > 1 and waiting[-2].end == waiting[-2].first:
                 del waiting[-2]
 
-    def beat(self, now_ms: int) -> int:
+    def beat(self) -> int:
         """Give a number to what is no change, behind all transactions that have come: a place to store."""
-        number, end_lsn = self.next, self.last.end_lsn
-        # No commit begins at an odd place: whatever comes next lies behind this one.
-        self._waiting.append(Transaction(end_lsn - 1, number, number + 1, now_ms, 0, end_lsn))
+        number, last = self.next, self.last
+        # No commit begins at an odd place: whatever comes next lies behind this one. Times are those of the source.
+        place = Transaction(last.end_lsn - 1, number, number + 1, last.committed_ms, 0, last.end_lsn)
+        self._waiting.append(place)
         self.next = number + 1
         return number
 

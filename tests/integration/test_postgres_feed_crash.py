@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pytest
 
 from service.core.errors import FeedError
 from service.store.embedded import EmbeddedPostgres
+from service.stream import postgres_numbering
 from tests import postgres_following as source
 from tests import states
 from tests.following import Watch
@@ -115,6 +117,30 @@ def test_a_source_that_stays_away_ends_the_feed(server: EmbeddedPostgres, databa
     consumer.join(BOUND_SECONDS)
     assert errors
     assert "Cannot reach the source database" in errors[0]
+
+
+@pytest.mark.parametrize(("rows", "said"), [(1, "its log ends at"), (300, "another log stands where")])
+def test_a_source_that_was_set_back_stops_the_feed(
+    server: EmbeddedPostgres, database_url: str, monkeypatch: pytest.MonkeyPatch, rows: int, said: str
+) -> None:
+    """Its disk is that of before, slot and all; since then its log is still shorter, or has grown behind what was."""
+    monkeypatch.setattr(postgres_numbering, "CLOCKS_DIFFER_MS", 0)
+    url, kept = server.url, server.data_dir / "kept"
+    run(url, TABLES)
+    begin(database_url, url)
+    die(server)
+    subprocess.run(["cp", "-a", server.cluster, kept], check=True)
+    with EmbeddedPostgres(server.data_dir, True, SETTINGS):
+        run(url, *[f"INSERT INTO s.items VALUES ({number}, 'lost')" for number in range(50)])
+        follow(database_url, url)
+        die(server)
+    shutil.rmtree(server.cluster)
+    kept.rename(server.cluster)
+    with EmbeddedPostgres(server.data_dir, True, SETTINGS):
+        written = "SET synchronous_commit = on"
+        run(url, written, *[f"INSERT INTO s.items VALUES ({1000 + number}, 'new')" for number in range(rows)])
+        with pytest.raises(FeedError, match=f"was set back: {said}.*--replace"):
+            follow(database_url, url)
 
 
 CONSUMER = """
