@@ -93,6 +93,8 @@ class Session:
         self._refused: dict[tuple[object, ...], str] = {}
         """What was said against changes of columns, behind the error's own text."""
         self._looks_at = time.monotonic() + LOOK_SECONDS
+        self.rested = 0.0
+        """For how many seconds the database has answered when it was last looked at with nothing to be stored."""
         with ExitStack() as closing:
             self._feed = following.open_feed()
             closing.callback(self._feed.close)
@@ -118,6 +120,7 @@ class Session:
             following.observer.following(
                 state.version, loaded.committed_at, len(state.tables), len(state.clusters), self._positions
             )
+            self._begun = time.monotonic()
             self._closing = closing.pop_all()
 
     def close(self) -> None:
@@ -155,6 +158,8 @@ class Session:
         if self._writer.is_wanted():
             self._settle()
             raise BeginAnew
+        if not self._in_flight.is_busy and not self._buffer.held:
+            self.rested = time.monotonic() - self._begun
 
     def _rest_while_paused(self, stop: threading.Event) -> None:
         """Look whether the feed is paused; then end the batch in flight and wait, with the lock, for its resumption."""

@@ -21,10 +21,10 @@ class Consumer(Following):
         """Follow the feed until `stop` is set, or (`until_end`) until all that was there at the start is applied.
 
         The batch in hand is ended and committed first. A database that fails in mid-batch is tried again until
-        nothing could be committed for `retry_seconds`, but for a full disk: without `until_end` room on it is waited
-        for as long as it takes. The state is loaded anew and the feed, which may be away for as long, goes on where it
-        stands. Raises RecordError (with `ErrorPolicy.STOP`, everything before that record committed), FeedError, and
-        StateError.
+        nothing could be committed for `retry_seconds`, though there was something, but for a full disk: without
+        `until_end` room on it is waited for as long as it takes. The state is loaded anew and the feed, which may be
+        away for as long, goes on where it stands. Raises RecordError (with `ErrorPolicy.STOP`, everything before that
+        record committed), FeedError, and StateError.
         """
         failing_since: float | None = None
         stood_at = 0
@@ -48,7 +48,8 @@ class Consumer(Following):
                     raise
                 if session is not None and isinstance(error, FeedError) and not isinstance(error, FeedAwayError):
                     raise
-                if failing_since is None or self.totals.version > stood_at:
+                has_rested = session is not None and session.rested > self.retry_seconds
+                if failing_since is None or has_rested or self.totals.version > stood_at:
                     failing_since, stood_at = now, self.totals.version
                 waits_for_room = isinstance(error, FullDiskError) and not until_end
                 if now - failing_since > self.retry_seconds and not waits_for_room:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
@@ -18,6 +20,7 @@ from tests import states
 from tests.events import envelope
 from tests.following import COLUMNS, Stream, Watch, consume, random_changes, shop_tables
 from tests.states import Tables
+from tests.waiting import wait_for
 
 
 @pytest.fixture(params=[1, 3], ids=["whole", "sharded"])
@@ -231,6 +234,56 @@ def test_a_crash_at_any_step_loses_nothing_and_applies_nothing_twice(
     assert states.read(database_url) == states.expected(stream.tables)
     chain = states.query(database_url, "select first_offset, next_offset from batch_position order by version")
     assert [after for _, after in chain[:-1]] == [before for before, _ in chain[1:]]
+
+
+class LookingWriter(PostgresWriter):
+    """A writer that remembers when its database has answered between two batches."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.looks = [0.0]
+
+    def is_wanted(self) -> bool:
+        found = super().is_wanted()
+        self.looks.append(time.monotonic())
+        return found
+
+
+@pytest.mark.parametrize("stream", [1], indirect=True)
+def test_an_idle_consumer_outlives_any_number_of_short_outages(database_url: str, stream: Stream) -> None:
+    watch, stop, writer, retry_seconds = Watch(), threading.Event(), LookingWriter(database_url), 1.0
+    options = {"writer": writer, "watch": watch, "retry_seconds": retry_seconds, "stop": stop}
+    consumer = threading.Thread(target=consume, args=(database_url, stream), kwargs=options)
+    consumer.start()
+    try:
+        for outage in range(3):
+            wait_for(lambda outage=outage: len(watch.followed) > outage or not consumer.is_alive())
+            looks = len(writer.looks)
+            wait_for(lambda looks=looks: len(writer.looks) > looks or not consumer.is_alive())
+            first = writer.looks[-1]
+            wait_for(lambda first=first: writer.looks[-1] > first + retry_seconds or not consumer.is_alive())
+            states.query(
+                database_url,
+                "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'subsetd consumer'",
+            )
+            wait_for(lambda outage=outage: len(watch.errors) > outage or not consumer.is_alive())
+        wait_for(lambda: len(watch.followed) > 3 or not consumer.is_alive())
+        assert consumer.is_alive()
+    finally:
+        stop.set()
+        consumer.join()
+
+
+def test_a_batch_that_always_fails_is_given_up(
+    database_url: str, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise StateError("no such luck")
+
+    monkeypatch.setattr(PostgresUnitOfWork, "commit", fail)
+    stream.change("customers", None, ["9", "x"])
+    with pytest.raises(StateError, match="no such luck"):
+        consume(database_url, stream, retry_seconds=0.1)
 
 
 def test_a_database_session_that_dies_in_mid_batch_is_replaced(
