@@ -25,7 +25,8 @@ select current_user, current_setting('server_version_num')::int, pg_is_in_recove
     rolreplication or rolsuper, current_setting('max_wal_senders')::int,
     (select count(*) from pg_stat_replication), current_setting('max_replication_slots')::int,
     (select count(*) from pg_replication_slots),
-    (select setting = '-1' from pg_settings where name = 'max_slot_wal_keep_size')
+    (select setting = '-1' from pg_settings where name = 'max_slot_wal_keep_size'),
+    position('*' in current_setting('synchronous_standby_names')) > 0
 from pg_roles where rolname = current_user
 """
 
@@ -83,7 +84,7 @@ def read_source_facts(url: str) -> SourceFacts:
 
 def _read_source(cursor: Any, url: str) -> SourceFacts:
     cursor.execute(ROLE)
-    user, version, is_standby, wal_level, may_replicate, most_senders, senders, most_slots, slots, keeps = (
+    user, version, is_standby, wal_level, may_replicate, most_senders, senders, most_slots, slots, keeps, waits = (
         cursor.fetchone()
     )
     cursor.execute(TABLES)
@@ -118,6 +119,7 @@ def _read_source(cursor: Any, url: str) -> SourceFacts:
             PublicationFacts(name, operations, frozenset(of), frozenset(cut), tells_stored)
             for name, (operations, of, cut, tells_stored) in found.items()
         ],
+        waits_for_any_reader=waits,
     )
 
 

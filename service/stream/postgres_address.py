@@ -26,7 +26,8 @@ LONGEST_SLOT_NAME = 63
 
 # A server whose machine vanished is noticed in about 20 s, also while a question is on its way, for which nobody keeps
 # a connection alive. The settings of the session see to the same on the other side, in the place of the sender's own
-# timeout: its pings would be answered even for what is not yet stored.
+# timeout: its pings would be answered even for what is not yet stored. A source with synchronous standbys also pings
+# for each transaction that has nothing for the feed, unless that is local.
 _CONNECT = {
     "connect_timeout": "5",
     "keepalives_idle": "5",
@@ -36,6 +37,7 @@ _CONNECT = {
 }
 _SENDER_SETTINGS = {
     "wal_sender_timeout": "0",
+    "synchronous_commit": "local",
     "tcp_keepalives_idle": "30",
     "tcp_keepalives_interval": "10",
     "tcp_keepalives_count": "3",

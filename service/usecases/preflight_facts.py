@@ -93,6 +93,8 @@ class SourceFacts:
     tables: Sequence[TableFacts]
     slots: Sequence[SlotFacts] = ()
     publications: Sequence[PublicationFacts] = ()
+    waits_for_any_reader: bool = False
+    """Whether whoever reads the log may be taken for a synchronous standby, that commits wait for."""
 
 
 @dataclass(frozen=True, slots=True)

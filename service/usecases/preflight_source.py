@@ -51,6 +51,14 @@ def check_source(source: SourceFacts) -> Iterator[Finding]:
             "max_slot_wal_keep_size is -1: a slot that nobody reads fills the disk",
             "ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf()",
         )
+    if source.waits_for_any_reader:
+        yield Finding(
+            Level.WARN,
+            about,
+            "synchronous_standby_names has *: a feed would be taken for a standby, and commits would wait for it",
+            "ALTER SYSTEM SET synchronous_standby_names = 'FIRST 1 (STANDBY)', with your standbys' application_name; "
+            "SELECT pg_reload_conf()",
+        )
 
 
 def check_tables(source: SourceFacts, state: StateFacts | None) -> Iterator[Finding]:

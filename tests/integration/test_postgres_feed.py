@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import tempfile
 import threading
 import time
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import psycopg2
@@ -15,6 +17,7 @@ from prometheus_client import CollectorRegistry
 from service.core.errors import FeedError, RecordError, SourceError, StateError
 from service.core.model import StoredPosition
 from service.observe import ConsumerObserver
+from service.store.embedded import EmbeddedPostgres
 from service.store.writer import PostgresUnitOfWork, PostgresWriter
 from service.stream import postgres_feed
 from service.stream.postgres_address import parse_address
@@ -23,6 +26,7 @@ from service.usecases.batches import ErrorPolicy
 from tests import postgres_following as source
 from tests import states
 from tests.following import Watch
+from tests.in_memory import IN_MEMORY
 from tests.postgres_following import SHOP, begin, follow, require_equal, run
 from tests.waiting import wait_for
 
@@ -126,6 +130,27 @@ def test_an_idle_feed_lets_the_server_forget_no_more_than_the_state_holds(
     shop: str, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However often it is started, and cut off, while the log goes on without it, on a machine that is busy."""
+    require_nothing_forgotten(shop, shop, database_url, monkeypatch)
+
+
+def test_an_idle_feed_of_a_source_with_synchronous_standbys_lets_it_forget_no_more_than_the_state_holds(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a server pings for each transaction that has nothing for the feed, so that nobody waits for it."""
+    settings = {
+        "wal_level": "logical", "max_wal_senders": "10", "synchronous_commit": "on",
+        "synchronous_standby_names": "nobody",
+    }  # fmt: skip
+    folder = Path(tempfile.mkdtemp(prefix="subsetd-synchronous-", dir=IN_MEMORY))
+    with EmbeddedPostgres(folder, True, settings) as server:
+        writing = f"{server.url}&options=-csynchronous_commit%3Dlocal"
+        run(writing, SHOP)
+        begin(database_url, writing)
+        require_nothing_forgotten(server.url, writing, database_url, monkeypatch)
+
+
+def require_nothing_forgotten(shop: str, writing: str, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a feed idle while other tables are written, at `writing`; fail if its slot comes to be ahead of the state."""
     emit_mark = postgres_feed.emit_mark
 
     def emit_late(cursor: Any) -> int:
@@ -134,7 +159,8 @@ def test_an_idle_feed_lets_the_server_forget_no_more_than_the_state_holds(
 
     monkeypatch.setattr(postgres_feed, "emit_mark", emit_late)
     monkeypatch.setattr(postgres_feed, "FEEDBACK_SECONDS", 1.0)
-    run(shop, "CREATE TABLE elsewhere (id integer)", "SET synchronous_commit = off; INSERT INTO elsewhere VALUES (1)")
+    elsewhere = "CREATE TABLE elsewhere (id integer)"
+    run(writing, elsewhere, "SET synchronous_commit = off; INSERT INTO elsewhere VALUES (1)")
     _, position = stored(database_url)
     for _ in range(2):
         with closing(source.open_feed(shop)) as feed:
@@ -143,10 +169,10 @@ def test_an_idle_feed_lets_the_server_forget_no_more_than_the_state_holds(
                 began = time.monotonic()
                 while time.monotonic() < began + 2.5:
                     assert not feed.poll(10, 1 << 20, 0.1)
-                    run(shop, "INSERT INTO elsewhere VALUES (2)")
+                    run(writing, "INSERT INTO elsewhere VALUES (2)")
                 assert slot(shop) <= position["end_lsn"]
                 run(shop, "select pg_terminate_backend(active_pid) from pg_replication_slots where active_pid > 0")
-    run(shop, "INSERT INTO s.orders VALUES (100, 1, 'next')")
+    run(writing, "INSERT INTO s.orders VALUES (100, 1, 'next')")
     follow(database_url, shop)
     require_equal(database_url, shop)
 

@@ -87,6 +87,7 @@ def test_nothing_is_said_against_what_is_well() -> None:
         ({"senders": (10, 10)}, "fail", "ALTER SYSTEM SET max_wal_senders = 15"),
         ({"slots_used": (4, 4)}, "fail", "ALTER SYSTEM SET max_replication_slots = 9"),
         ({"keeps_any_wal": True}, "warn", "ALTER SYSTEM SET max_slot_wal_keep_size"),
+        ({"waits_for_any_reader": True}, "warn", "ALTER SYSTEM SET synchronous_standby_names"),
     ],
 )
 def test_settings_of_a_source(changed: Mapping[str, object], level: str, way_out: str) -> None:
