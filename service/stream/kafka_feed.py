@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import structlog
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
-from kafka.errors import KafkaError, OffsetOutOfRangeError
+from kafka.errors import KafkaError, LogTruncationError, OffsetOutOfRangeError
 from kafka.structs import OffsetAndMetadata
 
 from service.core.errors import FeedError
@@ -318,7 +318,7 @@ class KafkaFeed:
             return
         except KafkaError as error:
             if not error.retriable:
-                raise FeedError(f"feed {self.address} cannot be followed: {error!r}") from error
+                raise self._ended_by(error) from error
             log.info("feed retries", feed=self.address, error=repr(error))
             return
         for partition, records in batches.items():
@@ -351,12 +351,26 @@ class KafkaFeed:
                 self._raise_lost(partition, position, begin, end)
             self._consumer.seek(partition, position)
 
+    def _ended_by(self, error: KafkaError) -> FeedError:
+        if not isinstance(error, LogTruncationError):
+            return FeedError(f"feed {self.address} cannot be followed: {error!r}")
+        places = sorted(f"topic {p.topic!r}, partition {p.partition}" for p in error.divergent_offsets)
+        return FeedError(
+            f"feed {self.address}: the brokers lost records that were read before ({'; '.join(places)}), as a replica "
+            f"without them became the leader; bootstrap again with --replace"
+        )
+
     def _note_positions(self) -> None:
         assert self._consumer is not None
-        for topic, partition in self._positions:
-            position = self._consumer.position(TopicPartition(topic, partition), timeout_ms=1000)
-            if position is not None:
-                self._positions[topic, partition] = position
+        try:
+            for topic, partition in self._positions:
+                # All were sought, so there is nothing to wait for: whether a new leader has all that was read is
+                # asked beside, and told later.
+                position = self._consumer.position(TopicPartition(topic, partition), timeout_ms=0)
+                if position is not None:
+                    self._positions[topic, partition] = position
+        except KafkaError as error:
+            raise self._ended_by(error) from error
         for record in reversed(self._pending):
             self._positions[record.topic, record.partition] = record.offset
 

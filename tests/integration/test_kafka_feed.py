@@ -8,6 +8,8 @@ from uuid import uuid4
 
 import pytest
 from kafka import KafkaProducer, TopicPartition
+from kafka.errors import LogTruncationError
+from kafka.future import Future
 
 from service.core.errors import FeedError
 from service.core.model import RawRecord, StoredPosition
@@ -257,6 +259,38 @@ def test_records_removed_before_they_are_read_stop_the_feed(cluster: Cluster, fo
     cluster.admin.delete_records({TopicPartition(topic, 0): 10})
     with pytest.raises(FeedError, match=r"stands at offset 0, but the broker's log now begins at 10"):
         poll_until(feed, lambda _: False)
+
+
+def test_records_that_the_brokers_lost_after_they_were_read_stop_the_feed(
+    cluster: Cluster, follow: Callable[..., KafkaFeed]
+) -> None:
+    topic = cluster.topic()
+    cluster.send(topic, numbered(3))
+    feed = follow(topic)
+    to_the_end(feed)
+    assert feed._consumer is not None
+    for look in (feed._note_positions, lambda: feed.poll(10, 1_000_000, 0.1)):
+        feed._consumer._fetcher._cached_log_truncation = LogTruncationError({TopicPartition(topic, 0): None})
+        with pytest.raises(FeedError, match=rf"lost records that were read before \(topic '{topic}', partition 0\)"):
+            look()
+
+
+def test_a_leader_that_does_not_say_what_it_has_is_not_waited_for(
+    cluster: Cluster, follow: Callable[..., KafkaFeed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = cluster.topic(2)
+    cluster.send(topic, numbered(3))
+    feed = follow(topic)
+    to_the_end(feed)
+    assert feed._consumer is not None
+    never: Future = Future()
+    waited_for: list[object] = []
+    monkeypatch.setattr(feed._consumer._fetcher, "validate_offsets_if_needed", lambda timeout_ms=None: never)
+    monkeypatch.setattr(feed._consumer._net, "run", lambda _, future, *more: waited_for.append(future))
+    feed._note_positions()
+    monkeypatch.undo()
+    assert waited_for == []
+    assert feed.positions() == {(topic, 0): 3, (topic, 1): 0}
 
 
 # A broker that goes and comes
