@@ -93,6 +93,7 @@ class PostgresFeed:
         self._next_end = 0.0
         self._lost_since: float | None = None
         self._next_attempt = 0.0
+        self._marked = self._reached_before = 0
         self._warned = 0
 
     def describe(self) -> FeedDescription:
@@ -219,6 +220,7 @@ class PostgresFeed:
             return
         try:
             self._warn(self._read_slot())
+            self._lost_since = None
         except psycopg2.Error as error:
             self._lose(error)
 
@@ -285,9 +287,9 @@ class PostgresFeed:
                 f"{self._way_out()}"
             ) from error
         self._cursor = cursor
+        self._marked, self._reached_before = marked, self._numbers.reached
         self._numbers.begin_again()
         self._relations.clear()
-        self._lost_since = None
         return marked
 
     def _require_same(self, found: SlotState | None) -> None:
@@ -331,7 +333,10 @@ class PostgresFeed:
         return f"Read the source anew: {self.address.follow_command} --replace"
 
     def _connect_again(self, timeout: float) -> bool:
-        """Try to connect, once in a while; raise FeedError when the server was away for too long."""
+        """Try to connect, once in a while; raise FeedError when the server was away for too long.
+
+        It was away until a connection has brought something new, or the mark of its beginning.
+        """
         now = time.monotonic()
         if self._lost_since is None:
             raise FeedError(f"feed {self.name} is not started")
@@ -339,13 +344,11 @@ class PostgresFeed:
             time.sleep(min(timeout, self._next_attempt - now))
             return False
         self._next_attempt = now + RETRY_PAUSE_SECONDS
-        lost_since = self._lost_since
         try:
             self._connect()
         except (_SlotInUse, SourceAway, psycopg2.Error) as error:
             self._disconnect()
-            self._lost_since = lost_since
-            if now - lost_since > self.retry_seconds:
+            if now - self._lost_since > self.retry_seconds:
                 if isinstance(error, FeedError):
                     raise
                 raise FeedError(f"Cannot follow the {self.address.place}: {first_line(error)}.") from error
@@ -356,8 +359,13 @@ class PostgresFeed:
     def _lose(self, error: psycopg2.Error) -> None:
         log.warning("feed disconnected", feed=self.name, error=first_line(error))
         self._disconnect()
-        self._lost_since = time.monotonic()
-        self._next_attempt = 0.0
+        now = time.monotonic()
+        has_gone_on = self._seen_end > self._marked or self._numbers.reached > self._reached_before
+        if self._lost_since is None or has_gone_on:
+            self._lost_since = now
+        elif now - self._lost_since > self.retry_seconds:
+            # It lets itself be connected to, and fails at the same place each time.
+            raise FeedError(f"Cannot follow the {self.address.place}: {first_line(error)}.") from error
 
     def _disconnect(self) -> None:
         for connection in (self._sender, self._sql):

@@ -388,6 +388,38 @@ def test_a_slot_that_is_not_what_it_was_stops_the_feed(shop: str, database_url: 
     assert "--name s --replace" in str(told.value)
 
 
+def test_a_change_that_the_server_cannot_tell_ends_the_feed_with_the_servers_words(
+    shop: str, database_url: str
+) -> None:
+    """It can be connected to each time, and fails each time where it stands; what was before is applied once."""
+    run(
+        shop,
+        "INSERT INTO s.orders VALUES (100, 1, 'before')",
+        "ALTER PUBLICATION subsetd_s SET TABLE s.orders WHERE (1 / (id - 101) < 2)",
+        "INSERT INTO s.orders VALUES (101, 1, 'it divides by zero')",
+    )
+    polled: list[int] = []
+    with closing(source.open_feed(shop, retry_seconds=0.2)) as feed:
+        feed.start(_positions(database_url))
+        with pytest.raises(FeedError, match=r"Cannot follow the source database .*: division by zero"):
+            wait_for(lambda: polled.extend(record.offset for record in feed.poll(10, 1 << 20, 0.1)))
+    assert polled == [0]
+
+
+def test_a_feed_that_rests_outlives_any_number_of_outages(shop: str, database_url: str) -> None:
+    """It reads nothing, so that it is what it hears of its slot that ends an outage."""
+    cut = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'subsetd feed s'"
+    with closing(source.open_feed(shop)) as feed:
+        feed.start(_positions(database_url))
+        for _ in range(3):
+            feed.retry_seconds = 0.0
+            run(shop, cut)
+            wait_for(lambda: feed.rest() or feed._cursor is None)
+            feed.retry_seconds = 60.0
+            wait_for(lambda: feed.rest() or feed._cursor is not None)
+            feed.rest()
+
+
 def test_a_slot_in_use_names_the_session(shop: str, database_url: str) -> None:
     feed = source.open_feed(shop)
     with closing(feed):
