@@ -18,6 +18,8 @@ def positions_of(delta: StateDelta, changes: Sequence[RowChange]) -> dict[int, F
 def _position(one: ContractTransition, witness: str, changes: Sequence[RowChange]) -> FeedPosition:
     sides = one.dependent_id, one.referenced_id
     for change in reversed(changes):
+        if change.before is None and change.after is None:
+            break  # a truncate names no row, and its witness comes from the store, which may have cut or hidden it
         table = change.table
         for place, attribute in enumerate(table.attributes):
             if attribute.attribute_id in sides and _differs(change, [place], [witness]):
@@ -25,7 +27,7 @@ def _position(one: ContractTransition, witness: str, changes: Sequence[RowChange
         for derived in table.derived:
             if derived.attribute.attribute_id in sides and _differs(change, derived.places, json.loads(witness)):
                 return change.position
-    return changes[-1].position  # a truncate, which names no row
+    return changes[-1].position
 
 
 def _differs(change: RowChange, places: Sequence[int], cells: Sequence[str]) -> bool:

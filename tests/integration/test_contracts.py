@@ -281,6 +281,33 @@ def test_a_contract_on_tuples_is_watched_as_one_on_columns(
     assert states.read(database_url) == states.expected(stream.tables)
 
 
+@pytest.mark.parametrize("is_masked", [False, True])
+def test_a_truncate_violates_a_contract_on_tuples_of_which_the_state_has_no_whole_text(
+    tmp_path: Path, database_url: str, engine: Engine, contracts: PostgresContracts, is_masked: bool
+) -> None:
+    """Text of a tuple is cut where it is long, and empty where a column of it is masked."""
+    name = "x" * 300
+    parts = {"orders": [("customer", "note")], "customers": [("id", "name")]}
+    tables = Tables(dict(COLUMNS), tuples=parts)
+    tables.add("customers", ["1", name]).add("orders", ["10", "1", name])
+    states.store(database_url, tables)
+    if is_masked:
+        states.execute(database_url, "update attribute set shown_characters = 0")
+        states.execute(database_url, "update gen_rec set value = ''")
+    stream = Stream.empty(tmp_path, tables)
+    pair = ForeignKey.of(
+        [AttributeName("s", "orders", one) for one in ("customer", "note")],
+        [AttributeName("s", "customers", one) for one in ("id", "name")],
+    )
+    contracts.add(pair, EXACT, "Ada")
+    at = stream.write(envelope("t", "s", "customers"))
+    consume(database_url, stream)
+    (violated,) = events(engine)
+    assert (violated.kind, violated.cause_count) == (ContractKind.VIOLATED, 1)
+    assert violated.position == {"topic": str(stream.path), "partition": 0, "offset": at}
+    assert violated.witness_value == (None if is_masked else f'["1","{name}'[:256])
+
+
 def test_a_composite_that_is_not_tracked_cannot_be_told(
     stream: Stream, engine: Engine, contracts: PostgresContracts
 ) -> None:
