@@ -153,7 +153,7 @@ class _Reading:
         self.rows = self.tuples = 0
         self._spark, self._source, self._options, self._display = spark, source, options, display
         assert table.wire is not None
-        hides = any(attribute.shown_characters is not None for attribute in table.attributes)
+        hides = any(one.shown_characters is not None for one in table.attributes if one.name.column in columns)
         self._shown = np.zeros(1, np.int64) if hides else None
         tables = source.tables()
         self._place = next((i for i, one in enumerate(tables) if (one.schema, one.name) == table.wire[1:]), -1)

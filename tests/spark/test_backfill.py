@@ -178,3 +178,19 @@ def test_keys_of_files(spark: SparkSession, database_url: str, tmp_path: Path, m
     states.execute(database_url, "insert into state_version (version, generation, kind) values (4, 1, 'batch')")
     with pytest.raises(StateError, match="changes were applied since"):
         backfill(lambda: spark, database_url, ("s", "t", ["a", "b"]), None, Quiet())
+
+
+def test_a_key_keeps_its_texts_beside_a_masked_column_and_none_with_it(
+    spark: SparkSession, database_url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "t.csv").write_text("a,b,c\n1,x,secret\n2,x,other\n2,y,other\n")
+    run_bootstrap(spark, Options(str(tmp_path), "s", database_url, masks=(("s.t.c", "none"),)))
+    for columns in (["a", "b"], ["c", "b"]):
+        backfill(lambda: spark, database_url, ("s", "t", columns), None, Quiet())
+    texts = (
+        "select column_name, value from gen_rec join attribute on attribute_id = any (attribute_ids) "
+        "where attribute.parts is not null order by 1, 2"
+    )
+    open_ = [("(a, b)", one) for one in ('["1","x"]', '["2","x"]', '["2","y"]')]
+    assert states.query(database_url, texts) == [*open_, *[("(c, b)", "")] * 3]
+    require_true(spark, str(tmp_path), database_url)
