@@ -200,9 +200,11 @@ def _rename_table(cursor: Any, named: Named, new: str, known: Sequence[KnownColu
     if any((one.schema, one.table) == (schema, table) for one in known):
         raise StateError(f"There is a table {new} already; drop it first: subsetd attribute drop {new}")
     version = write_version(cursor, None)
+    # Those that are dropped go with the table: their places in it stay taken, for kept rows have their cells.
     cursor.execute(
-        "update attribute set schema_name = %s, table_name = %s where attribute_id = any (%s)",
-        (schema, table, [one.attribute_id for one in named.attributes]),
+        "update attribute set schema_name = %s, table_name = %s where (schema_name, table_name) = (%s, %s) "
+        "and source_id = (select source_id from attribute where attribute_id = %s)",
+        (schema, table, *named.table, named.attributes[0].attribute_id),
     )
     # What a qualified schema is called in changes is what is behind the source's name.
     cursor.execute(

@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 
 from service.core.errors import RecordError, StateError
+from service.store.schema_changes import rename
 from service.store.writer import PostgresUnitOfWork, PostgresWriter
 from service.usecases.batches import ErrorPolicy
 from service.usecases.live_state import BatchCommit
+from service.usecases.schema_changes import drop
 from tests import kept_rows, states
-from tests.events import envelope
+from tests.events import envelope, with_schema
 from tests.following import COLUMNS, Stream, Watch, consume, shop_tables
+from tests.states import Tables
 
 UNAVAILABLE = "__debezium_unavailable_value"
 
@@ -134,6 +137,30 @@ def test_a_batch_sees_what_the_batch_in_flight_makes_of_its_rows(database_url: s
     totals = consume(database_url, stream, records=1)
     assert totals.batches == 40
     assert is_as_expected(database_url, stream)
+
+
+def test_a_new_column_of_a_renamed_table_does_not_take_the_place_of_a_dropped_one(
+    database_url: str, stream: Stream
+) -> None:
+    """Kept rows still have its cells."""
+    drop(PostgresWriter(database_url), "s.orders.note", force=True)
+    rename(database_url, "s.orders", "s.purchases", print)
+    columns = ["id", "customer", "extra"]
+    for row in (["10", "1", "new"], ["12", "3", None]):
+        after = dict(zip(columns, row, strict=True))
+        stream.write(with_schema(columns, "u", "purchases", None, after))
+    tables = Tables({"purchases": columns, "customers": COLUMNS["customers"]})
+    tables.add("purchases", ["10", "1", "new"], ["11", "2", None], ["12", "3", None])
+    tables.rows["customers"] = stream.tables.rows["customers"]
+    consume(database_url, stream)
+    current = (
+        "select column_name, ordinal from attribute where table_name = 'purchases' and dropped_version is null "
+        "and stale_version is null order by ordinal"
+    )
+    assert states.query(database_url, current) == [("id", 0), ("customer", 1), ("extra", 3)]
+    found, wanted = states.read(database_url), states.expected(tables)
+    assert (found.records, found.clusters, found.inds) == (wanted.records, wanted.clusters, wanted.inds)
+    assert found.counters.items() >= wanted.counters.items()
 
 
 def random_orders(stream: Stream, rng: random.Random, number: int) -> None:
