@@ -22,7 +22,7 @@ from psycopg2.extras import execute_values
 from service.core.errors import StateError
 from service.core.model import AttributeName
 from service.core.sketch_upkeep import SketchForm
-from service.store import contract_upkeep, join_tracked, versions
+from service.store import contract_upkeep, histograms, join_tracked, versions
 from service.store.bulk import KeyRange, partition_name
 from service.store.catch_up import Place, put_positions
 from service.store.declared_references import NewReference, put_references
@@ -339,6 +339,7 @@ def publish(connection: Any, served: ServedState, source: SourceDescription, gen
         deal_again(cursor)
         source_id = _put_source(cursor, source, version)
         _put_attributes(cursor, source_id, generation.attributes, version)
+        histograms.forget_values(cursor, [a.attribute_id for a in generation.attributes], version)
         put_keys(cursor, source_id, generation.keys, version)
         put_references(cursor, source_id, generation.references)
         _put_tables(cursor, source_id, generation.tables, version)

@@ -27,7 +27,8 @@ MOST_BYTES = 16 << 20
 FOLLOWED = "lock table followed_attribute in row exclusive mode; select attribute_id from followed_attribute"
 LOCK_OUT_BATCHES = "lock table followed_attribute in share row exclusive mode"
 
-EMPTIED = """
+# The first statement waits for whoever keeps histograms, so that the second sees what he has kept.
+REPLACED = """
 update followed_attribute set since_version = %(version)s where attribute_id = any (%(ids)s);
 delete from key_histogram where attribute_ids && %(ids)s
 """
@@ -78,8 +79,7 @@ def write_changes(cursor: Any, commit: BatchCommit) -> None:
     if not followed:
         return
     if commit.emptied is not None:
-        ids = [attribute.attribute_id for attribute in commit.emptied.followed]
-        cursor.execute(EMPTIED, {"version": commit.version, "ids": ids})
+        forget_values(cursor, [attribute.attribute_id for attribute in commit.emptied.followed], commit.version)
     switches = commit.delta.values.of(followed)
     if not switches:
         return
@@ -88,6 +88,11 @@ def write_changes(cursor: Any, commit: BatchCommit) -> None:
     ((size,),) = cursor.fetchall()
     if (size or 0) > MOST_BYTES:
         cursor.execute(FORGET)
+
+
+def forget_values(cursor: Any, attribute_ids: Sequence[int], version: int) -> None:
+    """Have attributes measured anew whose values are others at a version, and were not logged; commits nothing."""
+    cursor.execute(REPLACED, {"version": version, "ids": list(attribute_ids)})
 
 
 def follow_all(engine: Engine) -> None:

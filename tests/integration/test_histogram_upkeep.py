@@ -18,11 +18,23 @@ from sqlalchemy import Engine, event
 
 from service.core.foreign_keys.ranking import Method
 from service.core.histogram_changes import Histograms
+from service.core.model import AttributeName
 from service.core.quantile_grids import GridHistogram, KeyHistogram, QuantileGrid, histogram_over
 from service.core.tuples import tuple_parts
 from service.store import histograms as store
-from service.store.database import make_engine
+from service.store.bulk import KeyRange, partition_name
+from service.store.database import connect, make_engine
 from service.store.foreign_key_refreshes import PostgresForeignKeys
+from service.store.generation import (
+    Generation,
+    NewAttribute,
+    NewTable,
+    SourceDescription,
+    create_registry,
+    publish,
+    read_served,
+)
+from service.store.keys import NewKey
 from service.store.reader import PostgresSnapshot
 from service.usecases.finding_progress import FindingCancelledError
 from service.usecases.foreign_key_answers import ForeignKeyFinder
@@ -213,6 +225,62 @@ def test_what_a_truncate_empties_is_measured_anew(database_url: str, stream: Str
     found, read = finding.find()
     assert read == 0
     require_exact(stream, found)
+
+
+def bootstrap_again(url: str, tables: Tables) -> None:
+    """Put what tables hold now in the place of the state, as a bootstrap of their source with --replace does."""
+    state, named = states.expected(tables), [f"s.{table}.{column}" for table, column in tables.names()]
+    ids = {name: i for i, name in enumerate(named, 1)}
+    clusters = {members: i for i, members in enumerate(state.clusters, 1)}
+    whole, keys = KeyRange(0, 0), states.query(url, "select attribute_id, kind, is_primary from tracked_key")
+    with connect(url, "test") as connection, connection.cursor() as cursor:
+        served = read_served(connection)
+        number = served.generation + 1
+        partition = partition_name(number, 0)
+        cursor.execute(f"create table {partition} (like gen_rec including defaults)")
+        cursor.execute(f"alter table {partition} add constraint {partition}_range check ({whole.condition()})")
+        for key, (value, found) in state.records.items():
+            cells = sorted((ids[name], n) for name, n in found.items())
+            row = key, value, clusters[frozenset(found)], [i for i, _ in cells], [n for _, n in cells]
+            cursor.execute(f"insert into {partition} values (%s, %s, %s, %s, %s)", row)
+        create_registry(connection, number)
+        attributes = []
+        for name, (table, column), parts in zip(named, tables.names(), tables.parts(), strict=True):
+            place, key = (parts[0], tuple(parts)) if parts else (tables.columns[table].index(column), None)
+            called = AttributeName("s", table, column)
+            attributes.append(NewAttribute(ids[name], called, place, "string", *state.counters[name], key))
+        generation = Generation(
+            number,
+            whole.bits,
+            {i: (sorted(ids[name] for name in members), state.clusters[members]) for members, i in clusters.items()},
+            attributes,
+            np.array([(ids[a], ids[b]) for a, b in state.inds], np.int32).reshape(-1, 2),
+            len(state.records),
+            [NewTable("s", table, (None, "s", table)) for table in tables.columns],
+            keys=[NewKey(*key) for key in keys],
+        )
+        publish(connection, served, SourceDescription("s", "csv", "-", {}, insert_only=False), generation)
+
+
+def test_what_is_bootstrapped_again_is_measured_anew_though_it_has_as_many_values(
+    database_url: str, stream: Stream, finding: Finding
+) -> None:
+    finding.refresh()
+    for table, rows in stream.tables.rows.items():
+        moved = Counter[tuple[str | None, ...]]()
+        for row, n in rows.items():
+            moved[tuple(str(1000 + 7 * int(cell)) if cell and cell.isdigit() else cell for cell in row)] += n
+        stream.tables.rows[table] = moved
+    bootstrap_again(database_url, stream.tables)
+    assert states.read(database_url) == states.expected(stream.tables)
+    found, read = finding.find()
+    assert read == 2
+    require_exact(stream, found)
+    with finding.keys.snapshot() as snapshot:
+        assert found.statistics == dict(snapshot.value_statistics(sorted(found.statistics)))
+    # As if they had been measured in front of the bootstrap.
+    finding.keys.follow(found.version - 1, found.histograms, found.statistics)
+    assert states.query(database_url, "select count(*) from key_histogram") == [(0,)]
 
 
 def test_what_changed_before_it_was_logged_is_not_kept(database_url: str, stream: Stream, finding: Finding) -> None:
