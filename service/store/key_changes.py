@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.core.errors import ConflictError
+from service.core.sketches.column import ColumnSketch
 from service.store.keys import PINNED
-from service.store.sketches import write_empty
+from service.store.sketches import write_filled
 from service.usecases.live_state import NewTuple
 
 FACTS = """
@@ -38,8 +39,8 @@ def read_facts(connection: Any, source_name: str) -> SourceFacts:
     return SourceFacts(*found)
 
 
-def add_tuple(cursor: Any, version: int, new: NewTuple) -> None:
-    """Add a derived attribute without values, tracked as a key that somebody chose; commits nothing."""
+def add_tuple(cursor: Any, version: int, new: NewTuple, sketch: ColumnSketch | None) -> None:
+    """Add a derived attribute with its sketch, tracked as a key that somebody chose; commits nothing."""
     attribute = new.attribute
     cursor.execute(
         "insert into attribute (attribute_id, source_id, schema_name, table_name, column_name, ordinal, data_type, "
@@ -51,7 +52,8 @@ def add_tuple(cursor: Any, version: int, new: NewTuple) -> None:
             attribute.shown_characters, *attribute.name[:2], attribute.ordinal,
         ),
     )  # fmt: skip
-    write_empty(cursor, version - 1, [attribute.attribute_id])  # the changes of this version are behind it
+    if sketch is not None:
+        write_filled(cursor, version, attribute.attribute_id, sketch)
     pin(cursor, version, attribute.attribute_id)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from service.core.sketch_changes import SketchChanges
 from service.core.sketch_upkeep import SketchForm
+from service.core.sketches.column import ColumnSketch
 
 FORM = "select bucket_bits, k, spares from sketch_form"
 
@@ -48,6 +49,15 @@ def write_empty(cursor: Any, version: int, attribute_ids: Sequence[int]) -> None
     cursor.execute(LOCK)
     bytes_of = [form.empty(counts_values=counts).to_bytes() for counts in (False, True)]
     cursor.execute(EMPTY, (version, *bytes_of, list(attribute_ids)))
+
+
+def write_filled(cursor: Any, version: int, attribute_id: int, sketch: ColumnSketch) -> None:
+    """Write the sketch of all values that an attribute has at a version, which is its first."""
+    cursor.execute(LOCK)
+    cursor.execute(
+        "insert into sketch (attribute_id, version, sketch, needs_rescan) values (%s, %s, %s, %s)",
+        (attribute_id, version, sketch.to_bytes(), sketch.needs_rescan),
+    )
 
 
 def drop_sketches(cursor: Any, attribute_ids: Sequence[int]) -> None:

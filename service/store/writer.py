@@ -181,7 +181,7 @@ class PostgresWriter:
             snapshots = dict(cursor)
             cursor.execute(BEGUN)
             begun = dict(cursor)
-            has_sketches = sketches.read_form(cursor) is not None
+            form = sketches.read_form(cursor)
             contracts = contract_upkeep.read_bound(cursor)
             of = shard_dealing.read_number(cursor)
             self._reading.commit()
@@ -195,7 +195,7 @@ class PostgresWriter:
             snapshots,
             frozenset(late),
             begun,
-            has_sketches,
+            form,
             contracts,
             of,
             self._read_shard_clusters,
@@ -348,7 +348,7 @@ class PostgresUnitOfWork:
         with self._writer.translated(), self._connection.cursor() as cursor:
             batch_rows.write_version(cursor, commit)
             if commit.new_tuple is not None:
-                key_changes.add_tuple(cursor, commit.version, commit.new_tuple)
+                key_changes.add_tuple(cursor, commit.version, commit.new_tuple, delta.sketch)
             cluster_rows.write(cursor, delta.clusters)
             elsewhere = self._writer.elsewhere
             if delta.shard_clusters is not None:

@@ -25,10 +25,12 @@ from service.core.contracts import BoundContract, ContractTransition, ContractWa
 from service.core.histogram_changes import ValueSwitches
 from service.core.model import Attribute, AttributeCounters, BadRecord, FeedPosition, RawRecord, Table, Transition
 from service.core.overlap import make_overlap
-from service.core.records import Deltas, Flags, Int64s, Keys, NewRecords, Records, UInt64s, find_keys, starts_of
+from service.core.records import Deltas, Flags, Int64s, Keys, NewRecords, Records, find_keys, starts_of
 from service.core.shards import ShardedClusters, follow_moves, local_ids
 from service.core.shown_values import ShownValues
 from service.core.sketch_changes import SketchChanges
+from service.core.sketch_upkeep import SketchForm
+from service.core.sketches.column import ColumnSketch
 from service.core.val_cache import ValCache
 from service.usecases.netting import Netted
 from service.usecases.row_images import Images
@@ -56,7 +58,8 @@ class StoredState:
     """Attributes that a schema change made: a cell of an older row may hold a default that was never sent."""
     begun: Mapping[int, int] = field(default_factory=dict)
     """Version that bootstrapped or emptied a table last, by table_id."""
-    has_sketches: bool = False
+    sketches: SketchForm | None = None
+    """Of what form its sketches are; None where it has none."""
     contracts: Sequence[BoundContract] = ()
     shards: int = 1
     shard_clusters: Callable[[], ClusterSets] = ClusterSets.of
@@ -94,6 +97,8 @@ class StateDelta:
     """Of the records that are not new, in their order, what may be kept of their texts now; none where all may."""
     values: ValueSwitches = field(default_factory=ValueSwitches.none)
     """Which values came and went, of a batch; of what is emptied or filled whole nothing."""
+    sketch: ColumnSketch | None = None
+    """That of an attribute that is filled whole: what so many values change would be too long for the sketches' log."""
     shard_clusters: ClusterCounts | None = None
     """Clusters of shards that changed, by stored id; None where the whole is one shard."""
 
@@ -179,7 +184,7 @@ class LiveState:
         self.cache = ValCache(cache_bytes, stored.values)
         self.accesses = Accesses()
         self.contracts = ContractWatch()
-        self._has_sketches = stored.has_sketches
+        self._sketches = stored.sketches
         self._stored = stored if stored.shards > 1 else None
         self._sharded: ShardedClusters | None = None
         attributes = [*stored.stale, *(attribute for table in stored.tables for attribute in table.followed)]
@@ -225,7 +230,7 @@ class LiveState:
         rows = {a: -self.counters[a].row_count for a in own}
         nulls = {a: -self.counters[a].null_count for a in own}
         delta = self._conclude(whole, rows, nulls, texts, [])
-        return replace(delta, emptied=sorted(own) if self._has_sketches else ())
+        return replace(delta, emptied=() if self._sketches is None else sorted(own))
 
     def fill(
         self,
@@ -240,23 +245,20 @@ class LiveState:
         `truncate` the delta has no records.
         """
         occurrences = 0
-        hashes: list[UInt64s] = []
+        sketch = None if self._sketches is None else self._sketches.empty()
 
         def counted() -> Iterator[tuple[Deltas, Records, list[str]]]:
             nonlocal occurrences
             for portion in portions:
                 occurrences += int(portion[0].differences.sum())
-                hashes.append(portion[0].keys.high)
+                if sketch is not None:
+                    sketch.update(portion[0].keys.high)
                 yield portion
 
         whole, texts = self._apply_portions(counted(), self.uncounted, write)
         nulls = rows() - occurrences
         delta = self._conclude(whole, {attribute_id: rows()}, {attribute_id: nulls}, texts, [])
-        if not (self._has_sketches and hashes):
-            return delta
-        came = np.concatenate(hashes)
-        ones = np.ones(len(came), np.int64)
-        return replace(delta, switches=SketchChanges.of(attribute_id * ones, ones, came))
+        return replace(delta, sketch=sketch)
 
     def _apply_portions(
         self,
@@ -401,7 +403,7 @@ class LiveState:
             counters={attribute_id: replace(counters[attribute_id]) for attribute_id in changed},
             transitions=transitions,
             witnesses=dict(zip(witnesses, texts_of(Keys.of(witnesses)), strict=True)),
-            switches=applied.switches if self._has_sketches else SketchChanges.none(),
+            switches=SketchChanges.none() if self._sketches is None else applied.switches,
             contracts=contracts,
             known_contracts=known_contracts,
             shard_clusters=None if self._sharded is None else self._sharded.take_changes(),

@@ -45,6 +45,7 @@ OF_A_COMMAND = {
         "read_known",
         "unpin",
         "write_dropped",
+        "write_filled",
         "_rename_column",
         "_rename_table",
         "drop_sketches",

@@ -5,14 +5,17 @@ from __future__ import annotations
 import random
 from collections import Counter
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import psycopg2
 import pytest
 from psycopg2.extras import execute_values
 
 from service.core.errors import NotFoundError, RecordError
 from service.core.model import SchemaDrift
+from service.core.records import Keys
 from service.store.checks import PostgresVerifier
 from service.store.database import make_engine
 from service.store.reader import PostgresStateReader
@@ -22,12 +25,13 @@ from service.usecases import queries
 from service.usecases.answers import AttributeFilter
 from service.usecases.batches import ErrorPolicy
 from service.usecases.schema_changes import drop
+from service.usecases.track_keys import CountedTuples, find_table, track
 from service.usecases.track_keys import drop as drop_key
 from service.usecases.verify import verify
 from tests import states
 from tests.events import envelope, tracked_table
 from tests.following import COLUMNS, Stream, begun, consume, random_changes
-from tests.states import Tables
+from tests.states import Tables, key_of
 
 TUPLES = {"orders": [("id", "customer"), ("note", "id", "customer")], "customers": [("id", "name"), ("name", "id")]}
 
@@ -226,6 +230,32 @@ def test_a_rename_that_is_told_late_makes_the_tuples_current_again(database_url:
     consume(database_url, stream)
     found, wanted = states.read(database_url), states.expected(stream.tables)
     assert (found.records, found.clusters, found.inds) == (wanted.records, wanted.clusters, wanted.inds)
+
+
+def test_the_sketch_of_a_tracked_key_is_written_whole_and_nothing_into_the_log(
+    database_url: str, tmp_path: Path
+) -> None:
+    """A row of the log is one text to the server, which has a limit; of a key there may be any number of tuples."""
+    rows = [[str(i % 9), f"n{i % 40}"] for i in range(120)] + [["1", None]]
+    tables = Tables(dict(COLUMNS), tuples={"customers": [("id", "name")]}).add("customers", *rows)
+    stream = begun(database_url, replace(tables, tuples={}), tmp_path)
+    tuples = sorted((key_of(text), text, n) for text, n in tables.cells()[-1].items() if text is not None)
+    portions = [
+        CountedTuples(Keys.of(k for k, _, _ in part), np.array([n for *_, n in part]), [t[1:] for _, t, _ in part])
+        for part in (tuples[:7], tuples[7:50], tuples[50:])
+    ]
+    writer = PostgresWriter(database_url, "test")
+    writer.acquire()
+    stored = writer.load()
+    table = find_table(stored, "s", "customers", ["id", "name"])
+    assert track(writer, stored, table, ["id", "name"], 6, None, portions, lambda: len(rows)) == 2
+    writer.close()
+    assert states.query(database_url, "select count(*) from sketch_change") == [(0,)]
+    assert states.read(database_url) == states.expected(tables)
+    stream.tables = tables
+    stream.change("customers", rows[0], ["1", "n1"])
+    consume(database_url, stream)
+    assert states.read(database_url) == states.expected(tables)
 
 
 def test_answers_leave_tuples_out_unless_their_arity_is_asked_for(database_url: str, stream: Stream) -> None:

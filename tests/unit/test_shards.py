@@ -17,6 +17,7 @@ from service.core.model import Attribute, AttributeCounters, AttributeName, Tabl
 from service.core.records import NO_CLUSTER, Deltas, Keys, Records
 from service.core.shards import ID_BITS, cuts, part_of_deltas, shard_bounds, stored_ids
 from service.core.sketch_changes import SketchChanges
+from service.core.sketch_upkeep import DEFAULT_FORM
 from service.usecases.live_state import LiveState, StateDelta, StoredState, accesses_of
 from service.usecases.netting import Netted
 from service.usecases.shards import Before, ShardBatch, ShardSummary, conclude
@@ -46,7 +47,7 @@ def state_of(shards: int) -> LiveState:
         (Table("s", "t", tuple(ATTRIBUTES), False),),
         {a.attribute_id: AttributeCounters(distinct_count=0, repeated_count=0) for a in ATTRIBUTES},
         ClusterSets.of(),
-        has_sketches=True,
+        sketches=DEFAULT_FORM,
         shards=shards,
     )
     return LiveState(stored, 1 << 20)
