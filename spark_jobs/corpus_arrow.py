@@ -34,6 +34,7 @@ from spark_jobs.corpus_tables import (
     too_large,
 )
 from spark_jobs.kernels import column_texts, count_texts
+from spark_jobs.parquet_source import open_parquet
 from spark_jobs.postgres_source import PostgresReader
 
 TextsOf = Callable[[pa.ChunkedArray, CellDecoder | None], pa.Array]
@@ -90,7 +91,7 @@ class ParquetFiles:
         if piece.size == 0:
             raise TableError(FaultKind.EMPTY, "there is nothing in it")
         try:
-            with pq.ParquetFile(self.filesystem.open_input_file(f"{self.root}/{piece.path}")) as file:
+            with open_parquet(self.filesystem, f"{self.root}/{piece.path}") as file:
                 described = file.metadata
                 size = sum(described.row_group(i).total_byte_size for i in range(described.num_row_groups))
                 if size > self.settings.max_table_bytes:

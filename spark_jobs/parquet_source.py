@@ -29,6 +29,12 @@ TABLE_BYTES = 64 << 20
 """Batches are counted together up to so many bytes, so that repeated values are hashed once."""
 
 
+def open_parquet(filesystem: pafs.FileSystem, path: str) -> pq.ParquetFile:
+    """Open a file; raise what Arrow raises of it."""
+    # As nanoseconds, Arrow's default, a moment of INT96 before 1677 or after 2262 would silently be another one.
+    return pq.ParquetFile(filesystem.open_input_file(path), coerce_int96_timestamp_unit="us")
+
+
 class RowGroups(NamedTuple):
     """Name some row groups of a file."""
 
@@ -52,7 +58,7 @@ class ParquetReader:
         if self._filesystem is None:
             self._filesystem, _ = find_file_system(self.location)
         try:
-            return pq.ParquetFile(self._filesystem.open_input_file(path))
+            return open_parquet(self._filesystem, path)
         except (OSError, pa.ArrowException) as error:
             raise SourceError(f"{path}: it cannot be read as Parquet: {error}. Mend it, or leave it out.") from error
 

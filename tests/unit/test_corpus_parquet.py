@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -15,6 +16,9 @@ import pytest
 from service.core.canonical import canonical_text
 from service.core.corpus import CorpusKind, CorpusSettings
 from spark_jobs.corpus_index import CorpusIndex
+from spark_jobs.kernels import column_texts
+from spark_jobs.parquet_source import ParquetSource
+from spark_jobs.sources import Options
 from tests.corpus_reading import Reading, fault_of, held, keys_of, put
 
 COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
@@ -60,6 +64,21 @@ def test_values_of_all_types_have_their_canonical_texts(
         "rowless.pq": 0,
     }
     assert state.manifest.tables["names"].to_pylist() == [["a", "a"], list(COLUMNS)]
+
+
+def test_moments_of_int96_are_read_in_every_year(tmp_path: Path) -> None:
+    moments = pa.array([datetime(1, 1, 1), datetime(9999, 12, 31, 1, 2, 3, 4)], pa.timestamp("us"))
+    (tmp_path / "lake").mkdir()
+    path = tmp_path / "lake" / "old.parquet"
+    pq.write_table(pa.table({"t": moments}), path, use_deprecated_int96_timestamps=True)
+    texts = {"0001-01-01T00:00:00.000000", "9999-12-31T01:02:03.000004"}
+    reading = Reading(tmp_path / "lake", CorpusKind.PARQUET, CorpusIndex(str(tmp_path / "index")))
+    assert held(reading.index, reading.refresh().manifest) == keys_of({("old.parquet", 0): texts})
+    with closing(ParquetSource(Options(str(tmp_path / "lake"), "lake"))) as source:
+        assert source.tables()[0].columns == (("t", "timestamp[us]"),)
+        (split,) = source.splits(1 << 20, lambda function, items: list(map(function, items)))
+        (chunk,) = source.reader().read(split)
+    assert set(column_texts(chunk.column(0), (), None).to_pylist()) == texts
 
 
 def test_a_large_file_is_read_in_portions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
