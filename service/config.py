@@ -94,7 +94,7 @@ class Settings(BaseSettings):
         "auto", description="how a feed without schemas sends decimals: the connector's decimal.handling.mode"
     )
     binary_handling: Literal["base64", "hex"] = Field(
-        "base64", description="how a feed without schemas sends binaries: the connector's binary.handling.mode"
+        "base64", description="how a feed sends binaries as texts: the connector's binary.handling.mode"
     )
     time_precision: Literal[
         "adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"

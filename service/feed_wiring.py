@@ -322,7 +322,8 @@ def set_paused(url: str, feed: str | None, paused: bool) -> list[str]:
 def preflight(settings: Settings, source: str | None, feed: str | None, connect: str | None) -> list[Finding]:
     """Look at the state, and at what is named beside it; what cannot be looked at is a finding as well."""
     found: list[Finding] = []
-    facts = Facts(feed=feed, has_registry=settings.schema_registry is not None)
+    has_registry = settings.schema_registry is not None
+    facts = Facts(feed=feed, has_registry=has_registry, binary_handling=settings.binary_handling)
     try:
         with wiring.state_database(settings) as url, wiring.reading_engine(url) as engine:
             facts = replace(facts, state=read_state_facts(engine))

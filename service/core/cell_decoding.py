@@ -28,7 +28,7 @@ _TYPE = re.compile(r"(?P<base>[^(\[]+)(?:\((?P<args>[^)]*)\))?.*")
 
 @dataclass(frozen=True, slots=True)
 class WireSettings:
-    """Say how a feed without schemas encodes cells: Debezium's `*.handling.mode` and `time.precision.mode`."""
+    """Say how a feed encodes cells where no schema does: Debezium's `*.handling.mode` and `time.precision.mode`."""
 
     decimal_handling: DecimalHandling = "auto"
     binary_handling: BinaryHandling = "base64"

@@ -52,6 +52,7 @@ class TableDecoder:
 
     def __init__(self, table: Table, settings: WireSettings = DEFAULT_SETTINGS) -> None:
         self.table = table
+        self.settings = settings
         self.columns = tuple(attribute.name.column for attribute in table.attributes)
         self.names = frozenset(self.columns)
         self.decoders = Decoders((a.data_type, settings) for a in table.attributes)

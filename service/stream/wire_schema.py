@@ -10,6 +10,7 @@ import orjson
 from service.core.cell_decoding import WireSettings
 from service.core.errors import RecordError
 from service.core.model import SchemaDrift
+from service.core.number_decoding import DecimalHandling
 from service.core.retyping import shows_other_type
 from service.stream.row_images import Decoders, TableDecoder
 
@@ -81,7 +82,8 @@ class WireSchema:
         found = self._decoders.get(tracked)
         if found is None:
             found = self._decoders[tracked] = Decoders(
-                self._encoding(attribute.name.column, attribute.data_type) for attribute in tracked.table.attributes
+                self._encoding(attribute.name.column, attribute.data_type, tracked.settings)
+                for attribute in tracked.table.attributes
             )
         return found
 
@@ -110,12 +112,14 @@ class WireSchema:
         fields = {column: self._fields.get(column, {}) for column in columns}
         return frozenset(c for c, f in fields.items() if f.get("default") is not None or f.get("optional") is not True)
 
-    def _encoding(self, column: str, data_type: str) -> tuple[str, WireSettings]:
+    def _encoding(self, column: str, data_type: str, settings: WireSettings) -> tuple[str, WireSettings]:
         field = self._fields.get(column, {})
         semantic = _semantic_type(field)
         if semantic is not None and not data_type.startswith("bit varying"):  # Bits have lost its length
             return semantic, WireSettings("precise")
-        return data_type, WireSettings("string") if field.get("type") == "string" else WireSettings()
+        # A binary that is sent as a string has no semantic name: nothing but the setting tells base64 and hex apart.
+        decimals: DecimalHandling = "string" if field.get("type") == "string" else "auto"
+        return data_type, WireSettings(decimals, settings.binary_handling)
 
 
 def data_type_of(field: Mapping[str, Any]) -> str:

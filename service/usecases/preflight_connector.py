@@ -128,6 +128,15 @@ def _encodings(about: str, get: _Get, facts: Facts) -> Iterator[Finding]:
             "sends decimals whose scale is in no schema; it is taken from the column's type where that says it",
             "decimal.handling.mode=string",
         )
+    binaries = get("binary.handling.mode", "bytes")
+    handling = "hex" if binaries == "hex" else "base64"
+    if handling != facts.binary_handling and not (has_schema and binaries == "bytes"):
+        yield Finding(
+            Level.FAIL,
+            about,
+            f"sends binaries in {handling}, which are read as {facts.binary_handling}",
+            f"SUBSETD_BINARY_HANDLING={handling}",
+        )
     times = get("time.precision.mode", "adaptive")
     if times == "connect":
         yield Finding(

@@ -148,7 +148,7 @@ class StateFacts:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Hold what was looked at; None was not."""
+    """Hold what was looked at; None was not. `binary_handling` is the setting of this name."""
 
     state: StateFacts | None = None
     source: SourceFacts | None = None
@@ -156,6 +156,7 @@ class Facts:
     feed: str | None = None
     topics: Sequence[TopicFacts] | None = None
     has_registry: bool = False
+    binary_handling: str = "base64"
 
 
 def quoted(name: str) -> str:

@@ -152,6 +152,7 @@ def test_a_slot_that_is_younger_than_the_bootstrap_may_have_left_a_gap() -> None
         ({"decimal__handling__mode": "double"}, "fail", "decimal.handling.mode=string"),
         ({"value__converter__schemas__enable": "false"}, "warn", "decimal.handling.mode=string"),
         ({"time__precision__mode": "connect"}, "fail", "time.precision.mode=adaptive"),
+        ({"binary__handling__mode": "hex"}, "fail", "SUBSETD_BINARY_HANDLING=hex"),
         ({"value__converter": None}, "warn", "value.converter=org.apache.kafka.connect.json.JsonConverter"),
         ({"value__converter": "io.confluent.connect.avro.AvroConverter"}, "fail", "SUBSETD_SCHEMA_REGISTRY"),
         ({"value__converter": "x.ProtobufConverter"}, "fail", "JsonConverter"),
@@ -188,6 +189,14 @@ def test_connectors_whose_repeats_cannot_be_recognised(connector_class: str, tol
     assert [words in one.found for words, one in zip(said, found, strict=True)] == [True] * len(said)
     images = replace(STATE, tables=[replace(FOLLOWED, row_images=True)])
     assert not [one for one in wrong(replace(facts, state=images)) if "recognised" in one.found]
+
+
+def test_binaries_in_hexadecimal_are_well_where_the_setting_says_so() -> None:
+    said = replace(connector(binary__handling__mode="hex"), binary_handling="hex")
+    assert wrong(said) == []
+    assert wrong(replace(connector(), binary_handling="hex")) == [], "with a schema they are bytes"
+    (finding,) = wrong(replace(connector(binary__handling__mode="base64"), binary_handling="hex"))
+    assert finding.way_out == "SUBSETD_BINARY_HANDLING=base64"
 
 
 def test_a_connector_that_flattens_has_to_say_what_its_events_are() -> None:

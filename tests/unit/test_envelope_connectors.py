@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from service.core.cell_decoding import WireSettings
+from service.core.cell_decoding import BinaryHandling, WireSettings
 from service.core.errors import RecordError
 from service.core.model import RowChange, Skipped, Table
 from service.stream.envelope import Decoder
@@ -206,6 +206,23 @@ def test_the_schema_says_how_a_cell_is_read(data_type: str, field: dict[str, Any
     table = replace(tracked_table("shop", "cells", {"a": data_type}), wire=(None, "shop", "cells"))
     value = event(MYSQL, {"a": cell}, [{"field": "a", **field}])
     assert decode([table], value).after == (expected,)
+
+
+@pytest.mark.parametrize(
+    ("data_type", "field", "handling", "cell", "expected"),
+    [
+        ("bytea", {"type": "string"}, "hex", "deadbeef", "deadbeef"),
+        ("bytea", {"type": "string"}, "base64", "deadbeef", "75e69d6de79f"),
+        ("bytea", {"type": "bytes"}, "hex", "AP8Q", "00ff10"),
+        ("bytea[]", {"type": "array", "items": {"type": "string"}}, "hex", ["00FF", None], '["00ff",null]'),
+    ],
+)
+def test_binaries_that_a_schema_calls_strings_are_read_as_the_setting_says(
+    data_type: str, field: dict[str, Any], handling: BinaryHandling, cell: object, expected: str
+) -> None:
+    table = replace(tracked_table("shop", "cells", {"a": data_type}), wire=(None, "shop", "cells"))
+    value = event(MYSQL, {"a": cell}, [{"field": "a", **field}])
+    assert decode([table], value, settings=WireSettings(binary_handling=handling)).after == (expected,)
 
 
 # Types without a schema: by the table's own, and the settings of the feed
