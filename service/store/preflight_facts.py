@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import psycopg2
@@ -42,7 +41,8 @@ select n.nspname, c.relname, pg_get_userbyid(c.relowner),
     (select coalesce(array_agg(distinct format_type(a.atttypid, null)), '{}') from pg_attribute a
         where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped),
     array(select attname::text from pg_attribute where attrelid = c.oid and attgenerated = 's' order by attnum),
-    array(select attname::text from pg_attribute where attrelid = c.oid and attgenerated = 'v' order by attnum)
+    array(select attname::text from pg_attribute where attrelid = c.oid and attgenerated = 'v' order by attnum),
+    c.relkind = 'p'
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
 left join lateral (
     select * from pg_class where relkind = 'r' and oid in (
@@ -64,7 +64,7 @@ select p.pubname, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate, t.schema
     exists (select from pg_publication_rel r where r.prpubid = p.oid
         and r.prrelid = format('%I.%I', t.schemaname, t.tablename)::regclass
         and (to_jsonb(r) ->> 'prattrs' is not null or to_jsonb(r) ->> 'prqual' is not null)),
-    coalesce(to_jsonb(p) ->> 'pubgencols', 'n') = 's'
+    coalesce(to_jsonb(p) ->> 'pubgencols', 'n') = 's', coalesce((to_jsonb(p) ->> 'pubviaroot')::boolean, false)
 from pg_publication p left join pg_publication_tables t using (pubname) order by 1
 """
 
@@ -89,16 +89,15 @@ def _read_source(cursor: Any, url: str) -> SourceFacts:
     )
     cursor.execute(TABLES)
     tables = [
-        replace(TableFacts(*row[:8]), types=frozenset(row[8]), stored=tuple(row[9]), virtual=tuple(row[10]))
-        for row in cursor
+        TableFacts(*row[:8], frozenset(row[8]), tuple(row[9]), tuple(row[10]), is_partitioned=row[11]) for row in cursor
     ]
     cursor.execute(SLOTS)
     slot_facts = [SlotFacts(*row) for row in cursor]
     cursor.execute(PUBLICATIONS)
-    found: dict[str, tuple[frozenset[str], set[tuple[str, str]], set[tuple[str, str]], bool]] = {}
-    for name, *operations, schema, table, is_cut, tells_stored in cursor:
+    found: dict[str, tuple[frozenset[str], set[tuple[str, str]], set[tuple[str, str]], list[bool]]] = {}
+    for name, *operations, schema, table, is_cut, tells_stored, via_root in cursor:
         told = {o for o, is_told in zip(("insert", "update", "delete", "truncate"), operations, strict=True) if is_told}
-        _, of_publication, cut, _ = found.setdefault(name, (frozenset(told), set(), set(), tells_stored))
+        _, of_publication, cut, _ = found.setdefault(name, (frozenset(told), set(), set(), [tells_stored, via_root]))
         if table is not None:
             of_publication.add((schema, table))
             cut.update([(schema, table)] if is_cut else [])
@@ -116,8 +115,8 @@ def _read_source(cursor: Any, url: str) -> SourceFacts:
         tables=tables,
         slots=slot_facts,
         publications=[
-            PublicationFacts(name, operations, frozenset(of), frozenset(cut), tells_stored)
-            for name, (operations, of, cut, tells_stored) in found.items()
+            PublicationFacts(name, operations, frozenset(of), frozenset(cut), *options)
+            for name, (operations, of, cut, options) in found.items()
         ],
         waits_for_any_reader=waits,
     )

@@ -226,6 +226,7 @@ def _publication(about: str, get: _Get, source: SourceFacts | None) -> Iterator[
     name = get("publication.name", "dbz_publication")
     publication = next((one for one in source.publications if one.name == name), None)
     yield from _generated_columns(about, name, publication, source)
+    yield from _partitions(about, get, name, publication, source)
     if publication is None:
         if get("publication.autocreate.mode", "all_tables") == "disabled":
             yield Finding(
@@ -236,6 +237,26 @@ def _publication(about: str, get: _Get, source: SourceFacts | None) -> Iterator[
             )
         return
     yield from check_publication(publication, source)
+
+
+def _partitions(
+    about: str, get: _Get, name: str, publication: PublicationFacts | None, source: SourceFacts
+) -> Iterator[Finding]:
+    """Find partitioned tables whose changes have the names of their partitions: a bootstrap knows the root's alone."""
+    by_property = get("publish.via.partition.root", "false") == "true"
+    if by_property if publication is None else publication.via_root:
+        return
+    alter = f"ALTER PUBLICATION {quoted(name)} SET (publish_via_partition_root = true)"
+    steps = [] if publication is None else [alter]
+    steps += [] if by_property else ["publish.via.partition.root=true"]
+    for table in source.tables:
+        if table.is_partitioned:
+            yield Finding(
+                Level.FAIL,
+                about,
+                f"tells changes of {table} by the names of its partitions, which are not followed",
+                ", and ".join(steps),
+            )
 
 
 def _generated_columns(

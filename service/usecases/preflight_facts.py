@@ -44,6 +44,7 @@ class TableFacts:
     types: frozenset[str] = frozenset()
     stored: tuple[str, ...] = ()
     virtual: tuple[str, ...] = ()
+    is_partitioned: bool = False
 
     def __str__(self) -> str:
         return f"{quoted(self.schema)}.{quoted(self.name)}"
@@ -65,7 +66,8 @@ class SlotFacts:
 class PublicationFacts:
     """Describe a publication; `cut` are tables of which it leaves out columns or rows.
 
-    `tells_stored` says that it has the generated columns that are stored (from Postgres 18 on, where it is set).
+    `tells_stored` says that it has the generated columns that are stored (from Postgres 18 on, where it is set),
+    `via_root` that changes of partitions have the name of their root.
     """
 
     name: str
@@ -73,6 +75,7 @@ class PublicationFacts:
     tables: frozenset[tuple[str, str]]
     cut: frozenset[tuple[str, str]] = frozenset()
     tells_stored: bool = False
+    via_root: bool = False
 
 
 @dataclass(frozen=True, slots=True)

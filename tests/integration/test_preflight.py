@@ -325,6 +325,41 @@ def test_generated_columns_that_no_change_tells(postgres_server) -> None:
     assert untold("told") == [thought]
 
 
+def test_partitions_whose_changes_have_names_of_their_own(postgres_server) -> None:
+    with fresh_database(postgres_server, "template0") as url:
+        states.execute(
+            url,
+            """
+            create table parts (id integer primary key) partition by range (id);
+            create table parts_1 partition of parts for values from (0) to (10);
+            alter table parts_1 replica identity full;
+            create publication leaves for table parts;
+            create publication roots for table parts with (publish_via_partition_root);
+            """,
+        )
+
+        def told(**config: str) -> list[tuple[str, str, str]]:
+            facts = replace(connector(**config), source=read_source_facts(url), state=None)
+            about = ("connector c", "publication leaves", "publication roots")
+            return [(one.level, one.found, one.way_out) for one in wrong(facts) if one.about in about]
+
+        def fails(way_out: str) -> list[tuple[str, str, str]]:
+            found = "tells changes of public.parts by the names of its partitions, which are not followed"
+            return [("fail", found, way_out)]
+
+        alter, setting = (
+            "ALTER PUBLICATION leaves SET (publish_via_partition_root = true)",
+            "publish.via.partition.root=true",
+        )
+        assert told(publication__name="roots") == []
+        assert told(publication__name="leaves") == fails(f"{alter}, and {setting}")
+        assert told(publication__name="leaves", publish__via__partition__root="true") == fails(alter)
+        assert told(publication__name="new") == fails(setting)
+        assert told(publication__name="new", publish__via__partition__root="true") == []
+        states.execute(url, alter)
+        assert told(publication__name="leaves") == []
+
+
 def test_a_source_that_is_away_is_told() -> None:
     with pytest.raises(SourceError, match=r"127\.0\.0\.1:1.*--source"):
         read_source_facts("postgresql://app@127.0.0.1:1/shop")
