@@ -4,7 +4,7 @@ A record of the direct feed holds one message as the server sent it, and in its 
 `relation` (the message that describes its table), `types` (the columns' types as JSON, domains resolved) and
 `transaction` (what the state keeps of the source's position, as JSON). So a record can be set aside, kept and read
 again without the feed that gave it. Of a truncate, `T` alone is left, one record for each table; `P` and a name
-stand for the truncate of one partition.
+stand for the truncate of one partition. `gone_from` names tables of which the record's may have been a partition.
 """
 
 from __future__ import annotations
@@ -148,6 +148,8 @@ class PgoutputDecoder:
         try:
             shape = self._shape(headers["relation"], headers["types"])
             if shape is None:
+                if "gone_from" in headers:
+                    self._refuse_gone_partition(parse_relation(headers["relation"]), headers["gone_from"])
                 return Skipped(at, NOT_FOLLOWED)
             operation, before, after, key = shape.read(record.value)
         except SchemaDrift as drift:
@@ -170,6 +172,19 @@ class PgoutputDecoder:
             except (orjson.JSONDecodeError, ValueError, TypeError):
                 self._transactions = (header, {})
         return self._transactions[1]
+
+    def _refuse_gone_partition(self, relation: Relation, gone_from: bytes) -> None:
+        """Raise RecordError where a table that is not known may have been a partition of one that is followed."""
+        sent = {column.name for column in relation.columns}
+        for schema, name in orjson.loads(gone_from):
+            table = self._tables.get((schema, name))
+            columns = set() if table is None else {attribute.name.column for attribute in table.attributes}
+            if table is not None and (columns <= sent or sent <= columns.union(table.stale)):
+                raise RecordError(
+                    f"changes {relation.schema}.{relation.name}, which is published no more, and may have been a "
+                    f"partition of {table} until it was dropped or detached; read the source anew with `subsetd "
+                    f"follow ... --replace`, or set its changes aside by --on-error all if it was none"
+                )
 
     def _shape(self, relation: bytes, types: bytes) -> _Shape | None:
         known = (relation, types)

@@ -36,6 +36,33 @@ SELECT c.oid, n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid 
 WHERE c.oid = pg_partition_root(%s)
 """
 
+_ROOTS = """
+SELECT part.oid, root.oid, n.nspname, root.relname FROM pg_class part
+JOIN pg_class root ON root.oid = pg_partition_root(part.oid) JOIN pg_namespace n ON n.oid = root.relnamespace
+WHERE part.relispartition AND part.relkind = 'r'
+"""
+
+# Of a table that is no partition: does the publication have it, and which partitioned tables does it have?
+_PUBLISHED = """
+SELECT EXISTS (SELECT FROM pg_class t WHERE t.oid = %(oid)s
+    AND (p.puballtables OR EXISTS (SELECT FROM pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = t.oid))),
+  ARRAY(SELECT ARRAY[n.nspname, c.relname]::text[] FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.relkind = 'p' AND NOT c.relispartition
+    AND (p.puballtables OR EXISTS (SELECT FROM pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = c.oid))
+    ORDER BY n.nspname, c.relname)
+FROM pg_publication p WHERE p.pubname = %(slot)s
+"""
+
+# Whoever empties a table and whoever gives it a partition wait for each other: of these two the later one has the
+# higher number, unless it had begun to write before. Numbers go round: what lies between two of them is compared.
+_PARTITIONS_LEFT = """
+SELECT EXISTS (
+  SELECT FROM pg_partition_tree(%(root)s) AS part LEFT JOIN pg_inherits AS attached ON attached.inhrelid = part.relid
+  WHERE part.isleaf AND part.relid <> ALL (%(emptied)s::oid[]) AND (part.relid = ANY (%(told)s::oid[])
+    OR attached.xmin::text::bigint - %(transaction)s & x'ffffffff'::bigint
+      > txid_snapshot_xmax(txid_current_snapshot()) - %(transaction)s & x'ffffffff'::bigint))
+"""
+
 _SLOT = """
 SELECT current_setting('wal_level'), EXISTS (SELECT FROM pg_publication WHERE pubname = s.slot_name),
   (pg_current_wal_lsn() - '0/0'::pg_lsn)::bigint, (s.confirmed_flush_lsn - '0/0'::pg_lsn)::bigint,
@@ -53,6 +80,14 @@ class SlotState(NamedTuple):
     confirmed: int
     wal_status: str
     held_back: int
+
+
+class Root(NamedTuple):
+    """Name the partitioned table that a partition belongs to."""
+
+    oid: int
+    schema: str
+    name: str
 
 
 class DescribedRelation(NamedTuple):
@@ -77,10 +112,18 @@ def source_identity(cursor: Any) -> dict[str, object]:
     return {"system": system, "database": database}
 
 
-def describe_relation(cursor: Any, message: bytes) -> DescribedRelation:
+def read_roots(cursor: Any) -> dict[int, Root]:
+    """Read the root of every partition that there is, by the partition's oid."""
+    cursor.execute(_ROOTS)
+    return {oid: Root(*root) for oid, *root in cursor.fetchall()}
+
+
+def describe_relation(cursor: Any, message: bytes, slot: str, roots: dict[int, Root]) -> DescribedRelation:
     """Add to a Relation message what the catalog knows of its columns; a partition goes by the name of its root.
 
-    That is the names of their types, and which of them may have a value in rows that were there before them.
+    That is the names of their types, and which of them may have a value in rows that were there before them. Changes
+    may be older than the catalog: `roots` has the root of each partition that was ever seen, and grows. Where a table
+    may have been a partition that nobody has seen, a header says of which tables.
     """
     relation = parse_relation(message)
     columns = relation.columns
@@ -88,21 +131,44 @@ def describe_relation(cursor: Any, message: bytes) -> DescribedRelation:
     types = [name for (name,) in cursor.fetchall()]
     cursor.execute(_FILLED, (relation.oid,))
     filled = [name for (name,) in cursor.fetchall()]
-    cursor.execute(_ROOT, (relation.oid,))
-    root_oid, schema, name = cursor.fetchone() or (relation.oid, relation.schema, relation.name)
+    root, of_these = _root(cursor, relation.oid, slot, roots)
+    root_oid, schema, name = root or (relation.oid, relation.schema, relation.name)
     headers = (
         ("relation", renamed_relation(message, schema, name)),
         ("types", orjson.dumps(types)),
         ("filled", orjson.dumps(filled)),
+        *([("gone_from", orjson.dumps(of_these))] if of_these else []),
     )
     return DescribedRelation(headers, f"{relation.schema}.{relation.name}", root_oid)
 
 
-def partitions_left(cursor: Any, root_oid: int, emptied: Sequence[int]) -> bool:
-    """Tell whether a partitioned table has partitions beside those that were emptied."""
+def _root(cursor: Any, oid: int, slot: str, roots: dict[int, Root]) -> tuple[Root | None, Sequence[Sequence[str]]]:
+    """Give the root of a partition, or else the partitioned tables of which a table may have been one."""
+    cursor.execute(_ROOT, (oid,))
+    found = cursor.fetchone()
+    if found is not None:
+        if oid not in roots:
+            roots.update(read_roots(cursor))
+        roots[oid] = Root(*found)
+        return roots[oid], ()
+    cursor.execute(_PUBLISHED, {"oid": oid, "slot": slot})
+    is_published, partitioned = cursor.fetchone() or (False, [])
+    if is_published:
+        return None, ()
+    return (roots[oid], ()) if oid in roots else (None, partitioned)
+
+
+def partitions_left(
+    cursor: Any, root_oid: int, emptied: Sequence[int], told: Sequence[int], transaction_id: int
+) -> bool:
+    """Tell whether a partitioned table had partitions beside those that a transaction emptied.
+
+    `told` are tables that had changes before. A partition without any, which came with the transaction or later, was
+    not there.
+    """
     cursor.execute(
-        "SELECT EXISTS (SELECT FROM pg_partition_tree(%s) WHERE isleaf AND relid <> ALL (%s::oid[]))",
-        (root_oid, list(emptied)),
+        _PARTITIONS_LEFT,
+        {"root": root_oid, "emptied": list(emptied), "told": list(told), "transaction": transaction_id},
     )
     return bool(cursor.fetchone()[0])
 

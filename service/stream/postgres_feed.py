@@ -24,10 +24,12 @@ from service.stream import pgoutput
 from service.stream.postgres_address import PostgresAddress, SourceAway, lsn_text
 from service.stream.postgres_catalog import (
     DescribedRelation,
+    Root,
     SlotState,
     describe_relation,
     emit_mark,
     partitions_left,
+    read_roots,
     read_slot,
     source_identity,
 )
@@ -78,6 +80,7 @@ class PostgresFeed:
         self._identity: dict[str, object] = {}
         self._system: object = None
         self._relations: dict[int, DescribedRelation] = {}
+        self._roots: dict[int, Root] = {}
         self._numbers = Numbering(StoredPosition(0))
         self._handed: deque[RawRecord] = deque()
         self._told: deque[tuple[int, int]] = deque()
@@ -290,6 +293,7 @@ class PostgresFeed:
         self._marked, self._reached_before = marked, self._numbers.reached
         self._numbers.begin_again()
         self._relations.clear()
+        self._roots.update(self._asking(read_roots))
         return marked
 
     def _require_same(self, found: SlotState | None) -> None:
@@ -393,7 +397,7 @@ class PostgresFeed:
             self._numbers.end(commit)
             self._seen_end = max(self._seen_end, commit.end_lsn)
         elif kind == _RELATION:
-            described = self._asking(lambda cursor: describe_relation(cursor, message))
+            described = self._asking(lambda cursor: describe_relation(cursor, message, self.slot, self._roots))
             self._relations[pgoutput.relation_oid(message)] = described
         elif kind == _TRUNCATE:
             for value, relation in self._emptied(pgoutput.parse_truncate(message)):
@@ -409,13 +413,14 @@ class PostgresFeed:
     def _emptied(self, oids: Sequence[int]) -> list[tuple[bytes, DescribedRelation]]:
         """Give the tables that a truncate empties; a partitioned one when none of its partitions is left."""
         found: dict[int, tuple[bytes, DescribedRelation]] = {}
+        told, at = list(self._relations), self._numbers.last.transaction_id
         for oid in oids:
             relation = self._relations[oid]
             root = relation.root_oid
             if root == oid:
                 found[root] = b"T", relation
             elif root not in found:
-                is_part = self._asking(lambda cursor, root=root: partitions_left(cursor, root, oids))
+                is_part = self._asking(lambda cursor, root=root: partitions_left(cursor, root, oids, told, at))
                 found[root] = b"P" + relation.name.encode() if is_part else b"T", relation
         return list(found.values())
 
