@@ -44,7 +44,8 @@ def canonical_expression(data_type: str, column_sql: str) -> str:
     x, base = f"({column_sql})", _base(data_type)
     if base.endswith("[]"):
         # Of documents and of types that are not known (composite ones) the elements are texts.
-        return f"array_to_json({x}{'' if base[:-2] in _BARE_ELEMENTS else '::text[]'})::text"
+        cast = "" if base[:-2] in _BARE_ELEMENTS else "::text::text[]" if base == "xml[]" else "::text[]"
+        return f"array_to_json({x}{cast})::text"
     if base in ("numeric", "money"):
         return f"trim_scale({x}::numeric)::text"
     if base in _FLOATS:
@@ -63,6 +64,9 @@ def canonical_expression(data_type: str, column_sql: str) -> str:
         return f"to_char(({x} at time zone 'UTC')::time::interval, 'HH24:MI:SS.US') || 'Z'"
     if base.startswith("interval"):
         return _finite(x, _seconds(x))
+    if base == "xml":
+        # The cast gives what is stored, with its declaration, the output (COPY, changes) does not.
+        return f"case when {x} is null then null else format('%s', {x}) end"
     if base == "bytea":
         return f"encode({x}, 'hex')"
     if base == "inet":

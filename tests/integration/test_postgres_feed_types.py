@@ -9,6 +9,7 @@ import psycopg2
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from psycopg2.errors import FeatureNotSupported, UndefinedFile
 from psycopg2.extensions import connection as Connection
 
 from service.core.model import Attribute, AttributeName, RowChange, StoredPosition, Table
@@ -88,6 +89,8 @@ SPECIAL = [
     ("box[]", ["{(1,1),(0,0);(2,2),(1,1)}"]),
 ]
 
+XML = "SELECT '<a/>'::xml"
+
 
 class Followed:
     """Follow one table with a column for each type, row by row."""
@@ -160,3 +163,30 @@ def test_what_is_special_of_postgres_has_the_text_of_a_bootstrap(followed_url: s
             for i, (data_type, _) in enumerate(SPECIAL):
                 assert told[i] == read[i], data_type
                 assert (told[i] is None) == (i not in cells)
+
+
+@pytest.mark.parametrize(
+    ("data_type", "needs", "literals"),
+    [
+        (
+            "xml",
+            XML,
+            ['<?xml version="1.0" encoding="UTF-8"?>\n<a/>', '<?xml version="1.1"?><a/>', "b "],
+        ),
+        ("xml[]", XML, ['{"<?xml version=\\"1.0\\"?>\n<a b=\\"1\\"/>",NULL,x}', "{}", "{{<a/>},{y}}"]),
+    ],
+)
+def test_types_that_a_server_may_lack_have_the_text_of_a_bootstrap(
+    followed_url: str, data_type: str, needs: str, literals: list[str]
+) -> None:
+    try:
+        source.run(followed_url, needs)
+    except (FeatureNotSupported, UndefinedFile) as error:
+        pytest.skip(f"this server does not have it: {error}")
+    with closing(Followed(followed_url, [data_type, "text"])) as followed:
+        for literal in literals:
+            read, told = followed.insert({0: literal})
+            assert (told[0], told[1]) == (read[0], None)
+            assert told[0] is not None
+        read, told = followed.insert({1: "x"})
+        assert (told[0], read[0]) == (None, None)
