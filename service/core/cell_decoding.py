@@ -121,7 +121,7 @@ def _decoder(name: str, wire: WireSettings) -> CellDecoder:
     if base in _MOMENTS:
         unit = moments.UNIT[_unit_of(base, args, wire.time_precision)]
         return moments.clock(unit, zoned) if base == "time" else moments.timestamp(unit, zoned)
-    if base.startswith("interval"):
+    if moments.is_interval(base):
         return moments.interval(moments.UNIT["us"])
     if base == "bit":
         return _bits(args[0] if args else 1)
@@ -246,6 +246,29 @@ def _decode_json(value: object) -> str:
     return forms.document_text(forms.parse_json(value) if isinstance(value, str) else value)
 
 
+def _decode_hstore(value: object) -> str:
+    # Debezium's and a document walk's texts are JSON, Postgres' own begins with a quoted key.
+    if not isinstance(value, str) or value.lstrip().startswith("{"):
+        return _decode_json(value)
+    found: dict[str, str | None] = {}
+    at = 0
+    while at < len(value):
+        pair = _HSTORE_PAIR.match(value, at)
+        if pair is None:
+            raise ValueError("it is no hstore")
+        key, cell = pair.groups()
+        found[_unescaped(key)] = None if cell is None else _unescaped(cell)
+        at = pair.end()
+    return forms.document_text(found)
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL)
+
+
+_HSTORE_PAIR = re.compile(r'"((?:[^"\\]|\\.)*)"=>(?:"((?:[^"\\]|\\.)*)"|NULL)(?:, |\Z)', re.DOTALL)
+
+
 def _decode_document(value: object) -> str:
     return forms.document_text(value)
 
@@ -322,7 +345,8 @@ _SIMPLE: dict[str, CellDecoder] = {
     "uuid": _decode_uuid,
     "uniqueidentifier": _decode_uuid,
     "inet": _decode_inet,
-    **dict.fromkeys(("json", "jsonb", "hstore", "vector", "halfvec"), _decode_json),
+    **dict.fromkeys(("json", "jsonb", "vector", "halfvec"), _decode_json),
+    "hstore": _decode_hstore,
 }
 _BARE = {
     numbers.decode_integer,
@@ -331,5 +355,6 @@ _BARE = {
     numbers.decode_half,
     _decode_boolean,
     _decode_json,
+    _decode_hstore,
     _decode_document,
 }

@@ -24,6 +24,7 @@ _ISO_INTERVAL = re.compile(
     r"(?P<minus>-?)P(?:(-?[0-9]+)Y)?(?:(-?[0-9]+)M)?(?:(-?[0-9]+)W)?(?:(-?[0-9]+)D)?"
     r"(?:T(?:(-?[0-9]+)H)?(?:(-?[0-9]+)M)?(?:(-?[0-9]*\.?[0-9]+)S)?)?"
 )
+_INTERVAL_TYPE = re.compile(r"interval( (year|month|day|hour|minute|second)\b.*)?")
 _INTERVAL_PART = re.compile(r"\s*([+-]?[0-9]+)\s*(year|mon|day)s?")
 _INTERVAL_CLOCK = re.compile(r"\s*([+-]?)([0-9]+):([0-9]{2}):([0-9]{2}(?:\.[0-9]{1,6})?)")
 
@@ -126,6 +127,11 @@ def clock(unit: int, zoned: bool) -> MomentDecoder:
         return forms.clock_text((moment - offset) % forms.NANOSECONDS_PER_DAY) + "Z"
 
     return decode
+
+
+def is_interval(base: str) -> bool:
+    """Tell whether a type's name, without what is in parentheses, is that of an interval in Postgres or Oracle."""
+    return _INTERVAL_TYPE.fullmatch(base) is not None
 
 
 def interval(unit: int) -> MomentDecoder:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
+from service.core.moment_decoding import is_interval
+
 UNTYPED: Final = "string"
 """The type of a column of which nothing but its texts is known."""
 
@@ -71,7 +73,7 @@ def keeps_texts(old: str, new: str) -> bool:
         return was.base == now.base and was.precision <= now.precision
     if was.base in _DOCUMENTS:
         return now.base in _DOCUMENTS
-    return was.base.startswith("interval") and now.base == "interval" and not now.modifiers
+    return is_interval(was.base) and now.base == "interval" and not now.modifiers
 
 
 def shows_other_type(known: str, told: str) -> bool:
@@ -104,7 +106,7 @@ _KINDS = {
     **dict.fromkeys(_CLOCKS[:2], "timestamp"),
     **dict.fromkeys(_CLOCKS[2:], "time"),
     **dict.fromkeys(_DOCUMENTS, "json"),
-    **{base: base for base in ("numeric", "real", "boolean", "date", "uuid", "bytea", "interval")},
+    **{base: base for base in ("numeric", "real", "boolean", "date", "uuid", "bytea")},
     "double precision": "double",
     _CLOCKS[1]: "zoned timestamp",
     _CLOCKS[3]: "zoned time",
@@ -117,7 +119,8 @@ def _kind(of: _Type) -> str | None:
         return "zoned timestamp" if "tz=" in of.base else "timestamp"
     if of.base.startswith(("time32[", "time64[")):
         return "time"
-    return "interval" if of.base.startswith(("duration[", "interval ")) else _KINDS.get(of.base)
+    is_duration = of.base.startswith("duration[") or is_interval(of.base)
+    return "interval" if is_duration else _KINDS.get(of.base)
 
 
 def _form(of: _Type) -> str | None:

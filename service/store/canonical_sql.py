@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from service.core.canonical import POSTGRES_SESSION_SETTINGS
+from service.core.moment_decoding import is_interval
 
 SESSION_SETTINGS = POSTGRES_SESSION_SETTINGS
 
@@ -14,6 +15,8 @@ _BARE_ELEMENTS = {
     *(f"{name} {zone} time zone" for name in ("time", "timestamp") for zone in ("with", "without")),
 }
 """Types of elements that an array's JSON has as numbers, truth values, or in ISO 8601."""
+_ELEMENTS = {"xml": "::text::text[]", "hstore": "::json[]"}
+"""How others whose cast to text is not their canonical text are cast."""
 _FLOATS = {
     # The casts differ from Python and Arrow only where a shorter decimal lies exactly between two floats, which
     # Postgres does not use for either: whole numbers from 2^54 (2^25) to 10^40 (10^20).
@@ -44,7 +47,7 @@ def canonical_expression(data_type: str, column_sql: str) -> str:
     x, base = f"({column_sql})", _base(data_type)
     if base.endswith("[]"):
         # Of documents and of types that are not known (composite ones) the elements are texts.
-        cast = "" if base[:-2] in _BARE_ELEMENTS else "::text::text[]" if base == "xml[]" else "::text[]"
+        cast = "" if base[:-2] in _BARE_ELEMENTS else _ELEMENTS.get(base[:-2], "::text[]")
         return f"array_to_json({x}{cast})::text"
     if base in ("numeric", "money"):
         return f"trim_scale({x}::numeric)::text"
@@ -62,8 +65,10 @@ def canonical_expression(data_type: str, column_sql: str) -> str:
         return f"to_char({x}::interval, 'HH24:MI:SS.US')"
     if base == "time with time zone":
         return f"to_char(({x} at time zone 'UTC')::time::interval, 'HH24:MI:SS.US') || 'Z'"
-    if base.startswith("interval"):
+    if is_interval(base):
         return _finite(x, _seconds(x))
+    if base == "hstore":
+        return f"{x}::json::text"
     if base == "xml":
         # The cast gives what is stored, with its declaration, the output (COPY, changes) does not.
         return f"case when {x} is null then null else format('%s', {x}) end"

@@ -25,6 +25,7 @@ from tests.waiting import wait_for
 TYPES = """
 CREATE SCHEMA s;
 CREATE TYPE mood AS ENUM ('sad', 'very happy');
+CREATE TYPE interval_unit AS ENUM ('day', 'month');
 CREATE TYPE pair AS (first integer, second text);
 CREATE DOMAIN price AS numeric(10, 2);
 CREATE DOMAIN fine_price AS price CHECK (VALUE > 0);
@@ -64,6 +65,7 @@ SPECIAL = [
     ("tstzrange", ["[2026-01-01 00:00:00+02,)"]),
     ("datemultirange", ["{[2026-01-01,2026-01-03],[2026-02-01,)}"]),
     ("mood", ["very happy"]),
+    ("interval_unit", ["day"]),
     ("pair", ['(1,"a b")', "(,)"]),
     ("price", ["1.50"]),
     ("fine_price", ["100.00"]),
@@ -82,6 +84,7 @@ SPECIAL = [
     ("time with time zone[]", ["{01:00:00+02}"]),
     ("bit(2)[]", ["{01}"]),
     ("mood[]", ['{"very happy",NULL}']),
+    ("interval_unit[]", ["{day,NULL}"]),
     ("pair[]", ['{"(1,\\"a b\\")"}']),
     ("uuid[]", ["{00000000-0000-0000-0000-00000000000A}"]),
     ("real[]", ["{1e-45,16777217}"]),
@@ -89,7 +92,7 @@ SPECIAL = [
     ("box[]", ["{(1,1),(0,0);(2,2),(1,1)}"]),
 ]
 
-XML = "SELECT '<a/>'::xml"
+XML, HSTORE = "SELECT '<a/>'::xml", "CREATE EXTENSION hstore"
 
 
 class Followed:
@@ -174,6 +177,8 @@ def test_what_is_special_of_postgres_has_the_text_of_a_bootstrap(followed_url: s
             ['<?xml version="1.0" encoding="UTF-8"?>\n<a/>', '<?xml version="1.1"?><a/>', "b "],
         ),
         ("xml[]", XML, ['{"<?xml version=\\"1.0\\"?>\n<a b=\\"1\\"/>",NULL,x}', "{}", "{{<a/>},{y}}"]),
+        ("hstore", HSTORE, ['"b 1"=>"1.0", aa=>"NULL", a=>NULL', '"\\"\\\\"=>"x\\", \n", "{"=>""', ""]),
+        ("hstore[]", HSTORE, ['{"\\"b\\"=>\\"1\\"",NULL,a=>NULL}', "{}"]),
     ],
 )
 def test_types_that_a_server_may_lack_have_the_text_of_a_bootstrap(

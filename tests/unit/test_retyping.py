@@ -81,6 +81,7 @@ def test_a_type_whose_texts_stay(old: str, new: str) -> None:
         ("interval", "interval day"),
         ("interval", "interval(3)"),
         ("interval", "text"),
+        ("interval_unit", "interval"),
         ("bytea", "text"),
         ("bytea", "interval"),
         ("public.mood", "text"),
