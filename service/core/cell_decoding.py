@@ -307,7 +307,7 @@ def _arrow_list(name: str, wire: WireSettings) -> CellDecoder:
 def _decode_point(value: object) -> str:
     # io.debezium.data.geometry.Point, which is Postgres' own text of it but for its nesting.
     if isinstance(value, dict) and "x" in value and "y" in value:
-        return f"({numbers.decode_double(value['x'])},{numbers.decode_double(value['y'])})"
+        return f"({numbers.float_as_postgres(value['x'])},{numbers.float_as_postgres(value['y'])})"
     return forms.document_text(value) if isinstance(value, dict) else str(value)
 
 

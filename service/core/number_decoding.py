@@ -57,6 +57,18 @@ def decode_double(value: object) -> str:
     return forms.float_text(_as_float(value))
 
 
+def float_as_postgres(value: object) -> str:
+    """Give Postgres' own text of a float of 64 bits, for types whose text is its: with exponents, and -0."""
+    number = _as_float(value)
+    if not math.isfinite(number):
+        return forms.float_text(number)
+    text = repr(number).removesuffix(".0")
+    if 1e15 <= abs(number) < 1e16:  # Python writes an exponent from 1e16 on
+        sign, digits = "-" * (number < 0), text.lstrip("-").replace(".", "").rstrip("0")
+        return f"{sign}{digits[0]}{'.' * (len(digits) > 1)}{digits[1:]}e+15"
+    return text
+
+
 def decode_single(value: object) -> str:
     """Read a float of 32 bits; ValueError for one that is too large."""
     return forms.number_text(_shortest(_as_float(value), np.float32))

@@ -19,6 +19,8 @@ _PLAIN = {
 }
 """Types whose output is their canonical text."""
 
+_DELIMITERS = {"box": ";", "geometry": ":", "geography": ":"}
+"""What stands between the elements of an array of a type; the last two are PostGIS'."""
 _PLAIN_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
@@ -56,7 +58,7 @@ def _numeric(text: str) -> str | None:
 
 def _array_decoder(name: str) -> TextDecoder:
     decode = cell_decoder(name, "string", "hex")
-    delimiter = ";" if name.rstrip("[]") == "box" else ","
+    delimiter = _DELIMITERS.get(re.sub(r"\([^)]*\)", "", name).rstrip("[]").strip(), ",")
     return lambda text: decode(parse_array(text, delimiter))
 
 

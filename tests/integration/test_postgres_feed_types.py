@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from psycopg2.errors import FeatureNotSupported, UndefinedFile
 from psycopg2.extensions import connection as Connection
 
+from service.core.canonical import cell_decoder
 from service.core.model import Attribute, AttributeName, RowChange, StoredPosition, Table
 from service.stream.pgoutput import PgoutputDecoder
 from service.stream.postgres_address import parse_address
@@ -26,6 +27,10 @@ TYPES = """
 CREATE SCHEMA s;
 CREATE TYPE mood AS ENUM ('sad', 'very happy');
 CREATE TYPE interval_unit AS ENUM ('day', 'month');
+CREATE TYPE geometry;
+CREATE FUNCTION geometry_in(cstring) RETURNS geometry LANGUAGE internal IMMUTABLE STRICT AS 'textin';
+CREATE FUNCTION geometry_out(geometry) RETURNS cstring LANGUAGE internal IMMUTABLE STRICT AS 'textout';
+CREATE TYPE geometry (INPUT = geometry_in, OUTPUT = geometry_out, LIKE = text, DELIMITER = ':');
 CREATE TYPE pair AS (first integer, second text);
 CREATE DOMAIN price AS numeric(10, 2);
 CREATE DOMAIN fine_price AS price CHECK (VALUE > 0);
@@ -89,6 +94,7 @@ SPECIAL = [
     ("uuid[]", ["{00000000-0000-0000-0000-00000000000A}"]),
     ("real[]", ["{1e-45,16777217}"]),
     ("int4range[]", ['{"[1,5]"}']),
+    ("geometry[]", ["{0101:00FF}"]),
     ("box[]", ["{(1,1),(0,0);(2,2),(1,1)}"]),
 ]
 
@@ -166,6 +172,21 @@ def test_what_is_special_of_postgres_has_the_text_of_a_bootstrap(followed_url: s
             for i, (data_type, _) in enumerate(SPECIAL):
                 assert told[i] == read[i], data_type
                 assert (told[i] is None) == (i not in cells)
+
+
+def test_a_point_of_debezium_has_the_text_of_postgres(followed_url: str) -> None:
+    floats = st.floats() | st.floats(1e14, 1e17) | st.floats(1e-6, 1e-3) | st.integers(-(10**6), 10**6).map(float)
+    # Between 2^54 and 1e40 Postgres' shortest decimal of a whole number is now and then another one than Python's.
+    with closing(psycopg2.connect(followed_url)) as connection, connection.cursor() as cursor:
+
+        @settings(deadline=None, max_examples=300)
+        @given(floats.filter(lambda number: not 2**54 <= abs(number) < 1e40), st.booleans())
+        def check(number: float, is_negative: bool) -> None:
+            number = -number if is_negative else number
+            cursor.execute("SELECT point(%s::float8, 1)::text", (repr(number),))
+            assert cell_decoder("point")({"x": number, "y": 1.0}) == cursor.fetchone()[0]
+
+        check()
 
 
 @pytest.mark.parametrize(

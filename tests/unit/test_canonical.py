@@ -318,6 +318,8 @@ def test_real_events_of_both_modes_give_the_same_texts() -> None:
         ("point", {"x": 1.5, "y": -2, "srid": None}, "(1.5,-2)"),
         ("point", {"y": 1, "wkb": "AQ=="}, '{"wkb":"AQ==","y":1}'),
         ("point", "(1,2)", "(1,2)"),
+        ("point", {"x": 0.00005, "y": -0.0}, "(5e-05,-0)"),
+        ("point", {"x": "NaN", "y": "-Infinity"}, "(NaN,-Infinity)"),
         ("numeric[]", [1.5, None, "NaN"], '[1.5,null,"NaN"]'),
         ("boolean[]", "[true, null]", "[true,null]"),
     ],
