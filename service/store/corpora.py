@@ -14,7 +14,8 @@ from sqlalchemy.exc import IntegrityError
 
 from service.core.corpus import CorpusKind, CorpusSettings
 from service.core.errors import ConflictError, NotFoundError
-from service.store.corpus_cleaning import CLEANER_NAME, clean, drop_removed
+from service.store.corpus_cleaning import clean, drop_removed
+from service.store.corpus_locks import CLEANER_NAME, hold
 from service.store.corpus_reading import PostgresCorpusSnapshot, open_snapshot, read_faults
 from service.store.database import connect
 from service.store.tables import CORPUS_LOCK
@@ -84,7 +85,7 @@ where refresh_id = :refresh_id and state = 'running' returning cancel_requested
 """
 
 REQUEUE = """
-update corpus_refresh set state = 'queued', fault = :fault, not_before = :not_before
+update corpus_refresh set state = 'queued', fault = :fault, not_before = :not_before, attempt = attempt - :given_back
 where refresh_id = :refresh_id and state = 'running' and attempt = :attempt
 """
 
@@ -128,11 +129,15 @@ class PostgresCorpora:
     def remove(self, name: str) -> Corpus:
         with self._engine.begin() as connection:
             corpus = corpus_named(connection, name)
-            lock = {"lock": CORPUS_LOCK, "corpus_id": corpus.corpus_id}
-            if not connection.scalar(text("select pg_try_advisory_xact_lock(:lock, :corpus_id)"), lock):
+            values = {"corpus_id": corpus.corpus_id}
+
+            def ask(query: str) -> Any:
+                return connection.scalar(text(query))
+
+            if not hold(ask, CORPUS_LOCK, corpus.corpus_id, "advisory_xact_lock"):
                 raise ConflictError(f"A refresh of the corpus {name!r} is at work: cancel it first.")
-            connection.execute(text("delete from corpus_table where corpus_id = :corpus_id"), lock)
-            connection.execute(text("delete from corpus where corpus_id = :corpus_id"), lock)
+            connection.execute(text("delete from corpus_table where corpus_id = :corpus_id"), values)
+            connection.execute(text("delete from corpus where corpus_id = :corpus_id"), values)
         with connect(self._url, CLEANER_NAME) as raw:
             drop_removed(raw)
         return corpus
@@ -195,8 +200,14 @@ class PostgresCorpora:
             is_cancelled = connection.scalar(text(PROGRESS), values)
         return is_cancelled is not False  # none runs under this id any more: that is an end, too
 
-    def requeue(self, refresh_id: int, attempt: int, fault: str, not_before: datetime) -> None:
-        values = {"refresh_id": refresh_id, "attempt": attempt, "fault": _stored(fault), "not_before": not_before}
+    def requeue(self, refresh_id: int, attempt: int, fault: str, not_before: datetime, *, counts: bool = True) -> None:
+        values = {
+            "refresh_id": refresh_id,
+            "attempt": attempt,
+            "fault": _stored(fault),
+            "not_before": not_before,
+            "given_back": 0 if counts else 1,
+        }
         try:
             with self._engine.begin() as connection:
                 connection.execute(text(REQUEUE), values)

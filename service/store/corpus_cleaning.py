@@ -10,11 +10,11 @@ from typing import Any
 
 import psycopg2
 
+from service.store.corpus_locks import CLEANER_NAME
 from service.store.database import connect
-from service.store.join_clearing import hold_cleared
+from service.store.join_clearing import clear
 from service.store.tables import CORPUS_LOCK, JOIN_INDEX_LOCK
 
-CLEANER_NAME = "subsetd corpus cleaning"
 TASK_NAME = "subsetd corpus task"
 
 MOST_LOADS = 16
@@ -113,7 +113,9 @@ def clean(url: str) -> list[str]:
             if cursor.fetchone()[0]:
                 dropped += clear_remains(connection, corpus_id) + tidy(connection, corpus_id)
                 cursor.execute("SELECT pg_advisory_unlock(%s, %s)", (CORPUS_LOCK, corpus_id))
-            if hold_cleared(cursor, corpus_id):
+            cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", (JOIN_INDEX_LOCK, corpus_id))
+            if cursor.fetchone()[0]:
+                clear(cursor, corpus_id)
                 cursor.execute("SELECT pg_advisory_unlock(%s, %s)", (JOIN_INDEX_LOCK, corpus_id))
             connection.commit()
     return dropped

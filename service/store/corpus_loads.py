@@ -26,6 +26,7 @@ from service.store.copy_stream import copy_blocks
 from service.store.corpora import CLAIM, corpus_of, refresh_of
 from service.store.corpus_cleaning import TASK_NAME, clear_remains, load_table, tidy
 from service.store.corpus_landing import GONE_INDEX, LANDING_TIMEOUT, PAIR_INDEXES, put_inds, put_tables
+from service.store.corpus_locks import hold
 from service.store.corpus_tables import read_tables
 from service.store.database import connect, make_engine
 from service.store.join_loads import NewIndex
@@ -55,15 +56,14 @@ class Landed:
 def working_on(url: str, refresh_id: int) -> Iterator[tuple[Corpus, Refresh]]:
     """Hold the lock of a refresh's corpus while the refresh is at work; one that waits begins to run.
 
-    Raises `StateError` when another process is at work on the corpus or the refresh has ended, NotFoundError when
-    there is no such refresh.
+    A cleaning of the corpus is waited for. Raises `StateError` when another process is at work on it or the refresh has
+    ended, NotFoundError when there is no such refresh.
     """
     engine = make_engine(url, REFRESH_NAME, statement_timeout_ms=0, pool_size=1, max_overflow=0)
     try:
         with engine.connect() as connection:
             refresh = refresh_of(connection, refresh_id)
-            lock = {"lock": CORPUS_LOCK, "corpus_id": refresh.corpus_id}
-            if not connection.scalar(text("select pg_try_advisory_lock(:lock, :corpus_id)"), lock):
+            if not hold(lambda query: connection.scalar(text(query)), CORPUS_LOCK, refresh.corpus_id):
                 raise StateError(
                     f"Another refresh of the corpus {refresh.corpus!r} is at work; wait until it has ended."
                 )

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from service.store.tables import JOIN_INDEX_LOCK
-
 TASK_NAME = "subsetd join index task"
 
 
-def hold_cleared(cursor: Any, corpus_id: int) -> bool:
-    """Take the lock of an index and clear it, as `join_loads.building`, in this session; False when it is held."""
-    cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", (JOIN_INDEX_LOCK, corpus_id))
-    if not cursor.fetchone()[0]:
-        return False
+def clear(cursor: Any, corpus_id: int) -> None:
+    """Clear an index of what jobs that died left; the caller holds its lock, as `join_loads.building` does."""
     cursor.execute(
         "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
         "WHERE datname = current_database() AND application_name = %s AND pid <> pg_backend_pid()",
         (f"{TASK_NAME} {corpus_id}",),
     )
     delete_others(cursor, corpus_id)
-    return True
 
 
 def delete_others(cursor: Any, corpus_id: int) -> None:

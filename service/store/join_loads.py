@@ -21,9 +21,11 @@ from service.core.join_layout import Layout
 from service.core.posting_buckets import Buckets
 from service.core.records import Int64s
 from service.store.copy_stream import copy_blocks
+from service.store.corpus_locks import hold
 from service.store.database import connect
-from service.store.join_clearing import TASK_NAME, delete_others, hold_cleared
+from service.store.join_clearing import TASK_NAME, clear, delete_others
 from service.store.join_packing import RowBlock, pack_buckets, pack_rows
+from service.store.tables import JOIN_INDEX_LOCK
 
 BUILD_NAME = "subsetd join index"
 
@@ -68,11 +70,18 @@ class StoredSegment:
 def building(url: str, corpus_id: int) -> Iterator[None]:
     """Hold the join index of a corpus, and clear what others left behind that died; StateError when it is held.
 
-    Sessions of their tasks are orphans. Theirs may still be on their way, and find no segment.
+    A cleaning that holds it is waited for. Sessions of their tasks are orphans. Theirs may still be on their way, and
+    find no segment.
     """
     with connect(url, BUILD_NAME) as connection, connection.cursor() as cursor:
-        if not hold_cleared(cursor, corpus_id):
+
+        def ask(query: str) -> Any:
+            cursor.execute(query)
+            return cursor.fetchone()[0]
+
+        if not hold(ask, JOIN_INDEX_LOCK, corpus_id):
             raise StateError("This corpus' index of joinable tables is being built; wait until that has ended.")
+        clear(cursor, corpus_id)
         connection.commit()
         yield  # the lock ends with the session
 

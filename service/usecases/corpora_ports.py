@@ -145,8 +145,11 @@ class Corpora(Protocol):
     def progress(self, refresh_id: int, stage: str, done: int, total: int) -> bool:
         """Tell how far a refresh is; give whether it is asked to end."""
 
-    def requeue(self, refresh_id: int, attempt: int, fault: str, not_before: datetime) -> None:
-        """Put a refresh whose attempt of this number failed back in the queue; one that is at another stays there."""
+    def requeue(self, refresh_id: int, attempt: int, fault: str, not_before: datetime, *, counts: bool = True) -> None:
+        """Put a refresh whose attempt of this number failed back in the queue; one that is at another stays there.
+
+        An attempt that was broken off for no fault of its own does not count: it is made again.
+        """
 
     def end(
         self, refresh_id: int, state: RefreshState, fault: str | None, report: dict[str, Any] | None = None

@@ -174,7 +174,7 @@ class RefreshRunner:
                 return refresh
 
     def close(self, *, cancel: bool = False) -> None:
-        """End the jobs that run; they wait for the next runner to begin anew, or with `cancel` are cancelled."""
+        """End the jobs that run; they wait for the next runner to make the same attempt, or are cancelled."""
         end_jobs([running.job for running in self._jobs.values()], self._clock)
         jobs, self._jobs = self._jobs, {}
         for refresh_id, running in jobs.items():
@@ -184,7 +184,8 @@ class RefreshRunner:
             if cancel or refresh.cancel_requested:
                 self._corpora.end(refresh_id, RefreshState.CANCELLED, None)
             else:
-                self._corpora.requeue(refresh_id, running.attempt, "The service that ran it ended.", self._now())
+                fault = "The service that ran it ended."
+                self._corpora.requeue(refresh_id, running.attempt, fault, self._now(), counts=False)
 
     def _tend(self) -> None:
         """See what became of the jobs. Where the database is away, the next look finds all as it is now."""

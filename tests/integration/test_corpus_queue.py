@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from threading import Event
+from time import monotonic, sleep
+from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import text
 
 from service.core.corpus import CorpusKind, CorpusSettings
-from service.core.errors import NotFoundError, StateError
+from service.core.errors import ConflictError, NotFoundError, StateError
+from service.store import corpus_locks
 from service.store.corpora import PostgresCorpora
 from service.store.corpus_loads import working_on
-from service.store.database import make_engine
+from service.store.corpus_locks import CLEANER_NAME
+from service.store.database import connect, make_engine
+from service.store.tables import CORPUS_LOCK, JOIN_INDEX_LOCK
 from service.usecases.corpora import NewCorpus, RefreshState
 from tests.corpora import GivenCorpus
+from tests.joinable import no_spark
+from tests.refreshing import Lake, write_tables
+from tests.waiting import BOUND_SECONDS
 
 LONG_AGO, FAR_OFF = datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
 
@@ -157,6 +168,52 @@ def test_who_is_at_work_is_known_and_one_that_died_too(database_url: str, corpor
         pass
     corpora.remove("a")
     assert [each.name for each in corpora.all()] == ["b"]
+
+
+def test_who_works_on_a_corpus_or_removes_it_waits_while_it_is_cleaned(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_tables(tmp_path / "tables", {"a.csv": [["1", "2"]], "b.csv": [["1", "2"]]})
+    lake = Lake(database_url, tmp_path / "tables", joinable=True)
+    corpus_id = lake.corpora.named(lake.name).corpus_id
+    tried = Event()  # the lock that is held, in vain
+
+    def pause(_: float) -> None:
+        tried.set()
+        sleep(0.01)
+
+    monkeypatch.setattr(corpus_locks, "time", SimpleNamespace(monotonic=monotonic, sleep=pause))
+    with connect(database_url, CLEANER_NAME) as cleaner, cleaner.cursor() as cursor, ThreadPoolExecutor(1) as pool:
+
+        def lock(number: int) -> None:
+            cursor.execute("select pg_advisory_lock(%s, %s)", (number, corpus_id))
+
+        def let_go(number: int) -> None:
+            tried.clear()
+            assert tried.wait(BOUND_SECONDS)
+            cursor.execute("select pg_advisory_unlock(%s, %s)", (number, corpus_id))
+
+        lock(CORPUS_LOCK)
+        lock(JOIN_INDEX_LOCK)
+        refreshed = pool.submit(lake.refresh, no_spark)
+        let_go(CORPUS_LOCK)
+        let_go(JOIN_INDEX_LOCK)
+        assert refreshed.result().generation == 1
+        lock(CORPUS_LOCK)
+        removed = pool.submit(lake.corpora.remove, lake.name)
+        let_go(CORPUS_LOCK)
+        assert removed.result().name == lake.name
+        cleaner.commit()
+
+
+def test_a_cleaning_that_takes_too_long_is_not_waited_for(
+    database_url: str, corpora: PostgresCorpora, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpus_locks, "CLEANING_SECONDS", 0.0)
+    with connect(database_url, CLEANER_NAME) as cleaner, cleaner.cursor() as cursor:
+        cursor.execute("select pg_advisory_lock(%s, %s)", (CORPUS_LOCK, corpora.named("a").corpus_id))
+        with pytest.raises(ConflictError, match="is at work"):
+            corpora.remove("a")
 
 
 def test_a_removed_corpus_leaves_nothing(database_url: str) -> None:

@@ -311,6 +311,25 @@ def test_a_service_that_ends_leaves_its_refresh_to_the_next(house: House) -> Non
     assert house.state(asked) is RefreshState.CANCELLED
 
 
+def test_a_service_that_ends_takes_no_attempt_from_a_refresh(house: House) -> None:
+    asked = house.ask(house.add(retries=1))
+    for _ in range(3):
+        ending = house.runner()
+        ending.look()
+        ending.close()
+    runner = house.runner()
+    runner.look()
+    house.jobs[-1].code = 1
+    runner.look()
+    assert house.state(asked) is RefreshState.QUEUED, "it is tried again"
+    house.ask()
+    runner.look()
+    assert [job.refresh.attempt for job in house.jobs] == [1, 1, 1, 1, 2]
+    house.jobs[-1].code = 1
+    runner.look()
+    assert house.state(asked) is RefreshState.FAILED
+
+
 def test_a_refresh_without_a_process_is_taken_up_by_another_runner(house: House) -> None:
     asked = house.ask(house.add(retries=1))
     house.runner().look()  # and this service is killed, with its job
