@@ -51,6 +51,7 @@ def merge_segments(url: str, corpus_id: int, segments: Sequence[StoredSegment]) 
     merge = _Merge(segments)
     with connect(url, BUILD_NAME) as connection:
         bits = bits_for(values_estimated(merge.smallest(connection)))
+        merge.range_bits = min(merge.range_bits, bits)  # else two ranges would write to one bucket
         load = SegmentLoad.begin(url, corpus_id, merge.layout, merge.tables, bits)
         for number in range(1 << merge.range_bits):
             load.copy_buckets(number, merge.range(connection, number, bits))

@@ -202,6 +202,21 @@ def test_a_merge_of_many_values_in_several_ranges_equals_an_index_built_anew(
     assert after == stored(lake)
 
 
+def test_a_merge_that_leaves_few_of_many_values_has_no_more_ranges_than_buckets(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(join_merge, "RANGE_CELLS", 10)
+    tables: Tables = {"few.csv": [[str(n % 10) for n in range(100)]], "many.csv": [[str(n) for n in range(1000)]]}
+    write(lake, tables)
+    lake.refresh(no_spark)
+    index(lake)
+    del tables["many.csv"]
+    write(lake, tables)
+    lake.refresh(no_spark)
+    assert index(lake).items() >= {"merged": True, "tables": 1}.items()
+    assert told(ask(lake.url, lake.name, [("7",), ("700",)], 9)) == [("few", (0,), 1)]
+
+
 def test_only_changed_files_are_read_and_many_segments_become_one(lake: Lake) -> None:
     tables = {f"t{n:02}.csv": [["a", "b", str(n)], ["1", "2", "3"]] for n in range(60)}
     write(lake, tables)
