@@ -57,7 +57,7 @@ class JobQueue(Generic[What]):
     """Run jobs one at a time, in the order in which they were asked for; may be called from any thread.
 
     At most `most_waiting` wait, and of the last `most_kept` it is told what became of them; `forget` hears of those
-    that are told no more. A job may take `limit`. A service that ends forgets all of them.
+    that are told no more, none of which waits or runs. A job may take `limit`. A service that ends forgets all of them.
     """
 
     def __init__(
@@ -95,7 +95,8 @@ class JobQueue(Generic[What]):
             self._newest += 1
             made = self._known[self._newest] = QueuedJob(self._newest, what, JobState.QUEUED, self._now())
             self._waiting.append((made.job_id, start))
-            for job_id in list(self._known)[: max(len(self._known) - self._most_kept, 0)]:
+            ended = [job_id for job_id, one in self._known.items() if one.state not in WAITING]
+            for job_id in ended[: max(len(self._known) - self._most_kept, 0)]:
                 self._forget(self._known.pop(job_id).what)
             return made
 

@@ -117,6 +117,22 @@ def test_one_that_takes_too_long_is_ended_and_says_so(house: House) -> None:
     assert house.state(job_id) == (JobState.FAILED, "It took longer than 60 s, the most that it may take.")
 
 
+def test_one_that_runs_or_waits_is_not_given_up_however_many_are_asked_for(house: House) -> None:
+    first, job = house.run("a")
+    waiting = house.queue.add("b", GivenJob).job_id
+    for what in "cdef":
+        house.queue.cancel(house.queue.add(what, GivenJob).job_id)
+    assert house.state(first) == (JobState.RUNNING, None)
+    assert house.state(waiting) == (JobState.QUEUED, None)
+    assert house.forgotten == ["c", "d", "e"]
+    house.now += timedelta(seconds=61)
+    house.queue.look()
+    assert job.was_asked
+    house.queue.look()
+    assert house.state(first)[0] is JobState.FAILED
+    assert house.state(waiting)[0] is JobState.RUNNING
+
+
 def test_those_that_are_told_no_more_are_given_up(house: House) -> None:
     for what in "abcde":
         _, job = house.run(what)
