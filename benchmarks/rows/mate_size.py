@@ -80,5 +80,6 @@ def _require_all(lake: Lake, keys: Keys, order: Int64s, coded: Buckets, bits: in
     found = find_in_buckets(coded, keys, bits)
     starts = lake.index.value_starts
     expected = take_lists(order, starts, lake.index.places, starts_of(np.diff(starts)[order]))
-    if not (np.array_equal(found.places, expected) and np.array_equal(np.diff(found.starts), np.diff(starts)[order])):
+    places = found.places(np.arange(len(order)))
+    if not (np.array_equal(places, expected) and np.array_equal(found.counts, np.diff(starts)[order])):
         raise ValueError(f"{lake.name}: the buckets do not give back what was put in")

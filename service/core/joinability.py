@@ -28,6 +28,9 @@ from service.core.row_filters import RowFilter
 MOST_PAIRS = 1_000_000_000
 """Pairs of row and key that the mapping of one table may cost where searches are bounded: a few seconds."""
 
+MOST_NARROWED = 30_000_000
+"""Postings of all key columns that are intersected, some GB; of more only those of the initial column are fetched."""
+
 FIRST_POSTINGS, POSTINGS_AT_ONCE = 1024, 8192
 """Rows are asked for so many postings at a time, first and at most, in whole tables: a statement, where they are in a
 store. The first tables often leave no others to look at."""
@@ -74,7 +77,7 @@ class Ranking(NamedTuple):
 class Progress(NamedTuple):
     """Say how far a search is: `done` tables of `tables` that have postings, None before these are fetched.
 
-    `postings` are those of the initial column. `pairs` of row and key are what the row filter looks at in all of them.
+    At most so many `postings` are fetched. `pairs` of row and key are what the row filter looks at in all of them.
     """
 
     postings: int
@@ -113,7 +116,9 @@ class JoinIndex(Protocol):
     @property
     def classes(self) -> Int64s: ...
     def of_keys(self, keys: Int64s) -> UInt64s: ...
-    def counts(self, values: Int64s) -> Int64s: ...
+    def counts(self, values: Int64s) -> Int64s:
+        """Give how many postings values have, at most; none for -1."""
+
     def postings(self, values: Int64s) -> Postings:
         """Give the postings of ascending values, each once: by value, and then by row."""
 
@@ -211,8 +216,8 @@ def search(
     With `weights`, int64[n] of the keys, it is told of each what it has, and `shown` rows of it.
     Keys may repeat; one with an empty cell or a value that the index does not have, -1, joins nothing. `most` bounds
     the work for the mapping of each table (None: it is not bounded). With `narrow` the postings of all key columns are
-    asked for, which an index may have at hand; the paper asks for those of one. Raises ValueError for k < 1 and for a
-    query without key columns.
+    asked for, while they are at most MOST_NARROWED; the paper asks for those of one. Raises ValueError for k < 1 and
+    for a query without key columns.
     """
     if k < 1:
         raise ValueError(f"k = {k}: at least one table can be asked for")
@@ -220,7 +225,12 @@ def search(
         raise ValueError("no key column: name at least one")
     query = prepare(index, keys, initial)
     counts = index.counts(query.values)
-    work = int(counts.sum()), int((counts * np.diff(query.starts)).sum())
+    postings = int(counts.sum())
+    if narrow:
+        of_all = int(index.counts(np.unique(query.keys)).sum())
+        narrow = of_all <= MOST_NARROWED
+        postings = of_all if narrow else postings
+    work = postings, int((counts * np.diff(query.starts)).sum())
     tell(Progress(*work, 0, None))
     super_keys = index.of_keys(query.keys)
     if narrow:

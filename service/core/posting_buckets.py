@@ -10,6 +10,7 @@ A value's number is that of its bucket and, in the last eight bits, its rank in 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -40,14 +41,28 @@ class Buckets(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Hold the places of n asked values: those of value i are places[starts[i]:starts[i + 1]], none where unknown.
+    """Hold n asked values: `numbers`, -1 where unknown, how many places each has, and these as they are coded.
 
-    `numbers` are those of the values, -1 where unknown.
+    Those of value i are data[starts[i]:starts[i + 1]].
     """
 
-    starts: Int64s
-    places: Int64s
     numbers: Int64s
+    counts: Int64s
+    starts: Int64s
+    data: Bytes
+
+    @staticmethod
+    def joined(parts: Sequence[Found]) -> Found:
+        """Put the values of several parts one behind the other."""
+        none = np.zeros(0, np.int64)
+        numbers, counts = (np.concatenate([none, *(part[place] for part in parts)]) for place in (0, 1))
+        lengths = np.concatenate([none, *(np.diff(part.starts) for part in parts)])
+        data = np.concatenate([np.zeros(0, np.uint8), *(part.data for part in parts)])
+        return Found(numbers, counts, starts_of(lengths), data)
+
+    def places(self, chosen: Int64s) -> Int64s:
+        """Decode the places of some values, end to end."""
+        return _places(self.data, self.starts, self.counts, chosen)
 
 
 def bucket_numbers(keys: Keys, bits: int) -> Int64s:
@@ -109,11 +124,11 @@ def decode_buckets(buckets: Buckets) -> tuple[Keys, Int64s, Int64s, Int64s]:
 
 
 def find_in_buckets(buckets: Buckets, keys: Keys, bits: int) -> Found:
-    """Give the places of values of some buckets; keys by ascending order, each once."""
+    """Find values in some buckets, and decode nothing; keys by ascending order, each once."""
     asked = bucket_numbers(keys, bits)
     first, end = np.searchsorted(asked, buckets.numbers), np.searchsorted(asked, buckets.numbers, "right")
-    starts, places, ranks = _find(buckets.data, buckets.starts, first, end, keys.high, keys.low)
-    return Found(starts, places, np.where(ranks < 0, -1, asked * MOST_VALUES + ranks))
+    ranks, counts, starts, data = _find(buckets.data, buckets.starts, first, end, keys.high, keys.low)
+    return Found(np.where(ranks < 0, -1, asked * MOST_VALUES + ranks), counts, starts, data)
 
 
 @kernel
@@ -214,9 +229,9 @@ def _decode(data: Bytes, bucket_starts: Int64s) -> tuple[UInt64s, UInt64s, Int64
 @kernel
 def _find(
     data: Bytes, bucket_starts: Int64s, firsts: Int64s, ends: Int64s, high: UInt64s, low: UInt64s
-) -> tuple[Int64s, Int64s, Int64s]:
+) -> tuple[Int64s, Int64s, Int64s, Bytes]:
     ranks, begins = np.full(len(high), -1, np.int64), np.zeros(len(high), np.int64)
-    starts = np.zeros(len(high) + 1, np.int64)
+    counts, starts = np.zeros(len(high), np.int64), np.zeros(len(high) + 1, np.int64)
     for bucket in range(len(firsts)):
         asked, last = firsts[bucket], ends[bucket]
         count, keys_at = _read(data, bucket_starts[bucket])
@@ -232,16 +247,27 @@ def _find(
             if asked == last:
                 break
             if high[asked] == key_high and low[asked] == key_low:
-                ranks[asked], begins[asked] = value, at
+                ranks[asked], begins[asked], starts[asked + 1] = value, at, length
                 for byte in data[at : at + length]:
-                    starts[asked + 1] += byte < 128
+                    counts[asked] += byte < 128
             at += length
     starts = np.cumsum(starts)
-    found = np.empty(starts[-1], np.int64)
+    coded = np.empty(starts[-1], np.uint8)
     for key in range(len(high)):
-        place, at = 0, begins[key]
-        for number in range(starts[key], starts[key + 1]):
+        length = starts[key + 1] - starts[key]
+        coded[starts[key] : starts[key + 1]] = data[begins[key] : begins[key] + length]
+    return ranks, counts, starts, coded
+
+
+@kernel
+def _places(data: Bytes, starts: Int64s, counts: Int64s, chosen: Int64s) -> Int64s:
+    found = np.empty(counts[chosen].sum(), np.int64)
+    number = 0
+    for value in chosen:
+        place, at = 0, starts[value]
+        for _ in range(counts[value]):
             distance, at = _read(data, at)
             place += distance
             found[number] = place
-    return starts, found, ranks
+            number += 1
+    return found

@@ -18,7 +18,7 @@ from service.core.errors import DamagedStateError, NotFoundError
 from service.core.join_layout import EMPTY_CELL, Layout
 from service.core.joinability import Rows
 from service.core.near_matches import Near
-from service.core.posting_buckets import Buckets, bucket_numbers, find_in_buckets
+from service.core.posting_buckets import Buckets, Found, bucket_numbers, find_in_buckets
 from service.core.records import Int64s, Keys, UInt64s, starts_of
 from service.core.row_filters import BITS, CountedBits
 from service.store.corpora import corpus_named
@@ -117,8 +117,8 @@ class PostgresSegment:
         self._functions, self.classes = shape.functions, shape.classes
         self._dead = dead
         self._keys = Keys.of(())
-        self._values = self._rows = self._tables = np.zeros(0, np.int64)
-        self._starts = np.zeros(1, np.int64)
+        self._found = Found.joined(())
+        self._known = self._values = np.zeros(0, np.int64)
 
     def numbers(self, keys: Keys) -> Int64s:
         """Give the numbers of values, -1 for those that are nowhere; keys by ascending order, each once."""
@@ -129,22 +129,10 @@ class PostgresSegment:
             asked = buckets[at : at + BUCKETS_AT_ONCE]
             of_asked = keys.take(slice(first[at], int(np.searchsorted(wanted, asked[-1], "right"))))
             parts.append(find_in_buckets(self._buckets(asked), of_asked, self._bits))
-        none = np.zeros(0, np.int64)
-        numbers = np.concatenate([none, *(found.numbers for found in parts)])
-        places = np.concatenate([none, *(found.places for found in parts)])
-        lengths = np.concatenate([none, *(np.diff(found.starts) for found in parts)])
-        known = numbers >= 0
-        self._values, self._keys, self._starts = numbers[known], keys.take(known), starts_of(lengths[known])
-        self._tables = self._layout.tables(places)
-        if len(self._dead):
-            live = ~np.isin(self._tables, self._dead)
-            self._starts, self._tables, places = (
-                starts_of(live.astype(np.int64))[self._starts],
-                self._tables[live],
-                places[live],
-            )
-        self._rows = self._layout.rows_of(places, self._tables)
-        return numbers
+        self._found = Found.joined(parts)
+        self._known = np.flatnonzero(self._found.numbers >= 0)
+        self._values, self._keys = self._found.numbers[self._known], keys.take(self._known)
+        return self._found.numbers
 
     def _buckets(self, asked: Int64s) -> Buckets:
         """Fetch buckets; those without a value are not there."""
@@ -159,19 +147,20 @@ class PostgresSegment:
         return counted.of_keys(np.searchsorted(self._values, keys))
 
     def counts(self, values: Int64s) -> Int64s:
-        lengths = np.append(np.diff(self._starts), 0)
-        return np.where(values < 0, 0, lengths[np.searchsorted(self._values, values)])
+        """Give at most how many postings values have, before any is decoded: those of dead tables count, too."""
+        counts = np.append(self._found.counts[self._known], 0)
+        return np.where(values < 0, 0, counts[np.searchsorted(self._values, values)])
 
     def postings(self, values: Int64s) -> Postings:
-        lengths = np.diff(self._starts)
-        if len(values) == len(self._values):
-            return Postings(np.repeat(np.arange(len(values)), lengths), self._rows, self._tables)
-        at = np.searchsorted(self._values, values)
-        counts = lengths[at]
-        asked = np.repeat(np.arange(len(values)), counts)
-        within = np.arange(len(asked)) - np.repeat(starts_of(counts)[:-1], counts)
-        chosen = self._starts[at][asked] + within
-        return Postings(asked, self._rows[chosen], self._tables[chosen])
+        """Decode the postings of values."""
+        chosen = self._known[np.searchsorted(self._values, values)]
+        asked = np.repeat(np.arange(len(values)), self._found.counts[chosen])
+        places = self._found.places(chosen)
+        tables = self._layout.tables(places)
+        if len(self._dead):
+            live = ~np.isin(tables, self._dead)
+            asked, places, tables = asked[live], places[live], tables[live]
+        return Postings(asked, self._layout.rows_of(places, tables), tables)
 
     def rows(self, numbers: Int64s) -> Rows:
         """Fetch the blocks that rows are in."""

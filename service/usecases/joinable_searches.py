@@ -25,7 +25,7 @@ PAIRS_A_POSTING = 10
 """Pairs of row and key that a search at once may look at, for each posting that it may fetch."""
 
 MOST_POSTINGS = 30_000_000
-"""Postings of the initial column that a search may fetch: some GB."""
+"""Postings that a search may fetch: some GB."""
 
 MOST_WAITING = 20
 MOST_KEPT = 100

@@ -13,7 +13,9 @@ import psycopg2
 import pytest
 
 from service.config import Settings
+from service.core.join_layout import Layout
 from service.core.joinability import Progress
+from service.core.records import Int64s
 from service.join_tracking import index_tables
 from service.joinable_runner import searching_joinable
 from service.store.database import make_engine
@@ -131,6 +133,29 @@ def test_a_long_search_is_a_job_with_the_same_answer(lake: Lake) -> None:
         assert told["asked_at"] <= told["began_at"] <= told["ended_at"]
         refused = client.post(f"{begun.headers['Location']}/cancel", json={})
         assert (refused.status_code, refused.json()["type"]) == (409, "/docs#conflict")
+
+
+@pytest.mark.parametrize("key", [["note"], ["note", "no"]], ids=["common", "common and rare"])
+def test_of_a_search_with_too_many_cells_none_is_fetched_before_it_is_a_job(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: list[str]
+) -> None:
+    write_tables(tmp_path / "tables", {"a.csv": [["x"] * 300, [str(n) for n in range(300)]]})
+    lake = Lake(database_url, tmp_path / "tables")
+    build(lake)
+    fetched = [0]
+
+    def tables(self: Layout, places: Int64s) -> Int64s:
+        fetched.append(len(places))
+        return real(self, places)
+
+    real = Layout.tables
+    monkeypatch.setattr(Layout, "tables", tables)
+    with served(lake.url, joinable_at_once_postings=200) as client:
+        assert post(client, lake, key=key).status_code == 202
+        assert max(fetched) == 0
+    with served(lake.url, joinable_at_once_postings=301) as client:
+        assert post(client, lake, key=key).status_code == 200
+        assert max(fetched) >= 300
 
 
 def test_a_search_that_takes_too_long_to_wait_for_is_a_job(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

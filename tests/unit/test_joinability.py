@@ -239,12 +239,15 @@ def test_matches_are_the_first_rows_that_have_each_key(corpus, shown, at_once) -
 
 
 def test_a_search_tells_its_work_before_it_fetches_anything_and_may_be_ended() -> None:
-    """Of (0, 1), (0, 2), (3, 1) the first column has the fewest postings: 2 of 0, with two keys each, and 1 of 3."""
+    """Of (0, 1), (0, 2), (3, 1) the first column has the fewest postings: 2 of 0, with two keys each, and 1 of 3.
+
+    The other one has 4 of 1 and 3 of 2.
+    """
     index = IndexInMemory(*searched([[(0, 1), (0, 2), (8, 1)], [(3, 1), (8, 1), (8, 2), (8, 2)]]))
     keys = np.array([(0, 1), (0, 2), (3, 1)])
     told: list[Progress] = []
     search(index, keys, 5, tell=told.append)
-    assert told == [(3, 5, 0, None), (3, 5, 0, 2), (3, 5, 1, 2)]
+    assert told == [(10, 5, 0, None), (10, 5, 0, 2), (10, 5, 1, 2)]
 
     class EndedError(Exception):
         pass
@@ -255,6 +258,16 @@ def test_a_search_tells_its_work_before_it_fetches_anything_and_may_be_ended() -
     with mock.patch.object(joinability, "narrowed") as fetching, pytest.raises(EndedError):
         search(index, keys, 5, tell=end)
     fetching.assert_not_called()
+
+
+def test_of_too_many_postings_only_those_of_one_column_are_fetched_and_the_answer_is_the_same() -> None:
+    index = IndexInMemory(*searched([[(0, 1), (0, 2), (8, 1)], [(3, 1), (8, 1), (8, 2), (8, 2)]]))
+    keys = np.array([(0, 1), (0, 2), (3, 1)])
+    told: list[Progress] = []
+    narrowed = search(index, keys, 5).best
+    with mock.patch.object(joinability, "MOST_NARROWED", 9):
+        assert search(index, keys, 5, tell=told.append).best == narrowed
+    assert told[0] == (3, 5, 0, None)
 
 
 @pytest.mark.parametrize(("keys", "k"), [(np.zeros((3, 0), np.int64), 1), (np.zeros((3, 1), np.int64), 0)])

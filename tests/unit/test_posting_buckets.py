@@ -22,13 +22,14 @@ def test_values_are_found_with_their_places(held, others, bits) -> None:
     coded = encode_buckets(keys, starts_of(list(map(len, places))), flat, bits)
     assert coded.numbers.tolist() == sorted({int.from_bytes(key, "big") >> 128 - bits for key in held})
     asked = Keys.of(sorted({*held, *others}))
-    starts, of_values, found_numbers = find_in_buckets(coded, asked, bits)
+    looked_up = find_in_buckets(coded, asked, bits)
     found = {
-        asked.key(i): of_values[starts[i] : starts[i + 1]].tolist()
-        for i in range(len(asked.high))
-        if starts[i] < starts[i + 1]
+        asked.key(i): looked_up.places(np.array([i])).tolist() for i in range(len(asked.high)) if looked_up.counts[i]
     }
-    assert dict(zip(sorted({*held, *others}), found_numbers.tolist(), strict=True)) == {
+    chosen = np.flatnonzero(looked_up.counts)[::-1]
+    assert looked_up.places(chosen).tolist() == [place for i in chosen for place in found[asked.key(i)]]
+    assert looked_up.counts[chosen].tolist() == [len(found[asked.key(i)]) for i in chosen]
+    assert dict(zip(sorted({*held, *others}), looked_up.numbers.tolist(), strict=True)) == {
         **dict.fromkeys(others, -1),
         **dict(zip(sorted(held), value_numbers(keys, bits).tolist(), strict=True)),
     }
