@@ -47,6 +47,11 @@ FAULTS_OF_THE_PAST = """
 DELETE FROM corpus_fault WHERE refresh_id IN (SELECT refresh_id FROM corpus_refresh WHERE corpus_id = %(corpus_id)s
 AND refresh_id < (SELECT refresh_id FROM corpus_refresh WHERE corpus_id = %(corpus_id)s AND generation = %(oldest)s))
 """
+FAULTS_OF_FAILED = """
+DELETE FROM corpus_fault USING corpus_refresh r WHERE r.refresh_id = corpus_fault.refresh_id
+AND corpus_id = %(corpus_id)s AND state = 'failed'
+AND r.refresh_id < (SELECT max(refresh_id) FROM corpus_refresh WHERE corpus_id = %(corpus_id)s AND state = 'failed')
+"""
 
 
 def load_table(load_id: int) -> str:
@@ -82,9 +87,11 @@ def clear_remains(connection: Any, corpus_id: int) -> list[str]:
 def tidy(connection: Any, corpus_id: int) -> list[str]:
     """Remove what belongs to past generations alone, put small loads together, and commit; name what was dropped.
 
-    The lock of the corpus must be held. Two generations are kept.
+    The lock of the corpus must be held. Two generations are kept, and the faults of the last refresh that failed.
     """
     with connection.cursor() as cursor:
+        cursor.execute(FAULTS_OF_FAILED, {"corpus_id": corpus_id})
+        connection.commit()
         cursor.execute("SELECT generation - 1 FROM corpus WHERE corpus_id = %s", (corpus_id,))
         oldest = cursor.fetchone()[0]
         if oldest is None:

@@ -372,6 +372,24 @@ def test_faults_are_kept_of_generations_that_are_and_of_refreshes_that_failed_si
             snapshot.table("x.csv")
 
 
+@pytest.mark.parametrize("lands", [False, True])
+def test_of_refreshes_that_fail_again_and_again_the_faults_of_the_last_are_kept(lake: GivenCorpus, lands: bool) -> None:
+    if lands:
+        lake.refresh(WHOLE, faults=[CorpusFault("x.csv", "binary")])
+    failed = []
+    for _ in range(3):
+        failed.append(lake.queue())
+        with working_on(lake.url, failed[-1]):
+            Load.begin(lake.url, failed[-1]).put_faults([CorpusFault("y.csv", "torn"), CorpusFault("z.csv", "torn")])
+        lake.corpora.end(failed[-1], RefreshState.FAILED, "too many faults")
+    lake.corpora.cancel(lake.queue())
+    lake.corpora.clean()
+    assert [len(lake.corpora.faults(refresh_id, limit=9)) for refresh_id in failed] == [0, 0, 2]
+    if lands:
+        with lake.corpora.snapshot("lake") as snapshot:
+            assert snapshot.faults(limit=9) == [(0, CorpusFault("x.csv", "binary"))]
+
+
 def test_a_process_that_is_killed_while_it_lands_leaves_what_is_served(lake: GivenCorpus) -> None:
     """It waits for a lock in the middle of its transaction when it is killed."""
     refresh_id = lake.queue()
