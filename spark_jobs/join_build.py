@@ -9,7 +9,7 @@ done in the driver's process, without Spark.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
@@ -20,15 +20,15 @@ from pyspark import StorageLevel
 from service.core.corpus import CorpusKind
 from service.core.errors import SourceError, StateError
 from service.core.join_layout import Layout
-from service.core.posting_buckets import bits_for, smallest_halves, values_estimated
-from service.core.posting_ranges import ValuePlaces, code_range
+from service.core.posting_buckets import MOST_BITS, CrowdedError, bits_for, smallest_halves, values_estimated
+from service.core.posting_ranges import ValuePlaces, code_range, crowding_tables
 from service.core.records import Int64s
 from service.core.row_filters import functions_for
 from service.store.join_loads import NewIndex, SegmentLoad, StoredSegment, StoredTable, stored_segments
 from service.store.join_merge import merge_segments, wants_merging
 from service.usecases.corpora import Corpus
 from spark_jobs.corpus_sources import CorpusListing, ReadingPlan, plan_reading, table_reader
-from spark_jobs.corpus_tables import Piece, ReadingFault, packing_of
+from spark_jobs.corpus_tables import FaultKind, Piece, ReadingFault, packing_of
 from spark_jobs.hadoop_files import HadoopSettings, hadoop_settings
 from spark_jobs.join_cells import Described, Notes, Portion, cut_postings, describe, read_portions, row_blocks
 from spark_jobs.many_workers import Workers
@@ -51,6 +51,11 @@ READING = ("null_tokens", "delimiter", "quote", "header", "encoding", "db_schema
 """Settings that decide what the cells of a table are."""
 
 STAGE = "indexing cells"
+
+CROWDED = -1
+"""Stands for a portion, where tasks tell of buckets that would have too many values."""
+NO_TABLES = np.zeros(0, np.int64)
+CHOSEN = "too many of its values have keys that begin alike, as only values have that are chosen for it"
 
 Done = TypeVar("Done")
 Served = Mapping[str, tuple[int, int, Sequence[str]]]
@@ -108,7 +113,10 @@ class CutTask:
 
 @dataclass(frozen=True, slots=True)
 class BucketTask:
-    """Write the buckets of a range of keys, and send the values' numbers back to where they are."""
+    """Write the buckets of a range of keys, and send the values' numbers back to where they are.
+
+    Where a bucket would have too many values, nothing is written, and what makes room goes to CROWDED.
+    """
 
     plan: Plan
     load: SegmentLoad
@@ -116,7 +124,12 @@ class BucketTask:
     def __call__(self, of_range: tuple[int, Iterable[ValuePlaces]]) -> Iterator[tuple[int, tuple[Any, Int64s]]]:
         number, postings = of_range
         found = list(postings)
-        buckets, numbers = code_range(found, self.plan.bits)
+        try:
+            buckets, numbers = code_range(found, self.plan.bits)
+        except CrowdedError as error:
+            tables = crowding_tables(found, self.plan.layout, MOST_BITS) if error.bits > MOST_BITS else NO_TABLES
+            yield CROWDED, (error.bits, tables)
+            return
         self.load.copy_buckets(number, buckets)
         for each, of_values in zip(found, numbers, strict=True):
             yield each.source, (each.codes, of_values)
@@ -124,13 +137,17 @@ class BucketTask:
 
 @dataclass(frozen=True, slots=True)
 class RowsTask:
-    """Write the rows of a portion, and count them."""
+    """Write the rows of a portion, and count them; of CROWDED give what came to it."""
 
     plan: Plan
     load: SegmentLoad
 
-    def __call__(self, cogrouped: tuple[int, tuple[Iterable[Portion | Notes], Iterable[tuple[Any, Int64s]]]]) -> int:
+    def __call__(
+        self, cogrouped: tuple[int, tuple[Iterable[Portion | Notes], Iterable[tuple[Any, Int64s]]]]
+    ) -> int | list[tuple[int, Int64s]]:
         number, (portions, numbered) = cogrouped
+        if number == CROWDED:
+            return list(numbered)
         (portion,) = portions
         if isinstance(portion, Notes):
             return 0
@@ -175,12 +192,13 @@ def build_index(
         listing.confirm()
     segments = [segment for segment in segments if segment.tables]
     new = sum(len(segment.tables) for segment in segments if segment.segment_id in written)
-    is_merged = wants_merging(segments)
-    if is_merged:
+    merged = None
+    if wants_merging(segments):
         with workers.stage("merging cells"):
-            segment, tasks = merge_segments(url, corpus.corpus_id, segments)
-        segments, written = [segment], {segment.segment_id: tasks}
-    report = _report(segments, served) | {"read": new, "merged": is_merged, "segments": len(segments)}
+            merged = merge_segments(url, corpus.corpus_id, segments)
+    if merged is not None:
+        segments, written = [merged[0]], {merged[0].segment_id: merged[1]}
+    report = _report(segments, served) | {"read": new, "merged": merged is not None, "segments": len(segments)}
     told = sorted(faults, key=lambda fault: fault.path)[:FAULTS_TOLD]
     report["faults"] = [f"{fault.path}: {fault.message}" for fault in told]
     return NewIndex(corpus.corpus_id, generation, reading, segments, written, report)
@@ -250,21 +268,35 @@ def _write(
         found = portions.describe()
         described = [each for each in found if isinstance(each, Described)]
         notes = [each for each in found if isinstance(each, Notes)]
-        plan = make_plan(described, notes, listing, served)
-        load = SegmentLoad.begin(url, corpus.corpus_id, plan.layout, plan.tables, plan.bits)
-        rows = portions.write(plan, load)
+        left_out: list[ReadingFault] = []
+        least, rows = 1, None
+        while rows is None:
+            plan = make_plan(described, notes, listing, served, least, {fault.path for fault in left_out})
+            load = SegmentLoad.begin(url, corpus.corpus_id, plan.layout, plan.tables, plan.bits)
+            try:
+                rows = portions.write(plan, load)
+            except CrowdedIndexError as error:
+                least = max(least, error.bits)
+                left_out += (ReadingFault(plan.tables[at].path, FaultKind.TOO_LARGE, CHOSEN) for at in error.tables)
     finally:
         portions.close()
     if rows != plan.layout.first_rows[-1]:
         raise StateError(f"{rows:,} of {plan.layout.first_rows[-1]:,} rows were written.")
     segment = StoredSegment(load.segment_id, plan.bits, plan.layout, dict(enumerate(plan.tables)))
-    return segment, plan.tasks, [fault for note in notes for fault in note.faults]
+    return segment, plan.tasks, [*(fault for note in notes for fault in note.faults), *left_out]
 
 
-def make_plan(described: Sequence[Described], notes: Sequence[Notes], listing: CorpusListing, served: Served) -> Plan:
+def make_plan(
+    described: Sequence[Described],
+    notes: Sequence[Notes],
+    listing: CorpusListing,
+    served: Served,
+    least_bits: int = 1,
+    without: Collection[str] = (),
+) -> Plan:
     """Order the tables that were read by their paths, and number their rows.
 
-    Tables that the generation has not, or not with these rows and columns, are left out.
+    Tables that the generation has not, or not with these rows and columns, are left out, and those of `without`.
     """
     prints = dict(zip(listing.paths, zip(listing.sizes.tolist(), listing.modified.tolist(), strict=True), strict=True))
     before = _lines_before(notes)
@@ -275,7 +307,7 @@ def make_plan(described: Sequence[Described], notes: Sequence[Notes], listing: C
         ):
             path = f"{file}#{before[file, start] + line}" if line else file
             number, rows, columns = _described(served, path)
-            if rows == portion.rows[i] and columns == list(portion.names[i]):
+            if rows == portion.rows[i] and columns == list(portion.names[i]) and path not in without:
                 table = StoredTable(number, path, columns, *prints[file])
                 read.append((table, portion.portion, i, rows, int(portion.widths[i]), int(portion.held[i])))
     read.sort(key=lambda each: each[0].path)  # a corpus numbers its tables as tasks have read them
@@ -286,7 +318,7 @@ def make_plan(described: Sequence[Described], notes: Sequence[Notes], listing: C
     layout = Layout.of(heights, widths, functions_for(heights, held))
     smallest = [np.zeros(0, np.uint64), *(portion.smallest for portion in described)]
     try:
-        bits = bits_for(values_estimated(smallest_halves(np.concatenate(smallest))))
+        bits = max(least_bits, bits_for(values_estimated(smallest_halves(np.concatenate(smallest)))))
     except ValueError as error:
         raise SourceError(f"The corpus has too many values: {error}.") from error
     range_bits = max(1, int(layout.first_cells[-1] // RANGE_CELLS).bit_length())
@@ -304,6 +336,28 @@ def _lines_before(notes: Sequence[Notes]) -> dict[tuple[str, int], int]:
     return found
 
 
+class CrowdedIndexError(Exception):
+    """Some buckets would have too many values: `bits` of their numbers, or leaving these tables out, makes room."""
+
+    def __init__(self, bits: int, tables: Sequence[int]) -> None:
+        super().__init__(bits, tables)
+        self.bits, self.tables = bits, tables
+
+
+def _rows(written: Iterable[int | list[tuple[int, Int64s]]]) -> int:
+    """Count the rows that tasks have written; raise CrowdedIndexError where they could not."""
+    rows, crowded = 0, []
+    for each in written:
+        if isinstance(each, int):
+            rows += each
+        else:
+            crowded += each
+    if not crowded:
+        return rows
+    tables = sorted({table for _, of_range in crowded for table in of_range.tolist()})
+    raise CrowdedIndexError(max((bits for bits, _ in crowded if bits <= MOST_BITS), default=1), tables)
+
+
 class PortionsHere:
     """Hold portions in this process, and run tasks on its threads."""
 
@@ -317,7 +371,7 @@ class PortionsHere:
         return [describe(*portion) for portion in self.portions]
 
     def write(self, plan: Plan, load: SegmentLoad) -> int:
-        """Write buckets and rows, and count the rows."""
+        """Write buckets and rows, and count the rows; CrowdedIndexError where a bucket would have too many values."""
         ranges: defaultdict[int, list[ValuePlaces]] = defaultdict(list)
         for portion in self.portions:
             for number, values in CutTask(plan)(portion):
@@ -327,7 +381,9 @@ class PortionsHere:
         for of_sources in self._run(lambda of_range: list(bucket(of_range)), ranges.items()):
             for number, numbers in of_sources:
                 numbered[number].append(numbers)
-        return sum(self._run(lambda found: rows((found[0], ([found[1]], numbered[found[0]]))), self.portions))
+        if CROWDED in numbered:
+            return _rows([rows((CROWDED, ((), numbered[CROWDED])))])
+        return _rows(self._run(lambda found: rows((found[0], ([found[1]], numbered[found[0]]))), self.portions))
 
     def close(self) -> None:
         """Let them go."""
@@ -353,12 +409,13 @@ class PortionsOnSpark:
         return found
 
     def write(self, plan: Plan, load: SegmentLoad) -> int:
-        """Write buckets and rows, and count the rows."""
+        """Write buckets and rows, as `PortionsHere` does."""
         plan = plan._replace(tables=[])  # which no task needs
         with telling_job():
             cut = self._portions.flatMap(TellingEach(CutTask(plan))).groupByKey(1 << plan.range_bits)
             numbered = cut.flatMap(TellingEach(BucketTask(plan, load)))
-            return int(self._portions.cogroup(numbered, self._count).map(Telling(RowsTask(plan, load))).sum())
+            written = self._portions.cogroup(numbered, self._count).map(Telling(RowsTask(plan, load))).collect()
+        return _rows(written)
 
     def close(self) -> None:
         """Let them go."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import count as count_from
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.joinable_lakes import read_lake
+from service.core.canonical import value_key
 from service.core.joinability import top_joinable
 from service.core.row_filters import CountedBits
 from service.store.database import connect, make_engine
@@ -99,6 +102,12 @@ def find_in(indexes: PostgresJoinIndexes, name: str, query: JoinQuery, *asked: A
 def told(answer: JoinAnswer) -> list[tuple[str, tuple[int, ...], int]]:
     """Give the tables of an answer by the names of their files."""
     return [(Path(table.table).stem, table.positions, table.matched_keys) for table in answer.tables]
+
+
+def crowding(count: int, first_bits: int) -> list[str]:
+    """Give texts whose keys begin with so many zeros."""
+    texts = map(str, count_from(0))
+    return list(islice((text for text in texts if not int(value_key(text).hex(), 16) >> 128 - first_bits), count))
 
 
 class InMemory:

@@ -15,7 +15,7 @@ import numpy as np
 from service.core.cell_index import CellIndex, Postings
 from service.core.join_layout import EMPTY_CELL, Layout
 from service.core.joinability import Rows
-from service.core.posting_buckets import Buckets, bits_for, encode_buckets, value_numbers
+from service.core.posting_buckets import MOST_BITS, Buckets, bits_for, encode_buckets, least_bits, value_numbers
 from service.core.records import Flags, Int64s, Keys, UInt64s, find_keys
 from service.core.row_filters import BITS, CountedBits, counted_super_keys, functions_for, values_held
 
@@ -59,7 +59,7 @@ class Part(Protocol):
 def code_part(rows: CellRows, functions: int | None = None) -> CodedPart:
     """Code rows as a part; the functions of their super keys are chosen by the rows where they are not given.
 
-    Raises ValueError for more values than can be numbered.
+    Raises ValueError for more values than can be numbered, and CrowdedError where too many keys begin alike.
     """
     places = np.flatnonzero(rows.cells.high | rows.cells.low)
     keys = rows.cells.take(places)
@@ -72,7 +72,7 @@ def code_part(rows: CellRows, functions: int | None = None) -> CodedPart:
         held = values_held(codes, rows.starts).sum()
         functions = int(functions_for(np.array([len(rows.row_keys.high)]), np.array([held]))[0])
     height = len(rows.row_keys.high)
-    bits = bits_for(len(values.high))
+    bits = min(max(bits_for(len(values.high)), least_bits(values)), MOST_BITS)
     return CodedPart(
         bits,
         Layout.of(*(np.array([number], np.int64) for number in (height, rows.width, functions))),

@@ -23,13 +23,24 @@ Bytes = NDArray[np.uint8]
 
 MEAN_VALUES = 64
 MOST_VALUES = 256
-"""A bucket is meant for so many values, and has room for so many: keys are evenly distributed, so that none gets it."""
+"""A bucket is meant for so many values, and has room for so many.
+
+Keys are evenly distributed, so that none gets it, but of values that were chosen for their keys: see `least_bits`.
+"""
 
 MOST_BITS = 24
 """Of a bucket's number, where values are numbered."""
 
 SAMPLE = 1024
 """So many keys tell how many there are, to about 3 %."""
+
+
+class CrowdedError(ValueError):
+    """A bucket has more values than it has room for; by the first `bits` of keys none has, which may be too many."""
+
+    def __init__(self, values: int, bits: int) -> None:
+        super().__init__(f"{values} values in a bucket of {MOST_VALUES}, as only values have that are chosen for it")
+        self.bits = bits
 
 
 class Buckets(NamedTuple):
@@ -78,6 +89,14 @@ def bits_for(values: int) -> int:
     return bits
 
 
+def least_bits(keys: Keys) -> int:
+    """Give the least bits of bucket numbers by which all values have room; keys by ascending order, each once."""
+    if len(keys.high) <= MOST_VALUES:
+        return 1
+    closest = int((keys.high[MOST_VALUES:] ^ keys.high[:-MOST_VALUES]).min())
+    return 65 - closest.bit_length()
+
+
 def smallest_halves(high: UInt64s) -> UInt64s:
     """Give the smallest first halves of keys, ascending and each once: at most SAMPLE of them."""
     if len(high) > 8 * SAMPLE:  # of so many distinct keys about 4 * SAMPLE are below this
@@ -99,11 +118,11 @@ def values_estimated(smallest: UInt64s) -> int:
 
 
 def value_numbers(keys: Keys, bits: int) -> Int64s:
-    """Number all values of some buckets, by ascending key, each once; ValueError where a bucket has too many."""
+    """Number all values of some buckets, by ascending key, each once; CrowdedError where a bucket has too many."""
     buckets = bucket_numbers(keys, bits)
     lengths = np.unique(buckets, return_counts=True)[1]
     if lengths.max(initial=0) > MOST_VALUES:
-        raise ValueError(f"{lengths.max()} values in a bucket of {MOST_VALUES}")
+        raise CrowdedError(int(lengths.max()), least_bits(keys))
     ranks = np.arange(len(buckets)) - np.repeat(starts_of(lengths)[:-1], lengths)
     return buckets * MOST_VALUES + ranks
 

@@ -14,8 +14,10 @@ import numpy as np
 
 from service.core.join_layout import EMPTY_CELL, Layout
 from service.core.posting_buckets import (
+    MOST_BITS,
     SAMPLE,
     Buckets,
+    CrowdedError,
     bits_for,
     decode_buckets,
     smallest_halves,
@@ -43,14 +45,25 @@ def wants_merging(segments: Sequence[StoredSegment]) -> bool:
     return len(segments) > MOST_SEGMENTS or 4 * dead > rows
 
 
-def merge_segments(url: str, corpus_id: int, segments: Sequence[StoredSegment]) -> tuple[StoredSegment, int]:
+def merge_segments(url: str, corpus_id: int, segments: Sequence[StoredSegment]) -> tuple[StoredSegment, int] | None:
     """Write a segment of all tables that live, and give it and the number of tasks; nothing is searched in it yet.
 
-    The caller holds the index by `join_loads.building`.
+    None where the values of all together cannot be numbered. The caller holds the index by `join_loads.building`.
     """
+    least = 1
+    while least <= MOST_BITS:
+        try:
+            return _merged(url, corpus_id, segments, least)
+        except CrowdedError as error:
+            least = error.bits
+    return None
+
+
+def _merged(url: str, corpus_id: int, segments: Sequence[StoredSegment], least: int) -> tuple[StoredSegment, int]:
+    """Merge with at least so many bits of bucket numbers; raise CrowdedError where more are needed."""
     merge = _Merge(segments)
     with connect(url, BUILD_NAME) as connection:
-        bits = bits_for(values_estimated(merge.smallest(connection)))
+        bits = max(least, bits_for(values_estimated(merge.smallest(connection))))
         merge.range_bits = min(merge.range_bits, bits)  # else two ranges would write to one bucket
         load = SegmentLoad.begin(url, corpus_id, merge.layout, merge.tables, bits)
         for number in range(1 << merge.range_bits):

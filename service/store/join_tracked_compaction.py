@@ -15,8 +15,9 @@ import psycopg2.errors
 from psycopg2.extras import execute_values
 from sqlalchemy import text
 
+from service.core.errors import StateError
 from service.core.join_layout import BLOCK_ROWS
-from service.core.join_parts import CodedPart, code_part, distinct_keys
+from service.core.join_parts import CellRows, CodedPart, code_part, distinct_keys
 from service.core.records import Keys
 from service.store.copy_stream import copy_blocks
 from service.store.database import connect, make_engine
@@ -36,6 +37,7 @@ from join_tracked t left join join_change using (table_id) group by t.table_id o
 """
 
 TRACKED = "select built_version, functions, row_count from join_tracked where table_id = %s"
+NAME = "select schema_name || '.' || table_name from tracked_table where table_id = %s"
 LOG = "select version, row_keys from join_change where table_id = %s order by version"
 COVERS = """
 select segment_id, octet_length(row_keys) / 16 from join_segment left join join_cover using (segment_id)
@@ -117,7 +119,7 @@ def _compact(connection: Any, table_id: int) -> None:
         if is_whole:
             rows, functions = 0, None
             for found in kept.all(portion):
-                part = code_part(found, functions)
+                part = _coded(cursor, table_id, found, functions)
                 rows, functions = rows + len(found.row_keys.high), int(part.layout.functions[0])
                 _put(cursor, table_id, part)
         elif len(changed.high):
@@ -125,7 +127,7 @@ def _compact(connection: Any, table_id: int) -> None:
             covers = distinct_keys([changed, *(row_keys_of(row_keys) for (row_keys,) in cursor)])
             for at in range(0, len(covers.high), portion):
                 cover = covers.take(slice(at, at + portion))
-                _put(cursor, table_id, code_part(kept.some(cover), functions), cover)
+                _put(cursor, table_id, _coded(cursor, table_id, kept.some(cover), functions), cover)
         built = {"table_id": table_id, "functions": functions, "rows": rows, "is_whole": is_whole}
         cursor.execute(BUILT, built)
         cursor.execute(REPLACED, (replaced,))
@@ -142,6 +144,15 @@ def _replaced(changed: int, segments: Iterable[tuple[int, int | None]]) -> list[
         replaced.append(segment_id)
         changed += size
     return replaced
+
+
+def _coded(cursor: Any, table_id: int, rows: CellRows, functions: int | None) -> CodedPart:
+    """Code rows of a table; raise StateError where their values cannot be numbered."""
+    try:
+        return code_part(rows, functions)
+    except ValueError as error:
+        cursor.execute(NAME, (table_id,))
+        raise StateError(f"{cursor.fetchone()[0]} cannot be indexed for joins: {error}.") from error
 
 
 def _put(cursor: Any, table_id: int, part: CodedPart, cover: Keys | None = None) -> None:

@@ -43,7 +43,10 @@ class TrackedIndexes(Protocol):
         """Say of each table what is not indexed yet."""
 
     def compact(self, table_id: int, *, waiting: bool = False) -> bool:
-        """Index what is not; False when somebody else is at it (`waiting`: he is waited for), or wrote meanwhile."""
+        """Index what is not; False when somebody else is at it (`waiting`: he is waited for), or wrote meanwhile.
+
+        Raises StateError for a table whose values cannot be numbered.
+        """
 
 
 class JoinCompactor:
@@ -54,11 +57,20 @@ class JoinCompactor:
         self._looks: dict[int, int] = {}
 
     def look(self) -> None:
-        """Index tables that are new, and those of which the log is long or old. May raise `StateError`."""
+        """Index tables that are new, and those of which the log is long or old.
+
+        May raise `StateError`: of a table that cannot be indexed when all others have been.
+        """
+        failed = None
         for table_id, is_new, changed in self._indexes.backlog():
             looks = self._looks[table_id] = self._looks.get(table_id, 0) + 1 if changed else 0
-            if (is_new or changed > MOST_CHANGED or looks >= MOST_LOOKS) and self._indexes.compact(table_id):
-                self._looks[table_id] = 0
+            try:
+                if (is_new or changed > MOST_CHANGED or looks >= MOST_LOOKS) and self._indexes.compact(table_id):
+                    self._looks[table_id] = 0
+            except StateError as error:
+                failed = error
+        if failed is not None:
+            raise failed
 
 
 def build(indexes: TrackedIndexes, table_id: int) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import psycopg2
 import pytest
 
+from service.core import join_parts
 from service.core.errors import NotFoundError, StateError
 from service.core.row_key import row_key
 from service.store import join_tracked_compaction, join_tracked_log
@@ -30,6 +31,7 @@ from service.usecases.live_state import BatchCommit
 from tests import kept_rows, states
 from tests.events import envelope, with_schema
 from tests.following import Stream, Watch, consume
+from tests.joinable import crowding
 from tests.states import Tables
 from tests.waiting import wait_for
 
@@ -476,6 +478,29 @@ def test_the_log_is_folded_when_it_is_long_or_old(
         monkeypatch.setattr(join_tracking, "MOST_CHANGED", 0)
         compactor.look()
         assert listed(database_url)[0].changed == 0
+
+
+def test_a_table_whose_values_crowd_a_bucket_is_indexed_and_those_behind_one_that_cannot_be_are(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = crowding(300, 5)
+    tables = Tables({"orders": ["id", "note"], "customers": ["id", "note"]})
+    tables.add("orders", *([str(number), text] for number, text in enumerate(texts)))
+    tables.add("customers", ["1", texts[0]])
+    states.store(database_url, tables)
+    kept_rows.keep(database_url, tables, {"orders": ["id"], "customers": ["id"]})
+    add_tables(database_url, ["s.orders", "s.customers"])
+    with indexes_of(database_url) as indexes:
+        with monkeypatch.context() as patched:
+            patched.setattr(join_parts, "MOST_BITS", 5)
+            with pytest.raises(StateError, match=r"s\.orders cannot be indexed for joins: \d+ values in a bucket"):
+                JoinCompactor(indexes).look()
+        left_out = ask(database_url, [(texts[0],)])
+        assert (told(left_out), left_out.not_indexed) == ([("s.customers", ("note",), 1)], ["s.orders"])
+        JoinCompactor(indexes).look()
+    assert told(ask(database_url, [(texts[0],), (texts[7],)])) == [
+        ("s.orders", ("note",), 2), ("s.customers", ("note",), 1)
+    ]  # fmt: skip
 
 
 def test_a_table_that_is_no_more_takes_its_index_with_it(database_url: str, stream: Stream) -> None:

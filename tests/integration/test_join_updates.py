@@ -21,7 +21,7 @@ from service.store.join_loads import BUILD_NAME, NewIndex, SegmentLoad, building
 from service.store.join_merge import merge_segments
 from spark_jobs import join_build
 from tests import states
-from tests.joinable import Build, InMemory, ask, index, no_spark, told
+from tests.joinable import Build, InMemory, ask, crowding, index, no_spark, told
 from tests.refreshing import Lake, Tables, write_tables
 
 CELLS = ["", "x", "y", "1", "2", "3"]
@@ -215,6 +215,51 @@ def test_a_merge_that_leaves_few_of_many_values_has_no_more_ranges_than_buckets(
     lake.refresh(no_spark)
     assert index(lake).items() >= {"merged": True, "tables": 1}.items()
     assert told(ask(lake.url, lake.name, [("7",), ("700",)], 9)) == [("few", (0,), 1)]
+
+
+def test_values_that_crowd_a_bucket_are_numbered_by_more_bits_in_a_merge_as_well(lake: Lake) -> None:
+    texts = crowding(500, 3)
+    tables: Tables = {"a.csv": [texts[:300]]}
+    write(lake, tables)
+    lake.refresh(no_spark)
+    assert index(lake).items() >= {"tables": 1, "left_out": 0}.items()
+    assert states.query(lake.url, "select bucket_bits from join_segment") == [(4,)], "64 a bucket would be 3"
+    tables["b.csv"] = [texts[300:]]
+    write(lake, tables)
+    lake.refresh(no_spark)
+    assert index(lake)["segments"] == 2
+    merge(lake)
+    after = stored(lake)
+    assert after[0][0] == 5
+    assert told(ask(lake.url, lake.name, [(texts[0],), (texts[-1],), (texts[-2],)], 9)) == [
+        ("b", (0,), 2),
+        ("a", (0,), 1),
+    ]
+    states.execute(lake.url, "delete from join_index")
+    index(lake)
+    assert after == stored(lake)
+
+
+def test_a_table_whose_values_cannot_be_numbered_is_left_out(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (join_build, join_merge):
+        monkeypatch.setattr(module, "MOST_BITS", 3)
+    texts = crowding(500, 3)
+    tables: Tables = {"a.csv": [texts[:200]], "b.csv": [[*texts[200:], "x"]], "c.csv": [texts[:100], ["y"] * 100]}
+    write(lake, tables)
+    lake.refresh(no_spark)
+    report = index(lake)
+    assert report.items() >= {"tables": 2, "left_out": 1}.items()
+    (fault,) = report["faults"]
+    assert fault.startswith("b.csv: too many of its values")
+    assert told(ask(lake.url, lake.name, [(texts[0],), ("x",)], 9)) == [("a", (0,), 1), ("c", (0,), 1)]
+    tables |= {"b.csv": [texts[200:300]], "d.csv": [["z"]]}
+    write(lake, tables)
+    lake.refresh(no_spark)
+    monkeypatch.setattr(join_build, "wants_merging", bool)
+    assert index(lake).items() >= {"tables": 4, "left_out": 0, "segments": 2, "merged": False}.items()
+    assert told(ask(lake.url, lake.name, [(texts[0],), (texts[200],)], 9)) == [
+        ("a", (0,), 1), ("b", (0,), 1), ("c", (0,), 1)
+    ]  # fmt: skip
 
 
 def test_only_changed_files_are_read_and_many_segments_become_one(lake: Lake) -> None:

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from spark_jobs import corpus_sources, join_build
 from spark_jobs.join_index import run_build
-from tests.joinable import InMemory, ask, no_spark, told
+from tests.joinable import InMemory, ask, crowding, no_spark, told
 from tests.refreshing import Lake, write_tables
 
 
@@ -41,3 +41,15 @@ def test_a_corpus_is_indexed_by_executors(
     monkeypatch.setattr(join_build, "wants_merging", bool)
     assert run_build(spark, database_url, lake.name).items() >= {"tables": 10, "merged": True, "segments": 1}.items()
     assert told(ask(database_url, lake.name, rows, 4)) == InMemory(tmp_path).top(rows, 4)
+
+
+def test_executors_number_values_that_crowd_a_bucket(
+    spark: SparkSession, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = crowding(300, 3)
+    write_tables(tmp_path / "tables", {"a.csv": [texts], "b.csv": [[texts[0], "x"]]})
+    lake = Lake(database_url, tmp_path / "tables")
+    lake.refresh(no_spark)
+    monkeypatch.setattr(corpus_sources, "LEAST_TASK_BYTES", 5)
+    assert run_build(spark, database_url, lake.name).items() >= {"tables": 2, "left_out": 0}.items()
+    assert told(ask(database_url, lake.name, [(text,) for text in texts], 4)) == [("a", (0,), 300), ("b", (0,), 1)]
