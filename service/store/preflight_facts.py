@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import psycopg2
@@ -89,7 +90,14 @@ def _read_source(cursor: Any, url: str) -> SourceFacts:
     )
     cursor.execute(TABLES)
     tables = [
-        TableFacts(*row[:8], frozenset(row[8]), tuple(row[9]), tuple(row[10]), is_partitioned=row[11]) for row in cursor
+        replace(
+            TableFacts(*row[:8]),
+            types=frozenset(row[8]),
+            stored=tuple(row[9]),
+            virtual=tuple(row[10]),
+            is_partitioned=row[11],
+        )
+        for row in cursor
     ]
     cursor.execute(SLOTS)
     slot_facts = [SlotFacts(*row) for row in cursor]
