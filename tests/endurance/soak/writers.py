@@ -352,7 +352,10 @@ class Writer:
             do(cursor)
             self._connection.commit()
         except _UndoneError:
-            self._connection.rollback()
+            try:
+                self._connection.rollback()
+            except psycopg2.Error:  # the source crashed, and has rolled it back itself
+                self._reconnect()
             self.counts["rolled back"] += 1
             return False
         except psycopg2.Error as error:
