@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from service.core.compiled import kernel
-from service.core.join_layout import BLOCK_ROWS, EMPTY_CELL, Layout
+from service.core.join_layout import EMPTY_CELL, Layout
 from service.core.near_matches import Near
 from service.core.posting_buckets import bucket_numbers, smallest_halves
 from service.core.posting_ranges import ValuePlaces
@@ -135,9 +135,10 @@ def row_blocks(portion: Portion, places: Int64s, layout: Layout, numbers: Int64s
     super_keys = counted_super_keys(portion.keys, portion.codes.astype(np.int64), starts, functions)
     first_rows = starts_of(portion.rows)
     for table, place in enumerate(places.tolist()):
-        for at in range(0, int(portion.rows[table]) if place >= 0 else 0, BLOCK_ROWS):
+        block_rows = int(layout.block_rows[place]) if place >= 0 else 1
+        for at in range(0, int(portion.rows[table]) if place >= 0 else 0, block_rows):
             first = int(first_rows[table]) + at
-            end = min(first + BLOCK_ROWS, int(first_rows[table + 1]))
+            end = min(first + block_rows, int(first_rows[table + 1]))
             yield RowBlock(
                 int(layout.first_rows[place]) + at, super_keys[first:end], cells[starts[first] : starts[end]]
             )

@@ -25,6 +25,9 @@ BITS = 128
 MOST_FUNCTIONS = 16
 """CountedBits sets at most so many bits for a value: more tell nothing, and each costs time."""
 
+WIDE = 64
+"""Cells of a wider row are sorted before equal ones are counted: each is compared with its two neighbours only."""
+
 
 class RowFilter(Protocol):
     """Hold super keys, uint64[rows, words], and the class of each table: keys have a super key for each class."""
@@ -108,34 +111,51 @@ def counted_super_keys(keys: Keys, cells: Int64s, starts: Int64s, functions: Int
 @kernel
 def values_held(cells: Int64s, starts: Int64s) -> Int64s:
     """Count the values of each row, a repeated one twice."""
-    out = np.zeros(len(starts) - 1, np.int64)
+    out = np.empty(len(starts) - 1, np.int64)
     for row in range(len(out)):
-        for at in range(starts[row], starts[row + 1]):
-            out[row] += cells[at] >= 0 and _before(cells, starts[row], at) < 2
+        of_row = cells[starts[row] : starts[row + 1]]
+        out[row] = _held(np.sort(of_row), 2) if len(of_row) > WIDE else _held(of_row, WIDE)
     return out
+
+
+@kernel
+def _held(cells: Int64s, reach: int) -> int:
+    held = 0
+    for at in range(len(cells)):
+        held += cells[at] >= 0 and _before(cells, at, reach) < 2
+    return held
 
 
 @kernel
 def _counted_bits(bits: NDArray[np.uint8], cells: Int64s, starts: Int64s, functions: Int64s) -> UInt64s:
     out = np.zeros((len(starts) - 1, BITS // 64), np.uint64)
     for row in range(len(out)):
-        for at in range(starts[row], starts[row + 1]):
-            if cells[at] < 0:
-                continue
-            before = _before(cells, starts[row], at)
-            if before > 1:
-                continue
-            for number in range(functions[row]):
-                bit = np.int64(bits[cells[at], before * MOST_FUNCTIONS + number])
-                out[row, bit // 64] |= np.uint64(1) << np.uint64(bit % 64)
+        of_row = cells[starts[row] : starts[row + 1]]
+        if len(of_row) > WIDE:
+            _set_bits(out[row], bits, np.sort(of_row), 2, functions[row])
+        else:
+            _set_bits(out[row], bits, of_row, WIDE, functions[row])
     return out
 
 
 @kernel
-def _before(cells: Int64s, first: int, at: int) -> int:
-    """Count the cells of a value in its row before a cell, at most two."""
+def _set_bits(out: UInt64s, bits: NDArray[np.uint8], cells: Int64s, reach: int, functions: int) -> None:
+    for at in range(len(cells)):
+        if cells[at] < 0:
+            continue
+        before = _before(cells, at, reach)
+        if before > 1:
+            continue
+        for number in range(functions):
+            bit = np.int64(bits[cells[at], before * MOST_FUNCTIONS + number])
+            out[bit // 64] |= np.uint64(1) << np.uint64(bit % 64)
+
+
+@kernel
+def _before(cells: Int64s, at: int, reach: int) -> int:
+    """Count the cells of a value in its row before a cell, at most two, and no further away than `reach`."""
     before = 0
-    for other in range(first, at):
+    for other in range(max(at - reach, 0), at):
         before += cells[other] == cells[at]
         if before == 2:
             break

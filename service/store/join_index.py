@@ -27,7 +27,7 @@ from service.usecases.joinable import IndexedTable, ShownRow
 BUCKETS_AT_ONCE = 4096
 """Buckets of one statement: some MB."""
 MOST_SHAPES = 64
-"""Segments whose layouts are kept beside those of a search: some 50 bytes a table."""
+"""Segments whose layouts are kept beside those of a search: some 60 bytes a table."""
 
 INDEX = """
 select i.generation, i.built_at, i.reading, s.segment_id, s.dead

@@ -85,12 +85,15 @@ class _Merge:
             self.places[number][place] = new
         of, at = (np.array([each[part] for each in found], np.int64) for part in (1, 2))
         starts = starts_of(np.array([len(segment.layout.rows) for segment in segments], np.int64))
-        rows, widths, functions = (
-            np.concatenate([np.zeros(0, np.int64), *(getattr(segment.layout, name) for segment in segments)])
-            for name in ("rows", "widths", "functions")
-        )
         chosen = starts[of] + at
-        self.layout = Layout.of(rows[chosen], widths[chosen], functions[chosen])
+        self.layout = Layout.of(
+            *(
+                np.concatenate([np.zeros(0, np.int64), *(getattr(segment.layout, name) for segment in segments)])[
+                    chosen
+                ]
+                for name in ("rows", "widths", "functions", "block_rows")
+            )
+        )
         wanted = max(1, int(self.layout.first_cells[-1] // RANGE_CELLS).bit_length())
         self.range_bits = min([wanted, *(segment.bits for segment in segments)])
         self._numbers: list[list[tuple[Int64s, Int64s]]] = [[] for _ in segments]

@@ -16,7 +16,6 @@ from psycopg2.extras import execute_values
 from sqlalchemy import text
 
 from service.core.errors import StateError
-from service.core.join_layout import BLOCK_ROWS
 from service.core.join_parts import CellRows, CodedPart, code_part, distinct_keys
 from service.core.records import Keys
 from service.store.copy_stream import copy_blocks
@@ -162,17 +161,13 @@ def _put(cursor: Any, table_id: int, part: CodedPart, cover: Keys | None = None)
     if cover is not None:
         cursor.execute("insert into join_cover values (%s, %s)", (segment_id, row_keys_to_bytes(cover)))
     copy_blocks(cursor, "join_bucket", pack_buckets(segment_id, part.buckets))
-    firsts = range(0, len(part.super_keys), BLOCK_ROWS)
-    copy_blocks(cursor, "join_rows", (pack_rows(segment_id, _block(part, first)) for first in firsts))
-    row_keys = ((segment_id, first, row_keys_to_bytes(part.row_keys.take(_of_block(first)))) for first in firsts)
+    block_rows = int(part.layout.block_rows[0])
+    blocks = [slice(first, first + block_rows) for first in range(0, len(part.super_keys), block_rows)]
+    copy_blocks(cursor, "join_rows", (pack_rows(segment_id, _block(part, rows)) for rows in blocks))
+    row_keys = ((segment_id, rows.start, row_keys_to_bytes(part.row_keys.take(rows))) for rows in blocks)
     execute_values(cursor, "insert into join_row_keys values %s", row_keys)
 
 
-def _of_block(first: int) -> slice:
-    return slice(first, first + BLOCK_ROWS)
-
-
-def _block(part: CodedPart, first: int) -> RowBlock:
+def _block(part: CodedPart, rows: slice) -> RowBlock:
     width = int(part.layout.widths[0])
-    cells = part.cells[first * width : (first + BLOCK_ROWS) * width]
-    return RowBlock(first, part.super_keys[_of_block(first)], cells)
+    return RowBlock(rows.start, part.super_keys[rows], part.cells[rows.start * width : rows.stop * width])

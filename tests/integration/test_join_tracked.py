@@ -14,7 +14,7 @@ from typing import Any
 import psycopg2
 import pytest
 
-from service.core import join_parts
+from service.core import join_layout, join_parts
 from service.core.errors import NotFoundError, StateError
 from service.core.row_key import row_key
 from service.store import join_tracked_compaction, join_tracked_log
@@ -409,6 +409,21 @@ def test_a_table_of_several_segments_is_one(database_url: str, stream: Stream, m
         require_exact(database_url, stream, rng)
         compact(database_url)
         require_exact(database_url, stream, rng)
+
+
+def test_rows_of_wide_tables_lie_in_small_blocks(
+    database_url: str, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(join_layout, "BLOCK_CELLS", 7)
+    rng = random.Random(23)
+    index(database_url, "s.orders", "s.customers")
+    of_blocks = "select distinct octet_length(row_keys) from join_row_keys order by 1"
+    assert states.query(database_url, of_blocks) == [(16,), (2 * 16,)]
+    require_exact(database_url, stream, rng)
+    change(stream, rng, 10)
+    consume(database_url, stream)
+    compact(database_url)
+    require_exact(database_url, stream, rng)
 
 
 def test_a_search_goes_on_with_what_it_began_with(database_url: str, stream: Stream) -> None:

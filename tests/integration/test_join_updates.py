@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from service.core import join_layout
 from service.core.errors import StateError
 from service.store import join_merge
 from service.store.database import connect
@@ -215,6 +216,29 @@ def test_a_merge_that_leaves_few_of_many_values_has_no_more_ranges_than_buckets(
     lake.refresh(no_spark)
     assert index(lake).items() >= {"merged": True, "tables": 1}.items()
     assert told(ask(lake.url, lake.name, [("7",), ("700",)], 9)) == [("few", (0,), 1)]
+
+
+def test_wide_tables_are_indexed_in_small_blocks_and_merged_to_these(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(join_layout, "BLOCK_CELLS", 100)
+    tables = many_values(1, range(3))
+    write(lake, tables)
+    lake.refresh(no_spark)
+    index(lake)
+    tables |= many_values(2, range(2, 4))
+    write(lake, tables)
+    lake.refresh(no_spark)
+    index(lake)
+    assert states.query(lake.url, "select max(octet_length(cells)) from join_rows") == [(33 * 3 * 4,)]
+    answers_as_in_memory(lake, tables, Random(1))
+    merge(lake)
+    answers_as_in_memory(lake, tables, Random(2))
+    after = stored(lake)
+    anew = Build(lake)
+    anew.run()
+    anew.land()
+    assert after == stored(lake)
 
 
 def test_values_that_crowd_a_bucket_are_numbered_by_more_bits_in_a_merge_as_well(lake: Lake) -> None:

@@ -28,7 +28,7 @@ from service.core.joinability import (
     top_joinable,
 )
 from service.core.records import Int64s, starts_of
-from service.core.row_filters import CountedBits, RowFilter, ValueHashes, _counted_bits, values_held
+from service.core.row_filters import WIDE, CountedBits, RowFilter, ValueHashes, _counted_bits, values_held
 from service.core.xash import Xash
 
 Table = list[tuple[int, ...]]
@@ -286,6 +286,30 @@ def test_of_a_value_that_a_row_has_thrice_two_are_counted_and_each_has_bits_of_i
         [1 << 1, 1 << 1],
         [1 << 63 | 1, 1 | 1 << 63],
     ]
+
+
+@pytest.mark.parametrize("width", [WIDE, WIDE + 1, 3 * WIDE])
+def test_of_wide_rows_the_same_is_counted_as_of_narrow_ones(width: int) -> None:
+    rng = np.random.default_rng(width)
+    rows = rng.integers(-1, width, (9, width))
+    bits = rng.integers(0, 128, (width, 32), np.uint8)
+    starts, functions = np.arange(10) * width, rng.integers(1, 17, 9)
+    expected = []
+    for row, count in zip(rows.tolist(), functions.tolist(), strict=True):
+        times = {value: min(row.count(value), 2) for value in row if value >= 0}
+        chosen = {int(bit) for value, of in times.items() for n in range(of) for bit in bits[value, 16 * n :][:count]}
+        expected.append((sum(times.values()), sum(1 << bit for bit in chosen)))
+    made = _counted_bits(bits, rows.ravel(), starts, functions).tolist()
+    assert [
+        *zip(values_held(rows.ravel(), starts).tolist(), [low | high << 64 for low, high in made], strict=True)
+    ] == expected
+
+
+def test_a_row_of_a_million_values_is_counted() -> None:
+    """Each value against each other one would take hours."""
+    cells, starts = np.arange(1_000_000), np.array([0, 1_000_000])
+    assert values_held(cells, starts).tolist() == [1_000_000]
+    assert _counted_bits(np.zeros((1_000_000, 32), np.uint8), cells, starts, np.array([1])).tolist() == [[1, 0]]
 
 
 def test_an_index_holds_the_cells_of_each_value_in_their_order() -> None:
