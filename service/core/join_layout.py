@@ -91,7 +91,8 @@ class Layout:
 
 
 def _block_rows(widths: Int64s) -> Int64s:
-    return np.clip(BLOCK_CELLS // np.maximum(widths, 1), 1, BLOCK_ROWS)
+    block_rows: Int64s = np.clip(BLOCK_CELLS // np.maximum(widths, 1), 1, BLOCK_ROWS)
+    return block_rows
 
 
 @kernel
