@@ -30,6 +30,9 @@ PAGE = 200
 """Most transitions of an event."""
 
 RING_BYTES = 4 << 20
+EVENT_BYTES = 500
+"""What an event takes beside what is sent of it, about."""
+
 CHUNK_BYTES = 1 << 16
 REPLAYS_AT_ONCE = 2
 WHOLE = (1 << 63) - 1
@@ -58,6 +61,11 @@ class Event:
     first: Place
     last: Place
     content: bytes
+
+    @property
+    def size(self) -> int:
+        """Give about the bytes that it takes."""
+        return EVENT_BYTES + len(self.content)
 
 
 def version_event(version: int) -> Event:
@@ -110,12 +118,15 @@ class Ring:
         """Append events and wake who waits for them."""
         if not events:
             return
-        self._events += events
-        self._bytes += sum(len(one.content) for one in events)
+        for one in events:
+            if self._events and self._events[-1].first.dependent_id == WHOLE:
+                self._bytes -= self._events.pop().size  # that up to a version all was sent, a later event says as well
+            self._events.append(one)
+            self._bytes += one.size
         self.end = events[-1].last
         gone = 0
         while self._bytes > RING_BYTES:
-            self._bytes -= len(self._events[gone].content)
+            self._bytes -= self._events[gone].size
             self.begin = self._events[gone].last
             gone += 1
         del self._events[:gone]

@@ -14,7 +14,7 @@ import pytest
 from fastapi import FastAPI
 
 from service.api import transition_stream
-from service.api.transition_stream import Event, Place, Ring
+from service.api.transition_stream import EVENT_BYTES, Event, Place, Ring, version_event
 from service.store.database import make_engine
 from tests import states
 from tests.hand_made_state import TABLE_1, HandMadeState
@@ -191,8 +191,19 @@ def test_a_state_that_was_put_back_ends_the_streams_of_the_later_one(address: st
         assert list(events) == []
 
 
+def test_the_ring_keeps_the_newest_of_versions_in_which_nothing_happened() -> None:
+    """There are as many as batches: a service would grow by them for hours."""
+    ring = Ring(Place(1))
+    turned = Event(Place(5, 1, 2), Place(5), b"5")
+    for version in range(2, 9):
+        ring.put([turned] if version == 5 else [version_event(version)])
+    assert ring.after(Place(1)) == [turned, version_event(8)]
+    assert ring.after(Place(5)) == ring.after(Place(7)) == [version_event(8)]
+    assert ring.after(Place(8)) == []
+
+
 def test_the_ring_forgets_the_oldest_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transition_stream, "RING_BYTES", 20)
+    monkeypatch.setattr(transition_stream, "RING_BYTES", 2 * (EVENT_BYTES + 10))
     ring = Ring(Place(1))
     made = [Event(Place(v, 1, 2), Place(v), b"x" * 10) for v in (3, 5, 7)]
     ring.put(made)

@@ -34,8 +34,7 @@ class Sampler:
             for name, service in self._services.items():
                 at = self._gate.seconds
                 with suppress(psutil.Error):
-                    resident = psutil.Process(service.process.pid).memory_info().rss
-                    self._seen.memory.setdefault(name, []).append((at, resident / 1e6))
+                    self._seen.memory.setdefault(name, []).append((at, _resident(service.process.pid) / 1e6))
                 if name != "serve" and (lag := _lag(service)) is not None:
                     self._seen.lag.setdefault(name, []).append((at, lag))
             if turn % DISK_EVERY == 0:
@@ -43,6 +42,14 @@ class Sampler:
                     size = folder_bytes(self._folder / name) / 1e6
                     self._seen.disk.setdefault(name, []).append((self._gate.seconds, size))
             turn += 1
+
+
+def _resident(pid: int) -> int:
+    """Give the bytes of a service, with those of its consumer's process; what both share counts twice."""
+    process = psutil.Process(pid)
+    own = process.cmdline()
+    both = [process, *(child for child in process.children() if child.cmdline() == own)]
+    return sum(one.memory_info().rss for one in both)
 
 
 def _lag(service: Service) -> float | None:
