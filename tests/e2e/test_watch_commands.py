@@ -62,10 +62,10 @@ def test_a_test_sends_what_its_own_watch_has_to_tell_and_nothing_of_others(
         for name in ("first", "second"):
             told = ("--webhook", f"{receiver.url}/{name}", "--debounce", "0s")
             assert subsetd.run("watch", "add", name, "ind", *PAIR, *told)[0] == 0
-        assert subsetd.run("watch", "test", "2", webhook_allow="127.0.0.0/8")[0] == 0
+        for _ in range(2):  # what the first one's look found goes out before the second one
+            assert subsetd.run("watch", "test", "2", webhook_allow="127.0.0.0/8")[0] == 0
     assert [(path, message["kind"]) for path, _, message in receiver.requests] == [
-        ("/hook/second", "fired"),
-        ("/hook/second", "test"),
+        ("/hook/second", kind) for kind in ("test", "fired", "test")
     ]
     history = json.loads(subsetd.run("watch", "history", "--format", "json")[1])
     assert {(one["watch"], one["state"]) for one in history} == {("first", "pending"), ("second", "delivered")}
