@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event
 from time import monotonic, sleep
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -25,7 +26,7 @@ from service.usecases.corpora import NewCorpus, RefreshState
 from tests.corpora import GivenCorpus
 from tests.joinable import no_spark
 from tests.refreshing import Lake, write_tables
-from tests.waiting import BOUND_SECONDS
+from tests.waiting import wait_for
 
 LONG_AGO, FAR_OFF = datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
 
@@ -188,20 +189,20 @@ def test_who_works_on_a_corpus_or_removes_it_waits_while_it_is_cleaned(
         def lock(number: int) -> None:
             cursor.execute("select pg_advisory_lock(%s, %s)", (number, corpus_id))
 
-        def let_go(number: int) -> None:
+        def let_go(number: int, waiting: Future[Any]) -> None:
             tried.clear()
-            assert tried.wait(BOUND_SECONDS)
+            wait_for(lambda: tried.is_set() or waiting.done())
             cursor.execute("select pg_advisory_unlock(%s, %s)", (number, corpus_id))
 
         lock(CORPUS_LOCK)
         lock(JOIN_INDEX_LOCK)
         refreshed = pool.submit(lake.refresh, no_spark)
-        let_go(CORPUS_LOCK)
-        let_go(JOIN_INDEX_LOCK)
+        let_go(CORPUS_LOCK, refreshed)
+        let_go(JOIN_INDEX_LOCK, refreshed)
         assert refreshed.result().generation == 1
         lock(CORPUS_LOCK)
         removed = pool.submit(lake.corpora.remove, lake.name)
-        let_go(CORPUS_LOCK)
+        let_go(CORPUS_LOCK, removed)
         assert removed.result().name == lake.name
         cleaner.commit()
 
