@@ -120,6 +120,15 @@ def test_the_level_nearest_to_1_has_an_interval(method: str) -> None:
     assert wide.low <= usual.low <= usual.high <= wide.high
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_the_level_nearest_to_0_has_an_interval(method: str) -> None:
+    x, y = draw_pair(5, 500, 600, 20, 6, 30)
+    x = x._replace(is_size_exact=False)
+    narrow, usual = estimate(x, y, method, 5e-324), estimate(x, y, method)
+    assert narrow.phi is not None
+    assert usual.low <= narrow.low <= narrow.phi <= narrow.high <= usual.high
+
+
 def test_what_cannot_be_estimated_is_refused_by_name() -> None:
     x, y = draw_pair(5, 500, 600, 20, 6)
     with pytest.raises(SketchError, match="unknown method 'best'; choose one of bml"):

@@ -53,6 +53,8 @@ def cut(curve: Curve, drop: float) -> tuple[float, float]:
     points, values = curve.points, curve.values
     ends = np.array([points[0], points[-1]])
     best = np.argmax(values)
+    if drop <= 0:  # a level so near to 0 that a float takes it for 0
+        return points[best], points[best]
     for side in range(2):
         step, last = (1, len(points) - 1) if side else (-1, 0)
         i = best
