@@ -10,6 +10,7 @@ import orjson
 from sqlalchemy import Connection, Engine, text
 
 from service.core.foreign_keys.ranking import Method
+from service.store.contracts import NOT_FOLLOWED
 from service.store.side_columns import NAMED, SIDES, foreign_key_of, same, side_values
 from service.usecases.foreign_key_decisions import Verdict
 from service.usecases.kept_candidates import Candidate, CandidateFilter, NewCandidate, Refresh
@@ -67,9 +68,11 @@ def read_candidates(
         "table": chosen.table,
         "limit": limit,
     }
-    condition = "true"
+    conditions = ["true"]
+    if chosen.followed:
+        conditions += [f"not {NOT_FOLLOWED.format(side=side)}" for side in ("dependent", "referenced")]
     if chosen.foreign_key is not None:
-        condition = " and ".join(f"{one} = :{one}" for one in SIDES)
+        conditions += [f"{one} = :{one}" for one in SIDES]
         values |= side_values(chosen.foreign_key)
     if any("\x00" in one for one in (chosen.schema, chosen.table) if one):
         return []  # Postgres keeps no text with NUL and takes none as a parameter.
@@ -83,7 +86,7 @@ def read_candidates(
             row.place,
             None if row.verdict is None else Verdict(row.verdict),
         )
-        for row in connection.execute(text(CANDIDATES.format(condition=condition)), values)
+        for row in connection.execute(text(CANDIDATES.format(condition=" and ".join(conditions))), values)
     ]
 
 

@@ -145,18 +145,18 @@ def _missing_on(server: ShardServer, asked: tuple[int, list[int], list[int]]) ->
 
 
 def follow_column(cursor: Any, table: tuple[str, str], old: str, new: str) -> None:
-    """Let contracts and decisions call a column by its new name."""
+    """Let contracts, decisions and candidates call a column by its new name."""
     _rename(cursor, "columns = array_replace({}_columns, %(old)s, %(new)s)", table, {"old": old, "new": new})
 
 
 def follow_table(cursor: Any, old: tuple[str, str], new: tuple[str, str]) -> None:
-    """Let contracts and decisions call a table by its new name."""
+    """Let contracts, decisions and candidates call a table by its new name."""
     _rename(cursor, "schema = %(schema)s, {}_table = %(table)s", old, {"schema": new[0], "table": new[1]})
 
 
 def _rename(cursor: Any, change: str, table: tuple[str, str], values: Mapping[str, str]) -> None:
     parameters = {**values, "old_schema": table[0], "old_table": table[1]}
-    for name in ("contract", "foreign_key_decision"):
+    for name in ("contract", "foreign_key_decision", "foreign_key_candidate"):
         for side in ("dependent", "referenced"):
             cursor.execute(
                 f"update {name} set {side}_{change.format(side)} "

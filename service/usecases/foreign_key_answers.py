@@ -183,10 +183,11 @@ def _decisions(snapshot: StateSnapshot) -> Iterator[Decision]:
 
 
 def all_suggested(snapshot: StateSnapshot, refresh: Refresh) -> list[ForeignKey]:
-    """Give all that a finding suggests."""
+    """Give all that a finding suggests whose columns are followed still."""
+    chosen = CandidateFilter(suggested=True, followed=True)
     keys: list[ForeignKey] = []
     after = -1
-    while found := snapshot.candidates(refresh.refresh_id, CandidateFilter(suggested=True), after, MAX_LIMIT):
+    while found := snapshot.candidates(refresh.refresh_id, chosen, after, MAX_LIMIT):
         keys += [one.foreign_key for one in found]
         after = found[-1].place
     return keys

@@ -47,9 +47,13 @@ class Refresh:
 
 @dataclass(frozen=True, slots=True)
 class CandidateFilter:
-    """Choose candidates: suggested ones alone, those whose dependent is of a schema or table, or one pair."""
+    """Choose candidates: suggested ones alone, those whose dependent is of a schema or table, or one pair.
+
+    `followed`: those alone of whose columns none was dropped or is stale.
+    """
 
     suggested: bool = False
     schema: str | None = None
     table: str | None = None
     foreign_key: ForeignKey | None = None
+    followed: bool = False

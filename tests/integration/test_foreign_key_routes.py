@@ -13,6 +13,9 @@ from service.core.foreign_keys.ranking import Method
 from service.store.database import make_engine
 from service.store.foreign_key_refreshes import PostgresForeignKeys
 from service.store.reader import PostgresSnapshot
+from service.store.schema_changes import rename
+from service.store.writer import PostgresWriter
+from service.usecases import schema_changes
 from service.usecases.foreign_key_answers import ForeignKeyFinder
 from service.usecases.foreign_keys import Question
 from tests import states
@@ -97,6 +100,35 @@ def test_candidates_are_found_kept_explained_decided_and_exported(client: httpx.
     assert client.get(f"{KEYS}/export", params={"format": "mermaid"}).text.startswith("erDiagram")
     assert [one["is_current"] for one in found(client, f"{KEYS}/decisions")["items"]] == [True, False]
     assert [one["decision_id"] for one in found(client, CONTRACTS)["items"]] == [2]
+
+
+def test_what_was_rejected_stays_so_under_a_new_name_and_when_its_columns_are_gone(
+    client: httpx.Client, database_url: str
+) -> None:
+    assert client.post(f"{KEYS}/refreshes", json={"method": "names"}).status_code == 201
+    assert client.post(f"{KEYS}/decisions", json={**SIDES, "verdict": "reject"}).status_code == 201
+
+    rename(database_url, "s.customers", "s.clients", print)
+    (best,) = found(client, KEYS, method="names", suggested=True)["items"]
+    assert (best["referenced"], best["verdict"]) == ([["s", "clients", "id"]], "reject")
+    renamed = {**BY_NAME, "referenced": "s.clients.id"}
+    assert found(client, f"{KEYS}/evidence", **renamed)["verdict"] == "reject"
+    assert client.get(f"{KEYS}/export", params={"method": "names"}).text == ""
+
+    schema_changes.drop(PostgresWriter(database_url), "s.clients", force=True)
+    assert client.get(f"{KEYS}/export", params={"method": "names"}).text == ""
+
+
+def test_what_is_suggested_is_exported_by_its_columns_names_of_now_while_there_are_such(
+    client: httpx.Client, database_url: str
+) -> None:
+    assert client.post(f"{KEYS}/refreshes", json={"method": "names"}).status_code == 201
+    rename(database_url, "s.customers", "s.clients", print)
+    assert client.get(f"{KEYS}/export", params={"method": "names"}).text == (
+        'ALTER TABLE "s"."orders" ADD FOREIGN KEY ("customer_id") REFERENCES "s"."clients" ("id") NOT VALID;\n'
+    )
+    schema_changes.drop(PostgresWriter(database_url), "s.clients", force=True)
+    assert client.get(f"{KEYS}/export", params={"method": "names"}).text == ""
 
 
 def test_foreign_keys_of_several_columns_are_served_as_those_of_one(database_url: str) -> None:
