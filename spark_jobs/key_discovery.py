@@ -194,10 +194,13 @@ class _Discovery:
             for place, key in composites
             if all((place, column) in ids for column in key)
         ]
-        wanted = composite_candidates(state.inclusions, keys, self.search.column_theta, MOST_OF_A_TABLE)
+        cut: list[tuple[int, Columns]] = []
+        wanted = composite_candidates(state.inclusions, keys, self.search.column_theta, MOST_OF_A_TABLE, cut)
         candidates = list(islice(wanted, MOST_CANDIDATES))
         if next(wanted, None) is not None:
             self.found.incomplete.append(f"{MOST_CANDIDATES:,} candidates for foreign keys were tried, there are more")
+        tried = f"{MOST_OF_A_TABLE:,} candidates for {{}} were tried, there are more"
+        self.found.incomplete += [f"{self.tables[place]}: {tried.format(self._side(key, known))}" for place, key in cut]
         self.found.candidates = len(candidates)
 
         def tuples(sides: Collection[Columns], share: Share) -> Mapping[Columns, UInt64s]:

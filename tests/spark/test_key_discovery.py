@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from service.core.errors import SourceError, StateError
 from service.core.foreign_keys.candidates import coefficient
+from spark_jobs import key_discovery
 from spark_jobs.key_discovery import Search, describe, discover_keys
 from spark_jobs.sources import Options
 from tests import states
@@ -118,6 +119,28 @@ def picked(of_table: Rows, table: str, names: tuple[str, ...]) -> list[tuple[str
 
 def columns(side: tuple[tuple[str, str, str], ...]) -> tuple[str, ...]:
     return tuple(name[2] for name in side)
+
+
+def test_a_table_with_more_candidates_for_a_key_than_are_tried_is_named(
+    spark: SparkSession, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two columns of the same values fit a key of two both ways round; the key's own table has one other way."""
+    columns = {"parent": ["a", "b"], "child": ["x", "y"]}
+    found: dict[str, Rows] = {
+        "parent": [(str(number // 6), str(number % 6)) for number in range(36)],
+        "child": [(str(number % 6), str(number % 3)) for number in range(60)],
+    }
+    tables = Tables(columns)
+    for table, names in columns.items():
+        write_csv(tmp_path / f"{table}.csv", names, found[table], "\n")
+        tables.add(table, *found[table])
+    states.store(database_url, tables)
+    options = Options(str(tmp_path), "s", database_url)
+    assert discover_keys(spark, options, Search()).incomplete == []
+    monkeypatch.setattr(key_discovery, "MOST_OF_A_TABLE", 1)
+    cut = discover_keys(spark, options, Search())
+    assert cut.incomplete == ["s.child: 1 candidates for s.parent(a, b) were tried, there are more"]
+    assert "not complete: s.child: 1 candidates" in describe(cut)
 
 
 def test_a_search_that_stops_says_so_and_a_source_that_is_not_known_is_told(

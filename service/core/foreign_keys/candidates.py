@@ -66,13 +66,17 @@ def single_candidates(inclusions: Inclusions, keys: Iterable[int], theta: float 
 
 
 def composite_candidates(
-    inclusions: Inclusions, keys: Iterable[Columns], theta: float = THETA, most: int | None = None
+    inclusions: Inclusions,
+    keys: Iterable[Columns],
+    theta: float = THETA,
+    most: int | None = None,
+    cut: list[tuple[int, Columns]] | None = None,
 ) -> Iterator[Candidate]:
     """Yield the candidates for composite keys (phase 2), key by key and table by table, `most` for each key and table.
 
     Each column of the key has a column of its own, all in one table and each contained in it by `theta`. A column of
     the key's own table may stand for itself, where another does not: a row may refer to one that shares a part with it.
-    They are to be confirmed over the tuples.
+    They are to be confirmed over the tuples. Tables and keys that have more than `most` are put into `cut`.
     """
     for key in keys:
         by_table: dict[int, list[list[int]]] = {}
@@ -83,6 +87,8 @@ def composite_candidates(
         for table in sorted(by_table):
             found = (Candidate(chosen, key) for chosen in _choices(by_table[table]) if chosen != key)
             yield from islice(found, most)
+            if cut is not None and next(found, None) is not None:
+                cut.append((table, key))
 
 
 def _choices(columns: Sequence[Sequence[int]]) -> Iterator[Columns]:
