@@ -82,15 +82,17 @@ def find_keys(
     tried = 0
     columns = [place for place, nulls in enumerate(facts.nulls.tolist()) if not nulls] if facts.rows else []
     for level in range(1, min(width, len(columns)) + 1):
-        wanted = _combinations(columns, level, keys, facts)
+        known = frozenset(keys)
+        wanted = _combinations(columns, level, known, facts)
         left = []
         for prefix, group in groupby(islice(wanted, most - tried), lambda combination: combination[:-1]):
             last = [combination[-1] for combination in group]
             tried += len(last)
-            left += [(*prefix, column) for column in _left(facts.sample, prefix, last, samples)]
+            last = [column for column in last if not _holds_key((*prefix, column), known)]
+            left += [tuple(sorted((*prefix, column))) for column in _left(facts.sample, prefix, last, samples)]
         if len(facts.sample) < facts.rows:
             left = [combination for combination in left if _is_key(read, combination, facts.rows, memory)]
-        keys += left
+        keys += sorted(left)
         if next(wanted, None) is not None:
             return FoundKeys(facts.rows, tuple(keys), tried, False)
     return FoundKeys(facts.rows, tuple(keys), tried, True)
@@ -128,13 +130,32 @@ def _facts(read: Chunks, sample_rows: int, memory: int) -> _Facts:
 
 
 def _combinations(columns: Sequence[int], level: int, keys: Collection[Columns], facts: _Facts) -> Iterator[Columns]:
-    """Yield the combinations of so many columns that may be minimal keys, as they are asked for."""
-    known = [set(key) for key in keys]
-    for combination in combinations([column for column in columns if {column} not in known], level):
-        if prod(facts.most_distinct[column] for column in combination) >= facts.rows:
-            chosen = set(combination)
-            if not any(key <= chosen for key in known):
+    """Yield the combinations of so many columns that have values enough for a key, as they are asked for.
+
+    Columns of many values come first: where those that come next have too few for the rows, all others have. What is in
+    front of the last column holds no key; the whole may.
+    """
+    ordered = sorted((column for column in columns if (column,) not in keys), key=lambda c: -facts.most_distinct[c])
+
+    def behind(prefix: Columns, first: int) -> Iterator[Columns]:
+        left = level - len(prefix)
+        for place in range(first, len(ordered) - left + 1):
+            most = prod(facts.most_distinct[column] for column in (*prefix, *ordered[place : place + left]))
+            if most < facts.rows:
+                return
+            combination = (*prefix, ordered[place])
+            if left == 1:
                 yield combination
+            elif not _holds_key(combination, keys):
+                yield from behind(combination, place + 1)
+
+    return behind((), 0)
+
+
+def _holds_key(combination: Columns, keys: Collection[Columns]) -> bool:
+    """Tell whether these columns or some of them are a key: looked up, as there may be as many keys as combinations."""
+    ascending = sorted(combination)
+    return any(part in keys for size in range(1, len(ascending) + 1) for part in combinations(ascending, size))
 
 
 def _left(sample: UInt64s, prefix: Columns, last: list[int], samples: Sequence[int]) -> list[int]:

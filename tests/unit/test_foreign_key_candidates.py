@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice, permutations, product
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from service.core.foreign_keys.candidates import (
     Candidate,
     Inclusions,
+    _choices,
     coefficient,
     composite_candidates,
     single_candidates,
@@ -81,6 +83,23 @@ def test_a_million_candidates_come_one_by_one() -> None:
     assert len(list(islice(composite_candidates(inclusions, [key]), 5))) == 5
     assert len(list(composite_candidates(inclusions, [key], most=100))) == 100
     assert sum(1 for _ in composite_candidates(inclusions, [key])) == 10 * 9 * 8 * 7 * 6 * 5
+
+
+def test_columns_that_fit_one_place_alone_are_given_away_first() -> None:
+    """Sixty columns fit four places, and one alone the last two: of 11,703,240 beginnings none can be ended."""
+    looks = 0
+
+    class Fitting(list[int]):
+        def __iter__(self) -> Iterator[int]:
+            nonlocal looks
+            for column in list.__iter__(self):
+                looks += 1
+                assert looks < 1000
+                yield column
+
+    places = [Fitting(range(60)) for _ in range(4)]
+    assert list(_choices([*places, Fitting([60]), Fitting([60])])) == []
+    assert next(_choices([*places, Fitting([60]), Fitting([61])])) == (0, 1, 2, 3, 60, 61)
 
 
 def test_a_coefficient_without_tuples_is_none_that_holds() -> None:

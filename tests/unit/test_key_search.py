@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from itertools import combinations
 from math import comb
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +15,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.core.foreign_keys.candidates import Candidate, Columns, coefficient
-from service.core.key_search import Chunk, Chunks, Counted, Share, confirm, distinct_tuples, find_keys, tuple_hashes
+from service.core.key_search import (
+    Chunk,
+    Chunks,
+    Counted,
+    Share,
+    _combinations,
+    _Facts,
+    confirm,
+    distinct_tuples,
+    find_keys,
+    tuple_hashes,
+)
 from service.core.records import UInt64s
 
 Rows = list[tuple[str | None, ...]]
@@ -71,6 +84,35 @@ def test_a_search_that_has_tried_enough_says_that_it_is_not_complete() -> None:
     assert (whole.keys, whole.is_complete) == (((0, 1, 2, 3, 4, 5),), True)
     # Too few values for so many rows are not even tried: of two columns with two values each none can tell 64 apart.
     assert whole.tried < sum(comb(6, level) for level in range(1, 7))
+
+
+def test_combinations_that_hold_a_key_count_among_those_that_are_tried() -> None:
+    """Each of 12 columns is a key with each of 12 others: nearly all combinations of three hold one."""
+    rows: Rows = [(*[str(i)] * 12, *[str(j)] * 12) for i in range(30) for j in range(30)]
+    pairs = comb(24, 2)
+    cut = find_keys(chunks(rows, 900), 3, most=pairs + 2 * comb(12, 3) + 100)
+    assert (len(cut.keys), cut.tried, cut.is_complete) == (12 * 12, pairs + 2 * comb(12, 3) + 100, False)
+    whole = find_keys(chunks(rows, 900), 3)
+    assert (whole.keys, whole.is_complete) == (cut.keys, True)
+    # What holds a key in front of its last column is not looked at.
+    assert whole.tried == pairs + 2 * comb(12, 3) + comb(12, 2) * 12
+
+
+def test_columns_of_too_few_values_are_passed_over_together() -> None:
+    """Two and a half billion combinations of five out of 200 flags cannot tell 2000 rows apart: none is looked at."""
+    looks = 0
+
+    class Distinct(list[float]):
+        def __getitem__(self, place: Any) -> Any:
+            nonlocal looks
+            looks += 1
+            assert looks < 1000
+            return list.__getitem__(self, place)
+
+    facts = _Facts(2000, np.zeros(200, np.int64), Distinct([2.0] * 200), np.zeros((0, 200), np.uint64))
+    assert list(_combinations(range(200), 5, frozenset(), facts)) == []
+    several = replace(facts, rows=30)
+    assert next(_combinations(range(200), 5, frozenset(), several)) == (0, 1, 2, 3, 4)
 
 
 def test_a_table_with_a_row_twice_has_no_key() -> None:

@@ -92,11 +92,17 @@ def composite_candidates(
 
 
 def _choices(columns: Sequence[Sequence[int]]) -> Iterator[Columns]:
-    """Yield the ways to take one of each list, none twice, in lexical order of the lists; as they are asked for."""
+    """Yield the ways to take one of each list, none twice, as they are asked for.
+
+    Short lists are taken from first: those for which nothing is left are short, and what was chosen before is tried in
+    all ways until that shows.
+    """
     if not all(columns):
         return
+    order = sorted(range(len(columns)), key=lambda place: len(columns[place]))
+    places = sorted(range(len(columns)), key=order.__getitem__)
     chosen: list[int] = []
-    left = [iter(columns[0])]
+    left = [iter(columns[order[0]])]
     while left:
         column = next(left[-1], None)
         if column is None:
@@ -105,10 +111,11 @@ def _choices(columns: Sequence[Sequence[int]]) -> Iterator[Columns]:
                 chosen.pop()
         elif column not in chosen:
             if len(chosen) + 1 == len(columns):
-                yield (*chosen, column)
+                whole = (*chosen, column)
+                yield tuple(whole[place] for place in places)
             else:
                 chosen.append(column)
-                left.append(iter(columns[len(chosen)]))
+                left.append(iter(columns[order[len(chosen)]]))
 
 
 def coefficient(dependent: Iterable[Sequence[str]], referenced: Iterable[Sequence[str]]) -> float:
