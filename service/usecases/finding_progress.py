@@ -34,7 +34,10 @@ class FindingCancelledError(ConflictError):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Describe a finding at work: INCLUSIONS count candidates found so far, RANDOMNESS keys, EVIDENCE candidates."""
+    """Describe a finding at work.
+
+    INCLUSIONS count candidates found so far, RANDOMNESS keys, RANKING dependent columns, EVIDENCE candidates.
+    """
 
     method: Method
     stage: Stage

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from itertools import groupby
 
 from service.core.foreign_keys.candidates import THETA, Candidate, Columns
@@ -142,7 +143,7 @@ def find_foreign_keys(snapshot: KeySnapshot, question: Question, telling: Tellin
         version=snapshot.head.version,
         question=question,
         keys=referred,
-        ranked=rank(measured, profiles, referred, question.method),
+        ranked=rank(measured, profiles, referred, question.method, partial(telling, Stage.RANKING)),
         attributes=attributes,
         profiles=profiles,
         tuples={parts[i]: (one, all_profiles[i]) for i, one in of_tuples.items()},

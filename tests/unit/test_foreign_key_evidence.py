@@ -8,11 +8,12 @@ from math import log
 import numpy as np
 import pytest
 
+from service.core.errors import ConflictError
 from service.core.foreign_keys.candidates import Candidate, Inclusions
 from service.core.foreign_keys.composites import composite_terms, follows
 from service.core.foreign_keys.features import data_features, pair_features
 from service.core.foreign_keys.model import AdditiveModel, Steps
-from service.core.foreign_keys.name_features import name_evidence
+from service.core.foreign_keys.name_features import _Names, name_evidence
 from service.core.foreign_keys.names import NameSimilarity, Vocabulary, singular, word_similarity
 from service.core.foreign_keys.profiles import ColumnProfile, Measured
 from service.core.foreign_keys.ranking import Method, rank
@@ -163,6 +164,29 @@ def test_a_name_is_held_against_the_best_of_any_key_but_the_column_itself() -> N
     assert found["lead_of_any"] == pytest.approx(np.array(found["evidence"]) - held)
     alone = features(CUSTOMERS, [(0, 3)], [0])
     assert alone["lead_of_any"] == alone["evidence"]
+
+
+def test_a_column_that_is_a_key_is_held_against_another_key_of_its_name() -> None:
+    columns = {i: column("orders", "id", schema=f"s{i}") for i in range(2)}
+    found = features(columns, [(0, 1)], [0, 1])
+    assert found["lead_of_any"] == pytest.approx(np.array(found["evidence"]) - name_evidence({(0, 1)}, columns)[0, 1])
+
+
+def test_of_columns_and_keys_that_are_no_pairs_nothing_is_kept() -> None:
+    columns = {i: column(f"table{i}", f"name{i}_id") for i in range(60)}
+    names = _Names([(a, a % 20) for a in range(20, 60)], columns, range(20))
+    told: list[tuple[int, int]] = []
+    names.features(lambda *done: told.append(done))
+    assert len(names.known) == 40
+    assert told == [(done, 40) for done in range(40)]
+
+
+def test_a_ranking_ends_by_what_telling_raises() -> None:
+    def stop(done: int, total: int) -> None:
+        raise ConflictError(f"{done} of {total}")
+
+    with pytest.raises(ConflictError, match="0 of 1"):
+        rank({Candidate((1,), (0,)): Measured(1.0, 0.5)}, CUSTOMERS, [(0,)], telling=stop)
 
 
 def test_a_key_between_two_is_as_well_named_as_the_worse_of_its_steps() -> None:

@@ -12,7 +12,7 @@ from math import log
 import numpy as np
 
 from service.core.foreign_keys.margins import lead
-from service.core.foreign_keys.name_features import name_features
+from service.core.foreign_keys.name_features import Told, name_features, untold
 from service.core.foreign_keys.profiles import ColumnProfile, Measured
 from service.core.quantile_grids import Floats
 from service.core.value_order import ValueOrder
@@ -65,7 +65,10 @@ FALLING = frozenset(
 
 
 def pair_features(
-    measured: Mapping[Pair, Measured], columns: Mapping[int, ColumnProfile], keys: Collection[int]
+    measured: Mapping[Pair, Measured],
+    columns: Mapping[int, ColumnProfile],
+    keys: Collection[int],
+    telling: Told = untold,
 ) -> dict[str, Floats]:
     """Give each feature of n candidates of one column, float64[n], in the order of `measured`.
 
@@ -73,7 +76,7 @@ def pair_features(
     are those that may be referred to.
     """
     pairs, keys = list(measured), frozenset(keys)
-    of_names = name_features(pairs, columns, keys)
+    of_names = name_features(pairs, columns, keys, telling)
     # Keys come first in their tables. But one that identifies may stand anywhere, where its table has none before it.
     is_first = np.array(_rivals(pairs, columns, keys), np.int64) == 0
     position = np.where((of_names["ref_identifier"] > 0) & is_first, 0.0, [columns[b].ordinal for _, b in pairs])

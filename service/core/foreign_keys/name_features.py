@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import sqrt
 
 import numpy as np
@@ -20,11 +20,22 @@ _LEADING = 0.75
 """Evidence from which the best reference of a column is taken for its own, when others are judged by it."""
 
 
+Told = Callable[[int, int], None]
+"""Hear how many columns are compared with all keys, and of how many; what it raises ends that."""
+
+
+def untold(_done: int, _total: int) -> None:
+    """Tell nobody."""
+
+
 def name_features(
-    pairs: Sequence[tuple[int, int]], columns: Mapping[int, ColumnProfile], keys: Collection[int]
+    pairs: Sequence[tuple[int, int]],
+    columns: Mapping[int, ColumnProfile],
+    keys: Collection[int],
+    telling: Told = untold,
 ) -> dict[str, Floats]:
     """Give the features of n pairs (dependent, referenced) that names say, float64[n]."""
-    return _Names(pairs, columns, keys).features()
+    return _Names(pairs, columns, keys).features(telling)
 
 
 def name_evidence(
@@ -58,7 +69,7 @@ class _Names:
                 self.alike[self.named[i].words].append(i)
         self.known: dict[tuple[NamedColumn, NamedColumn], NameSimilarity] = {}
 
-    def features(self) -> dict[str, Floats]:
+    def features(self, telling: Told = untold) -> dict[str, Floats]:
         words, named, pairs = self.words, self.named, self.pairs
         dependents, referenced = [a for a, _ in pairs], [b for _, b in pairs]
         found = [self.compare(a, b) for a, b in pairs]
@@ -73,9 +84,7 @@ class _Names:
         usual = np.array([1 - 0.5 * habit if self.identifies(b) and not self.identifies(a) else 1.0 for a, b in pairs])
         kin = np.array([words.alike(named[a].table, named[b].table) for a, b in pairs])
         evidence = 0.97 * plain * usual + 0.03 * kin
-        any_key = {
-            a: max((_evidence(self.compare(a, b)) for b in self.keys if b != a), default=0.0) for a in set(dependents)
-        }
+        any_key = self.best_of_any(list(dict.fromkeys(dependents)), telling)
         own = np.array([words.alike(named[a].words, (*named[a].table, *named[a].words[-1:])) for a in dependents])
         table_said = np.array([words.covered(named[b].table, named[a].table) for a, b in pairs])
         context = np.array(
@@ -107,6 +116,24 @@ class _Names:
             }
             | self.among(evidence)
         )
+
+    def best_of_any(self, dependents: Sequence[int], telling: Told) -> dict[int, float]:
+        """Give for each column the most that its name says of any key but itself.
+
+        These are columns times keys, so what is compared is not kept, and of columns of one name only once.
+        """
+        of_keys = Counter(self.named[b] for b in self.keys)
+        best: dict[tuple[NamedColumn, bool], float] = {}
+        found = {}
+        for done, a in enumerate(dependents):
+            telling(done, len(dependents))
+            own = self.named[a]
+            alone = a in self.keys and of_keys[own] == 1  # no other key has its name
+            if (own, alone) not in best:
+                others = (other for other in of_keys if not (alone and other == own))
+                best[own, alone] = max((_evidence(self.words.similarity(own, other)) for other in others), default=0.0)
+            found[a] = best[own, alone]
+        return found
 
     def among(self, evidence: Floats) -> dict[str, Floats]:
         """Compare each pair with the others by how much their names say."""

@@ -5,6 +5,7 @@
         columns: Mapping[int, ColumnProfile],      all columns of the database, those without values too
         keys: Collection[Columns],                 what may be referred to: declared, or unique and not NULL
         method: Method = Method.COMBINED,
+        telling: Told = untold,                    hears how many columns' names are compared
     ) -> list[Ranked]                              best first: candidate, score, suggested, implied, terms
 
 Of equal input the ranking is equal. A score is in [0, 1]; of COMBINED and ROSTIN, and one column, it is a probability.
@@ -31,7 +32,7 @@ from service.core.foreign_keys.composites import (
 )
 from service.core.foreign_keys.features import pair_features
 from service.core.foreign_keys.model import AdditiveModel, fitted
-from service.core.foreign_keys.name_features import bare_names
+from service.core.foreign_keys.name_features import Told, bare_names, untold
 from service.core.foreign_keys.names import tell_nothing
 from service.core.foreign_keys.profiles import ColumnProfile, Measured
 from service.core.foreign_keys.rostin import rostin_features
@@ -83,12 +84,14 @@ def rank(
     columns: Mapping[int, ColumnProfile],
     keys: Collection[Columns],
     method: Method = Method.COMBINED,
+    telling: Told = untold,
 ) -> list[Ranked]:
     """Rank candidates, of one column and composite ones, and choose among them.
 
-    Raises KeyError for a candidate with a column that `columns` has not.
+    Raises KeyError for a candidate with a column that `columns` has not, and what `telling` raises.
     """
-    single = _rank_single({c: of for c, of in measured.items() if len(c.dependent) == 1}, columns, keys, method)
+    of_one = {c: of for c, of in measured.items() if len(c.dependent) == 1}
+    single = _rank_single(of_one, columns, keys, method, telling)
     composite = {c: of for c, of in measured.items() if len(c.dependent) > 1}
     if not composite:
         return single
@@ -115,11 +118,12 @@ def _rank_single(
     columns: Mapping[int, ColumnProfile],
     keys: Collection[Columns],
     method: Method,
+    telling: Told,
 ) -> list[Ranked]:
     single = {(c.dependent[0], c.referenced[0]): of for c, of in measured.items()}
     if not single:
         return []
-    features = pair_features(single, columns, [key[0] for key in keys if len(key) == 1])
+    features = pair_features(single, columns, [key[0] for key in keys if len(key) == 1], telling)
     declared = any(column.is_primary for column in columns.values())
     nameless = method is Method.COMBINED and tell_nothing([column.name for column in columns.values()])
     name = "nameless" if nameless else method.value
