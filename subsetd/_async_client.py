@@ -195,14 +195,18 @@ class AsyncClient:
                         await response.aread()
                         raise Problem.of(response)
                     event: dict[str, str] = {}
-                    async for line in response.aiter_lines():
-                        name, _, value = line.partition(": ")
-                        event[name] = value
-                        if not line:  # the event is whole
-                            last = event.get("id", last)
-                            for item in json.loads(event.get("data", "{}")).get("items", ()):
-                                yield item
-                            event = {}
+                    left = b""
+                    async for chunk in response.aiter_bytes():
+                        # A value may have what httpx takes for the end of a line: U+0085, U+2028, U+2029.
+                        *lines, left = (left + chunk).split(b"\n")
+                        for line in lines:
+                            name, _, value = line.decode().partition(": ")
+                            event[name] = value
+                            if not line:  # the event is whole
+                                last = event.get("id", last)
+                                for item in json.loads(event.get("data", "{}")).get("items", ()):
+                                    yield item
+                                event = {}
             except httpx.TransportError:
                 pass  # what is next begins behind what was received whole
             await asyncio.sleep(FIRST_WAIT)

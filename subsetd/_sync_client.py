@@ -192,13 +192,17 @@ class Client:
                         response.read()
                         raise Problem.of(response)
                     event: dict[str, str] = {}
-                    for line in response.iter_lines():
-                        name, _, value = line.partition(": ")
-                        event[name] = value
-                        if not line:  # the event is whole
-                            last = event.get("id", last)
-                            yield from json.loads(event.get("data", "{}")).get("items", ())
-                            event = {}
+                    left = b""
+                    for chunk in response.iter_bytes():
+                        # A value may have what httpx takes for the end of a line: U+0085, U+2028, U+2029.
+                        *lines, left = (left + chunk).split(b"\n")
+                        for line in lines:
+                            name, _, value = line.decode().partition(": ")
+                            event[name] = value
+                            if not line:  # the event is whole
+                                last = event.get("id", last)
+                                yield from json.loads(event.get("data", "{}")).get("items", ())
+                                event = {}
             except httpx.TransportError:
                 pass  # what is next begins behind what was received whole
             time.sleep(FIRST_WAIT)

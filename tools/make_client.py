@@ -26,7 +26,7 @@ WAITING = (
     (r"\bAsync(Client|Rows|Iterator)\b", r"\1"),
     (r"\bhttpx\.Async", "httpx."),
     (r"\b__a(enter|exit|iter)__", r"__\1__"),
-    (r"\ba(close|read|iter_lines)\b", r"\1"),
+    (r"\ba(close|read|iter_bytes)\b", r"\1"),
     (r"\basyncio\.sleep\b", "time.sleep"),
     (r"\bimport asyncio\b", "import time"),
     (r"the client that does not block", "the client that waits for each answer"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import doctest
 import inspect
+import json
 import re
 import subprocess
 import sys
@@ -252,6 +253,21 @@ def test_a_stream_that_is_lost_goes_on_where_it_was(monkeypatch: pytest.MonkeyPa
         next(seen)
     asked = [one.headers.get("Last-Event-ID") for one in transport.asked]
     assert asked == ["7", None, "8", None, "10"]
+
+
+def test_a_stream_holds_values_with_what_ends_a_line_elsewhere() -> None:
+    odd = "a\u2028b\u2029c\x85d\x0be\x0cf\x1cg é"
+    items = json.dumps({"items": [{"version": 8, "witness_value": odd}]}, ensure_ascii=False)
+    told = f"id: 8\ndata: {items}\n\n".encode()
+
+    class Torn(httpx.SyncByteStream):
+        def __iter__(self) -> Iterator[bytes]:
+            yield from (told[i : i + 1] for i in range(len(told)))
+
+    for sent in (httpx.Response(200, content=told), httpx.Response(200, stream=Torn())):
+        seen = Client(transport=Replies(sent)).stream(since=7)
+        assert next(seen)["witness_value"] == odd
+        seen.close()
 
 
 class Frame:
