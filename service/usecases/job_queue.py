@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -57,7 +58,8 @@ class JobQueue(Generic[What]):
     """Run jobs one at a time, in the order in which they were asked for; may be called from any thread.
 
     At most `most_waiting` wait, and of the last `most_kept` it is told what became of them; `forget` hears of those
-    that are told no more, none of which waits or runs. A job may take `limit`. A service that ends forgets all of them.
+    that are told no more, none of which waits or runs. A job may take `limit`. A service that ends forgets all of them;
+    its successor begins with another number, so that no job is taken for one of before.
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class JobQueue(Generic[What]):
         self._known: dict[int, QueuedJob[What]] = {}
         self._waiting: deque[tuple[int, Callable[[], Job]]] = deque()
         self._running: _AtWork | None = None
-        self._newest = 0
+        self._newest = secrets.randbelow(1 << 30)  # below the largest number that paths take
 
     def add(
         self, what: What, start: Callable[[], Job], *, is_same: Callable[[What], bool] = lambda _: False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 
@@ -12,9 +13,10 @@ from service.config import Settings
 from service.join_tracking import index_tables
 from service.joinable_runner import searching_joinable
 from service.store.database import make_engine
+from service.usecases.joinable import JoinQuery, JoinQuestion
 from tests import kept_rows, states
 from tests.browser.conftest import NARROW, looking
-from tests.integration.serving import app_over, serving
+from tests.integration.serving import app_over, searches_over, serving
 from tests.joinable import build
 from tests.refreshing import Lake, write_tables
 from tests.states import Tables
@@ -96,3 +98,26 @@ def test_what_the_service_refuses_is_said(browser: Browser, address: str) -> Non
         expect(page.get_by_role("alert")).to_contain_text("the row has 1 cells, the header 2")
         assert all("422" in one for one in look.told)
         look.told.clear()
+
+
+def test_a_search_that_a_restarted_service_forgot_is_said_to_be_over(
+    browser: Browser, database_url: str, address: str
+) -> None:
+    engine = make_engine(database_url, "test-dashboard")
+    app = app_over(engine, joinable=searches_over(engine, at_once=0))
+    with serving(app) as restarted, looking(browser, restarted) as look:
+        page = look.open("joinable")
+        page.get_by_label("A CSV with a header").set_input_files(
+            {"name": "mine.csv", "mimeType": "text/csv", "buffer": b"city\nberlin\n"}
+        )
+        page.get_by_label("city").check()
+        page.get_by_role("button", name="Search").click()
+        expect(page.get_by_role("button", name="Cancel")).to_be_visible()
+        (lake,) = httpx.get(f"{restarted}/api/v1/corpora", timeout=60).json()["items"]
+        app.state.joinable = searches_over(engine, at_once=0)
+        app.state.joinable.ask(JoinQuery([["rome"]]), JoinQuestion(lake["name"]))  # of somebody else
+        expect(page.get_by_role("alert")).to_have_text("The service has forgotten it: ask again.")
+        expect(page.get_by_role("button", name="Search")).to_be_enabled()
+        assert all("404" in one for one in look.told)
+        look.told.clear()
+    engine.dispose()

@@ -134,9 +134,18 @@ def test_one_that_runs_or_waits_is_not_given_up_however_many_are_asked_for(house
 
 
 def test_those_that_are_told_no_more_are_given_up(house: House) -> None:
+    asked = []
     for what in "abcde":
-        _, job = house.run(what)
+        job_id, job = house.run(what)
+        asked.append(job_id)
         job.code = 0
         house.queue.look()
     assert house.forgotten == ["a", "b"]
-    assert house.queue.find(2) is None
+    assert [house.queue.find(job_id) is None for job_id in asked] == [True, True, False, False, False]
+
+
+def test_no_number_is_given_again_after_a_restart(house: House) -> None:
+    of_before = {house.run(what)[0] for what in "abc"}
+    after = House()
+    assert not of_before & {after.run(what)[0] for what in "abc"}
+    assert [after.queue.find(job_id) for job_id in of_before] == [None] * 3

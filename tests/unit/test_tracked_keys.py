@@ -45,6 +45,7 @@ class House:
         self.dropped: list[Side] = []
         self.fault: OSError | None = None
         self.keys = TrackedKeys(self.start, self.dropped.append, lambda: NOW)
+        self.keys._jobs._newest = 0  # numbers begin anywhere
 
     def start(self, key: Side, source: str | None) -> GivenJob:
         if self.fault is not None:

@@ -1,12 +1,13 @@
 // Owns the view that asks which tables, of a corpus or tracked, join with a CSV: drop one, pick its key columns, see what a join would add.
 
-import { get, getAll, path, post, Refusal } from "./api.js";
+import { getAll, getIfThere, path, post, Refusal } from "./api.js";
 import { h } from "./dom.js";
 import { counted, number, percent, to } from "./format.js";
 import { card, progress, table } from "./parts.js";
 
 const REASONS = { accepted: "accepted foreign key", suggested: "suggested foreign key", ind: "IND" };
 const PATH = "/api/v1/joinable";
+const FORGOTTEN = { state: "failed", message: "The service has forgotten it: ask again." }; // it was started anew
 const fresh = () => ({ file: null, columns: [], key: new Set(), search: null });
 let asked = fresh(); // a file is in no address: it is gone when the page is loaded anew
 
@@ -16,7 +17,7 @@ export const joinable = {
   title: "Joinable",
   load: async () => {
     const answers = await getAll({ corpora: path("/api/v1/corpora", { limit: 1000 }) });
-    if (isOpen(asked.search)) asked.search = await get(`${PATH}/${asked.search.search_id}`);
+    if (isOpen(asked.search)) asked.search = await getIfThere(`${PATH}/${asked.search.search_id}`) ?? FORGOTTEN;
     return answers;
   },
   show: ({ corpora }, parameters, act) => {
