@@ -79,6 +79,48 @@ def test_what_is_refused_is_told_in_the_page(browser: Browser, address: str) -> 
         look.told.clear()
 
 
+def test_a_message_that_comes_or_goes_leaves_a_form_as_it_is(
+    browser: Browser, address: str, watching: Watching
+) -> None:
+    watching.watches.add(new_watch(pair_rule("shop.orders.customer_id", "shop.customers.id"), "w"))
+    with looking(browser, address) as look:
+        page = look.open("watches")
+        place = page.get_by_label("Address, or topic")
+        place.fill("https://alerts.example/half")
+        page.get_by_label("Tell by").select_option("slack")
+
+        def is_as_it_was() -> None:
+            expect(place).to_have_value("https://alerts.example/half")
+            expect(page.get_by_label("Tell by")).to_have_value("slack")
+
+        page.get_by_role("button", name="Silence w for an hour").click()
+        expect(page.get_by_role("status").filter(has_text="It is silent for an hour")).to_be_visible()
+        is_as_it_was()
+        place.focus()
+        page.route("**/api/v1/watches?*", lambda route: route.abort())
+        failure = page.get_by_role("alert").filter(has_text="The service does not answer")
+        expect(failure).to_be_visible()
+        is_as_it_was()
+        page.unroute("**/api/v1/watches?*")
+        expect(failure).to_have_count(0)
+        expect(page.get_by_role("status").filter(has_text="It is silent for an hour")).to_be_visible()
+        is_as_it_was()
+        expect(place).to_be_focused()
+        assert all("ERR_FAILED" in one for one in look.told)
+        look.told.clear()
+
+
+def test_a_list_shows_the_choice_that_is_used(browser: Browser, address: str) -> None:
+    with looking(browser, address) as look:
+        page = look.open("coefficients?dependent=shop.orders&referenced=shop.customers")
+        expect(page.locator("table.heatmap")).to_contain_text("shop.orders in shop.customers")
+        page.get_by_label("Rows of").select_option("shop.customers")
+        expect(page.locator("table.heatmap")).to_contain_text("shop.customers in shop.customers")
+        page.go_back()
+        expect(page.locator("table.heatmap")).to_contain_text("shop.orders in shop.customers")
+        expect(page.get_by_label("Rows of")).to_have_value("shop.orders")
+
+
 def test_the_view_holds_harmful_names_and_is_readable_by_all(
     browser: Browser, address: str, watching: Watching
 ) -> None:

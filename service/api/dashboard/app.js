@@ -57,13 +57,16 @@ function open() {
 async function act(work, done = null) {
   try {
     await work();
-    said = done && h("p.notice.good", { role: "status", "data-key": "said" }, done);
+    said = done && { level: "good", role: "status", text: done };
   } catch (error) {
     if (!(error instanceof Refusal)) console.error(error);
-    said = h("p.notice.bad", { role: "alert", "data-key": "said" }, error instanceof Refusal ? error.message : "The service did not answer; whether it was done is not known.");
+    said = { level: "bad", role: "alert", text: error instanceof Refusal ? error.message : "The service did not answer; whether it was done is not known." };
   }
   refresh();
 }
+
+/** Make the place of messages, which is there without any: what stands below is not made anew when one comes or goes. */
+const messages = (failure = null) => h("div", { "data-key": "said" }, said && h(`p.notice.${said.level}`, { role: said.role, "data-key": said.role }, said.text), failure);
 
 /** Ask for all that the view shows, show it, and come again; a view that was left meanwhile shows nothing. */
 async function refresh() {
@@ -82,7 +85,7 @@ async function refresh() {
     if (mine !== turn) return;
     const version = Object.values(answers).find((one) => one !== null && "version" in one)?.version;
     say("good", version === undefined ? "live" : `live, version ${number(version)}`);
-    patch(main, [said, view.show(answers, parameters, act)]);
+    patch(main, [messages(), view.show(answers, parameters, act)]);
   } catch (error) {
     if (mine !== turn) return;
     if (error instanceof Refusal && error.status === 401) return askForKey();
@@ -109,8 +112,8 @@ function tell(error) {
   const notice = h("p.notice.bad", { role: "alert", "data-key": "failure" },
     answered ? error.message : "The service does not answer. What is shown is of before; this page goes on by itself when it is back.");
   if (answered && error.status < 500) patch(main, [h("h1", {}, VIEWS[address().name].title), notice]);
-  else if (main.firstElementChild?.dataset.key === "failure") main.firstElementChild.replaceWith(notice);
-  else main.prepend(notice);
+  else if (main.firstElementChild?.dataset.key === "said") patch(main.firstElementChild, [...messages(notice).childNodes]);
+  else main.prepend(messages(notice));
 }
 
 function say(level, text) {

@@ -60,6 +60,8 @@ function morph(old, node) {
     }
     for (const name of HANDLERS) old[name] = node[name];
     if (old.type === "checkbox") old.checked = node.checked; // what was clicked is said by the view, too
+    const chosen = old.nodeName === "SELECT" ? node.querySelector("option[selected]")?.value : undefined;
     morphChildren(old, node);
+    if (chosen !== undefined && old.value !== chosen) old.value = chosen; // where the view says it; else it is who looks that says it
   }
 }

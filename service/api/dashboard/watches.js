@@ -78,6 +78,7 @@ async function add(element) {
   const { name, dependent, referenced, kind, place, debounce } = Object.fromEntries(new FormData(element));
   const address = { webhook: { url: place }, slack: { url: place }, email: { to: [place] }, kafka: { topic: place } }[kind];
   await post(PATH, { name, rule: { kind: "ind", dependent, referenced }, channel: { kind, ...address }, debounce_seconds: Number(debounce), created_by: "dashboard" });
+  element.reset(); // an address may be a secret
 }
 
 const silence = (one) => post(`${PATH}/silences`, { watch_id: one.watch_id, until: new Date(now() + HOUR).toISOString(), reason: "from the dashboard", created_by: "dashboard" });
