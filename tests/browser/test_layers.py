@@ -137,3 +137,42 @@ def test_declared_foreign_keys_are_a_layer_and_told_apart_by_the_form_of_their_l
         expect(page.locator("g .edge.found")).to_have_count(2)
         (told,) = httpx.get(f"{address}/api/v1/foreign-keys/declared", timeout=60).json()["items"]
         assert (told["dependent"], told["source"], told["holds"]) == ([["shop", "customers", "id"]], "hand", True)
+
+
+def test_components_and_tables_are_shown_that_have_no_foreign_key_or_no_inclusion(
+    browser: Browser, database_url: str
+) -> None:
+    """Of 21 pairs of tables each is a component; who is invited is declared to be of t1, and is not all there."""
+    columns = {
+        AttributeName("shop", f"t{number}", "id"): [f"v{number // 2}", *([f"more of t{number}"] if number % 2 else [])]
+        for number in range(42)
+    }
+    HandMadeState(database_url, {**columns, AttributeName("shop", "invited", "id"): ["more of t1", "nobody"]}).close()
+    states.execute(
+        database_url,
+        "insert into declared_reference (source_id, dependent_ids, referenced_ids) "
+        "select source_id, array[42], array[1] from source",
+    )
+    engine = make_engine(database_url, "test-dashboard")
+    with serving(app_over(engine)) as address, looking(browser, address) as look:
+        page = look.open("graph")
+        page.get_by_role("link", name="Component 7", exact=True).press("Enter")
+        expect(page.locator("h2").first).to_have_text("Component 7")
+        expect(page.locator("g .edge")).to_have_count(1)
+        expect(page.get_by_role("link", name="t14, shop.t14: 1 neighbour, 1 IND")).to_be_visible()
+        expect(page.get_by_role("link", name="Declared foreign keys")).to_have_count(0)
+        page.get_by_role("link", name="t14, shop.t14:").press("Enter")
+        expect(page.locator("h2").first).to_have_text("shop.t14 and its neighbours")
+        expect(page.locator("g .edge")).to_have_count(1)
+        look.open("graph?component=7")
+        expect(page.get_by_role("link", name="t14, shop.t14: 1 neighbour, 1 IND")).to_be_visible()
+        look.open("graph?around=shop.invited")
+        expect(page.locator("h2").first).to_have_text("shop.invited and its neighbours")
+        expect(page.locator("g .edge")).to_have_count(1)
+    engine.dispose()
+
+
+def test_an_address_that_names_no_view_shows_the_overview(browser: Browser, address: str) -> None:
+    with looking(browser, address) as look:
+        page = look.open("constructor")
+        expect(page.locator("h1")).to_have_text("Overview")

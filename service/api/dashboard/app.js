@@ -33,7 +33,7 @@ let asked = 0, isAsking = false, isStale = false;
 /** Read the address: `#/view?name=value`. */
 function address() {
   const [name, query] = location.hash.replace(/^#\/?/, "").split("?");
-  return { name: name in VIEWS ? name : "", parameters: Object.fromEntries(new URLSearchParams(query)) };
+  return { name: Object.hasOwn(VIEWS, name) ? name : "", parameters: Object.fromEntries(new URLSearchParams(query)) };
 }
 
 /** Show the view of the address, and go on asking for what it shows. */

@@ -10,8 +10,14 @@ import { badge, card, empty, pages, table } from "./parts.js";
 const DRAWN = 40, BUBBLES = 40, MOST_INDS = 1000;
 const LAYERS = [["keys", "Foreign keys"], ["declared", "Declared foreign keys"], ["inds", "INDs that others do not imply"], ["all", "All INDs"]];
 
-/** Say which layer is shown: foreign keys where any are known; the tracked tables alone have any. */
-const layerOf = (parameters, keys) => (parameters.corpus ? "all" : parameters.layer ?? (keys?.length ? "keys" : "inds"));
+const isOfKeys = (layer) => layer === "keys" || layer === "declared";
+
+/** Say which layer is shown: foreign keys where any are known; the tracked tables alone have any, and components are of INDs. */
+function layerOf({ corpus, component, layer }, keys) {
+  if (corpus) return "all";
+  if (component !== undefined) return layer === "all" ? "all" : "inds";
+  return layer ?? (keys.length ? "keys" : "inds");
+}
 
 export const graph = {
   title: "Graph",
@@ -23,15 +29,16 @@ export const graph = {
     const summary = await get(base);
     const isInside = component !== undefined || around !== undefined;
     const keys = corpus ? [] : await foreignKeysKnown();
-    const isReduced = layerOf(parameters, keys) === "inds" && summary.inds <= MOST_INDS;
+    const layer = layerOf(parameters, keys);
+    const isReduced = layer === "inds" && summary.inds <= MOST_INDS;
     return {
       summary, keys,
       inds: isReduced ? await get(path("/api/v1/uinds", { limit: MOST_INDS })) : null,
       ...await getAll({
         ...(contains && { found: path(`${base}/tables`, { contains, limit: 30 }) }),
-        ...((isInside || (summary.tables > 0 && summary.tables <= DRAWN)) && { excerpt: path(`${base}/excerpt`, { component, around, most: DRAWN }) }),
+        ...(!isOfKeys(layer) && (isInside || (summary.tables > 0 && summary.tables <= DRAWN)) && { excerpt: path(`${base}/excerpt`, { component, around, most: DRAWN }) }),
         ...(!isInside && { components: path(`${base}/components`, { limit: BUBBLES, cursor }) }),
-        ...(from && end && { paths: path(`${base}/paths`, { from_table: from, to_table: end, limit: 1 }) }),
+        ...(!isOfKeys(layer) && from && end && { paths: path(`${base}/paths`, { from_table: from, to_table: end, limit: 1 }) }),
       }),
     };
   },
@@ -39,15 +46,17 @@ export const graph = {
     const { corpus, component, around, from, to: end, contains } = parameters;
     const layer = layerOf(parameters, keys);
     const left = inds && reduce(component === undefined ? inds.items : ofTables(inds.items, whole.tables));
-    const isOfKeys = layer === "keys" || layer === "declared";
+    const ofIndsAlone = isOfKeys(layer) ? "all" : parameters.layer; // of what is in the graph of INDs, and perhaps in no foreign key
     const drawnKeys = layer === "declared" ? keys.filter((one) => one.isDeclared) : keys, declared = declaredBetween(keys);
-    const excerpt = isOfKeys ? ofKeys(drawnKeys, around, DRAWN) : left && whole ? ofInds(left, around, DRAWN) : whole;
+    const excerpt = isOfKeys(layer) ? ofKeys(drawnKeys, around, DRAWN) : left && whole ? ofInds(left, around, DRAWN) : whole;
     const inside = (more) => to("graph", { corpus, component, around, layer: parameters.layer, ...more });
     const links = {
-      table: (name) => to("graph", { corpus, around: name, layer: parameters.layer }),
+      table: (name) => to("graph", { corpus, around: name, layer: component === undefined || corpus ? parameters.layer : layer }),
+      hub: (name) => to("graph", { corpus, around: name, layer: ofIndsAlone }),
+      component: (number) => to("graph", { corpus, component: number, layer: ofIndsAlone }),
       edge: (a, b) => inside({ from: a, to: b }),
     };
-    const isSure = (one) => isOfKeys && one.of.every((each) => each.verdict === "accept");
+    const isSure = (one) => isOfKeys(layer) && one.of.every((each) => each.verdict === "accept");
     const hasDeclared = !corpus && keys.some((one) => one.isDeclared);
     const isDeclared = ({ dependent: a, referenced: b, isBoth }, tables) => declared(tables[a].name, tables[b].name) || (isBoth && declared(tables[b].name, tables[a].name));
     const drawn = excerpt && { ...excerpt, edges: excerpt.edges.map((one) => ({ ...one, isSure: isSure(one), isFound: hasDeclared && !isDeclared(one, excerpt.tables) })) };
@@ -56,25 +65,25 @@ export const graph = {
       h("h1", {}, "Graph of inclusion dependencies"),
       h("p.muted", {}, `${counted(summary.tables, "table")} in ${counted(summary.components, "component")}, with ${counted(summary.inds, "IND")} between ${counted(summary.edges, "pair")} of them; ${number(summary.tables_outside)} more are in none.`),
       search(corpus, contains),
-      !corpus && summary.tables > 0 && h("p.choice", { role: "group", "aria-label": "What is drawn" }, LAYERS.filter(([name]) => (name !== "keys" || keys.length > 0) && (name !== "declared" || hasDeclared)).map(([name, text]) =>
+      !corpus && summary.tables > 0 && h("p.choice", { role: "group", "aria-label": "What is drawn" }, LAYERS.filter(([name]) => (component === undefined || !isOfKeys(name)) && (name !== "keys" || keys.length > 0) && (name !== "declared" || hasDeclared)).map(([name, text]) =>
         h("a.button", { href: inside({ layer: name }), "aria-current": layer === name && "true" }, text))),
       found && card(`Tables with “${contains}” in their names`, found.items.length ? h("ul", {}, found.items.map((one) =>
-        h("li", {}, h("a", { href: links.table(one.name) }, one.name), h("span.muted", {}, ` ${counted(one.neighbours, "neighbour")}`)))) : empty("There are none."),
+        h("li", {}, h("a", { href: links.hub(one.name) }, one.name), h("span.muted", {}, ` ${counted(one.neighbours, "neighbour")}`)))) : empty("There are none."),
       found.next_cursor && h("p.muted", {}, "These are the first 30, by their neighbours.")),
       (component !== undefined || around !== undefined) && h("p.choice", {}, h("a.button", { href: to("graph", { corpus }) }, "All components"),
-        around !== undefined && !isOfKeys && whole?.tables.length > 0 && h("a.button", { href: to("graph", { corpus, component: whole.tables[0].component, layer: parameters.layer }) }, "Its component")),
+        around !== undefined && !isOfKeys(layer) && whole?.tables.length > 0 && h("a.button", { href: to("graph", { corpus, component: whole.tables[0].component, layer: parameters.layer }) }, "Its component")),
       summary.tables === 0 && empty("No inclusion dependency holds between tables."),
       excerpt && h("section.card", {}, h("h2", {}, around !== undefined ? `${around} and its neighbours` : component !== undefined ? `Component ${component}` : "All tables"),
-        excerpt.tables.length === 0 ? empty("It is in none that is drawn here.") : drawing(drawn, links, { table: around, from, to: end }, Boolean(corpus), isOfKeys ? "foreign key" : "IND"),
-        hasDeclared && legend(isOfKeys),
+        excerpt.tables.length === 0 ? empty("It is in none that is drawn here.") : drawing(drawn, links, { table: around, from, to: end }, Boolean(corpus), isOfKeys(layer) ? "foreign key" : "IND"),
+        hasDeclared && legend(isOfKeys(layer)),
         h("p.muted", {}, told(layer, summary, left, drawnKeys),
           excerpt.tables_beyond > 0 && ` Of ${number(excerpt.tables.length + excerpt.tables_beyond)} tables those ${excerpt.tables.length} are drawn that have most neighbours: pick one to go on from it.`)),
-      isOfKeys && from && end && ofTwo(drawnKeys, from, end),
-      !isOfKeys && paths && joins(paths, corpus),
-      excerpt && around !== undefined && card(`${isOfKeys ? "Foreign keys" : "Inclusions"} of ${around}`, beside(drawn, links, hasDeclared)),
+      isOfKeys(layer) && from && end && ofTwo(drawnKeys, from, end),
+      paths && joins(paths, corpus),
+      excerpt && around !== undefined && card(`${isOfKeys(layer) ? "Foreign keys" : "Inclusions"} of ${around}`, beside(drawn, links, hasDeclared)),
       excerpt && around === undefined && card("Tables, those with most neighbours first", hubs(excerpt.tables, links)),
       components && summary.tables > DRAWN && [
-        card("Components", bubbles(components.items, corpus), listed(components.items, corpus, links)),
+        card("Components", bubbles(components.items, links), listed(components.items, links)),
         pages("graph", parameters, components),
       ],
     ];
@@ -95,7 +104,7 @@ function told(layer, summary, left, keys) {
 }
 
 /** Say what the lines are: told apart by their form, not by their colour alone. */
-const legend = (isOfKeys) => h("p.legend", {}, [["", "declared by a source"], [".found", "found in the data"], ...(isOfKeys ? [[".sure", "accepted"]] : [])].map(([kind, text]) =>
+const legend = (areKeys) => h("p.legend", {}, [["", "declared by a source"], [".found", "found in the data"], ...(areKeys ? [[".sure", "accepted"]] : [])].map(([kind, text]) =>
   [s("svg.line", { viewBox: "0 0 36 10", "aria-hidden": "true" }, s(`path.edge${kind}`, { d: "M0 5H36" })), `${text} `]));
 
 /** Show the foreign keys between two tables with what speaks for and against them. */
@@ -163,16 +172,16 @@ function joins(paths, corpus) {
   ], rows), steps.some((step) => step.joins.length < step.inds) && h("p.muted", {}, "These are the first of each way."));
 }
 
-const listed = (components, corpus, links) => table("Components", [
-  ["Component", (one) => h("a", { href: to("graph", { corpus, component: one.component }) }, `Component ${one.component}`)],
+const listed = (components, links) => table("Components", [
+  ["Component", (one) => h("a", { href: links.component(one.component) }, `Component ${one.component}`)],
   ["Tables", (one) => number(one.tables), "right"],
   ["Pairs of tables", (one) => number(one.edges), "right"],
   ["INDs", (one) => number(one.inds), "right"],
-  ["Most neighbours", (one) => h("a", { href: links.table(one.hub.name) }, one.hub.name)],
+  ["Most neighbours", (one) => h("a", { href: links.hub(one.hub.name) }, one.hub.name)],
 ], components);
 
 /** Draw components as circles whose areas are their tables, in rows; the list below says the same. */
-function bubbles(components, corpus) {
+function bubbles(components, links) {
   const width = 960, most = Math.sqrt(components[0]?.tables ?? 1);
   let x = 0, y = 0, row = 0;
   const circles = components.map((one) => {
@@ -184,7 +193,7 @@ function bubbles(components, corpus) {
     return spot;
   });
   return s("svg.bubbles", { viewBox: `0 0 ${width} ${y + row}`, "aria-hidden": "true" }, circles.map(({ one, radius, x: left, y: top }) =>
-    s("a", { href: to("graph", { corpus, component: one.component }), tabindex: "-1" },
+    s("a", { href: links.component(one.component), tabindex: "-1" },
       s("circle", { cx: left, cy: top, r: radius }),
       radius > 20 && s("text", { x: left, y: top, "text-anchor": "middle", dy: ".35em" }, short(one.tables)),
       s("title", {}, `Component ${one.component}: ${counted(one.tables, "table")}, around ${one.hub.name}`))));
