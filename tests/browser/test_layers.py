@@ -172,6 +172,31 @@ def test_components_and_tables_are_shown_that_have_no_foreign_key_or_no_inclusio
     engine.dispose()
 
 
+def test_lists_of_more_than_a_page_are_shown_whole(browser: Browser, database_url: str) -> None:
+    wide = {AttributeName("shop", table, f"c{number}"): ["1"] for table in ("a", "b") for number in range(34)}
+    HandMadeState(database_url, wide).close()
+    pairs = "from generate_series(0, 33) a, generate_series(34, 67) b"  # 1,156 of them
+    states.execute(
+        database_url,
+        "insert into declared_reference (source_id, dependent_ids, referenced_ids) "
+        f"select (select source_id from source), array[a], array[b] {pairs} order by a, b;"
+        "insert into contract (dependent_schema, dependent_table, dependent_columns, referenced_schema, "
+        "referenced_table, referenced_columns, least_coefficient, created_by) "
+        f"select 'shop', 'a', array['c' || a], 'shop', 'b', array['c' || b - 34], 1, 'Ada' {pairs} order by a, b",
+    )
+    engine = make_engine(database_url, "test-dashboard")
+    with serving(app_over(engine)) as address, looking(browser, address) as look:
+        page = look.open("graph?layer=declared")
+        expect(page.locator("main")).to_contain_text("1,156 foreign keys declared by the sources")
+        look.open("coefficients?dependent=shop.a&referenced=shop.b")
+        expect(page.locator("td.heat a")).to_have_count(1156)
+        look.open("coefficients?dependent=shop.a&referenced=shop.nowhere")
+        expect(page.locator("main")).to_contain_text("shop.nowhere is not among the 68 columns")
+        look.open("pair?dependent=shop.a.c33&referenced=shop.b.c33")
+        expect(page.locator("main")).to_contain_text("contract held of at least 100 %, by Ada")
+    engine.dispose()
+
+
 def test_an_address_that_names_no_view_shows_the_overview(browser: Browser, address: str) -> None:
     with looking(browser, address) as look:
         page = look.open("constructor")

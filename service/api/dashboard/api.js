@@ -2,6 +2,7 @@
 
 const SESSION = "/api/v1/session";
 const KEPT = 60;
+const MOST_PAGES = 10;
 const kept = new Map();
 let skew = 0, caller = null;
 
@@ -58,6 +59,17 @@ export async function get(url) {
   if (entry.etag) kept.set(url, entry);
   while (kept.size > KEPT) kept.delete(kept.keys().next().value); // a page left open stays small
   return entry.body;
+}
+
+/** Ask for a list, page after page up to a bound; where there are more, the answer has a `next_cursor` still. */
+export async function getPages(url) {
+  const first = await get(url), items = [...first.items];
+  let last = first;
+  for (let page = 1; page < MOST_PAGES && last.next_cursor; page += 1) {
+    last = await get(`${url}${url.includes("?") ? "&" : "?"}${new URLSearchParams({ cursor: last.next_cursor })}`);
+    items.push(...last.items);
+  }
+  return { ...first, items, next_cursor: last.next_cursor };
 }
 
 /** Ask for several at once: give an object of answers for one of addresses. */

@@ -1,6 +1,6 @@
 // Owns the view of the graph of INDs: its components first, then the tables inside, then the INDs between two of them.
 
-import { get, getAll, path } from "./api.js";
+import { get, getAll, getPages, path } from "./api.js";
 import { drawing } from "./drawing.js";
 import { h, s } from "./dom.js";
 import { counted, number, percent, short, to } from "./format.js";
@@ -28,8 +28,8 @@ export const graph = {
     const base = corpus ? `/api/v1/corpora/${encodeURIComponent(corpus)}/graph` : "/api/v1/graph";
     const summary = await get(base);
     const isInside = component !== undefined || around !== undefined;
-    const keys = corpus ? [] : await foreignKeysKnown();
-    const layer = layerOf(parameters, keys);
+    const keys = corpus ? { items: [], isCut: false } : await foreignKeysKnown();
+    const layer = layerOf(parameters, keys.items);
     const isReduced = layer === "inds" && summary.inds <= MOST_INDS;
     return {
       summary, keys,
@@ -42,7 +42,7 @@ export const graph = {
       }),
     };
   },
-  show: ({ summary, keys, inds, found, excerpt: whole, components, paths }, parameters) => {
+  show: ({ summary, keys: { items: keys, isCut }, inds, found, excerpt: whole, components, paths }, parameters) => {
     const { corpus, component, around, from, to: end, contains } = parameters;
     const layer = layerOf(parameters, keys);
     const left = inds && reduce(component === undefined ? inds.items : ofTables(inds.items, whole.tables));
@@ -76,7 +76,7 @@ export const graph = {
       excerpt && h("section.card", {}, h("h2", {}, around !== undefined ? `${around} and its neighbours` : component !== undefined ? `Component ${component}` : "All tables"),
         excerpt.tables.length === 0 ? empty("It is in none that is drawn here.") : drawing(drawn, links, { table: around, from, to: end }, Boolean(corpus), isOfKeys(layer) ? "foreign key" : "IND"),
         hasDeclared && legend(isOfKeys(layer)),
-        h("p.muted", {}, told(layer, summary, left, drawnKeys),
+        h("p.muted", {}, told(layer, summary, left, drawnKeys), isOfKeys(layer) && isCut && " These are the first; there are more.",
           excerpt.tables_beyond > 0 && ` Of ${number(excerpt.tables.length + excerpt.tables_beyond)} tables those ${excerpt.tables.length} are drawn that have most neighbours: pick one to go on from it.`)),
       isOfKeys(layer) && from && end && ofTwo(drawnKeys, from, end),
       paths && joins(paths, corpus),
@@ -125,11 +125,12 @@ function ofTwo(keys, from, end) {
 }
 
 async function foreignKeysKnown() {
-  const { refreshes, decisions, declared } = await getAll({
-    refreshes: "/api/v1/foreign-keys/refreshes", decisions: path("/api/v1/foreign-keys/decisions", { limit: 1000 }), declared: path("/api/v1/foreign-keys/declared", { limit: 1000 }),
-  });
+  const [refreshes, decisions, declared] = await Promise.all([
+    get("/api/v1/foreign-keys/refreshes"), getPages(path("/api/v1/foreign-keys/decisions", { limit: 1000 })), getPages(path("/api/v1/foreign-keys/declared", { limit: 1000 })),
+  ]);
   const isFound = refreshes.items.some((one) => one.method === "combined");
-  return known(isFound ? await get(path("/api/v1/foreign-keys", { suggested: true, limit: 1000 })) : null, decisions, declared.items);
+  const candidates = isFound ? await getPages(path("/api/v1/foreign-keys", { suggested: true, limit: 1000 })) : null;
+  return { items: known(candidates, decisions, declared.items), isCut: [candidates, decisions, declared].some((one) => one?.next_cursor) };
 }
 
 const search = (corpus, contains) => h("form.choice", {

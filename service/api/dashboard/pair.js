@@ -1,6 +1,6 @@
 // Owns the page of one pair: does it hold, by how much does it fail, which values are missing, and since when.
 
-import { get, getAll, path, post } from "./api.js";
+import { get, getAll, getPages, path, post } from "./api.js";
 import { h } from "./dom.js";
 import { ago, counted, number, percent, to } from "./format.js";
 import { distributions, explanation, history } from "./evidence.js";
@@ -18,10 +18,9 @@ export const pair = {
       pair: at(dependent, referenced),
       missing: path(`${at(dependent, referenced)}/missing`, { limit: 20, cursor }),
       spans: path(`${at(dependent, referenced)}/history`, { limit: 500 }),
-      contracts: path("/api/v1/contracts", { limit: 1000 }),
       refreshes: "/api/v1/foreign-keys/refreshes",
     });
-    return { ...answers, candidate: await candidateOf(answers) };
+    return { ...answers, contracts: await getPages(path("/api/v1/contracts", { limit: 1000 })), candidate: await candidateOf(answers) };
   },
   show: ({ pair: one, missing, spans, contracts, candidate }, parameters, act) => [
     h("p.muted", {}, "Is the first contained in the second?"),
@@ -67,7 +66,7 @@ const FACTS = [
 async function candidateOf({ pair: one, refreshes }) {
   if (!refreshes.items.some((each) => each.method === "combined")) return null;
   const [schema, name] = one.dependent.parts, key = (each) => JSON.stringify([each.dependent, each.referenced]);
-  const { items } = await get(path("/api/v1/foreign-keys", { schema, table: name, limit: 1000 }));
+  const { items } = await getPages(path("/api/v1/foreign-keys", { schema, table: name, limit: 1000 }));
   const wanted = JSON.stringify([[one.dependent.parts], [one.referenced.parts]]);
   if (!items.some((each) => key(each) === wanted)) return null;
   return get(path("/api/v1/foreign-keys/evidence", { dependent: `id:${one.dependent.attribute_id}`, referenced: `id:${one.referenced.attribute_id}` }));
@@ -78,7 +77,8 @@ function watched(one, contracts, act) {
   const wanted = JSON.stringify([[one.dependent.parts], [one.referenced.parts]]);
   const found = contracts.items.find((each) => JSON.stringify([each.dependent, each.referenced]) === wanted);
   if (found) return h("p", {}, badge({ held: "good", violated: "bad" }[found.state] ?? "idle", `contract ${found.state}`), ` of at least ${percent(found.least_coefficient)}, by ${found.created_by}`);
-  return h("p.choice", {}, h("button", { type: "button", onclick: () => act(() => watch(one), "It is watched as a contract now.") }, "Watch it as a contract"));
+  return h("p.choice", {}, h("button", { type: "button", onclick: () => act(() => watch(one), "It is watched as a contract now.") }, "Watch it as a contract"),
+    contracts.next_cursor && h("span.muted", {}, `It is not among the first ${number(contracts.items.length)} contracts.`));
 }
 
 const watch = (one) => post("/api/v1/contracts", { dependent: [one.dependent.parts], referenced: [one.referenced.parts], created_by: "dashboard" });
