@@ -14,6 +14,8 @@ import httpx
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
+from subsetd._tables import taken_over
+
 LARGEST_PAGE = 1000
 FIRST_WAIT, LONGEST_WAIT = 0.2, 5.0
 """Seconds between two looks at a job: twice as long each time."""
@@ -86,7 +88,7 @@ def csv_of(sent: Sent) -> bytes:
         return Path(sent).read_bytes()
     written = io.BytesIO()
     if isinstance(sent, pa.Table) or hasattr(sent, "__arrow_c_stream__"):
-        arrow_csv.write_csv(pa.table(sent), written)
+        arrow_csv.write_csv(taken_over(sent), written)
         return written.getvalue()
     rows = list(sent)
     with io.TextIOWrapper(written, "utf-8", newline="") as lines:

@@ -164,8 +164,10 @@ class AsyncClient:
     ) -> AsyncIterator[shapes.Transition]:
         """Give what appears and breaks from now on, or after the version `since`, each once, and never end.
 
-        The service is asked each `every` seconds, and answers in some microseconds while there is nothing new.
+        The service is asked each `every` seconds, and answers in some microseconds while there is nothing new. What
+        came first is given first, also with `newest_first`.
         """
+        asked.pop("newest_first", None)
         since = asked.get("since")
         known = (await self.state())["version"] if since is None else since
         while True:

@@ -1,8 +1,9 @@
-"""Own answers as Arrow tables: columns and types by the shape of the items, whether there are any or not."""
+"""Own tables: answers as Arrow tables, with columns and types by the shape of the items, and what others give."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from types import NoneType, UnionType
@@ -11,6 +12,15 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import pyarrow as pa
 
 SCALARS = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_(), NoneType: pa.null()}
+
+UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
+
+
+def taken_over(given: Any) -> pa.Table:
+    """Take over an Arrow table, or what gives itself as one; the index of a frame of pandas only if it has a name."""
+    table = pa.table(given)
+    index = (table.schema.pandas_metadata or {}).get("index_columns", ())
+    return table.drop_columns([one for one in table.column_names if one in index and UNNAMED_INDEX.fullmatch(one)])
 
 
 def table_of(items: Iterable[Mapping[str, Any]], shape: type) -> pa.Table:

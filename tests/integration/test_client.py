@@ -22,6 +22,7 @@ import subsetd
 from service.core.sketches.column import ColumnSketch
 from service.store.database import make_engine
 from subsetd import _sync_client, shapes
+from subsetd._asking import csv_of
 from subsetd.client import AsyncClient, Client, JobFailed, Problem, Rows
 from tests.corpora import GivenCorpus
 from tests.hand_made_state import TABLE_1, HandMadeState
@@ -222,6 +223,13 @@ def test_a_watch_polls_with_the_version_that_it_knows() -> None:
     assert [one.url.params["since"] for one in transport.asked] == ["7", "7"]
 
 
+def test_a_watch_gives_what_came_first_first() -> None:
+    page = {"version": 9, "next_cursor": None, "items": [{"version": 8}, {"version": 9}]}
+    transport = Replies(httpx.Response(200, json=page))
+    assert next(Client(transport=transport).watch(since=7, newest_first=True))["version"] == 8
+    assert "newest_first" not in transport.asked[0].url.params
+
+
 def test_a_stream_gives_the_same_as_a_watch(database_url: str) -> None:
     state = HandMadeState(database_url, TABLE_1)
     engine = make_engine(database_url, "test-stream")
@@ -297,6 +305,22 @@ def test_rows_to_join_come_in_every_form(database_url: str, tmp_path: Path) -> N
             client.joinable(rows, corpus="lake", key=["country"])
         assert caught.value.kind == "refused-query"
     engine.dispose()
+
+
+def test_an_index_without_a_name_is_no_column() -> None:
+    def frame(**columns: list[int]) -> Frame:
+        told = {"index_columns": [*columns][1:], "columns": []}  # as pandas writes it, of all rows but some
+        return Frame(pa.table(columns).replace_schema_metadata({"pandas": json.dumps(told)}))
+
+    assert csv_of(frame(a=[5, 6], __index_level_0__=[3, 4])) == b'"a"\n5\n6\n'
+    assert csv_of(frame(a=[5, 6], id=[3, 4])) == b'"a","id"\n5,3\n6,4\n'
+    assert csv_of(Frame(pa.table({"a": [5], "__index_level_0__": [3]}))) == b'"a","__index_level_0__"\n5,3\n'
+    orders, customers = (
+        frame(customer=[3, 4, 4], __index_level_0__=[1, 2, 5]),
+        frame(id=[3, 4], __index_level_0__=[1, 2]),
+    )
+    found = subsetd.find_relationships({"orders": orders, "customers": customers}, only_suggested=False)
+    assert {(one.from_column, one.to_column) for one in found} == {("customer", "id")}
 
 
 def job(state: str, status: int = 200, **more: Any) -> httpx.Response:
