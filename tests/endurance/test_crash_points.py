@@ -71,6 +71,7 @@ OF_SHARDS_ALONE = {
         "set_shards",
         "undo_shard",
         "undo_shards",
+        "_readdress",
     ),
     *("_apply", "_write", "_connect"),
 }

@@ -159,22 +159,22 @@ def test_the_others_go_on_while_a_server_is_killed(
     random_changes(spread_stream, rng, 40)
     with Spark(database_url, spread_stream) as spark:
         spark.take(10)
-        assert states.query(database_url, VERSIONS) == [(3,)]
+        assert states.query(database_url, VERSIONS) == [(4,)]
         with killed(east_server):
             spark.take(10)
             spark.mark()
             spark.take(10)
             spark.look()
-            assert states.query(database_url, VERSIONS) == [(3,)]
+            assert states.query(database_url, VERSIONS) == [(4,)]
             ((told,),) = spark.watch.away
             assert told.startswith("server 'east' (shard 1): ")
-            assert ahead(database_url) == [5, None, 5], "they are two batches ahead of the state"
-            with pytest.raises(StateError, match=r"Shard 0 holds version 5 and the state 3: .* waits for"):
+            assert ahead(database_url) == [6, None, 6], "they are two batches ahead of the state"
+            with pytest.raises(StateError, match=r"Shard 0 holds version 6 and the state 4: .* waits for"):
                 values_of(database_url)
         spark.look()
-        assert states.query(database_url, VERSIONS) == [(5,)]
+        assert states.query(database_url, VERSIONS) == [(6,)]
         assert spark.watch.away[1:] == [[]]
-        assert values_of(database_url) == 5
+        assert values_of(database_url) == 6
         spark.take(10)
     require_true(database_url, spread_stream)
 

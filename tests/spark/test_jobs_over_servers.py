@@ -99,7 +99,7 @@ def test_what_cannot_go_back_is_in_the_states_own_database(
     monkeypatch.setattr(bootstrap, "publish", publish_and_lose_a_server)
     write_tables(tmp_path / "more", numbers())
     with pytest.raises(
-        StateError, match=r"is read and served, as version 3, .*server 'east' \(shard 1\): .*shards set"
+        StateError, match=r"is read and served, as version 4, .*server 'east' \(shard 1\): .*shards set"
     ):
         run_bootstrap(spark, Options(str(tmp_path / "more"), "more", spread_url, partitions=2))
     assert places(spread_url) == [None] * OF
