@@ -128,6 +128,17 @@ def answers_as_in_memory(lake: Lake, tables: Tables, random: Random) -> None:
             assert told(ask(lake.url, lake.name, rows, k)) == memory.top(rows, k)
 
 
+def merged_equals_one_built_anew(lake: Lake, tables: Tables, random: Random) -> None:
+    """Merge, and hold what it answers and all that is stored against an index built of the same tables."""
+    merge(lake)
+    answers_as_in_memory(lake, tables, random)
+    after = stored(lake)
+    anew = Build(lake)
+    anew.run()
+    anew.land()
+    assert after == stored(lake)
+
+
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(updates=st.lists(CHANGES, min_size=2, max_size=5), seed=st.integers(0, 1 << 20), merges=st.booleans())
 def test_an_index_after_updates_answers_as_one_built_anew_and_merged_equals_it(
@@ -152,13 +163,7 @@ def test_an_index_after_updates_answers_as_one_built_anew_and_merged_equals_it(
             report = index(lake)
             assert (report["tables"], report["left_out"]) == (len(tables), 0)
             answers_as_in_memory(lake, tables, random)
-    merge(lake)
-    answers_as_in_memory(lake, tables, random)
-    after = stored(lake)
-    anew = Build(lake)
-    anew.run()
-    anew.land()
-    assert after == stored(lake)
+    merged_equals_one_built_anew(lake, tables, random)
     lake.corpora.remove(lake.name)
 
 
@@ -194,13 +199,7 @@ def test_a_merge_of_many_values_in_several_ranges_equals_an_index_built_anew(
     lake.refresh(no_spark)
     assert index(lake).items() >= {"read": 3, "segments": 2, "merged": False}.items()
     answers_as_in_memory(lake, tables, Random(1))
-    merge(lake)
-    answers_as_in_memory(lake, tables, Random(2))
-    after = stored(lake)
-    anew = Build(lake)
-    anew.run()
-    anew.land()
-    assert after == stored(lake)
+    merged_equals_one_built_anew(lake, tables, Random(2))
 
 
 def test_a_merge_that_leaves_few_of_many_values_has_no_more_ranges_than_buckets(
@@ -232,13 +231,7 @@ def test_wide_tables_are_indexed_in_small_blocks_and_merged_to_these(
     index(lake)
     assert states.query(lake.url, "select max(octet_length(cells)) from join_rows") == [(33 * 3 * 4,)]
     answers_as_in_memory(lake, tables, Random(1))
-    merge(lake)
-    answers_as_in_memory(lake, tables, Random(2))
-    after = stored(lake)
-    anew = Build(lake)
-    anew.run()
-    anew.land()
-    assert after == stored(lake)
+    merged_equals_one_built_anew(lake, tables, Random(2))
 
 
 def test_values_that_crowd_a_bucket_are_numbered_by_more_bits_in_a_merge_as_well(lake: Lake) -> None:
