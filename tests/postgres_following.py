@@ -11,6 +11,7 @@ from typing import Any
 import psycopg2
 
 from service.core.canonical import cell_decoder, value_keys
+from service.core.model import StoredPosition
 from service.store.canonical_sql import canonical_expression, needs_document_walk
 from service.store.feed_start import FeedStart, put_feed_start
 from service.store.source_reader import SourceSnapshot, StoredTable
@@ -133,3 +134,12 @@ def rows(tables: states.Tables, name: str) -> Counter[tuple[str | None, ...]]:
 
 def _followed(source: SourceSnapshot) -> Sequence[StoredTable]:
     return [table for table in source.tables(published=True) if table.schema == NAME]
+
+
+def positions(url: str) -> dict[tuple[str, int], StoredPosition]:
+    writer = PostgresWriter(url)
+    try:
+        writer.acquire()
+        return writer.positions("postgres:s")
+    finally:
+        writer.close()

@@ -15,21 +15,19 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from service.core.errors import FeedError, RecordError, SourceError, StateError
-from service.core.model import Attribute, AttributeName, RawRecord, StoredPosition, Table
+from service.core.model import StoredPosition
 from service.observe import ConsumerObserver
 from service.store.embedded import EmbeddedPostgres
-from service.store.writer import PostgresUnitOfWork, PostgresWriter
+from service.store.writer import PostgresUnitOfWork
 from service.stream import postgres_feed
-from service.stream.pgoutput import PgoutputDecoder
 from service.stream.postgres_address import parse_address
 from service.stream.postgres_feed import PostgresFeed
 from service.usecases.batches import ErrorPolicy
 from tests import postgres_following as source
 from tests import states
-from tests.decoding import decode_all
 from tests.following import Watch
 from tests.in_memory import IN_MEMORY
-from tests.postgres_following import SHOP, begin, follow, require_equal, run
+from tests.postgres_following import SHOP, begin, follow, positions, require_equal, run
 from tests.waiting import wait_for
 
 
@@ -166,7 +164,7 @@ def require_nothing_forgotten(shop: str, writing: str, database_url: str, monkey
     _, position = stored(database_url)
     for _ in range(2):
         with closing(source.open_feed(shop)) as feed:
-            feed.start(_positions(database_url))
+            feed.start(positions(database_url))
             for _ in range(2):
                 began = time.monotonic()
                 while time.monotonic() < began + 2.5:
@@ -188,7 +186,7 @@ def test_the_feed_goes_on_when_its_connection_is_cut_in_mid_transaction(
     change_at_random(shop, rng, 25)
     feed = source.open_feed(shop, transaction_records=0)
     with closing(feed):
-        feed.start(_positions(database_url))
+        feed.start(positions(database_url))
         told: list[tuple[int, bytes | None]] = []
         while not feed.at_end():
             told += [(record.offset, record.value) for record in feed.poll(rng.randint(1, 9), 1 << 20, 0.2)]
@@ -196,7 +194,7 @@ def test_the_feed_goes_on_when_its_connection_is_cut_in_mid_transaction(
                 run(shop, "select pg_terminate_backend(active_pid) from pg_replication_slots where active_pid > 0")
     whole = source.open_feed(shop)
     with closing(whole):
-        whole.start(_positions(database_url))
+        whole.start(positions(database_url))
         expected: list[tuple[int, bytes | None]] = []
         while not whole.at_end():
             expected += [(record.offset, record.value) for record in whole.poll(1000, 1 << 30, 0.2)]
@@ -209,7 +207,7 @@ def test_the_server_is_told_what_the_state_holds_and_no_more(shop: str, database
     begun = slot(shop)
     feed = source.open_feed(shop)
     with closing(feed):
-        feed.start(_positions(database_url))
+        feed.start(positions(database_url))
         records = wait_for(lambda: feed.poll(10, 1 << 20, 0.1))
         assert len(records) == 1
         at = feed.positions()
@@ -262,117 +260,11 @@ def test_tables_without_full_identity_are_followed_by_their_kept_rows(followed_u
     require_equal(database_url, followed_url)
 
 
-def test_a_partitioned_table_is_followed_as_one(followed_url: str, database_url: str) -> None:
-    run(
-        followed_url,
-        "CREATE SCHEMA s",
-        "CREATE TABLE s.measured (day date, value integer) PARTITION BY RANGE (day)",
-        "CREATE TABLE s.m1 PARTITION OF s.measured FOR VALUES FROM ('2026-01-01') TO ('2026-02-01')",
-        "CREATE TABLE s.m2 (value integer, gone text, day date)",
-        "ALTER TABLE s.m2 DROP COLUMN gone",
-        "ALTER TABLE s.measured ATTACH PARTITION s.m2 FOR VALUES FROM ('2026-02-01') TO ('2026-03-01')",
-        "ALTER TABLE s.m1 REPLICA IDENTITY FULL",
-        "ALTER TABLE s.m2 REPLICA IDENTITY FULL",
-        "INSERT INTO s.measured SELECT '2026-01-01'::date + i, i FROM generate_series(0, 50) AS i",
-    )
-    begin(database_url, followed_url)
-    run(
-        followed_url,
-        "UPDATE s.measured SET day = day + 31 WHERE day < '2026-01-15'",
-        "DELETE FROM s.m2 WHERE value % 2 = 0",
-        "CREATE TABLE s.m3 PARTITION OF s.measured FOR VALUES FROM ('2026-03-01') TO ('2026-04-01')",
-        "INSERT INTO s.measured VALUES ('2026-03-05', 7)",
-    )
-    follow(database_url, followed_url)
-    require_equal(database_url, followed_url)
-    run(followed_url, "TRUNCATE s.measured", "INSERT INTO s.measured VALUES ('2026-01-05', 7)")
-    follow(database_url, followed_url)
-    require_equal(database_url, followed_url)
-    run(followed_url, "INSERT INTO s.measured VALUES ('2026-01-06', 8)", "TRUNCATE s.m1")
-    with pytest.raises(RecordError, match=r"empties the partition s\.m1 of s\.measured"):
-        follow(database_url, followed_url)
-
-
-@pytest.fixture
-def measured(followed_url: str, database_url: str) -> str:
-    """Give a source with a partitioned table that the state of `database_url` is about to follow."""
-    run(
-        followed_url,
-        "CREATE SCHEMA s",
-        "CREATE TABLE s.measured (day date, value integer) PARTITION BY RANGE (day)",
-        "CREATE TABLE s.m1 PARTITION OF s.measured FOR VALUES FROM ('2026-01-01') TO ('2026-02-01')",
-        "CREATE TABLE s.m2 PARTITION OF s.measured FOR VALUES FROM ('2026-02-01') TO ('2026-03-01')",
-        "ALTER TABLE s.m1 REPLICA IDENTITY FULL",
-        "ALTER TABLE s.m2 REPLICA IDENTITY FULL",
-        "INSERT INTO s.measured SELECT '2026-01-01'::date + i, i FROM generate_series(0, 50) AS i",
-    )
-    begin(database_url, followed_url)
-    return followed_url
-
-
-@pytest.mark.parametrize("gone", ["DROP TABLE s.m1", "ALTER TABLE s.measured DETACH PARTITION s.m1"])
-def test_changes_of_a_partition_that_is_gone_are_its_roots(measured: str, database_url: str, gone: str) -> None:
-    names = [AttributeName("s", "measured", column) for column in ("day", "value")]
-    attributes = tuple(Attribute(place, name, place) for place, name in enumerate(names))
-    decoder = PgoutputDecoder([Table("s", "measured", attributes, source="s", wire=(None, "s", "measured"))], "s")
-    feed = source.open_feed(measured)
-    with closing(feed):
-        feed.start(_positions(database_url))
-        run(measured, "DELETE FROM s.m1", gone)
-        records: list[RawRecord] = []
-        while len(records) < 31:
-            records += wait_for(lambda: feed.poll(100, 1 << 20, 0.1))
-    changes, skipped, bad = decode_all(decoder, records)
-    assert not skipped
-    assert not bad
-    assert {change.before for change in changes} == {(f"2026-01-{i + 1:02}", str(i)) for i in range(31)}
-
-
-@pytest.mark.parametrize("gone", ["DROP TABLE s.m1", "ALTER TABLE s.measured DETACH PARTITION s.m1"])
-def test_a_table_that_may_have_been_a_partition_is_never_passed_over(
-    measured: str, database_url: str, gone: str
-) -> None:
-    run(measured, "DELETE FROM s.m1", gone)
-    with pytest.raises(RecordError, match=r"s\.m1, .* may have been a partition of s\.measured .* --on-error all"):
-        follow(database_url, measured)
-
-
-def test_a_table_that_is_gone_and_was_no_partition_is_passed_over(measured: str, database_url: str) -> None:
-    run(
-        measured,
-        "CREATE TABLE s.other (day date, note text)",
-        "ALTER PUBLICATION subsetd_s ADD TABLE s.other",
-        "INSERT INTO s.other VALUES ('2026-01-01', 'x')",
-        "DROP TABLE s.other",
-        "CREATE TABLE s.alike (day date, value integer)",
-        "ALTER PUBLICATION subsetd_s ADD TABLE s.alike",
-        "INSERT INTO s.alike VALUES ('2026-01-01', 1)",
-        "DELETE FROM s.m2",
-    )
-    assert follow(database_url, measured).skipped == 2
-    run(measured, "DROP TABLE s.alike")
-    require_equal(database_url, measured)
-
-
-@pytest.mark.parametrize("statements", [1, 2])
-def test_a_partition_that_is_younger_than_a_truncate_does_not_hinder_it(
-    measured: str, database_url: str, statements: int
-) -> None:
-    made = "CREATE TABLE s.m3 PARTITION OF s.measured FOR VALUES FROM ('2026-03-01') TO ('2026-04-01')"
-    done = ["TRUNCATE s.measured", made, "INSERT INTO s.measured VALUES ('2026-03-05', 7), ('2026-01-05', 8)"]
-    run(measured, *(done if statements > 1 else ["; ".join(done)]))
-    follow(database_url, measured)
-    require_equal(database_url, measured)
-    run(measured, "TRUNCATE s.m1, s.m2")
-    with pytest.raises(RecordError, match=r"empties the partition s\.m1 of s\.measured"):
-        follow(database_url, measured)
-
-
 def test_an_idle_feed_lets_the_server_forget_the_log_of_others(shop: str, database_url: str) -> None:
     run(shop, "CREATE TABLE public.noise (x text)")
     begun, feed = slot(shop), source.open_feed(shop)
     with closing(feed):
-        feed.start(_positions(database_url))
+        feed.start(positions(database_url))
         for _ in range(3):
             run(shop, "INSERT INTO public.noise SELECT repeat(md5(i::text), 20) FROM generate_series(1, 2000) AS i")
         feed._next_look = 0.0
@@ -404,7 +296,7 @@ def test_a_slot_that_holds_back_the_log_is_warned_of_and_measured(
     observer = ConsumerObserver(registry := CollectorRegistry())
     feed = source.open_feed(shop, slot_warning_bytes=1, tell_held_back=observer.slot_holds_back)
     with closing(feed):
-        feed.start(_positions(database_url))
+        feed.start(positions(database_url))
         feed.rest()
         feed.rest()
         measured = slot(shop, "(pg_current_wal_lsn() - restart_lsn)::bigint")
@@ -416,7 +308,7 @@ def test_the_lag_is_nothing_once_all_is_read(shop: str, database_url: str) -> No
     feed = source.open_feed(shop)
     with closing(feed):
         assert feed.lag() is None
-        feed.start(_positions(database_url))
+        feed.start(positions(database_url))
         change_at_random(shop, random.Random(1), 20)
         assert (feed.lag() or {})[feed.slot, 0] > 0
         wait_for(lambda: not feed.poll(1000, 1 << 30, 0.05) and feed.lag() == {(feed.slot, 0): 0})
@@ -477,7 +369,7 @@ def test_a_change_that_the_server_cannot_tell_ends_the_feed_with_the_servers_wor
     run(shop, "INSERT INTO s.orders VALUES (100, 1, 'before')", before, failing, behind)
     polled: list[int] = []
     with closing(source.open_feed(shop, retry_seconds=0.2)) as feed:
-        feed.start(_positions(database_url))
+        feed.start(positions(database_url))
         with pytest.raises(FeedError, match=r"Cannot follow the .*: (division by zero|publication .* does not exist)"):
             wait_for(lambda: polled.extend(record.offset for record in feed.poll(10, 1 << 20, 0.1)))
     assert polled == [0]
@@ -487,7 +379,7 @@ def test_a_feed_that_rests_outlives_any_number_of_outages(shop: str, database_ur
     """It reads nothing, so that it is what it hears of its slot that ends an outage."""
     cut = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'subsetd feed s'"
     with closing(source.open_feed(shop)) as feed:
-        feed.start(_positions(database_url))
+        feed.start(positions(database_url))
         for _ in range(3):
             feed.retry_seconds = 0.0
             run(shop, cut)
@@ -500,10 +392,10 @@ def test_a_feed_that_rests_outlives_any_number_of_outages(shop: str, database_ur
 def test_a_slot_in_use_names_the_session(shop: str, database_url: str) -> None:
     feed = source.open_feed(shop)
     with closing(feed):
-        feed.start(_positions(database_url))
+        feed.start(positions(database_url))
         pid = slot(shop, "active_pid")
         with closing(source.open_feed(shop, start_timeout=0.2)) as second, pytest.raises(FeedError, match=f"PID {pid}"):
-            second.start(_positions(database_url))
+            second.start(positions(database_url))
 
 
 def test_a_source_that_is_away_is_told_without_its_password() -> None:
@@ -564,12 +456,3 @@ def _has_begun(state_url: str, source_url: str) -> bool:
     except (SourceError, psycopg2.errors.DeadlockDetected):
         return False
     return True
-
-
-def _positions(url: str) -> dict[tuple[str, int], StoredPosition]:
-    writer = PostgresWriter(url)
-    try:
-        writer.acquire()
-        return writer.positions("postgres:s")
-    finally:
-        writer.close()
