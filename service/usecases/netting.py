@@ -88,11 +88,12 @@ def net(changes: Sequence[RowChange], value_keys: Callable[[Sequence[str]], Keys
             (sketched if attribute.sketch_only else stored).add(attribute_id, cells)
         for derived in table.derived:
             attribute_id = derived.attribute.attribute_id
+            own_new, own_old = new, old
             if derived.snapshot is not None:
-                new, old = _behind(derived.snapshot, [change for change in changes if change.table is table])
-            found, null_count = _tuples(derived, new, old)
-            if len(new) != len(old):
-                rows[attribute_id] = len(new) - len(old)
+                own_new, own_old = _behind(derived.snapshot, [change for change in changes if change.table is table])
+            found, null_count = _tuples(derived, own_new, own_old)
+            if len(own_new) != len(own_old):
+                rows[attribute_id] = len(own_new) - len(own_old)
             if null_count:
                 nulls[attribute_id] = null_count
             (sketched_tuples if derived.attribute.sketch_only else tuples).add(attribute_id, found)

@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.core.canonical import value_key, value_keys
-from service.core.model import Attribute, AttributeName, FeedPosition, Operation, Row, RowChange, Table
+from service.core.model import (
+    Attribute,
+    AttributeName,
+    DerivedAttribute,
+    FeedPosition,
+    Operation,
+    Row,
+    RowChange,
+    Table,
+)
 from service.usecases.netting import net
 
 TABLES = [
@@ -43,3 +52,22 @@ def test_a_batch_nets_to_its_cells_counted_one_by_one(given: list[tuple[Table, R
     expected = {(a, None if cell is None else value_key(cell)): n for (a, cell), n in cells.items() if n}
     assert found == expected
     assert netted.updated == sum(before is not None and after is not None for _, before, after in given)
+
+
+def test_the_snapshot_of_one_tuple_leaves_another_its_rows() -> None:
+    columns = TABLES[0].attributes
+    tuples = [
+        DerivedAttribute(Attribute(number, AttributeName("s", "t", name), 0, "tuple"), places, snapshot)
+        for number, name, places, snapshot in ((8, "(a, b)", (0, 1), "100:100:"), (9, "(b, a)", (1, 0), None))
+    ]
+    for derived in (tuples, tuples[::-1]):
+        table = Table("s", "t", columns, derived=tuple(derived))
+        seen, unseen = (
+            RowChange(
+                table, Operation.CREATE, None, (a, "y"), FeedPosition("f", 0, txid), source_position={"txId": txid}
+            )
+            for a, txid in (("x", 50), ("z", 150))
+        )
+        netted = net([seen, unseen], value_keys)
+        assert netted.rows == {5: 2, 6: 2, 8: 1, 9: 2}
+        assert sorted(netted.deltas.attribute_ids.tolist()) == [5, 5, 6, 8, 9, 9]
