@@ -255,7 +255,11 @@ class LiveState:
                     sketch.update(portion[0].keys.high)
                 yield portion
 
-        whole, texts = self._apply_portions(counted(), self.uncounted, write)
+        def written(new: NewRecords, texts: list[str], changed_texts: list[str]) -> None:
+            # Values of which nothing is kept come without a text, and open none that others keep.
+            write(new, texts, changed_texts if self.shown.characters[attribute_id] else [])
+
+        whole, texts = self._apply_portions(counted(), self.uncounted, written)
         nulls = rows() - occurrences
         delta = self._conclude(whole, {attribute_id: rows()}, {attribute_id: nulls}, texts, [])
         return replace(delta, sketch=sketch)

@@ -194,3 +194,16 @@ def test_a_key_keeps_its_texts_beside_a_masked_column_and_none_with_it(
     open_ = [("(a, b)", one) for one in ('["1","x"]', '["2","x"]', '["2","y"]')]
     assert states.query(database_url, texts) == [*open_, *[("(c, b)", "")] * 3]
     require_true(spark, str(tmp_path), database_url)
+
+
+def test_a_masked_key_leaves_the_texts_of_an_open_one_that_has_its_values(
+    spark: SparkSession, database_url: str, tmp_path: Path
+) -> None:
+    for table in ("customers", "orders"):
+        (tmp_path / f"{table}.csv").write_text("email,region\na@x,north\nb@x,south\n")
+    run_bootstrap(spark, Options(str(tmp_path), "s", database_url, masks=(("s.orders.email", "none"),)))
+    for table in ("customers", "orders"):
+        backfill(lambda: spark, database_url, ("s", table, ["email", "region"]), None, Quiet())
+    texts = "select value from gen_rec join attribute on attribute_id = attribute_ids[1] where parts is not null"
+    assert sorted(states.query(database_url, texts)) == [('["a@x","north"]',), ('["b@x","south"]',)]
+    require_true(spark, str(tmp_path), database_url)
