@@ -209,7 +209,8 @@ class _Bootstrap:
         self.stack.callback(release_locks, self.connection)
         take_bootstrap_lock(self.connection)
         if not self.options.check:
-            told = telling_the_state(url, self.options.name, self.display)
+            withholds = any(characters is not None for characters in self.shown)
+            told = telling_the_state(url, self.options.name, self.display, withholds=withholds)
             self.display = self.stack.enter_context(told)
         require_replaceable(self.connection, self.options.name, self.options.replace or self.options.check)
         if not self.options.check:

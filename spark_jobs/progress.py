@@ -130,11 +130,14 @@ class Telling:
 
 
 @contextmanager
-def telling_the_state(url: str, source_name: str, display: Display) -> Iterator[Display]:
-    """Give a display that also tells the state, once a second at most, on a thread and a connection of its own."""
+def telling_the_state(url: str, source_name: str, display: Display, *, withholds: bool = False) -> Iterator[Display]:
+    """Give a display that also tells the state, once a second at most, on a thread and a connection of its own.
+
+    See `told_bootstrap` for `withholds`.
+    """
     told = Telling(display)
     over = threading.Event()
-    with told_bootstrap(url, source_name) as row:
+    with told_bootstrap(url, source_name, withholds=withholds) as row:
 
         def tell() -> None:
             before = None

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg2
 from sqlalchemy import Connection, text
 
-from service.core.errors import first_line
+from service.core.errors import StateError, first_line
 from service.store.database import connect
 from service.store.tables import BOOTSTRAP_RUN_LOCK
 from service.usecases.bootstrap_runs import BootstrapRun
@@ -52,10 +52,11 @@ class RunningBootstrap:
 
 
 @contextmanager
-def told_bootstrap(url: str, source_name: str) -> Iterator[RunningBootstrap]:
+def told_bootstrap(url: str, source_name: str, *, withholds: bool = False) -> Iterator[RunningBootstrap]:
     """Keep the row of a bootstrap for as long as it runs, on a connection of its own; the bootstrap lock must be held.
 
-    Raises StateError when it cannot be begun.
+    Of a source of which some values are not to be kept (`withholds`), the state is not told why reading it failed, as
+    that may quote one. Raises StateError when it cannot be begun.
     """
     with connect(url, PROGRESS_NAME) as connection:
         with connection, connection.cursor() as cursor:
@@ -69,10 +70,17 @@ def told_bootstrap(url: str, source_name: str) -> Iterator[RunningBootstrap]:
         try:
             yield RunningBootstrap(connection, run_id)
         except BaseException as error:
-            fault = "It was stopped." if isinstance(error, KeyboardInterrupt) else first_line(error)
-            _end(connection, FAILED, fault, run_id)
+            _end(connection, FAILED, _fault(error, withholds), run_id)
             raise
         _end(connection, "delete from bootstrap_run where run_id = %s", run_id)
+
+
+def _fault(error: BaseException, withholds: bool) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        return "It was stopped."
+    if withholds and not isinstance(error, StateError):
+        return "Why is told where it was called alone, as it may quote values that are not to be kept."
+    return first_line(error)
 
 
 def _end(connection: Any, statement: str, *values: object) -> None:

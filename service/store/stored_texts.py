@@ -9,7 +9,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from service.core.shown_values import WHOLE
 from service.store.shown_values import RESTRICTED, shown_value
+
+# What is followed no longer is remembered by transitions: a column that had the name of one of these, and tuples that
+# had one of either as a part, by its place.
+DROPPED = f"""
+with hidden as (
+    select schema_name, table_name, column_name, shown_characters from attribute
+    where attribute_id = any (%(ids)s) and parts is null and shown_characters is not null
+), columns as (
+    select a.attribute_id, schema_name, table_name, a.ordinal, h.shown_characters
+    from attribute a join hidden h using (schema_name, table_name, column_name) where a.parts is null
+), dropped as (
+    select attribute_id, shown_characters from columns
+    union all
+    select a.attribute_id, 0 from attribute a join columns c using (schema_name, table_name)
+    where c.ordinal = any (a.parts)
+)
+update attribute a set shown_characters = least(coalesce(a.shown_characters, {WHOLE}), d.shown_characters)
+from (select attribute_id, min(shown_characters) as shown_characters from dropped group by 1) d
+where a.attribute_id = d.attribute_id and a.dropped_version is not null returning a.attribute_id
+"""
 
 TRANSITIONS = f"""
 update ind_transition t set witness_value = {shown_value("witness_value")} from attribute a
@@ -54,12 +75,20 @@ where jsonb_typeof(body -> 'subjects') = 'array'
 """
 STANDINGS = "update watch_standing set detail = detail - 'witness_value' - 'message'"
 
-FORGETTING = (TRANSITIONS, CONTRACT_TRANSITIONS, CANDIDATES, DEAD_LETTERS, ALERTS, STANDINGS)
+# Why a bootstrap failed may quote what it could not read.
+FAULTS = """
+update bootstrap_run set fault = 'it failed before values were not to be kept; why is not kept either'
+where fault is not null
+"""
+
+FORGETTING = (TRANSITIONS, CONTRACT_TRANSITIONS, CANDIDATES, DEAD_LETTERS, ALERTS, STANDINGS, FAULTS)
 
 
 def forget_texts(cursor: Any, attribute_ids: Sequence[int]) -> None:
     """Cut what is kept of the values of attributes beside their records to what may be; commits nothing."""
     ids = {"ids": list(attribute_ids)}
+    cursor.execute(DROPPED, ids)
+    ids["ids"] += [attribute_id for (attribute_id,) in cursor]
     for statement in FORGETTING:
         cursor.execute(statement, ids)
     cursor.execute(HAS_HISTOGRAMS, ids)

@@ -48,6 +48,10 @@ def test_what_is_told_is_served_until_the_end(database_url: str) -> None:
         (one,) = runs()
         assert (one["state"], one["fault"]) == ("failed", "orders.csv: line 7 has 3 cells")
         assert one["ended_at"] is not None
+        with pytest.raises(SourceError), telling_the_state(database_url, "sales", Quiet(), withholds=True):
+            raise SourceError("The value 'HUSH' is no integer.")
+        assert "may quote values" in str(runs()[0]["fault"])
+        assert "HUSH" not in str(runs())
         with telling_the_state(database_url, "sales", Quiet()):
             assert [one["state"] for one in runs()] == ["running"], "the next bootstrap takes the place of a failed one"
     engine.dispose()

@@ -11,6 +11,7 @@ import pytest
 from service.core.errors import RecordError
 from service.store.checks import PostgresVerifier
 from service.store.database import make_engine
+from service.store.masking import mask
 from service.usecases.batches import ErrorPolicy
 from tests import states
 from tests.events import envelope
@@ -104,3 +105,30 @@ def test_a_record_that_stops_the_feed_shows_no_value(database_url: str, tmp_path
     assert len(letters) == 2
     assert "hushed" not in str(letters)
     assert b"hushed".hex() not in str(letters)
+
+
+def test_a_mask_cuts_witnesses_of_what_had_the_column_and_is_followed_no_longer(
+    database_url: str, tmp_path: Path
+) -> None:
+    begun(database_url, shop_tables(), tmp_path)
+    add = (
+        "insert into attribute (attribute_id, source_id, schema_name, table_name, column_name, ordinal, data_type, "
+        "row_count, null_count, dropped_version, parts) select attribute_id + {more}, source_id, schema_name, "
+        "table_name, {name}, ordinal + {after}, 'string', 0, 0, 1, {parts} from attribute "
+        "where (table_name, column_name) = ('orders', 'note') and attribute_id < 100;"
+    )
+    gone = [  # the column as it was before, tuples with either of them, and one with neither
+        add.format(more=100, name="'note'", after=10, parts="null"),
+        add.format(more=200, name="'(note, id)'", after=0, parts="array[ordinal, 0]"),
+        add.format(more=300, name="'(id, note)'", after=0, parts="array[0, ordinal + 10]"),
+        add.format(more=400, name="'(id, other)'", after=0, parts="array[0, ordinal + 11]"),
+    ]
+    transitions = (
+        "insert into ind_transition (version, dependent_id, referenced_id, kind, witness_key, witness_value) "
+        "select 1, attribute_id, 0, 'broke', gen_random_uuid(), 'HUSH' from attribute where attribute_id >= 100"
+    )
+    states.execute(database_url, "".join(gone) + transitions)
+    mask(database_url, "s.orders.note", "none", print)
+    left = "select column_name from ind_transition join attribute on attribute_id = dependent_id where witness_value "
+    assert states.query(database_url, left + "is not null") == [("(id, other)",)]
+    assert len(states.query(database_url, left + "is null and witness_key is not null and attribute_id >= 100")) == 3
