@@ -198,6 +198,10 @@ class Skipped:
     reason: str
 
 
+NOT_FOLLOWED = "table not followed"
+"""Why a change of a table that the state does not know is skipped."""
+
+
 @dataclass(frozen=True, slots=True)
 class TransactionMark(Skipped):
     """Say that a transaction of the source begins, or (with `counts`, of events by table) that it has ended."""

@@ -21,8 +21,11 @@ WRITE = """
 insert into dead_letter (feed, topic, partition, record_offset, error_class, message, record, version, record_key,
     record_value, headers, timestamp_ms, table_name) values %s
 on conflict (feed, topic, partition, record_offset) do update
-set error_class = excluded.error_class, message = excluded.message, table_name = excluded.table_name
+set error_class = excluded.error_class, message = excluded.message, table_name = excluded.table_name,
+    record = excluded.record, record_key = excluded.record_key, record_value = excluded.record_value,
+    headers = excluded.headers, timestamp_ms = excluded.timestamp_ms
 """
+# A topic or a file that was made anew has another record at the same place.
 
 MOVED = ", version = excluded.version"
 

@@ -10,6 +10,7 @@ import orjson
 from service.core.cell_decoding import WireSettings
 from service.core.errors import RecordError
 from service.core.model import (
+    NOT_FOLLOWED,
     Operation,
     RawRecord,
     Row,
@@ -22,7 +23,7 @@ from service.core.model import (
 from service.stream import source_order
 from service.stream.avro import MAGIC, AvroReader, SchemaRegistry
 from service.stream.flattened import WAY_OUT, is_flattened, row_of, unflatten
-from service.stream.row_images import DEFAULT_SETTINGS, NOT_FOLLOWED, TableDecoder, needs_care, replica_identity
+from service.stream.row_images import DEFAULT_SETTINGS, TableDecoder, needs_care, replica_identity
 from service.stream.wire_schema import WireSchema
 
 SOURCE_FIELDS = ("ts_ms", "lsn", "txId", "sequence", "snapshot", "file", "pos", "row", "gtid", "commit_lsn", "scn")

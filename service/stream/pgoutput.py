@@ -17,6 +17,7 @@ import orjson
 
 from service.core.errors import RecordError
 from service.core.model import (
+    NOT_FOLLOWED,
     UNAVAILABLE,
     Operation,
     RawRecord,
@@ -28,7 +29,7 @@ from service.core.model import (
 )
 from service.core.retyping import UNTYPED, is_same_type
 from service.stream.pgoutput_cells import TextDecoder, text_decoder
-from service.stream.row_images import NOT_FOLLOWED, replica_identity
+from service.stream.row_images import replica_identity
 
 EPOCH_MICROSECONDS = 946_684_800_000_000
 """Postgres counts from 2000-01-01."""

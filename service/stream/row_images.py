@@ -16,8 +16,6 @@ from service.core.model import UNAVAILABLE, Row, SchemaDrift, Table
 Image = Mapping[str, Any]
 
 DEFAULT_SETTINGS = WireSettings()
-NOT_FOLLOWED = "table not followed"
-"""Why a change of a table that the state does not know is skipped."""
 
 _UNAVAILABLE = "__debezium_unavailable_value"
 _UNAVAILABLE_UUID = str(UUID(bytes=md5(_UNAVAILABLE.encode(), usedforsecurity=False).digest(), version=3))

@@ -35,7 +35,7 @@ from service.usecases.contracts import positions_of
 from service.usecases.live_state import Accesses, BatchCommit, BatchCounts, LiveState, StateDelta
 from service.usecases.netting import emptied_by, net, never_inserted, offenders
 from service.usecases.ports import DeadLetterSink, Decoder, Feed, StateWriter, UnitOfWork
-from service.usecases.retry_dead_letters import DeadLetterFeed
+from service.usecases.retry_dead_letters import DeadLetterFeed, keep_unknown
 from service.usecases.row_images import Completed, complete, wanted_rows
 from service.usecases.screening import RetryScreen, Screen, Screened, count_reasons, put_seen, read_seen
 from service.usecases.transactions import TransactionBuffer, WaitLimits
@@ -226,6 +226,8 @@ class Session:
             drifts = {b.record.position: b.error for b in bad if isinstance(b.error, SchemaDrift)}
             if self._retried is not None:
                 drifts = {}  # columns follow the feed, not a record from long ago
+                skipped, not_found = keep_unknown(skipped, batch.records)
+                bad += not_found
             elif drifts:
                 bad = self._screen_drifts(bad, drifts, screened)
         if screened.bad:

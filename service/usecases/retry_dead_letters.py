@@ -7,7 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from service.core.model import FeedDescription, FeedPosition, RawRecord, StoredPosition
+from service.core.errors import RecordError
+from service.core.model import (
+    NOT_FOLLOWED,
+    BadRecord,
+    FeedDescription,
+    FeedPosition,
+    RawRecord,
+    Skipped,
+    StoredPosition,
+)
 from service.usecases.batches import Totals
 
 
@@ -48,6 +57,20 @@ class DeadLetter:
     def position(self) -> FeedPosition:
         """Give its place in its feed."""
         return self.record.position
+
+
+def keep_unknown(skipped: Sequence[Skipped], records: Sequence[RawRecord]) -> tuple[list[Skipped], list[BadRecord]]:
+    """Set letters of tables that are not followed (any more, or under their name) aside again; gives the others too.
+
+    A feed passes such records over; a letter that is passed over is gone.
+    """
+    unknown = {one.position for one in skipped if one.reason == NOT_FOLLOWED}
+    error = RecordError.plain(
+        "is of a table that is not followed under the name that the record has. Try it again where it is, with the "
+        "settings of its consumer; bootstrap its source again with --replace; or drop it."
+    )
+    bad = [BadRecord(record, error) for record in records if record.position in unknown]
+    return [one for one in skipped if one.position not in unknown], bad
 
 
 class DeadLetterFeed:

@@ -160,6 +160,35 @@ def test_a_letter_from_before_its_table_was_emptied_is_refused(database_url: str
     assert states.read(database_url) == states.expected(stream.tables)
 
 
+def test_a_letter_of_a_table_that_is_not_known_by_its_name_stays(database_url: str, stream: Stream) -> None:
+    stream.append("orders", ["11", "2", None], None)
+    stream.append("customers", ["9", "nobody"], None)
+    set_aside(database_url, stream)
+    states.execute(
+        database_url,
+        "update tracked_table set source_table = 'bills' where table_name = 'orders'; "
+        "update attribute set table_name = 'bills' where table_name = 'orders'; "
+        "update tracked_table set table_name = 'bills' where table_name = 'orders'",
+    )
+    assert "0 applied, 0 skipped, 2 still set aside" in subsetd("retry", "--all", code=1)
+    (_, message), _ = letters(database_url)
+    assert "is not followed under the name" in message
+
+
+def test_another_record_at_the_place_of_a_letter_takes_its_place(database_url: str, stream: Stream) -> None:
+    stream.append("orders", ["11", "2", None], None)
+    set_aside(database_url, stream)
+    (first,) = letters(database_url)
+    # The source is read anew, and so is the file, which is another.
+    states.execute(database_url, "delete from feed_position; update tracked_table set begun_version = 99")
+    stream.path.write_text("")
+    stream.append("orders", ["12", "2", None], None)
+    set_aside(database_url, stream)
+    assert letters(database_url)[0][0] == first[0]
+    ((value,),) = states.query(database_url, "select record_value from dead_letter")
+    assert bytes(value) == stream.path.read_bytes().rstrip(b"\n")
+
+
 def test_a_truncate_is_not_applied_late(database_url: str, stream: Stream) -> None:
     states.execute(database_url, "update source set insert_only = true")
     stream.write(envelope("t", "s", "orders"))
