@@ -23,7 +23,7 @@ from service.core.clustering import derive_inds
 from service.core.errors import SourceError, StateError
 from service.core.model import AttributeName
 from service.core.sketch_upkeep import SketchForm
-from service.store.catch_up import Place, read_positions
+from service.store.catch_up import Place, read_positions, told_passed
 from service.store.database import connect, parse_address
 from service.store.generation import (
     DRIVER_NAME,
@@ -42,6 +42,7 @@ from service.store.generation import (
     read_served,
     read_source,
     require_replaceable,
+    tidy_up,
 )
 from service.store.keys import KnownTuple, read_tuples
 from service.store.migrate import require_current
@@ -122,7 +123,7 @@ class _Bootstrap:
             ]
             self.shown = self._choose_shown(names)
             require_no_images(tables, names, self.shown)
-            ids, dropped = self._prepare(names)
+            ids, dropped = self._prepare(names, stood)
             self._take_table_ids(tables)
             self.crash.reach("planning")
         with self._timed("start Spark"):
@@ -196,7 +197,7 @@ class _Bootstrap:
         self.stack.callback(source.close)
         return source
 
-    def _prepare(self, names: Sequence[NewName]) -> tuple[list[int], list[int]]:
+    def _prepare(self, names: Sequence[NewName], stood: Mapping[Place, int]) -> tuple[list[int], list[int]]:
         """Become the one bootstrap, and return (an id for each name, ids that the replaced source had).
 
         Where a consumer writes the state it goes on until the values are counted (`_take_state`).
@@ -222,6 +223,8 @@ class _Bootstrap:
         clear_remains(self.connection)
         if self.options.check or not is_led_by_consumer(self.connection):
             return self._take_state(names)
+        if self.options.feed_start is None and f"postgres:{self.options.name}" in {place.feed for place in stood}:
+            raise StateError(told_passed(self.options.name))
         self.is_followed = True
         self.served = read_served(self.connection)
         return assign_attribute_ids(self.connection, self.options.name, names, leaves_stale=self.options.check)
@@ -432,9 +435,24 @@ class _Bootstrap:
             source.snapshot,
             self.options.sketch_only,
         )
-        self.summary.version = publish(self.connection, self.served, description, generation)
-        if self.servers:
-            self._send_back()
+        try:
+            self.summary.version = publish(self.connection, self.served, description, generation, self.display.begin)
+            tidy_up(self.connection)
+            if self.servers:
+                self._send_back()
+        except KeyboardInterrupt as error:
+            raise KeyboardInterrupt(self._told_stop()) from error
+
+    def _told_stop(self) -> str:
+        """Say how far the commit had come that was stopped; nothing where nothing was changed."""
+        self.connection.rollback()
+        version = read_served(self.connection).version
+        if version == self.served.version:
+            return ""
+        told = f"stopped: the source is read and served, as version {version}; the next bootstrap tidies up"
+        if not self.servers:
+            return told
+        return f"{told}. See `subsetd shards list`: shards that are not on their servers go by `shards set` alone"
 
     def _send_back(self) -> None:
         """Let shards be on their servers again: the new generation is in the state's own database, whole."""

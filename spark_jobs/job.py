@@ -97,8 +97,8 @@ def _run(
     except SubsetdError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    except KeyboardInterrupt:
-        print(stopped, file=sys.stderr)
+    except KeyboardInterrupt as error:
+        print(str(error) or stopped, file=sys.stderr)
         return 130
     finally:
         for spark in started:

@@ -77,7 +77,7 @@ def told_bootstrap(url: str, source_name: str, *, withholds: bool = False) -> It
 
 def _fault(error: BaseException, withholds: bool) -> str:
     if isinstance(error, KeyboardInterrupt):
-        return "It was stopped."
+        return str(error) or "It was stopped."
     if withholds and not isinstance(error, StateError):
         return "Why is told where it was called alone, as it may quote values that are not to be kept."
     return first_line(error)

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 from psycopg2.extras import execute_values
 
+from service.core.errors import StateError
+
 Given = Sequence[tuple[str, str, int, int]]
 """(feed, topic, partition, offset): where the user or the source says that the data was read."""
 
@@ -48,6 +50,7 @@ def put_positions(
     before the data was read, where changes say by themselves whether the data holds them (a snapshot's fence); None
     where they do not: then the feed keeps its position. The positions of the only source, which speak of data that
     is no more, are dropped, unless a consumer followed it meanwhile (`is_followed`) and `stood` says where to.
+    Raises StateError where the source's own slot, which cannot go back, went on while it was read.
     """
     cursor.execute("select source_id from source where source_id <> %s", (source_id,))
     others = [other for (other,) in cursor]
@@ -67,6 +70,8 @@ def put_positions(
         if place in named:
             stands[source_id] = named[place]
         elif stood is None or given or place.feed.startswith("postgres"):
+            if place.feed == f"postgres:{source_name}" and stood is not None and stood.get(place, at) < at:
+                raise StateError(told_passed(source_name))
             stands[source_id] = at  # a slot cannot go back, and serves one database
         else:
             stands[source_id] = stood.get(place, _begun(cursor, place, at))
@@ -93,6 +98,15 @@ def put_positions(
         )
     # What was seen of the source's order is of before it was read anew.
     cursor.execute("update feed_position set source_position = source_position #- %s", (["seen", source_name],))
+
+
+def told_passed(source_name: str) -> str:
+    """Say why a source may not be read beside those who follow its slot, and what to do."""
+    return (
+        f"What {source_name} tells while it is read goes to the state that this bootstrap takes the place of, and is "
+        f"told once. Nothing was changed: stop its consumer, and read the source anew by `subsetd follow ... --name "
+        f"{source_name} --replace`, which goes on behind what it reads."
+    )
 
 
 def read_catch_up(cursor: Any, feed: str) -> dict[tuple[str, int], dict[str, int]]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -39,7 +40,9 @@ TASK_NAME = "subsetd bootstrap task"
 NOT_READ = -1
 """Stands for the id of an attribute whose column is not to be read."""
 LOCK_TIMEOUT = "60s"
-"""How long the switch waits for readers that hold gen_rec open."""
+"""How long the switch waits for readers that hold gen_rec open, but for a backup, which has as long as it takes."""
+BACKUP_NAME = "subsetd backup"
+BACKUP_LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,28 +308,23 @@ def read_registry(connection: Any, generation: int) -> dict[int, list[int]]:
     return clusters
 
 
-def publish(connection: Any, served: ServedState, source: SourceDescription, generation: Generation) -> int:
-    """Make a generation the served state, in one transaction, and return the new version.
+def publish(
+    connection: Any,
+    served: ServedState,
+    source: SourceDescription,
+    generation: Generation,
+    telling: Callable[[str], None] = lambda _: None,
+) -> int:
+    """Make a generation the served state, in one transaction, and return the new version; `tidy_up` is for behind it.
 
-    `served` is the state that the generation was built on. Raises StateError when another one is served now,
-    or when readers hold gen_rec for longer than a minute; then nothing has changed.
+    `served` is the state that the generation was built on. A backup, which `telling` hears of, is waited for. Raises
+    StateError when another state is served now, or when other readers hold gen_rec for longer than a minute; then
+    nothing has changed.
     """
     version = served.version + 1
     with connection.cursor() as cursor:
-        cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
-        # All tasks have told what they did: whoever still writes does so a second time (`hold_unpublished`).
-        _end_tasks(cursor)
-        try:
-            cursor.execute(f"LOCK TABLE {_registry(generation.number)} IN ACCESS EXCLUSIVE MODE")
-            # Before all that is written: a reader that locks gen_rec, and then takes its snapshot, sees all or nothing.
-            cursor.execute("LOCK TABLE gen_rec IN ACCESS EXCLUSIVE MODE")
-            cursor.execute("LOCK TABLE row_image IN SHARE MODE")
-        except psycopg2.errors.LockNotAvailable as error:
-            connection.rollback()
-            raise StateError(
-                f"Readers kept the records in use for {LOCK_TIMEOUT}, so the new state could not be put in place. "
-                "The old one is still served: end long-running sessions on the database, then bootstrap again."
-            ) from error
+        while not _took_tables(cursor, generation.number):
+            telling("waiting for the end of a backup")
         found, _ = versions.read_served(cursor)
         if found != served.version:
             connection.rollback()
@@ -364,11 +362,50 @@ def publish(connection: Any, served: ServedState, source: SourceDescription, gen
         cursor.execute(f"DROP TABLE {_registry(generation.number)}")
         versions.tell_version(cursor, version)
     connection.commit()
+    return version
+
+
+def tidy_up(connection: Any) -> None:
+    """Let the planner know what was published, and delete the rows that were kept of what it took the place of."""
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE cluster; ANALYZE uind; ANALYZE attribute; ANALYZE row_image")
     connection.commit()
     clear_row_images(connection)
-    return version
+
+
+def _took_tables(cursor: Any, number: int) -> bool:
+    """Lock what a generation is put in place of; False where a backup reads it, which may take as long as it takes."""
+    if _is_backed_up(cursor):  # whoever waits for a lock keeps all others waiting behind it
+        cursor.connection.rollback()
+        time.sleep(BACKUP_LOOK_SECONDS)
+        return False
+    cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
+    # All tasks have told what they did: whoever still writes does so a second time (`hold_unpublished`).
+    _end_tasks(cursor)
+    try:
+        cursor.execute(f"LOCK TABLE {_registry(number)} IN ACCESS EXCLUSIVE MODE")
+        # Before all that is written: a reader that locks gen_rec, and then takes its snapshot, sees all or nothing.
+        cursor.execute("LOCK TABLE gen_rec IN ACCESS EXCLUSIVE MODE")
+        cursor.execute("LOCK TABLE row_image IN SHARE MODE")
+    except psycopg2.errors.LockNotAvailable as error:
+        cursor.connection.rollback()
+        if _is_backed_up(cursor):  # it has begun meanwhile
+            return False
+        raise StateError(
+            f"Readers kept the records in use for {LOCK_TIMEOUT}, so the new state could not be put in place. "
+            "The old one is still served: end long-running sessions on the database, then bootstrap again."
+        ) from error
+    return True
+
+
+def _is_backed_up(cursor: Any) -> bool:
+    cursor.execute(
+        "SELECT EXISTS (SELECT FROM pg_locks JOIN pg_stat_activity a USING (pid) WHERE granted "
+        "AND relation = 'gen_rec'::regclass AND a.datname = current_database() AND application_name = %s)",
+        (BACKUP_NAME,),
+    )
+    (found,) = cursor.fetchone()
+    return bool(found)
 
 
 def _registry(generation: int) -> str:

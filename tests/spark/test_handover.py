@@ -6,8 +6,10 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psycopg2
 import pytest
@@ -16,8 +18,10 @@ from sqlalchemy import make_url
 
 from service.core.canonical import value_keys
 from service.core.errors import StateError
+from service.store import generation
 from service.store.checks import PostgresVerifier
 from service.store.database import connect, make_engine
+from service.store.generation import BACKUP_NAME
 from service.store.writer import PostgresWriter
 from service.store.writer_lock import CONSUMER_NAME, is_wanted, release_locks, take_writer_lock
 from service.stream.envelope import Decoder
@@ -26,7 +30,9 @@ from service.usecases.batches import BatchLimits
 from service.usecases.follow_feed import Consumer
 from service.usecases.screening import CAUGHT_UP, IN_BOOTSTRAP
 from service.usecases.verify import verify
+from spark_jobs import bootstrap
 from spark_jobs.bootstrap import run_bootstrap
+from spark_jobs.progress import Quiet
 from spark_jobs.sources import Options
 from tests import states
 from tests.events import envelope
@@ -342,6 +348,78 @@ def test_a_source_that_is_read_anew_under_a_running_consumer_goes_on_where_it_wa
     assert len(watch.followed) == 2
     assert next(iter(watch.followed[1].values())) > 0
     assert run_bootstrap(spark, Options(source_url, "db", database_url, check=True)).differences == []
+
+
+def test_a_source_is_not_read_anew_beside_those_who_follow_its_slot(
+    spark: SparkSession, database_url: str, source_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slot tells each change once: what it tells while the source is read would be lost with the old state."""
+    write_csv(tmp_path / "files" / "t.csv", ["id"], [["1"]])
+    run_bootstrap(spark, Options(str(tmp_path / "files"), "files", database_url))
+    again = Options(source_url, "db", database_url, replace=True)
+    run_bootstrap(spark, replace(again, replace=False))
+    states.execute(
+        database_url,
+        "insert into feed_position (feed, topic, partition, next_offset, version) "
+        "values ('postgres:db', 'wal', 0, 7, 1)",
+    )
+    with connect(database_url, CONSUMER_NAME) as other:
+        take_writer_lock(other)
+        with pytest.raises(StateError, match=r"stop its consumer, and .* `subsetd follow \.\.\. --name db --replace`"):
+            run_bootstrap(spark, again)
+        release_locks(other)
+    publish = bootstrap.publish
+
+    def publish_what_is_passed(*given: Any) -> int:
+        states.execute(database_url, "update feed_position set next_offset = 8")
+        return publish(*given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bootstrap, "publish", publish_what_is_passed)
+        with pytest.raises(StateError, match="is told once"):
+            run_bootstrap(spark, again)
+    assert states.query(database_url, "select max(version) from state_version") == [(2,)]
+    run_bootstrap(spark, again)
+    assert position(database_url) == 8
+
+
+def test_a_backup_is_waited_for(
+    spark: SparkSession, database_url: str, source_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generation, "LOCK_TIMEOUT", "100ms")
+    monkeypatch.setattr(generation, "BACKUP_LOOK_SECONDS", 0.05)
+    told: list[str] = []
+
+    class Told(Quiet):
+        def begin(self, stage: str, total: int | None = None) -> None:
+            told.append(stage)
+            if told.count("waiting for the end of a backup") == 10:
+                backup.rollback()
+
+    with connect(database_url, BACKUP_NAME) as backup:
+        with backup.cursor() as cursor:
+            cursor.execute("lock table gen_rec in access share mode")
+        run_bootstrap(spark, Options(source_url, "db", database_url), Told())
+    assert told.count("waiting for the end of a backup") == 10
+    with connect(database_url, "another reader") as reader:
+        with reader.cursor() as cursor:
+            cursor.execute("lock table gen_rec in access share mode")
+        with pytest.raises(StateError, match="Readers kept the records in use for 100ms"):
+            run_bootstrap(spark, Options(source_url, "db", database_url, replace=True))
+        reader.rollback()
+
+
+def test_who_is_stopped_behind_the_commit_is_told_of_it(
+    spark: SparkSession, database_url: str, source_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for name, told in (("publish", "^$"), ("tidy_up", "is read and served, as version 1; the next")):
+        with monkeypatch.context() as patched:
+            patched.setattr(bootstrap, name, interrupted)
+            with pytest.raises(KeyboardInterrupt, match=told):
+                run_bootstrap(spark, Options(source_url, "db", database_url))
 
 
 def test_values_are_counted_again_when_the_consumer_found_a_new_column_meanwhile(
