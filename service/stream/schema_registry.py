@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import time
 import urllib.error
 import urllib.request
 from http.client import HTTPException
-from urllib.parse import urlsplit, urlunsplit
 
 from service.core.errors import FeedAwayError, FeedError, RecordError
+from service.stream.http_login import split_login
 
 TIMEOUT_SECONDS = 5.0
 FORGET_UNKNOWN_SECONDS = 10.0
@@ -24,15 +23,14 @@ class HttpSchemaRegistry:
     """
 
     def __init__(self, address: str) -> None:
-        parts = urlsplit(address)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise FeedError("The schema registry's address is none: give SUBSETD_SCHEMA_REGISTRY=http://host:port")
-        host = parts.netloc.rpartition("@")[2]
-        self._base = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
-        self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
-        if parts.username is not None:
-            login = f"{parts.username}:{parts.password or ''}".encode()
-            self._headers["Authorization"] = "Basic " + base64.b64encode(login).decode()
+        found = split_login(address)
+        if found is None:
+            raise FeedError(
+                "The schema registry's address is none: give SUBSETD_SCHEMA_REGISTRY=http://host:port, or with "
+                "user:password@ before the host, in which / is %2F and @ is %40"
+            )
+        self._base, login = found
+        self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json", **login}
         self._unknown: dict[int, float] = {}
 
     def schema(self, schema_id: int) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -419,6 +420,24 @@ def connect_stub(answer: bytes) -> Iterator[str]:
         server.server_close()
 
 
+@contextmanager
+def listening(banner: bytes) -> Iterator[int]:
+    """Greet whoever connects as something that is no HTTP server; gives the port."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def greet() -> None:
+            with suppress(OSError):
+                found, _ = server.accept()
+                with found:
+                    found.sendall(banner)
+                    found.recv(1 << 16)
+
+        thread = threading.Thread(target=greet)
+        thread.start()
+        yield server.getsockname()[1]
+        thread.join()
+
+
 def answer(**connectors: Mapping[str, str]) -> bytes:
     status = {"connector": {"state": "RUNNING"}, "tasks": [{"state": "RUNNING"}]}
     return json.dumps(
@@ -435,6 +454,14 @@ def test_debezium_s_connectors_are_read_over_rest() -> None:
         read_connectors(url)
     with pytest.raises(FeedError, match="no address of Kafka Connect"):
         read_connectors("file:///etc/passwd")
+    for wrong in ("http://127.0.0.1:80x", "http://ada:geh/eim@127.0.0.1:1", "http://ada:geheim@[::1"):
+        with pytest.raises(FeedError, match="no address of Kafka Connect") as caught:
+            read_connectors(wrong)
+        assert "geh" not in str(caught.value)
+    with pytest.raises(FeedError, match=r"at http://127\.0\.0\.1:1 does not answer"):
+        read_connectors("http://ada:geheim@127.0.0.1:1")
+    with listening(b"SSH-2.0-OpenSSH\r\n") as port, pytest.raises(FeedError, match=r"does not answer: .*SSH"):
+        read_connectors(f"http://127.0.0.1:{port}")
 
 
 def test_the_command_prints_findings_and_ends_with_1_when_something_would_fail(

@@ -216,9 +216,16 @@ def test_a_password_is_sent_and_never_told(registry: StubRegistry) -> None:
     with pytest.raises(FeedError, match="refuses to answer") as caught:
         HttpSchemaRegistry(secret).schema(1)
     assert "geheim" not in str(caught.value)
-    with pytest.raises(FeedError, match="address is none") as caught:
-        HttpSchemaRegistry("me:geheim@host")
-    assert "geheim" not in str(caught.value)
+    for wrong in ("me:geheim@host", "http://me:geh/eim@host", "http://me:geheim@host:80x"):
+        with pytest.raises(FeedError, match=r"address is none.* %2F") as caught:
+            HttpSchemaRegistry(wrong)
+        assert "geh" not in str(caught.value)
+
+
+def test_a_login_is_sent_without_its_escapes(registry: StubRegistry) -> None:
+    escaped = registry.address.replace("http://", "http://m%40e:geh%2Feim@")
+    Decoder([TABLE], registry=HttpSchemaRegistry(escaped)).decode(record(changed("c", after=ROW)))
+    assert registry.logins == ["Basic " + base64.b64encode(b"m@e:geh/eim").decode()]
 
 
 def test_without_a_registry_the_setting_is_named() -> None:
