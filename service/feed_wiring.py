@@ -24,6 +24,7 @@ from service.core.errors import ConflictError, FeedError, NotFoundError, SourceE
 from service.core.model import Table
 from service.observe import ConsumerObserver
 from service.store import dead_letters, feeds, shard_dealing
+from service.store.database import connect
 from service.store.demo_source import DemoSource, demo_source
 from service.store.feed_start import FeedStart
 from service.store.masking import mask
@@ -34,6 +35,7 @@ from service.store.shard_servers import read_map
 from service.store.sketch_compaction import PostgresSketchLog
 from service.store.source_reader import SourceSnapshot
 from service.store.writer import PostgresWriter
+from service.store.writer_lock import release_locks, take_bootstrap_lock, take_writer_lock
 from service.stream.addresses import open_feed
 from service.stream.connect_rest import read_connectors
 from service.stream.envelope import Decoder
@@ -297,6 +299,23 @@ def unfollow(url: str, name: str, source: str | None) -> bool:
     return was_there
 
 
+def forget_feed(url: str, name: str) -> str:
+    """Forget where a feed stands, by its name or that of its source, without asking it; give its name.
+
+    Raises NotFoundError where there is none, StateError while a consumer is at work.
+    """
+    with connect(url, COMMAND_NAME) as connection, wiring.reading_engine(url) as engine:
+        take_writer_lock(connection)
+        try:
+            found = next((feed for feed in (name, f"postgres:{name}") if feeds.is_known(engine, feed)), None)
+            if found is None:
+                raise NotFoundError(f"There is no feed {name!r}; `subsetd status` lists those there are.")
+            feeds.forget(engine, found)
+        finally:
+            release_locks(connection)
+    return found
+
+
 @contextmanager
 def demonstration(settings: Settings, schema: str, folder: Path) -> Iterator[DemoSource]:
     """Run the database that the demonstration follows, with the tables of a folder of CSV files."""
@@ -361,7 +380,12 @@ def drop_attributes(
 
 def drop_key(url: str, schema: str, table: str, columns: Sequence[str], telling: Callable[[str], None]) -> int:
     """Track a key no longer; return the version."""
-    return track_keys.drop(PostgresWriter(url, COMMAND_NAME, telling), schema, table, columns)
+    with connect(url, COMMAND_NAME) as connection:
+        take_bootstrap_lock(connection)  # one that has begun would put the key in place again
+        try:
+            return track_keys.drop(PostgresWriter(url, COMMAND_NAME, telling), schema, table, columns)
+        finally:
+            release_locks(connection)
 
 
 def rename_attribute(url: str, old: str, new: str, telling: Callable[[str], None]) -> str:

@@ -130,9 +130,20 @@ def unfollow(
     source: Annotated[
         str | None, typer.Option("--source", help="Where it is, with a password if it needs one.")
     ] = None,
+    gone: Annotated[
+        bool,
+        typer.Option(
+            "--gone",
+            help="It is gone for good, and not asked: forget where its feed stands. NAME may be that of any feed, as "
+            "`subsetd status` shows it; who follows it once more begins at its start.",
+        ),
+    ] = False,
 ) -> None:
     """Drop the replication slot and the publication of a followed source; what was applied stays."""
     with wiring.state_database(wiring.configured_settings()) as url:
+        if gone:
+            out.print(f"The feed {feed_wiring.forget_feed(url, name)} is forgotten.")
+            return
         was_there = feed_wiring.unfollow(url, name, source)
     out.print("Slot and publication are dropped." if was_there else "There was neither slot nor publication any more.")
 

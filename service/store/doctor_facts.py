@@ -85,7 +85,12 @@ where (state = 'failed' and created_at > now() - interval '1 day')
 group by 1 order by 1
 """
 
-FEEDS = "select feed, address, paused_at is not null from feed order by 1"
+# A feed without a position is begun anew by whoever follows it: nothing of it is missed.
+FEEDS = """
+select feed, address, paused_at is not null from feed where exists (
+    select from feed_position p where p.feed = feed.feed
+) order by 1
+"""
 
 
 def read_database(engine: Engine) -> tuple[DatabaseFacts, str | None]:

@@ -50,6 +50,13 @@ def is_followed(engine: Engine, feed: str) -> bool:
         return bool(found.scalar())
 
 
+def is_known(engine: Engine, feed: str) -> bool:
+    """Tell whether the state knows of a feed, whether or not it is followed."""
+    known = "select exists (select from feed where feed = :feed union all select from feed_position where feed = :feed)"
+    with engine.connect() as connection:
+        return bool(connection.execute(text(known), {"feed": feed}).scalar())
+
+
 def tables_of(engine: Engine, source: str) -> list[tuple[str, str]]:
     """List (schema, table) of a source's tables, as its changes name them."""
     statement = (

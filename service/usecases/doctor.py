@@ -358,7 +358,13 @@ def _feed(feed: FeedFacts, operation: OperationFacts) -> Iterator[Finding]:
     about = f"feed {feed.name}"
     waits = "" if feed.waiting is None else f"{feed.waiting:,} {feed.unit} wait"
     if feed.lost is not None:
-        yield Finding(Level.FAIL, about, feed.lost, "read the source anew: bootstrap --replace, or follow --replace")
+        yield Finding(
+            Level.FAIL,
+            about,
+            feed.lost,
+            f"read the source anew: bootstrap --replace, or follow --replace; or, if nobody is to follow it any more, "
+            f"subsetd unfollow {feed.name} --gone",
+        )
     elif feed.is_paused:
         yield Finding(Level.WARN, about, f"is paused; {waits or 'nothing is applied'}", "subsetd resume")
     elif operation.writer is None and feed.waiting != 0:

@@ -16,8 +16,10 @@ from kafka import TopicPartition
 
 from service import doctor
 from service.config import load_settings
+from service.core.errors import NotFoundError, StateError
+from service.feed_wiring import forget_feed
 from service.store.database import make_engine, parse_address
-from service.store.writer_lock import take_bootstrap_lock, take_writer_lock
+from service.store.writer_lock import CONSUMER_NAME, release_locks, take_bootstrap_lock, take_writer_lock
 from service.stream.postgres_address import parse_address as parse_source
 from service.stream.postgres_slot import new_slot
 from service.stream.topic_facts import read_topics
@@ -163,6 +165,23 @@ def test_nobody_follows_a_feed_that_has_more_or_is_paused_or_cut_or_gone(
     assert (look()[about].level, "it was cut" in look()[about].found) == (Level.FAIL, True)
     stream.path.unlink()
     assert (look()[about].level, "is gone" in look()[about].found) == (Level.FAIL, True)
+    assert look()[about].way_out.endswith(f"subsetd unfollow file:{stream.path} --gone")
+    with closing(psycopg2.connect(database_url, application_name=CONSUMER_NAME)) as consumer:
+        take_writer_lock(consumer)
+        with pytest.raises(StateError, match="has another writer"):
+            forget_feed(database_url, f"file:{stream.path}")
+        release_locks(consumer)
+    assert forget_feed(database_url, f"file:{stream.path}") == f"file:{stream.path}"
+    assert look() == {}
+    with pytest.raises(NotFoundError, match="There is no feed"):
+        forget_feed(database_url, f"file:{stream.path}")
+
+
+def test_a_feed_that_a_bootstrap_has_made_begin_anew_is_no_fault(database_url: str, stream: Stream, look: Look) -> None:
+    stream.path.unlink()
+    assert look() != {}
+    states.execute(database_url, "delete from feed_position")  # as the bootstrap of the one source does
+    assert look() == {}
 
 
 def test_what_is_left_over_and_what_works(database_url: str, stream: Stream, look: Look) -> None:
