@@ -106,6 +106,8 @@ def _columns(tables: Mapping[str, Source]) -> tuple[list[ColumnProfile], list[se
 
 def _cells(source: Source) -> Cells:
     if isinstance(source, pa.Table):
+        if len(set(source.column_names)) != len(source.column_names):
+            raise SourceError(f"A table has two columns of one name: {', '.join(source.column_names)}. Rename one.")
         return {
             name: [cell for chunk in column.chunks for cell in canonical_array(chunk).to_pylist()]
             for name, column in zip(source.column_names, source.columns, strict=True)

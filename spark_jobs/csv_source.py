@@ -25,6 +25,7 @@ from spark_jobs.csv_text import (
     broken_quote,
     column_at,
     count_quotes,
+    end_of_line,
     end_of_record,
     ragged_record,
     split_record,
@@ -129,12 +130,12 @@ class CsvReader:
         while True:
             raw = self._slice(path, 0, size)
             is_whole = len(raw) < size
-            text = self._decoded(raw, path) if self._must_be_whole else raw
+            text = self._decoded(raw, path, is_whole) if self._must_be_whole else raw
             start = len(BOM) if text.startswith(BOM) else 0
             data = np.frombuffer(text, np.uint8)
             while start < len(data) and data[start] in (10, 13):  # blank lines are no records
                 start += 1
-            end = end_of_record(data, start, False, self.dialect)
+            end = end_of_line(data, start, self.dialect)
             if end >= 0 or is_whole:
                 break
             size *= 4
@@ -171,9 +172,10 @@ class CsvReader:
                 f"{path}: the file cannot be read: {error}. Make it readable, or leave it out."
             ) from error
 
-    def _decoded(self, raw: bytes | pa.Buffer, path: str) -> bytes:
+    def _decoded(self, raw: bytes | pa.Buffer, path: str, is_whole: bool = True) -> bytes:
+        decoder = codecs.getincrementaldecoder(self.encoding)()  # a character may be torn where a beginning ends
         try:
-            return bytes(raw).decode(self.encoding).encode()
+            return decoder.decode(bytes(raw), is_whole).encode()
         except UnicodeDecodeError as error:
             raise CsvFault(
                 path, error.start, f"{path}, byte {error.start}: this is not {self.encoding} text. Name its --encoding."

@@ -54,6 +54,27 @@ def _end_of_record(data: Bytes, start: int, is_quoted: bool, quote: int) -> int:
     return -1
 
 
+def end_of_line(data: Bytes, start: int, dialect: Dialect) -> int:
+    r"""Return the place after the first \n, \r or \r\n outside quotes at or after `start`, or -1.
+
+    A \r at the end of the data is none: what is behind it may belong to it.
+    """
+    return int(_end_of_line(data, start, dialect.quote_byte))
+
+
+@kernel
+def _end_of_line(data: Bytes, start: int, quote: int) -> int:
+    is_quoted = False
+    for i in range(start, len(data)):
+        if data[i] == quote:
+            is_quoted = not is_quoted
+        elif data[i] == _NEWLINE and not is_quoted:
+            return i + 1
+        elif data[i] == _RETURN and not is_quoted and i + 1 < len(data):
+            return i + 2 if data[i + 1] == _NEWLINE else i + 1
+    return -1
+
+
 def broken_quote(data: Bytes, dialect: Dialect) -> tuple[int, str] | None:
     """Return the place of the first quote that may not be where it is and what is wrong, or None.
 

@@ -129,7 +129,7 @@ class ParquetSource:
                     splits.append(Split(table, size, RowGroups(path, first, number)))
                     first, size = number, 0
                 size += bytes_of
-            if len(sizes) > first:
+            if len(sizes) > first or not sizes:  # a file without any is a table without rows
                 splits.append(Split(table, size, RowGroups(path, first, len(sizes))))
         return splits
 

@@ -17,8 +17,9 @@ from service import feed_wiring
 from service.cli import app
 from service.core.errors import NotFoundError, SourceError, StateError
 from service.store.checks import PostgresVerifier
-from service.store.database import make_engine
-from service.store.writer_lock import is_led_by_consumer
+from service.store.database import connect, make_engine
+from service.store.generation import DRIVER_NAME
+from service.store.writer_lock import is_led_by_consumer, release_locks, take_bootstrap_lock
 from service.usecases.verify import verify
 from spark_jobs.backfill import Tracked, backfill
 from spark_jobs.bootstrap import run_bootstrap
@@ -170,6 +171,11 @@ def test_keys_of_files(spark: SparkSession, database_url: str, tmp_path: Path, m
     with pytest.raises(SourceError, match=r"no table s\.t in it"):
         backfill(lambda: spark, database_url, ("s", "t", ["b", "a"]), None, Quiet())
     monkeypatch.setenv("SUBSETD_DATABASE_URL", database_url)
+    with connect(database_url, DRIVER_NAME) as bootstrap:
+        take_bootstrap_lock(bootstrap)
+        refused = CliRunner().invoke(app, ["keys", "drop", "s.t(f, a, b, c, d, e)"])
+        assert "has another writer: subsetd bootstrap" in str(refused.exception)
+        release_locks(bootstrap)
     dropped = CliRunner().invoke(app, ["keys", "drop", "s.t(f, a, b, c, d, e)"])
     assert "is not tracked since version 3" in dropped.stdout
     listed = CliRunner().invoke(app, ["keys", "list", "--tracked", "--format", "json"])

@@ -257,3 +257,20 @@ def test_partitions_are_attached_without_constraints_left_over(
     assert indexes == [(f"gen_rec_g1_p{number:03d}", 2) for number in range(4)]
     remains = query(database_url, "SELECT relname FROM pg_class WHERE relname LIKE 'gen_cluster%' AND relkind = 'r'")
     assert list(itertools.chain(*remains)) == []
+
+
+def test_parquet_without_row_groups_is_a_table_without_rows(
+    spark: SparkSession, database_url: str, tmp_path: Path
+) -> None:
+    """So it is written from an empty DataFrame; and a source may become empty."""
+    schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
+    file = tmp_path / "t.parquet"
+    pq.write_table(pa.table([[1], ["x"]], schema=schema), file)
+    run_bootstrap(spark, Options(str(tmp_path), "s", database_url))
+    with pq.ParquetWriter(file, schema):
+        pass
+    assert pq.ParquetFile(file).num_row_groups == 0
+    summary = run_bootstrap(spark, Options(str(tmp_path), "s", database_url, replace=True))
+    assert (summary.tables, summary.rows) == (1, 0)
+    counted = "select column_name, row_count, distinct_count from attribute where dropped_version is null order by 1"
+    assert query(database_url, counted) == [("id", 0, 0), ("name", 0, 0)]

@@ -133,6 +133,31 @@ def test_null_is_the_unquoted_empty_cell_and_blank_lines_are_no_rows(tmp_path: P
     assert read(tmp_path) == (["id", "text"], [["1", None], ["2", ""], ["3", 'a "b"']])
 
 
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        (b"a,b\r1,2\r3,4\r", [["1", "2"], ["3", "4"]]),
+        (b'"a","b"\r1,2\r\n3,4\n', [["1", "2"], ["3", "4"]]),
+        (b"a,b\r", []),
+        (b"\r\ra,b\r\r\n1,2", [["1", "2"]]),
+    ],
+)
+def test_a_carriage_return_ends_a_line(tmp_path: Path, text: bytes, rows: list[list[str | None]]) -> None:
+    (tmp_path / "t.csv").write_bytes(text)
+    for target in (1, 4, 1 << 20):
+        assert read(tmp_path, target) == (["a", "b"], rows)
+
+
+@pytest.mark.parametrize("encoding", ["gbk", "shift_jis", "euc_kr", "big5", "gb18030", "utf-16"])
+@pytest.mark.parametrize("shift", ["", "x"])
+def test_a_character_that_the_beginning_of_a_large_file_tears_is_read(
+    tmp_path: Path, encoding: str, shift: str
+) -> None:
+    word = "\U0001f600" if encoding == "utf-16" else "中文" if encoding != "euc_kr" else "한글"
+    (tmp_path / "t.csv").write_bytes(f"{shift}id\n{word * 17_000}\n".encode(encoding))
+    assert read(tmp_path, encoding=encoding) == ([f"{shift}id"], [[word * 17_000]])
+
+
 @pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16", "utf-16-le"])
 @pytest.mark.parametrize("target", [64, 1 << 20])
 def test_other_encodings_give_the_same_texts(tmp_path: Path, encoding: str, target: int) -> None:

@@ -117,3 +117,8 @@ def test_overlaps_are_those_of_sets(values: list[set[str]]) -> None:
         for a, b in permutations(range(len(values)), 2)
         if b in keys and values[a] & values[b]
     }
+
+
+def test_an_arrow_table_with_two_columns_of_one_name_is_refused() -> None:
+    with pytest.raises(SourceError, match="two columns of one name: id, id"):
+        find_relationships({"t": pa.table([[1, 2], [3, 3]], names=["id", "id"])})
