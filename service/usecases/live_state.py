@@ -255,7 +255,7 @@ class LiveState:
                     sketch.update(portion[0].keys.high)
                 yield portion
 
-        def written(new: NewRecords, texts: list[str], changed_texts: list[str]) -> None:
+        def written(new: NewRecords, texts: Sequence[str], changed_texts: Sequence[str]) -> None:
             # Values of which nothing is kept come without a text, and open none that others keep.
             write(new, texts, changed_texts if self.shown.characters[attribute_id] else [])
 
