@@ -105,14 +105,22 @@ def timestamp(unit: int, zoned: bool) -> MomentDecoder:
     return decode
 
 
+_LONGEST_TIME = 839 * 3600 * 1_000_000_000
+"""A TIME of MySQL is a span: from -838:59:59 to 838:59:59."""
+
+
 def clock(unit: int, zoned: bool) -> MomentDecoder:
     """Read times of day: integers in units of `unit` nanoseconds, or texts, which need a zone exactly when `zoned`."""
 
     def decode(value: object) -> str:
         if type(value) is int:
             moment, offset = value * unit, 0
-            if not 0 <= moment <= forms.NANOSECONDS_PER_DAY:
+            if zoned and not 0 <= moment <= forms.NANOSECONDS_PER_DAY:
                 raise ValueError("there is no such time of day")
+            if not -_LONGEST_TIME < moment < _LONGEST_TIME:
+                raise ValueError("there is no such time")
+            if moment < 0:
+                return f"-{forms.clock_text(-moment)}"
         else:
             match = _TIME_TEXT.fullmatch(str(value))
             if match is None:

@@ -89,12 +89,13 @@ def _connect_field(schema: Any, names: dict[str, Any], namespace: str = "") -> d
     """Give Kafka Connect's field of an Avro schema: type, semantic name, parameters, fields, items."""
     if isinstance(schema, list):
         parts = [part for part in schema if part != "null"]
-        return _connect_field(parts[0], names, namespace) if len(parts) == 1 else {}
+        told = {} if len(parts) == len(schema) else {"optional": True}
+        return {**_connect_field(parts[0], names, namespace), **told} if len(parts) == 1 else told
     if isinstance(schema, str):
         named = names.get(_full_name(schema, namespace))
         return named if named is not None else {"type": _CONNECT_TYPES.get(schema, schema)}
     kind = schema["type"]
-    field: dict[str, Any] = {"type": _CONNECT_TYPES.get(kind, kind)}
+    field: dict[str, Any] = {"type": schema.get("connect.type", _CONNECT_TYPES.get(kind, kind))}
     if "connect.name" in schema:
         field["name"] = schema["connect.name"]
         field["parameters"] = schema.get("connect.parameters")
@@ -104,7 +105,8 @@ def _connect_field(schema: Any, names: dict[str, Any], namespace: str = "") -> d
         namespace = full_name.rpartition(".")[0]
     if kind == "record":
         field["fields"] = [
-            {**_connect_field(inner["type"], names, namespace), "field": inner["name"]} for inner in schema["fields"]
+            {**_connect_field(inner["type"], names, namespace), "field": inner["name"], "default": inner.get("default")}
+            for inner in schema["fields"]
         ]
     if kind == "array":
         field["items"] = _connect_field(schema["items"], names, namespace)

@@ -87,7 +87,7 @@ class Discovery(Decoder):
         event, schema, _ = self._parse(record.topic, record.value)
         if type(event) is not dict:
             return
-        is_flat = "op" not in event and is_flattened(event)
+        is_flat = is_flattened(event)
         envelope = unflatten(event) if is_flat else event
         letter = envelope.get("op")
         if letter not in ("c", "r", "u", "d", "t"):

@@ -116,7 +116,7 @@ class Decoder:
             return _skip(record, "tombstone")
         if type(envelope) is not dict:
             raise RecordError(f"is no change envelope but {shown(envelope)}; expected an object with op, before, after")
-        flattened = "op" not in envelope and is_flattened(envelope)
+        flattened = is_flattened(envelope)
         if flattened:
             envelope = unflatten(envelope)
         elif "op" not in envelope:

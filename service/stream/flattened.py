@@ -14,13 +14,14 @@ WAY_OUT = (
     "delete.tombstone.handling.mode=rewrite"
 )
 
+OPERATION = "__op"
 _PREFIX = "__"
 _TRUE = (True, "true")
 
 
 def is_flattened(event: Mapping[str, Any]) -> bool:
-    """Tell whether an event without `op` is a flattened one that says which operation it was."""
-    return "__op" in event
+    """Tell whether an event is a flattened one that says which operation it was; its row may have a column `op`."""
+    return OPERATION in event and not ("op" in event and type(event.get("source")) is dict)
 
 
 def unflatten(event: Mapping[str, Any]) -> dict[str, Any]:
@@ -35,7 +36,7 @@ def unflatten(event: Mapping[str, Any]) -> dict[str, Any]:
     transaction = None
     if event.get("__transaction_id") is not None:
         transaction = {"id": event["__transaction_id"], "total_order": event.get("__transaction_total_order")}
-    letter = "d" if event.get("__deleted") in _TRUE else event["__op"]
+    letter = "d" if event.get("__deleted") in _TRUE else event[OPERATION]
     return {
         "op": letter,
         "before": event if letter == "d" else None,

@@ -12,6 +12,7 @@ from service.core.errors import RecordError
 from service.core.model import SchemaDrift
 from service.core.number_decoding import DecimalHandling
 from service.core.retyping import shows_other_type
+from service.stream.flattened import OPERATION
 from service.stream.row_images import Decoders, TableDecoder
 
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
@@ -44,6 +45,9 @@ _SEMANTIC_TYPES = {
     "io.debezium.data.FloatVector": "vector",
 }
 """The type whose decoder reads a semantic type; Arrow's names say the unit, where Postgres' names leave it open."""
+
+_UNBOUNDED = 2**31 - 1
+"""The length of Bits of a `bit varying` without one."""
 
 _PLAIN_TYPES = {
     "int8": "smallint",
@@ -138,7 +142,8 @@ def _semantic_type(field: Mapping[str, Any]) -> str | None:
     if name == _DECIMAL:
         return _decimal_type(field.get("parameters"))
     if name == "io.debezium.data.Bits":
-        return f"bit({_parameter(field.get('parameters'), 'length')})"
+        length = _parameter(field.get("parameters"), "length")
+        return "bit varying" if length == _UNBOUNDED else f"bit({length})"
     if type(name) is str and name in _SEMANTIC_TYPES:
         return _SEMANTIC_TYPES[name]
     if kind == "bytes":
@@ -159,9 +164,10 @@ def _inner(field: Mapping[str, Any]) -> Mapping[str, Any]:
 def _row_fields(schema: object) -> dict[str, Mapping[str, Any]]:
     """Give the fields of a row by their names: of the after-image, else the before-image, else of a flat row."""
     fields = _fields(schema)
-    for name in ("after", "before"):
+    images = () if any(field.get("field") == OPERATION for field in fields) else ("after", "before")
+    for name in images:
         for field in fields:
-            if field.get("field") == name:
+            if field.get("field") == name and "fields" in field:
                 return {inner["field"]: inner for inner in _fields(field) if type(inner.get("field")) is str}
     return {field["field"]: field for field in fields if type(field.get("field")) is str}
 

@@ -147,7 +147,7 @@ NO_SCALE = (
         ("time without time zone", "24:00:01", "there is no such time of day"),
         ("time with time zone", "01:00:00", "its time zone is missing"),
         ("time without time zone", "01:00:00+02", "it has a time zone and its column has none"),
-        ("time64[us]", -1, "there is no such time of day"),
+        ("time64[us]", 1 << 62, "there is no such time"),
         ("interval", "soon", "it is no interval of ISO 8601 or of Postgres"),
         ("boolean", 2, "it is neither true nor false"),
         ("bytea", 5, "it is no text"),

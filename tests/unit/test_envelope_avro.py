@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from service.core.errors import FeedAwayError, FeedError, RecordError
 from service.core.model import UNAVAILABLE, RowChange, SchemaDrift
-from service.stream.avro import AvroReader
+from service.stream.avro import AvroReader, _connect_field
 from service.stream.envelope import Decoder
 from service.stream.schema_registry import HttpSchemaRegistry
 from service.stream.wire_schema import WireSchema
@@ -160,6 +160,27 @@ def test_a_new_column_comes_with_its_type(registry: StubRegistry) -> None:
     with pytest.raises(SchemaDrift) as caught:
         decode(registry, changed("c", after=ROW), short)
     assert caught.value.added == (("price", "numeric(10,2)"), ("raw", "bytea"))
+    assert caught.value.filled == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "data_type", "is_filled"),
+    [
+        (["null", "int"], None, "integer", False),
+        (["int", "null"], 5, "integer", True),
+        ("int", None, "integer", True),
+        (["null", {"type": "int", "connect.type": "int16"}], None, "smallint", False),
+    ],
+)
+def test_a_new_column_of_avro_is_filled_where_its_schema_says_so(
+    kind: object, default: object, data_type: str, is_filled: bool
+) -> None:
+    field = {"name": "new", "type": kind, **({} if default is None else {"default": default})}
+    row = {"type": "record", "name": "Value", "fields": [{"name": "id", "type": "int"}, field]}
+    envelope = {"type": "record", "name": "Envelope", "fields": [{"name": "after", "type": ["null", row]}]}
+    schema = WireSchema(_connect_field(envelope, {}))
+    assert schema.data_type("new") == data_type
+    assert schema.filled(["new"]) == ({"new"} if is_filled else set())
 
 
 def test_a_nul_character_is_refused(registry: StubRegistry) -> None:

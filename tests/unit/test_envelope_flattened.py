@@ -9,6 +9,7 @@ import pytest
 
 from service.core.errors import RecordError
 from service.core.model import Operation, RowChange, Skipped
+from service.stream.discovery import Discovery
 from service.stream.envelope import Decoder
 from service.stream.flattened import unflatten
 from tests.events import record, tracked_table
@@ -135,3 +136,18 @@ def test_cells_are_read_by_the_schema_of_a_flat_row() -> None:
 
 def test_a_tombstone_is_no_change() -> None:
     assert isinstance(Decoder([KEPT]).decode(record(None, key=b'{"id":7}')), Skipped)
+
+
+def test_columns_may_be_called_as_parts_of_an_envelope() -> None:
+    table = tracked_table("shop", "log", {"id": "integer", "op": "string", "after": "string", "day": "date"})
+    event = {"id": 1, "op": "I", "after": "x", "day": 20778, "__op": "c", "__deleted": "false"}
+    types = {"id": "int32", "op": "string", "after": "string", "__op": "string", "__deleted": "string"}
+    fields = [{"field": name, "type": kind} for name, kind in types.items()]
+    fields.append({"field": "day", "type": "int32", "name": "io.debezium.time.Date"})
+    for value in (event, {"schema": {"type": "struct", "fields": fields}, "payload": event}):
+        sent = record(orjson.dumps(value), topic="server.shop.log")
+        change = Decoder([replace(table, insert_only=True)]).decode(sent)
+        assert isinstance(change, RowChange)
+        assert change.after == ("1", "I", "x", "2026-11-21")
+        (seen,) = Discovery().look([sent]).values()
+        assert dict(seen.columns)["day"] == ("date" if "schema" in value else "string")

@@ -170,6 +170,7 @@ def test_the_bytes_before_the_payload_are_remembered_where_they_are_the_schema_a
         ({"type": "map"}, "json"),
         ({"type": "struct", "name": "io.debezium.data.geometry.Point"}, "point"),
         ({"type": "bytes", "name": "io.debezium.data.Bits", "parameters": {"length": "10"}}, "bit(10)"),
+        ({"type": "bytes", "name": "io.debezium.data.Bits", "parameters": {"length": "2147483647"}}, "bit varying"),
         ({"type": "bytes", "name": DECIMAL, "parameters": {"scale": "2"}}, "numeric(1000,2)"),
         ({"type": "bytes", "name": DECIMAL, "parameters": {"scale": "-1000"}}, "numeric(1000,-1000)"),
         (
