@@ -37,7 +37,7 @@ from service.usecases.batches import Batch, Positions, decode_each, separate, ti
 from service.usecases.bounded_feed import BoundedFeed
 from service.usecases.feed_session import LOOK_SECONDS, BeginAnew, Following, Session
 from service.usecases.netted_ranges import BatchFacts, Partition
-from service.usecases.screening import Screen, Seen
+from service.usecases.screening import Reader, Screen, Seen
 from service.usecases.shards import ShardSummary, conclude
 from service.usecases.transactions import TRANSACTION_TOPIC
 from service.usecases.warm_up import WarmUpPolicy
@@ -379,5 +379,5 @@ class StreamedSession(Session):
         return {place: max(0, at + behind[place] - self._positions.get(place, at)) for place, at in begun.items()}
 
 
-def _seen(facts: BatchFacts) -> dict[Partition, dict[str, Seen]]:
+def _seen(facts: BatchFacts) -> dict[Partition, dict[Reader, Seen]]:
     return {one.partition: dict(one.seen) for one in facts.ranges if one.seen is not None}

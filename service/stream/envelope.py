@@ -417,4 +417,7 @@ def _source_position(source: Mapping[str, Any], transaction: object, letter: str
     mark = source_order.mark(source, transaction, letter)
     if mark is not None:
         position["mark"] = list(mark)
+        reader = source_order.reader(source)
+        if reader:
+            position["marked_by"] = reader
     return position

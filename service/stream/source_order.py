@@ -62,6 +62,15 @@ def mark(source: Mapping[str, object], transaction: object, letter: str) -> Mark
     return numbers if len(numbers) == len(found) else None
 
 
+def reader(source: Mapping[str, object]) -> str:
+    """Name what the marks of an event compare in: its connector, and of SQL Server the database, too; "" for nothing.
+
+    Several connectors may be routed into one topic, each with a part of the table's rows.
+    """
+    names = (source.get("name"), source.get("db") if source.get("connector") == "sqlserver" else None)
+    return "/".join(name for name in names if type(name) is str)
+
+
 def _number(value: object) -> int | None:
     return value if type(value) is int and 0 <= value < 2**63 else None
 

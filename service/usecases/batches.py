@@ -14,7 +14,7 @@ from service.core.errors import RecordError, SubsetdError
 from service.core.model import BadRecord, Decoded, FeedPosition, RawRecord, RowChange, Skipped, Table
 from service.usecases.live_state import Accesses, BatchCounts
 from service.usecases.ports import Decoder
-from service.usecases.screening import Seen
+from service.usecases.screening import Reader, Seen
 from service.usecases.transactions import TransactionKey
 
 Positions = dict[tuple[str, int], int]
@@ -122,7 +122,7 @@ class Batch:
     transactions: Sequence[TransactionKey | None] = ()
     is_whole: bool | None = None
     skipped: list[Skipped] = field(default_factory=list)
-    seen: dict[tuple[str, int], dict[str, Seen]] = field(default_factory=dict)
+    seen: dict[tuple[str, int], dict[Reader, Seen]] = field(default_factory=dict)
 
     def part(self, start: int, end: int, before: Positions) -> Batch:
         """Cut some records out, of which those in front are applied up to `before`; it ends before the rest."""

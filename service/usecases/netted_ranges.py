@@ -23,7 +23,7 @@ from service.usecases.batches import decode_each, separate
 from service.usecases.live_state import BatchCounts
 from service.usecases.netting import Netted, net
 from service.usecases.ports import Decoder
-from service.usecases.screening import Screen, Seen
+from service.usecases.screening import Reader, Screen, Seen
 
 Partition = tuple[str, int]
 
@@ -43,7 +43,7 @@ class RangeFacts:
     ended: FeedPosition | None = None
     last: Sequence[RowChange] = ()
     skipped: Sequence[Skipped] = ()
-    seen: Mapping[str, Seen] | None = None
+    seen: Mapping[Reader, Seen] | None = None
     rows: Mapping[int, int] = field(default_factory=dict)
     nulls: Mapping[int, int] = field(default_factory=dict)
     sketched: SketchChanges = field(default_factory=SketchChanges.none)

@@ -39,7 +39,9 @@ class Seen(NamedTuple):
 
 
 Partition = tuple[str, int]
-SeenByPartition = Mapping[Partition, Mapping[str, Seen]]
+Reader = tuple[str, str]
+"""Who reads a source: the state's name of the source, and the name of the connector ("" where nothing tells it)."""
+SeenByPartition = Mapping[Partition, Mapping[Reader, Seen]]
 
 
 @dataclass(slots=True)
@@ -50,7 +52,7 @@ class Screened:
     skipped: list[Skipped] = field(default_factory=list)
     bad: dict[FeedPosition, RecordError] = field(default_factory=dict)
     rewound: dict[FeedPosition, FeedError] = field(default_factory=dict)
-    seen: dict[Partition, dict[str, Seen]] = field(default_factory=dict)
+    seen: dict[Partition, dict[Reader, Seen]] = field(default_factory=dict)
 
 
 class Screen:
@@ -62,7 +64,8 @@ class Screen:
     (`source_position["mark"]`: its order in the source, rising within a partition) is repeated when its place is not
     above the highest one seen there; when it is also newer (`ts_ms`) than everything seen, a source that was set
     back sends it (restored from a backup, failed over), and the feed must stop. Marks of different sources in one
-    topic are kept apart, and records without one (a snapshot's) are neither.
+    topic are kept apart, and so are those of connectors that read one together, each a part; records without one (a
+    snapshot's) are neither.
 
     `catch_up` says of which records a source's data holds all: those of a partition before an offset.
     """
@@ -90,9 +93,9 @@ class Screen:
             if partition in self._catch_up and self._is_caught_up(change, partition):
                 done.skipped.append(Skipped(change.position, CAUGHT_UP))
                 if "mark" in told:  # it was seen, and may come again
-                    of_partition = self._of_partition(done, partition)
-                    seen = of_partition.get(source, Seen())
-                    of_partition[source] = _later(seen, _read(told, newest.get(source, 0), seen.last))
+                    of_partition, reader = self._of_partition(done, partition), _reader(change)
+                    seen = _seen_by(reader, of_partition)
+                    of_partition[reader] = _later(seen, _read(told, newest.get(source, 0), seen.last))
                 continue
             is_read = change.operation is Operation.READ
             if is_read and self._is_older(told, source, newest):
@@ -104,17 +107,17 @@ class Screen:
             if is_read or ("mark" not in told and source not in self._snapshots):
                 done.changes.append(change)
                 continue
-            of_partition = self._of_partition(done, partition)
-            seen = of_partition.get(source, Seen())
+            of_partition, reader = self._of_partition(done, partition), _reader(change)
+            seen = _seen_by(reader, of_partition)
             now = _read(told, newest.get(source, 0), seen.last)
             if now.mark and now.mark <= seen.mark:
                 if now.ts_ms > seen.ts_ms > 0:
                     done.rewound[change.position] = _rewound(change, now, seen)
                 else:
                     done.skipped.append(Skipped(change.position, REPEATED))
-                    of_partition[source] = seen._replace(last=now.last)
+                    of_partition[reader] = seen._replace(last=now.last)
                 continue
-            of_partition[source] = _later(seen, now)
+            of_partition[reader] = _later(seen, now)
             snapshot = self._snapshots.get(source)
             if snapshot is not None and now.transaction:
                 newest[source] = max(newest[source], now.transaction)
@@ -128,7 +131,7 @@ class Screen:
             done.changes.append(change)
         return done
 
-    def _of_partition(self, done: Screened, partition: Partition) -> dict[str, Seen]:
+    def _of_partition(self, done: Screened, partition: Partition) -> dict[Reader, Seen]:
         found = done.seen.get(partition)
         if found is None:
             found = done.seen[partition] = dict(self._seen.get(partition, {}))
@@ -142,7 +145,7 @@ class Screen:
 
     def _advance_transactions(self, seen: SeenByPartition) -> None:
         for of_partition in seen.values():
-            for source, one in of_partition.items():
+            for (source, _), one in of_partition.items():
                 if source in self._newest:
                     self._newest[source] = max(self._newest[source], one.transaction)
 
@@ -203,24 +206,40 @@ class RetryScreen:
         mark = change.source_position.get("mark")
         if not isinstance(mark, list):
             return False
-        return self._marks.setdefault((change.table.source, *mark), change.position) != change.position
+        return self._marks.setdefault((_reader(change), *mark), change.position) != change.position
 
 
-def read_seen(source_position: Mapping[str, object]) -> dict[str, Seen]:
-    """Read what a stored source position says was seen, by source."""
+def read_seen(source_position: Mapping[str, object]) -> dict[Reader, Seen]:
+    """Read what a stored source position says was seen, by who read it."""
     stored = source_position.get(SEEN)
     if not isinstance(stored, Mapping):
         return {}
     return {
-        source: Seen(tuple(mark), ts_ms, transaction, tuple(last))
-        for source, (mark, ts_ms, transaction, last) in stored.items()
+        (source, connector): Seen(tuple(mark), ts_ms, transaction, tuple(last))
+        for source, of_source in stored.items()
+        # Before connectors were told apart there was one for each source.
+        for connector, (mark, ts_ms, transaction, last) in (
+            of_source if isinstance(of_source, Mapping) else {"": of_source}
+        ).items()
     }
 
 
-def put_seen(source_position: Mapping[str, object], seen: Mapping[str, Seen]) -> dict[str, object]:
+def put_seen(source_position: Mapping[str, object], seen: Mapping[Reader, Seen]) -> dict[str, object]:
     """Give a source position as it is stored: with what was seen in place of the last change's mark."""
-    rest = {name: value for name, value in source_position.items() if name not in ("mark", SEEN)}
-    return {**rest, SEEN: {source: list(one) for source, one in seen.items()}} if seen else rest
+    rest = {name: value for name, value in source_position.items() if name not in ("mark", "marked_by", SEEN)}
+    by_source: dict[str, dict[str, object]] = {}
+    for (source, connector), one in seen.items():
+        by_source.setdefault(source, {})[connector] = list(one)
+    return {**rest, SEEN: by_source} if seen else rest
+
+
+def _seen_by(reader: Reader, of_partition: dict[Reader, Seen]) -> Seen:
+    """Give what was seen of a reader, or (once) of what was seen before anything told its name."""
+    return of_partition.get(reader) or of_partition.pop((reader[0], ""), Seen())
+
+
+def _reader(change: RowChange) -> Reader:
+    return change.table.source, str(change.source_position.get("marked_by", ""))
 
 
 def count_reasons(skipped: Iterable[Skipped]) -> dict[str, int]:

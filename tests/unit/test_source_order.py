@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.core.model import FeedPosition, Operation, RowChange
-from service.stream.source_order import Mark, mark
+from service.stream.source_order import Mark, mark, reader
 from service.usecases.screening import Screen, put_seen
 from tests.events import tracked_table
 
@@ -220,3 +220,34 @@ def arrived(events: list[tuple[int, tuple[int | None, int, int]]]) -> list[RowCh
 def json_of(positions: dict[tuple[str, int], dict[str, object]]) -> dict[tuple[str, int], dict[str, object]]:
     """Give positions as the store gives them back."""
     return {place: json.loads(json.dumps(position)) for place, position in positions.items()}
+
+
+def test_connectors_that_share_a_topic_are_told_apart() -> None:
+    """Each has a part of the source's rows, and a log of its own: their places do not compare."""
+
+    def sent(name: str, file: int, ts_ms: int, offset: int) -> RowChange:
+        source = {"connector": "mysql", "file": f"binlog.{file:06d}", "pos": 4, "row": 0, "name": name}
+        position = {"ts_ms": ts_ms, "mark": list(mark(source, None, "c") or ()), "marked_by": reader(source)}
+        return RowChange(TABLE, Operation.CREATE, None, (name,), FeedPosition("t", 0, offset), source_position=position)
+
+    one, other = sent("a", 900, 1000, 0), sent("b", 3, 999, 1)
+    screen = Screen({}, {})
+    found = screen.screen([one, other])
+    assert (found.changes, found.skipped, found.rewound) == ([one, other], [], {})
+    stored = json_of({place: put_seen({}, seen) for place, seen in found.seen.items()})
+    again = Screen({}, stored).screen([one, other, sent("b", 4, 1001, 2)])
+    assert [len(again.changes), len(again.skipped), again.rewound] == [1, 2, {}]
+
+
+def test_what_was_seen_before_connectors_were_told_apart_still_counts() -> None:
+    source = {"connector": "mysql", "file": "binlog.000003", "pos": 4, "row": 0, "name": "a"}
+    position = {"ts_ms": 5, "mark": list(mark(source, None, "c") or ()), "marked_by": reader(source)}
+    change = RowChange(TABLE, Operation.CREATE, None, ("x",), FeedPosition("t", 0, 0), source_position=position)
+    before = {("t", 0): {"seen": {TABLE.source: [[3, 4, 0, 1], 5, 0, [3, 4, 0, 1, 1]]}}}
+    assert Screen({}, before).screen([change]).changes == []
+
+
+def test_logs_of_one_sql_server_are_its_databases() -> None:
+    assert reader({"connector": "sqlserver", "name": "srv", "db": "a"}) == "srv/a"
+    assert reader({"connector": "postgresql", "name": "srv", "db": "a"}) == "srv"
+    assert reader({"connector": "mysql"}) == ""
