@@ -17,11 +17,13 @@ class RecordError(SubsetdError):
     """One record of a feed cannot be applied; the record is set aside or the feed stops.
 
     `without_values` says why without a value of the data, for tables whose values are not kept; None where nobody does.
+    `change` is the change without its rows (model.RowChange), where so much can be read; None elsewhere.
     """
 
     def __init__(self, message: str, without_values: str | None = None) -> None:
         super().__init__(message)
         self.without_values = without_values
+        self.change: object = None
 
     @classmethod
     def plain(cls, message: str) -> RecordError:

@@ -103,7 +103,9 @@ class Decoder:
                     error.filled,
                     error.retyped,
                 ) from error.__cause__
-            raise RecordError(message, error.without_values) from error.__cause__
+            told = RecordError(message, error.without_values)
+            told.change = error.change
+            raise told from error.__cause__
 
     def _decode(self, record: RawRecord) -> RowChange | Skipped:
         value = record.value
@@ -136,11 +138,11 @@ class Decoder:
         if tracked is None:
             return _skip(record, NOT_FOLLOWED)
         position = _source_position(source, envelope.get("transaction"), letter)
-        before, after = _images(tracked, letter, envelope)
-        if flattened:
-            before, after = row_of(before, tracked), row_of(after, tracked)
         moves = False
         try:
+            before, after = _images(tracked, letter, envelope)
+            if flattened:
+                before, after = row_of(before, tracked), row_of(after, tracked)
             if schema is not None and letter != "t":
                 self._refuse_other_types(schema, tracked)
             if letter == "t":
@@ -156,6 +158,9 @@ class Decoder:
             drift.source_position = position
             if schema is not None:
                 drift.filled = schema.filled(column for column, _ in drift.added)
+            raise
+        except RecordError as error:
+            error.change = RowChange(tracked.table, operation, None, None, record.position, position)
             raise
         at = record.position
         return RowChange(tracked.table, operation, rows[0], rows[1], at, position, rows[2], moves)

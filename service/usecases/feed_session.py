@@ -222,7 +222,7 @@ class Session:
         with timed(batch.seconds, "decode"):
             decoded, skipped, bad = separate(batch.records, batch.decoded)
         with timed(batch.seconds, "screen"):
-            screened = self._screen.screen(decoded)
+            screened, bad = self._screened(batch, decoded, bad)
             drifts = {b.record.position: b.error for b in bad if isinstance(b.error, SchemaDrift)}
             if self._retried is not None:
                 drifts = {}  # columns follow the feed, not a record from long ago
@@ -263,6 +263,24 @@ class Session:
             self._truncate(alone, truncates[place])
             start = cut + 1
         return batch.part(start, end, self._positions) if start < end else None
+
+    def _screened(
+        self, batch: Batch, decoded: list[RowChange], bad: list[BadRecord]
+    ) -> tuple[Screened, list[BadRecord]]:
+        """Screen changes, and in their order with them those that cannot be read as far as their place can be.
+
+        They may be part of a bootstrap, or repeated, and are seen as the others are. Gives the bad records that are
+        left. A record that was set aside is another matter: it is tried again alone.
+        """
+        unread = {b.record.position: b.error.change for b in bad if isinstance(b.error.change, RowChange)}
+        if not unread or self._retried is not None:
+            return self._screen.screen(decoded), bad
+        places = {record.position: place for place, record in enumerate(batch.records)}
+        screened = self._screen.screen(sorted([*decoded, *unread.values()], key=lambda one: places[one.position]))
+        screened.changes = [change for change in screened.changes if change.position not in unread]
+        screened.bad = {at: error for at, error in screened.bad.items() if at not in unread}
+        is_done = {skipped.position for skipped in screened.skipped}
+        return screened, [one for one in bad if one.record.position not in is_done]
 
     def _screen_drifts(
         self, bad: list[BadRecord], drifts: dict[FeedPosition, SchemaDrift], screened: Screened

@@ -188,6 +188,56 @@ def test_changes_are_skipped_exactly_when_their_transaction_is_visible_to_the_bo
     assert states.read(database_url) == states.expected(connector.stream.tables)
 
 
+def unreadable(connector: Connector, txid: int = 702) -> bytes:
+    """Give an update that does not say what the row was, in a transaction of its own."""
+    connector.transaction = txid
+    connector.lsn += 10
+    document = json.loads(connector.event("orders", ["10", "1", "first"], ["10", "2", "first"]))
+    connector.lsn += 10
+    connector.last_commit = connector.lsn
+    return json.dumps({**document, "before": None}).encode()
+
+
+def test_what_cannot_be_read_is_passed_over_where_the_bootstrap_has_it(database_url: str, connector: Connector) -> None:
+    """As the error says: the source was made to send whole rows, and read anew; its topic begins before that."""
+    states.execute(database_url, "update source set kind = 'postgres', snapshot = '703:703:'")
+    connector.send(unreadable(connector))
+    connector.commit([("orders", None, ["11", "2", None])])
+    totals = consume(database_url, connector.stream)
+    assert (totals.inserted, totals.skipped, totals.dead) == (1, 1, 0)
+    assert states.read(database_url) == states.expected(connector.stream.tables)
+    connector.send(unreadable(connector, 704))
+    with pytest.raises(RecordError, match="without the row before"):
+        consume(database_url, connector.stream)
+
+
+def test_what_cannot_be_read_is_passed_over_where_its_source_has_it(database_url: str, connector: Connector) -> None:
+    connector.send(unreadable(connector))
+    connector.commit([("orders", None, ["11", "2", None])])
+    consume(database_url, connector.stream, on_error=ErrorPolicy.SET_ASIDE)
+    states.execute(
+        database_url,
+        "delete from dead_letter; insert into feed_catch_up select feed, topic, partition, source_id, next_offset "
+        "from feed_position, source; update feed_position set next_offset = 0",
+    )
+    assert consume(database_url, connector.stream).skipped == 2
+    assert states.read(database_url) == states.expected(connector.stream.tables)
+
+
+def test_what_cannot_be_read_is_set_aside_once_though_it_is_repeated(database_url: str, connector: Connector) -> None:
+    connector.send(unreadable(connector))
+    connector.repeat(1)
+    consume(database_url, connector.stream, on_error=ErrorPolicy.SET_ASIDE)
+    connector.repeat(1)
+    readable = json.loads(connector.sent[-1])
+    readable["before"] = dict(zip(COLUMNS["orders"], ["10", "1", "first"], strict=True))
+    connector.stream.write(json.dumps(readable).encode())  # as it is read with another setting
+    totals = consume(database_url, connector.stream, on_error=ErrorPolicy.SET_ASIDE)
+    assert (totals.skipped, totals.updated) == (2, 0)
+    assert states.query(database_url, "select record_offset from dead_letter") == [(0,)]
+    assert states.read(database_url) == states.expected(connector.stream.tables), "it is applied when it is retried"
+
+
 def test_a_truncate_that_the_bootstrap_saw_empties_nothing(database_url: str, stream: Stream) -> None:
     states.execute(database_url, "update source set kind = 'postgres', snapshot = '703:706:703'")
     stream.write(envelope("t", "s", "orders", txId=702, connector="postgresql"))
