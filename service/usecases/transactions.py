@@ -49,6 +49,10 @@ class Taken(NamedTuple):
     is_whole: bool | None
 
 
+_BEFORE = TransactionKey("", "")
+"""Stands for what was cut before the feed goes on."""
+
+
 class _Held(NamedTuple):
     record: RawRecord
     decoded: Decoded
@@ -86,17 +90,31 @@ class TransactionBuffer:
     partition. A record that is held holds back all behind it in its partition, so that a feed's positions say what
     was taken. Beyond the limits everything is given, and `is_whole` is False until the transactions that were cut
     are complete. An END whose events have all been applied before, or do not come at all, holds nothing back.
+
+    `cut_at` is the moment of now where the feed goes on behind a version that holds a half of some transaction: which,
+    nobody knows any more, so it counts as over when it has had as long as others have.
     """
 
-    def __init__(self, tables: Iterable[Table], topics: Iterable[str] = (), limits: WaitLimits = WaitLimits()) -> None:
+    def __init__(
+        self,
+        tables: Iterable[Table],
+        topics: Iterable[str] = (),
+        limits: WaitLimits = WaitLimits(),
+        cut_at: float | None = None,
+    ) -> None:
         names = [table.wire or (None, table.schema, table.name) for table in tables]
         self._tables = frozenset(f"{schema}.{table}" for _, schema, table in names)
         self._limits = limits
         self._prefixes: set[str] = set()
         self._held: list[_Held] = []
         self._size = 0
-        self._known: OrderedDict[TransactionKey, _Transaction] = OrderedDict()
+        self._known: dict[TransactionKey, _Transaction] = {}
+        self._ahead: OrderedDict[TransactionKey, _Transaction] = OrderedDict()
+        """Transactions of which marks came and no event yet."""
         self._cut: set[TransactionKey] = set()
+        if cut_at is not None:
+            self._known[_BEFORE] = _Transaction(cut_at, is_cut=True)
+            self._cut.add(_BEFORE)
         self._must_give = False
         self._note_topics(topics)
 
@@ -148,11 +166,18 @@ class TransactionBuffer:
         """Find the transaction of a record, and remember what the record says of it."""
         if isinstance(decoded, TransactionMark):
             key = TransactionKey(record.topic.removesuffix(TRANSACTION_TOPIC), transaction_of(decoded.transaction_id))
-            known = self._of(key, now)
+            known = self._known.get(key)
+            is_ahead = known is None
+            if known is None:  # a mark need not wait: nothing of the transaction is applied before an event is there
+                known = self._ahead.setdefault(key, _Transaction())
+                if len(self._ahead) > REMEMBERED_ENDS:
+                    self._ahead.popitem(last=False)
+            known.grown_at = now
             if decoded.counts is not None:
                 known.expected = sum(n for name, n in decoded.counts.items() if self._is_followed(name))
-            # Without any event of it the mark need not wait: nothing of the transaction is applied before it is there.
-            return key if known.seen else None
+                if is_ahead and not known.expected:
+                    self._ahead.pop(key, None)
+            return None if is_ahead else key
         if not isinstance(decoded, RowChange):
             return None
         told = decoded.source_position.get("transaction_id")
@@ -160,17 +185,12 @@ class TransactionBuffer:
         if prefix is None or not isinstance(told, str):
             return None
         key = TransactionKey(prefix, transaction_of(told))
-        self._of(key, now).add(decoded.source_position.get("total_order"))
-        return key
-
-    def _of(self, key: TransactionKey, now: float) -> _Transaction:
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = _Transaction()
-            if len(self._known) > REMEMBERED_ENDS:
-                self._known.popitem(last=False)
+            known = self._known[key] = self._ahead.pop(key, _Transaction())
         known.grown_at = now
-        return known
+        known.add(decoded.source_position.get("total_order"))
+        return key
 
     def _prefix_of(self, topic: str) -> str | None:
         """Find the connector that a topic is of: the longest prefix of a transaction topic that fits."""
@@ -214,8 +234,8 @@ class TransactionBuffer:
     def _settle(self, given: set[TransactionKey], now: float) -> None:
         """Note which transactions were cut, and forget those of which all was given.
 
-        One that was cut counts as over as well when nothing of it has come for long while others were applied: the
-        rest of it was applied before, or set aside.
+        One that was cut counts as over as well when nothing of it has come for long while others were applied behind
+        it: the rest of it was applied before, or set aside.
         """
         rest = {held.key for held in self._held}
         for key in given:
@@ -226,7 +246,7 @@ class TransactionBuffer:
         over = given - self._cut
         for key in self._cut - rest:
             known = self._known.get(key)
-            if known is None or known.is_complete or (over and self._is_stuck(key, now)):
+            if known is None or known.is_complete or (key not in given and over and self._is_stuck(key, now)):
                 over.add(key)
         self._cut -= over
         for key in over:

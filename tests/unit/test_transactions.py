@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from service.core.errors import RecordError
 from service.core.model import FeedPosition, Operation, RawRecord, RowChange, Skipped, TransactionMark
 from service.stream.envelope import Decoder
+from service.usecases import transactions
 from service.usecases.transactions import Taken, TransactionBuffer, WaitLimits, transaction_of
 from tests.events import tracked_table
 
@@ -219,3 +220,43 @@ def test_recorded_marks_count_their_events(connector: str) -> None:
     ends = {transaction_of(m.transaction_id): m.counts for m in marks if isinstance(m, TransactionMark) and m.counts}
     assert (len(marks), len(ends)) == (20, 10)
     assert ends["760"] == {"public.allt": 2, "public.plain": 1}
+
+
+def test_what_was_cut_before_a_restart_is_not_whole_until_it_had_time_to_come() -> None:
+    source = Source()
+    source.write("7", [("orders", 0), ("lines", 0)])
+    source.write("8", [("orders", 0)])
+    source.write("9", [("orders", 0)])
+    buffer = TransactionBuffer([ORDERS, LINES], TOPICS, WaitLimits(seconds=5), cut_at=100)
+    source.read["app.s.orders", 0] = 1  # the half of 7 that was applied
+    source.poll(buffer, "app.transaction", now=100)
+    source.poll(buffer, "app.s.orders", 0, 1, now=100)
+    taken = buffer.take(100)
+    assert (changes_of(source, taken), taken.is_whole) == (["8"], False)
+    source.poll(buffer, "app.s.lines", now=102)
+    assert changes_of(source, buffer.take(102)) == [], "it is one of two, as far as is known"
+    assert buffer.take(107).is_whole is False
+    source.poll(buffer, "app.s.orders", now=113)
+    taken = buffer.take(113)
+    assert (changes_of(source, taken), taken.is_whole) == (["9"], True)
+    assert TransactionBuffer([ORDERS], TOPICS, cut_at=None).take(0).is_whole is True
+
+
+def test_ends_far_ahead_forget_nothing_of_what_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transactions, "REMEMBERED_ENDS", 5)
+    source, buffer = Source(), TransactionBuffer([ORDERS, LINES], TOPICS, WaitLimits(seconds=60))
+    source.write("0", [("orders", 0), ("lines", 0)])
+    for number in range(1, 20):
+        source.write(str(number), [("lines", 0)])
+    source.write("elsewhere", [])
+    source.poll(buffer, "app.s.orders")
+    source.poll(buffer, "app.transaction")
+    assert changes_of(source, buffer.take(0)) == []
+    source.poll(buffer, "app.s.lines", 0, 1)
+    taken = buffer.take(0)
+    assert (changes_of(source, taken), taken.is_whole) == (["0", "0"], True)
+    source.poll(buffer, "app.s.lines")
+    taken = buffer.take(0)
+    assert changes_of(source, taken) == [], "their ENDs are forgotten: they wait"
+    taken = buffer.take(60)
+    assert (len(changes_of(source, taken)), taken.is_whole) == (19, False)
