@@ -174,6 +174,7 @@ def _rename_column(cursor: Any, one: KnownColumn, new: str, known: Sequence[Know
                 f"{prefix}{one.column} hold together cannot be known. Bootstrap the source again with --replace. (A "
                 f"name that is given before the source's ALTER TABLE keeps both one.)"
             )
+        _require_no_key(cursor, there, known)
     version = write_version(cursor, None)
     if there is not None:
         cursor.execute(
@@ -190,6 +191,21 @@ def _rename_column(cursor: Any, one: KnownColumn, new: str, known: Sequence[Know
         sketches.drop_sketches(cursor, [there.attribute_id])
     _rename(cursor, one, column)
     return f"{prefix}{one.column} is now {new}, since version {version}."
+
+
+def _require_no_key(cursor: Any, one: KnownColumn, known: Sequence[KnownColumn]) -> None:
+    """Raise StateError where a key is tracked that has a column: it would go with the attribute."""
+    of_table = [k for k in known if (k.schema, k.table) == (one.schema, one.table)]
+    columns = {k.ordinal: k.column for k in of_table if k.parts is None}
+    keys = [list(k.parts) for k in of_table if k.parts is not None and one.ordinal in k.parts]
+    cursor.execute("select from tracked_key where attribute_id = %s", (one.attribute_id,))
+    keys += [[one.ordinal] for _ in cursor]
+    if keys:
+        name = f"{one.schema}.{one.table}({', '.join(columns[place] for place in keys[0])})"
+        raise StateError(
+            f"The key {name} is tracked on the column that is to go. Drop it by `subsetd keys drop '{name}'`, and "
+            f"track it again behind the renaming."
+        )
 
 
 def _rename_table(cursor: Any, named: Named, new: str, known: Sequence[KnownColumn]) -> str:

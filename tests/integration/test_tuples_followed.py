@@ -13,7 +13,7 @@ import psycopg2
 import pytest
 from psycopg2.extras import execute_values
 
-from service.core.errors import NotFoundError, RecordError
+from service.core.errors import NotFoundError, RecordError, StateError
 from service.core.model import SchemaDrift
 from service.core.records import Keys
 from service.store.checks import PostgresVerifier
@@ -230,6 +230,29 @@ def test_a_rename_that_is_told_late_makes_the_tuples_current_again(database_url:
     consume(database_url, stream)
     found, wanted = states.read(database_url), states.expected(stream.tables)
     assert (found.records, found.clusters, found.inds) == (wanted.records, wanted.clusters, wanted.inds)
+
+
+def test_a_rename_that_is_told_late_leaves_a_key_of_the_new_column_alone(database_url: str, stream: Stream) -> None:
+    drift = SchemaDrift("drift", tracked_table("s", "orders", {}), [("buyer", "text")], ["customer"])
+    with closing(PostgresWriter(database_url)) as writer:
+        writer.acquire()
+        writer.change_schema(drift, "test")
+    states.execute(
+        database_url,
+        "insert into attribute (attribute_id, source_id, schema_name, table_name, column_name, ordinal, row_count, "
+        "null_count, distinct_count, repeated_count, parts) "
+        "select attribute_id + 1, source_id, schema_name, table_name, '(buyer, id)', ordinal, row_count, row_count, 0, "
+        "0, array[ordinal, 0] from attribute where column_name = 'buyer'",
+    )
+    for key in ("buyer, id", "buyer"):
+        with pytest.raises(StateError, match=rf"subsetd keys drop 's\.orders\({key}\)'"):
+            rename(database_url, "s.orders.customer", "s.orders.buyer", print)
+        states.execute(
+            database_url,
+            "update attribute set dropped_version = 1 where column_name = '(buyer, id)'; "
+            "insert into tracked_key (attribute_id, kind, since_version) "
+            "select attribute_id, 'pinned', 1 from attribute where column_name = 'buyer' on conflict do nothing",
+        )
 
 
 def test_the_sketch_of_a_tracked_key_is_written_whole_and_nothing_into_the_log(
