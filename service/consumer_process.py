@@ -78,12 +78,23 @@ class ConsumerProcess:
 
         def hear() -> None:
             try:
-                while (told := self._connection.recv())[0] != ENDED:
-                    getattr(observer, told[0])(*told[1:])
-                errors.extend(told[1:])
-            except (EOFError, OSError):
-                self._process.join()
-                errors.append(_ended(self._process.exitcode or 0))
+                while True:
+                    try:
+                        heard, *told = self._connection.recv()
+                    except (EOFError, OSError):
+                        self._process.join()
+                        errors.append(_ended(self._process.exitcode or 0))
+                        return
+                    if heard == ENDED:
+                        errors.extend(told)
+                        return
+                    if errors:
+                        continue  # it ends, and tells what it does until then
+                    try:
+                        getattr(observer, heard)(*told)
+                    except Exception as error:
+                        errors.append(error)
+                        ended.set()
             finally:
                 ended.set()
 
