@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from dataclasses import asdict
 from typing import Annotated
@@ -13,7 +12,7 @@ import typer
 from service import terminal, wiring
 from service.audit_runner import audit_options
 from service.core.corpus_choices import Algorithm
-from service.job_process import spark_command
+from service.job_process import run_attached, spark_command
 from service.reading_options import MasterOption
 from service.terminal import Format
 from service.usecases.audits import Audit
@@ -61,9 +60,9 @@ def audit(
             return
         options = [f"--filters={filters}", *audit_options(algorithm or settings.audit_algorithm)]
         command = spark_command("spark_jobs.audit", master or settings.spark_master, options)
-        ended = subprocess.run(command, input=f"{url}\n", text=True, check=False)
-    if ended.returncode:
-        raise typer.Exit(ended.returncode if ended.returncode > 0 else 128 - ended.returncode)
+        code = run_attached(command, [url])
+    if code:
+        raise typer.Exit(code)
 
 
 def _show(audits: list[Audit], format_: Format) -> None:

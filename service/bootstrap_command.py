@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -11,7 +10,7 @@ import typer
 from service import wiring
 from service.config import ConfigError, Settings
 from service.core.errors import FeedError, SourceError
-from service.job_process import spark_command
+from service.job_process import run_attached, spark_command
 from service.reading_options import (
     DelimiterOption,
     EncodingOption,
@@ -140,9 +139,7 @@ def run_spark(module: str, settings: Settings, arguments: Sequence[str], secrets
 
     Addresses with passwords, the state's first, go to its standard input.
     """
-    command = spark_command(module, settings.spark_master, arguments)
-    ended = subprocess.run(command, input="\n".join([*secrets, ""]), text=True, check=False)
-    return ended.returncode if ended.returncode >= 0 else 128 - ended.returncode
+    return run_attached(spark_command(module, settings.spark_master, arguments), secrets)
 
 
 def sketch_sizes(settings: Settings) -> list[str]:

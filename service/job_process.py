@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -19,6 +20,31 @@ SAID_BYTES = 4000
 def spark_command(module: str, master: str, arguments: Sequence[str]) -> list[str]:
     """Give the command of a Spark job, which reads the state's address from its standard input."""
     return [sys.executable, "-m", module, "--database-url=-", f"--master={master}", *arguments]
+
+
+def run_attached(command: Sequence[str], secrets: Sequence[str]) -> int:
+    """Run a job before the user's eyes, to its end; return its exit code, as a shell has it.
+
+    `secrets` go to its standard input, a line each. What ends us ends the job, which is waited for: it tidies up.
+    """
+    started: list[subprocess.Popen[str]] = []
+
+    def end(number: int, _: object) -> None:
+        if not started:
+            raise KeyboardInterrupt
+        if number != signal.SIGINT or not sys.stdin.isatty():  # a terminal interrupts the job as well
+            started[0].terminate()
+
+    is_main = threading.current_thread() is threading.main_thread()  # no signal comes elsewhere
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM) if is_main}
+    try:
+        started.append(subprocess.Popen(command, stdin=subprocess.PIPE, text=True))
+        started[0].communicate("".join(f"{secret}\n" for secret in secrets))
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    code = started[0].returncode
+    return code if code >= 0 else 128 - code
 
 
 def require_readable_scheme(scheme: str) -> None:

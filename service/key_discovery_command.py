@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from typing import Annotated
 
 import typer
@@ -11,7 +10,7 @@ from service import wiring
 from service.core.errors import NotFoundError
 from service.core.foreign_keys.candidates import THETA
 from service.core.key_search import MEMORY, MOST_COMBINATIONS, WIDTH
-from service.job_process import spark_command
+from service.job_process import run_attached, spark_command
 from service.reading_options import MasterOption
 from service.terminal import DocumentFormat
 
@@ -62,6 +61,6 @@ def discover(
         }  # fmt: skip
         arguments = ["-", *(f"--{option}={value}" for option, value in told.items())]
         command = spark_command("spark_jobs.key_discovery", master or settings.spark_master, arguments)
-        ended = subprocess.run(command, input=f"{url}\n{source}\n", text=True, check=False)
-    if ended.returncode:
-        raise typer.Exit(ended.returncode if ended.returncode > 0 else 128 - ended.returncode)
+        code = run_attached(command, [url, source])
+    if code:
+        raise typer.Exit(code)

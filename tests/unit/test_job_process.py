@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psutil
+import pytest
 
-from service.job_process import SAID_BYTES, JobProcess
+from service.job_process import SAID_BYTES, JobProcess, run_attached
 from tests.waiting import wait_for, wait_for_end
 
 
@@ -76,3 +79,33 @@ def test_a_job_is_killed_with_all_that_it_has_started() -> None:
         job.kill()
         assert job.exit_code() == 137
         wait_for_end(child)
+
+
+def test_a_job_before_the_users_eyes_is_told_secrets_and_gives_its_code() -> None:
+    code = "import sys; sys.exit(int(sys.stdin.readline()) + int(sys.stdin.readline()))"
+    assert run_attached([sys.executable, "-c", code], ["3", "4"]) == 7
+    killed = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    assert run_attached([sys.executable, "-c", killed], []) == 137
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_ends_a_command_ends_its_job_which_is_waited_for(number: signal.Signals) -> None:
+    job = (
+        "import signal, sys, time\n"
+        "def end(*_):\n    time.sleep(0.5); print('tidied up', flush=True); sys.exit(130)\n"
+        "signal.signal(signal.SIGTERM, end)\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(1000)"
+    )
+    command_line = [sys.executable, "-c", job]
+    code = f"import sys; from service.job_process import run_attached; sys.exit(run_attached({command_line}, []))"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+    ) as command:
+        assert command.stdout is not None
+        assert command.stdout.readline() == "ready\n"
+        (child,) = psutil.Process(command.pid).children()
+        command.send_signal(number)
+        assert command.stdout.read() == "tidied up\n"
+        assert command.wait() == 130
+        assert not child.is_running()
