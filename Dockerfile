@@ -16,7 +16,7 @@ RUN /opt/subsetd/bin/pip install --no-cache-dir --no-deps .
 
 FROM python:3.12.12-slim-bookworm
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends openjdk-17-jre-headless \
+    && apt-get install --yes --no-install-recommends openjdk-17-jre-headless tini \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --system --uid 10001 --create-home subsetd \
     && install --directory --owner subsetd --group subsetd --mode 0700 /var/lib/subsetd
@@ -35,6 +35,7 @@ EXPOSE 8321
 # The Spark driver serves nothing and ends by itself: run it with --no-healthcheck.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
     CMD ["python", "-c", \
-    "import os, urllib.request as r; r.urlopen('http://127.0.0.1:%s/healthz' % os.environ['SUBSETD_PORT'], timeout=4)"]
-ENTRYPOINT ["subsetd"]
+    "import os, urllib.request as r; r.build_opener(r.ProxyHandler({})).open('http://127.0.0.1:%s/healthz' % os.environ['SUBSETD_PORT'], timeout=4)"]
+# As the first process of all it hands signals on, and buries the Java of jobs that have ended.
+ENTRYPOINT ["tini", "--", "subsetd"]
 CMD ["run"]

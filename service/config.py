@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service.core.corpus_choices import Algorithm
@@ -24,6 +24,16 @@ def _default_data_dir() -> Path:
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "subsetd"
 
 
+def _whole_path(given: str | Path) -> Path:
+    """Take a path as a shell would: where settings come from none expands them."""
+    if not str(given):
+        raise ValueError("it is empty: name a folder, or unset it")
+    try:
+        return Path(given).expanduser().absolute()
+    except RuntimeError as error:
+        raise ValueError(f"{given} cannot be found: {error}") from error
+
+
 class Settings(BaseSettings):
     """Hold all settings, frozen; docs/settings.md describes each of them."""
 
@@ -32,7 +42,9 @@ class Settings(BaseSettings):
     database_url: str | None = Field(
         None, description="Postgres 15 to 18 that holds the state; unset: the embedded one"
     )
-    data_dir: Path = Field(default_factory=_default_data_dir, description="folder of the embedded Postgres")
+    data_dir: Annotated[Path, BeforeValidator(_whole_path)] = Field(
+        default_factory=_default_data_dir, description="folder of the embedded Postgres"
+    )
     host: str = Field(
         "127.0.0.1", description="address that the HTTP service listens on; others than loopback need a key"
     )

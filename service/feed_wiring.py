@@ -85,14 +85,19 @@ def decoding(settings: Settings, feed: str = "") -> Callable[[Sequence[Table]], 
 
 def _of_sources(tables: Sequence[Table], settings: Settings) -> Sequence[Table]:
     """Keep the tables of the sources that the feed is of; raise FeedError for a source that has none."""
-    wanted = [] if settings.feed_sources is None else [name.strip() for name in settings.feed_sources.split(",")]
-    for name in wanted:
+    wanted = wanted_sources(settings)
+    for name in sorted(wanted or ()):
         if all(table.source != name for table in tables):
             known = ", ".join(sorted({table.source for table in tables}))
             raise FeedError(
                 f"The state has no table of a source {name!r} (--source, SUBSETD_FEED_SOURCES); it has {known}."
             )
-    return [table for table in tables if not wanted or table.source in wanted]
+    return [table for table in tables if wanted is None or table.source in wanted]
+
+
+def wanted_sources(settings: Settings) -> frozenset[str] | None:
+    """Name the sources that the feed is of; None for all."""
+    return None if settings.feed_sources is None else frozenset(map(str.strip, settings.feed_sources.split(",")))
 
 
 def require_feed(feed: str) -> None:

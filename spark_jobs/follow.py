@@ -50,7 +50,7 @@ def follow(start: Callable[[], SparkSession], given: argparse.Namespace, stop: t
         WireSettings(settings.decimal_handling, settings.binary_handling, settings.time_precision),
         settings.schema_registry,
         settings.unknown_tables,
-        None if given.source is None else frozenset(given.source),
+        feed_wiring.wanted_sources(settings),
     )
     spark = start()
     spark.conf.set("spark.sql.adaptive.enabled", "false")  # two stages, of as many tasks as they need

@@ -139,20 +139,31 @@ class EmbeddedPostgres:
         server does not come up; the message then ends with the last lines of its log.
         """
         if self._users is None:
-            self._prepare_folder()
-            with self._gate():
-                users = (self.data_dir / "postgres.users").open("a")
-                try:
-                    alone = self._hold(users)
-                    self._make_cluster()
-                    if not self._answers():
-                        self._launch(alone)
-                    self._check_port()
-                except BaseException:
-                    users.close()
-                    raise
-                self._users = users
+            try:
+                self._join_or_launch()
+            except OSError as error:
+                raise StateError(
+                    f"the data folder {self.data_dir} cannot be written ({error.filename}: {error.strerror}); make "
+                    "room or mend its rights, set SUBSETD_DATA_DIR to a folder of your own, or SUBSETD_DATABASE_URL to "
+                    "a Postgres"
+                ) from error
         return self.url
+
+    def _join_or_launch(self) -> None:
+        """Prepare the folder, and start the server unless another process has."""
+        self._prepare_folder()
+        with self._gate():
+            users = (self.data_dir / "postgres.users").open("a")
+            try:
+                alone = self._hold(users)
+                self._make_cluster()
+                if not self._answers():
+                    self._launch(alone)
+                self._check_port()
+            except BaseException:
+                users.close()
+                raise
+            self._users = users
 
     def stop(self) -> None:
         """Leave the server; the last of its users stops it. A second call does nothing."""
@@ -194,18 +205,12 @@ class EmbeddedPostgres:
         return next((line for line in reversed(lines) if "PANIC:" in line or "FATAL:" in line), "".join(lines[-1:]))
 
     def _prepare_folder(self) -> None:
-        try:
-            self.data_dir.mkdir(parents=True, exist_ok=True)
-            for name in ("postgres.gate", "postgres.users"):
-                (self.data_dir / name).touch()
-            if os.geteuid() == 0:
-                for path in (self.data_dir, programs()):
-                    _make_traversable(path)
-        except OSError as error:
-            raise StateError(
-                f"the data folder {self.data_dir} cannot be written ({error.filename}: {error.strerror}); "
-                "set SUBSETD_DATA_DIR to a folder of your own, or SUBSETD_DATABASE_URL to a Postgres"
-            ) from error
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        for name in ("postgres.gate", "postgres.users"):
+            (self.data_dir / name).touch()
+        if os.geteuid() == 0:
+            for path in (self.data_dir, programs()):
+                _make_traversable(path)
 
     def _make_cluster(self) -> None:
         """Run initdb beside the final place, so that one that was killed half way is never taken for a whole one."""

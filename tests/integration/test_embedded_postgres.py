@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -221,6 +222,15 @@ def test_a_folder_that_cannot_be_written_is_named_with_the_way_out(folder: Path)
     (folder / "file").write_text("no folder")
     with pytest.raises(StateError, match=r"data folder .*/file/state cannot be written.*SUBSETD_DATA_DIR"):
         EmbeddedPostgres(folder / "file" / "state").start()
+
+
+def test_a_disk_that_fills_up_at_the_start_is_told_as_such(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(folder / "postgres.unfinished"))
+
+    monkeypatch.setattr(EmbeddedPostgres, "_make_cluster", full)
+    with pytest.raises(StateError, match=r"cannot be written \(.*unfinished: No space left.*make room"):
+        EmbeddedPostgres(folder).start()
 
 
 def test_the_data_of_another_major_version_is_left_alone(folder: Path) -> None:

@@ -60,3 +60,15 @@ def test_settings_cannot_be_changed() -> None:
 )
 def test_loopback(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
+
+
+def test_a_folder_is_found_as_a_shell_finds_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("SUBSETD_DATA_DIR", "~/state")
+    assert load_settings().data_dir == tmp_path / "state"
+    monkeypatch.setenv("SUBSETD_DATA_DIR", "")
+    with pytest.raises(ConfigError, match=r"SUBSETD_DATA_DIR.*it is empty"):
+        load_settings()
+    monkeypatch.setenv("SUBSETD_DATA_DIR", "~nobody-of-this-name/state")
+    with pytest.raises(ConfigError, match=r"SUBSETD_DATA_DIR.*cannot be found"):
+        load_settings()

@@ -105,7 +105,9 @@ def test_the_images_variables_are_settings_and_its_port_is_the_services() -> Non
 def test_the_image_starts_our_command() -> None:
     (entrypoint,) = [json.loads(argument) for argument in arguments_of("ENTRYPOINT")]
     (command,) = [json.loads(argument) for argument in arguments_of("CMD")]
-    assert entrypoint[0] in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert entrypoint[:2] == ["tini", "--"]
+    assert "tini" in " ".join(arguments_of("RUN"))
+    assert entrypoint[2] in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     assert command[0] in COMMANDS
 
 
@@ -130,7 +132,8 @@ def test_the_image_asks_for_its_health_at_the_port_of_its_settings_where_no_key_
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        environment = {"SUBSETD_PORT": str(server.server_address[1])}
+        proxy = "http://127.0.0.1:1"  # Docker hands on that of its user
+        environment = {"SUBSETD_PORT": str(server.server_address[1]), "http_proxy": proxy}
         ended = subprocess.run([sys.executable, *arguments], env=environment, check=False, capture_output=True)
         server.shutdown()
         thread.join()

@@ -8,7 +8,7 @@ import pytest
 
 from service.config import load_settings
 from service.core.errors import FeedError
-from service.feed_wiring import decoding
+from service.feed_wiring import decoding, wanted_sources
 from tests.decoding import decode_all
 from tests.events import envelope, record, tracked_table
 
@@ -34,3 +34,8 @@ def test_the_source_that_is_named_has_the_change(wanted) -> None:
 def test_a_source_that_the_state_does_not_have_is_told_at_once() -> None:
     with pytest.raises(FeedError, match=r"no table of a source 'east'.*it has north, south"):
         decoding(load_settings(feed_sources="north,east"))([NORTH, SOUTH])
+
+
+def test_the_sources_of_the_settings_are_those_of_executors() -> None:
+    assert wanted_sources(load_settings(feed_sources="north, east")) == {"north", "east"}
+    assert wanted_sources(load_settings()) is None
