@@ -187,8 +187,9 @@ def build_index(
         faults: list[ReadingFault] = []
         if reading_plan.tasks:
             segment, tasks, faults = _write(url, corpus, changed, reading_plan, served, workers)
-            segments.append(segment)
-            written[segment.segment_id] = tasks
+            if segment.tables:  # where none of the files can be read nothing has been written
+                segments.append(segment)
+                written[segment.segment_id] = tasks
         listing.confirm()
     segments = [segment for segment in segments if segment.tables]
     new = sum(len(segment.tables) for segment in segments if segment.segment_id in written)

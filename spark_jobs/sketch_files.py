@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 import zipfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -55,6 +56,13 @@ class DistinctHashes:
         return self._known
 
 
+def require_apart(source: str, names: Sequence[str]) -> None:
+    """Raise SourceError where two columns would have one name: `b.c` of the table `a`, and `c` of `a.b`."""
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise SourceError(f"{source}: {count} columns would have one name, {name!r}: rename one of their files.")
+
+
 def sketch_files(
     options: Options, columns: Sequence[str] = (), form: SketchForm | FixedForm | None = None
 ) -> dict[str, Comparable]:
@@ -69,6 +77,7 @@ def sketch_files(
             raise SourceError(f"{options.source}: files of CSV or Parquet are sketched here; bootstrap reads others.")
         tables = source.tables()
         names = [[f"{table.name}.{column}" for column, _ in table.columns] for table in tables]
+        require_apart(options.source, [name for of_table in names for name in of_table])
         wanted = _wanted(tables, columns)
         found = {name: DistinctHashes() for of_table in names for name in of_table if name in wanted}
         reader = source.reader()

@@ -35,6 +35,7 @@ from spark_jobs.command_line import (
 )
 from spark_jobs.job import run_job
 from spark_jobs.parallel import run_parallel, telling
+from spark_jobs.sketch_files import require_apart
 from spark_jobs.sketches import merge_comparable
 from spark_jobs.sources import FoldedSource, Options, group_splits, open_source
 from spark_jobs.tasks import CountTask, CrashPoint, Payload, telling_errors
@@ -67,6 +68,7 @@ def sketch_lake(spark: SparkSession, options: Options, form: SketchForm | FixedF
             raise SourceError(f"{options.source}: a lake is of files, or a database. Topics are read by `bootstrap`.")
         tables = source.tables()
         names = [upload_name(f"sketch:{table}.{column}") for table in tables for column, _ in table.columns]
+        require_apart(options.source, names)
         splits = source.splits(options.task_bytes or TASK_BYTES, run_parallel(spark))
         if not splits:
             raise SourceError(f"{options.source}: there is no table to read.")

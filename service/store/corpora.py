@@ -136,6 +136,7 @@ class PostgresCorpora:
 
             if not hold(ask, CORPUS_LOCK, corpus.corpus_id, "advisory_xact_lock"):
                 raise ConflictError(f"A refresh of the corpus {name!r} is at work: cancel it first.")
+            connection.execute(text("set local statement_timeout = 0"))  # that of questions is not for millions of rows
             connection.execute(text("delete from corpus_table where corpus_id = :corpus_id"), values)
             connection.execute(text("delete from corpus where corpus_id = :corpus_id"), values)
         with connect(self._url, CLEANER_NAME) as raw:

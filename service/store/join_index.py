@@ -74,8 +74,9 @@ class PostgresJoinIndexes:
             dead = {row.segment_id: np.frombuffer(row.dead, "<i4") for row in found if row.segment_id is not None}
             shapes = self._shapes_of(connection, list(dead))
             segments = [PostgresSegment(connection, number, shapes[number], dead[number]) for number in dead]
-            near = frozenset(map(Near, found[0].reading.get("near", ())))
-            yield PostgresJoinSnapshot(found[0].generation, found[0].built_at, segments, near)
+            reading = found[0].reading
+            near, null_tokens = frozenset(map(Near, reading.get("near", ()))), reading.get("null_tokens", ())
+            yield PostgresJoinSnapshot(found[0].generation, found[0].built_at, segments, near, null_tokens)
 
     def _shapes_of(self, connection: Connection, segment_ids: Sequence[int]) -> dict[int, SegmentShape]:
         """Give the shapes of segments; the oldest that are kept are forgotten, as segments come and go."""
@@ -93,18 +94,24 @@ class PostgresJoinIndexes:
 
 
 class PostgresJoinSnapshot:
-    """Hold what is searched, which generation of the corpus it is of, and which texts are near in it."""
+    """Hold what is searched, of which generation of the corpus, which texts are near in it, and which are none."""
 
     version = None
     not_indexed = ()
 
     def __init__(
-        self, generation: int, built_at: datetime, segments: Sequence[PostgresSegment], near: frozenset[Near]
+        self,
+        generation: int,
+        built_at: datetime,
+        segments: Sequence[PostgresSegment],
+        near: frozenset[Near],
+        null_tokens: Sequence[str],
     ) -> None:
         self.generation = generation
         self.built_at = built_at
         self.segments = segments
         self.near = near
+        self.null_tokens = null_tokens
 
 
 class PostgresSegment:

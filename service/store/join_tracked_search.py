@@ -92,6 +92,7 @@ class PostgresTrackedSnapshot:
 
     generation = None
     near: frozenset[Near] = frozenset()
+    null_tokens: Sequence[str] = ()
 
     def __init__(
         self,

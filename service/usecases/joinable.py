@@ -18,6 +18,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from service.core.canonical_arrow import key_array
+from service.core.column_filters import are_null_tokens
 from service.core.errors import SourceError
 from service.core.joinability import MOST_PAIRS, JoinIndex, Matched, Progress, Ranking, Telling, search, untold
 from service.core.near_matches import Near, folded
@@ -67,7 +68,8 @@ class Segment(JoinIndex, Protocol):
 class JoinSnapshot(Protocol):
     """Hold what one search sees: segments, of which generation of a corpus or version of the state, and what is near.
 
-    `not_indexed` names tables that have no index yet.
+    `null_tokens` are texts that stand for NULL, before anything is folded. `not_indexed` names tables that have no
+    index yet.
     """
 
     @property
@@ -78,6 +80,8 @@ class JoinSnapshot(Protocol):
     def built_at(self) -> datetime: ...
     @property
     def near(self) -> frozenset[Near]: ...
+    @property
+    def null_tokens(self) -> Sequence[str]: ...
     @property
     def segments(self) -> Sequence[Segment]: ...
     @property
@@ -265,7 +269,7 @@ def find_joinable(
     ranked: list[JoinableTable] = []
     unfinished: list[str] = []
     folding = snapshot.near if near is None else near
-    keys = _keys_of(query, folding)
+    keys = _keys_of(query, folding, snapshot.null_tokens)
     floor = 1 if min_share is None else max(1, math.ceil(min_share * len(keys.distinct)))
     telling = _AllSegments(len(snapshot.segments), tell)
     for segment in snapshot.segments:
@@ -360,8 +364,11 @@ class _Keys(NamedTuple):
         )
 
 
-def _keys_of(query: JoinQuery, near: Collection[Near]) -> _Keys:
-    columns = [folded(column, near) for column in query.texts()]
+def _keys_of(query: JoinQuery, near: Collection[Near], null_tokens: Sequence[str]) -> _Keys:
+    columns = [
+        folded(pc.if_else(are_null_tokens(column, tuple(null_tokens)), "", column) if null_tokens else column, near)
+        for column in query.texts()
+    ]
     texts = pa.concat_arrays(columns).dictionary_encode()
     codes = texts.indices.to_numpy().astype(np.int64).reshape(len(columns), -1).T
     halves = key_array(texts.dictionary)

@@ -223,7 +223,10 @@ def upload_name(column: str) -> str:
             f"{column!r} is not {UPLOADED}NAME; no other sketch is uploaded and deleted, those of attributes are kept"
         )
     if not (1 <= len(name) <= MAX_NAME and name.isprintable()):
-        raise SketchNameError(f"the name of a sketch has 1 to {MAX_NAME} characters, which can be printed")
+        told = repr(name) if len(name) <= MAX_NAME else f"{name[:40]!r}..., of {len(name):,} characters,"
+        raise SketchNameError(
+            f"{told} is no name of a sketch: the name of a sketch has 1 to {MAX_NAME} characters, which can be printed"
+        )
     return name
 
 

@@ -23,6 +23,7 @@ from service.store.corpus_locks import CLEANER_NAME
 from service.store.database import connect, make_engine
 from service.store.tables import CORPUS_LOCK, JOIN_INDEX_LOCK
 from service.usecases.corpora import NewCorpus, RefreshState
+from tests import states
 from tests.corpora import GivenCorpus
 from tests.joinable import no_spark
 from tests.refreshing import Lake, write_tables
@@ -229,3 +230,17 @@ def test_a_removed_corpus_leaves_nothing(database_url: str) -> None:
         counts = {name: connection.scalar(text(f"select count(*) from {name}")) for name in found}
     assert set(counts.values()) == {0}
     assert not [name for name in counts if name.startswith("corpus_ind_")]
+
+
+def test_a_removal_may_take_longer_than_a_question(database_url: str) -> None:
+    corpus = GivenCorpus(database_url)
+    corpus.refresh({(0, 1, 1)})
+    states.execute(
+        database_url,
+        "create function slow() returns trigger language plpgsql as 'begin perform pg_sleep(0.5); return old; end'; "
+        "create trigger slow before delete on corpus for each row execute function slow()",
+    )
+    engine = make_engine(database_url, "test", statement_timeout_ms=200)
+    PostgresCorpora(engine).remove("lake")
+    engine.dispose()
+    assert states.query(database_url, "select from corpus") == []

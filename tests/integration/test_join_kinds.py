@@ -181,3 +181,18 @@ def test_a_file_that_cannot_be_read_is_told_and_its_tables_are_left_out(database
     report = index(lake)
     assert (report["tables"], report["left_out"]) == (1, 1)
     assert report["faults"] == ["b.csv: line 2: broken quoting: a quote is opened and never closed"]
+
+
+def test_where_no_file_that_has_changed_can_be_read_what_was_indexed_is_served(
+    database_url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "tables").mkdir()
+    for name, rows in (("a", 100), ("b", 10)):
+        pq.write_table(pa.table({"c0": [f"{n}" for n in range(rows)]}), tmp_path / "tables" / f"{name}.parquet")
+    lake = Lake(database_url, tmp_path / "tables", CorpusKind.PARQUET)
+    lake.refresh(no_spark)
+    assert index(lake)["tables"] == 2
+    (lake.folder / "b.parquet").write_bytes(b"PAR1 torn")
+    report = index(lake)
+    assert (report["tables"], report["left_out"], len(report["faults"])) == (1, 1, 1)
+    assert [found.table for found in ask(database_url, lake.name, [("99",)], 9).tables] == ["a.parquet"]

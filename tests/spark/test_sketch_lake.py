@@ -18,6 +18,8 @@ from service.core.sketches.prefixes import HashPrefixes
 from service.store.database import make_engine
 from service.store.reader import PostgresStateReader
 from service.usecases import sketched_columns
+from service.usecases.sketched_columns import SketchNameError
+from spark_jobs.sketch_files import sketch_files
 from spark_jobs.sketch_lake import sketch_lake
 from spark_jobs.sources import Options
 from tests import states
@@ -128,3 +130,19 @@ def test_what_cannot_be_read_or_written_is_told_and_nothing_is_kept(
         sketch_lake(spark, Options(str(tmp_path), "lake", empty_database_url))
     with pytest.raises(SourceError, match="no such file or folder"):
         sketch_lake(spark, Options(str(tmp_path / "nowhere"), "lake", database_url))
+
+
+def test_columns_that_have_no_name_of_their_own_are_named(
+    spark: SparkSession, database_url: str, tmp_path: Path
+) -> None:
+    write_csv(tmp_path / "a.csv", ["b.c"], [["1"]])
+    write_csv(tmp_path / "a.b.csv", ["c"], [["2"]])
+    options = Options(str(tmp_path), "lake", database_url)
+    with pytest.raises(SourceError, match=r"2 columns would have one name, 'lake\.a\.b\.c'"):
+        sketch_lake(spark, options)
+    with pytest.raises(SourceError, match=r"2 columns would have one name, 'a\.b\.c'"):
+        sketch_files(options)
+    (tmp_path / "a.b.csv").unlink()
+    write_csv(tmp_path / "wide.csv", ["new\xa0name", "x" * 300], [["1", "2"]])
+    with pytest.raises(SketchNameError, match=r"'lake\.wide\.new\\xa0name' is no name of a sketch"):
+        sketch_lake(spark, options)
