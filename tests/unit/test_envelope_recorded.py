@@ -109,6 +109,7 @@ def test_the_source_position_tells_transaction_and_place(connector: str) -> None
         "transaction_id": "761:24399368",
         "total_order": 1,
         "mark": [24399368, 24399368, 1],
+        "marked_by": connector,
     }
 
 
