@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 
@@ -63,3 +64,6 @@ class Consumer(Following):
                         session.close()
                 finally:
                     self.writer.close()
+                # What a session and its feed leave are cycles, and a tuned collector looks at old objects hardly ever.
+                session = None
+                gc.collect()

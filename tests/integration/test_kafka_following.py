@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
@@ -29,6 +31,7 @@ from service.stream.addresses import open_feed
 from service.stream.envelope import Decoder
 from service.stream.kafka_feed import KafkaFeed
 from service.usecases.batches import BatchLimits, Totals
+from service.usecases.feed_session import Following, Session
 from service.usecases.follow_feed import Consumer
 from service.usecases.foreign_key_decisions import EXACT, ContractState
 from service.usecases.transactions import WaitLimits
@@ -282,6 +285,31 @@ def test_a_paused_consumer_ends_its_batch_keeps_its_lock_and_shows_a_growing_lag
         shop.check()
     finally:
         engine.dispose()
+
+
+def test_what_a_session_leaves_goes_with_it(shop: Shop) -> None:
+    """A tuned collector looks at old objects hardly ever, and a closed feed is full of cycles: they would pile up."""
+    clients: list[weakref.ref[object]] = []
+
+    def begun(following: Following) -> Session:
+        session = Session(following)
+        assert isinstance(session._feed, KafkaFeed)
+        clients.append(weakref.ref(session._feed._consumer))
+        return session
+
+    killed = "select count(pg_terminate_backend(pid)) from pg_stat_activity where application_name = 'subsetd consumer'"
+    consumer = shop.consumer()
+    consumer.make_session = begun
+    gc.disable()
+    try:
+        with running(consumer):
+            for number in range(1, 4):
+                wait_for(lambda number=number: len(clients) == number)  # type: ignore[misc]
+                assert states.query(shop.url, f"{killed} and datname = current_database()") != [(0,)]
+            wait_for(lambda: len(clients) == 4)
+            assert [one() is None for one in clients] == [True, True, True, False]
+    finally:
+        gc.enable()
 
 
 # Transactions of the source
