@@ -71,11 +71,6 @@ SNAPSHOTS = "select name, snapshot from source where snapshot is not null"
 
 BEGUN = "select table_id, begun_version from tracked_table where begun_version is not null"
 
-IS_CUT = """
-select v.transaction_consistent is false from feed_position p join state_version v using (version) where p.feed = %s
-order by version desc limit 1
-"""
-
 TABLES = """
 select schema_name, table_name, table_id, name, source_database, source_schema, source_table, key_columns,
        row_images, replica_identity = 'full'
@@ -229,13 +224,6 @@ class PostgresWriter:
             self._reading.commit()
         self._is_catching_up = bool(found)
         return found
-
-    def is_cut(self, feed: str) -> bool:
-        with self.translated(), self._reading.cursor() as cursor:
-            cursor.execute(IS_CUT, (feed,))
-            found = cursor.fetchone()
-            self._reading.commit()
-        return bool(found and found[0])
 
     def change_schema(self, drift: SchemaDrift, feed: str) -> Sequence[str]:
         with self.translated(), self.writing.cursor() as cursor:

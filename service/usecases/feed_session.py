@@ -115,8 +115,7 @@ class Session:
             closing.callback(self._warm_up.close)
             self._feed.start(stored)
             topics = {topic for topic, _ in self._feed.positions()}
-            cut_at = time.monotonic() if self._writer.is_cut(self._feed.name) else None
-            self._buffer = TransactionBuffer(self._state.tables, topics, following.wait_limits, cut_at)
+            self._buffer = TransactionBuffer(self._state.tables, topics, following.wait_limits)
             state = self._state
             following.observer.following(
                 state.version, loaded.committed_at, len(state.tables), len(state.clusters), self._positions

@@ -293,9 +293,6 @@ class StateWriter(Protocol):
     def catch_up(self, feed: str) -> dict[tuple[str, int], dict[str, int]]:
         """Read, by (topic, partition) of a feed, before which offset a source's data holds all records, by source."""
 
-    def is_cut(self, feed: str) -> bool:
-        """Tell whether the newest version that a feed made may hold a half of a transaction."""
-
     def change_schema(self, drift: SchemaDrift, feed: str) -> Sequence[str]:
         """Store what a change of a table's columns means, and name those that are no longer kept current.
 

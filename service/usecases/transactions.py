@@ -49,10 +49,6 @@ class Taken(NamedTuple):
     is_whole: bool | None
 
 
-_BEFORE = TransactionKey("", "")
-"""Stands for what was cut before the feed goes on."""
-
-
 class _Held(NamedTuple):
     record: RawRecord
     decoded: Decoded
@@ -90,18 +86,9 @@ class TransactionBuffer:
     partition. A record that is held holds back all behind it in its partition, so that a feed's positions say what
     was taken. Beyond the limits everything is given, and `is_whole` is False until the transactions that were cut
     are complete. An END whose events have all been applied before, or do not come at all, holds nothing back.
-
-    `cut_at` is the moment of now where the feed goes on behind a version that holds a half of some transaction: which,
-    nobody knows any more, so it counts as over when it has had as long as others have.
     """
 
-    def __init__(
-        self,
-        tables: Iterable[Table],
-        topics: Iterable[str] = (),
-        limits: WaitLimits = WaitLimits(),
-        cut_at: float | None = None,
-    ) -> None:
+    def __init__(self, tables: Iterable[Table], topics: Iterable[str] = (), limits: WaitLimits = WaitLimits()) -> None:
         names = [table.wire or (None, table.schema, table.name) for table in tables]
         self._tables = frozenset(f"{schema}.{table}" for _, schema, table in names)
         self._limits = limits
@@ -112,9 +99,6 @@ class TransactionBuffer:
         self._ahead: OrderedDict[TransactionKey, _Transaction] = OrderedDict()
         """Transactions of which marks came and no event yet."""
         self._cut: set[TransactionKey] = set()
-        if cut_at is not None:
-            self._known[_BEFORE] = _Transaction(cut_at, is_cut=True)
-            self._cut.add(_BEFORE)
         self._must_give = False
         self._note_topics(topics)
 

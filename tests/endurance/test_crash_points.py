@@ -51,6 +51,8 @@ OF_A_COMMAND = {
         "drop_sketches",
         "_migrate",
         "_require_postgres",
+        "_require_no_key",
+        "is_known",
         "connect",
         "follow_all",
         "follow_kept",

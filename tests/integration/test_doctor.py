@@ -270,7 +270,10 @@ def test_a_slot_that_is_gone_and_one_that_nobody_reads(
     states.execute(followed_url, "create table t (id integer primary key)")
     address = parse_source(f"{followed_url}&name=shop")
     with new_slot(address, [("public", "t")], replace=False):
-        states.execute(database_url, f"insert into feed (feed, address) values ('postgres:shop', '{address.shown}')")
+        states.execute(
+            database_url,
+            f"insert into feed (feed, address) values ('postgres:shop', '{address.shown}'); {POSITION}",
+        )
         found = look()
         assert "is read by nobody" in found[f"slot {address.slot}"].found
         states.execute(followed_url, f"select pg_drop_replication_slot('{address.slot}')")
@@ -291,7 +294,7 @@ def test_a_topic_whose_records_are_gone_and_one_that_waits(
         database_url,
         f"insert into feed (feed, address) values ('{name}', '{address}'), ('kafka:x', 'kafka://127.0.0.1:1/t'); "
         "insert into feed_position (feed, topic, partition, next_offset, version) "
-        f"values ('{name}', '{topic}', 0, 2, 1)",
+        f"values ('{name}', '{topic}', 0, 2, 1); {POSITION}",
     )
     found = look(feed_start_seconds=2)
     assert found[f"feed {name}"].found == "nobody follows it; 3 records wait"
@@ -302,9 +305,17 @@ def test_a_topic_whose_records_are_gone_and_one_that_waits(
     assert found[f"feed {name}"].found == "nobody follows it; 1 records wait"
 
 
+POSITION = (
+    "insert into feed_position (feed, topic, partition, next_offset, version) "
+    "select feed, 'of it', 0, 0, 1 from feed where feed not in (select feed from feed_position)"
+)
+
+
 def raise_away(url: str) -> None:
     states.execute(
-        url, "insert into feed (feed, address) values ('postgres:away', 'postgresql://me@127.0.0.1:1/x?name=away')"
+        url,
+        "insert into feed (feed, address) values ('postgres:away', 'postgresql://me@127.0.0.1:1/x?name=away'); "
+        + POSITION,
     )
 
 

@@ -222,26 +222,6 @@ def test_recorded_marks_count_their_events(connector: str) -> None:
     assert ends["760"] == {"public.allt": 2, "public.plain": 1}
 
 
-def test_what_was_cut_before_a_restart_is_not_whole_until_it_had_time_to_come() -> None:
-    source = Source()
-    source.write("7", [("orders", 0), ("lines", 0)])
-    source.write("8", [("orders", 0)])
-    source.write("9", [("orders", 0)])
-    buffer = TransactionBuffer([ORDERS, LINES], TOPICS, WaitLimits(seconds=5), cut_at=100)
-    source.read["app.s.orders", 0] = 1  # the half of 7 that was applied
-    source.poll(buffer, "app.transaction", now=100)
-    source.poll(buffer, "app.s.orders", 0, 1, now=100)
-    taken = buffer.take(100)
-    assert (changes_of(source, taken), taken.is_whole) == (["8"], False)
-    source.poll(buffer, "app.s.lines", now=102)
-    assert changes_of(source, buffer.take(102)) == [], "it is one of two, as far as is known"
-    assert buffer.take(107).is_whole is False
-    source.poll(buffer, "app.s.orders", now=113)
-    taken = buffer.take(113)
-    assert (changes_of(source, taken), taken.is_whole) == (["9"], True)
-    assert TransactionBuffer([ORDERS], TOPICS, cut_at=None).take(0).is_whole is True
-
-
 def test_ends_far_ahead_forget_nothing_of_what_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transactions, "REMEMBERED_ENDS", 5)
     source, buffer = Source(), TransactionBuffer([ORDERS, LINES], TOPICS, WaitLimits(seconds=60))
