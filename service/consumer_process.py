@@ -23,7 +23,7 @@ from service.config import Settings
 from service.core.errors import RecordError, SubsetdError
 from service.log import configure_logging
 from service.observe import ConsumerObserver
-from service.server import ending_on_signals
+from service.signals import ending_on_signals
 from service.upkeep import keeping_up
 
 ENDED = "ended"

@@ -13,7 +13,7 @@ from rich.text import Text
 from service import corpus_wiring, wiring
 from service.reading_options import MasterOption
 from service.refresh_service import refresh_runner
-from service.server import ending_on_signals
+from service.signals import ending_on_signals
 from service.terminal import err, out
 from service.usecases.corpora import Refresh, RefreshState
 from service.usecases.refresh_corpora import WAITING

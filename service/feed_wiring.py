@@ -21,7 +21,7 @@ from service.config import Settings
 from service.core.canonical import value_keys
 from service.core.cell_decoding import WireSettings
 from service.core.errors import ConflictError, FeedError, NotFoundError, SourceError, StateError
-from service.core.model import Table
+from service.core.model import Table, slot_feed
 from service.observe import ConsumerObserver
 from service.store import dead_letters, feeds, shard_dealing
 from service.store.database import connect
@@ -35,7 +35,7 @@ from service.store.shard_servers import read_map
 from service.store.sketch_compaction import PostgresSketchLog
 from service.store.source_reader import SourceSnapshot
 from service.store.writer import PostgresWriter
-from service.store.writer_lock import release_locks, take_bootstrap_lock, take_writer_lock
+from service.store.writer_lock import releasing_locks, take_bootstrap_lock, take_writer_lock
 from service.stream.addresses import open_feed
 from service.stream.connect_rest import read_connectors
 from service.stream.envelope import Decoder
@@ -245,7 +245,7 @@ def is_followed(url: str, source: str, name: str) -> bool:
     """Tell whether the state follows a Postgres source; raise FeedError when its publication lacks a table of it."""
     address = parse_address(source, name)
     with wiring.reading_engine(url) as engine:
-        if not feeds.is_followed(engine, f"postgres:{name}"):
+        if not feeds.is_followed(engine, slot_feed(name)):
             return False
         require_published(address, feeds.tables_of(engine, name))
         return True
@@ -288,7 +288,7 @@ def unfollow(url: str, name: str, source: str | None) -> bool:
 
     Raises FeedError when the source cannot be reached, and says how to drop them there.
     """
-    feed = f"postgres:{name}"
+    feed = slot_feed(name)
     with wiring.reading_engine(url) as engine:
         known = source or feeds.address_of(engine, feed, name)
         if known is None:
@@ -309,15 +309,16 @@ def forget_feed(url: str, name: str) -> str:
 
     Raises NotFoundError where there is none, StateError while a consumer is at work.
     """
-    with connect(url, COMMAND_NAME) as connection, wiring.reading_engine(url) as engine:
+    with (
+        connect(url, COMMAND_NAME) as connection,
+        wiring.reading_engine(url) as engine,
+        releasing_locks(connection),
+    ):
         take_writer_lock(connection)
-        try:
-            found = next((feed for feed in (name, f"postgres:{name}") if feeds.is_known(engine, feed)), None)
-            if found is None:
-                raise NotFoundError(f"There is no feed {name!r}; `subsetd status` lists those there are.")
-            feeds.forget(engine, found)
-        finally:
-            release_locks(connection)
+        found = next((feed for feed in (name, slot_feed(name)) if feeds.is_known(engine, feed)), None)
+        if found is None:
+            raise NotFoundError(f"There is no feed {name!r}; `subsetd status` lists those there are.")
+        feeds.forget(engine, found)
     return found
 
 
@@ -385,12 +386,9 @@ def drop_attributes(
 
 def drop_key(url: str, schema: str, table: str, columns: Sequence[str], telling: Callable[[str], None]) -> int:
     """Track a key no longer; return the version."""
-    with connect(url, COMMAND_NAME) as connection:
+    with connect(url, COMMAND_NAME) as connection, releasing_locks(connection):
         take_bootstrap_lock(connection)  # one that has begun would put the key in place again
-        try:
-            return track_keys.drop(PostgresWriter(url, COMMAND_NAME, telling), schema, table, columns)
-        finally:
-            release_locks(connection)
+        return track_keys.drop(PostgresWriter(url, COMMAND_NAME, telling), schema, table, columns)
 
 
 def rename_attribute(url: str, old: str, new: str, telling: Callable[[str], None]) -> str:

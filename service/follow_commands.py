@@ -28,7 +28,7 @@ from service.bootstrap_command import (
 from service.config import Settings
 from service.observe import ConsumerObserver
 from service.reading_options import ExcludeOption, MasterOption, job_told
-from service.server import ending_on_signals
+from service.signals import ending_on_signals
 from service.terminal import err, out
 from service.upkeep import keeping_up
 from service.usecases.batches import ErrorPolicy

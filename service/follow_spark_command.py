@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 from typing import Annotated
 
 import typer
 
 from service import wiring
 from service.follow_commands import OnErrorOption, StatsOption
-from service.job_process import spark_command
+from service.job_process import run_attached, spark_command
 from service.reading_options import MasterOption, job_told
-from service.server import ending_on_signals
 
 
 def follow_spark(
@@ -49,12 +47,6 @@ def follow_spark(
     told += [*job_told(master), *(["--until-end"] if until_end else [])]
     with wiring.state_database(settings) as url:
         command = spark_command("spark_jobs.follow", settings.spark_master, [f"--feed={feed}", *told, "--until-closed"])
-        # Its standard input stays open: the job ends with this process, however that ends.
-        job = subprocess.Popen(command, stdin=subprocess.PIPE, text=True)
-        assert job.stdin is not None
-        with ending_on_signals(job.terminate):
-            job.stdin.write(f"{url}\n")
-            job.stdin.flush()
-            code = job.wait()
+        code = run_attached(command, [url], stays_open=True)
     if code:
-        raise typer.Exit(code if code >= 0 else 128 - code)
+        raise typer.Exit(code)

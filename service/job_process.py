@@ -7,11 +7,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
 
 from service.core.errors import SourceError
+from service.signals import handling_signals
 
 SAID_BYTES = 4000
 """How much of the end of what a job said is kept."""
@@ -22,28 +22,32 @@ def spark_command(module: str, master: str, arguments: Sequence[str]) -> list[st
     return [sys.executable, "-m", module, "--database-url=-", f"--master={master}", *arguments]
 
 
-def run_attached(command: Sequence[str], secrets: Sequence[str]) -> int:
+def run_attached(command: Sequence[str], secrets: Sequence[str], *, stays_open: bool = False) -> int:
     """Run a job before the user's eyes, to its end; return its exit code, as a shell has it.
 
-    `secrets` go to its standard input, a line each. What ends us ends the job, which is waited for: it tidies up.
+    `secrets` go to its standard input, a line each, which then `stays_open` for a job that ends with us, however we
+    end. What ends us by a signal ends the job, which is waited for: it tidies up.
     """
     started: list[subprocess.Popen[str]] = []
 
-    def end(number: int, _: object) -> None:
+    def end(number: int) -> None:
         if not started:
             raise KeyboardInterrupt
         if number != signal.SIGINT or not sys.stdin.isatty():  # a terminal interrupts the job as well
             started[0].terminate()
 
-    is_main = threading.current_thread() is threading.main_thread()  # no signal comes elsewhere
-    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM) if is_main}
-    try:
-        started.append(subprocess.Popen(command, stdin=subprocess.PIPE, text=True))
-        started[0].communicate("".join(f"{secret}\n" for secret in secrets))
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    code = started[0].returncode
+    with handling_signals(end):
+        job = subprocess.Popen(command, stdin=subprocess.PIPE, text=True)
+        started.append(job)
+        assert job.stdin is not None
+        with suppress(BrokenPipeError):  # it may have ended; its exit code tells
+            job.stdin.write("".join(f"{secret}\n" for secret in secrets))
+            job.stdin.flush() if stays_open else job.stdin.close()
+        return shell_code(job.wait())
+
+
+def shell_code(code: int) -> int:
+    """Give the exit code of a process as a shell has it: 128 and the number of the signal that ended it."""
     return code if code >= 0 else 128 - code
 
 
@@ -73,7 +77,7 @@ class JobProcess:
     def exit_code(self) -> int | None:
         """Give the exit code, as a shell has it, of an ended process; None while it runs."""
         code = self._process.poll()
-        return code if code is None or code >= 0 else 128 - code
+        return None if code is None else shell_code(code)
 
     def end(self) -> None:
         """Ask it to end (SIGTERM); Java and the Python workers end with the driver."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import errno
-import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from service.core.errors import SubsetdError
+from service.signals import ending_on_signals
 
 if TYPE_CHECKING:
     import uvicorn
@@ -78,17 +78,6 @@ def end_streams_with(server: uvicorn.Server, service: FastAPI) -> None:
         service.state.newest.close()
 
     server.shutdown = shutdown  # type: ignore[method-assign]
-
-
-@contextmanager
-def ending_on_signals(end: Callable[[], None]) -> Iterator[None]:
-    """Call `end` on SIGINT and SIGTERM in the place of what they did before."""
-    before = {number: signal.signal(number, lambda *_: end()) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _listen(host: str, port: int) -> socket.socket:

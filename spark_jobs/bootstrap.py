@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from service.core.clustering import derive_inds
 from service.core.errors import SourceError, StateError
-from service.core.model import AttributeName
+from service.core.model import AttributeName, slot_feed
 from service.core.sketch_upkeep import SketchForm
 from service.store.catch_up import Place, read_positions, told_passed
 from service.store.database import connect, parse_address
@@ -37,17 +37,16 @@ from service.store.generation import (
     clear_remains,
     create_registry,
     last_attribute_id,
-    publish,
     read_registry,
     read_served,
     read_source,
     require_replaceable,
-    tidy_up,
 )
 from service.store.keys import KnownTuple, read_tuples
 from service.store.migrate import require_current
+from service.store.publication import publish, tidy_up
 from service.store.recomputation import differences, sketch_differences
-from service.store.row_images import clear_row_images, count_row_images, new_table_ids
+from service.store.row_images import new_table_ids
 from service.store.shard_dealing import move_shards
 from service.store.shard_servers import ShardServer, read_servers
 from service.store.shown_values import read_shown
@@ -59,7 +58,7 @@ from spark_jobs.job import run_job
 from spark_jobs.outcome import Summary, attributes_of, describe, keys_of, references_of, told_warnings
 from spark_jobs.parallel import run_parallel, telling
 from spark_jobs.progress import Display, Quiet, make_display, telling_the_state, watching
-from spark_jobs.row_images import ImageWriter, choose_row_images, told_choice
+from spark_jobs.row_images import ImageWriter, choose_row_images, require_told_apart, told_choice
 from spark_jobs.shown_values import choose_shown, require_no_images, shown_by_id
 from spark_jobs.sketches import Part, put_together
 from spark_jobs.sources import FoldedSource, Options, Source, SourceTable, Split, group_splits, open_source
@@ -72,6 +71,8 @@ PARTITION_BYTES = 64 << 20
 """Source bytes for each key range: about 750,000 values of TPC-H."""
 PARTITION_RECORDS = 750_000
 MOST_BITS = 8
+
+Found = TypeVar("Found")
 
 
 def run_bootstrap(
@@ -160,26 +161,27 @@ class _Bootstrap:
     def _feeds_stand(self) -> dict[Place, int]:
         """Read where feeds stand before the source is opened, and so read."""
         url = self.options.database_url
-        if url is None or self.options.clusters_only:
-            return {}
-        require_current(url)
-        with connect(url, DRIVER_NAME) as connection:
-            return read_positions(connection)
+        if url is not None and not self.options.clusters_only:
+            require_current(url)
+        return self._of_state(read_positions, {})
 
-    def _known_tuples(self) -> list[KnownTuple]:
+    def _of_state(self, read: Callable[[Any], Found], otherwise: Found) -> Found:
+        """Read something of the state; give another thing where it plays no part."""
         url = self.options.database_url
         if url is None or self.options.clusters_only:
-            return []
+            return otherwise
         with connect(url, DRIVER_NAME) as connection:
-            return read_tuples(connection, self.options.name)
+            return read(connection)
+
+    def _known_tuples(self) -> list[KnownTuple]:
+        return self._of_state(lambda connection: read_tuples(connection, self.options.name), [])
 
     def _choose_shown(self, names: Sequence[NewName]) -> list[int | None]:
         """Say how many characters of values are to be kept, beside names; see `choose_shown`."""
-        url = self.options.database_url
-        if url is None or self.options.clusters_only:
+        found = self._of_state(lambda connection: read_shown(connection, self.options.name), None)
+        if found is None:
             return [None] * len(names)
-        with connect(url, DRIVER_NAME) as connection:
-            said, columns = read_shown(connection, self.options.name)
+        said, columns = found
         if self.options.store_values is None:
             self.options = replace(self.options, store_values=said)
         return choose_shown(names, said, columns, self.options)
@@ -223,7 +225,7 @@ class _Bootstrap:
         clear_remains(self.connection)
         if self.options.check or not is_led_by_consumer(self.connection):
             return self._take_state(names)
-        if self.options.feed_start is None and f"postgres:{self.options.name}" in {place.feed for place in stood}:
+        if self.options.feed_start is None and slot_feed(self.options.name) in {place.feed for place in stood}:
             raise StateError(told_passed(self.options.name))
         self.is_followed = True
         self.served = read_served(self.connection)
@@ -240,25 +242,7 @@ class _Bootstrap:
         if not self.images_ids:
             return None
         assert self.options.database_url is not None
-        keyed = {}
-        for place, table_id in self.images_ids.items():
-            names = [name for name, _ in tables[place].columns]
-            keyed[place] = table_id, tuple(names.index(column) for column in tables[place].key_columns)
-        return ImageWriter(self.options.database_url, keyed, self.options.null_tokens)
-
-    def _require_keys(self, tables: Sequence[SourceTable], row_counts: NDArray[np.int64]) -> None:
-        """Raise SourceError for a table of which two rows have one key."""
-        if not self.images_ids:
-            return
-        kept = count_row_images(self.connection, list(self.images_ids.values()))
-        for place, table_id in self.images_ids.items():
-            if kept[table_id] != row_counts[place]:
-                clear_row_images(self.connection)
-                raise SourceError(
-                    f"{tables[place]}: its key {', '.join(tables[place].key_columns)} does not tell its rows apart: "
-                    f"{row_counts[place]:,} rows have {kept[table_id]:,} keys. Give other columns with --key, or "
-                    f"--row-images never."
-                )
+        return ImageWriter.of(self.options.database_url, tables, self.images_ids, self.options.null_tokens)
 
     def _take_state(self, names: Sequence[NewName]) -> tuple[list[int], list[int]]:
         """Become the state's writer, behind a consumer that hands it over; return the ids as they are from now on."""
@@ -360,7 +344,8 @@ class _Bootstrap:
         self.display.begin("putting it in place")
         source.confirm()
         row_counts = np.sum([result.row_counts for result in results], axis=0)
-        self._require_keys(tables, row_counts)
+        if self.images_ids:
+            require_told_apart(self.connection, tables, self.images_ids, row_counts)
         counters = np.sum([result.counters for result in results], axis=0)
         sizes: dict[Any, int] = {}
         for result in results:
@@ -450,9 +435,8 @@ class _Bootstrap:
         if version == self.served.version:
             return ""
         told = f"stopped: the source is read and served, as version {version}; the next bootstrap tidies up"
-        if not self.servers:
-            return told
-        return f"{told}. See `subsetd shards list`: shards that are not on their servers go by `shards set` alone"
+        of_shards = ". See `subsetd shards list`: shards that are not on their servers go by `shards set` alone"
+        return told + of_shards if self.servers else told
 
     def _send_back(self) -> None:
         """Let shards be on their servers again: the new generation is in the state's own database, whole."""

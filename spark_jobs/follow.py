@@ -23,7 +23,7 @@ from service.core.cell_decoding import WireSettings
 from service.core.errors import FeedError
 from service.follow_commands import beside_the_consumer
 from service.observe import ConsumerObserver
-from service.server import ending_on_signals
+from service.signals import ending_on_signals
 from service.store.writer import PostgresWriter
 from service.usecases.batches import ErrorPolicy, Totals
 from service.usecases.warm_up import WarmUpPolicy

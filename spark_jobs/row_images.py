@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from service.core.canonical_arrow import key_array
 from service.core.errors import SourceError
 from service.core.sql_names import sql_name
-from service.store.row_images import CELL_ESCAPES, write_row_images
+from service.store.row_images import CELL_ESCAPES, clear_row_images, count_row_images, write_row_images
 from spark_jobs.kernels import any_match, column_texts, join_texts, json_texts
 from spark_jobs.sources import Options, SourceTable
 
@@ -113,6 +113,15 @@ class ImageWriter:
     tables: Mapping[int, tuple[int, tuple[int, ...]]]
     null_tokens: Sequence[str]
 
+    @staticmethod
+    def of(url: str, tables: Sequence[SourceTable], ids: Mapping[int, int], null_tokens: Sequence[str]) -> ImageWriter:
+        """Make one for tables whose rows are kept under `ids`, by their places."""
+        keyed = {}
+        for place, table_id in ids.items():
+            names = [name for name, _ in tables[place].columns]
+            keyed[place] = table_id, tuple(names.index(column) for column in tables[place].key_columns)
+        return ImageWriter(url, keyed, null_tokens)
+
     def write(
         self, connection: Any, place: int, rows: pa.Table, decoders: Sequence[Callable[[object], str | None] | None]
     ) -> None:
@@ -130,6 +139,21 @@ class ImageWriter:
             connection, (f"{table_id}\t{keys[32 * i : 32 * i + 32]}\t{{{row}}}\n" for i, row in enumerate(cells))
         )
         connection.commit()
+
+
+def require_told_apart(
+    connection: Any, tables: Sequence[SourceTable], ids: Mapping[int, int], row_counts: NDArray[np.int64]
+) -> None:
+    """Raise SourceError for a table, of those whose rows are kept under `ids`, of which two rows have one key."""
+    kept = count_row_images(connection, list(ids.values()))
+    for place, table_id in ids.items():
+        if kept[table_id] != row_counts[place]:
+            clear_row_images(connection)
+            raise SourceError(
+                f"{tables[place]}: its key {', '.join(tables[place].key_columns)} does not tell its rows apart: "
+                f"{row_counts[place]:,} rows have {kept[table_id]:,} keys. Give other columns with --key, or "
+                f"--row-images never."
+            )
 
 
 def row_keys(columns: Sequence[pa.Array]) -> NDArray[np.uint64]:

@@ -13,7 +13,17 @@ BEGIN, END = "<!-- picture: make picture -->\n", "<!-- end of the picture -->\n"
 FOLDERS = tuple(f"service/{one}" for one in ("core", "usecases", "store", "stream", "channels", "api", "demo"))
 """Rooms of the service that are folders; of what lies beside them, wiring and settings have rooms of their own."""
 
-BESIDE = ("corpus_row_reader", "job_process", "log", "observe", "reading_options", "scheduler", "server", "terminal")
+BESIDE = (
+    "corpus_row_reader",
+    "job_process",
+    "log",
+    "observe",
+    "reading_options",
+    "scheduler",
+    "server",
+    "signals",
+    "terminal",
+)
 """Files of the service that composition and commands use alike."""
 
 TITLES = {

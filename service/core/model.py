@@ -153,6 +153,11 @@ class RawRecord(NamedTuple):
         return FeedPosition(self.topic, self.partition, self.offset)
 
 
+def slot_feed(source: str) -> str:
+    """Name the feed of a source that is followed by a slot of its own."""
+    return f"postgres:{source}"
+
+
 @dataclass(frozen=True, slots=True)
 class FeedDescription:
     """Say where a feed is, without a password, what it is known by there, and the ids of its topics by name."""

@@ -25,13 +25,13 @@ from service.core.errors import StateError
 from service.store.backup_file import CHUNK, SECTIONS, BackupError, BackupReader, BackupWriter, Manifest, TableRows
 from service.store.database import connect, make_engine, parse_address, place, state_error
 from service.store.embedded import programs
-from service.store.generation import BACKUP_NAME
 from service.store.migrate import LOCK_TIMEOUT, found_revision, require_known, upgrade
 from service.store.shard_reading import Elsewhere, between_batches
 from service.store.shard_servers import reaching
 from service.store.table_base import metadata
 from service.store.writer_lock import take_bootstrap_lock, take_writer_lock
 
+BACKUP_NAME = "subsetd backup"
 RESTORE_NAME = "subsetd restore"
 
 # Beside the models: partitions, and what bootstraps and refreshes that are at work (or died) have built so far.

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from psycopg2.extras import execute_values
 
 from service.core.errors import StateError
+from service.core.model import slot_feed
 
 Given = Sequence[tuple[str, str, int, int]]
 """(feed, topic, partition, offset): where the user or the source says that the data was read."""
@@ -70,7 +71,7 @@ def put_positions(
         if place in named:
             stands[source_id] = named[place]
         elif stood is None or given or place.feed.startswith("postgres"):
-            if place.feed == f"postgres:{source_name}" and stood is not None and stood.get(place, at) < at:
+            if place.feed == slot_feed(source_name) and stood is not None and stood.get(place, at) < at:
                 raise StateError(told_passed(source_name))
             stands[source_id] = at  # a slot cannot go back, and serves one database
         else:

@@ -101,7 +101,7 @@ class EmbeddedPostgres:
         extra_settings: Mapping[str, str] | None = None,
         port: int | None = None,
     ) -> None:
-        self.data_dir = data_dir.expanduser().absolute()
+        self.data_dir = data_dir.absolute()
         self.throw_away = throw_away
         self.port = port
         chosen = THROW_AWAY_SETTINGS if throw_away else {"shared_buffers": _shared_buffers()}

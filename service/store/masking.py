@@ -14,7 +14,7 @@ from service.store.database import connect
 from service.store.schema_changes import COMMAND_NAME, read_known, write_version
 from service.store.shown_values import refuse_shards
 from service.store.stored_texts import forget_texts
-from service.store.writer_lock import release_locks, take_bootstrap_lock, take_writer_lock
+from service.store.writer_lock import releasing_locks, take_bootstrap_lock, take_writer_lock
 from service.usecases.schema_changes import find_named
 
 RECORDS = """
@@ -35,28 +35,23 @@ def mask(url: str, name: str, keep: str, telling: Callable[[str], None]) -> str:
     be kept than is now (what is not stored can only be read again), and for a table whose rows are kept.
     """
     characters = parse_shown(keep)
-    with connect(url, COMMAND_NAME) as connection:
+    with connect(url, COMMAND_NAME) as connection, releasing_locks(connection):
         take_bootstrap_lock(connection)  # a bootstrap would put what it has read already in the place of this
         take_writer_lock(connection, telling)
-        try:
-            with connection.cursor() as cursor:
-                named = find_named(read_known(cursor), name)
-                if named.table is not None:
-                    raise NotFoundError(f"{name} is a table; give schema.table.column.")
-                column, *tuples = (one.attribute_id for one in named.attributes)
-                _require_less(cursor, name, column, characters)
-                version = write_version(cursor, None)
-                cursor.execute(
-                    "update attribute set shown_characters = %s where attribute_id = %s", (characters, column)
-                )
-                cursor.execute("update attribute set shown_characters = 0 where attribute_id = any (%s)", (tuples,))
-                cursor.execute(RECORDS, {"ids": [column, *tuples], "whole": WHOLE})
-                records = cursor.rowcount
-                forget_texts(cursor, [column, *tuples])
-                refuse_shards(cursor)
-                connection.commit()
-        finally:
-            release_locks(connection)
+        with connection.cursor() as cursor:
+            named = find_named(read_known(cursor), name)
+            if named.table is not None:
+                raise NotFoundError(f"{name} is a table; give schema.table.column.")
+            column, *tuples = (one.attribute_id for one in named.attributes)
+            _require_less(cursor, name, column, characters)
+            version = write_version(cursor, None)
+            cursor.execute("update attribute set shown_characters = %s where attribute_id = %s", (characters, column))
+            cursor.execute("update attribute set shown_characters = 0 where attribute_id = any (%s)", (tuples,))
+            cursor.execute(RECORDS, {"ids": [column, *tuples], "whole": WHOLE})
+            records = cursor.rowcount
+            forget_texts(cursor, [column, *tuples])
+            refuse_shards(cursor)
+            connection.commit()
     return (
         f"{name}: {told_shown(characters)} is kept of its values since version {version}; {records:,} were cut. "
         f"Pages and backups of before still have them: VACUUM FULL gen_rec, and drop old backups."

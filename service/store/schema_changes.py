@@ -12,7 +12,7 @@ from service.core.tuples import tuple_name
 from service.store import contract_upkeep, sketches
 from service.store.database import connect
 from service.store.versions import tell_version
-from service.store.writer_lock import release_locks, take_writer_lock
+from service.store.writer_lock import releasing_locks, take_writer_lock
 from service.usecases.schema_changes import KnownColumn, Named, find_named, plan_change
 
 COMMAND_NAME = "subsetd attribute"
@@ -134,21 +134,18 @@ def rename(url: str, old: str, new: str, telling: Any) -> str:
     stale takes it now; an attribute that came under the new name vanishes if no change was applied since. A table
     takes the new name now, and changes must call it so from now on.
     """
-    with connect(url, COMMAND_NAME) as connection:
+    with connect(url, COMMAND_NAME) as connection, releasing_locks(connection):
         take_writer_lock(connection, telling)
-        try:
-            with connection.cursor() as cursor:
-                known = read_known(cursor)
-                named = find_named(known, old)
-                said = (
-                    _rename_column(cursor, named.attributes[0], new, known)
-                    if named.table is None
-                    else _rename_table(cursor, named, new, known)
-                )
-                connection.commit()
-            return said
-        finally:
-            release_locks(connection)
+        with connection.cursor() as cursor:
+            known = read_known(cursor)
+            named = find_named(known, old)
+            said = (
+                _rename_column(cursor, named.attributes[0], new, known)
+                if named.table is None
+                else _rename_table(cursor, named, new, known)
+            )
+            connection.commit()
+    return said
 
 
 def _rename_column(cursor: Any, one: KnownColumn, new: str, known: Sequence[KnownColumn]) -> str:

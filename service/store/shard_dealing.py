@@ -23,7 +23,7 @@ from service.store.shard_servers import (
 )
 from service.store.shown_values import refuse_shards
 from service.store.versions import read_served
-from service.store.writer_lock import release_locks, take_writer_lock
+from service.store.writer_lock import releasing_locks, take_writer_lock
 
 COMMAND_NAME = "subsetd shards"
 
@@ -174,10 +174,8 @@ def set_shards(url: str, of: int, telling: Callable[[str], None], servers: Seque
         except StateError:
             _readdress(connection, known)
             raise
-        try:
+        with releasing_locks(connection):
             return move_shards(connection, of, telling, servers)
-        finally:
-            release_locks(connection)
 
 
 def _readdress(connection: Any, servers: Sequence[ShardServer]) -> None:

@@ -8,8 +8,8 @@ Whoever becomes the writer takes the shards over, if there are any, from the one
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg2
@@ -92,6 +92,15 @@ def is_wanted(connection: Any) -> bool:
         found = any(name != CONSUMER_NAME for _, name in cursor)
     connection.commit()
     return found
+
+
+@contextmanager
+def releasing_locks(connection: Any) -> Iterator[None]:
+    """Give back at the end what locks were taken meanwhile."""
+    try:
+        yield
+    finally:
+        release_locks(connection)
 
 
 def release_locks(connection: Any) -> None:

@@ -19,7 +19,7 @@ import psycopg2.errors
 import structlog
 
 from service.core.errors import FeedError, first_line
-from service.core.model import FeedDescription, RawRecord, StoredPosition
+from service.core.model import FeedDescription, RawRecord, StoredPosition, slot_feed
 from service.stream import pgoutput
 from service.stream.postgres_address import PostgresAddress, SourceAway, lsn_text
 from service.stream.postgres_catalog import (
@@ -68,7 +68,7 @@ class PostgresFeed:
     ) -> None:
         self.address = address
         self.slot = address.slot
-        self.name = f"postgres:{address.name}"
+        self.name = slot_feed(address.name)
         self.start_timeout = start_timeout
         self.retry_seconds = retry_seconds
         self.slot_warning_bytes = slot_warning_bytes

@@ -10,7 +10,7 @@ import psycopg2
 import psycopg2.errors
 
 from service.core.errors import FeedError, first_line
-from service.core.model import StoredPosition
+from service.core.model import StoredPosition, slot_feed
 from service.core.sql_names import sql_name
 from service.stream.postgres_address import PostgresAddress, lsn_number
 from service.stream.postgres_catalog import read_slot, source_identity
@@ -76,7 +76,7 @@ def new_slot(address: PostgresAddress, tables: Sequence[TableName], *, replace: 
                 lsn, snapshot = _create(replication, address)
                 identity = source_identity(cursor)
                 kept = {"txn_lsn": lsn - 1, "first": 0, "end_lsn": lsn, "system": identity["system"]}
-                yield FeedStart(f"postgres:{address.name}", slot, snapshot, StoredPosition(0, kept))
+                yield FeedStart(slot_feed(address.name), slot, snapshot, StoredPosition(0, kept))
         except BaseException:
             with suppress(FeedError):
                 drop(address)

@@ -67,8 +67,10 @@ def reader(source: Mapping[str, object]) -> str:
 
     Several connectors may be routed into one topic, each with a part of the table's rows.
     """
-    names = (source.get("name"), source.get("db") if source.get("connector") == "sqlserver" else None)
-    return "/".join(name for name in names if type(name) is str)
+    name = source.get("name")
+    if type(name) is not str or "\0" in name:  # which the state cannot hold
+        return ""
+    return f"{name}/{source.get('db')}" if source.get("connector") == "sqlserver" else name
 
 
 def _number(value: object) -> int | None:

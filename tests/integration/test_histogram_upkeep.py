@@ -31,10 +31,10 @@ from service.store.generation import (
     NewTable,
     SourceDescription,
     create_registry,
-    publish,
     read_served,
 )
 from service.store.keys import NewKey
+from service.store.publication import publish
 from service.store.reader import PostgresSnapshot
 from service.usecases.finding_progress import FindingCancelledError
 from service.usecases.foreign_key_answers import ForeignKeyFinder

@@ -19,10 +19,11 @@ from service.core.errors import NotFoundError, StateError
 from service.core.row_key import row_key
 from service.store import join_tracked_compaction, join_tracked_log
 from service.store.database import make_engine
-from service.store.generation import NewTable, _put_tables
+from service.store.generation import NewTable
 from service.store.join_tracked import add_tables, list_tables, remove_tables
 from service.store.join_tracked_compaction import PostgresTrackedIndexes
 from service.store.join_tracked_search import PostgresTrackedTables
+from service.store.publication import _put_tables
 from service.store.writer import PostgresUnitOfWork, PostgresWriter
 from service.usecases import join_tracked as join_tracking
 from service.usecases.join_tracked import JoinCompactor, TrackedIndex, build

@@ -18,10 +18,10 @@ from sqlalchemy import make_url
 
 from service.core.canonical import value_keys
 from service.core.errors import StateError
-from service.store import generation
+from service.store import publication
+from service.store.backup import BACKUP_NAME
 from service.store.checks import PostgresVerifier
 from service.store.database import connect, make_engine
-from service.store.generation import BACKUP_NAME
 from service.store.writer import PostgresWriter
 from service.store.writer_lock import CONSUMER_NAME, is_wanted, release_locks, take_writer_lock
 from service.stream.envelope import Decoder
@@ -386,8 +386,8 @@ def test_a_source_is_not_read_anew_beside_those_who_follow_its_slot(
 def test_a_backup_is_waited_for(
     spark: SparkSession, database_url: str, source_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(generation, "LOCK_TIMEOUT", "100ms")
-    monkeypatch.setattr(generation, "BACKUP_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(publication, "LOCK_TIMEOUT", "100ms")
+    monkeypatch.setattr(publication, "BACKUP_LOOK_SECONDS", 0.05)
     told: list[str] = []
 
     class Told(Quiet):

@@ -251,3 +251,4 @@ def test_logs_of_one_sql_server_are_its_databases() -> None:
     assert reader({"connector": "sqlserver", "name": "srv", "db": "a"}) == "srv/a"
     assert reader({"connector": "postgresql", "name": "srv", "db": "a"}) == "srv"
     assert reader({"connector": "mysql"}) == ""
+    assert reader({"connector": "mysql", "name": "a\0b"}) == "", "the state cannot hold it"
