@@ -24,6 +24,7 @@ from service.stream import source_order
 from service.stream.avro import MAGIC, AvroReader, SchemaRegistry
 from service.stream.flattened import WAY_OUT, is_flattened, row_of, unflatten
 from service.stream.row_images import DEFAULT_SETTINGS, TableDecoder, needs_care, replica_identity
+from service.stream.sqlserver_nulls import fill_nulls
 from service.stream.wire_schema import WireSchema
 
 SOURCE_FIELDS = ("ts_ms", "lsn", "txId", "sequence", "snapshot", "file", "pos", "row", "gtid", "commit_lsn", "scn")
@@ -145,6 +146,9 @@ class Decoder:
                 before, after = row_of(before, tracked), row_of(after, tracked)
             if schema is not None and letter != "t":
                 self._refuse_other_types(schema, tracked)
+            if letter == "u" and after is not None and source.get("connector") == "sqlserver":
+                told, after = after, fill_nulls(tracked, before, after, None if schema is None else schema.fields)
+                careful = careful or after is not told
             if letter == "t":
                 rows: tuple[Row | None, Row | None, Row | None] = None, None, None
             elif tracked.has_row_images:

@@ -17,19 +17,21 @@ Image = Mapping[str, Any]
 
 DEFAULT_SETTINGS = WireSettings()
 
-_UNAVAILABLE = "__debezium_unavailable_value"
-_UNAVAILABLE_UUID = str(UUID(bytes=md5(_UNAVAILABLE.encode(), usedforsecurity=False).digest(), version=3))
+PLACEHOLDER = "__debezium_unavailable_value"
+"""What Debezium sends for a value that it was not given, because it did not change."""
+
+_UNAVAILABLE_UUID = str(UUID(bytes=md5(PLACEHOLDER.encode(), usedforsecurity=False).digest(), version=3))
 _UNAVAILABLE_TEXTS = frozenset(
     {
-        _UNAVAILABLE,
+        PLACEHOLDER,
         "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==",  # as bytes, base64
         "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ",  # as bytes, base64 without padding
-        _UNAVAILABLE.encode().hex(),
-        f'{{"{_UNAVAILABLE}":"{_UNAVAILABLE}"}}',  # of hstore, as JSON
+        PLACEHOLDER.encode().hex(),
+        f'{{"{PLACEHOLDER}":"{PLACEHOLDER}"}}',  # of hstore, as JSON
     }
 )
-_UNAVAILABLE_BYTES = list(_UNAVAILABLE.encode())  # of an array of numbers
-_SIGNS: tuple[bytes, ...] = (_UNAVAILABLE.encode(), b"X19kZWJleml1bV91bmF2", b"5f5f64656265", b"95,95,100,101,98")
+_UNAVAILABLE_BYTES = list(PLACEHOLDER.encode())  # of an array of numbers
+_SIGNS: tuple[bytes, ...] = (PLACEHOLDER.encode(), b"X19kZWJleml1bV91bmF2", b"5f5f64656265", b"95,95,100,101,98")
 _SIGNS += (_UNAVAILABLE_UUID.encode(), b"\\u0000")
 _TEXT_OR_NULL = frozenset({str, type(None)})
 _MEMORABLE = frozenset({str, int, float})
@@ -121,14 +123,14 @@ class TableDecoder:
         added, missing = sorted(image.keys() - self.names), sorted(self.names - image.keys())
         if any("\0" in column for column in added):
             raise RecordError(
-                f"its {which}-image of {self.table} has a NUL character in the name of a column ({_listed(added)}); no "
+                f"its {which}-image of {self.table} has a NUL character in the name of a column ({listed(added)}); no "
                 f"database has such a column: mend what sends these records"
             )
         faults = []
         if missing:
-            faults.append(f"lacks {_listed(missing)} (send all columns)")
+            faults.append(f"lacks {listed(missing)} (send all columns)")
         if added:
-            faults.append(f"has the unknown column {_listed(added)}")
+            faults.append(f"has the unknown column {listed(added)}")
         return SchemaDrift(
             f"its {which}-image of {self.table} {' and '.join(faults)}; if columns were added, dropped or renamed, "
             f"bootstrap again with --replace",
@@ -180,7 +182,7 @@ class TableDecoder:
         needed = unknown_before - unknown_after if is_update else unknown_before | unknown_after
         if needed:
             raise RecordError.plain(
-                f"does not hold the value of {_listed(self.columns[place] for place in needed)} (a large value that "
+                f"does not hold the value of {listed(self.columns[place] for place in needed)} (a large value that "
                 f"did not change); {replica_identity(self.table)}"
             )
         assert before is not None
@@ -218,7 +220,8 @@ def replica_identity(table: Table) -> str:
     )
 
 
-def _listed(columns: Iterable[str]) -> str:
+def listed(columns: Iterable[str]) -> str:
+    """List columns in a message: quoted, and the first ten."""
     return ", ".join(sorted(map(repr, columns))[:10])
 
 
@@ -250,4 +253,4 @@ def is_unavailable(cell: object) -> bool:
         if type(first) is str:
             return len(cell) == 1 and (first in _UNAVAILABLE_TEXTS or first == _UNAVAILABLE_UUID)
         return cell == _UNAVAILABLE_BYTES
-    return cell == {_UNAVAILABLE: _UNAVAILABLE}
+    return cell == {PLACEHOLDER: PLACEHOLDER}

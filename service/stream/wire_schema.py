@@ -68,11 +68,11 @@ class WireSchema:
     """Know the schema of a topic's records, and the decoders that it makes for a table.
 
     `schema` is that of an envelope, or of a flat row (a key, a flattened event). `prefix` is how every record with
-    this schema begins, up to its payload; empty where that cannot be told.
+    this schema begins, up to its payload; empty where that cannot be told. `fields` are the row's, by column.
     """
 
     def __init__(self, schema: object, value: bytes = b"") -> None:
-        self._fields = _row_fields(schema)
+        self.fields = _row_fields(schema)
         self._decoders: dict[TableDecoder, Decoders] = {}
         self._retyped: dict[TableDecoder, tuple[tuple[str, str], ...]] = {}
         self.prefix = _proven_prefix(schema, value) if value else b""
@@ -98,7 +98,7 @@ class WireSchema:
             retyped = self._retyped[tracked] = tuple(
                 (attribute.name.column, told)
                 for attribute in tracked.table.attributes
-                if self._fields.get(attribute.name.column, {}).get("type")
+                if self.fields.get(attribute.name.column, {}).get("type")
                 and shows_other_type(attribute.data_type, told := self.data_type(attribute.name.column))
             )
         if retyped:
@@ -109,15 +109,15 @@ class WireSchema:
 
     def data_type(self, column: str) -> str:
         """Name the type of a column as the state would know it."""
-        return data_type_of(self._fields.get(column, {}))
+        return data_type_of(self.fields.get(column, {}))
 
     def filled(self, columns: Iterable[str]) -> frozenset[str]:
         """Name those of new columns of which older rows may hold a value: they have a default, or may not be NULL."""
-        fields = {column: self._fields.get(column, {}) for column in columns}
+        fields = {column: self.fields.get(column, {}) for column in columns}
         return frozenset(c for c, f in fields.items() if f.get("default") is not None or f.get("optional") is not True)
 
     def _encoding(self, column: str, data_type: str, settings: WireSettings) -> tuple[str, WireSettings]:
-        field = self._fields.get(column, {})
+        field = self.fields.get(column, {})
         semantic = _semantic_type(field)
         if semantic is not None and not data_type.startswith("bit varying"):  # Bits have lost its length
             return semantic, WireSettings("precise")

@@ -137,6 +137,16 @@ def _encodings(about: str, get: _Get, facts: Facts) -> Iterator[Finding]:
             f"sends binaries in {handling}, which are read as {facts.binary_handling}",
             f"SUBSETD_BINARY_HANDLING={handling}",
         )
+    if "sqlserver" in get("connector.class").lower() and not (
+        has_schema and (get("column.propagate.source.type") or get("datatype.propagate.source.type"))
+    ):
+        yield Finding(
+            Level.WARN,
+            about,
+            "does not say how long columns are, so changes are refused in which a NULL may be a large value that SQL "
+            "Server left out",
+            "column.propagate.source.type=.*, with schemas in the records",
+        )
     times = get("time.precision.mode", "adaptive")
     if times == "connect":
         yield Finding(

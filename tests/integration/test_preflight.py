@@ -177,7 +177,11 @@ def test_settings_of_a_connector(changed: Mapping[str, str | None], level: str, 
     [
         ("postgresql.PostgresConnector", "true", []),
         ("postgresql.PostgresConnector", "false", ["so that none is kept whole, and what it sends again"]),
-        ("sqlserver.SqlServerConnector", "false", ["so that none is kept whole, and what it sends again"]),
+        (
+            "sqlserver.SqlServerConnector",
+            "false",
+            ["does not say how long columns are", "so that none is kept whole, and what it sends again"],
+        ),
         ("mysql.MySqlConnector", "true", []),
         ("mysql.MySqlConnector", "false", ["so that none is kept whole"]),
         ("oracle.OracleConnector", "true", ["so what it sends again after a restart cannot be recognised"]),
@@ -190,6 +194,15 @@ def test_connectors_whose_repeats_cannot_be_recognised(connector_class: str, tol
     assert [words in one.found for words, one in zip(said, found, strict=True)] == [True] * len(said)
     images = replace(STATE, tables=[replace(FOLLOWED, row_images=True)])
     assert not [one for one in wrong(replace(facts, state=images)) if "recognised" in one.found]
+
+
+def test_a_connector_of_sql_server_has_to_say_how_long_columns_are() -> None:
+    kind = {"connector__class": "io.debezium.connector.sqlserver.SqlServerConnector", "plugin__name": None}
+    (finding,) = wrong(connector(**kind))
+    assert finding.way_out.startswith("column.propagate.source.type=.*")
+    assert wrong(connector(**kind, column__propagate__source__type=".*")) == []
+    without = {"value__converter__schemas__enable": "false", "column__propagate__source__type": ".*"}
+    assert finding in wrong(connector(**kind, **without))
 
 
 def test_binaries_in_hexadecimal_are_well_where_the_setting_says_so() -> None:

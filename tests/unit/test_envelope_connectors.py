@@ -11,7 +11,7 @@ import pytest
 
 from service.core.cell_decoding import BinaryHandling, WireSettings
 from service.core.errors import RecordError
-from service.core.model import RowChange, Skipped, Table
+from service.core.model import UNAVAILABLE, RowChange, Skipped, Table
 from service.stream.envelope import Decoder
 from tests.events import record, tracked_table
 
@@ -285,3 +285,60 @@ def test_a_number_too_large_for_its_type_is_refused() -> None:
     assert decode([table], event(MYSQL, {"a": "Infinity"})).after == ("Infinity",)
     with pytest.raises(RecordError, match="too large"):
         decode([table], event(MYSQL, {"a": 1e308}))
+
+
+# What SQL Server leaves out of its change tables
+
+
+def updated(before: dict[str, object] | None, after: dict[str, object], told: dict[str, str] | None = None) -> bytes:
+    payload = {"before": before, "after": after, "op": "u", "source": SQL_SERVER}
+    if told is None:
+        return orjson.dumps(payload)
+    parameters = {f"__debezium.source.column.{name}": text for name, text in told.items()}
+    fields = [{"field": "id", "type": "int32"}, {"field": "note", "type": "string", "parameters": parameters}]
+    row = {"type": "struct", "fields": fields}
+    schema = {"type": "struct", "fields": [{**row, "field": "before"}, {**row, "field": "after"}]}
+    return orjson.dumps({"schema": schema, "payload": payload})
+
+
+NOTES = replace(tracked_table("dbo", "cells", {"id": "integer", "note": "string"}), wire=("erp", "dbo", "cells"))
+KEPT = replace(NOTES, key=(0,), row_images=True)
+SHORT, LONG, NTEXT = (
+    {"type": kind, "length": length}
+    for kind, length in (("NVARCHAR", "50"), ("NVARCHAR", "2147483647"), ("NTEXT", "1073741823"))
+)
+NULL_IN_BOTH = {"id": 1, "note": None}, {"id": 1, "note": None}
+FROM_NULL = {"id": 1, "note": None}, {"id": 1, "note": "x"}
+
+
+@pytest.mark.parametrize("told", [None, {}, LONG, NTEXT])
+def test_null_in_both_rows_of_sql_server_is_what_the_state_keeps(told: dict[str, str] | None) -> None:
+    assert decode([KEPT], updated(*NULL_IN_BOTH, told)).after == ("1", UNAVAILABLE)
+    whole = decode([NOTES], updated(*NULL_IN_BOTH, told))
+    assert whole.before == whole.after == ("1", None)
+
+
+def test_null_in_both_rows_is_null_where_the_column_is_short_or_no_text() -> None:
+    assert decode([KEPT], updated(*NULL_IN_BOTH, SHORT)).after == ("1", None)
+    numbers = replace(tracked_table("dbo", "cells", {"id": "integer", "note": "integer"}), key=(0,), row_images=True)
+    assert decode([numbers], updated(*NULL_IN_BOTH)).after == ("1", None)
+
+
+@pytest.mark.parametrize("told", [None, {}, LONG, NTEXT])
+def test_a_text_behind_null_of_sql_server_is_refused_for_whole_rows(told: dict[str, str] | None) -> None:
+    with pytest.raises(RecordError, match=r"changes 'note' from NULL.*column\.propagate\.source\.type.*--row-images"):
+        decode([NOTES], updated(*FROM_NULL, told))
+    assert decode([KEPT], updated(*FROM_NULL, told)).after == ("1", "x")
+    assert decode([NOTES], updated(*FROM_NULL, SHORT)).before == ("1", None)
+    cleared = decode([NOTES], updated(*reversed(FROM_NULL), told))
+    assert (cleared.before, cleared.after) == (("1", "x"), ("1", None))
+    assert decode([KEPT], updated(*reversed(FROM_NULL), told)).after == ("1", None)
+
+
+def test_null_without_the_row_before_is_refused_of_sql_server() -> None:
+    flat = {"id": 1, "note": None, "__op": "u", "__deleted": "false", "__connector": "sqlserver", "__db": "erp",
+            "__schema": "dbo", "__table": "cells"}  # fmt: skip
+    with pytest.raises(RecordError, match=r"no row before, and NULL in 'note'.*column\.propagate\.source\.type"):
+        decode([KEPT], orjson.dumps(flat))
+    assert decode([KEPT], orjson.dumps({**flat, "note": "x"})).after == ("1", "x")
+    assert decode([KEPT], orjson.dumps({**flat, "__connector": "mysql"})).after == ("1", None)
