@@ -81,13 +81,20 @@ class ParquetFiles:
             names = file.schema_arrow.names
             count = max(1, min(BATCH_ROWS, BATCH_BYTES * file.metadata.num_rows // size))
             yield portion_of(number, 0, names, [pa.array([], pa.large_string())] * len(names))
+            read = 0
             for rows in file.iter_batches(count, use_threads=False):
+                read += rows.nbytes
+                if read > self.settings.max_table_bytes:
+                    raise too_large(self.settings.max_table_bytes)
                 columns = pa.Table.from_batches([rows]).columns
                 yield portion_of(number, len(rows), names, [texts_of(column, None) for column in columns])
 
     @contextmanager
     def _opened(self, piece: Piece) -> Iterator[tuple[pq.ParquetFile, int]]:
-        """Open a file that may be a table, and give its bytes; what befalls it inside is a TableError."""
+        """Open a file that may be a table, and give its bytes, at least one for each of its cells.
+
+        What befalls it inside is a TableError. A value that a file says once, for many rows, is in its bytes once.
+        """
         if piece.size == 0:
             raise TableError(FaultKind.EMPTY, "there is nothing in it")
         try:
@@ -98,7 +105,7 @@ class ParquetFiles:
                     raise too_large(self.settings.max_table_bytes)
                 if any("\0" in name for name in file.schema_arrow.names):
                     raise TableError(FaultKind.BINARY, "the name of a column has a NUL character")
-                yield file, size
+                yield file, max(size, described.num_rows * described.num_columns)
         except OSError as error:
             raise reading_error(error) from error
         except (pa.ArrowException, SourceError, RecordError) as error:

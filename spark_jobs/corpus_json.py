@@ -155,6 +155,8 @@ class JsonLines:
                     count += len(texts)
                     for line in lines:
                         try:
+                            if len(line.text) > self.settings.max_table_bytes:
+                                raise too_large(self.settings.max_table_bytes)
                             batch.add(read_relation(line.text), line)
                         except TableError as error:
                             yield ReadingFault(piece.path, error.kind, str(error), line.number, number)
@@ -211,8 +213,11 @@ class JsonLines:
             raise reading_error(error) from error
 
     def _lines(self, stream: pa.NativeFile, place: int, end: int | None) -> Iterator[list[bytes]]:
-        """Yield the lines that begin at `place` or later and before `end`, those of a block together."""
-        rest = b""
+        """Yield the lines that begin at `place` or later and before `end`, those of a block together.
+
+        Of a line that has more bytes than a table may have, no more is kept than shows it.
+        """
+        rest, longest = b"", self.settings.max_table_bytes
         while end is None or place < end:
             data = stream.read(max(BATCH_BYTES, len(rest)))
             rest += data
@@ -220,8 +225,14 @@ class JsonLines:
             if not cut:
                 if not data:
                     return
-                if len(rest) > self.settings.max_table_bytes:
-                    raise too_large(self.settings.max_table_bytes)
+                if len(rest) > longest:
+                    place += len(rest)
+                    beginning, found = rest[: longest + 1], 0
+                    while not found and (data := stream.read(BATCH_BYTES)):
+                        found = data.find(b"\n") + 1
+                        place += found or len(data)
+                    yield [beginning]
+                    rest = data[found:]
                 continue
             if end is not None and place + cut > end:
                 cut = rest.find(b"\n", end - 1 - place) + 1 or cut

@@ -205,12 +205,22 @@ def test_packed_files_also_of_several_members_and_torn_ones(tmp_path: Path) -> N
     assert reading.refresh().manifest.tables.num_rows == 300
 
 
-def test_a_line_that_never_ends_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_jobs.corpus_json.BATCH_BYTES", 64)
-    put(tmp_path / "lake" / "a.jsonl", line(WDC) + b"\n" + b"x" * 5000)
+@pytest.mark.parametrize("batch_bytes", [64, 4096, 1 << 20])
+@pytest.mark.parametrize("piece_bytes", [700, 1 << 20])
+def test_a_line_that_is_too_long_is_a_fault_and_the_others_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch_bytes: int, piece_bytes: int
+) -> None:
+    monkeypatch.setattr("spark_jobs.corpus_json.BATCH_BYTES", batch_bytes)
+    monkeypatch.setattr("spark_jobs.corpus_sources.LEAST_TASK_BYTES", 1)
+    one, two = line(WDC), line({**WDC, "relation": [["other", "x"]]})
+    long, never_ends = line({**WDC, "relation": [["long", "y" * 5000]]}), b"x" * 5000
+    assert max(len(one), len(two)) < 1000
+    put(tmp_path / "lake" / "a.jsonl", b"\n".join([one, long, two, never_ends]))
     reading = Reading(
-        tmp_path / "lake", CorpusKind.JSONL, CorpusIndex(str(tmp_path / "index")), CorpusSettings(max_table_bytes=1000)
-    )
-    state = reading.refresh()
-    assert fault_of(state) == {"a.jsonl": "too large: it has more than 1,000 bytes, the most that a table may have"}
-    assert state.manifest.tables["path"].to_pylist() == ["a.jsonl#1"]
+        tmp_path / "lake", CorpusKind.JSONL, CorpusIndex(str(tmp_path / "index")), CorpusSettings(max_table_bytes=1000),
+        task_bytes=piece_bytes,
+    )  # fmt: skip
+    for state in (reading.refresh(), reading.refresh()):
+        told = "too large: it has more than 1,000 bytes, the most that a table may have"
+        assert fault_of(state) == {"a.jsonl#2": told, "a.jsonl#4": told}
+        assert state.manifest.tables["path"].to_pylist() == ["a.jsonl#1", "a.jsonl#3"]

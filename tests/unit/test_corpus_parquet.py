@@ -116,3 +116,27 @@ def test_bad_files_are_told_and_the_others_are_read(tmp_path: Path) -> None:
         "gigantic.parquet": "too large", "torn.parquet": "malformed", "rotten.parquet": told["rotten.parquet"],
     }  # fmt: skip
     assert told["rotten.parquet"] in ("malformed", "unreadable")
+
+
+@pytest.mark.parametrize("most", [1 << 30, 100_000])
+def test_a_value_that_a_file_says_once_counts_in_each_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr("spark_jobs.corpus_arrow.BATCH_BYTES", 10_000)
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    pq.write_table(pa.table({"a": ["x" * 100] * 20_000, "b": ["y"] * 20_000}), lake / "same.parquet")
+    size = pq.read_metadata(lake / "same.parquet").row_group(0).total_byte_size
+    assert size < 10_000, "dictionary and run lengths"
+    reading = Reading(
+        lake, CorpusKind.PARQUET, CorpusIndex(str(tmp_path / "index")), CorpusSettings(max_table_bytes=most)
+    )
+    with monkeypatch.context() as patched:
+        patched.setattr("pyarrow.parquet.ParquetFile.read", lambda *_, **__: pytest.fail("read as a whole"))
+        state = reading.refresh()
+    if most == 100_000:
+        told = "too large: it has more than 100,000 bytes, the most that a table may have"
+        assert fault_of(state) == {"same.parquet": told}
+    else:
+        expected = {("same.parquet", 0): {"x" * 100}, ("same.parquet", 1): {"y"}}
+        assert held(reading.index, state.manifest) == keys_of(expected)
