@@ -23,7 +23,12 @@ from benchmarks import results_file
 NOISE = 1.25
 """Factor by which repeated runs of a row differ on a quiet machine of two shared cores."""
 
-SMALLER_IS_BETTER = {"s", "ms", "µs/value", "GB", "MB", "KB", "B", "bytes a cell", "mean |error|"}
+SMALLER_IS_BETTER = {"s", "ms", "µs", "µs/value", "µs/tuple", "GB", "MB", "KB", "B", "bytes", "bytes a cell"}
+SMALLER_IS_BETTER |= {"mean |error|", "of Φ"}
+
+LARGER_NAMES = ("F1", "precision", "covered", "HOT", "answers as", "exponent of tuples/s")
+SMALLER_NAMES = ("exponent", "false positives", "accesses", "errors", "that differ", "do not join", "largest share")
+"""Words in the name of a metric that say which way is better, where its unit does not."""
 
 
 class Verdict(Enum):
@@ -111,12 +116,16 @@ def _judged(one: dict[str, Any], others: Sequence[dict[str, Any]], noise: float)
 
 
 def _direction(one: dict[str, Any]) -> int:
-    """Say whether more of a metric is better (1), worse (-1), or neither, as far as its unit and goal tell."""
+    """Say whether more of a metric is better (1), worse (-1), or neither, as far as its unit, goal and name tell."""
     if one["unit"].endswith("/s"):
         return 1
     if one["unit"] in SMALLER_IS_BETTER:
         return -1
-    return {"<=": -1, ">=": 1}.get(one["goal"].split()[1], 0) if one["goal"] else 0
+    if one["goal"]:
+        return {"<=": -1, ">=": 1}.get(one["goal"].split()[1], 0)
+    if any(name in one["metric"] for name in LARGER_NAMES):
+        return 1
+    return -1 if any(name in one["metric"] for name in SMALLER_NAMES) else 0
 
 
 def _key(one: dict[str, Any]) -> tuple[str, str, str | None]:

@@ -24,7 +24,17 @@ def verdicts(new: list[dict[str, Any]], *old: list[dict[str, Any]]) -> list[tupl
     return [(one.metric, one.verdict) for one in compare.compare(new, old, noise=1.25)]
 
 
-@pytest.mark.parametrize(("unit", "worse", "better"), [("s", 13, 7.9), ("tuples/s", 7.9, 13), ("GB", 13, 7.9)])
+@pytest.mark.parametrize(
+    ("unit", "worse", "better"),
+    [
+        ("s", 13, 7.9),
+        ("tuples/s", 7.9, 13),
+        ("GB", 13, 7.9),
+        ("µs", 13, 7.9),
+        ("µs/tuple", 13, 7.9),
+        ("bytes", 13, 7.9),
+    ],
+)
 def test_worse_is_what_its_unit_says(unit: str, worse: float, better: float):
     before = objects(Result("m", 10, unit))
     assert verdicts(objects(Result("m", worse, unit)), before) == [("m", Verdict.WORSE)]
@@ -39,6 +49,22 @@ def test_of_a_unit_that_does_not_say_it_the_goal_does():
     assert verdicts(shared(0.5, "value <= 0.6"), shared(0.3, "value <= 0.6")) == [("m", Verdict.WORSE)]
     assert verdicts(shared(0.3, "value >= 0.1"), shared(0.5, "value >= 0.1")) == [("m", Verdict.WORSE)]
     assert verdicts(shared(0.3, None), shared(0.5, None)) == []
+
+
+@pytest.mark.parametrize(
+    ("metric", "worse", "better"),
+    [
+        ("bootstrap: exponent", 1.3, 0.7),
+        ("shards, simulated: exponent of tuples/s", 0.7, 1.3),
+        ("false positives, XASH", 1.3, 0.7),
+        ("TPC-H: F1, chen", 0.7, 1.3),
+    ],
+)
+def test_of_a_figure_without_unit_and_goal_its_name_says_it(metric: str, worse: float, better: float):
+    before = objects(Result(metric, 1, ""))
+    assert verdicts(objects(Result(metric, worse, "")), before) == [(metric, Verdict.WORSE)]
+    assert verdicts(objects(Result(metric, better, "")), before) == [(metric, Verdict.BETTER)]
+    assert verdicts(objects(Result("INDs", 2, "")), objects(Result("INDs", 1, ""))) == []
 
 
 def test_a_ratio_is_compared_on_any_machine_and_a_figure_of_its_own_on_the_same_alone():
