@@ -103,7 +103,11 @@ def foreign_keys(
         elif format_ is ForeignKeyFormat.TABLE:
             print_table(HEADER, map(_row, described))
         else:
-            sides = ([_names(found, side) for side in one.candidate] for one in found.ranked if one.suggested)
+            sides = (
+                [_names(found, side) for side in one.candidate]
+                for one in found.ranked
+                if one.suggested and all(found.side(side)[0].stale_since is None for side in one.candidate)
+            )
             exported = chosen(snapshot, [sides_of.ForeignKey.of(*names) for names in sides])
             of_table = (one for one in exported if _is_of(one.dependent, schema, table))
             sys.stdout.write(export_keys(of_table, KeyFormat(format_.value)))

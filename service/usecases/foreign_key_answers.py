@@ -164,10 +164,12 @@ def no_candidate(foreign_key: ForeignKey, method: Method, version: int) -> Unkno
 
 
 def chosen(snapshot: StateSnapshot, suggested: Sequence[ForeignKey]) -> list[ForeignKey]:
-    """Give what to export: what was accepted, and of what is suggested what was not rejected."""
+    """Give what to export: what was accepted, and what is suggested and neither rejected nor in its place."""
     verdicts = decided(snapshot)
     accepted = [one for one, verdict in verdicts.items() if verdict is Verdict.ACCEPT]
-    return [*accepted, *(one for one in suggested if verdicts.get(one) is not Verdict.REJECT)]
+    refer = {one.dependent for one in accepted}
+    others = (one for one in suggested if one.dependent not in refer and verdicts.get(one) is not Verdict.REJECT)
+    return [*accepted, *others]
 
 
 def decided(snapshot: StateSnapshot) -> dict[ForeignKey, Verdict]:

@@ -180,6 +180,8 @@ class Describing:
             if types[0] != types[1]:
                 which = "it" if len(ranked.candidate.dependent) == 1 else found.profiles[a].name
                 yield f"{which} is of type {types[0]}, the key of {types[1]}"
+        if own.schema != key.schema and (own.table, own.name) == (key.table, key.name):
+            yield "the same column of the same table in another schema"
         if ranked.ruled_out_by is not None:
             other = ranked.ruled_out_by
             yield f"{self._said(other.dependent)} refers to {self._said(other.referenced)}, which is at odds with it"

@@ -25,13 +25,16 @@ from service.usecases.histogram_upkeep import Spread, Spreads, value_statistics
 from service.usecases.key_values import TupleInfo
 from service.usecases.sketched_columns import ALL, has_values, read_sketches
 
+MOST_REPEATED = 0.01
+"""Which share of the tuples of a key that no source declares may be there again."""
+
 
 class Keys(StrEnum):
     """Name which columns may be referred to.
 
     DECLARED: the keys of tables whose source declares some. INFERRED: what is unique and never NULL. KNOWN: of each
     table those that its source declares, and what is unique where it declares none; of tuples those that are tracked
-    as keys.
+    as keys and, where no source declares them, nearly unique.
     """
 
     KNOWN = "known"
@@ -154,6 +157,11 @@ def find_foreign_keys(snapshot: KeySnapshot, question: Question, telling: Tellin
         left_out=[
             *table.left_out.values(),
             *dropped,
+            *(
+                f"{sides[a].name} → {sides[b].name}: no randomness is measured: {why}"
+                for candidate, why in spreads.not_measured.items()
+                for a, b in [ids[candidate]]
+            ),
             *(f"{name} has values longer than what is stored of them: no randomness is measured" for name in cut),
             *(
                 f"{name}: its values are not kept ({told_shown(sides[i].shown_characters)}): no randomness is measured"
@@ -196,7 +204,11 @@ def _is_key(one: TupleInfo, counted: AttributeInfo, wanted: Keys) -> bool:
     """Tell whether tuples may be referred to."""
     if wanted is Keys.INFERRED:
         return not counted.null_count and counted.distinct_count == counted.row_count > 0
-    return one.are_declared if wanted is Keys.DECLARED else one.are_tracked
+    if wanted is Keys.DECLARED or one.are_declared:
+        return one.are_declared
+    # The dependent side of a composite foreign key is tracked as well: that a key is meant, its values have to show.
+    distinct = counted.distinct_count or 0
+    return one.are_tracked and counted.row_count - counted.null_count - distinct <= MOST_REPEATED * distinct
 
 
 def _keys(snapshot: KeySnapshot, attributes: Mapping[int, AttributeInfo], wanted: Keys) -> list[int]:

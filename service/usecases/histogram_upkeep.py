@@ -64,6 +64,7 @@ class Spreads:
         self._changes = changes
         self._orders = {i: looks.order for i, looks in statistics.items()}
         self.histograms: list[Histograms] = []
+        self.not_measured: dict[Candidate, str] = {}
         self._whole = {i for i, looks in statistics.items() if not looks.is_cut}
 
     def of(
@@ -90,7 +91,12 @@ class Spreads:
             self.histograms.append(current)
             for a, candidate in dependents:
                 of_dependent = current.others[a]
-                found[candidate] = Spread(randomness(of_dependent, current.of_key), of_dependent, current.of_key)
+                try:
+                    measured = randomness(of_dependent, current.of_key)
+                except ArithmeticError as error:
+                    self.not_measured[candidate] = str(error)
+                    continue
+                found[candidate] = Spread(measured, of_dependent, current.of_key)
         return found
 
     def _measured(self, wanted: WantedGrid, others: Sequence[int]) -> Histograms:

@@ -81,6 +81,30 @@ def test_several_columns_are_listed_exported_and_accepted(
     assert "Contract 1 is on s.r(id, n) → s.l(id, n) already" in fault
 
 
+def test_an_export_has_one_reference_of_a_column_and_no_column_that_is_gone(
+    subsetd: Command, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = Tables({"customers": ["id"], "people": ["id"], "orders": ["customer_id"]})
+    ids = [[str(number)] for number in range(1, 31)]
+    tables.add("customers", *ids).add("people", *ids, ["31"]).add("orders", *ids, *ids)
+    states.store(database_url, tables)
+    monkeypatch.setenv("SUBSETD_DATABASE_URL", database_url)
+    to_customers, to_people = (
+        f'ALTER TABLE "s"."orders" ADD FOREIGN KEY ("customer_id") REFERENCES "s"."{table}" ("id") NOT VALID;'
+        for table in ("customers", "people")
+    )
+    of_orders = ["foreign-keys", "--table", "orders", "--format", "sql"]
+    assert to_customers in subsetd(*of_orders)
+    subsetd("foreign-keys", "accept", "s.orders.customer_id", "s.people.id", "--by", "Ada")
+    exported = subsetd(*of_orders)
+    assert to_people in exported
+    assert to_customers not in exported
+    subsetd("foreign-keys", "reject", "s.orders.customer_id", "s.people.id", "--by", "Ada")
+    assert to_customers in subsetd(*of_orders)
+    states.execute(database_url, "update attribute set stale_version = 1 where table_name = 'orders'")
+    assert "ALTER" not in subsetd(*of_orders)
+
+
 def test_a_state_without_a_bootstrap_has_none(
     subsetd: Command, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

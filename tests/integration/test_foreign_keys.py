@@ -20,6 +20,7 @@ from service.core.randomness import randomness
 from service.core.value_order import ValueOrder, order_of
 from service.store.database import make_engine
 from service.store.reader import PostgresSnapshot, PostgresStateReader
+from service.usecases import histogram_upkeep
 from service.usecases.coefficient_table import MethodName
 from service.usecases.foreign_key_evidence import PICTURE_CELLS, Describing
 from service.usecases.foreign_key_ports import WantedGrid
@@ -340,6 +341,45 @@ def test_tuples_are_candidates_beside_columns(database_url: str) -> None:
             ranked = find_foreign_keys(snapshot, Question(method, keys=Keys.DECLARED)).ranked
             assert {one.candidate for one in ranked if one.suggested} == composite.keys()
     engine.dispose()
+
+
+def test_of_two_tracked_tuples_that_hold_each_other_the_unique_one_is_the_key(database_url: str) -> None:
+    """To look for a composite foreign key both of its sides are tracked; each line was refunded, and some twice."""
+    names = ["order_id", "line"]
+    tables = Tables({"lines": names, "refunds": names}, tuples={"refunds": [names], "lines": [names]})
+    tables.add("lines", *([str(i), str(j)] for i in range(50) for j in range(3)))
+    tables.add("refunds", *([str(i), str(j)] for i in range(50) for j in range(3)), *([str(i), "0"] for i in range(9)))
+    states.store(database_url, tables)
+    pinned = ", ".join(f"({i}, 'pinned', false, 1)" for i, (_, name) in enumerate(tables.names(), 1) if name[0] == "(")
+    states.execute(
+        database_url, f"insert into tracked_key (attribute_id, kind, is_primary, since_version) values {pinned}"
+    )
+    engine = make_engine(database_url, "test")
+    with PostgresStateReader(engine).snapshot(with_values=True) as snapshot:
+        found = find_foreign_keys(snapshot, Question())
+        both = [one.candidate for one in found.ranked if len(one.candidate.dependent) == 2]
+        sides = [[found.attributes[side[0]].name.table for side in candidate] for candidate in both]
+    engine.dispose()
+    assert sides == [["refunds", "lines"]]
+
+
+def test_a_transport_that_fails_is_told_and_the_others_are_measured(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = histogram_upkeep.randomness
+
+    def fail_first(*of: object) -> object:
+        monkeypatch.setattr(histogram_upkeep, "randomness", real)
+        raise ArithmeticError("no transport was found: numerical errors")
+
+    monkeypatch.setattr(histogram_upkeep, "randomness", fail_first)
+    values = [str(number) for number in range(40)]
+    with snapshot_of(database_url, columns(key=values, some=values[:20] * 2, others=values[20:] * 2)) as snapshot:
+        found = find_foreign_keys(snapshot, Question())
+    assert len(found.ranked) == 2
+    assert len(found.spreads) == 1
+    (told,) = found.left_out
+    assert "s.key.v: no randomness is measured: no transport was found" in told
 
 
 def test_tuples_of_other_kinds_or_too_long_values_are_no_sample(database_url: str) -> None:

@@ -60,6 +60,40 @@ def test_each_method_suggests_the_foreign_key_for_its_column(method: Method) -> 
     assert [of.score for of in ranked] == sorted((of.score for of in ranked), reverse=True)
 
 
+@pytest.mark.parametrize("method", Method)
+@pytest.mark.parametrize("first", [0, 100])
+def test_of_copies_of_a_table_that_of_the_own_schema_is_meant(method: Method, first: int) -> None:
+    """Two tenants with the same tables and values: nothing but the schema tells what refers to what."""
+    other = 100 - first
+    columns = {first + i: replace(of, schema="a") for i, of in COLUMNS.items()}
+    columns |= {other + i: replace(of, schema="b") for i, of in COLUMNS.items()}
+    measured = {
+        Candidate((a + i,), (b + j,)): of
+        for ((i,), (j,)), of in MEASURED.items()
+        for a in (first, other)
+        for b in (first, other)
+    }
+    copies = [Candidate((a + i,), (b + i,)) for i in (10, 20) for a, b in ((first, other), (other, first))]
+    measured |= dict.fromkeys(copies, Measured(1.0, 1.0, 0.0, 0.0))
+    ranked = {of.candidate: of for of in rank(measured, columns, [(a + i,) for a in (0, 100) for (i,) in KEYS], method)}
+    assert ranked.keys() == measured.keys()
+    for a, b in ((first, other), (other, first)):
+        right = Candidate((a + 21,), (a + 10,))
+        assert ranked[right].suggested
+        across = ranked[Candidate((a + 21,), (b + 10,))]
+        assert (across.score, across.suggested, across.ruled_out_by) == (0, False, right)
+    assert not any(ranked[copy].suggested or ranked[copy].score for copy in copies)
+    assert {c.dependent[0] // 100 == c.referenced[0] // 100 for c, of in ranked.items() if of.suggested} == {True}
+
+
+def test_a_table_of_the_same_name_with_other_columns_is_no_copy() -> None:
+    users = {1: replace(column("users", "id", 0, 200, 200), schema="auth")}
+    profiles = {2: column("users", "id", 0, 150, 150), 3: column("users", "nickname", 1, 150, 150)}
+    referred = Candidate((2,), (1,))
+    ranked = rank({referred: Measured(1.0, 0.75, 0.01, 0.0)}, users | profiles, [(1,), (2,)])
+    assert [(of.candidate, of.score > 0) for of in ranked] == [(referred, True)]
+
+
 @pytest.mark.parametrize("method", [Method.COMBINED, Method.ROSTIN])
 def test_terms_add_up_to_the_score(method: Method) -> None:
     for of in rank(MEASURED, COLUMNS, KEYS, method):

@@ -19,6 +19,7 @@ BARE = ColumnProfile("s", "t", "c", 0, "text", 500, 3, 9, ValueOrder.MIXED)
     [
         ({"9", "10", "-2"}, ValueOrder.NUMERIC, "-2", "10", 5 / 3, True),
         ({"9", "10.5"}, ValueOrder.NUMERIC, "9", "10.5", 2.5, False),
+        ({"9", "1" * 251}, ValueOrder.NUMERIC, "9", "1" * 251, 126, False),
         ({"b", "a", "ccc"}, ValueOrder.LEXICOGRAPHIC, "a", "ccc", 5 / 3, False),
         ({"9", "10", "x"}, ValueOrder.MIXED, "x", "10", 4 / 3, False),
     ],
@@ -29,6 +30,13 @@ def test_a_profile_is_completed_by_its_values(
     ends = (least, greatest, pytest.approx(length), whole, False)
     expected = ColumnProfile("s", "t", "c", 0, "text", 500, 3, len(values), order, *ends)  # type: ignore[arg-type]
     assert with_values(BARE, values) == expected
+
+
+def test_long_whole_numbers_are_measured_as_any() -> None:
+    values = [{"1" * 5000, "2"}, {"1" * 5000, "2", "3"}]
+    columns = [with_values(BARE, of) for of in values]
+    assert [of.density for of in columns] == [0, 0]
+    assert measure(columns, values, {1}).keys() == {Candidate((0,), (1,))}
 
 
 def test_a_column_without_values_has_no_ends() -> None:

@@ -15,6 +15,9 @@ from service.core.quantile_grids import SINGLE_CELLS, GridHistogram, KeyHistogra
 from service.core.randomness import outside, randomness
 from service.core.value_order import ValueOrder, order_of
 
+MOST_DIGITS = 250
+"""A whole number of more is none to count with: more than a float can take, and than any identifier has."""
+
 
 def with_values(column: ColumnProfile, values: Collection[str]) -> ColumnProfile:
     """Complete a profile by what distinct values tell: their order, ends, mean length, and whether they are whole."""
@@ -28,8 +31,13 @@ def with_values(column: ColumnProfile, values: Collection[str]) -> ColumnProfile
         least=min(values, key=order.key),
         greatest=max(values, key=order.key),
         mean_length=sum(map(len, values)) / len(values),
-        is_integer=order is ValueOrder.NUMERIC and all(value.removeprefix("-").isdigit() for value in values),
+        is_integer=order is ValueOrder.NUMERIC and all(map(_is_integer, values)),
     )
+
+
+def _is_integer(value: str) -> bool:
+    digits = value.removeprefix("-")
+    return len(digits) <= MOST_DIGITS and digits.isascii() and digits.isdecimal()
 
 
 def measure(

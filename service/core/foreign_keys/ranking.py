@@ -30,6 +30,7 @@ from service.core.foreign_keys.composites import (
     follows,
     said_by_composites,
 )
+from service.core.foreign_keys.copies import by_copies
 from service.core.foreign_keys.features import pair_features
 from service.core.foreign_keys.model import AdditiveModel, fitted
 from service.core.foreign_keys.name_features import Told, bare_names, untold
@@ -86,10 +87,15 @@ def rank(
     method: Method = Method.COMBINED,
     telling: Told = untold,
 ) -> list[Ranked]:
-    """Rank candidates, of one column and composite ones, and choose among them.
+    """Rank candidates, of one column and composite ones, and choose among them; those by copies of tables come last.
 
     Raises KeyError for a candidate with a column that `columns` has not, and what `telling` raises.
     """
+    copied = by_copies(measured.keys(), columns)
+    if copied:
+        meant = {candidate: of for candidate, of in measured.items() if candidate not in copied}
+        last = (Ranked(candidate, 0.0, False, False, copied[candidate]) for candidate in sorted(copied))
+        return [*rank(meant, columns, keys, method, telling), *last]
     of_one = {c: of for c, of in measured.items() if len(c.dependent) == 1}
     single = _rank_single(of_one, columns, keys, method, telling)
     composite = {c: of for c, of in measured.items() if len(c.dependent) > 1}
