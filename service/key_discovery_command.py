@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -11,8 +14,10 @@ from service.core.errors import NotFoundError
 from service.core.foreign_keys.candidates import THETA
 from service.core.key_search import MEMORY, MOST_COMBINATIONS, WIDTH
 from service.job_process import run_attached, spark_command
+from service.key_runner import backfill_told
 from service.reading_options import MasterOption
 from service.terminal import DocumentFormat
+from service.usecases.key_values import KeyKind
 
 
 def discover(
@@ -40,6 +45,14 @@ def discover(
     ] = MOST_COMBINATIONS,
     memory: Annotated[int, typer.Option("--memory", min=1, help="MB of hashes that a task holds at once.")] = MEMORY
     >> 20,
+    track: Annotated[
+        bool,
+        typer.Option(
+            "--track",
+            help="Track what is found from now on: of each table without a shorter or declared key the smallest, and "
+            "both sides of the foreign keys that are suggested.",
+        ),
+    ] = False,
     master: MasterOption = None,
     format_: Annotated[DocumentFormat, typer.Option("--format", help="How to print what was found.")] = (
         DocumentFormat.TABLE
@@ -47,7 +60,8 @@ def discover(
 ) -> None:
     """Find the smallest sets of columns that tell a table's rows apart, and composite foreign keys to them."""
     settings = wiring.configured_settings()
-    with wiring.state_database(settings) as url:
+    given = source
+    with wiring.state_database(settings) as url, TemporaryDirectory() as folder:
         if source is None:
             with wiring.reading_engine(url) as engine, wiring.make_reader(engine).snapshot() as snapshot:
                 places = {one.name: one.location for one in snapshot.sources()}
@@ -59,8 +73,15 @@ def discover(
             "min-column-coefficient": min_coefficient if min_column_coefficient is None else min_column_coefficient,
             "format": "json" if format_ is DocumentFormat.JSON else "text",
         }  # fmt: skip
+        to_track = Path(folder) / "keys.json"
+        if track:
+            told["track-file"] = to_track
+        on = master or settings.spark_master
         arguments = ["-", *(f"--{option}={value}" for option, value in told.items())]
-        command = spark_command("spark_jobs.key_discovery", master or settings.spark_master, arguments)
-        code = run_attached(command, [url, source])
+        code = run_attached(spark_command("spark_jobs.key_discovery", on, arguments), [url, source])
+        keys = json.loads(to_track.read_text()) if track and not code else []
+        if keys:
+            backfill, secrets = backfill_told(keys, given, KeyKind.DISCOVERED)
+            code = run_attached(spark_command("spark_jobs.backfill", on, backfill), [url, *secrets])
     if code:
         raise typer.Exit(code)

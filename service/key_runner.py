@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -15,6 +15,7 @@ from service.config import Settings
 from service.core.foreign_keys.sides import Side
 from service.job_process import JobProcess, spark_command
 from service.scheduler import running_every
+from service.usecases.key_values import KeyKind
 from service.usecases.tracked_keys import TrackedKeys
 
 log = structlog.get_logger("subsetd")
@@ -41,5 +42,10 @@ def tracking_keys(url: str, settings: Settings) -> Iterator[TrackedKeys]:
 
 def track_told(key: Side, source: str | None) -> tuple[list[str], list[str]]:
     """Give the options of the job that tracks a key, and what it is to read from its standard input."""
-    told = ["--key", json.dumps([key.schema, key.table, *key.columns])]
+    return backfill_told([json.dumps([key.schema, key.table, *key.columns])], source, KeyKind.PINNED)
+
+
+def backfill_told(keys: Sequence[str], source: str | None, kind: KeyKind) -> tuple[list[str], list[str]]:
+    """Give the options of the job that tracks keys, each a JSON array, and what it reads from its standard input."""
+    told = [f"--kind={kind}", *(f"--key={key}" for key in keys)]
     return ([*told, "--source", "-"], [source]) if source is not None else (told, [])

@@ -1,6 +1,6 @@
 """Own the backfill: one Spark job that reads the tuples of a table's columns, and makes them an attribute of the state.
 
-    python -m spark_jobs.backfill --database-url URL --table SCHEMA.TABLE --columns '["a", "b"]' [--source ADDRESS]
+    python -m spark_jobs.backfill --database-url URL --key '["schema", "table", "a", "b"]' [--source ADDRESS]
 
 A consumer hands the state over while the table is read, and goes on from where it stood. Tuples reach the driver by
 key ranges, one after the other, merged and counted.
@@ -29,6 +29,7 @@ from service.store.key_changes import SourceFacts, read_facts
 from service.store.migrate import require_current
 from service.store.writer import PostgresWriter
 from service.store.writer_lock import release_locks, take_bootstrap_lock
+from service.usecases.key_values import KeyKind
 from service.usecases.track_keys import CountedTuples, find_attribute, find_table, track
 from spark_jobs.command_line import add_engine_options, read_secrets
 from spark_jobs.executors import require_executors
@@ -79,6 +80,7 @@ def backfill(
     key: tuple[str, str, Sequence[str]],
     address: str | None,
     display: Display,
+    kind: KeyKind = KeyKind.PINNED,
 ) -> Tracked:
     """Track columns as a key: their tuples are read and followed from now on, unless they are already.
 
@@ -97,7 +99,7 @@ def backfill(
         table = find_table(stored, schema, name, columns)
         known = find_attribute(table, columns)
         if known is not None:
-            return Tracked(told, writer.pin(known, tracked=True))
+            return Tracked(told, writer.pin(known, kind))
         facts = read_facts(connection, table.source)
         require_readable(table, facts)
         options = _options(table, facts, address)
@@ -110,7 +112,7 @@ def backfill(
             reading = _Reading(spark, source, table, columns, options, display)
             version = track(
                 writer, stored, table, columns, last_attribute_id(connection) + 1, source.snapshot,
-                reading.counted(), lambda: reading.rows,
+                reading.counted(), lambda: reading.rows, kind,
             )  # fmt: skip
     return Tracked(told, version, reading.rows, reading.tuples)
 
@@ -203,23 +205,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m spark_jobs.backfill", description="Track columns of a followed table as a key."
     )
     add_engine_options(parser)
-    parser.add_argument("--key", required=True, help="schema, table and columns, as a JSON array of texts")
+    parser.add_argument(
+        "--key", required=True, action="append", help="schema, table and columns, as a JSON array; can be repeated"
+    )
+    parser.add_argument("--kind", choices=list(KeyKind), default=KeyKind.PINNED, help="why they are tracked")
     parser.add_argument("--source", help="where the source is; - reads it from standard input")
     given = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
     read_secrets(given, "database_url", "source")
-    schema, table, *columns = json.loads(given.key)
+    keys = [(schema, table, columns) for schema, table, *columns in map(json.loads, given.key)]
     display = make_display()
 
-    def run(start: Callable[[], SparkSession]) -> Tracked:
-        return backfill(start, given.database_url, (schema, table, columns), given.source, display)
+    def run(start: Callable[[], SparkSession]) -> None:
+        for key in keys:
+            _tell(backfill(start, given.database_url, key, given.source, display, KeyKind(given.kind)))
 
-    return run_job(given, "keys", run, _tell, display, "stopped: nothing was changed")
+    return run_job(given, "keys", run, lambda _: 0, display, "stopped: nothing was changed by the key it was at")
 
 
-def _tell(done: Tracked) -> int:
+def _tell(done: Tracked) -> None:
     read = f": {done.rows:,} rows have {done.tuples:,} tuples" if done.rows else ""
     print(f"{done.key} is tracked as a key since version {done.version}{read}")
-    return 0
 
 
 if __name__ == "__main__":

@@ -16,10 +16,12 @@ import shlex
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -100,13 +102,14 @@ class CompositeForeignKey:
 class Discovered:
     """Hold what was found, foreign keys best first; `incomplete` says in words where the search has stopped early.
 
-    `track` names the sides of suggested foreign keys whose tuples are to be followed for them to be kept current.
+    `track` has what is to be tracked for it to be kept current, and is not: of tables without a shorter or declared key
+    their smallest one, and the sides of suggested foreign keys.
     """
 
     keys: list[DiscoveredKey] = field(default_factory=list)
     foreign_keys: list[CompositeForeignKey] = field(default_factory=list)
     candidates: int = 0
-    track: list[str] = field(default_factory=list)
+    track: list[Side] = field(default_factory=list)
     incomplete: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -218,7 +221,20 @@ class _Discovery:
         chosen = [one.candidate for one in ranked if one.suggested]
         wanted_sides = [candidate.referenced for candidate in chosen if not state.tracked.get(candidate.referenced)]
         wanted_sides += [candidate.dependent for candidate in chosen if candidate.dependent not in state.tracked]
-        self.found.track = [str(self._side(side, known)) for side in dict.fromkeys(wanted_sides)]
+        sides = (self._side(side, known) for side in dict.fromkeys((*self._smallest(composites, state), *wanted_sides)))
+        self.found.track = list(sides)
+
+    def _smallest(self, composites: Sequence[tuple[int, Columns]], state: _Known) -> Iterator[Columns]:
+        """Give the smallest key of each table without a shorter or declared one, of which none is tracked yet."""
+        ids = {place: i for i, place in state.places.items()}
+        has_one = {key.table for key in self.found.keys if key.declared or len(key.columns) == 1}
+        is_tracked = {state.places[parts[0]][0] for parts, tracked in state.tracked.items() if tracked}
+        for place, of_table in groupby(composites, itemgetter(0)):
+            table = self.tables[place]
+            if place not in is_tracked and (self._schema(table), table.name) not in has_one:
+                smallest = min((key for _, key in of_table), key=len)
+                if all((place, column) in ids for column in smallest):
+                    yield tuple(ids[place, column] for column in smallest)
 
     def _known(self, composites: Sequence[tuple[int, Columns]]) -> _Known:
         """Read the coefficients of columns with the keys' from the state, and what else it knows of the columns."""
@@ -342,8 +358,8 @@ def describe(found: Discovered) -> str:
             f"{', suggested' if one.suggested else ''}"
         )
     if found.track:
-        lines.append("to keep what is suggested current:")
-        lines += [f"  subsetd keys track {shlex.quote(side)}" for side in found.track]
+        lines.append("to keep keys and what is suggested current, run it with --track, or:")
+        lines += [f"  subsetd keys track {shlex.quote(str(side))}" for side in found.track]
     return "\n".join([*lines, *(f"not complete: {reason}" for reason in found.incomplete)])
 
 
@@ -361,6 +377,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--min-coefficient", type=float, default=THETA, help="of a composite foreign key (default: %(default)s)")
     add("--min-column-coefficient", type=float, help="of its columns (default: as --min-coefficient)")
     add("--format", choices=["text", "json"], default="text", help="how to print what was found")
+    add("--track-file", type=Path, help="a file to write what is to be tracked to, each as --key of the backfill")
     given = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
     read_secrets(given, "database_url", "source")
     if not given.database_url:
@@ -375,7 +392,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return discover_keys(start, options, search, display)
 
     def tell(found: Discovered) -> int:
-        print(describe(found) if given.format == "text" else json.dumps(asdict(found), ensure_ascii=False))
+        document = asdict(found) | {"track": [str(side) for side in found.track]}
+        print(describe(found) if given.format == "text" else json.dumps(document, ensure_ascii=False))
+        if given.track_file:
+            keys = [json.dumps([side.schema, side.table, *side.columns]) for side in found.track]
+            given.track_file.write_text(json.dumps(keys))
         return 0
 
     return run_job(given, "key discovery", run, tell, display)

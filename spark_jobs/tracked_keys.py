@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from service.core.errors import SourceError
 from service.core.tuples import MOST_PARTS
-from service.store.keys import DECLARED, PINNED, KnownTuple, TrackedKey
+from service.store.keys import KnownTuple, TrackedKey
+from service.usecases.key_values import KeyKind
 from spark_jobs.sources import Options, SourceTable
 
 
@@ -38,14 +39,14 @@ def choose_tuples(
             raise SourceError(f"--track-key {name}: the source has no such table.")
     keyed = []
     for table in tables:
-        declared = [TrackedKey(k.columns, DECLARED, k.is_primary) for k in table.constraints.keys]
-        chosen = [TrackedKey(columns, PINNED) for name, columns in given if name in (str(table), table.name)]
+        declared = [TrackedKey(k.columns, KeyKind.DECLARED, k.is_primary) for k in table.constraints.keys]
+        chosen = [TrackedKey(columns, KeyKind.PINNED) for name, columns in given if name in (str(table), table.name)]
         for key in chosen:
             _require_columns(table, key.columns)
         kept = [
             TrackedKey(one.columns, one.kind)
             for one in by_table.get((schema_of(table), table.name), ())
-            if one.kind not in (None, DECLARED)
+            if one.kind not in (None, KeyKind.DECLARED)
         ]
         keys: dict[tuple[str, ...], TrackedKey] = {}
         for key in [*(declared if options.declared_keys else ()), *chosen, *kept]:

@@ -8,8 +8,8 @@ from typing import Any
 
 from service.core.errors import ConflictError
 from service.core.sketches.column import ColumnSketch
-from service.store.keys import PINNED
 from service.store.sketches import write_filled
+from service.usecases.key_values import KeyKind
 from service.usecases.live_state import NewTuple
 
 FACTS = """
@@ -40,7 +40,7 @@ def read_facts(connection: Any, source_name: str) -> SourceFacts:
 
 
 def add_tuple(cursor: Any, version: int, new: NewTuple, sketch: ColumnSketch | None) -> None:
-    """Add a derived attribute with its sketch, tracked as a key that somebody chose; commits nothing."""
+    """Add a derived attribute with its sketch, tracked as a key; commits nothing."""
     attribute = new.attribute
     cursor.execute(
         "insert into attribute (attribute_id, source_id, schema_name, table_name, column_name, ordinal, data_type, "
@@ -54,15 +54,15 @@ def add_tuple(cursor: Any, version: int, new: NewTuple, sketch: ColumnSketch | N
     )  # fmt: skip
     if sketch is not None:
         write_filled(cursor, version, attribute.attribute_id, sketch)
-    pin(cursor, version, attribute.attribute_id)
+    pin(cursor, version, attribute.attribute_id, new.kind)
 
 
-def pin(cursor: Any, version: int, attribute_id: int) -> None:
+def pin(cursor: Any, version: int, attribute_id: int, kind: KeyKind) -> None:
     """Track an attribute as a key; raise ConflictError when it is."""
     cursor.execute(
         "insert into tracked_key (attribute_id, kind, since_version) values (%s, %s, %s) "
         "on conflict (attribute_id) do nothing",
-        (attribute_id, PINNED, version),
+        (attribute_id, kind, version),
     )
     if not cursor.rowcount:
         raise ConflictError("It is tracked as a key already: `subsetd keys list --tracked`.")

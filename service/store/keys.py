@@ -12,10 +12,7 @@ from service.core.model import AttributeName
 from service.store.shard_reading import RECORD_CLUSTERS
 from service.store.shown_values import shown_value
 from service.usecases.answers import AttributeInfo, Key
-from service.usecases.key_values import KeyFilter, KeyInfo, RepeatedValue, TupleInfo
-
-DECLARED, PINNED = "declared", "pinned"
-"""Kinds of keys: a source's constraint, a person's choice; beside them there is `discovered`."""
+from service.usecases.key_values import KeyFilter, KeyInfo, KeyKind, RepeatedValue, TupleInfo
 
 TUPLES = """
 select schema_name, table_name,
@@ -131,7 +128,7 @@ def read_keys(connection: Connection, chosen: KeyFilter, after: Key | None, limi
 def read_known_tuples(connection: Connection) -> list[TupleInfo]:
     """List the attributes that are tuples of columns by (attribute_id)."""
     return [
-        TupleInfo(row.attribute_id, tuple(row.parts), row.kind is not None, row.kind == DECLARED)
+        TupleInfo(row.attribute_id, tuple(row.parts), row.kind is not None, row.kind == KeyKind.DECLARED)
         for row in connection.execute(text(KNOWN_TUPLES))
     ]
 

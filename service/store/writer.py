@@ -49,6 +49,7 @@ from service.store.shard_servers import reaching
 from service.store.shard_writing import ShardsElsewhere
 from service.store.versions import read_served, tell_version
 from service.store.writer_lock import CONSUMER_NAME, is_wanted, release_locks, take_back_writer_lock, take_writer_lock
+from service.usecases.key_values import KeyKind
 from service.usecases.live_state import BatchCommit, StoredState
 from service.usecases.row_images import Images
 from service.usecases.schema_changes import KnownColumn
@@ -246,12 +247,12 @@ class PostgresWriter:
             self._reading.commit()
         return found
 
-    def pin(self, attribute_id: int, *, tracked: bool) -> int:
-        """Track an attribute as a key, or no longer; return the version."""
+    def pin(self, attribute_id: int, kind: KeyKind | None) -> int:
+        """Track an attribute as a key of a kind, or (None) no longer; return the version."""
         with self.translated(), self.writing.cursor() as cursor:
             version = schema_changes.write_version(cursor, None)
-            if tracked:
-                key_changes.pin(cursor, version, attribute_id)
+            if kind is not None:
+                key_changes.pin(cursor, version, attribute_id, kind)
             else:
                 key_changes.unpin(cursor, attribute_id)
             self.writing.commit()

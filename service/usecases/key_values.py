@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NamedTuple
 
 from service.core.foreign_keys.sides import ForeignKey
@@ -48,6 +49,14 @@ class KeyInfo:
     def is_key(self) -> bool | None:
         """Tell whether it tells all rows apart: unique, and never NULL; None where that is not known."""
         return False if self.attribute.null_count else self.is_unique
+
+
+class KeyKind(StrEnum):
+    """Say why a key is tracked: its source declares it, it was found in the values, or somebody chose it."""
+
+    DECLARED = "declared"
+    DISCOVERED = "discovered"
+    PINNED = "pinned"
 
 
 class TupleInfo(NamedTuple):

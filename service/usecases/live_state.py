@@ -32,6 +32,7 @@ from service.core.sketch_changes import SketchChanges
 from service.core.sketch_upkeep import SketchForm
 from service.core.sketches.column import ColumnSketch
 from service.core.val_cache import ValCache
+from service.usecases.key_values import KeyKind
 from service.usecases.netting import Netted
 from service.usecases.row_images import Images
 
@@ -105,11 +106,12 @@ class StateDelta:
 
 @dataclass(frozen=True, slots=True)
 class NewTuple:
-    """Hold a derived attribute that is backfilled, with the ordinals of its parts."""
+    """Hold a derived attribute that is backfilled, with the ordinals of its parts, and why it is a key."""
 
     attribute: Attribute
     parts: Sequence[int]
     snapshot: str | None
+    kind: KeyKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from service.core.model import Attribute, AttributeCounters, AttributeName, Deri
 from service.core.records import Deltas, Int64s, Keys
 from service.core.shown_values import shown_of_tuple
 from service.core.tuples import MOST_PARTS, TUPLE_TYPE, tuple_name
+from service.usecases.key_values import KeyKind
 from service.usecases.live_state import BatchCommit, BatchCounts, LiveState, NewTuple, StoredState
 from service.usecases.ports import StateWriter
 from service.usecases.schema_changes import SchemaWriter, extract
@@ -70,6 +71,7 @@ def track(
     snapshot: str | None,
     counted: Iterable[CountedTuples],
     rows: Callable[[], int],
+    kind: KeyKind,
 ) -> int:
     """Follow the tuples of a table's columns from now on, given those that its rows have; return the version.
 
@@ -106,7 +108,7 @@ def track(
                 positions={},
                 delta=delta,
                 counts=BatchCounts(),
-                new_tuple=NewTuple(attribute, parts, snapshot),
+                new_tuple=NewTuple(attribute, parts, snapshot, kind),
             )
         )
     except BaseException:
@@ -118,8 +120,8 @@ def track(
 class KeyWriter(SchemaWriter, Protocol):
     """Be the state's writer, read its attributes, and say which are keys."""
 
-    def pin(self, attribute_id: int, *, tracked: bool) -> int:
-        """Track an attribute as a key, or no longer; return the version."""
+    def pin(self, attribute_id: int, kind: KeyKind | None) -> int:
+        """Track an attribute as a key of a kind, or (None) no longer; return the version."""
 
 
 def drop(writer: KeyWriter, schema: str, name: str, columns: Sequence[str]) -> int:
@@ -138,7 +140,7 @@ def drop(writer: KeyWriter, schema: str, name: str, columns: Sequence[str]) -> i
                 f"that are."
             )
         if len(columns) == 1:
-            return writer.pin(known.attribute_id, tracked=False)
+            return writer.pin(known.attribute_id, None)
         return extract(writer, LiveState(writer.load(), 0), [known.attribute_id])
     finally:
         writer.close()

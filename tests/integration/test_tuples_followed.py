@@ -24,6 +24,7 @@ from service.store.writer import PostgresWriter
 from service.usecases import queries
 from service.usecases.answers import AttributeFilter
 from service.usecases.batches import ErrorPolicy
+from service.usecases.key_values import KeyKind
 from service.usecases.schema_changes import drop
 from service.usecases.track_keys import CountedTuples, find_table, track
 from service.usecases.track_keys import drop as drop_key
@@ -271,7 +272,7 @@ def test_the_sketch_of_a_tracked_key_is_written_whole_and_nothing_into_the_log(
     writer.acquire()
     stored = writer.load()
     table = find_table(stored, "s", "customers", ["id", "name"])
-    assert track(writer, stored, table, ["id", "name"], 6, None, portions, lambda: len(rows)) == 2
+    assert track(writer, stored, table, ["id", "name"], 6, None, portions, lambda: len(rows), KeyKind.PINNED) == 2
     writer.close()
     assert states.query(database_url, "select count(*) from sketch_change") == [(0,)]
     assert states.read(database_url) == states.expected(tables)

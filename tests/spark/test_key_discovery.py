@@ -95,7 +95,7 @@ def test_keys_and_composite_foreign_keys_are_those_of_plain_python(
     assert 0.6 <= one.score <= phi
     said = describe(found)
     assert f"-> s.province (country, name): {phi:.4f}, 1 tuples are missing; scores {one.score:.3f}, suggested" in said
-    assert found.track == ["s.province(country, name)", "s.city(in_country, in_province)"]
+    assert [str(side) for side in found.track] == ["s.province(country, name)", "s.city(in_country, in_province)"]
     assert "subsetd keys track 's.province(country, name)'" in said
     # What is followed need not be tracked, but for a key that is followed as something else.
     followed = (
@@ -105,7 +105,7 @@ def test_keys_and_composite_foreign_keys_are_those_of_plain_python(
     states.execute(database_url, followed.format(id=90, table="city", name="(b, a)", parts="{2,1}"))
     states.execute(database_url, followed.format(id=91, table="province", name="(x, y)", parts="{0,1}"))
     again = discover_keys(spark, Options(str(tmp_path), "s", database_url), search)
-    assert (again.foreign_keys, again.track) == (found.foreign_keys, ["s.province(country, name)"])
+    assert (again.foreign_keys, again.track) == (found.foreign_keys, found.track[:1])
     states.execute(database_url, "insert into tracked_key values (default, 91, 'pinned', false, 1)")
     assert discover_keys(spark, Options(str(tmp_path), "s", database_url), search).track == []
 
