@@ -32,6 +32,7 @@ from service.store.shards import ShardStore
 from service.store.writer import PostgresWriter
 from service.terminal import Format
 from service.usecases.foreign_key_decisions import EXACT, ContractState
+from service.usecases.key_values import KeyKind
 from service.usecases.track_keys import track
 from tests import states
 from tests.events import envelope
@@ -501,7 +502,7 @@ def test_tuples_of_a_table_without_rows_are_followed_over_servers(
         stored = writer.load()
         (table,) = (one for one in stored.tables if one.name == "notes")
         new_id = max(stored.counters) + 1
-        track(writer, stored, table, ["id", "body"], new_id, None, [], lambda: 0)
+        track(writer, stored, table, ["id", "body"], new_id, None, [], lambda: 0, KeyKind.PINNED)
     stream.change("orders", None, ["1", "2", "3"])
     consume(database_url, stream)
     assert all(finding.holds for finding in findings(database_url))
