@@ -159,6 +159,10 @@ class Settings(BaseSettings):
     audit_algorithm: Algorithm | None = Field(
         None, description="how audits find INDs: rarest-first or signatures; unset: by what costs less"
     )
+    foreign_key_schedule: str | None = Field(
+        None,
+        description="when a service finds foreign keys anew: cron's five fields, in UTC; unset: on request alone",
+    )
     joinable_upload_bytes: int = Field(
         32 * 1024 * 1024, ge=1, description="most bytes of a CSV that is sent to search joinable tables"
     )

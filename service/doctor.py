@@ -152,8 +152,9 @@ def _contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
             "SUBSETD_READY_LAG_SECONDS",
             "is no longer than SUBSETD_BATCH_WAIT_MS: /readyz says no between two batches",
         )
-    if settings.audit_schedule is not None:
+    for name in ("audit_schedule", "foreign_key_schedule"):
         try:
-            next_time(settings.audit_schedule, datetime.now(UTC))
+            if (schedule := getattr(settings, name)) is not None:
+                next_time(schedule, datetime.now(UTC))
         except SourceError as error:
-            yield "SUBSETD_AUDIT_SCHEDULE", str(error)
+            yield f"SUBSETD_{name.upper()}", str(error)

@@ -15,6 +15,7 @@ from service.audit_runner import auditing
 from service.config import Settings
 from service.consumer_process import ConsumerProcess
 from service.core.errors import FeedError
+from service.foreign_key_runner import finding_foreign_keys
 from service.joinable_runner import searching_joinable
 from service.key_runner import tracking_keys
 from service.observe import ConsumerObserver
@@ -44,6 +45,7 @@ def serve() -> None:
             looking_for_servers(url) as check_shards,
             refreshing_corpora(url, settings),
             auditing(url, settings),
+            finding_foreign_keys(engine, settings, service.state.foreign_keys),
         ):
             service.state.overview_checks = (check_watches, check_shards)
             serve_until(service, settings.host, settings.port, threading.Event(), _say_address(settings))
@@ -84,6 +86,7 @@ def run(
             looking_for_servers(url) as check_shards,
             refreshing_corpora(url, settings),
             auditing(url, settings),
+            finding_foreign_keys(engine, settings, service.state.foreign_keys),
             consumer.heard_by(observer) as failed,
         ):
             service.state.overview_checks = (check_watches, check_shards)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests import states
 from tests.commands import Commands
 from tests.states import Tables
@@ -44,6 +46,7 @@ def test_a_schedule_audits_beside_the_service_and_makes_up_for_what_it_missed(
     assert states.query(database_url, AUDITS)[1][1:] == (1, 0, 0)
 
 
-def test_a_schedule_that_is_none_is_refused_at_the_start(subsetd: Commands) -> None:
-    code, said = subsetd.run("serve", audit_schedule="at night")
-    assert (code, "SUBSETD_AUDIT_SCHEDULE" in said, "cron's five fields" in said) == (2, True, True), said
+@pytest.mark.parametrize("setting", ["audit_schedule", "foreign_key_schedule"])
+def test_a_schedule_that_is_none_is_refused_at_the_start(subsetd: Commands, setting: str) -> None:
+    code, said = subsetd.run("serve", **{setting: "at night"})
+    assert (code, f"SUBSETD_{setting.upper()}" in said, "cron's five fields" in said) == (2, True, True), said

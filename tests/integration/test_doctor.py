@@ -327,6 +327,7 @@ def test_settings_that_contradict_each_other(stream: Stream, look: Look) -> None
         sketch_error=0.1,
         batch_wait_ms=60_000,
         audit_schedule="every day",
+        foreign_key_schedule="hourly",
     )
     assert {name.removeprefix("SUBSETD_") for name in found} >= {
         "DEAD_LETTER_TOPIC",
@@ -334,6 +335,7 @@ def test_settings_that_contradict_each_other(stream: Stream, look: Look) -> None
         "SKETCH_ERROR",
         "READY_LAG_SECONDS",
         "AUDIT_SCHEDULE",
+        "FOREIGN_KEY_SCHEDULE",
     }
 
 

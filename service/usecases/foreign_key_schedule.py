@@ -1,0 +1,48 @@
+"""Own the finding of foreign keys by schedule: when it is due, and whether anything has changed since the last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+
+from service.core.errors import ConflictError
+from service.core.foreign_keys.ranking import Method
+from service.usecases.foreign_key_answers import ForeignKeyFinder
+from service.usecases.foreign_keys import Question
+from service.usecases.ports import StateReader
+
+
+class FindingSchedule:
+    """Find foreign keys by the combined method when their time comes and the state is newer than the last finding.
+
+    `next_time` gives a schedule's next time behind another. A finding that was due while nobody was here, or nothing
+    had changed, is made up for; one that fails is tried again when the next one is due.
+    """
+
+    def __init__(
+        self,
+        schedule: str,
+        reader: StateReader,
+        finder: ForeignKeyFinder,
+        next_time: Callable[[str, datetime], datetime | None],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._schedule = schedule
+        self._reader = reader
+        self._finder = finder
+        self._next_time = next_time
+        self._now = now
+        self._tried = now()
+
+    def look(self) -> None:
+        """Find what is due."""
+        with self._reader.snapshot() as snapshot:
+            version = snapshot.head.version
+            last = next((one for one in snapshot.foreign_key_refreshes() if one.method is Method.COMBINED), None)
+        due = self._next_time(self._schedule, self._tried)
+        if not version or due is None or due > self._now() or (last is not None and last.version == version):
+            return
+        self._tried = self._now()
+        with suppress(ConflictError):  # somebody has asked for it at this very time
+            self._finder.refresh(Question())
