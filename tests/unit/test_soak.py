@@ -11,7 +11,7 @@ from tests.endurance.soak import plan, report
 from tests.endurance.soak.checks import replayed, unequal
 from tests.endurance.soak.clients import unlike
 from tests.endurance.soak.gate import Gate
-from tests.endurance.soak.judge import Killed, Seen, faults, percentile, slope, undisturbed
+from tests.endurance.soak.judge import Killed, Seen, behind_kills, faults, percentile, slope, undisturbed
 from tests.endurance.soak.lanes import events
 from tests.endurance.soak.writers import Change
 
@@ -90,6 +90,7 @@ def test_freshness_counts_outside_of_a_kill_and_of_the_ten_seconds_behind_its_re
     )
     assert undisturbed(points, killed, [], by_connect=True) == [1.0, 0.4]
     assert undisturbed(points, [], [(0, 103)]) == [0.3, 0.4]
+    assert behind_kills([(1, 0.5), (9, 2.0), (15, 0.5), (20.5, 0.7)], [Killed("serve", 10, 40)]) == [0.5, 0.7]
 
 
 def test_what_kills_do_not_explain_counts_also_when_the_next_kill_ends_it() -> None:

@@ -80,6 +80,12 @@ def undisturbed(
     return found
 
 
+def behind_kills(points: Sequence[Point], kills: Sequence[Killed]) -> list[float]:
+    """Give what was measured outside of kills and of the 10 s behind them, however long a part was away."""
+    windows = [(one.at, one.at + AFTER_KILL) for one in kills]
+    return [value for at, value in points if not any(begin <= at + value and at <= end for begin, end in windows)]
+
+
 def _outside(windows: Iterable[tuple[float, float]], since: float, until: float) -> float:
     """Give the seconds between two moments that are in no window."""
     outside, seen = 0.0, since
