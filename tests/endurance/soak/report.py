@@ -65,8 +65,7 @@ def markdown(seen: Seen, seed: int, red: Sequence[str], plots: Sequence[str]) ->
         "",
         f"{sum(seen.changes.values()):,} changes, {len(seen.kills):,} kills.",
         "",
-        "| feed | changes | p99 freshness, undisturbed | of samples | p50 | p99, only 10 s from a kill on left out | worst, "
-        "kills included |",
+        "| feed | changes | p99 freshness, undisturbed | of samples | p50 | p99, without 10 s from each kill | worst |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
     p99 = freshness(seen)
