@@ -72,3 +72,21 @@ def answer_seconds(client: httpx.Client, path: str, repeats: int = 30) -> float:
         if number >= 3:
             taken.append(time.perf_counter() - started)
     return median(taken)
+
+
+def walked_seconds(client: httpx.Client, path: str) -> list[float]:
+    """Return the seconds of each page of a list, from the first to the last."""
+    taken, cursor = [], None
+    while True:
+        started = time.perf_counter()
+        answer = client.get(path, params={} if cursor is None else {"cursor": cursor}).raise_for_status()
+        taken.append(time.perf_counter() - started)
+        cursor = answer.json()["next_cursor"]
+        if cursor is None:
+            return taken
+
+
+def percentile_99(seconds: Sequence[float]) -> float:
+    """Return the smallest of the seconds that 99 of 100 do not exceed."""
+    ordered = sorted(seconds)
+    return ordered[-(-99 * len(ordered) // 100) - 1]
