@@ -29,6 +29,7 @@ from service.store.generation import (
     DRIVER_NAME,
     NOT_READ,
     Generation,
+    NewAttribute,
     NewName,
     NewTable,
     ServedState,
@@ -55,7 +56,7 @@ from service.store.sketches import read_form
 from service.store.writer_lock import is_led_by_consumer, release_locks, take_bootstrap_lock, take_writer_lock
 from spark_jobs.command_line import options_of, parse_arguments
 from spark_jobs.job import run_job
-from spark_jobs.outcome import Summary, attributes_of, describe, keys_of, references_of, told_warnings
+from spark_jobs.outcome import Summary, attributes_of, cluster_sizes, describe, keys_of, references_of, told_warnings
 from spark_jobs.parallel import run_parallel, telling
 from spark_jobs.progress import Display, Quiet, make_display, telling_the_state, watching
 from spark_jobs.row_images import ImageWriter, choose_row_images, require_told_apart, told_choice
@@ -347,11 +348,7 @@ class _Bootstrap:
         if self.images_ids:
             require_told_apart(self.connection, tables, self.images_ids, row_counts)
         counters = np.sum([result.counters for result in results], axis=0)
-        sizes: dict[Any, int] = {}
-        for result in results:
-            for cluster, size in zip(result.clusters, result.cluster_sizes.tolist(), strict=True):
-                key = cluster if isinstance(cluster, tuple) else int(cluster)
-                sizes[key] = sizes.get(key, 0) + size
+        sizes = cluster_sizes(results)
         if self.options.clusters_only:
             clusters = {number: (ids_of, size) for number, (ids_of, size) in enumerate(sizes.items(), 1)}
         else:
@@ -359,29 +356,15 @@ class _Bootstrap:
             clusters = {cluster_id: (sets[cluster_id], size) for cluster_id, size in sorted(sizes.items())}
         inds = derive_inds(clusters.values())
         self.summary.tables, self.summary.tuples = len(tables), sum(len(table.tuples) for table in tables)
-        self.summary.attributes = len(names) - self.summary.tuples
-        self.summary.rows = int(np.sum(row_counts))
-        # Told are columns alone: no cluster and no IND is of columns and of tuples.
+        self.summary.attributes, self.summary.rows = len(names) - self.summary.tuples, int(np.sum(row_counts))
         of_tuples = {attribute_id for (_, parts), attribute_id in zip(names, ids, strict=True) if parts is not None}
-        of_columns = [size for ids_of, size in clusters.values() if ids_of[0] not in of_tuples]
-        pairs = inds[~np.isin(inds[:, 0], list(of_tuples))]
-        self.summary.values, self.summary.clusters = sum(of_columns), len(of_columns)
-        self.summary.inds, self.summary.pairs = len(pairs), pairs
+        self.summary.count(clusters, inds, of_tuples)
         if self.options.clusters_only:
             return
         attributes = attributes_of(tables, names, ids, row_counts, counters, self.shown, self.options)
         if self.options.check:
-            number = self.served.generation + 1
-            self.summary.differences = differences(
-                self.connection, self.options.name, number, bits, attributes, inds, self.servers
-            )
-            if self.sketches is not None:
-                assert self.options.database_url is not None
-                self.summary.differences += sketch_differences(self.options.database_url, self.connection, number)
-            clear_remains(self.connection)
+            self._check(bits, attributes, inds)
             return
-        address = parse_address(self.options.source) if source.kind == "postgres" else None
-        database = None if address is None else address.database or address.username
         generation = Generation(
             number=self.served.generation + 1,
             bits=bits,
@@ -389,17 +372,7 @@ class _Bootstrap:
             attributes=attributes,
             inds=inds,
             record_count=self.summary.rows,
-            tables=[
-                NewTable(
-                    self._schema(t),
-                    t.name,
-                    (database, t.schema, t.name),
-                    t.key_columns,
-                    t.replica_identity,
-                    self.images_ids.get(place),
-                )
-                for place, t in enumerate(tables)
-            ],
+            tables=self._new_tables(source, tables),
             feed_positions=self.options.feed_positions,
             # A snapshot of a slot is older than these positions, and its feed begins where it ends.
             stood=None if source.snapshot is None or self.options.snapshot is not None else stood,
@@ -411,6 +384,33 @@ class _Bootstrap:
         )
         self._finish_sketches()
         self.crash.reach("commit")
+        self._publish(source, generation)
+
+    def _check(self, bits: int, attributes: Sequence[NewAttribute], inds: NDArray[np.int32]) -> None:
+        """Tell how the state differs from what was read, and drop what was written of that."""
+        number = self.served.generation + 1
+        found = differences(self.connection, self.options.name, number, bits, attributes, inds, self.servers)
+        if self.sketches is not None:
+            found += sketch_differences(str(self.options.database_url), self.connection, number)
+        self.summary.differences = found
+        clear_remains(self.connection)
+
+    def _new_tables(self, source: Source, tables: Sequence[SourceTable]) -> list[NewTable]:
+        address = parse_address(self.options.source) if source.kind == "postgres" else None
+        database = None if address is None else address.database or address.username
+        return [
+            NewTable(
+                self._schema(table),
+                table.name,
+                (database, table.schema, table.name),
+                table.key_columns,
+                table.replica_identity,
+                self.images_ids.get(place),
+            )
+            for place, table in enumerate(tables)
+        ]
+
+    def _publish(self, source: Source, generation: Generation) -> None:
         description = SourceDescription(
             self.options.name,
             source.kind,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from service.store.declared_references import NewReference
 from service.store.generation import NOT_READ, NewAttribute, NewName
 from service.store.keys import NewKey
 from spark_jobs.sources import Options, SourceTable
+from spark_jobs.tasks import PartitionResult
 
 WARNINGS_TOLD = 5
 
@@ -33,6 +35,25 @@ class Summary:
     differences: list[str] = field(default_factory=list)
     warnings: Sequence[str] = ()
     images: Sequence[str] = ()
+
+    def count(
+        self, clusters: Mapping[int, tuple[Sequence[int], int]], inds: NDArray[np.int32], of_tuples: Collection[int]
+    ) -> None:
+        """Tell of the columns alone, `of_tuples` being the other attributes: no cluster and no IND is of both."""
+        of_columns = [size for ids, size in clusters.values() if ids[0] not in of_tuples]
+        self.values, self.clusters = sum(of_columns), len(of_columns)
+        self.pairs = inds[~np.isin(inds[:, 0], list(of_tuples))]
+        self.inds = len(self.pairs)
+
+
+def cluster_sizes(results: Iterable[PartitionResult]) -> dict[Any, int]:
+    """Add up how many values each cluster has, by its id, or by its attributes where nothing is stored."""
+    sizes: dict[Any, int] = {}
+    for result in results:
+        for cluster, size in zip(result.clusters, result.cluster_sizes.tolist(), strict=True):
+            key = cluster if isinstance(cluster, tuple) else int(cluster)
+            sizes[key] = sizes.get(key, 0) + size
+    return sizes
 
 
 def attributes_of(
