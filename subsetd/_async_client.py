@@ -283,10 +283,13 @@ class AsyncClient:
         return answer
 
     async def find_foreign_keys(
-        self, method: shapes.Method = "combined", min_coefficient: float | None = None
+        self, method: shapes.Method = "combined", min_coefficient: float | None = None, **how: Any
     ) -> shapes.KeyRefresh:
-        """Find the candidates of the newest version, and wait until they are kept, however long that takes."""
-        sent = asked_of({"method": method, "min_coefficient": min_coefficient})
+        """Find the candidates of the newest version, and wait until they are kept, however long that takes.
+
+        `how` has what else `POST /api/v1/foreign-keys/refreshes` takes: `keys`, `cells`, `tuple_cells`, `estimator`.
+        """
+        sent = asked_of({"method": method, "min_coefficient": min_coefficient, **how})
         answer: shapes.KeyRefresh = await self._send(address("foreign-keys", "refreshes"), sent, timeout=None)
         return answer
 

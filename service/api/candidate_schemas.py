@@ -12,7 +12,9 @@ from service.api.schemas import FULL_NAME, Answer, Page, Paged, PageQuestion, Qu
 from service.api.schemas import Text as Name
 from service.core.foreign_keys.candidates import THETA
 from service.core.foreign_keys.ranking import Method
+from service.core.quantile_grids import COMPOSITE_CELLS, SINGLE_CELLS
 from service.usecases import foreign_keys, kept_candidates
+from service.usecases.coefficient_table import MethodName
 from service.usecases.finding_progress import Stage
 from service.usecases.foreign_key_decisions import Verdict
 from service.usecases.foreign_key_export import KeyFormat
@@ -51,10 +53,17 @@ class NewKeyRefresh(BaseModel):
         foreign_keys.Keys.KNOWN,
         description="what may be referred to: declared keys, what is unique, or (known) this where none is declared",
     )
+    cells: int = Field(SINGLE_CELLS, ge=2, le=65_536, description="quantiles of a key that randomness is measured on")
+    tuple_cells: int = Field(COMPOSITE_CELLS, ge=2, le=256, description="the same of each column of a composite key")
+    estimator: MethodName | None = Field(
+        None, description="how coefficients are found; null: exactly where values are stored"
+    )
 
     def to_core(self) -> foreign_keys.Question:
         """Give it as the use cases know it."""
-        return foreign_keys.Question(self.method, self.min_coefficient, self.keys)
+        return foreign_keys.Question(
+            self.method, self.min_coefficient, self.keys, self.cells, self.tuple_cells, self.estimator
+        )
 
 
 class KeyFinding(Answer):

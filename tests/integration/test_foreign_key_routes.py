@@ -170,6 +170,17 @@ def test_foreign_keys_of_several_columns_are_served_as_those_of_one(database_url
         )
 
 
+def test_a_finding_takes_its_grid_and_estimator_as_the_command_does(client: httpx.Client) -> None:
+    for cells, estimator, how in ((256, None, "exact"), (4, "bottom-k", "bottom-k")):
+        asked = {"method": "names", "cells": cells, "estimator": estimator}
+        assert client.post(f"{KEYS}/refreshes", json=asked).status_code == 201
+        evidence = found(client, f"{KEYS}/evidence", **BY_NAME)["evidence"]
+        assert evidence["inclusion"]["method"] == how
+        assert (evidence["distribution"]["error"] > 1 / 5) == (cells == 4)
+    refused = client.post(f"{KEYS}/refreshes", json={"cells": 1})
+    assert (refused.status_code, "cells" in refused.text) == (422, True)
+
+
 def test_pages_go_on_where_they_ended_and_begin_anew_behind_a_refresh(client: httpx.Client) -> None:
     body = {"method": "names", "min_coefficient": 0, "keys": "inferred"}
     first = client.post(f"{KEYS}/refreshes", json=body).json()
