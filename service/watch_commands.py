@@ -19,7 +19,7 @@ from service import wiring
 from service.core.watch_rules import Rule, RuleKind, WatchError
 from service.store.database import make_engine
 from service.store.watch_looks import PostgresLooks
-from service.terminal import Format, out, print_rows, print_table, user_name
+from service.terminal import Format, FormatOption, out, print_list, user_name
 from service.usecases import queries
 from service.usecases.watch_register import WatchRegister
 from service.usecases.watches import Alert, AlertState, Channel, ChannelKind, NewWatch, Watch
@@ -33,7 +33,6 @@ app = typer.Typer(
 
 WatchArgument = Annotated[int, typer.Argument(help="Id of a watch; `subsetd watch list` lists them.")]
 ByOption = Annotated[str | None, typer.Option("--by", help="Who says so; default: the user of this process.")]
-FormatOption = Annotated[Format, typer.Option("--format", help="How to print the list.")]
 ForOption = Annotated[str, typer.Option("--for", help="How long: 30s, 15m, 2h or 3d.")]
 
 TEST_SECONDS = 60.0
@@ -109,7 +108,7 @@ def list_(format_: FormatOption = Format.TABLE) -> None:
             )
         )
         header = ["id", "name", "tells when", "channel", "debounce", "bad"]
-        _print(header, [_row(one) for one in found], format_)
+        print_list(header, map(_row, found), format_, one_word=True)
 
 
 @app.command()
@@ -156,7 +155,7 @@ def history(
     with _register() as register:
         found = register.watches.alerts(watch_id, None, None, limit)
     header = ["id", "at", "watch", "kind", "version", "says", "state", "attempts", "fault"]
-    _print(header, [_told(one) for one in found], format_)
+    print_list(header, map(_told, found), format_)
 
 
 @app.command()
@@ -201,7 +200,7 @@ def silences(format_: FormatOption = Format.TABLE) -> None:
         ]
         for one in found
     ]
-    _print(header, rows, format_)
+    print_list(header, rows, format_, one_word=True)
 
 
 @app.command()
@@ -242,7 +241,7 @@ def loads(format_: FormatOption = Format.TABLE) -> None:
         [one.load_id, one.schema, one.table, one.until.isoformat(timespec="seconds"), one.created_by, one.is_active]
         for one in found
     ]
-    _print(header, rows, format_)
+    print_list(header, rows, format_, one_word=True)
 
 
 @contextmanager
@@ -278,10 +277,3 @@ def _told(one: Alert) -> list[Any]:
     at = one.created_at.isoformat(timespec="seconds")
     says = one.body["summary"]
     return [one.alert_id, at, one.watch, one.kind.value, one.version, says, one.state.value, one.attempts, one.fault]
-
-
-def _print(header: list[str], rows: list[list[Any]], format_: Format) -> None:
-    if format_ is Format.TABLE:
-        print_table(header, rows)
-    else:
-        print_rows([name.replace(" ", "_") for name in header], rows, format_)
