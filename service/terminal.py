@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from service.core.csv_lines import csv_lines
+from service.core.errors import NoStateError
 
 if TYPE_CHECKING:  # every command prints, few of them these
     from service.core.column_filters import Reason
@@ -56,7 +57,7 @@ class DocumentFormat(StrEnum):
 def show_state(answer: StateAnswer) -> None:
     """Show version, counts, sources, and where the feeds stand."""
     if answer.head.version == 0:
-        out.print("There is no state yet: run `subsetd bootstrap SOURCE --name NAME`.")
+        out.print(NoStateError())
         return
     counts = answer.counts
     out.print(
