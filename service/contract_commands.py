@@ -36,7 +36,7 @@ ReferencedArgument = Annotated[str, typer.Argument(help=f"The same; as many colu
 ByOption = Annotated[str | None, typer.Option("--by", help="Who says so; default: the user of this process.")]
 NoteOption = Annotated[str | None, typer.Option("--note", help="Why.")]
 
-HEADER = ["id", "dependent", "referenced", "state", "phi", "least", "missing", "violated since"]
+HEADER = ["id", "dependent", "referenced", "state", "coefficient", "least coefficient", "missing", "violated since"]
 CANNOT_TELL = 2
 
 
