@@ -17,14 +17,11 @@ from rich.text import Text
 
 from service import wiring
 from service.core.watch_rules import Rule, RuleKind, WatchError
-from service.store.database import make_engine
-from service.store.watch_looks import PostgresLooks
 from service.terminal import Format, FormatOption, out, print_list, user_name
 from service.usecases import queries
 from service.usecases.watch_register import WatchRegister
 from service.usecases.watches import Alert, AlertState, Channel, ChannelKind, NewWatch, Watch
-from service.watch_runner import ENGINE_NAME, make_sender
-from service.watch_wiring import make_watches
+from service.watch_wiring import make_watches, watch_sender
 
 app = typer.Typer(
     help="Rules that tell somebody: what breaks or comes back, by webhook, Slack, mail or a topic.",
@@ -123,20 +120,20 @@ def remove(watch_id: WatchArgument) -> None:
 def test(watch_id: WatchArgument) -> None:
     """Send an alert that says it is a test, and say what became of it; exit code 1 when it was not taken."""
     settings = wiring.configured_settings()
-    with wiring.state_database(settings) as url:
-        engine = make_engine(url, ENGINE_NAME)
-        with closing(PostgresLooks(engine)) as looks:
-            watches = make_watches(engine, settings)
-            alert = watches.test(watch_id)
-            # A service that runs sends it; else this process does, and of this watch alone: others' channels may need
-            # settings that this shell has not.
-            with closing(make_sender(engine, looks, settings, CollectorRegistry(), watch_id)) as sender:
-                deadline = time.monotonic() + TEST_SECONDS
-                while alert.state is AlertState.PENDING and time.monotonic() < deadline:
-                    sender.look()
-                    time.sleep(0.1)
-                    alert = watches.watches.alert(alert.alert_id)
-        engine.dispose()
+    # A service that runs sends it; else this process does, and of this watch alone: others' channels may need
+    # settings that this shell has not.
+    with (
+        wiring.state_database(settings) as url,
+        watch_sender(url, settings, CollectorRegistry(), watch_id) as (sender, _, engine),
+        closing(sender),
+    ):
+        watches = make_watches(engine, settings)
+        alert = watches.test(watch_id)
+        deadline = time.monotonic() + TEST_SECONDS
+        while alert.state is AlertState.PENDING and time.monotonic() < deadline:
+            sender.look()
+            time.sleep(0.1)
+            alert = watches.watches.alert(alert.alert_id)
     if alert.state is AlertState.DELIVERED:
         out.print(f"It was taken: alert {alert.delivery_id}.")
         return
