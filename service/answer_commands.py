@@ -12,12 +12,11 @@ import typer
 
 from service import terminal, wiring
 from service.core.tuples import MOST_PARTS
-from service.terminal import DocumentFormat, Format
+from service.terminal import DocumentFormat, Format, FormatOption
 from service.usecases import queries
 from service.usecases.answers import AttributeFilter
 from service.usecases.ports import StateSnapshot
 
-FormatOption = Annotated[Format, typer.Option("--format", help="How to print the list.")]
 SchemaOption = Annotated[str | None, typer.Option("--schema", help="Only attributes of this schema.")]
 TableOption = Annotated[str | None, typer.Option("--table", help="Only attributes of this table.")]
 ArityOption = Annotated[
@@ -92,10 +91,7 @@ def attributes(
             ]
             for one in found
         )
-        if format_ is Format.TABLE:
-            terminal.print_table(header, rows)
-        else:
-            terminal.print_rows(header, rows, format_)
+        terminal.print_list(header, rows, format_)
 
 
 @contextmanager

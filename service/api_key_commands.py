@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -15,7 +13,7 @@ import typer
 from rich.text import Text
 
 from service import wiring
-from service.terminal import Format, err, out, print_rows, print_table
+from service.terminal import Format, FormatOption, err, out, print_list
 from service.usecases.access import AccessControl, ApiKey, Scope
 from service.usecases.write_log import Write, WriteLog
 
@@ -24,7 +22,6 @@ app = typer.Typer(help="Keys of the HTTP service: create, list, revoke.", no_arg
 PORTION = 1000
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the key.")]
-FormatOption = Annotated[Format, typer.Option("--format", help="How to print the list.")]
 UNITS = {"d": "days", "h": "hours"}
 
 
@@ -103,14 +100,7 @@ def _lifetime(text: str) -> timedelta | None:
 
 
 def _print(found: list[Any], format_: Format, fields: list[str]) -> None:
-    rows = [{name: _shown(asdict(one)[name]) for name in fields} for one in found]
-    if format_ is Format.JSON:
-        json.dump(rows, sys.stdout, ensure_ascii=False)
-        print()
-    elif format_ is Format.CSV:
-        print_rows(fields, [list(row.values()) for row in rows], format_)
-    else:
-        print_table(fields, [list(row.values()) for row in rows])
+    print_list(fields, ([_shown(asdict(one)[name]) for name in fields] for one in found), format_)
 
 
 def _shown(value: Any) -> Any:

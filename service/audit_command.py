@@ -66,11 +66,8 @@ def audit(
 
 
 def _show(audits: list[Audit], format_: Format) -> None:
-    rows = ([getattr(one, field) for field in FIELDS] for one in audits)
-    if format_ is Format.TABLE:
-        terminal.print_table(FIELDS, rows)
-    elif format_ is Format.CSV:
-        terminal.print_rows(FIELDS, rows, format_)
-    else:
+    if format_ is Format.JSON:
         json.dump([asdict(one) for one in audits], sys.stdout, default=str, ensure_ascii=False)
         print()
+    else:
+        terminal.print_list(FIELDS, ([getattr(one, field) for field in FIELDS] for one in audits), format_)

@@ -9,7 +9,7 @@ import typer
 
 from service import wiring
 from service.core.model import AttributeName
-from service.terminal import PAIR_HEADER, Format, err, print_rows, print_table
+from service.terminal import PAIR_HEADER, Format, FormatOption, err, print_rows, print_table
 from service.usecases.answers import AttributeFilter, AttributeRef, EstimatedCoefficient, UploadedSketch
 from service.usecases.coefficient_table import Coefficients, Method, MethodName, Question
 from service.usecases.coefficients import refuse_trivial
@@ -43,7 +43,7 @@ def coefficients(
         typer.Option("--min-coefficient", min=0, max=1, help="Only those above 0 that reach it; default: all."),
     ] = None,
     top: Annotated[int | None, typer.Option("--top", min=1, help="Only so many, the largest of all.")] = None,
-    format_: Annotated[Format, typer.Option("--format", help="How to print the list.")] = Format.TABLE,
+    format_: FormatOption = Format.TABLE,
 ) -> None:
     """List inclusion coefficients: which share of a column's distinct values is in another; each with its interval."""
     if not 0 < level < 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any
@@ -15,7 +15,7 @@ from rich.text import Text
 from service import wiring
 from service.core.errors import SubsetdError
 from service.core.foreign_keys.sides import ForeignKey
-from service.terminal import DocumentFormat, Format, err, out, print_rows, print_table, user_name
+from service.terminal import DocumentFormat, Format, FormatOption, err, out, print_list, user_name
 from service.usecases import queries
 from service.usecases.foreign_key_decisions import (
     Contract,
@@ -35,9 +35,8 @@ DependentArgument = Annotated[str, typer.Argument(help=SIDE_HELP)]
 ReferencedArgument = Annotated[str, typer.Argument(help=f"The same; as many columns, in the same order: {SIDE_HELP}")]
 ByOption = Annotated[str | None, typer.Option("--by", help="Who says so; default: the user of this process.")]
 NoteOption = Annotated[str | None, typer.Option("--note", help="Why.")]
-FormatOption = Annotated[Format, typer.Option("--format", help="How to print the list.")]
 
-HEADER = ["id", "dependent", "referenced", "state", "phi", "least", "missing", "violated since"]
+HEADER = ["id", "dependent", "referenced", "state", "coefficient", "least coefficient", "missing", "violated since"]
 CANNOT_TELL = 2
 
 
@@ -65,7 +64,7 @@ def add(
 def list_(format_: FormatOption = Format.TABLE) -> None:
     """List the contracts and how they stand."""
     with _keeping() as (_, snapshot):
-        _print([_row(one) for one in _all(snapshot)], HEADER, format_)
+        print_list(HEADER, map(_row, _all(snapshot)), format_, one_word=True)
 
 
 @app.command()
@@ -138,7 +137,7 @@ def decisions(format_: FormatOption = Format.TABLE) -> None:
             )
         )
         header = ["id", "dependent", "referenced", "verdict", "by", "at", "note", "current", "stale"]
-        _print([_decided(one) for one in found], header, format_)
+        print_list(header, map(_decided, found), format_)
 
 
 def _decide(dependent: str, referenced: str, verdict: Verdict, note: str | None, by: str | None) -> None:
@@ -210,10 +209,3 @@ def _decided(one: Decision) -> list[Any]:
     sides = str(key.dependent), str(key.referenced)
     at = one.decided_at.isoformat(timespec="seconds")
     return [one.decision_id, *sides, one.verdict.value, one.decided_by, at, one.note, one.is_current, one.is_stale]
-
-
-def _print(rows: Sequence[Sequence[Any]], header: Sequence[str], format_: Format) -> None:
-    if format_ is Format.TABLE:
-        print_table(header, rows)
-    else:
-        print_rows([name.replace(" ", "_") for name in header], rows, format_)

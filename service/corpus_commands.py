@@ -16,7 +16,7 @@ from service.core.errors import SourceError
 from service.corpus_index_command import index
 from service.corpus_refresh_command import refresh
 from service.corpus_settings_commands import NameArgument, add, set_
-from service.terminal import Format, out
+from service.terminal import Format, FormatOption, out, print_list
 from service.usecases import corpus_answers
 from service.usecases.corpora import ColumnFilter, ColumnRef, Refresh
 from service.usecases.corpora_ports import CorpusSnapshot
@@ -29,7 +29,6 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-FormatOption = Annotated[Format, typer.Option("--format", help="How to print the list.")]
 GenerationOption = Annotated[
     int | None, typer.Option("--generation", help="The one before the served one; default: the served one.")
 ]
@@ -50,7 +49,7 @@ def list_(format_: FormatOption = Format.TABLE) -> None:
             newest = register.corpora.refreshes(one.name, limit=1)
             last = [newest[0].queued_at.isoformat(" ", "seconds"), newest[0].state] if newest else [None, None]
             rows.append([one.name, one.kind, one.location, one.generation, one.schedule, *last])
-    _print(header, rows, format_)
+    print_list(header, rows, format_)
 
 
 app.command()(refresh)
@@ -67,7 +66,7 @@ def history(
     header = ["refresh", "state", "generation", "asked by", "queued", "began", "ended", "attempt"]
     with corpus_wiring.corpus_register() as register:
         found = corpus_answers.refreshes(register.corpora, name, limit=limit).items
-    _print([*header, "inds", "faults", "fault"], map(_refresh_row, found), format_)
+    print_list([*header, "inds", "faults", "fault"], map(_refresh_row, found), format_)
 
 
 @app.command()
@@ -95,7 +94,7 @@ def faults(
         if chosen is None:
             raise SourceError(f"{name} was never refreshed: subsetd corpus refresh {name}")
         found = walk(lambda key: corpus_answers.faults(register.corpora, chosen, key))
-        _print(["path", "message"], ([one.path, one.message] for one in found), format_)
+        print_list(["path", "message"], ([one.path, one.message] for one in found), format_)
 
 
 @app.command()
@@ -109,7 +108,7 @@ def tables(
     with _snapshot(name, generation) as snapshot:
         if table is None:
             rows = walk(lambda key: corpus_answers.tables(snapshot, key))
-            _print(["table", "rows", "columns"], ([t.path, t.row_count, t.column_count] for t in rows), format_)
+            print_list(["table", "rows", "columns"], ([t.path, t.row_count, t.column_count] for t in rows), format_)
             return
         columns = walk(lambda key: corpus_answers.columns(snapshot, table, key))
         header = ["position", "name", "distinct", "not examined as dependent", "not examined as referenced"]
@@ -123,7 +122,7 @@ def tables(
             ]
             for one in columns
         )
-        _print(header, found, format_)
+        print_list(header, found, format_)
 
 
 @app.command()
@@ -177,7 +176,7 @@ def changes(name: NameArgument, generation: GenerationOption = None, format_: Fo
     with _snapshot(name, generation) as snapshot:
         found = walk(lambda key: corpus_answers.changes(snapshot, key))
         rows = ([one.kind, *_cells(one.dependent), *_cells(one.referenced), one.overlap] for one in found)
-        _print(["change", *_sides_header(), "overlap"], rows, format_)
+        print_list(["change", *_sides_header(), "overlap"], rows, format_)
 
 
 @app.command("export")
@@ -261,10 +260,3 @@ def _refresh_row(one: Refresh) -> list[Any]:
     times = [None if moment is None else moment.isoformat(" ", "seconds") for moment in moments]
     found = [report.get("inds"), report.get("files", {}).get("faults")]
     return [one.refresh_id, one.state, one.generation, one.requested_by, *times, one.attempt, *found, one.fault]
-
-
-def _print(header: list[str], rows: Any, format_: Format) -> None:
-    if format_ is Format.TABLE:
-        terminal.print_table(header, rows)
-    else:
-        terminal.print_rows(header, rows, format_)

@@ -11,13 +11,12 @@ from rich.text import Text
 from service import feed_wiring, terminal, wiring
 from service.config import load_settings
 from service.log import configure_logging
-from service.terminal import Format, err, out
+from service.terminal import Format, FormatOption, err, out
 from service.usecases import queries
 
 app = typer.Typer(help="Records that were set aside: list, show, retry, drop.", invoke_without_command=True)
 
 FeedOption = Annotated[str | None, typer.Option("--feed", help="Only of this feed.")]
-FormatOption = Annotated[Format, typer.Option("--format", help="How to print the list.")]
 HEADER = ["id", "feed", "topic", "partition", "offset", "version", "message", "record"]
 
 

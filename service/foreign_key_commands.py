@@ -13,6 +13,7 @@ import orjson
 import typer
 
 from service import wiring
+from service.core.errors import NoStateError
 from service.core.foreign_keys import sides as sides_of
 from service.core.foreign_keys.candidates import THETA, Columns
 from service.core.foreign_keys.ranking import Method
@@ -90,7 +91,7 @@ def foreign_keys(
         for reason in found.left_out:
             err.print(f"left out: {reason}", markup=False)
         if not found.attributes:
-            err.print("There is no state yet: run `subsetd bootstrap SOURCE --name NAME`.")
+            err.print(NoStateError())
         describing = Describing(snapshot, found, missing)
         described = (
             describing.describe(ranked, with_missing=ranked.suggested)

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.text import Text
 
-from service import corpus_wiring, terminal, wiring
+from service import corpus_wiring, wiring
 from service.core.errors import SourceError
 from service.core.ind_graph import IndGraph
-from service.terminal import Format, out
+from service.terminal import Format, FormatOption, out, print_list
 from service.usecases import graph_export, ind_graphs, queries
 from service.usecases.graph_export import GraphFormat
 from service.usecases.graph_readers import CorpusGraphReader, TrackedGraphReader
@@ -29,7 +29,6 @@ GenerationOption = Annotated[
     int | None, typer.Option("--generation", help="Of the corpus: the one before the served one.")
 ]
 ComponentOption = Annotated[int | None, typer.Option("--component", min=0, help="Only of this component.")]
-FormatOption = Annotated[Format, typer.Option("--format", help="How to print the list.")]
 TopOption = Annotated[int, typer.Option("--top", min=1, help="How many to list at most.")]
 
 TABLE_FIELDS = ("name", "component", "neighbours", "references", "referenced_by", "inds")
@@ -52,7 +51,7 @@ def show(
             )
         found = queries.walk(lambda key: ind_graphs.components(graph, reader, key, queries.MAX_LIMIT))
         rows = ([one.component, one.tables, one.edges, one.inds, one.hub.name] for one in islice(found, top))
-        _print(["component", "tables", "edges", "inds", "hub"], rows, format_)
+        print_list(["component", "tables", "edges", "inds", "hub"], rows, format_)
 
 
 @app.command()
@@ -66,7 +65,7 @@ def tables(
     """List tables, hubs first: those that share INDs with most other tables."""
     with _opened(corpus, generation) as (graph, reader):
         found = queries.walk(lambda key: ind_graphs.tables(graph, reader, component, key, queries.MAX_LIMIT))
-        _print(
+        print_list(
             list(TABLE_FIELDS), ([getattr(one, field) for field in TABLE_FIELDS] for one in islice(found, top)), format_
         )
 
@@ -146,10 +145,3 @@ def _opened(corpus: str | None, generation: int | None) -> Iterator[tuple[IndGra
 def _told(table: str, column: str, position: int, corpus: str | None) -> str:
     """Name a column; in a corpus by its position, too, for names of columns repeat there."""
     return f"{table}.{column}" if corpus is None else f"{table}:{position} ({column})"
-
-
-def _print(header: list[str], rows: Iterator[list[Any]], format_: Format) -> None:
-    if format_ is Format.TABLE:
-        terminal.print_table(header, rows)
-    else:
-        terminal.print_rows(header, rows, format_)

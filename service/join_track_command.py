@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from dataclasses import asdict
 from typing import Annotated
 
@@ -12,7 +10,7 @@ from rich.text import Text
 
 from service import wiring
 from service.join_tracking import drop_indexes, index_tables, list_indexes
-from service.terminal import Format, out, print_rows, print_table
+from service.terminal import Format, FormatOption, out, print_list
 
 app = typer.Typer(help="Tracked tables that are searched for joins: list, track, untrack.", no_args_is_help=True)
 
@@ -37,17 +35,9 @@ def untrack(tables: TablesArgument) -> None:
 
 @app.command("list")
 def list_(
-    format_: Annotated[Format, typer.Option("--format", help="How to print the list.")] = Format.TABLE,
+    format_: FormatOption = Format.TABLE,
 ) -> None:
     """List the tables that are indexed; `changed` are changes of rows that every search still reads."""
     with wiring.state_database(wiring.configured_settings()) as url:
         found = list_indexes(url)
-    if format_ is Format.JSON:
-        json.dump([asdict(one) for one in found], sys.stdout, ensure_ascii=False)
-        print()
-        return
-    rows = [list(asdict(one).values()) for one in found]
-    if format_ is Format.CSV:
-        print_rows(HEADER, rows, format_)
-    else:
-        print_table(HEADER, rows)
+    print_list(HEADER, [list(asdict(one).values()) for one in found], format_)

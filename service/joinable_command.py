@@ -17,7 +17,7 @@ from service import corpus_wiring, terminal, wiring
 from service.core.errors import SourceError
 from service.core.near_matches import Near
 from service.core.typed_names import read_list
-from service.terminal import Format, err
+from service.terminal import Format, FormatOption, err
 from service.usecases.joinable import DEFAULT_PREVIEW, JoinAnswer, JoinQuery, JoinQuestion, read_query
 
 HEADER = ("table", "columns", "matched_keys", "share")
@@ -52,7 +52,7 @@ def joinable(
             "--near", help="Refuse an index that folds cells otherwise; `corpus set --near` says how it does."
         ),
     ] = None,
-    format_: Annotated[Format, typer.Option("--format", help="How to print the list.")] = Format.TABLE,
+    format_: FormatOption = Format.TABLE,
 ) -> None:
     """List the tables that have most of a file's distinct keys in their rows, with the columns that are the key's.
 

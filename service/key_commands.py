@@ -14,7 +14,7 @@ from service.bootstrap_command import run_spark
 from service.core.foreign_keys.sides import Side
 from service.key_runner import track_told
 from service.reading_options import MasterOption
-from service.terminal import Format, err, out, print_rows, print_table
+from service.terminal import Format, FormatOption, err, out, print_rows, print_table
 from service.usecases.foreign_key_names import side_named
 from service.usecases.key_values import KeyFilter, RepeatedValue
 from service.usecases.keys import NamedKey, keys
@@ -37,7 +37,7 @@ def list_(
     values: Annotated[
         int, typer.Option("--values", min=0, max=100, help="Name so many of the values that repeat.")
     ] = 3,
-    format_: Annotated[Format, typer.Option("--format", help="How to print the list.")] = Format.TABLE,
+    format_: FormatOption = Format.TABLE,
 ) -> None:
     """List keys: what is unique or nearly, as the values are now, and all that is tracked."""
     chosen = KeyFilter(schema, table, nearly, tracked)

@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from service import wiring
-from service.core.errors import NotFoundError
 from service.core.foreign_keys.candidates import THETA
 from service.core.key_search import MEMORY, MOST_COMBINATIONS, WIDTH
 from service.job_process import run_attached, spark_command
@@ -18,6 +17,7 @@ from service.key_runner import backfill_told
 from service.reading_options import MasterOption
 from service.terminal import DocumentFormat
 from service.usecases.key_values import KeyKind
+from service.usecases.queries import unknown_source
 
 
 def discover(
@@ -66,7 +66,7 @@ def discover(
             with wiring.reading_engine(url) as engine, wiring.make_reader(engine).snapshot() as snapshot:
                 places = {one.name: one.location for one in snapshot.sources()}
             if name not in places:
-                raise NotFoundError(f"There is no source {name!r}; `subsetd status` lists those there are.")
+                raise unknown_source(name)
             source = places[name]
         told = {
             "name": name, "width": width, "most": most, "memory": memory, "min-coefficient": min_coefficient,

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from service import feed_wiring, wiring
 from service.config import load_settings
-from service.terminal import Format, err, out, print_rows, print_table
+from service.terminal import Format, FormatOption, err, out, print_list
 
 app = typer.Typer(
     help="Shares of the key space, each with clusters and transactions of its own: list, set.", no_args_is_help=True
@@ -23,7 +23,7 @@ HEADER = ["shard", "clusters", "values", "half done", "server", "away"]
 
 
 @app.command("list")
-def list_(format_: Annotated[Format, typer.Option("--format", help="How to print the list.")] = Format.TABLE) -> None:
+def list_(format_: FormatOption = Format.TABLE) -> None:
     """List the shards: their clusters and values, which version a batch that was left half done would be, their server.
 
     A shard whose server is away says why.
@@ -35,10 +35,7 @@ def list_(format_: Annotated[Format, typer.Option("--format", help="How to print
         print()
         return
     rows = [[one.shard, one.clusters, one.values, one.ahead, one.server, one.away] for one in found]
-    if format_ is Format.CSV:
-        print_rows(HEADER, rows, format_)
-    else:
-        print_table(HEADER, rows)
+    print_list(HEADER, rows, format_)
 
 
 @app.command("set")

@@ -30,7 +30,7 @@ from service.reading_options import (
     csv_told,
     job_told,
 )
-from service.terminal import Format, out
+from service.terminal import Format, FormatOption, out
 from service.usecases import queries, sketched_columns
 from service.usecases.sketched_columns import UPLOADED, name_of
 
@@ -171,7 +171,7 @@ def download(
 
 @app.command("list")
 def list_(
-    format_: Annotated[Format, typer.Option("--format", help="How to print the list.")] = Format.TABLE,
+    format_: FormatOption = Format.TABLE,
 ) -> None:
     """List the sketches of attributes, and the uploaded ones."""
     with (

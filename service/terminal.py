@@ -8,13 +8,15 @@ import sys
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
 from service.core.csv_lines import csv_lines
+from service.core.errors import NoStateError
 
 if TYPE_CHECKING:  # every command prints, few of them these
     from service.core.column_filters import Reason
@@ -42,6 +44,9 @@ class Format(StrEnum):
     CSV = "csv"
 
 
+FormatOption = Annotated[Format, typer.Option("--format", help="How to print the list.")]
+
+
 class DocumentFormat(StrEnum):
     """How an answer that is no list is printed."""
 
@@ -52,7 +57,7 @@ class DocumentFormat(StrEnum):
 def show_state(answer: StateAnswer) -> None:
     """Show version, counts, sources, and where the feeds stand."""
     if answer.head.version == 0:
-        out.print("There is no state yet: run `subsetd bootstrap SOURCE --name NAME`.")
+        out.print(NoStateError())
         return
     counts = answer.counts
     out.print(
@@ -112,6 +117,16 @@ def show_totals(totals: Totals) -> None:
 def reasons(found: Reason) -> str:
     """Name the filters that leave something out."""
     return ", ".join(reason.name.lower().replace("_", " ") for reason in found if reason.name)
+
+
+def print_list(
+    header: Sequence[str], rows: Iterable[Sequence[Any]], format_: Format, *, one_word: bool = False
+) -> None:
+    """Print a list as it is asked for; with `one_word`, names in CSV and JSON have `_` for a space."""
+    if format_ is Format.TABLE:
+        print_table(header, rows)
+    else:
+        print_rows([name.replace(" ", "_") for name in header] if one_word else header, rows, format_)
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

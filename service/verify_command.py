@@ -57,7 +57,7 @@ def verify(
             out.print("      [green]equal[/]" if ended == 0 else "      [bold red]it differs, or could not be read[/]")
             broken += ended != 0
     if given:
-        raise NotFoundError(f"There is no source {next(iter(given))!r}; `subsetd status` lists those there are.")
+        raise queries.unknown_source(next(iter(given)))
     if broken:
         raise typer.Exit(1)
 

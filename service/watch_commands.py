@@ -17,14 +17,11 @@ from rich.text import Text
 
 from service import wiring
 from service.core.watch_rules import Rule, RuleKind, WatchError
-from service.store.database import make_engine
-from service.store.watch_looks import PostgresLooks
-from service.terminal import Format, out, print_rows, print_table, user_name
+from service.terminal import Format, FormatOption, out, print_list, user_name
 from service.usecases import queries
 from service.usecases.watch_register import WatchRegister
 from service.usecases.watches import Alert, AlertState, Channel, ChannelKind, NewWatch, Watch
-from service.watch_runner import ENGINE_NAME, make_sender
-from service.watch_wiring import make_watches
+from service.watch_wiring import make_watches, watch_sender
 
 app = typer.Typer(
     help="Rules that tell somebody: what breaks or comes back, by webhook, Slack, mail or a topic.",
@@ -33,7 +30,6 @@ app = typer.Typer(
 
 WatchArgument = Annotated[int, typer.Argument(help="Id of a watch; `subsetd watch list` lists them.")]
 ByOption = Annotated[str | None, typer.Option("--by", help="Who says so; default: the user of this process.")]
-FormatOption = Annotated[Format, typer.Option("--format", help="How to print the list.")]
 ForOption = Annotated[str, typer.Option("--for", help="How long: 30s, 15m, 2h or 3d.")]
 
 TEST_SECONDS = 60.0
@@ -109,7 +105,7 @@ def list_(format_: FormatOption = Format.TABLE) -> None:
             )
         )
         header = ["id", "name", "tells when", "channel", "debounce", "bad"]
-        _print(header, [_row(one) for one in found], format_)
+        print_list(header, map(_row, found), format_, one_word=True)
 
 
 @app.command()
@@ -124,20 +120,20 @@ def remove(watch_id: WatchArgument) -> None:
 def test(watch_id: WatchArgument) -> None:
     """Send an alert that says it is a test, and say what became of it; exit code 1 when it was not taken."""
     settings = wiring.configured_settings()
-    with wiring.state_database(settings) as url:
-        engine = make_engine(url, ENGINE_NAME)
-        with closing(PostgresLooks(engine)) as looks:
-            watches = make_watches(engine, settings)
-            alert = watches.test(watch_id)
-            # A service that runs sends it; else this process does, and of this watch alone: others' channels may need
-            # settings that this shell has not.
-            with closing(make_sender(engine, looks, settings, CollectorRegistry(), watch_id)) as sender:
-                deadline = time.monotonic() + TEST_SECONDS
-                while alert.state is AlertState.PENDING and time.monotonic() < deadline:
-                    sender.look()
-                    time.sleep(0.1)
-                    alert = watches.watches.alert(alert.alert_id)
-        engine.dispose()
+    # A service that runs sends it; else this process does, and of this watch alone: others' channels may need
+    # settings that this shell has not.
+    with (
+        wiring.state_database(settings) as url,
+        watch_sender(url, settings, CollectorRegistry(), watch_id) as (sender, _, engine),
+        closing(sender),
+    ):
+        watches = make_watches(engine, settings)
+        alert = watches.test(watch_id)
+        deadline = time.monotonic() + TEST_SECONDS
+        while alert.state is AlertState.PENDING and time.monotonic() < deadline:
+            sender.look()
+            time.sleep(0.1)
+            alert = watches.watches.alert(alert.alert_id)
     if alert.state is AlertState.DELIVERED:
         out.print(f"It was taken: alert {alert.delivery_id}.")
         return
@@ -156,7 +152,7 @@ def history(
     with _register() as register:
         found = register.watches.alerts(watch_id, None, None, limit)
     header = ["id", "at", "watch", "kind", "version", "says", "state", "attempts", "fault"]
-    _print(header, [_told(one) for one in found], format_)
+    print_list(header, map(_told, found), format_)
 
 
 @app.command()
@@ -201,7 +197,7 @@ def silences(format_: FormatOption = Format.TABLE) -> None:
         ]
         for one in found
     ]
-    _print(header, rows, format_)
+    print_list(header, rows, format_, one_word=True)
 
 
 @app.command()
@@ -242,7 +238,7 @@ def loads(format_: FormatOption = Format.TABLE) -> None:
         [one.load_id, one.schema, one.table, one.until.isoformat(timespec="seconds"), one.created_by, one.is_active]
         for one in found
     ]
-    _print(header, rows, format_)
+    print_list(header, rows, format_, one_word=True)
 
 
 @contextmanager
@@ -278,10 +274,3 @@ def _told(one: Alert) -> list[Any]:
     at = one.created_at.isoformat(timespec="seconds")
     says = one.body["summary"]
     return [one.alert_id, at, one.watch, one.kind.value, one.version, says, one.state.value, one.attempts, one.fault]
-
-
-def _print(header: list[str], rows: list[list[Any]], format_: Format) -> None:
-    if format_ is Format.TABLE:
-        print_table(header, rows)
-    else:
-        print_rows([name.replace(" ", "_") for name in header], rows, format_)

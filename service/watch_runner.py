@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter
-from sqlalchemy import Engine
+from prometheus_client import CollectorRegistry
 
 from service.config import Settings
 from service.core.errors import StateError
 from service.feed_wiring import beside
 from service.observe import ConsumerObserver
-from service.store.database import make_engine
 from service.store.watch_looks import PostgresLooks
-from service.store.watch_outbox import PostgresAlertOutbox
 from service.store.watches import PostgresWatches
-from service.usecases.watch_evaluation import Evaluator
 from service.usecases.watch_sender import WatchSender
-from service.watch_wiring import make_channels
+from service.watch_wiring import watch_sender
 
 if TYPE_CHECKING:  # a consumer alone serves nothing
     from service.api.problems import Check
 
 log = structlog.get_logger("subsetd.watches")
-
-ENGINE_NAME = "subsetd watches"
 
 
 @contextmanager
@@ -41,54 +33,25 @@ def watching(
 
     With an `observer` its consumer's lag is told to whoever looks, here or in another process.
     """
-    engine = make_engine(url, ENGINE_NAME)
-    try:
-        with closing(PostgresLooks(engine)) as looks:
-            sender = make_sender(engine, looks, settings, registry)
+    with watch_sender(url, settings, registry) as (sender, looks, engine):
 
-            def report() -> None:
-                if observer is not None:
-                    report_lag(looks, observer)
-
-            with beside(partial(sender.run, before=report), "subsetd-watches"):
-                yield partial(_check, sender, PostgresWatches(engine))
+        def report() -> None:
             if observer is not None:
-                try:
-                    looks.forget_lag()
-                except StateError as error:
-                    log.warning("watches may hear of a lag that is over", error=str(error))
-    finally:
-        engine.dispose()
+                report_lag(looks, observer)
+
+        with beside(partial(sender.run, before=report), "subsetd-watches"):
+            yield partial(_check, sender, PostgresWatches(engine))
+        if observer is not None:
+            try:
+                looks.forget_lag()
+            except StateError as error:
+                log.warning("watches may hear of a lag that is over", error=str(error))
 
 
 def report_lag(looks: PostgresLooks, observer: ConsumerObserver) -> None:
     """Let whoever looks know how far a consumer is behind; one that does not follow yet is as far as it was."""
     if observer.following_since is not None:
         looks.report_lag(observer.lag, observer.lag_seconds())
-
-
-def make_sender(
-    engine: Engine, looks: PostgresLooks, settings: Settings, registry: CollectorRegistry, watch_id: int | None = None
-) -> WatchSender:
-    """Make what lets watches look, and sends what they wrote, or what one of them did."""
-    alerts = Counter(
-        "subsetd_alerts", "Alerts by channel and what became of an attempt.", ["channel", "outcome"], registry=registry
-    )
-
-    def told(channel: str, outcome: str, fault: str | None) -> None:
-        alerts.labels(channel, outcome).inc()
-        if fault is not None:
-            log.warning("alert not delivered", channel=channel, outcome=outcome, error=fault)
-
-    return WatchSender(
-        Evaluator(looks, time.monotonic),
-        PostgresAlertOutbox(engine, watch_id),
-        make_channels(settings),
-        time.monotonic,
-        random.random,
-        told=told,
-        failed=lambda fault: log.error("watches do not look", error=fault),
-    )
 
 
 def _check(sender: WatchSender, watches: PostgresWatches) -> Check:

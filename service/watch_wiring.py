@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from functools import partial
 
+import structlog
+from prometheus_client import CollectorRegistry, Counter
 from sqlalchemy import Engine
 
 from service.channels.addresses import Network, parse_networks
@@ -14,13 +18,51 @@ from service.channels.alert_channels import AlertChannels, Topic
 from service.channels.mail import MailServer
 from service.channels.webhook import WebhookSender
 from service.config import ConfigError, Settings
+from service.store.database import make_engine
+from service.store.watch_looks import PostgresLooks
+from service.store.watch_outbox import PostgresAlertOutbox
 from service.store.watches import PostgresWatches
+from service.usecases.watch_evaluation import Evaluator
 from service.usecases.watch_register import WatchRegister
+from service.usecases.watch_sender import WatchSender
+
+log = structlog.get_logger("subsetd.watches")
 
 
 def make_watches(engine: Engine, settings: Settings) -> WatchRegister:
     """Make what adds and removes watches; raise ConfigError for settings of channels that cannot be used."""
     return WatchRegister(PostgresWatches(engine), make_channels(settings), partial(datetime.now, UTC))
+
+
+@contextmanager
+def watch_sender(
+    url: str, settings: Settings, registry: CollectorRegistry, watch_id: int | None = None
+) -> Iterator[tuple[WatchSender, PostgresLooks, Engine]]:
+    """Make what lets watches look, and sends what they wrote, or what one of them did, with what it works on."""
+    alerts = Counter(
+        "subsetd_alerts", "Alerts by channel and what became of an attempt.", ["channel", "outcome"], registry=registry
+    )
+
+    def told(channel: str, outcome: str, fault: str | None) -> None:
+        alerts.labels(channel, outcome).inc()
+        if fault is not None:
+            log.warning("alert not delivered", channel=channel, outcome=outcome, error=fault)
+
+    engine = make_engine(url, "subsetd watches")
+    try:
+        with closing(PostgresLooks(engine)) as looks:
+            sender = WatchSender(
+                Evaluator(looks, time.monotonic),
+                PostgresAlertOutbox(engine, watch_id),
+                make_channels(settings),
+                time.monotonic,
+                random.random,
+                told=told,
+                failed=lambda fault: log.error("watches do not look", error=fault),
+            )
+            yield sender, looks, engine
+    finally:
+        engine.dispose()
 
 
 def make_channels(settings: Settings) -> AlertChannels:

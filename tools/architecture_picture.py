@@ -29,7 +29,7 @@ BESIDE = (
 TITLES = {
     "spark_jobs": "spark_jobs<br/>processes of their own",
     "commands": "service/*.py<br/>commands, and threads beside the consumer",
-    "wiring": "service/*wiring.py<br/>which parts meet",
+    "wiring": "service/*wiring.py<br/>what several put together alike",
     "beside": "service/log.py, observe.py, scheduler.py, ...<br/>what commands and wiring use alike",
     "config": "service/config.py<br/>the environment",
     "migrations": "migrations<br/>the schema",

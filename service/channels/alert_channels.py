@@ -14,6 +14,8 @@ from service.core.watch_rules import WatchError
 from service.usecases.watches import Alert, Channel, ChannelError, ChannelKind
 
 LONGEST_ADDRESS = 254
+NO_MAIL = "This service sends no mail: set SUBSETD_SMTP and SUBSETD_SMTP_FROM."
+NO_TOPIC = "This service sends alerts to no topic: set SUBSETD_ALERT_BROKER."
 
 
 class Topic(Protocol):
@@ -50,12 +52,12 @@ class AlertChannels:
             check_url(channel.url)
         if channel.kind is ChannelKind.EMAIL:
             if self._mail is None:
-                raise WatchError("This service sends no mail: set SUBSETD_SMTP and SUBSETD_SMTP_FROM.")
+                raise WatchError(NO_MAIL)
             for one in channel.to:
                 _check_address(one)
         if channel.kind is ChannelKind.KAFKA:
             if self._open_topic is None:
-                raise WatchError("This service sends alerts to no topic: set SUBSETD_ALERT_BROKER.")
+                raise WatchError(NO_TOPIC)
             if re.fullmatch(r"[A-Za-z0-9._-]{1,249}", channel.topic or "") is None:
                 raise WatchError("A topic's name is of letters, digits, dots, underscores and hyphens.")
 
@@ -70,7 +72,7 @@ class AlertChannels:
                 self._webhooks.send(channel.url or "", body, str(alert.delivery_id), None)
             case ChannelKind.EMAIL:
                 if self._mail is None:
-                    raise ChannelError("This service sends no mail: set SUBSETD_SMTP and SUBSETD_SMTP_FROM.")
+                    raise ChannelError(NO_MAIL)
                 # Receivers know repeats by the Message-ID, as by the delivery of a webhook.
                 server, sender = self._mail
                 headers = {
@@ -89,7 +91,7 @@ class AlertChannels:
 
     def _topic(self, name: str) -> Topic:
         if self._open_topic is None:
-            raise ChannelError("This service sends alerts to no topic: set SUBSETD_ALERT_BROKER.")
+            raise ChannelError(NO_TOPIC)
         if name not in self._topics:
             self._topics[name] = self._open_topic(name)
         return self._topics[name]

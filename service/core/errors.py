@@ -43,6 +43,13 @@ class StateError(SubsetdError):
     """The state's database is away, of another version, full, or held by another process."""
 
 
+class NoStateError(StateError):
+    """No bootstrap has made a state yet."""
+
+    def __init__(self, message: str = "There is no state yet: run `subsetd bootstrap SOURCE --name NAME`.") -> None:
+        super().__init__(message)
+
+
 class FullDiskError(StateError):
     """The disk of the state's database is full: as soon as there is room, the same work succeeds."""
 
@@ -61,6 +68,15 @@ class SketchError(SubsetdError):
 
 class NotFoundError(SubsetdError):
     """A name is not known: an attribute, a source, a version."""
+
+
+LONGEST_MESSAGE = 2000
+
+
+def cut_message(message: str) -> str:
+    """Give a message about a record as it can be stored, whatever the record holds: without NUL, and not too long."""
+    message = message.replace("\0", "\\0")
+    return message if len(message) <= LONGEST_MESSAGE else message[:LONGEST_MESSAGE] + "..."
 
 
 def first_line(error: BaseException | None) -> str:

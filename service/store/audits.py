@@ -13,7 +13,7 @@ import psycopg2.errors
 from psycopg2.extras import Json
 from sqlalchemy import Connection, Engine, text
 
-from service.core.errors import StateError
+from service.core.errors import NoStateError, StateError
 from service.core.model import AttributeName
 from service.core.records import Flags, Int32s, Int64s
 from service.store.bulk import KeyRange, RecordArrays, read_range
@@ -106,7 +106,7 @@ def audited_state(url: str) -> Iterator[AuditedState]:
                 cursor.execute("select pg_export_snapshot(), now(), (select max(version) from state_version)")
                 snapshot, started_at, version = cursor.fetchone()
                 if version is None:
-                    raise StateError("There is no state to audit yet: run `subsetd bootstrap SOURCE` first.")
+                    raise NoStateError
                 require_whole(cursor)
                 elsewhere.open(cursor)
                 cursor.execute(ATTRIBUTES)

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, text
 
 from service.core.canonical import POSTGRES_KEY_EXPRESSION
-from service.core.errors import StateError
+from service.core.errors import NoStateError
 from service.store.canonical_sql import key_expression
 from service.store.join_tracked_checks import check_indexes
 from service.store.shard_reading import RECORD_CLUSTERS, Elsewhere, lock_records
@@ -139,7 +139,7 @@ class PostgresVerifier:
         with engine.connect() as connection, lock_records(connection) as elsewhere:
             version = connection.scalar(text("select max(version) from state_version"))
             if version is None:
-                raise StateError("There is no state to verify yet: run `subsetd bootstrap SOURCE` first.")
+                raise NoStateError
             yield PostgresChecks(connection, elsewhere, version)
 
 

@@ -11,7 +11,7 @@ import psycopg2
 from sqlalchemy import Connection, Engine, text
 
 from service.core.contracts import ContractKind
-from service.core.errors import ConflictError, NotFoundError, StateError
+from service.core.errors import ConflictError, NoStateError, NotFoundError
 from service.core.foreign_keys.sides import ForeignKey
 from service.store.contract_upkeep import BINDING, LOCK_OUT_BATCHES, hold
 from service.store.database import state_error
@@ -242,7 +242,7 @@ def _lock(cursor: Any, foreign_key: ForeignKey) -> int:
     cursor.execute(LOCK_OUT_BATCHES)
     version, _ = read_served(cursor)
     if not version:
-        raise StateError("There is no state yet: run `subsetd bootstrap SOURCE --name NAME` first.")
+        raise NoStateError
     for side in foreign_key:
         cursor.execute(FOLLOWED, (side.schema, side.table, list(side.columns)))
         followed = {column for (column,) in cursor}

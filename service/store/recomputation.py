@@ -15,8 +15,7 @@ from service.store.generation import DRIVER_NAME, NewAttribute
 from service.store.shard_servers import ShardServer, reaching
 from service.store.sketch_generation import read_whole
 from service.store.sketch_reading import read_sketches
-
-EXAMPLES = 5
+from service.usecases.verify import EXAMPLES
 
 RECORDS = """
 SELECT coalesce(nullif(coalesce(served.value, fresh.value), ''), 'key ' || value_key),

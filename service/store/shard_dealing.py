@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from service.core.errors import ConflictError, StateError
+from service.core.errors import ConflictError, NoStateError, StateError
 from service.core.shards import ID_BITS, MOST_SHARDS
 from service.store import migrate
 from service.store.database import connect
@@ -193,7 +193,7 @@ def move_shards(connection: Any, of: int | None, telling: Callable[[str], None],
     """
     with ExitStack() as closing, connection.cursor() as cursor:
         if not read_served(cursor)[0]:
-            raise StateError("There is no state yet: run `subsetd bootstrap SOURCE --name NAME` first.")
+            raise NoStateError
         cursor.execute(f"{OWNER}; select state::text from shard_owner")
         (state,) = cursor.fetchone()
         connection.commit()

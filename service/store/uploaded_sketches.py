@@ -7,9 +7,9 @@ from datetime import datetime
 
 from sqlalchemy import Connection, Engine, text
 
-from service.core.errors import NotFoundError
 from service.core.sketches.comparable import Comparable
 from service.usecases.answers import UploadedSketch
+from service.usecases.queries import unknown_sketch
 
 NAMES = 'select name, uploaded_at from uploaded_sketch order by name collate "C"'
 
@@ -74,4 +74,4 @@ class PostgresUploads:
         with self._engine.begin() as connection:
             deleted = connection.execute(text("delete from uploaded_sketch where name = :name"), {"name": name})
         if not deleted.rowcount:
-            raise NotFoundError(f"No sketch was uploaded under the name {name!r}; see the list of sketches.")
+            raise unknown_sketch(name)

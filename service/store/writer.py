@@ -12,7 +12,7 @@ import psycopg2
 
 from service.core.clustering import ClusterSets
 from service.core.contracts import BoundContract
-from service.core.errors import RecordError, StateError
+from service.core.errors import NoStateError, RecordError
 from service.core.model import (
     Attribute,
     AttributeCounters,
@@ -124,9 +124,7 @@ class PostgresWriter:
             cursor.execute("start transaction isolation level repeatable read read only")
             version, generation = read_served(cursor)
             if not version:
-                raise StateError(
-                    "There is no state yet to follow changes with: run `subsetd bootstrap SOURCE --name NAME` first."
-                )
+                raise NoStateError
             cursor.execute("select committed_at from state_version where version = %s", (version,))
             (committed_at,) = cursor.fetchone()
             cursor.execute(ATTRIBUTES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from urllib.parse import parse_qsl, unquote
 
 from service.core.errors import FeedError
@@ -68,6 +68,13 @@ def open_feed(
     raise FeedError(
         f"feed address {_without_password(address)!r} is neither kafka:// nor postgresql:// nor file:; {WAY_OUT}"
     )
+
+
+def open_topics(address: str, start_timeout: float = 10.0) -> KafkaFeed:
+    """Make the feed of an address of topics, which shows its positions nowhere; FeedError for any other address."""
+    if not address.startswith("kafka://"):
+        raise FeedError(f"{_without_password(address)} names no topics; give kafka://host:port/topic,...")
+    return cast("KafkaFeed", open_feed(address, start_timeout=start_timeout, group_id=None))
 
 
 def parse_topic(address: str) -> tuple[list[str], str]:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import orjson
 
 from service.core.cell_decoding import WireSettings
-from service.core.errors import RecordError
+from service.core.errors import RecordError, cut_message
 from service.core.model import (
     NOT_FOLLOWED,
     Operation,
@@ -35,7 +35,6 @@ NAMELESS = (
     "schema.table; let what sends it name the table in either way"
 )
 
-LONGEST_MESSAGE = 2000
 MOST_NAMES = 100_000
 """How many names of tables are remembered; a feed may say any database."""
 
@@ -90,10 +89,7 @@ class Decoder:
         try:
             return self._decode(record)
         except RecordError as error:
-            message = str(error).replace("\0", "\\0")
-            if len(message) > LONGEST_MESSAGE:
-                message = message[:LONGEST_MESSAGE] + "..."
-            message = f"{record.position}: {message}"
+            message = f"{record.position}: {cut_message(str(error))}"
             if isinstance(error, SchemaDrift):
                 raise SchemaDrift(
                     message,

@@ -12,8 +12,7 @@ from kafka.errors import KafkaError, OffsetOutOfRangeError
 
 from service.core.errors import FeedAwayError, FeedError
 from service.core.model import RawRecord
-from service.stream.addresses import open_feed
-from service.stream.kafka_feed import KafkaFeed
+from service.stream.addresses import open_topics
 from service.stream.kafka_sockets import CLOSING
 
 SILENT_SECONDS = 60.0
@@ -44,9 +43,7 @@ class TopicPlan:
 
 def plan_topics(address: str) -> TopicPlan:
     """Find out what the topics of an address hold now; raise FeedError as a feed does at its start."""
-    feed = open_feed(address, group_id=None)
-    if not isinstance(feed, KafkaFeed):
-        raise FeedError(f"{address} names no topics; give kafka://host:port/topic,...")
+    feed = open_topics(address)
     try:
         name = feed.name
         feed.start({})

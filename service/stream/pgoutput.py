@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import orjson
 
-from service.core.errors import RecordError
+from service.core.errors import RecordError, cut_message
 from service.core.model import (
     NOT_FOLLOWED,
     UNAVAILABLE,
@@ -33,7 +33,6 @@ from service.stream.row_images import replica_identity
 
 EPOCH_MICROSECONDS = 946_684_800_000_000
 """Postgres counts from 2000-01-01."""
-LONGEST_MESSAGE = 2000
 
 _BEGIN = struct.Struct(">QqI")
 _COMMIT = struct.Struct(">BQQq")
@@ -156,10 +155,10 @@ class PgoutputDecoder:
         except SchemaDrift as drift:
             filled = frozenset(orjson.loads(headers["filled"])) if "filled" in headers else None
             raise SchemaDrift(
-                _cut(f"{at}: {drift}"), drift.table, drift.added, drift.missing, position, filled, drift.retyped
+                cut_message(f"{at}: {drift}"), drift.table, drift.added, drift.missing, position, filled, drift.retyped
             ) from None
         except RecordError as error:
-            raise RecordError(_cut(f"{at}: {error}"), error.without_values) from None
+            raise RecordError(cut_message(f"{at}: {error}"), error.without_values) from None
         except (struct.error, KeyError, IndexError, TypeError, ValueError) as error:
             raise RecordError(
                 f"{at}: is no message of pgoutput's protocol 1: {error!r}; is this record of another feed?"
@@ -362,8 +361,3 @@ def _tuple(message: bytes, at: int) -> tuple[list[str | None], int]:
 def _text(message: bytes, at: int) -> tuple[str, int]:
     end = message.index(b"\0", at)
     return message[at:end].decode(), end + 1
-
-
-def _cut(message: str) -> str:
-    message = message.replace("\0", "\\0")
-    return message if len(message) <= LONGEST_MESSAGE else message[:LONGEST_MESSAGE] + "..."

@@ -10,8 +10,7 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaError
 
 from service.core.errors import FeedError
-from service.stream.addresses import open_feed
-from service.stream.kafka_feed import KafkaFeed
+from service.stream.addresses import open_topics
 from service.stream.kafka_sockets import CLOSING
 from service.usecases.preflight_facts import TopicFacts
 
@@ -23,10 +22,7 @@ def read_topics(address: str, start_timeout: float = 10.0) -> tuple[str, list[To
 
     Raises FeedError where no broker answers, or the address is not Kafka's.
     """
-    feed = open_feed(address, start_timeout=start_timeout, group_id=None)
-    if not isinstance(feed, KafkaFeed):
-        raise FeedError(f"{address} names no topics; give kafka://host:port/topic,...")
-    with closing(feed):
+    with closing(open_topics(address, start_timeout)) as feed:
         name = feed.name
     options = {
         "bootstrap_servers": feed.servers,

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from service.core.errors import ConflictError, NotFoundError, StateError
+from service.core.errors import ConflictError, NoStateError, NotFoundError
 from service.core.foreign_keys.ranking import Method
 from service.core.foreign_keys.sides import ForeignKey
 from service.core.histogram_changes import Histograms
@@ -87,7 +87,7 @@ class ForeignKeyFinder:
     def _find(self, question: Question, at_work: _AtWork) -> int:
         with self._store.snapshot() as snapshot:
             if not snapshot.head.version:
-                raise StateError("There is no state yet: run `subsetd bootstrap SOURCE --name NAME` first.")
+                raise NoStateError
             found = find_foreign_keys(snapshot, question, at_work.tell)
             describing = Describing(snapshot, found, MISSING_VALUES)
             described = (

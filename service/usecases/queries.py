@@ -214,6 +214,16 @@ def dead_letters(
     return page_of(snapshot.dead_letters(feed, after, limit + 1), limit, lambda one: (one.dead_letter_id,))
 
 
+def unknown_source(name: str) -> NotFoundError:
+    """Say that the state has no such source."""
+    return NotFoundError(f"There is no source {name!r}; `subsetd status` lists those there are.")
+
+
+def unknown_sketch(name: str) -> NotFoundError:
+    """Say that no sketch of this name was uploaded."""
+    return NotFoundError(f"No sketch was uploaded under the name {name!r}; see the list of sketches.")
+
+
 def refuse_trivial(dependent: AttributeRef, referenced: AttributeRef) -> None:
     """Raise `TrivialPairError` for a pair of one attribute with itself."""
     if dependent.attribute_id == referenced.attribute_id:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from service.core.errors import NotFoundError, SketchError, SubsetdError
+from service.core.errors import SketchError, SubsetdError
 from service.core.estimators import Column, needed_bucket_bits
 from service.core.estimators.lookup import LEAST_BUCKET_BITS, MANY
 from service.core.estimators.model import Prefixes
@@ -91,7 +91,7 @@ def resolve(snapshot: StateSnapshot, name: str) -> ColumnInfo:
     for one in snapshot.uploaded():
         if one.name == wanted:
             return one
-    raise NotFoundError(f"No sketch was uploaded under the name {wanted!r}; see the list of sketches.")
+    raise queries.unknown_sketch(wanted)
 
 
 def choice_of(snapshot: StateSnapshot, name: str | None, chosen: AttributeFilter, with_uploaded: bool) -> Choice:

@@ -216,7 +216,7 @@ def test_a_killed_audit_leaves_nothing_and_keeps_nobody_away(spark: SparkSession
 
 
 def test_a_state_without_a_version_is_refused(spark: SparkSession, database_url: str) -> None:
-    with pytest.raises(StateError, match="no state to audit yet"):
+    with pytest.raises(StateError, match="There is no state yet"):
         audit(spark, database_url, PAPER)
 
 

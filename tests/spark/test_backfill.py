@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import threading
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -135,7 +134,8 @@ def test_keys_are_tracked_and_dropped_beside_a_running_consumer(
     said = feed_wiring.drop_key(database_url, "s", "lines", ["lot", "part"], lambda _: None)
     changing.join()
     done.wait()
-    time.sleep(0.3)
+    run(followed_url, "insert into s.lots values (1000, 'last', 'x')")
+    wait_for(lambda: states.query(database_url, f"select 1 from state_version where version > {said}"))
     stop.set()
     following.join()
     follow(database_url, followed_url)

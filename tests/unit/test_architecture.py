@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -65,6 +66,13 @@ def test_the_picture_is_that_of_the_code() -> None:
     found = architecture_picture.edges()
     assert {("usecases", "core"), ("store", "postgres"), ("stream", "kafka"), ("api", "http")} <= found
     assert not [edge for edge in found if edge[0] == "core"], "the core imports nothing of the house"
+
+
+def test_each_part_of_the_service_is_in_one_layer() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = [module for layer in contracts[0]["layers"] for module in layer.split(" | ")]
+    parts = {path.stem for path in (ROOT / "service").iterdir() if not path.stem.startswith("__")}
+    assert sorted(layers) == sorted(["spark_jobs", *(f"service.{part}" for part in parts)])
 
 
 def test_an_arrow_that_follows_from_others_is_left_out() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import orjson
 import pytest
 
-from service.core.errors import RecordError
+from service.core.errors import LONGEST_MESSAGE, RecordError
 from service.core.model import Operation, RowChange, SchemaDrift, Skipped, TransactionMark
-from service.stream.envelope import LONGEST_MESSAGE, Decoder
+from service.stream.envelope import Decoder
 from tests.events import envelope, record, tracked_table
 
 ORDERS = tracked_table("shop", "orders", {"id": "integer", "note": "text"})

@@ -9,7 +9,7 @@ import pytest
 
 from service.core.errors import FeedError
 from service.store.source_reader import without_password
-from service.stream.addresses import open_feed
+from service.stream.addresses import open_feed, open_topics
 from service.stream.file_feed import FileFeed
 from service.stream.kafka_feed import KafkaFeed
 from service.stream.postgres_address import parse_address
@@ -76,6 +76,11 @@ def test_an_address_that_names_no_feed_is_explained_without_its_password(address
         open_feed(address)
     assert fault in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+def test_an_address_without_topics_is_none_of_topics_and_shows_no_password() -> None:
+    with pytest.raises(FeedError, match=r"^postgresql://\*\*\*@h/shop names no topics"):
+        open_topics("postgresql://me:secret@h/shop")
 
 
 def test_the_address_of_a_database_is_kept_without_passwords_and_the_files_that_hold_some() -> None:
