@@ -1,6 +1,6 @@
 """Own the backfill: one Spark job that reads the tuples of a table's columns, and makes them an attribute of the state.
 
-    python -m spark_jobs.backfill --database-url URL --table SCHEMA.TABLE --columns '["a", "b"]' [--source ADDRESS]
+    python -m spark_jobs.backfill --database-url URL --key '["SCHEMA", "TABLE", "a", "b"]' [--source ADDRESS]
 
 A consumer hands the state over while the table is read, and goes on from where it stood. Tuples reach the driver by
 key ranges, one after the other, merged and counted.
@@ -30,7 +30,7 @@ from service.store.migrate import require_current
 from service.store.writer import PostgresWriter
 from service.store.writer_lock import release_locks, take_bootstrap_lock
 from service.usecases.track_keys import CountedTuples, find_attribute, find_table, track
-from spark_jobs.command_line import add_engine_options, read_secrets
+from spark_jobs.command_line import add_engine_options, parse_job
 from spark_jobs.executors import require_executors
 from spark_jobs.job import run_job
 from spark_jobs.kernels import Entries, from_payload, merge_entries, to_payload
@@ -205,8 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_engine_options(parser)
     parser.add_argument("--key", required=True, help="schema, table and columns, as a JSON array of texts")
     parser.add_argument("--source", help="where the source is; - reads it from standard input")
-    given = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
-    read_secrets(given, "database_url", "source")
+    given = parse_job(parser, arguments, "source")
     schema, table, *columns = json.loads(given.key)
     display = make_display()
 
