@@ -199,11 +199,8 @@ class PostgresWatches:
             return [Silence(**row._mapping) for row in connection.execute(query)]
 
     def end_silence(self, silence_id: int) -> None:
-        query = (
-            "update watch_silence set ended_at = now() where silence_id = :id and ended_at is null and until > now()"
-        )
         with self._engine.begin() as connection:
-            if not connection.execute(text(query), {"id": silence_id}).rowcount:
+            if not connection.execute(text(END_SILENCE), {"id": silence_id}).rowcount:
                 raise NotFoundError(
                     f"No silence {silence_id} is in force; `subsetd watch silences` lists those that are."
                 )
