@@ -90,8 +90,7 @@ where refresh_id = :refresh_id and state = 'running' and attempt = :attempt
 """
 
 END = """
-update corpus_refresh set state = :state, ended_at = clock_timestamp(), fault = :fault,
-       report = cast(:report as jsonb)
+update corpus_refresh set state = :state, ended_at = clock_timestamp(), fault = :fault
 where refresh_id = :refresh_id and state in ('queued', 'running')
 """
 
@@ -215,15 +214,8 @@ class PostgresCorpora:
         except IntegrityError:  # somebody asked for a refresh while this one ran: that one is tried
             self.end(refresh_id, RefreshState.FAILED, fault)
 
-    def end(
-        self, refresh_id: int, state: RefreshState, fault: str | None, report: dict[str, Any] | None = None
-    ) -> None:
-        values = {
-            "refresh_id": refresh_id,
-            "state": state.value,
-            "fault": _stored(fault),
-            "report": None if report is None else json.dumps(report),
-        }
+    def end(self, refresh_id: int, state: RefreshState, fault: str | None) -> None:
+        values = {"refresh_id": refresh_id, "state": state.value, "fault": _stored(fault)}
         with self._engine.begin() as connection:
             connection.execute(text(END), values)
 

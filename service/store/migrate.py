@@ -30,13 +30,13 @@ OLDEST_POSTGRES = 15
 Database = Engine | Connection | URL | str
 
 
-def upgrade(database: Database, revision: str = SCHEMA_REVISION) -> str | None:
-    """Bring `database` up to `revision`, in one transaction: all of it or nothing; give the one that it was at.
+def upgrade(database: Database) -> str | None:
+    """Bring `database` to this code's revision, in one transaction: all of it or nothing; give the one that it was at.
 
     A `Connection` is used as it is, within its transaction, and not committed. Raises StateError when the
     database is not there, is of a Postgres or a revision that cannot be used, or its tables stay locked by others.
     """
-    return _migrate(database, "upgrade", revision)
+    return _migrate(database, "upgrade", SCHEMA_REVISION)
 
 
 def downgrade(database: Database, revision: str = "base") -> None:
