@@ -18,9 +18,9 @@ from service.core.model import AttributeName
 from service.core.records import Flags, Int32s, Int64s
 from service.store.bulk import KeyRange, RecordArrays, read_range
 from service.store.database import connect
+from service.store.locks import AUDIT_LOCK
 from service.store.shard_reading import Elsewhere, between_batches, require_whole
 from service.store.shard_servers import ShardServer, reaching
-from service.store.tables import AUDIT_LOCK
 from service.store.writer_lock import end_session, release_locks, take_bootstrap_lock
 from service.usecases.audits import Audit
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from sqlalchemy import Connection, Engine, text
 
 from service.store.contract_upkeep import BINDING
+from service.store.locks import SAMPLE_LOCK
 from service.store.side_columns import NAMED, same
-from service.store.tables import SAMPLE_LOCK
 from service.usecases.coefficient_history import LOST_SECONDS, NEAR, CoefficientSpan
 
 NEWEST_BROKEN = 1000

@@ -18,7 +18,7 @@ from service.store.corpus_cleaning import clean, drop_removed
 from service.store.corpus_locks import CLEANER_NAME, hold
 from service.store.corpus_reading import PostgresCorpusSnapshot, open_snapshot, read_faults
 from service.store.database import connect
-from service.store.tables import CORPUS_LOCK
+from service.store.locks import CORPUS_LOCK, is_held
 from service.usecases.corpora import Corpus, CorpusFault, NewCorpus, Refresh, RefreshState
 
 CORPORA = """
@@ -94,12 +94,8 @@ update corpus_refresh set state = :state, ended_at = clock_timestamp(), fault = 
 where refresh_id = :refresh_id and state in ('queued', 'running')
 """
 
-RUNNING = """
-select exists (select from pg_locks l join pg_database d on d.oid = l.database where d.datname = current_database()
-               and l.locktype = 'advisory' and l.granted and l.objsubid = 2
-               and l.classid = :lock and l.objid = r.corpus_id) as is_at_work, """ + REFRESHES.strip().removeprefix(
-    "select"
-)
+IS_AT_WORK = f"select {is_held(CORPUS_LOCK, 'r.corpus_id')} as is_at_work, "
+RUNNING = IS_AT_WORK + REFRESHES.strip().removeprefix("select")
 
 
 class PostgresCorpora:
@@ -222,7 +218,7 @@ class PostgresCorpora:
     def running(self) -> list[tuple[Refresh, bool]]:
         query = f"{RUNNING} where r.state = 'running' order by r.refresh_id"
         with self._engine.connect() as connection:
-            found = connection.execute(text(query), {"lock": CORPUS_LOCK}).all()
+            found = connection.execute(text(query)).all()
         return [(_refresh(row), row.is_at_work) for row in found]
 
     def faults(self, refresh_id: int, *, after: int | None = None, limit: int) -> list[tuple[int, CorpusFault]]:

@@ -10,10 +10,11 @@ from typing import Any
 from sqlalchemy import Connection, Engine, text
 
 from service.store.database import place
+from service.store.locks import BOOTSTRAP_LOCK, WRITER_LOCK, sessions
 from service.store.migrate import found_revision, is_known
 from service.store.shard_dealing import find_shards
 from service.store.table_base import metadata
-from service.store.tables import BOOTSTRAP_LOCK, SCHEMA_REVISION, WRITER_LOCK
+from service.store.tables import SCHEMA_REVISION
 from service.usecases.doctor import CorpusFacts, DatabaseFacts, OperationFacts, TableRowsFacts
 
 SERVER = """
@@ -41,12 +42,6 @@ select case when c.relname ~ '^gen_rec_' then 'gen_rec' else c.relname end as na
     bool_and(coalesce(not reloptions @> '{autovacuum_enabled=false}', true)) as has_autovacuum
 from pg_stat_user_tables s join pg_class c on c.oid = s.relid
 where c.relname = any (:names) or c.relname ~ '^gen_rec_g\d+_p\d+$' group by 1 order by 1
-"""
-
-HOLDER = """
-select application_name from pg_locks l join pg_stat_activity a using (pid)
-where l.locktype = 'advisory' and l.granted and l.database = a.datid and a.datname = current_database()
-and (l.classid::bigint << 32) | l.objid::bigint = :lock
 """
 
 LEFT = r"""
@@ -156,8 +151,8 @@ def read_feeds(engine: Engine) -> list[tuple[str, str, bool]]:
 
 
 def _holder(connection: Connection, lock: int) -> str | None:
-    found: str | None = connection.execute(text(HOLDER), {"lock": lock}).scalar()
-    return found
+    found = connection.execute(text(sessions(lock))).first()
+    return None if found is None else str(found.application_name)
 
 
 def _corpus(row: Any, next_time: Callable[[str, datetime], datetime | None]) -> CorpusFacts:

@@ -25,6 +25,7 @@ from service.store.catch_up import Place
 from service.store.declared_references import NewReference
 from service.store.feed_start import FeedStart
 from service.store.keys import NewKey
+from service.store.locks import end_sessions
 from service.store.row_images import clear_row_images
 
 DRIVER_NAME = "subsetd bootstrap"
@@ -124,7 +125,7 @@ def clear_remains(connection: Any) -> None:
     because they could still commit a table.
     """
     with connection.cursor() as cursor:
-        end_tasks(cursor)
+        end_sessions(cursor, TASK_NAME)
         cursor.execute(
             r"SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
             r"WHERE c.relkind = 'r' AND NOT c.relispartition AND n.nspname = current_schema() "
@@ -136,15 +137,6 @@ def clear_remains(connection: Any) -> None:
             cursor.execute("DROP TABLE IF EXISTS " + ", ".join(names[start : start + 50]))
             connection.commit()
     clear_row_images(connection)
-
-
-def end_tasks(cursor: Any) -> None:
-    """End the sessions of tasks: of those that are left over, or come a second time."""
-    cursor.execute(
-        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
-        "WHERE datname = current_database() AND application_name = %s AND pid <> pg_backend_pid()",
-        (TASK_NAME,),
-    )
 
 
 def hold_unpublished(connection: Any, generation: int) -> None:

@@ -22,7 +22,7 @@ from service.store.copy_stream import copy_blocks
 from service.store.database import connect, make_engine
 from service.store.join_packing import RowBlock, pack_buckets, pack_rows
 from service.store.join_tracked_rows import KeptRows, row_keys_of, row_keys_to_bytes
-from service.store.tables import JOIN_COMPACTION_LOCK
+from service.store.locks import JOIN_COMPACTION_LOCK
 from service.usecases.join_tracked import Backlog
 
 COMPACTOR_NAME = "subsetd joins"

@@ -11,13 +11,11 @@ from sqlalchemy.exc import OperationalError
 
 from service.core.errors import StateError
 from service.store.database import make_engine, place
+from service.store.locks import MIGRATION_LOCK
 from service.store.tables import SCHEMA_REVISION
 
 MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"
 """Beside `service`, in a checkout as in an installed package."""
-
-MIGRATION_LOCK = 0x6D696772617465
-"""Transaction advisory lock: of two processes that migrate at once, the second waits and finds the work done."""
 
 LOCK_TIMEOUT = "30s"
 """How long a migration waits for a table that others use, before it gives up and leaves everything as it was."""

@@ -13,8 +13,8 @@ from sqlalchemy.exc import ProgrammingError
 from service.core.errors import StateError
 from service.store.copy_stream import copy_between
 from service.store.database import connect, make_engine
+from service.store.locks import SHARDS_LOCK
 from service.store.shard_servers import WAY_OUT, ShardServer, reaching, read_servers
-from service.store.tables import SHARDS_LOCK
 
 RECORD_CLUSTERS = """(
     select cluster_id, attribute_ids, value_count from cluster where not exists (select from shard)

@@ -20,9 +20,9 @@ from service.core.sketch_changes import SketchChanges
 from service.core.sketch_upkeep import SketchForm, apply_changes
 from service.core.sketches.column import ColumnSketch
 from service.store.database import make_engine
+from service.store.locks import COMPACTION_LOCK
 from service.store.shard_reading import Elsewhere, lock_records
 from service.store.sketch_reading import read_changes, stream_hashes, told_fault
-from service.store.tables import COMPACTION_LOCK
 
 Result = TypeVar("Result")
 

@@ -17,8 +17,8 @@ from sqlalchemy.exc import DBAPIError
 from service.core.model import AttributeName
 from service.core.watch_rules import Standing, Standings, Subject, changed, is_pattern, matches
 from service.store.contract_upkeep import BINDING
+from service.store.locks import WATCH_LOCK
 from service.store.side_columns import NAMED, foreign_key_of
-from service.store.tables import WATCH_LOCK
 from service.store.watches import COLUMNS, IS_LOADING, SILENCED, watch_of
 from service.store.writer_lock import end_session
 from service.usecases.watch_evaluation import (

@@ -21,7 +21,7 @@ from service.store.corpora import PostgresCorpora
 from service.store.corpus_loads import working_on
 from service.store.corpus_locks import CLEANER_NAME
 from service.store.database import connect, make_engine
-from service.store.tables import CORPUS_LOCK, JOIN_INDEX_LOCK
+from service.store.locks import CORPUS_LOCK, JOIN_INDEX_LOCK
 from service.usecases.corpora import NewCorpus, RefreshState
 from tests import states
 from tests.corpora import GivenCorpus
