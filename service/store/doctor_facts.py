@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, text
 
 from service.store.database import place
+from service.store.generation import REMAINS
 from service.store.locks import BOOTSTRAP_LOCK, WRITER_LOCK, sessions
 from service.store.migrate import found_revision, is_known
 from service.store.shard_dealing import find_shards
@@ -42,11 +43,6 @@ select case when c.relname ~ '^gen_rec_' then 'gen_rec' else c.relname end as na
     bool_and(coalesce(not reloptions @> '{autovacuum_enabled=false}', true)) as has_autovacuum
 from pg_stat_user_tables s join pg_class c on c.oid = s.relid
 where c.relname = any (:names) or c.relname ~ '^gen_rec_g\d+_p\d+$' group by 1 order by 1
-"""
-
-LEFT = r"""
-select count(*) from pg_class where relkind = 'r' and not relispartition
-and relnamespace = current_schema()::regnamespace and relname ~ '^gen_(rec|cluster|sketch)_g\d+(_p\d+)?$'
 """
 
 STATE = """
@@ -126,7 +122,7 @@ def read_operation(
             version=state.version,
             writer=_holder(connection, WRITER_LOCK),
             bootstrap=_holder(connection, BOOTSTRAP_LOCK),
-            left_of_bootstraps=int(connection.scalar(text(LEFT)) or 0),
+            left_of_bootstraps=len(connection.execute(text(REMAINS)).all()),
             faulty_sketches=list(connection.scalars(text(FAULTY))),
             audit=None if audit is None else tuple(audit),
             history_rows=state.history,

@@ -33,6 +33,12 @@ TASK_NAME = "subsetd bootstrap task"
 NOT_READ = -1
 """Stands for the id of an attribute whose column is not to be read."""
 
+REMAINS = r"""
+select relname from pg_class where relkind = 'r' and not relispartition
+and relnamespace = current_schema()::regnamespace and relname ~ '^gen_(rec_g\d+_p\d+|(cluster|sketch)_g\d+)$'
+"""
+"""The tables of generations that are not served: of one that is being built, or was by a bootstrap that died."""
+
 
 @dataclass(frozen=True, slots=True)
 class ServedState:
@@ -126,11 +132,7 @@ def clear_remains(connection: Any) -> None:
     """
     with connection.cursor() as cursor:
         end_sessions(cursor, TASK_NAME)
-        cursor.execute(
-            r"SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
-            r"WHERE c.relkind = 'r' AND NOT c.relispartition AND n.nspname = current_schema() "
-            r"AND (c.relname ~ '^gen_rec_g\d+_p\d+$' OR c.relname ~ '^gen_(cluster|sketch)_g\d+$')"
-        )
+        cursor.execute(REMAINS)
         names = [name for (name,) in cursor.fetchall()]
         connection.commit()
         for start in range(0, len(names), 50):  # a lock for each table and index: not thousands in one transaction
