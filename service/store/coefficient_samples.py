@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, Engine, text
 
-from service.store.contract_upkeep import BINDING
+from service.store.contract_upkeep import BINDING, IS_CURRENT
 from service.store.locks import SAMPLE_LOCK
 from service.store.side_columns import NAMED, same
 from service.usecases.coefficient_history import LOST_SECONDS, NEAR, CoefficientSpan
@@ -29,7 +29,7 @@ with named as (
 ), live as (
     select attribute_id, schema_name || '.' || table_name || '.' || column_name as name
     from attribute join source using (source_id)
-    where dropped_version is null and stale_version is null and not sketch_only
+    where {IS_CURRENT}
 ), wanted (dependent_id, referenced_id, version) as (
     select d.attribute_id, r.attribute_id, null::bigint from named c {BINDING}
     where d.attribute_id is not null and r.attribute_id is not null

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Engine, text
 from service.core.histogram_changes import Histograms, Switched, switches_from_bytes, switches_to_bytes
 from service.core.quantile_grids import GridHistogram, KeyHistogram, QuantileGrid
 from service.core.value_order import ValueOrder
+from service.store.contract_upkeep import IS_CURRENT
 from service.usecases.foreign_key_ports import KeptStatistics, ValueStatistics
 from service.usecases.live_state import BatchCommit
 
@@ -47,11 +48,11 @@ FOLLOW = """
 insert into followed_attribute select attribute_id, :newest from attribute
 where attribute_id = any (cast(:ids as integer[])) and shown_characters is null on conflict (attribute_id) do nothing
 """
-FOLLOW_ALL = """
+FOLLOW_ALL = f"""
 insert into followed_attribute
 select attribute_id, newest.version
 from attribute join source using (source_id), (select max(version) as version from state_version) newest
-where newest.version is not null and dropped_version is null and stale_version is null and not sketch_only
+where newest.version is not null and {IS_CURRENT}
   and shown_characters is null
 on conflict (attribute_id) do nothing
 """
