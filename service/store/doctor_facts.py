@@ -16,6 +16,7 @@ from service.store.migrate import found_revision, is_known
 from service.store.shard_dealing import find_shards
 from service.store.table_base import metadata
 from service.store.tables import SCHEMA_REVISION
+from service.store.versions import NEWEST
 from service.usecases.doctor import CorpusFacts, DatabaseFacts, OperationFacts, TableRowsFacts
 
 SERVER = """
@@ -45,8 +46,8 @@ from pg_stat_user_tables s join pg_class c on c.oid = s.relid
 where c.relname = any (:names) or c.relname ~ '^gen_rec_g\d+_p\d+$' group by 1 order by 1
 """
 
-STATE = """
-select now() as at, (select coalesce(max(version), 0) from state_version) as version,
+STATE = f"""
+select now() as at, coalesce({NEWEST}, 0) as version,
     (select greatest(reltuples, 0)::bigint from pg_class where oid = 'state_version'::regclass) as history
 """
 

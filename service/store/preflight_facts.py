@@ -12,6 +12,7 @@ from service.core.errors import SourceError, StateError
 from service.store.catch_up import POSITIONS, Place
 from service.store.database import connect, parse_address, place
 from service.store.source_reader import without_password
+from service.store.versions import NEWEST
 from service.usecases.preflight_facts import (
     FollowedTable,
     PublicationFacts,
@@ -139,7 +140,7 @@ def read_state_facts(engine: Engine) -> StateFacts:
             return list(connection.execute(text(query)))
 
         return StateFacts(
-            version=rows("select coalesce(max(version), 0) from state_version")[0][0],
+            version=rows(f"select coalesce({NEWEST}, 0)")[0][0],
             sources=[tuple(row) for row in rows("select name, location, snapshot from source order by name")],
             tables=[
                 FollowedTable(*row)
