@@ -270,13 +270,7 @@ def new_postgres_feed(source: str, name: str, exclude: Sequence[str], replace: b
     """
     address = parse_address(source, name)
     with closing(SourceSnapshot(address.url)) as snapshot:
-        found = [(t.schema, t.name) for t in snapshot.tables()]
-    excluded = [table for table in exclude if table not in {f"{s}.{t}" for s, t in found} | {t for _, t in found}]
-    if excluded:
-        raise SourceError(f"--exclude {excluded[0]}: the source has no such table.")
-    tables = [(s, t) for s, t in found if not {t, f"{s}.{t}"} & set(exclude)]
-    if not tables:
-        raise SourceError(f"The {address.place} has no table that the user of the address can see.")
+        tables = [(table.schema, table.name) for table in snapshot.chosen(snapshot.tables(), exclude)]
     with new_slot(address, tables, replace=replace) as start:
         begin = FeedStart(start.feed, start.topic, start.position.source_position)
         told = [f"--snapshot={start.snapshot}", f"--feed-start={begin}", "--published"]

@@ -39,7 +39,7 @@ from service.store.audits import AuditedState, Place, add_audit, audited_state, 
 from service.store.bulk import KeyRange
 from service.store.migrate import require_current
 from service.usecases.audits import Audit
-from spark_jobs.command_line import add_engine_options, read_secrets
+from spark_jobs.command_line import add_engine_options, parse_job
 from spark_jobs.job import run_job
 from spark_jobs.many_discovery import ONE_PROCESS_CELLS, with_ids
 from spark_jobs.progress import Display, Quiet, make_display, watching
@@ -250,10 +250,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--algorithm", choices=list(Algorithm), type=Algorithm, help="how INDs are found (default: by cost)"
     )  # fmt: skip
     parser.add_argument("--partitions", type=int, help="key ranges, rounded to a power of 2 (default: by size)")
-    given = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
-    read_secrets(given, "database_url")
-    if not given.database_url:
-        parser.error("--database-url is needed")
+    given = parse_job(parser, arguments)
     display = make_display()
 
     def run(start: Callable[[], SparkSession]) -> Audit:

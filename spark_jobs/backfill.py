@@ -1,6 +1,6 @@
 """Own the backfill: one Spark job that reads the tuples of a table's columns, and makes them an attribute of the state.
 
-    python -m spark_jobs.backfill --database-url URL --key '["schema", "table", "a", "b"]' [--source ADDRESS]
+    python -m spark_jobs.backfill --database-url URL --key '["SCHEMA", "TABLE", "a", "b"]' [--source ADDRESS]
 
 A consumer hands the state over while the table is read, and goes on from where it stood. Tuples reach the driver by
 key ranges, one after the other, merged and counted.
@@ -31,7 +31,7 @@ from service.store.writer import PostgresWriter
 from service.store.writer_lock import release_locks, take_bootstrap_lock
 from service.usecases.key_values import KeyKind
 from service.usecases.track_keys import CountedTuples, find_attribute, find_table, track
-from spark_jobs.command_line import add_engine_options, read_secrets
+from spark_jobs.command_line import add_engine_options, parse_job
 from spark_jobs.executors import require_executors
 from spark_jobs.job import run_job
 from spark_jobs.kernels import Entries, from_payload, merge_entries, to_payload
@@ -210,8 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--kind", choices=list(KeyKind), default=KeyKind.PINNED, help="why they are tracked")
     parser.add_argument("--source", help="where the source is; - reads it from standard input")
-    given = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
-    read_secrets(given, "database_url", "source")
+    given = parse_job(parser, arguments, "source")
     keys = [(schema, table, columns) for schema, table, *columns in map(json.loads, given.key)]
     display = make_display()
 

@@ -162,6 +162,15 @@ def read_secrets(parsed: argparse.Namespace, *names: str) -> None:
                 raise SourceError(f"{given[1:]}: the address that is to be in it cannot be read: {error}.") from error
 
 
+def parse_job(parser: argparse.ArgumentParser, arguments: Sequence[str] | None, *secrets: str) -> argparse.Namespace:
+    """Read the command line of a job that needs the state's database, and its secrets: the database's address first."""
+    parsed = parser.parse_args(arguments)
+    read_secrets(parsed, "database_url", *secrets)
+    if not parsed.database_url:
+        parser.error("--database-url is needed")
+    return parsed
+
+
 def _key(text: str) -> tuple[str, tuple[str, ...]]:
     table, _, columns = text.partition("=")
     return table, read_list(columns) or ("",)

@@ -19,6 +19,7 @@ import pyarrow.csv as pacsv
 import pyarrow.fs as pafs
 
 from service.core.errors import SourceError
+from service.core.exclusion import not_excluded
 from spark_jobs.csv_text import (
     Bytes,
     Dialect,
@@ -38,7 +39,6 @@ from spark_jobs.sources import (
     SourceTable,
     Split,
     find_file_system,
-    kept,
     table_files,
     unique_names,
 )
@@ -293,7 +293,8 @@ class CsvSource:
         self._check_options(options)
         filesystem, root = find_file_system(options.source)
         found = table_files(filesystem, root, ENDINGS)
-        self.names = kept(found, options.exclude, options.name)
+        left = not_excluded(((options.name, table) for table in found), options.exclude)
+        self.names = [table for _, table in left]
         self.files = [found[name] for name in self.names]
         endings = {file.extension for files in self.files for file in files}
         delimiter = options.delimiter or ("\t" if endings == {"tsv"} else ",")

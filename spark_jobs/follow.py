@@ -27,7 +27,7 @@ from service.signals import ending_on_signals
 from service.store.writer import PostgresWriter
 from service.usecases.batches import ErrorPolicy, Totals
 from service.usecases.warm_up import WarmUpPolicy
-from spark_jobs.command_line import add_engine_options, read_secrets
+from spark_jobs.command_line import add_engine_options, parse_job
 from spark_jobs.follow_tasks import Decoding
 from spark_jobs.job import run_job
 from spark_jobs.streamed_session import Stream, StreamedSession
@@ -90,16 +90,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--checkpoint", help="folder for Spark's own log, which nothing rests on (default: one that is thrown away)")
     add("--stats-json", type=Path, help="write the run's figures to this file")
     add("--until-closed", action="store_true", help="end when standard input does")
-    given = parser.parse_args(arguments)
-    if given.database_url is None:
-        parser.error("--database-url is needed")
-    return given
+    return parse_job(parser, arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the job from the command line; returns the exit code."""
     given = _parse(arguments)
-    read_secrets(given, "database_url")
     stop = threading.Event()
     if given.until_closed:
 

@@ -20,7 +20,7 @@ from service.store.corpus_tables import read_tables
 from service.store.database import connect, make_engine
 from service.store.join_loads import BUILD_NAME, building
 from service.store.migrate import require_current
-from spark_jobs.command_line import add_engine_options, read_secrets
+from spark_jobs.command_line import add_engine_options, parse_job
 from spark_jobs.corpus_sources import list_corpus
 from spark_jobs.job import run_job
 from spark_jobs.join_build import Served, build_index
@@ -77,10 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     add_engine_options(parser)
     parser.add_argument("--corpus", required=True, help="name of the corpus")
-    given = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
-    read_secrets(given, "database_url")
-    if not given.database_url:
-        parser.error("--database-url is needed")
+    given = parse_job(parser, arguments)
     stopped = "stopped: the index before is searched"
     cores = local_cores(given.master)
     return run_job(

@@ -18,6 +18,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from service.core.errors import FeedError, RecordError, SourceError
+from service.core.exclusion import not_excluded
 from service.core.model import UNAVAILABLE, Attribute, AttributeName, Operation, Row, Table
 from service.core.row_key import row_key
 from service.stream.discovery import Discovery, RowReader, SeenTable, WireName, key_of
@@ -103,14 +104,9 @@ class KafkaSource:
                     self._seen[wire].join(table)
                 else:
                     self._seen[wire] = table
-        excluded = set(self.options.exclude)
-        known = {name for _, schema, table in self._seen for name in (table, f"{schema}.{table}")}
-        if excluded - known:
-            raise SourceError(f"--exclude {min(excluded - known)}: the topics have no change of such a table.")
+        left = set(not_excluded((wire[1:] for wire in self._seen), self.options.exclude))
         self._seen = {
-            (database, schema, table): seen
-            for (database, schema, table), seen in sorted(self._seen.items(), key=lambda item: str(item[0]))
-            if not {table, f"{schema}.{table}"} & excluded
+            wire: seen for wire, seen in sorted(self._seen.items(), key=lambda item: str(item[0])) if wire[1:] in left
         }
         if not self._seen:
             raise SourceError(f"{self.location}: there is no change event in these topics. Check their names.")

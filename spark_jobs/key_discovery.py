@@ -44,7 +44,7 @@ from service.usecases.coefficient_table import Coefficients, Question
 from service.usecases.foreign_keys import column_profile
 from service.usecases.sketched_columns import ALL
 from spark_jobs.bootstrap import TASK_BYTES
-from spark_jobs.command_line import add_job_options, read_secrets
+from spark_jobs.command_line import add_job_options, parse_job
 from spark_jobs.job import run_job
 from spark_jobs.key_tasks import KeyTask, TableReading, TupleTask
 from spark_jobs.parallel import run_parallel, telling
@@ -378,10 +378,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--min-column-coefficient", type=float, help="of its columns (default: as --min-coefficient)")
     add("--format", choices=["text", "json"], default="text", help="how to print what was found")
     add("--track-file", type=Path, help="a file to write what is to be tracked to, each as --key of the backfill")
-    given = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
-    read_secrets(given, "database_url", "source")
-    if not given.database_url:
-        parser.error("--database-url is needed")
+    given = parse_job(parser, arguments, "source")
     theta = given.min_coefficient
     of_columns = theta if given.min_column_coefficient is None else given.min_column_coefficient
     search = Search(given.width, given.most, given.memory << 20, theta, of_columns)

@@ -32,7 +32,7 @@ from service.store.database import make_engine
 from service.store.join_loads import building
 from service.store.migrate import require_current
 from service.usecases.corpora import Corpus, Refresh, index_folder
-from spark_jobs.command_line import add_engine_options, read_secrets
+from spark_jobs.command_line import add_engine_options, parse_job
 from spark_jobs.corpus_faults import unseen_tables
 from spark_jobs.corpus_index import CorpusIndex, DamagedIndexError, Manifest, Part
 from spark_jobs.corpus_sources import ReadingPlan, ReadResult, ReadTask, list_corpus, plan_reading, reading_settings
@@ -323,10 +323,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--on-spark", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--fail-at", choices=CRASH_POINTS, help=argparse.SUPPRESS)
-    given = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
-    read_secrets(given, "database_url")
-    if not given.database_url:
-        parser.error("--database-url is needed")
+    given = parse_job(parser, arguments)
     display = make_display()
 
     def run(start: Callable[[], SparkSession]) -> Landed:

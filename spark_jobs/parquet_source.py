@@ -10,6 +10,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from service.core.errors import SourceError
+from service.core.exclusion import not_excluded
 from spark_jobs.hadoop_files import absolute
 from spark_jobs.sources import (
     Fault,
@@ -18,7 +19,6 @@ from spark_jobs.sources import (
     SourceTable,
     Split,
     find_file_system,
-    kept,
     table_files,
     unique_names,
 )
@@ -103,7 +103,7 @@ class ParquetSource:
         self._reader = ParquetReader(absolute(options.source))
         filesystem, root = find_file_system(options.source)
         found = table_files(filesystem, root, ENDINGS)
-        names = kept(found, options.exclude, options.name)
+        names = [table for _, table in not_excluded(((options.name, table) for table in found), options.exclude)]
         self.files = [found[name] for name in names]
         self.groups: list[tuple[int, str, list[int]]] = []
         self._tables = [self._table(number, options.name, name) for number, name in enumerate(names)]

@@ -94,12 +94,7 @@ class PostgresSource:
                 if missing:
                     raise SourceError(f"--only-table {min(missing)}: the source has no such table.")
                 found = [t for t in found if f"{t.schema}.{t.name}" in options.only_tables]
-            unknown = [n for n in options.exclude if all(n not in (t.name, f"{t.schema}.{t.name}") for t in found)]
-            if unknown:
-                raise SourceError(f"--exclude {unknown[0]}: the source has no such table.")
-            self.stored = [t for t in found if not {t.name, f"{t.schema}.{t.name}"} & set(options.exclude)]
-            if not self.stored:
-                raise SourceError(f"The {self._snapshot.place} has no table that the user of the address can see.")
+            self.stored = self._snapshot.chosen(found, options.exclude)
         except BaseException:
             self.close()
             raise

@@ -30,7 +30,7 @@ from spark_jobs.command_line import (
     add_job_options,
     add_reading_options,
     form_of,
-    read_secrets,
+    parse_job,
     reading_options,
 )
 from spark_jobs.job import run_job
@@ -145,10 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_reading_options(parser)
     add_form_options(parser)
     parser.add_argument("--replace", action="store_true", help="forget other sketches whose names begin with NAME.")
-    given = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
-    read_secrets(given, "database_url", "source")
-    if not given.database_url:
-        parser.error("--database-url is needed")
+    given = parse_job(parser, arguments, "source")
     options = Options(
         given.source,
         given.name,

@@ -323,15 +323,6 @@ def unique_names(cells: list[str]) -> list[str]:
     return names
 
 
-def kept(tables: Iterable[str], excluded: Sequence[str], schema: str) -> list[str]:
-    """Return the tables that are not excluded; raise SourceError for an exclusion that fits no table."""
-    names = list(tables)
-    for name in excluded:
-        if name not in names and name not in [f"{schema}.{n}" for n in names]:
-            raise SourceError(f"--exclude {name}: the source has no such table. It has: {', '.join(names[:20])}.")
-    return [n for n in names if n not in excluded and f"{schema}.{n}" not in excluded]
-
-
 def group_splits(splits: Sequence[Split], target: int) -> list[list[Split]]:
     """Group neighbouring splits into tasks of about `target` bytes; large ones first, so that no task trails."""
     tasks: list[list[Split]] = []

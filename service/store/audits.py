@@ -18,9 +18,10 @@ from service.core.model import AttributeName
 from service.core.records import Flags, Int32s, Int64s
 from service.store.bulk import KeyRange, RecordArrays, read_range
 from service.store.database import connect
+from service.store.locks import AUDIT_LOCK
 from service.store.shard_reading import Elsewhere, between_batches, require_whole
 from service.store.shard_servers import ShardServer, reaching
-from service.store.tables import AUDIT_LOCK
+from service.store.versions import NEWEST
 from service.store.writer_lock import end_session, release_locks, take_bootstrap_lock
 from service.usecases.audits import Audit
 
@@ -103,7 +104,7 @@ def audited_state(url: str) -> Iterator[AuditedState]:
             with between_batches(connection) as cursor:
                 cursor.execute("set transaction isolation level repeatable read, read only")
                 cursor.execute("lock table gen_rec in access share mode")
-                cursor.execute("select pg_export_snapshot(), now(), (select max(version) from state_version)")
+                cursor.execute(f"select pg_export_snapshot(), now(), {NEWEST}")
                 snapshot, started_at, version = cursor.fetchone()
                 if version is None:
                     raise NoStateError

@@ -29,6 +29,7 @@ from service.store.migrate import LOCK_TIMEOUT, found_revision, require_known, u
 from service.store.shard_reading import Elsewhere, between_batches
 from service.store.shard_servers import reaching
 from service.store.table_base import metadata
+from service.store.versions import NEWEST
 from service.store.writer_lock import take_bootstrap_lock, take_writer_lock
 
 BACKUP_NAME = "subsetd backup"
@@ -48,9 +49,9 @@ join pg_class c on c.oid = d.refobjid
 where s.relkind = 'S' and c.relnamespace = current_schema()::regnamespace and c.relname = any (%s) order by 1
 """
 
-HEAD = """
+HEAD = f"""
 select current_schema(), current_setting('server_version'), (select max(version_num) from alembic_version),
-    (select coalesce(max(version), 0) from state_version)
+    coalesce({NEWEST}, 0)
 """
 
 SERVERS_SINCE = "0020"

@@ -15,16 +15,14 @@ from sqlalchemy import Connection, text
 
 from service.core.errors import StateError, first_line
 from service.store.database import connect
-from service.store.tables import BOOTSTRAP_RUN_LOCK
+from service.store.locks import BOOTSTRAP_RUN_LOCK, is_held
 from service.usecases.bootstrap_runs import BootstrapRun
 
 PROGRESS_NAME = "subsetd bootstrap progress"
 
-RUNS = """
+RUNS = f"""
 select run_id, source_name, stage, done, total, started_at, stage_started_at, progressed_at, ended_at, fault,
-    exists (select from pg_locks l join pg_database d on d.oid = l.database where d.datname = current_database()
-            and l.locktype = 'advisory' and l.granted and l.objsubid = 2
-            and l.classid = :lock and l.objid = r.run_id) as is_alive
+    {is_held(BOOTSTRAP_RUN_LOCK, "r.run_id")} as is_alive
 from bootstrap_run r order by run_id desc
 """
 
@@ -90,5 +88,4 @@ def _end(connection: Any, statement: str, *values: object) -> None:
 
 def read_runs(connection: Connection) -> list[BootstrapRun]:
     """List the bootstraps that run, died or failed, newest first."""
-    rows = connection.execute(text(RUNS), {"lock": BOOTSTRAP_RUN_LOCK})
-    return [BootstrapRun(**row._mapping) for row in rows]
+    return [BootstrapRun(**row._mapping) for row in connection.execute(text(RUNS))]

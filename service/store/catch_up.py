@@ -26,11 +26,13 @@ class Place(NamedTuple):
     partition: int
 
 
+POSITIONS = "select feed, topic, partition, next_offset from feed_position"
+
+
 def read_positions(connection: Any) -> dict[Place, int]:
     """Read where all feeds stand; what is committed in a source afterwards is behind these positions."""
     with connection.cursor() as cursor:
-        cursor.execute("select feed, topic, partition, next_offset from feed_position")
-        found = {Place(*place): offset for *place, offset in cursor}
+        found = _positions(cursor)
     connection.commit()
     return found
 
@@ -57,8 +59,7 @@ def put_positions(
     others = [other for (other,) in cursor]
     if not others and (stood is None or given or not is_followed):
         cursor.execute("delete from feed_position; delete from feed_catch_up")
-    cursor.execute("select feed, topic, partition, next_offset from feed_position")
-    present = {Place(*place): offset for *place, offset in cursor}
+    present = _positions(cursor)
     cursor.execute("select feed, topic, partition, source_id, until_offset from feed_catch_up")
     until = {(Place(*place), of_source): offset for *place, of_source, offset in cursor}
     named = {Place(feed, topic, partition): offset for feed, topic, partition, offset in given}
@@ -138,3 +139,8 @@ def _begun(cursor: Any, place: Place, present: int) -> int:
     )
     (first,) = cursor.fetchone()
     return present if first is None else int(first)
+
+
+def _positions(cursor: Any) -> dict[Place, int]:
+    cursor.execute(POSITIONS)
+    return {Place(*place): offset for *place, offset in cursor}

@@ -17,6 +17,7 @@ from service.store.shard_reading import RECORD_CLUSTERS, Elsewhere, lock_records
 from service.store.shown_values import RESTRICTED
 from service.store.sketch_reading import build_sketches, read_sketches
 from service.store.sketches import read_form
+from service.store.versions import NEWEST
 from service.usecases.verify import EXAMPLES, Count
 
 # frequencies is NULL where no attribute of the record is counted, and 0 beside each one that is not.
@@ -137,7 +138,7 @@ class PostgresVerifier:
     def checks(self) -> Iterator[PostgresChecks]:
         engine = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         with engine.connect() as connection, lock_records(connection) as elsewhere:
-            version = connection.scalar(text("select max(version) from state_version"))
+            version = connection.scalar(text(f"select {NEWEST}"))
             if version is None:
                 raise NoStateError
             yield PostgresChecks(connection, elsewhere, version)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, Engine, text
 
-from service.store.contract_upkeep import BINDING
+from service.store.contract_upkeep import BINDING, IS_CURRENT
+from service.store.locks import SAMPLE_LOCK
 from service.store.side_columns import NAMED, same
-from service.store.tables import SAMPLE_LOCK
+from service.store.versions import NEWEST
 from service.usecases.coefficient_history import LOST_SECONDS, NEAR, CoefficientSpan
 
 NEWEST_BROKEN = 1000
@@ -29,7 +30,7 @@ with named as (
 ), live as (
     select attribute_id, schema_name || '.' || table_name || '.' || column_name as name
     from attribute join source using (source_id)
-    where dropped_version is null and stale_version is null and not sketch_only
+    where {IS_CURRENT}
 ), wanted (dependent_id, referenced_id, version) as (
     select d.attribute_id, r.attribute_id, null::bigint from named c {BINDING}
     where d.attribute_id is not null and r.attribute_id is not null
@@ -50,7 +51,7 @@ with named as (
 """
 
 LOOK = f"""
-{CHOSEN}, head as (select max(version) as version from state_version), measured as (
+{CHOSEN}, head as (select {NEWEST} as version), measured as (
     select dependent_id, referenced_id, is_watched, distinct_count, (
         select coalesce(sum(value_count), 0)::bigint from cluster
         where attribute_ids @> array[dependent_id, referenced_id]
@@ -127,7 +128,7 @@ class CoefficientLooks:
         with self._engine.begin() as connection:
             if not connection.scalar(text("select pg_try_advisory_xact_lock(:lock)"), {"lock": SAMPLE_LOCK}):
                 return 0
-            newest = connection.scalar(text("select max(version) from state_version"))
+            newest = connection.scalar(text(f"select {NEWEST}"))
             if newest is None or newest == self._seen:
                 return 0
             asked = {

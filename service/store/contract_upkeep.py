@@ -26,12 +26,15 @@ LISTED = "lock table contract in row exclusive mode; select contract_id from con
 
 LOCK_OUT_BATCHES = "lock table contract in share row exclusive mode"
 
+IS_CURRENT = "dropped_version is null and stale_version is null and not sketch_only"
+"""Whether an attribute is kept current, with its values; to be asked of `attribute join source using (source_id)`."""
+
 
 def attribute_of(side: str) -> str:
     """Give the query for the attribute that is a side of the contract `c` and kept current, with its counters."""
     return f"""
     select a.attribute_id, a.distinct_count from attribute a join source using (source_id)
-    where dropped_version is null and stale_version is null and not sketch_only
+    where {IS_CURRENT}
       and (schema_name, table_name) = (c.{side}_schema, c.{side}_table)
       and case when parts is null then array[column_name] else (
           select array_agg(p.column_name order by place) from unnest(a.parts) with ordinality as o (ordinal, place)

@@ -18,7 +18,7 @@ from service.store.corpus_cleaning import clean, drop_removed
 from service.store.corpus_locks import CLEANER_NAME, hold
 from service.store.corpus_reading import PostgresCorpusSnapshot, open_snapshot, read_faults
 from service.store.database import connect
-from service.store.tables import CORPUS_LOCK
+from service.store.locks import CORPUS_LOCK, is_held
 from service.usecases.corpora import Corpus, CorpusFault, NewCorpus, Refresh, RefreshState
 
 CORPORA = """
@@ -90,17 +90,12 @@ where refresh_id = :refresh_id and state = 'running' and attempt = :attempt
 """
 
 END = """
-update corpus_refresh set state = :state, ended_at = clock_timestamp(), fault = :fault,
-       report = cast(:report as jsonb)
+update corpus_refresh set state = :state, ended_at = clock_timestamp(), fault = :fault
 where refresh_id = :refresh_id and state in ('queued', 'running')
 """
 
-RUNNING = """
-select exists (select from pg_locks l join pg_database d on d.oid = l.database where d.datname = current_database()
-               and l.locktype = 'advisory' and l.granted and l.objsubid = 2
-               and l.classid = :lock and l.objid = r.corpus_id) as is_at_work, """ + REFRESHES.strip().removeprefix(
-    "select"
-)
+IS_AT_WORK = f"select {is_held(CORPUS_LOCK, 'r.corpus_id')} as is_at_work, "
+RUNNING = IS_AT_WORK + REFRESHES.strip().removeprefix("select")
 
 
 class PostgresCorpora:
@@ -215,22 +210,15 @@ class PostgresCorpora:
         except IntegrityError:  # somebody asked for a refresh while this one ran: that one is tried
             self.end(refresh_id, RefreshState.FAILED, fault)
 
-    def end(
-        self, refresh_id: int, state: RefreshState, fault: str | None, report: dict[str, Any] | None = None
-    ) -> None:
-        values = {
-            "refresh_id": refresh_id,
-            "state": state.value,
-            "fault": _stored(fault),
-            "report": None if report is None else json.dumps(report),
-        }
+    def end(self, refresh_id: int, state: RefreshState, fault: str | None) -> None:
+        values = {"refresh_id": refresh_id, "state": state.value, "fault": _stored(fault)}
         with self._engine.begin() as connection:
             connection.execute(text(END), values)
 
     def running(self) -> list[tuple[Refresh, bool]]:
         query = f"{RUNNING} where r.state = 'running' order by r.refresh_id"
         with self._engine.connect() as connection:
-            found = connection.execute(text(query), {"lock": CORPUS_LOCK}).all()
+            found = connection.execute(text(query)).all()
         return [(_refresh(row), row.is_at_work) for row in found]
 
     def faults(self, refresh_id: int, *, after: int | None = None, limit: int) -> list[tuple[int, CorpusFault]]:

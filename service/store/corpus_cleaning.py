@@ -13,7 +13,7 @@ import psycopg2
 from service.store.corpus_locks import CLEANER_NAME
 from service.store.database import connect
 from service.store.join_clearing import clear
-from service.store.tables import CORPUS_LOCK, JOIN_INDEX_LOCK
+from service.store.locks import CORPUS_LOCK, JOIN_INDEX_LOCK, end_sessions
 
 TASK_NAME = "subsetd corpus task"
 
@@ -71,11 +71,7 @@ def clear_remains(connection: Any, corpus_id: int) -> list[str]:
     they are ended first, because they could still commit.
     """
     with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
-            "WHERE datname = current_database() AND application_name = %s AND pid <> pg_backend_pid()",
-            (f"{TASK_NAME} {corpus_id}",),
-        )
+        end_sessions(cursor, f"{TASK_NAME} {corpus_id}")
         cursor.execute(
             "DELETE FROM corpus_load_task USING corpus_refresh WHERE refresh_id = load_id AND corpus_id = %s",
             (corpus_id,),

@@ -30,7 +30,7 @@ from service.store.corpus_locks import hold
 from service.store.corpus_tables import read_tables
 from service.store.database import connect, make_engine
 from service.store.join_loads import NewIndex
-from service.store.tables import CORPUS_LOCK
+from service.store.locks import CORPUS_LOCK
 from service.store.writer_lock import end_session
 from service.usecases.corpora import Corpus, CorpusFault, Refresh, RefreshState, TableVersions
 

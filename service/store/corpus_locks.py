@@ -6,20 +6,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from service.store.locks import sessions
+
 CLEANER_NAME = "subsetd corpus cleaning"
 
 CLEANING_SECONDS = 60.0
 """How long a cleaning is waited for: it may have a large segment of an index to delete."""
 PAUSE_SECONDS = 0.1
-
-# Sessions are remembered within a transaction, and new ones not seen.
-IS_AT_WORK = f"""
-SELECT pg_stat_clear_snapshot();
-SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_stat_activity a USING (pid)
-               WHERE l.locktype = 'advisory' AND l.granted AND l.database = a.datid AND a.datname = current_database()
-               AND l.classid = {{lock}} AND l.objid = {{corpus_id}} AND l.objsubid = 2
-               AND a.application_name <> '{CLEANER_NAME}')
-"""
 
 
 def hold(ask: Callable[[str], Any], lock: int, corpus_id: int, kind: str = "advisory_lock") -> bool:
@@ -29,7 +22,15 @@ def hold(ask: Callable[[str], Any], lock: int, corpus_id: int, kind: str = "advi
     """
     deadline = time.monotonic() + CLEANING_SECONDS
     while not ask(f"SELECT pg_try_{kind}({lock}, {corpus_id})"):
-        if ask(IS_AT_WORK.format(lock=lock, corpus_id=corpus_id)) or time.monotonic() > deadline:
+        if ask(_is_at_work(lock, corpus_id)) or time.monotonic() > deadline:
             return False
         time.sleep(PAUSE_SECONDS)
     return True
+
+
+def _is_at_work(lock: int, corpus_id: int) -> str:
+    # Sessions are remembered within a transaction, and new ones not seen.
+    return f"""
+    select pg_stat_clear_snapshot();
+    select exists ({sessions(lock, str(corpus_id))} and application_name <> '{CLEANER_NAME}')
+    """

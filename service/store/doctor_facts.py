@@ -10,10 +10,13 @@ from typing import Any
 from sqlalchemy import Connection, Engine, text
 
 from service.store.database import place
+from service.store.generation import REMAINS
+from service.store.locks import BOOTSTRAP_LOCK, WRITER_LOCK, sessions
 from service.store.migrate import found_revision, is_known
 from service.store.shard_dealing import find_shards
 from service.store.table_base import metadata
-from service.store.tables import BOOTSTRAP_LOCK, SCHEMA_REVISION, WRITER_LOCK
+from service.store.tables import SCHEMA_REVISION
+from service.store.versions import NEWEST
 from service.usecases.doctor import CorpusFacts, DatabaseFacts, OperationFacts, TableRowsFacts
 
 SERVER = """
@@ -43,19 +46,8 @@ from pg_stat_user_tables s join pg_class c on c.oid = s.relid
 where c.relname = any (:names) or c.relname ~ '^gen_rec_g\d+_p\d+$' group by 1 order by 1
 """
 
-HOLDER = """
-select application_name from pg_locks l join pg_stat_activity a using (pid)
-where l.locktype = 'advisory' and l.granted and l.database = a.datid and a.datname = current_database()
-and (l.classid::bigint << 32) | l.objid::bigint = :lock
-"""
-
-LEFT = r"""
-select count(*) from pg_class where relkind = 'r' and not relispartition
-and relnamespace = current_schema()::regnamespace and relname ~ '^gen_(rec|cluster|sketch)_g\d+(_p\d+)?$'
-"""
-
-STATE = """
-select now() as at, (select coalesce(max(version), 0) from state_version) as version,
+STATE = f"""
+select now() as at, coalesce({NEWEST}, 0) as version,
     (select greatest(reltuples, 0)::bigint from pg_class where oid = 'state_version'::regclass) as history
 """
 
@@ -131,7 +123,7 @@ def read_operation(
             version=state.version,
             writer=_holder(connection, WRITER_LOCK),
             bootstrap=_holder(connection, BOOTSTRAP_LOCK),
-            left_of_bootstraps=int(connection.scalar(text(LEFT)) or 0),
+            left_of_bootstraps=len(connection.execute(text(REMAINS)).all()),
             faulty_sketches=list(connection.scalars(text(FAULTY))),
             audit=None if audit is None else tuple(audit),
             history_rows=state.history,
@@ -156,8 +148,8 @@ def read_feeds(engine: Engine) -> list[tuple[str, str, bool]]:
 
 
 def _holder(connection: Connection, lock: int) -> str | None:
-    found: str | None = connection.execute(text(HOLDER), {"lock": lock}).scalar()
-    return found
+    found = connection.execute(text(sessions(lock))).first()
+    return None if found is None else str(found.application_name)
 
 
 def _corpus(row: Any, next_time: Callable[[str, datetime], datetime | None]) -> CorpusFacts:

@@ -25,12 +25,19 @@ from service.store.catch_up import Place
 from service.store.declared_references import NewReference
 from service.store.feed_start import FeedStart
 from service.store.keys import NewKey
+from service.store.locks import end_sessions
 from service.store.row_images import clear_row_images
 
 DRIVER_NAME = "subsetd bootstrap"
 TASK_NAME = "subsetd bootstrap task"
 NOT_READ = -1
 """Stands for the id of an attribute whose column is not to be read."""
+
+REMAINS = r"""
+select relname from pg_class where relkind = 'r' and not relispartition
+and relnamespace = current_schema()::regnamespace and relname ~ '^gen_(rec_g\d+_p\d+|(cluster|sketch)_g\d+)$'
+"""
+"""The tables of generations that are not served: of one that is being built, or was by a bootstrap that died."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,27 +131,14 @@ def clear_remains(connection: Any) -> None:
     because they could still commit a table.
     """
     with connection.cursor() as cursor:
-        end_tasks(cursor)
-        cursor.execute(
-            r"SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
-            r"WHERE c.relkind = 'r' AND NOT c.relispartition AND n.nspname = current_schema() "
-            r"AND (c.relname ~ '^gen_rec_g\d+_p\d+$' OR c.relname ~ '^gen_(cluster|sketch)_g\d+$')"
-        )
+        end_sessions(cursor, TASK_NAME)
+        cursor.execute(REMAINS)
         names = [name for (name,) in cursor.fetchall()]
         connection.commit()
         for start in range(0, len(names), 50):  # a lock for each table and index: not thousands in one transaction
             cursor.execute("DROP TABLE IF EXISTS " + ", ".join(names[start : start + 50]))
             connection.commit()
     clear_row_images(connection)
-
-
-def end_tasks(cursor: Any) -> None:
-    """End the sessions of tasks: of those that are left over, or come a second time."""
-    cursor.execute(
-        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
-        "WHERE datname = current_database() AND application_name = %s AND pid <> pg_backend_pid()",
-        (TASK_NAME,),
-    )
 
 
 def hold_unpublished(connection: Any, generation: int) -> None:

@@ -17,6 +17,8 @@ from sqlalchemy import Connection, Engine, text
 from service.core.histogram_changes import Histograms, Switched, switches_from_bytes, switches_to_bytes
 from service.core.quantile_grids import GridHistogram, KeyHistogram, QuantileGrid
 from service.core.value_order import ValueOrder
+from service.store.contract_upkeep import IS_CURRENT
+from service.store.versions import NEWEST
 from service.usecases.foreign_key_ports import KeptStatistics, ValueStatistics
 from service.usecases.live_state import BatchCommit
 
@@ -41,17 +43,16 @@ returning total_bytes - (select total_bytes from value_change order by version l
 """
 FORGET = "delete from key_histogram; delete from followed_attribute; delete from value_change"
 
-NEWEST = "select max(version) from state_version"
 UNFOLLOW = "delete from followed_attribute where attribute_id <> all (:ids)"
 FOLLOW = """
 insert into followed_attribute select attribute_id, :newest from attribute
 where attribute_id = any (cast(:ids as integer[])) and shown_characters is null on conflict (attribute_id) do nothing
 """
-FOLLOW_ALL = """
+FOLLOW_ALL = f"""
 insert into followed_attribute
 select attribute_id, newest.version
-from attribute join source using (source_id), (select max(version) as version from state_version) newest
-where newest.version is not null and dropped_version is null and stale_version is null and not sketch_only
+from attribute join source using (source_id), (select {NEWEST} as version) newest
+where newest.version is not null and {IS_CURRENT}
   and shown_characters is null
 on conflict (attribute_id) do nothing
 """
@@ -121,7 +122,7 @@ def keep_histograms(
     ids = sorted(set().union(*(one.attribute_ids for one in histograms)))
     with engine.begin() as connection:
         connection.execute(text(LOCK_OUT_BATCHES))
-        newest = connection.scalar(text(NEWEST))
+        newest = connection.scalar(text(f"select {NEWEST}"))
         connection.execute(text(UNFOLLOW), {"ids": ids})
         connection.execute(text(FOLLOW), {"ids": ids, "newest": newest})
         known = set(connection.scalars(text(SINCE), {"version": version}))

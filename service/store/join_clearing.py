@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from service.store.locks import end_sessions
+
 TASK_NAME = "subsetd join index task"
 
 
 def clear(cursor: Any, corpus_id: int) -> None:
     """Clear an index of what jobs that died left; the caller holds its lock, as `join_loads.building` does."""
-    cursor.execute(
-        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
-        "WHERE datname = current_database() AND application_name = %s AND pid <> pg_backend_pid()",
-        (f"{TASK_NAME} {corpus_id}",),
-    )
+    end_sessions(cursor, f"{TASK_NAME} {corpus_id}")
     delete_others(cursor, corpus_id)
 
 

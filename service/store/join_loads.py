@@ -25,7 +25,7 @@ from service.store.corpus_locks import hold
 from service.store.database import connect
 from service.store.join_clearing import TASK_NAME, clear, delete_others
 from service.store.join_packing import RowBlock, pack_buckets, pack_rows
-from service.store.tables import JOIN_INDEX_LOCK
+from service.store.locks import JOIN_INDEX_LOCK
 
 BUILD_NAME = "subsetd join index"
 

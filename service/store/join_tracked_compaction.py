@@ -22,7 +22,8 @@ from service.store.copy_stream import copy_blocks
 from service.store.database import connect, make_engine
 from service.store.join_packing import RowBlock, pack_buckets, pack_rows
 from service.store.join_tracked_rows import KeptRows, row_keys_of, row_keys_to_bytes
-from service.store.tables import JOIN_COMPACTION_LOCK
+from service.store.locks import JOIN_COMPACTION_LOCK
+from service.store.versions import NEWEST
 from service.usecases.join_tracked import Backlog
 
 COMPACTOR_NAME = "subsetd joins"
@@ -43,9 +44,9 @@ select segment_id, octet_length(row_keys) / 16 from join_segment left join join_
 where table_id = %s order by segment_id desc
 """
 COVERED = "select row_keys from join_cover where segment_id = any (%s)"
-BUILT = """
+BUILT = f"""
 update join_tracked set functions = %(functions)s, row_count = %(rows)s,
-    built_version = case when %(is_whole)s then (select max(version) from state_version) else built_version end
+    built_version = case when %(is_whole)s then {NEWEST} else built_version end
 where table_id = %(table_id)s
 """
 BEGIN = "insert into join_segment (table_id, bucket_bits, layout) values (%s, %s, %s) returning segment_id"

@@ -11,13 +11,11 @@ from sqlalchemy.exc import OperationalError
 
 from service.core.errors import StateError
 from service.store.database import make_engine, place
+from service.store.locks import MIGRATION_LOCK
 from service.store.tables import SCHEMA_REVISION
 
 MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"
 """Beside `service`, in a checkout as in an installed package."""
-
-MIGRATION_LOCK = 0x6D696772617465
-"""Transaction advisory lock: of two processes that migrate at once, the second waits and finds the work done."""
 
 LOCK_TIMEOUT = "30s"
 """How long a migration waits for a table that others use, before it gives up and leaves everything as it was."""
@@ -30,13 +28,13 @@ OLDEST_POSTGRES = 15
 Database = Engine | Connection | URL | str
 
 
-def upgrade(database: Database, revision: str = SCHEMA_REVISION) -> str | None:
-    """Bring `database` up to `revision`, in one transaction: all of it or nothing; give the one that it was at.
+def upgrade(database: Database) -> str | None:
+    """Bring `database` to this code's revision, in one transaction: all of it or nothing; give the one that it was at.
 
     A `Connection` is used as it is, within its transaction, and not committed. Raises StateError when the
     database is not there, is of a Postgres or a revision that cannot be used, or its tables stay locked by others.
     """
-    return _migrate(database, "upgrade", revision)
+    return _migrate(database, "upgrade", SCHEMA_REVISION)
 
 
 def downgrade(database: Database, revision: str = "base") -> None:

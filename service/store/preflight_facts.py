@@ -9,8 +9,10 @@ import psycopg2
 from sqlalchemy import Engine, text
 
 from service.core.errors import SourceError, StateError
+from service.store.catch_up import POSITIONS, Place
 from service.store.database import connect, parse_address, place
 from service.store.source_reader import without_password
+from service.store.versions import NEWEST
 from service.usecases.preflight_facts import (
     FollowedTable,
     PublicationFacts,
@@ -138,7 +140,7 @@ def read_state_facts(engine: Engine) -> StateFacts:
             return list(connection.execute(text(query)))
 
         return StateFacts(
-            version=rows("select coalesce(max(version), 0) from state_version")[0][0],
+            version=rows(f"select coalesce({NEWEST}, 0)")[0][0],
             sources=[tuple(row) for row in rows("select name, location, snapshot from source order by name")],
             tables=[
                 FollowedTable(*row)
@@ -147,12 +149,7 @@ def read_state_facts(engine: Engine) -> StateFacts:
                     "from tracked_table join source using (source_id) order by name, source_schema, source_table"
                 )
             ],
-            positions={
-                (feed, topic, partition): offset
-                for feed, topic, partition, offset in rows(
-                    "select feed, topic, partition, next_offset from feed_position"
-                )
-            },
+            positions={Place(*place): offset for *place, offset in rows(POSITIONS)},
             dead_letters=rows("select count(*) from dead_letter")[0][0],
             stale=[
                 name

@@ -21,15 +21,16 @@ from service.store.catch_up import put_positions
 from service.store.declared_references import put_references
 from service.store.feed_start import put_feed_start
 from service.store.generation import (
+    TASK_NAME,
     Generation,
     NewAttribute,
     NewTable,
     ServedState,
     SourceDescription,
-    end_tasks,
     registry_name,
 )
 from service.store.keys import put_keys
+from service.store.locks import end_sessions
 from service.store.row_images import clear_row_images
 from service.store.shard_dealing import deal_again
 from service.store.shown_values import refuse_shards
@@ -114,7 +115,7 @@ def _took_tables(cursor: Any, number: int) -> bool:
         return False
     cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
     # All tasks have told what they did: whoever still writes does so a second time (`hold_unpublished`).
-    end_tasks(cursor)
+    end_sessions(cursor, TASK_NAME)
     try:
         cursor.execute(f"LOCK TABLE {registry_name(number)} IN ACCESS EXCLUSIVE MODE")
         # Before all that is written: a reader that locks gen_rec, and then takes its snapshot, sees all or nothing.

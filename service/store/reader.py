@@ -42,6 +42,9 @@ from service.store.reader_sql import (
     TRANSITIONS,
     UINDS,
     UPKEEP,
+    conditions_of,
+    conditions_of_pair,
+    name_in,
 )
 from service.store.shard_reading import Elsewhere, gathered, lock_records
 from service.store.sketch_reading import stream_hashes, stream_sketches
@@ -158,7 +161,7 @@ class PostgresSnapshot:
 
     def attributes(self, chosen: AttributeFilter, after: Key | None, limit: int) -> list[AttributeInfo]:
         """List attributes by (schema, table, ordinal, attribute_id)."""
-        where, values = _chosen("a", chosen)
+        where, values = conditions_of("a", chosen)
         if after is not None:
             where.append(
                 '(a.schema_name collate "C", a.table_name collate "C", a.ordinal, a.attribute_id)'
@@ -169,7 +172,7 @@ class PostgresSnapshot:
 
     def attributes_named(self, full_name: str) -> list[AttributeInfo]:
         """Find the attributes whose `schema.table.column` is exactly this text."""
-        where = [f"{_full_name('a')} = :full_name"]
+        where = [f"{name_in('a')} = :full_name"]
         return [_attribute(row) for row in self._rows(ATTRIBUTES, where, full_name=full_name, limit=10)]
 
     def attribute(self, attribute_id: int) -> AttributeInfo | None:
@@ -211,7 +214,7 @@ class PostgresSnapshot:
         limit: int,
     ) -> list[UindInfo]:
         """List the INDs that held at version `as_of` (None: now) by (dependent_id, referenced_id)."""
-        where, values = _chosen_pair(dependent, referenced)
+        where, values = conditions_of_pair(dependent, referenced)
         if as_of is None:
             where.append("u.until_version is null")
         else:
@@ -309,7 +312,7 @@ class PostgresSnapshot:
 
     def transitions(self, chosen: TransitionFilter, after: Key | None, limit: int) -> list[TransitionInfo]:
         """List transitions by (version, dependent_id, referenced_id), or the reverse of it."""
-        where, values = _chosen_pair(chosen.dependent, chosen.referenced)
+        where, values = conditions_of_pair(chosen.dependent, chosen.referenced)
         where.append("t.version > :since")
         values["since"] = chosen.since
         if chosen.kind is not None:
@@ -445,33 +448,6 @@ def no_state(where: str) -> StateError:
     return StateError(
         f"The {where} holds no state of subsetd; run `subsetd bootstrap`, or correct SUBSETD_DATABASE_URL."
     )
-
-
-def _full_name(alias: str) -> str:
-    return f"{alias}.schema_name || '.' || {alias}.table_name || '.' || {alias}.column_name"
-
-
-def _chosen(alias: str, chosen: AttributeFilter) -> tuple[list[str], dict[str, Any]]:
-    """Give conditions and their values; a value's name begins with the alias, as two sides may be chosen."""
-    conditions = {
-        "schema": f"{alias}.schema_name = :{alias}_schema",
-        "table": f"{alias}.table_name = :{alias}_table",
-        "attribute_id": f"{alias}.attribute_id = :{alias}_attribute_id",
-        "contains": f"strpos({_full_name(alias)}, :{alias}_contains) > 0",
-    }
-    given = {name: getattr(chosen, name) for name in conditions if getattr(chosen, name) is not None}
-    if chosen.attribute_id is None:
-        conditions["arity"] = f"coalesce(cardinality({alias}.parts), 1) = :{alias}_arity"
-        given["arity"] = chosen.arity
-    if any("\x00" in str(value) for value in given.values()):
-        return ["false"], {}  # Postgres keeps no text with NUL and takes none as a parameter.
-    return [conditions[name] for name in given], {f"{alias}_{name}": value for name, value in given.items()}
-
-
-def _chosen_pair(dependent: AttributeFilter, referenced: AttributeFilter) -> tuple[list[str], dict[str, Any]]:
-    left, left_values = _chosen("d", dependent)
-    right, right_values = _chosen("r", referenced)
-    return left + right, left_values | right_values
 
 
 def _attribute(row: Found) -> AttributeInfo:

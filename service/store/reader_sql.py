@@ -1,6 +1,10 @@
-"""Own the statements that read one version of the state; `reader` runs them."""
+"""Own the statements that read one version of the state, and the conditions of filters; `reader` runs them."""
 
 from __future__ import annotations
+
+from typing import Any
+
+from service.usecases.answers import AttributeFilter
 
 HEAD = """
 select version, generation, kind, committed_at, newest_source_ms, transaction_consistent,
@@ -144,3 +148,32 @@ select dead_letter_id, feed, topic, partition, record_offset, error_class, left(
        left(record, :cut) as record, length(record) > :cut as is_cut, version, created_at
 from dead_letter where {where} order by dead_letter_id limit :limit
 """
+
+
+def name_in(alias: str) -> str:
+    """Give the expression for an attribute's `schema.table.column`."""
+    return f"{alias}.schema_name || '.' || {alias}.table_name || '.' || {alias}.column_name"
+
+
+def conditions_of(alias: str, chosen: AttributeFilter) -> tuple[list[str], dict[str, Any]]:
+    """Give a filter's conditions and their values, whose names begin with the alias: two sides may be chosen."""
+    conditions = {
+        "schema": f"{alias}.schema_name = :{alias}_schema",
+        "table": f"{alias}.table_name = :{alias}_table",
+        "attribute_id": f"{alias}.attribute_id = :{alias}_attribute_id",
+        "contains": f"strpos({name_in(alias)}, :{alias}_contains) > 0",
+    }
+    given = {name: getattr(chosen, name) for name in conditions if getattr(chosen, name) is not None}
+    if chosen.attribute_id is None:
+        conditions["arity"] = f"coalesce(cardinality({alias}.parts), 1) = :{alias}_arity"
+        given["arity"] = chosen.arity
+    if any("\x00" in str(value) for value in given.values()):
+        return ["false"], {}  # Postgres keeps no text with NUL and takes none as a parameter.
+    return [conditions[name] for name in given], {f"{alias}_{name}": value for name, value in given.items()}
+
+
+def conditions_of_pair(dependent: AttributeFilter, referenced: AttributeFilter) -> tuple[list[str], dict[str, Any]]:
+    """Give the conditions of the filters of both sides, `d` and `r`, and their values."""
+    left, left_values = conditions_of("d", dependent)
+    right, right_values = conditions_of("r", referenced)
+    return left + right, left_values | right_values

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, Engine, text
 
-from service.store.tables import BOOTSTRAP_LOCK, RETENTION_LOCK
+from service.store.locks import BOOTSTRAP_LOCK, RETENTION_LOCK, is_held
 
 PIECE = 5000
 """Versions that one transaction looks at: some tens of milliseconds, in which no batch waits."""
@@ -30,13 +30,6 @@ with oldest as (
     union all select seen_version + 1 from watch
 )
 select min(version) from wanted having min(version) > (select min(version) from oldest)
-"""
-
-# A bootstrap looks up where partitions began that are new to it.
-IS_BOOTSTRAPPED = """
-select exists (select from pg_locks where locktype = 'advisory' and granted and objsubid = 1
-and database = (select oid from pg_database where datname = current_database())
-and (classid::bigint << 32) | objid::bigint = :lock)
 """
 
 DROPPED = (
@@ -78,4 +71,5 @@ def drop_piece(engine: Engine, seconds: float) -> int:
 
 def _is_our_turn(connection: Connection) -> bool:
     is_ours = connection.scalar(text("select pg_try_advisory_xact_lock(:lock)"), {"lock": RETENTION_LOCK})
-    return bool(is_ours) and not connection.scalar(text(IS_BOOTSTRAPPED), {"lock": BOOTSTRAP_LOCK})
+    # A bootstrap looks up where partitions began that are new to it.
+    return bool(is_ours) and not connection.scalar(text(f"select {is_held(BOOTSTRAP_LOCK)}"))

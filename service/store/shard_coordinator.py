@@ -6,8 +6,8 @@ together; or undoes what some of them did. When it dies in between, the next wri
 
 from __future__ import annotations
 
+from service.store.locks import SHARDS_LOCK
 from service.store.shards import read_places, take_over_shards
-from service.store.tables import SHARDS_LOCK
 from service.store.writer import PostgresWriter
 from service.usecases.shards import ShardPlace
 

@@ -22,14 +22,14 @@ from service.store.shard_servers import (
     read_stands,
 )
 from service.store.shown_values import refuse_shards
-from service.store.versions import read_served
+from service.store.versions import NEWEST, read_served
 from service.store.writer_lock import releasing_locks, take_writer_lock
 
 COMMAND_NAME = "subsetd shards"
 
 SHARDS = f"""
 select coalesce(shard, 0), count(cluster_id), coalesce(sum(value_count), 0)::bigint,
-       case when batch > (select max(version) from state_version) then batch end
+       case when batch > {NEWEST} then batch end
 from shard full join {RECORD_CLUSTERS} c on cluster_id >> {ID_BITS} = shard group by shard, batch order by 1
 """
 
@@ -93,7 +93,7 @@ def deal(cursor: Any, of: int, telling: Callable[[str], None]) -> None:
         cursor.execute(OWNER)
         cursor.execute(
             "insert into shard (shard, epoch, batch, state) select shard, pg_current_xact_id()::text::bigint, "
-            "(select coalesce(max(version), 0) from state_version), state "
+            f"coalesce({NEWEST}, 0), state "
             "from shard_owner, generate_series(0, %s) as shard",
             (of - 1,),
         )

@@ -15,6 +15,7 @@ from service.core.errors import StateError
 from service.core.shards import ID_BITS
 from service.store.copy_stream import copy_between
 from service.store.database import connect
+from service.store.locks import SHARDS_LOCK
 from service.store.shard_servers import (
     WAY_OUT,
     ShardServer,
@@ -28,7 +29,6 @@ from service.store.shard_servers import (
     require_schema,
     shard_table,
 )
-from service.store.tables import SHARDS_LOCK
 
 MOVE_NAME = "subsetd shards"
 

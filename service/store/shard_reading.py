@@ -13,8 +13,9 @@ from sqlalchemy.exc import ProgrammingError
 from service.core.errors import StateError
 from service.store.copy_stream import copy_between
 from service.store.database import connect, make_engine
+from service.store.locks import SHARDS_LOCK
 from service.store.shard_servers import WAY_OUT, ShardServer, reaching, read_servers
-from service.store.tables import SHARDS_LOCK
+from service.store.versions import NEWEST
 
 RECORD_CLUSTERS = """(
     select cluster_id, attribute_ids, value_count from cluster where not exists (select from shard)
@@ -22,9 +23,9 @@ RECORD_CLUSTERS = """(
 )"""
 """The clusters that records are in: to be read as `cluster` is, in a snapshot that sees one version of all shards."""
 
-AHEAD = """
-select shard, batch, (select max(version) from state_version) from shard
-where batch > (select max(version) from state_version) order by shard limit 1
+AHEAD = f"""
+select shard, batch, {NEWEST} from shard
+where batch > {NEWEST} order by shard limit 1
 """
 
 SHARDS_NAME = "subsetd shards"

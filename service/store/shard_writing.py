@@ -18,10 +18,10 @@ from service.core.shards import ID_BITS, cuts
 from service.store import record_rows, shard_writes
 from service.store.bulk import KeyRange, read_records
 from service.store.database import make_engine
+from service.store.locks import SHARDS_LOCK
 from service.store.shard_servers import ShardServer, reaching, read_servers
 from service.store.shard_writes import ShardWrite
 from service.store.shards import read_clusters, settle
-from service.store.tables import SHARDS_LOCK
 
 HOME = -1
 

@@ -33,6 +33,7 @@ from service.store.shard_servers import (
     require_schema,
 )
 from service.store.shard_writes import write_again
+from service.store.versions import NEWEST
 from service.usecases.live_state import accesses_of
 from service.usecases.shards import Before, ShardBatch, ShardPlace, ShardSummary
 from service.usecases.warm_up import WarmUpPolicy
@@ -42,13 +43,13 @@ SHARD_NAME = "subsetd shard"
 # A transaction's number was never used before, by no writer of this server.
 TAKE_OVER = "update shard set epoch = pg_current_xact_id()::text::bigint"
 
-AHEAD = """
+AHEAD = f"""
 select shard, batch from shard
-where server is null and batch > (select coalesce(max(version), 0) from state_version) order by shard
+where server is null and batch > coalesce({NEWEST}, 0) order by shard
 """
 TO_UNDO = "select batch, summary, undo from shard_batch where shard = %s and batch > %s order by batch desc"
-CALM = """
-update shard set batch = (select coalesce(max(version), 0) from state_version)
+CALM = f"""
+update shard set batch = coalesce({NEWEST}, 0)
 where server is null and exists (select from shard_batch where shard_batch.shard = shard.shard);
 delete from shard_batch
 """
@@ -307,7 +308,7 @@ def undo_shard(cursor: Any, shard: int, batch: int, version: int) -> bool:
 
 
 def _version(cursor: Any) -> int:
-    cursor.execute("select coalesce(max(version), 0) from state_version")
+    cursor.execute(f"select coalesce({NEWEST}, 0)")
     (version,) = cursor.fetchone()
     return int(version)
 

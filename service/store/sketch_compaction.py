@@ -20,9 +20,10 @@ from service.core.sketch_changes import SketchChanges
 from service.core.sketch_upkeep import SketchForm, apply_changes
 from service.core.sketches.column import ColumnSketch
 from service.store.database import make_engine
+from service.store.locks import COMPACTION_LOCK
 from service.store.shard_reading import Elsewhere, lock_records
 from service.store.sketch_reading import read_changes, stream_hashes, told_fault
-from service.store.tables import COMPACTION_LOCK
+from service.store.versions import NEWEST
 
 Result = TypeVar("Result")
 
@@ -45,8 +46,8 @@ SHORT = """
 select attribute_id from sketch join attribute using (attribute_id) join source using (source_id)
 where needs_rescan and not sketch_only and fault is null order by attribute_id limit 1
 """
-RESCANNED = """
-select array[bucket_bits, k, spares], distinct_count, (select max(version) from state_version)
+RESCANNED = f"""
+select array[bucket_bits, k, spares], distinct_count, {NEWEST}
 from sketch_form, attribute where attribute_id = :attribute_id
 """
 

@@ -13,6 +13,7 @@ import psycopg2.errors
 from psycopg2 import sql
 
 from service.core.errors import SourceError, StateError, first_line
+from service.core.exclusion import not_excluded
 from service.core.retyping import keeps_texts
 from service.core.secret_parameters import SECRET_PARAMETERS
 from service.store.canonical_sql import SESSION_SETTINGS, canonical_expression
@@ -161,6 +162,13 @@ class SourceSnapshot:
                 declared = constraints.get(oid, UNCONSTRAINED)
                 tables.append(StoredTable(schema, name, tuple(columns[oid]), parts, key, identity, declared))
             return tables
+
+    def chosen(self, tables: Sequence[StoredTable], excluded: Sequence[str]) -> list[StoredTable]:
+        """Give the tables that are not excluded; raise SourceError where none is left, or an exclusion fits none."""
+        names = set(not_excluded(((table.schema, table.name) for table in tables), excluded))
+        if not names:
+            raise SourceError(f"The {self.place} has no table that the user of the address can see.")
+        return [table for table in tables if (table.schema, table.name) in names]
 
     def require_unbroken(self, tables: Sequence[StoredTable]) -> None:
         """Raise SourceError when a table was truncated or rewritten since the snapshot, or a column of it is another.

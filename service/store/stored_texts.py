@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from service.core.shown_values import WHOLE
+from service.store.histograms import FORGET
 from service.store.shown_values import RESTRICTED, shown_value
 
 # What is followed no longer is remembered by transitions: a column that had the name of one of these, and tuples that
@@ -50,7 +51,6 @@ HAS_HISTOGRAMS = """
 select exists (select from followed_attribute where attribute_id = any (%(ids)s))
     or exists (select from key_histogram where attribute_ids && %(ids)s)
 """
-HISTOGRAMS = "delete from key_histogram; delete from followed_attribute; delete from value_change"
 
 # Evidence of candidates has missing values, and the ends of keys.
 CANDIDATES = "delete from foreign_key_refresh"
@@ -93,4 +93,4 @@ def forget_texts(cursor: Any, attribute_ids: Sequence[int]) -> None:
         cursor.execute(statement, ids)
     cursor.execute(HAS_HISTOGRAMS, ids)
     if cursor.fetchone()[0]:
-        cursor.execute(HISTOGRAMS)
+        cursor.execute(FORGET)

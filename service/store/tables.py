@@ -498,39 +498,3 @@ audit = Table(
 
 SCHEMA_REVISION = "0022"
 """The Alembic revision that this code works with."""
-
-WRITER_LOCK = 0x73756273657464
-"""Session advisory lock (pg_advisory_lock) of the state's one writer: a consumer or a bootstrap's end."""
-
-BOOTSTRAP_LOCK = 0x73756273657465
-"""Session advisory lock of the one bootstrap that may build a generation."""
-
-BOOTSTRAP_RUN_LOCK = 0x73756275
-"""First half of the advisory lock (two keys: this and run_id) by which a bootstrap is known to live."""
-
-CORPUS_LOCK = 0x73756273
-"""First half of the advisory lock (two keys: this and corpus_id) of the one refresh that works on a corpus."""
-
-JOIN_INDEX_LOCK = 0x73756274
-"""First half of the advisory lock (two keys: this and corpus_id) of the one job that builds a corpus' join index."""
-
-COMPACTION_LOCK = 0x73756273657466
-"""Session advisory lock of the one compactor that folds sketch_change into sketches."""
-
-RETENTION_LOCK = 0x73756273657468
-"""Transaction advisory lock of the one who drops old history."""
-
-JOIN_COMPACTION_LOCK = 0x73756273657467
-"""Session advisory lock of the one who indexes rows of tracked tables for joins."""
-
-SAMPLE_LOCK = 0x73756273657469
-"""Transaction advisory lock of the one who looks at coefficients."""
-
-SHARDS_LOCK = 0x73756273657471
-"""Session advisory lock of a batch that shards apply one by one; whoever reads records between waits for it."""
-
-AUDIT_LOCK = 0x73756273657461
-"""Session advisory lock of the one service that runs an audit by its schedule."""
-
-WATCH_LOCK = 0x73756273657470
-"""Session advisory lock of the one process in which watches look and alerts are sent."""

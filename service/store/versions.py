@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+NEWEST = "(select max(version) from state_version)"
+"""The newest version, as a part of a query; NULL before the first bootstrap."""
+
 NOTIFY_CHANNEL = "subsetd_version"
 """Where each new version is told of, by NOTIFY."""
 

@@ -16,9 +16,9 @@ from sqlalchemy.exc import DBAPIError
 
 from service.core.model import AttributeName
 from service.core.watch_rules import Standing, Standings, Subject, changed, is_pattern, matches
-from service.store.contract_upkeep import BINDING
+from service.store.contract_upkeep import BINDING, IS_CURRENT
+from service.store.locks import WATCH_LOCK
 from service.store.side_columns import NAMED, foreign_key_of
-from service.store.tables import WATCH_LOCK
 from service.store.watches import COLUMNS, IS_LOADING, SILENCED, watch_of
 from service.store.writer_lock import end_session
 from service.usecases.watch_evaluation import (
@@ -68,10 +68,10 @@ from contract_transition t join contract using (contract_id) join state_version 
 where t.version > :since order by t.version
 """
 
-FOLLOWED = """
+FOLLOWED = f"""
 select attribute_id, schema_name, table_name, column_name, distinct_count from attribute join source using (source_id)
 where schema_name || '.' || table_name || '.' || column_name = :name
-    and dropped_version is null and stale_version is null and not sketch_only
+    and {IS_CURRENT}
 order by attribute_id limit 1
 """
 PAIR = """

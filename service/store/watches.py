@@ -14,6 +14,7 @@ from sqlalchemy.exc import IntegrityError
 
 from service.core.errors import ConflictError, NotFoundError
 from service.core.watch_rules import Rule, is_pattern
+from service.store.versions import NEWEST
 from service.usecases.watches import (
     Alert,
     AlertKind,
@@ -49,11 +50,11 @@ union all select 'corpus ' || cast(:corpus as text)
 where cast(:corpus as text) is not null and not exists (select from corpus where name = :corpus) limit 1
 """
 
-ADD = """
+ADD = f"""
 insert into watch (name, rule, channel, secret, debounce_seconds, tell_resolved, with_values, created_by,
     seen_version, seen_letter)
 values (:name, :rule, :channel, :secret, :debounce, :tell_resolved, :with_values, :created_by,
-    (select coalesce(max(version), 0) from state_version), (select coalesce(max(dead_letter_id), 0) from dead_letter))
+    coalesce({NEWEST}, 0), (select coalesce(max(dead_letter_id), 0) from dead_letter))
 returning watch_id
 """
 
@@ -65,8 +66,8 @@ update watch set name = :name, channel = :channel, debounce_seconds = :debounce,
 where watch_id = :watch_id
 """
 # Another rule begins as that of a new watch does.
-NEW_RULE = """
-update watch set rule = :rule, seen_version = (select coalesce(max(version), 0) from state_version),
+NEW_RULE = f"""
+update watch set rule = :rule, seen_version = coalesce({NEWEST}, 0),
     seen_letter = (select coalesce(max(dead_letter_id), 0) from dead_letter)
 where watch_id = :watch_id and rule <> :rule
 """
@@ -80,7 +81,7 @@ alert_id, delivery_id, watch_id, watch_name as watch, kind, version, created_at,
 """
 TEST = f"""
 insert into watch_alert (watch_id, watch_name, kind, version, body, state)
-select watch_id, name, 'test', (select coalesce(max(version), 0) from state_version),
+select watch_id, name, 'test', coalesce({NEWEST}, 0),
     jsonb_build_object('rule', rule, 'summary', 'This is a test.', 'fired', 0, 'resolved', 0, 'turns', 0, 'bad', 0,
         'subjects', '[]'::jsonb, 'more', 0), 'pending'
 from watch where watch_id = :watch_id returning {ALERT}
@@ -199,11 +200,8 @@ class PostgresWatches:
             return [Silence(**row._mapping) for row in connection.execute(query)]
 
     def end_silence(self, silence_id: int) -> None:
-        query = (
-            "update watch_silence set ended_at = now() where silence_id = :id and ended_at is null and until > now()"
-        )
         with self._engine.begin() as connection:
-            if not connection.execute(text(query), {"id": silence_id}).rowcount:
+            if not connection.execute(text(END_SILENCE), {"id": silence_id}).rowcount:
                 raise NotFoundError(
                     f"No silence {silence_id} is in force; `subsetd watch silences` lists those that are."
                 )

@@ -17,17 +17,11 @@ import psycopg2.errors
 from sqlalchemy import Connection
 
 from service.core.errors import StateError
-from service.store.tables import BOOTSTRAP_LOCK, WRITER_LOCK
+from service.store.locks import BOOTSTRAP_LOCK, WRITER_LOCK, sessions
 
 CONSUMER_NAME = "subsetd consumer"
 HAND_OVER_SECONDS = 120.0
 """How long a consumer may take to end its batch and to hand the state over."""
-
-LOCKS = """
-select a.pid, a.application_name from pg_locks l join pg_stat_activity a using (pid)
-where l.locktype = 'advisory' and l.granted = %s and l.database = a.datid
-and a.datname = current_database() and (l.classid::bigint << 32) | l.objid::bigint = %s
-"""
 
 
 def take_writer_lock(
@@ -88,7 +82,7 @@ def take_bootstrap_lock(connection: Any) -> None:
 def is_wanted(connection: Any) -> bool:
     """Tell whether somebody waits for the writer's lock; a consumer that waits for its turn hurries nobody."""
     with connection.cursor() as cursor:
-        cursor.execute(LOCKS, (False, WRITER_LOCK))
+        cursor.execute(sessions(WRITER_LOCK, waiting=True))
         found = any(name != CONSUMER_NAME for _, name in cursor)
     connection.commit()
     return found
@@ -155,7 +149,7 @@ def _lock_within(connection: Any, seconds: float) -> bool:
 
 def _holder(connection: Any, lock: int) -> tuple[int, str] | None:
     with connection.cursor() as cursor:
-        cursor.execute(LOCKS, (True, lock))
+        cursor.execute(sessions(lock))
         found: tuple[int, str] | None = cursor.fetchone()
     connection.rollback()
     return found

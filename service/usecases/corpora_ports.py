@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from service.usecases.corpora import (
     Change,
@@ -151,9 +151,7 @@ class Corpora(Protocol):
         An attempt that was broken off for no fault of its own does not count: it is made again.
         """
 
-    def end(
-        self, refresh_id: int, state: RefreshState, fault: str | None, report: dict[str, Any] | None = None
-    ) -> None:
+    def end(self, refresh_id: int, state: RefreshState, fault: str | None) -> None:
         """End a refresh that did not land (failed or cancelled); one that has ended already stays as it is."""
 
     def running(self) -> list[tuple[Refresh, bool]]:

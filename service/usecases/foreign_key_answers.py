@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -58,9 +58,8 @@ class ForeignKeyStore(Protocol):
 class ForeignKeyFinder:
     """Find candidates anew, one finding at a time, and keep them; other threads may ask how far it is, and end it."""
 
-    def __init__(self, store: ForeignKeyStore, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, store: ForeignKeyStore) -> None:
         self._store = store
-        self._clock = clock
         self._finding = threading.Lock()
         self._at_work: _AtWork | None = None
 
@@ -72,7 +71,7 @@ class ForeignKeyFinder:
         if not self._finding.acquire(blocking=False):
             raise ConflictError("Foreign keys are being found already; ask again when that has ended.")
         try:
-            self._at_work = _AtWork(question.method, self._clock())
+            self._at_work = _AtWork(question.method, time.monotonic())
             # What changes while values are read has to be in the log already: which are read is not known yet.
             self._store.follow_all()
             try:
@@ -104,21 +103,21 @@ class ForeignKeyFinder:
                 )
                 for one in described
             )
-            seconds = self._clock() - at_work.began
+            seconds = time.monotonic() - at_work.began
             kept = self._store.keep(question.method, found.version, seconds, found.left_out, candidates)
             self._store.follow(found.version, found.histograms, found.statistics)
             return kept
 
     def at_work(self) -> Finding | None:
         """Tell how far the finding at work is; None where there is none."""
-        return None if (one := self._at_work) is None else one.described(self._clock())
+        return None if (one := self._at_work) is None else one.described(time.monotonic())
 
     def cancel(self) -> Finding | None:
         """Let the finding at work end, by its next step; give it, or None where there is none."""
         if (one := self._at_work) is None:
             return None
         one.is_cancelled = True
-        return one.described(self._clock())
+        return one.described(time.monotonic())
 
 
 @dataclass(slots=True)

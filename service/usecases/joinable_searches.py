@@ -96,7 +96,6 @@ class JoinSearches:
         keep: Callable[[JoinQuery, JoinQuestion], KeptSearch],
         limits: JoinLimits,
         now: Callable[[], datetime],
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.tracked_rows = tracked_rows
         self.most_bytes = limits.upload_bytes
@@ -104,7 +103,6 @@ class JoinSearches:
         self._search = search
         self._keep = keep
         self._at_once = limits.at_once_postings
-        self._clock = clock
         self._jobs: JobQueue[KeptSearch] = JobQueue(
             now, MOST_WAITING, MOST_KEPT, limits.time, lambda kept: kept.forget()
         )
@@ -157,12 +155,12 @@ class JoinSearches:
         return Search(job, *read_progress(self._jobs.said(search_id)))
 
     def _bounded(self) -> Callable[[Progress], None]:
-        end = self._clock() + AT_ONCE_SECONDS
+        end = time.monotonic() + AT_ONCE_SECONDS
 
         def tell(progress: Progress) -> None:
             if progress.postings > self._at_once or progress.pairs > PAIRS_A_POSTING * self._at_once:
                 raise TooLongError
-            if self._clock() > end:
+            if time.monotonic() > end:
                 raise TooLongError
 
         return tell

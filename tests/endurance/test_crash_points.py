@@ -33,7 +33,7 @@ from tests.states import Tables
 from tests.waiting import BOUND_SECONDS, wait_for
 
 OF_A_BOOTSTRAP = {
-    *("write_partition", "read_range", "read_positions", "put_positions", "_begun"),
+    *("write_partition", "read_range", "read_positions", "put_positions", "_positions", "_begun"),
     *("new_table_ids", "write_row_images", "count_row_images", "clear_row_images"),
 }
 OF_A_COMMAND = {

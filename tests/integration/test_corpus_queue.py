@@ -21,7 +21,7 @@ from service.store.corpora import PostgresCorpora
 from service.store.corpus_loads import working_on
 from service.store.corpus_locks import CLEANER_NAME
 from service.store.database import connect, make_engine
-from service.store.tables import CORPUS_LOCK, JOIN_INDEX_LOCK
+from service.store.locks import CORPUS_LOCK, JOIN_INDEX_LOCK
 from service.usecases.corpora import NewCorpus, RefreshState
 from tests import states
 from tests.corpora import GivenCorpus
@@ -89,10 +89,10 @@ def test_corpora_take_turns_and_one_of_each_runs_at_a_time(corpora: PostgresCorp
     queued = corpora.next_queued()
     assert queued is not None
     assert queued.refresh_id == other
-    corpora.end(first, RefreshState.FAILED, "no such file\0", {"files": 0})
+    corpora.end(first, RefreshState.FAILED, "no such file\0")
     corpora.end(first, RefreshState.CANCELLED, "too late")
     ended = corpora.refresh(first)
-    assert (ended.state, ended.fault, ended.report) == (RefreshState.FAILED, "no such file\\x00", {"files": 0})
+    assert (ended.state, ended.fault, ended.report) == (RefreshState.FAILED, "no such file\\x00", None)
     assert corpora.claim(behind) is True
     assert [r.refresh_id for r in corpora.refreshes("a", limit=9)] == [behind, first]
     assert [r.refresh_id for r in corpora.refreshes(before=behind, limit=1)] == [other]

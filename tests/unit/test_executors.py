@@ -200,6 +200,25 @@ def test_each_job_has_a_name_for_spark_submit(job: str, capsys: pytest.CaptureFi
     assert "--database-url" in capsys.readouterr().out
 
 
+NEEDED = {
+    "backfill": ["--key", '["s", "t", "a"]'],
+    "bootstrap": ["files", "--name", "s"],
+    "follow": ["--feed", "kafka://host:1/t"],
+    "join-index": ["--corpus", "c"],
+    "key-discovery": ["files", "--name", "s"],
+    "refresh": ["--refresh-id", "1"],
+    "sketch-lake": ["files", "--name", "s"],
+}
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_each_job_says_that_it_needs_the_address_of_the_state(job: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        submit([job, *NEEDED.get(job, [])])
+    assert ended.value.code == 2
+    assert "--database-url is needed" in capsys.readouterr().err
+
+
 def test_local_paths_are_absolute_for_tasks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     assert absolute("a/b") == f"{tmp_path}/a/b"

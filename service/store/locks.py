@@ -1,0 +1,72 @@
+"""Own the advisory locks of the state: their numbers, who holds one, and the end of those whose job has died."""
+
+from __future__ import annotations
+
+from typing import Any
+
+WRITER_LOCK = 0x73756273657464
+"""Session advisory lock (pg_advisory_lock) of the state's one writer: a consumer or a bootstrap's end."""
+
+BOOTSTRAP_LOCK = 0x73756273657465
+"""Session advisory lock of the one bootstrap that may build a generation."""
+
+BOOTSTRAP_RUN_LOCK = 0x73756275
+"""First half of the advisory lock (two keys: this and run_id) by which a bootstrap is known to live."""
+
+CORPUS_LOCK = 0x73756273
+"""First half of the advisory lock (two keys: this and corpus_id) of the one refresh that works on a corpus."""
+
+JOIN_INDEX_LOCK = 0x73756274
+"""First half of the advisory lock (two keys: this and corpus_id) of the one job that builds a corpus' join index."""
+
+COMPACTION_LOCK = 0x73756273657466
+"""Session advisory lock of the one compactor that folds sketch_change into sketches."""
+
+RETENTION_LOCK = 0x73756273657468
+"""Transaction advisory lock of the one who drops old history."""
+
+JOIN_COMPACTION_LOCK = 0x73756273657467
+"""Session advisory lock of the one who indexes rows of tracked tables for joins."""
+
+SAMPLE_LOCK = 0x73756273657469
+"""Transaction advisory lock of the one who looks at coefficients."""
+
+SHARDS_LOCK = 0x73756273657471
+"""Session advisory lock of a batch that shards apply one by one; whoever reads records between waits for it."""
+
+AUDIT_LOCK = 0x73756273657461
+"""Session advisory lock of the one service that runs an audit by its schedule."""
+
+WATCH_LOCK = 0x73756273657470
+"""Session advisory lock of the one process in which watches look and alerts are sent."""
+
+MIGRATION_LOCK = 0x6D696772617465
+"""Transaction advisory lock: of two processes that migrate at once, the second waits and finds the work done."""
+
+
+def is_held(lock: int, second: str | None = None) -> str:
+    """Give the condition that a lock is held; `second` is an expression for the second key, of a lock that has two."""
+    return f"exists (select from pg_locks where granted and {_is_lock(lock, second)})"
+
+
+def sessions(lock: int, second: str | None = None, *, waiting: bool = False) -> str:
+    """Give the query for the sessions (pid, application_name) that hold a lock, or wait for it."""
+    return f"""
+    select pid, application_name from pg_locks join pg_stat_activity using (pid)
+    where {"not " if waiting else ""}granted and {_is_lock(lock, second)}
+    """
+
+
+def end_sessions(cursor: Any, application_name: str) -> None:
+    """End the sessions of tasks that no job waits for: whoever holds their job's lock knows that they are left over."""
+    cursor.execute(
+        "select pg_terminate_backend(pid, 10000) from pg_stat_activity "
+        "where datname = current_database() and application_name = %s and pid <> pg_backend_pid()",
+        (application_name,),
+    )
+
+
+def _is_lock(lock: int, second: str | None) -> str:
+    keys = f"{lock >> 32}, {lock & 0xFFFFFFFF}, 1" if second is None else f"{lock}, {second}, 2"
+    return f"""locktype = 'advisory' and (classid, objid, objsubid) = ({keys})
+    and database = (select oid from pg_database where datname = current_database())"""
