@@ -1,4 +1,4 @@
-"""Own the client that does not block: a method for each question, whose answers are plain objects or rows."""
+"""Own the client that does not block: a method for each question, so it is as long as the API has questions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Own the client that waits for each answer: a method for each question, whose answers are plain objects or rows."""
+"""Own the client that waits for each answer: a method for each question, so it is as long as the API has questions."""
 # Made by `make client`: change what it is made of.
 
 from __future__ import annotations

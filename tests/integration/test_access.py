@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from http.client import HTTPConnection
-from typing import Any
 
 import httpx
 import pytest
@@ -15,19 +12,30 @@ from sqlalchemy import make_url
 
 from service.api.access import COOKIE, CSRF_HEADER
 from service.core.sketches.column import ColumnSketch
-from service.store.api_keys import PostgresApiKeys
 from service.store.database import make_engine
 from service.store.embedded import EmbeddedPostgres
-from service.usecases.access import BELIEVED_SECONDS, OPEN_SECONDS, AccessControl, Scope
+from service.usecases.access import BELIEVED_SECONDS, OPEN_SECONDS, Scope
 from tests import states
 from tests.hand_made_state import TABLE_1, HandMadeState
+from tests.integration.key_service import (
+    BEARER,
+    KEY,
+    KEYS,
+    SESSION,
+    Clock,
+    client,
+    clock,
+    kind_of,
+    logged_in,
+    made,
+    served,
+)
 from tests.integration.serving import app_over, serving
 from tests.postgres import administer
 
-KEY = "a key, with / and é"
-BEARER = {"Authorization": f"Bearer {KEY}".encode()}
+__all__ = ["client", "clock"]
+
 OPEN_PATHS = {"/healthz", "/readyz"}
-SESSION, KEYS = "/api/v1/session", "/api/v1/api-keys"
 
 ADMIN_WRITES = {
     ("post", "/api/v1/corpora"),
@@ -42,66 +50,6 @@ READING_POSTS = {
     ("post", "/api/v1/joinable/{search_id}/cancel"),
     ("delete", "/api/v1/session"),
 }
-
-
-class Clock:
-    """Be the time of a service, moved by the test."""
-
-    def __init__(self) -> None:
-        self.time, self.seconds = datetime(2026, 11, 22, 12, tzinfo=UTC), 1000.0
-
-    def pass_by(self, seconds: float) -> None:
-        self.time += timedelta(seconds=seconds)
-        self.seconds += seconds
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@contextmanager
-def served(
-    url: str, clock: Clock, api_key: str | None = KEY, **options: Any
-) -> Iterator[tuple[httpx.Client, AccessControl]]:
-    """Serve a database, its time the clock's; give a client and what knows its keys."""
-    engine = make_engine(url, "test-access")
-    keys = PostgresApiKeys(engine)
-    access = AccessControl(keys, api_key, timedelta(hours=1), now=lambda: clock.time, monotonic=lambda: clock.seconds)
-    with (
-        serving(app_over(engine, access=access, **options)) as address,
-        httpx.Client(base_url=address, timeout=60) as client,
-    ):
-        yield client, access
-    engine.dispose()
-
-
-@pytest.fixture
-def client(database_url: str, clock: Clock) -> Iterator[httpx.Client]:
-    """Serve an empty state with a key in the environment."""
-    with served(database_url, clock) as (client, _):
-        yield client
-
-
-def made(client: httpx.Client, name: str, scope: str = "read", days: int | None = 90) -> dict[str, str]:
-    """Have a key made, and give the header that shows it."""
-    answer = client.post(KEYS, json={"name": name, "scope": scope, "days": days}, headers=BEARER)
-    assert answer.status_code == 201, answer.text
-    return {"Authorization": f"Bearer {answer.json()['key']}"}
-
-
-def kind_of(answer: httpx.Response) -> str:
-    assert answer.headers["Content-Type"] == "application/problem+json"
-    found: str = answer.json()["type"]
-    return found.removeprefix("/docs#")
-
-
-def logged_in(client: httpx.Client, key: str = KEY) -> str:
-    """Log the client in, which then has the cookie; give the token for its writes."""
-    answer = client.post(SESSION, json={"key": key})
-    assert answer.status_code == 200, answer.text
-    token: str = answer.json()["csrf_token"]
-    return token
 
 
 def test_each_route_wants_its_scope_and_nothing_less(client: httpx.Client) -> None:
@@ -349,113 +297,6 @@ def test_a_key_that_is_known_goes_on_while_the_database_is_away(
         clock.pass_by(BELIEVED_SECONDS)
         assert "subsetd_state_readable 0.0" in client.get("/metrics", headers=known).text
         assert client.get("/metrics", headers=new).status_code == 503
-
-
-def test_a_login_gives_a_cookie_that_no_script_can_read(client: httpx.Client, clock: Clock) -> None:
-    key = made(client, "ada", "write")["Authorization"].removeprefix("Bearer ")
-    answer = client.post(SESSION, json={"key": key})
-    cookie = answer.headers["Set-Cookie"]
-    assert {"HttpOnly", "Path=/", "SameSite=strict"} <= set(cookie.split("; "))
-    assert "Secure" not in cookie  # this is http
-    assert key not in answer.text + cookie
-    assert client.get(SESSION).json() == answer.json()
-    assert (answer.json()["name"], answer.json()["scope"]) == ("ada", "write")
-    clock.pass_by(3600)
-    refused = client.get(SESSION)
-    assert (refused.status_code, kind_of(refused)) == (401, "expired-key")
-
-
-def test_a_session_ends_with_its_key(client: httpx.Client, clock: Clock, database_url: str) -> None:
-    header = made(client, "ada")
-    client.post(SESSION, json={"key": header["Authorization"].removeprefix("Bearer ")})
-    assert client.get("/api/v1/state").status_code == 200
-    assert client.delete(f"{KEYS}/ada", headers=BEARER).status_code == 204
-    assert client.get("/api/v1/state").status_code == 401
-    assert states.query(database_url, "select count(*) from access_session") == [(0,)]
-
-
-def test_a_session_of_the_environments_key_ends_when_that_is_another(database_url: str, clock: Clock) -> None:
-    with served(database_url, clock) as (client, _):
-        logged_in(client)
-        cookie = client.cookies[COOKIE]
-    for key, status in (("another", 401), (None, 200), (KEY, 200)):
-        with served(database_url, clock, key) as (client, _):
-            client.cookies.set(COOKIE, cookie)
-            assert client.get("/api/v1/state").status_code == status, key
-
-
-def test_who_logs_out_is_out(client: httpx.Client, database_url: str) -> None:
-    token = logged_in(client)
-    kept = client.cookies[COOKIE]
-    assert client.delete(SESSION, headers={CSRF_HEADER: token}).status_code == 204
-    assert COOKIE not in client.cookies
-    refused = client.get("/api/v1/state", headers={"Cookie": f"{COOKIE}={kept}"})
-    assert (refused.status_code, kind_of(refused)) == (401, "unknown-key")
-    assert states.query(database_url, "select count(*) from access_session") == [(0,)]
-
-
-@pytest.mark.parametrize("key", ["no key", "subsetd_00000000_x", "é"])
-def test_a_wrong_key_logs_nobody_in(client: httpx.Client, key: str) -> None:
-    refused = client.post(SESSION, json={"key": key})
-    assert (refused.status_code, kind_of(refused)) == (401, "unknown-key")
-    assert "Set-Cookie" not in refused.headers
-
-
-def test_a_write_with_a_cookie_wants_its_token(client: httpx.Client) -> None:
-    token = logged_in(client)
-    new = {"name": "by-cookie"}
-    for given in ({}, {CSRF_HEADER: ""}, {CSRF_HEADER: "0" * 64}, {CSRF_HEADER: token.upper() + "x"}):
-        refused = client.post(KEYS, json=new, headers=given)
-        assert (refused.status_code, kind_of(refused)) == (403, "csrf-token-required")
-    client.cookies.clear()
-    other = logged_in(client)
-    assert other != token
-    assert client.post(KEYS, json=new, headers={CSRF_HEADER: token}).status_code == 403
-    assert client.post(KEYS, json=new, headers={CSRF_HEADER: other}).status_code == 201
-
-
-FOREIGN = [
-    {"Origin": "https://evil.example"},
-    {"Origin": "null"},
-    {"Sec-Fetch-Site": "cross-site"},
-    {"Sec-Fetch-Site": "same-site"},
-    {"Sec-Fetch-Site": "cross-site", "Origin": "http://127.0.0.1"},
-]
-
-
-@pytest.mark.parametrize("given", FOREIGN)
-def test_a_page_of_another_host_can_write_nothing_not_even_log_in(client: httpx.Client, given: dict[str, str]) -> None:
-    token = logged_in(client)
-    for headers in (given, {**given, CSRF_HEADER: token}, {**given, **BEARER}):
-        refused = client.post(KEYS, json={"name": "evil"}, headers=headers)
-        assert (refused.status_code, kind_of(refused)) == (403, "foreign-page")
-    refused = client.post(SESSION, json={"key": KEY}, headers=given)
-    assert (refused.status_code, kind_of(refused)) == (403, "foreign-page")
-
-
-def test_a_page_of_another_host_can_write_nothing_where_no_key_is_wanted(database_url: str, clock: Clock) -> None:
-    with served(database_url, clock, None) as (client, _):
-        for given in FOREIGN:
-            assert client.post(KEYS, json={"name": "evil"}, headers=given).status_code == 403
-        own = f"http://{client.base_url.host}:{client.base_url.port}"
-        assert client.post(KEYS, json={"name": "mine"}, headers={"Origin": own}).status_code == 201
-
-
-def test_a_key_goes_before_a_cookie(client: httpx.Client) -> None:
-    reader = made(client, "reader")
-    logged_in(client)
-    assert client.get(SESSION, headers=reader).json()["name"] == "reader"
-    assert client.get(SESSION, headers={"Authorization": "Bearer wrong"}).status_code == 401
-
-
-def test_behind_a_proxy_that_is_trusted_the_cookie_is_for_https_alone(database_url: str, clock: Clock) -> None:
-    forwarded = {"X-Forwarded-Proto": "https", "X-Forwarded-For": "203.0.113.7"}
-    for trusted, is_secure, address in ((["127.0.0.1"], True, "203.0.113.7"), ([], False, "127.0.0.1")):
-        with served(database_url, clock, trusted_proxies=trusted) as (client, _):
-            answer = client.post(SESSION, json={"key": KEY}, headers=forwarded)
-            assert ("Secure" in answer.headers["Set-Cookie"]) == is_secure
-            (newest,) = client.get("/api/v1/write-log", params={"limit": 1}, headers=BEARER).json()["items"]
-            assert newest["address"] == address
 
 
 def test_a_refusal_is_counted(client: httpx.Client) -> None:

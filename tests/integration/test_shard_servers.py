@@ -7,7 +7,6 @@ import json
 import random
 import re
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,12 @@ from service.core.foreign_keys.sides import ForeignKey
 from service.core.model import AttributeName
 from service.shard_commands import list_, set_
 from service.shard_lookout import Lookout
-from service.store import shard_moving, shard_writing, shards
-from service.store.backup import back_up
+from service.store import shard_writing, shards
 from service.store.contracts import PostgresContracts
-from service.store.database import connect, make_engine
+from service.store.database import make_engine
 from service.store.doctor_facts import read_operation
 from service.store.embedded import EmbeddedPostgres
-from service.store.shard_dealing import read_shards, set_shards
+from service.store.shard_dealing import read_shards
 from service.store.shard_servers import ShardServer, read_map
 from service.store.shards import ShardStore
 from service.store.writer import PostgresWriter
@@ -40,7 +38,6 @@ from tests.following import COLUMNS, Stream, consume, random_changes, shop_table
 from tests.integration.test_shards import Driver, asked, values_of
 from tests.integration.test_verify import findings
 from tests.shard_servers import killed, spread
-from tests.waiting import BOUND_SECONDS, wait_for
 
 OF = 3
 
@@ -249,144 +246,6 @@ def test_a_driver_that_dies_between_any_two_servers_leaves_no_trace(
             stale[0].apply(stale[1])
         driver.follow(4)
     require_true(database_url, spread_stream)
-
-
-def test_shards_move_from_server_to_server_and_back(
-    database_url: str, stream: Stream, east_url: str, west_url: str
-) -> None:
-    rng = random.Random(3)
-    east, west = (east_url, [0, 2]), (west_url, [1])
-    maps = [{"east": east}, {"east": east, "west": west}, {"west": (west_url, [0, 1, 2])}, {}, {"west": west}]
-    for servers in maps:
-        spread(database_url, OF, **servers)
-        assert {one.server or "here" for one in read_shards(database_url)} == {*servers} | (
-            {"here"} if sum(len(shards) for _, shards in servers.values()) < OF else set()
-        )
-        random_changes(stream, rng, 8)
-        consume(database_url, stream, records=3)
-        assert all(finding.holds for finding in findings(database_url))
-    spread(database_url, 2, east=(east_url, [1]))
-    random_changes(stream, rng, 8)
-    consume(database_url, stream)
-    require_true(database_url, stream)
-    for url in (east_url, west_url):
-        assert states.query(url, "select count(*) from shard union all select count(*) from gen_rec") == [(0,), (0,)]
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [((3, [1]), (4, [1])), ((4, [1, 2]), (8, [1, 2])), ((4, [1, 2]), (8, [2])), ((8, [2, 3]), (4, [1]))],
-)
-def test_a_server_keeps_the_number_of_a_shard_while_the_number_of_shards_changes(
-    database_url: str, stream: Stream, east_url: str, before: tuple[int, list[int]], after: tuple[int, list[int]]
-) -> None:
-    rng = random.Random(9)
-    for of, shards_of_east in (before, after):
-        spread(database_url, of, east=(east_url, shards_of_east))
-        assert [one.shard for one in read_shards(database_url) if one.server == "east"] == shards_of_east
-        random_changes(stream, rng, 20)
-        consume(database_url, stream)
-        assert all(finding.holds for finding in findings(database_url))
-    require_true(database_url, stream)
-
-
-def test_where_a_server_does_not_fit_none_comes_home_either(
-    database_url: str, stream: Stream, east_url: str, west_url: str
-) -> None:
-    spread(database_url, OF, east=(east_url, [1]))
-    before = read_shards(database_url), states.query(database_url, "select max(version) from state_version")
-    states.execute(west_url, "insert into state_version (version, generation, kind) values (1, 1, 'batch')")
-    with pytest.raises(StateError, match=r"server 'west' \(shard 2\): It holds a state of its own"):
-        spread(database_url, 4, east=(east_url, [1]), west=(west_url, [2]))
-    assert before == (read_shards(database_url), states.query(database_url, "select max(version) from state_version"))
-    require_true(database_url, stream)
-
-
-def test_an_address_without_the_shards_is_not_kept(
-    database_url: str, spread_stream: Stream, east_url: str, west_url: str
-) -> None:
-    with pytest.raises(StateError, match=r"server 'east' \(shard 1\): "):
-        spread(database_url, OF, east=(west_url, [1]))
-    assert states.query(database_url, "select address from shard where server = 'east'") == [(east_url,)]
-    require_true(database_url, spread_stream)
-
-
-def test_a_move_that_died_can_be_begun_again(
-    database_url: str, stream: Stream, east_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """From one shard, whose state no server had heard of before; and back to one, which the server never heard."""
-    with monkeypatch.context() as patching:
-        patching.setattr(shard_moving.ShardMove, "commit", _commit_elsewhere_and_die)
-        with pytest.raises(_KilledError):
-            spread(database_url, OF, east=(east_url, [1]))
-    spread(database_url, OF, east=(east_url, [1]))
-    with monkeypatch.context() as patching:
-        patching.setattr(shard_moving, "drop_if_unread", _die)
-        with pytest.raises(_KilledError):
-            spread(database_url, 1)
-    assert states.query(east_url, "select shard from shard") == [(1,)]
-    random_changes(stream, random.Random(1), 20)
-    consume(database_url, stream)
-    spread(database_url, 2, east=(east_url, [0]))
-    assert states.query(east_url, "select shard from shard") == [(0,)]
-    require_true(database_url, stream)
-
-
-def test_what_is_being_read_is_left_where_it_is_for_now(
-    database_url: str, spread_stream: Stream, east_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shard_moving, "DROP_SECONDS", 0.1)
-    said: list[str] = []
-    with connect(east_url, "test") as reader, reader.cursor() as cursor:
-        cursor.execute("select 1 from gen_rec limit 1")
-        set_shards(database_url, 1, said.append)
-    assert said[-1] == "Server 'east' keeps shard 1 for now: somebody reads it there."
-    spread(database_url, OF, east=(east_url, [2]))
-    assert states.query(east_url, "select shard from shard") == [(2,)]
-    require_true(database_url, spread_stream)
-
-
-def test_a_backup_that_begins_while_shards_move_ends(
-    database_url: str, spread_stream: Stream, east_url: str, west_url: str, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    """No two sessions wait for each other, each in another database, where no server would see it."""
-    send, backups = shard_moving.ShardMove._send, ThreadPoolExecutor(1)
-    under_way: list[Future[object]] = []
-
-    def send_beside_a_backup(*given: Any) -> None:
-        send(*given)
-        under_way.append(backups.submit(back_up, database_url, tmp_path / "state.backup"))
-        wait_for(lambda: under_way[0].done() or states.query(east_url, WAITS) == [(True,)])
-
-    monkeypatch.setattr(shard_moving.ShardMove, "_send", send_beside_a_backup)
-    spread(database_url, OF, east=(east_url, [0, 1]), west=(west_url, [2]))
-    with backups:
-        assert under_way[0].result(BOUND_SECONDS) is not None
-    require_true(database_url, spread_stream)
-
-
-@pytest.mark.parametrize("point", ["_send", "commit"])
-def test_a_move_that_dies_has_moved_nothing(
-    database_url: str, spread_stream: Stream, east_url: str, monkeypatch: pytest.MonkeyPatch, point: str
-) -> None:
-    with monkeypatch.context() as patching:
-        if point == "commit":  # what servers were sent is there, and the state never said so
-            patching.setattr(shard_moving.ShardMove, "commit", _commit_elsewhere_and_die)
-        else:
-            patching.setattr(shard_moving.ShardMove, "_send", _die_behind(shard_moving.ShardMove._send))
-        with pytest.raises(_KilledError):
-            spread(database_url, OF, east=(east_url, [0, 1]))
-    assert [one.server for one in read_shards(database_url)] == [None, "east", "west"]
-    random_changes(spread_stream, random.Random(1), 20)
-    consume(database_url, spread_stream)
-    require_true(database_url, spread_stream)
-
-
-def _commit_elsewhere_and_die(move: shard_moving.ShardMove, _: object) -> None:
-    for other in move._connections.values():
-        other.commit()
-    raise _KilledError
 
 
 @pytest.mark.parametrize(

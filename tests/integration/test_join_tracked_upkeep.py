@@ -1,0 +1,169 @@
+"""The index over tracked tables: its segments, what a bootstrap makes of it, what cannot be indexed."""
+
+from __future__ import annotations
+
+import random
+from contextlib import closing
+
+import psycopg2
+import pytest
+
+from service.core import join_layout, join_parts
+from service.core.errors import NotFoundError, StateError
+from service.store import join_tracked_compaction
+from service.store.database import make_engine
+from service.store.generation import NewTable
+from service.store.join_tracked import add_tables
+from service.store.join_tracked_search import PostgresTrackedTables
+from service.store.publication import _put_tables
+from service.usecases import join_tracked as join_tracking
+from service.usecases.join_tracked import JoinCompactor
+from service.usecases.joinable import JoinQuery, find_joinable
+from tests import kept_rows, states
+from tests.following import Stream, consume
+from tests.integration.test_join_tracked import (
+    CONTENT,
+    ask,
+    brute_force,
+    change,
+    compact,
+    content,
+    index,
+    indexes_of,
+    listed,
+    require_exact,
+    send,
+    stream,
+    told,
+    truncate,
+)
+from tests.joinable import crowding
+from tests.states import Tables
+
+__all__ = ["stream"]
+
+
+def test_a_table_of_several_segments_is_one(database_url: str, stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(join_tracked_compaction, "SEGMENT_CELLS", 30)
+    rng = random.Random(17)
+    index(database_url, "s.orders", "s.customers")
+    assert [one.segments for one in listed(database_url)] == [6, 4]
+    for _ in range(3):
+        change(stream, rng, 10)
+        consume(database_url, stream)
+        require_exact(database_url, stream, rng)
+        compact(database_url)
+        require_exact(database_url, stream, rng)
+
+
+def test_rows_of_wide_tables_lie_in_small_blocks(
+    database_url: str, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(join_layout, "BLOCK_CELLS", 7)
+    rng = random.Random(23)
+    index(database_url, "s.orders", "s.customers")
+    of_blocks = "select distinct octet_length(row_keys) from join_row_keys order by 1"
+    assert states.query(database_url, of_blocks) == [(16,), (2 * 16,)]
+    require_exact(database_url, stream, rng)
+    change(stream, rng, 10)
+    consume(database_url, stream)
+    compact(database_url)
+    require_exact(database_url, stream, rng)
+
+
+def test_a_search_goes_on_with_what_it_began_with(database_url: str, stream: Stream) -> None:
+    index(database_url, "s.orders")
+    engine = make_engine(database_url, "test", pool_size=1, max_overflow=0)
+    before = brute_force(stream.tables, [("1",)], ["orders"])
+    with PostgresTrackedTables(engine).snapshot() as snapshot:
+        truncate(stream, "orders")
+        consume(database_url, stream)
+        assert told(find_joinable(snapshot, JoinQuery([["1"]]), 5)) == before
+    engine.dispose()
+    assert told(ask(database_url, [("1",)])) == []
+
+
+def test_a_bootstrap_has_the_same_tables_indexed_anew(database_url: str, stream: Stream) -> None:
+    index(database_url, "s.orders", "s.customers")
+    version = ask(database_url, [("1",)]).version
+    assert version is not None
+    with closing(psycopg2.connect(database_url)) as connection, connection, connection.cursor() as cursor:
+        cursor.execute("select source_id from source")
+        ((source_id,),) = cursor.fetchall()
+        new = [
+            NewTable("s", "orders", (None, "s", "orders"), ("id",), None, 700),
+            NewTable("s", "customers", (None, "s", "customers"), (), None, None),
+        ]
+        _put_tables(cursor, source_id, new, version)
+        cursor.execute("update row_image set table_id = 700 where cardinality(cells) = 3")
+    assert [(one.table, one.built_version, one.segments) for one in listed(database_url)] == [("s.orders", None, 0)]
+    left_out = ask(database_url, [("1",)])
+    assert (told(left_out), left_out.not_indexed) == ([], ["s.orders"])
+    with indexes_of(database_url) as indexes:
+        JoinCompactor(indexes).look()
+    assert told(ask(database_url, [("1",)])) == brute_force(stream.tables, [("1",)], ["orders"])
+
+
+def test_what_cannot_be_indexed_is_told(database_url: str, stream: Stream) -> None:
+    states.execute(database_url, "update tracked_table set row_images = false where table_name = 'customers'")
+    with pytest.raises(NotFoundError, match=r"no table 's\.nowhere' that is followed"):
+        add_tables(database_url, ["s.orders", "s.nowhere"])
+    with pytest.raises(StateError, match=r"s\.customers: the state does not keep its rows.*--row-images always"):
+        add_tables(database_url, ["s.orders", "s.customers"])
+    assert listed(database_url) == []
+    with pytest.raises(NotFoundError, match="join-index track"):
+        ask(database_url, [("1",)])
+    index(database_url, "s.orders")
+    index(database_url, "s.orders")
+    assert [one.table for one in listed(database_url)] == ["s.orders"]
+
+
+def test_the_log_is_folded_when_it_is_long_or_old(
+    database_url: str, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index(database_url, "s.orders")
+    send(stream, "orders", None, ["1", "ada", "bob"])
+    consume(database_url, stream)
+    with indexes_of(database_url) as indexes:
+        compactor = JoinCompactor(indexes)
+        compactor.look()
+        assert listed(database_url)[0].changed == 1
+        monkeypatch.setattr(join_tracking, "MOST_LOOKS", 2)
+        compactor.look()
+        assert listed(database_url)[0].changed == 0
+        send(stream, "orders", None, ["2", "ada", "bob"])
+        consume(database_url, stream)
+        compactor.look()
+        assert listed(database_url)[0].changed == 1
+        monkeypatch.setattr(join_tracking, "MOST_CHANGED", 0)
+        compactor.look()
+        assert listed(database_url)[0].changed == 0
+
+
+def test_a_table_whose_values_crowd_a_bucket_is_indexed_and_those_behind_one_that_cannot_be_are(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = crowding(300, 5)
+    tables = Tables({"orders": ["id", "note"], "customers": ["id", "note"]})
+    tables.add("orders", *([str(number), text] for number, text in enumerate(texts)))
+    tables.add("customers", ["1", texts[0]])
+    states.store(database_url, tables)
+    kept_rows.keep(database_url, tables, {"orders": ["id"], "customers": ["id"]})
+    add_tables(database_url, ["s.orders", "s.customers"])
+    with indexes_of(database_url) as indexes:
+        with monkeypatch.context() as patched:
+            patched.setattr(join_parts, "MOST_BITS", 5)
+            with pytest.raises(StateError, match=r"s\.orders cannot be indexed for joins: \d+ values in a bucket"):
+                JoinCompactor(indexes).look()
+        left_out = ask(database_url, [(texts[0],)])
+        assert (told(left_out), left_out.not_indexed) == ([("s.customers", ("note",), 1)], ["s.orders"])
+        JoinCompactor(indexes).look()
+    assert told(ask(database_url, [(texts[0],), (texts[7],)])) == [
+        ("s.orders", ("note",), 2), ("s.customers", ("note",), 1)
+    ]  # fmt: skip
+
+
+def test_a_table_that_is_no_more_takes_its_index_with_it(database_url: str, stream: Stream) -> None:
+    index(database_url, "s.orders")
+    states.execute(database_url, "delete from tracked_table where table_name = 'orders'")
+    assert content(database_url) == {table: [] for table in CONTENT}

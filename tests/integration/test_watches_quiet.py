@@ -1,0 +1,131 @@
+"""Watches that keep quiet: until a transaction or a load has ended, and while somebody silences them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from service.core.errors import NotFoundError
+from service.usecases.watches import AlertState
+from tests import states
+from tests.following import Stream
+from tests.integration.test_watches import BROKEN, LATER, break_it, engine, mend_it, stream, watching
+from tests.watching import Watching, new_watch, pair_rule
+
+__all__ = ["engine", "stream", "watching"]
+
+
+def test_a_transaction_that_is_only_half_there_is_waited_for_but_not_for_ever(
+    database_url: str, stream: Stream, watching: Watching
+) -> None:
+    halved = "update state_version set transaction_consistent = false where version > 1"
+    watching.watches.add(new_watch(pair_rule()))
+    watching.look()
+    break_it(database_url, stream)
+    states.execute(database_url, halved)
+    assert watching.look(20) == []
+    mend_it(database_url, stream)
+    assert watching.look(20) == [], "it ended where it began"
+    break_it(database_url, stream)
+    states.execute(database_url, halved)
+    assert watching.look(20) == []
+    assert watching.look(59) == []
+    assert watching.look(1) == [BROKEN], "nothing of it has come for a minute"
+
+
+def test_with_dead_letters_no_version_is_whole_and_watches_tell_all_the_same(
+    database_url: str, stream: Stream, watching: Watching
+) -> None:
+    watching.watches.add(new_watch(pair_rule()))
+    break_it(database_url, stream)
+    states.execute(
+        database_url,
+        "insert into dead_letter (feed, topic, partition, record_offset, error_class, message, record, version) "
+        "select feed, 't', 0, 1, 'RecordError', '', '', 1 from state_version where version = 2;"
+        "update state_version set transaction_consistent = false where version = 2",
+    )
+    assert watching.look() == [BROKEN]
+
+
+@pytest.mark.parametrize("table", ["orders", None])
+def test_an_announced_load_is_waited_for(
+    database_url: str, stream: Stream, watching: Watching, table: str | None
+) -> None:
+    watching.watches.add(new_watch(pair_rule(), debounce=5))
+    load = watching.watches.announce("s", table, datetime.now(UTC) + LATER, False, "Ada")
+    break_it(database_url, stream)
+    assert watching.look() == []
+    assert watching.look(500) == []
+    watching.watches.end_load(load.load_id)
+    assert watching.look() == []
+    assert watching.look(5) == [BROKEN]
+    assert [one.is_active for one in watching.watches.loads()] == [False]
+    with pytest.raises(NotFoundError, match="No load 1 is waited for"):
+        watching.watches.end_load(load.load_id)
+
+
+def test_a_load_of_another_table_is_not_waited_for(database_url: str, stream: Stream, watching: Watching) -> None:
+    stream.change("orders", None, ["12", "1", "x"])
+    watching.watches.add(new_watch(pair_rule("s.orders.customer", "s.customers.id")))
+    with pytest.raises(NotFoundError, match=r"No table s\.nothing is followed"):
+        watching.watches.announce("s", "nothing", datetime.now(UTC) + LATER, False, "Ada")
+    states.execute(
+        database_url,
+        "insert into announced_load (schema_name, table_name, until, until_loaded, bootstrapped_version, created_by) "
+        "values ('s', 'invoices', now() + interval '1 hour', false, 1, 'Ada'), "
+        "('s', 'orders', now() - interval '1 hour', false, 1, 'Ada')",
+    )
+    break_it(database_url, stream)
+    assert watching.look() == [BROKEN]
+
+
+def test_a_load_until_loaded_ends_with_the_bootstrap_of_its_source(
+    database_url: str, stream: Stream, watching: Watching
+) -> None:
+    watching.watches.add(new_watch(pair_rule()))
+    watching.watches.announce("s", None, datetime.now(UTC) + LATER, True, "Ada")
+    break_it(database_url, stream)
+    assert watching.look(60) == []
+    states.execute(database_url, "update source set bootstrapped_version = 2")
+    assert watching.look() == [BROKEN]
+
+
+def test_a_source_that_catches_up_and_a_connectors_snapshot_are_waited_for(
+    database_url: str, stream: Stream, watching: Watching
+) -> None:
+    watching.watches.add(new_watch(pair_rule()))
+    states.execute(database_url, "insert into feed_catch_up select 'f', 't', 0, source_id, 9 from source")
+    break_it(database_url, stream)
+    assert watching.look(60) == []
+    states.execute(
+        database_url,
+        "delete from feed_catch_up; insert into feed_position (feed, topic, partition, next_offset, source_position, "
+        "version) values ('f', 'x.s.orders', 0, 1, '{\"snapshot\": \"incremental\"}', 2)",
+    )
+    assert watching.look() == []
+    assert watching.look(59) == []
+    assert watching.look(1) == [BROKEN], "a snapshot that stands still for a minute holds nothing back"
+
+
+def test_a_silence_keeps_an_alert_in_the_history_and_gives_it_back_at_its_end(
+    database_url: str, stream: Stream, watching: Watching
+) -> None:
+    made = watching.watches.add(new_watch(pair_rule()))
+    silence = watching.watches.silence(None, "s.orders.*", datetime.now(UTC) + LATER, "a planned load", "Ada")
+    watching.watches.silence(made.watch_id, None, datetime.now(UTC) - LATER, "past", "Ada")
+    break_it(database_url, stream)
+    assert watching.look() == [BROKEN]
+    assert watching.alerts()[0].state is AlertState.SILENCED
+    assert watching.look(60) == []
+    watching.watches.end_silence(silence.silence_id)
+    assert watching.look() == [BROKEN]
+    assert watching.alerts()[0].state is AlertState.PENDING
+    watching.watches.silence(made.watch_id, None, datetime.now(UTC) + LATER, "again", "Ada")
+    mend_it(database_url, stream)
+    break_it(database_url, stream)
+    assert [one.state for one in watching.alerts()] == [AlertState.PENDING, AlertState.SILENCED]
+    watching.look()
+    assert [one.is_active for one in watching.watches.silences()] == [True, False, False]
+    with pytest.raises(NotFoundError, match="No silence 1 is in force"):
+        watching.watches.end_silence(silence.silence_id)
