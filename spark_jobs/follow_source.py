@@ -25,6 +25,7 @@ from service.stream.addresses import open_feed
 from service.stream.kafka_feed import KafkaFeed
 from service.stream.kafka_topics import TopicRange, read_again
 from spark_jobs.tasks import telling_errors
+from spark_jobs.worker_daemon import end_quietly_here
 
 FORMAT = "subsetd_changes"
 LOOK_SECONDS = 0.05
@@ -56,6 +57,10 @@ Positions = dict[tuple[str, int], int]
 class ChangesDataSource(DataSource):
     """Give the records of an address's topics from given positions on (Spark's Python data source)."""
 
+    def __init__(self, options: dict[str, str]) -> None:
+        end_quietly_here()
+        super().__init__(options)
+
     @classmethod
     def name(cls) -> str:
         return FORMAT
@@ -64,6 +69,7 @@ class ChangesDataSource(DataSource):
         return RANGE_DDL
 
     def streamReader(self, schema: Any) -> ChangesReader:
+        end_quietly_here()
         return ChangesReader(self.options["plan"])
 
 

@@ -197,9 +197,11 @@ def require_applied_last(facts: BatchFacts, stands: Mapping[Partition, int], che
 
     Raises FeedError for any other: it comes of a checkpoint that is not at the state's positions.
     """
+    if all(one.end == stands.get(one.partition, 0) for one in facts.ranges):
+        return
     for one in facts.ranges:
-        at = stands.get(one.partition, 0)
-        if one.end != at:
+        at = stands.get(one.partition, one.first)
+        if one.first != at:
             topic, partition = one.partition
             raise FeedError(
                 f"The checkpoint in {checkpoint} goes on with topic {topic!r}, partition {partition}, at offset "

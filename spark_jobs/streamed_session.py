@@ -200,7 +200,10 @@ class StreamedSession(Session):
                     self._coordinator.undo()
                 raise BeginAnew
             self._feed.rest()
-            self._of.observer.waiting(self._lag())
+            lag = self._lag()
+            self._of.observer.waiting(lag)
+            if self._error is not None or (not self._pending and any((lag or {}).values())):
+                self.rested = 0.0  # there is something to be stored: while a stream begins or ends nothing rests
 
     def _start(self, until_end: bool) -> StreamingQuery:
         feed, stream = self._feed, self._stream

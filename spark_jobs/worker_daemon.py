@@ -54,6 +54,13 @@ def ending_quietly(worker: Worker) -> Worker:
     return wait_then_work
 
 
+def end_quietly_here() -> None:
+    """Let this worker end so though PySpark's own daemon has forked it, as Spark has it for what plans a stream."""
+    daemon: Any = sys.modules["__main__"]
+    if getattr(daemon.__spec__, "name", None) == "pyspark.daemon" and daemon.worker.__module__ == daemon.__name__:
+        daemon.worker = ending_quietly(daemon.worker)
+
+
 def without_zipped_copies(path: list[str]) -> list[str]:
     """Give a module path without the zip files that lie inside of the PySpark of one of its folders.
 

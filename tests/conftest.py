@@ -14,6 +14,7 @@ from tests.broker import broker, running_broker, topic
 from tests.cluster import cluster
 from tests.commands import subsetd
 from tests.dealing import dealt
+from tests.following import make_stream
 from tests.postgres import database_url, empty_database_url, followed_url, logical_server, postgres_server
 from tests.shard_servers import east_server, east_url, west_url
 from tests.shop import shop
@@ -27,6 +28,7 @@ __all__ = [
     "empty_database_url",
     "followed_url",
     "logical_server",
+    "make_stream",
     "postgres_server",
     "running_broker",
     "shop",

@@ -7,7 +7,11 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
+from typing import ClassVar
+
+import pytest
 
 from service.core.canonical import value_keys
 from service.core.errors import SubsetdError
@@ -63,6 +67,16 @@ def shop_tables() -> Tables:
     return tables.add("orders", ["10", "1", "first"], ["11", "2", None], ["12", "1", "Bob"])
 
 
+MakeStream = Callable[[Tables], "Stream"]
+"""Makes an empty stream for tables whose state is stored."""
+
+
+@pytest.fixture
+def make_stream(tmp_path: Path) -> MakeStream:
+    """Give what makes feed files; tests that run over Spark, too, are given topics there."""
+    return partial(Stream.empty, tmp_path)
+
+
 @dataclass
 class Stream:
     """Keep tables in step with a feed file of their changes."""
@@ -70,13 +84,15 @@ class Stream:
     path: Path
     tables: Tables
     columns: dict[str, Sequence[str]] = field(default_factory=lambda: COLUMNS)
+    key: ClassVar[bytes | None] = None
+    """That of each record."""
 
     @staticmethod
     def empty(folder: Path, tables: Tables) -> Stream:
         """Give one that has no change yet, with its file in a folder."""
         path = folder / "feed.jsonl"
         path.touch()
-        return Stream(path, tables)
+        return Stream(path, tables, dict(tables.columns))
 
     def change(self, table: str, before: Sequence[str | None] | None, after: Sequence[str | None] | None) -> None:
         """Append a change to the file, and make it in the tables."""
@@ -113,15 +129,18 @@ class Stream:
 
 def begun(url: str, tables: Tables, folder: Path) -> Stream:
     """Store the state of tables that are tracked from here on, with an empty feed of their changes."""
+    store_tracked(url, tables)
+    return Stream.empty(folder, tables)
+
+
+def store_tracked(url: str, tables: Tables) -> None:
+    """Store the state of tables that are tracked from here on."""
     states.store(url, tables)
     states.execute(
         url,
         "insert into tracked_table (source_id, schema_name, table_name, source_schema, source_table) "
         "select distinct source_id, schema_name, table_name, schema_name, table_name from attribute",
     )
-    path = folder / "feed.jsonl"
-    path.touch()
-    return Stream(path, tables, dict(tables.columns))
 
 
 def random_changes(stream: Stream, rng: random.Random, number: int) -> None:

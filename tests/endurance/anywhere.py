@@ -10,7 +10,7 @@ from typing import Any
 
 from service.store.embedded import EmbeddedPostgres
 from tests.endurance.spark_masters import ROOT, run_job
-from tests.joinable import ask, told
+from tests.joinable import ask, no_spark, told
 from tests.postgres import TEMPLATE, administer, fresh_database
 from tests.refreshing import Lake
 from tests.spark.oracle import query
@@ -27,6 +27,8 @@ STATE = (
 """What a state is, but for the numbers of clusters, which are in the order in which tasks come."""
 IMAGES = "select table_name, row_key::text, cells from row_image join tracked_table using (table_id) order by 1, 2"
 SKETCHES = "select column_name, table_name, sketch from sketch join attribute using (attribute_id) order by 1, 2"
+ASKED = [(str(n), f"{n % 5}") for n in range(1, 40)]
+"""Rows to which joinable tables are looked for."""
 UPLOADS = "select name, sketch from uploaded_sketch order by name"
 
 Run = Callable[..., str]
@@ -67,13 +69,20 @@ def refresh(run: Run, url: str, folder: Path, **settings: Any) -> Any:
         if change is not None:
             (folder / "Album.csv").write_text(change)
         run("many_refresh", f"--refresh-id={lake.queue()}", f"--data-dir={lake.data_dir}", "--on-spark")
-        rows = [(str(n), f"{n % 5}") for n in range(1, 40)]
-        found.append((lake.inds(), told(ask(url, lake.name, rows, 5)), lake.report["stored"]))
+        found.append((lake.inds(), told(ask(url, lake.name, ASKED, 5)), lake.report["stored"]))
     return found
 
 
 def refresh_in_partitions(run: Run, url: str, folder: Path) -> Any:
     return refresh(run, url, folder, partitions=3)
+
+
+def join_index(run: Run, url: str, folder: Path) -> Any:
+    """Index a lake whose refresh has made no index, on Spark, though its cells are few."""
+    lake = Lake(url, folder)
+    lake.refresh(no_spark)
+    run("tests.endurance.join_index_on_spark", f"--corpus={lake.name}")
+    return told(ask(url, lake.name, ASKED, 5))
 
 
 BOOTSTRAPPED = (audit, key_discovery, sketch_lake, backfill)

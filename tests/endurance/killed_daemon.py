@@ -1,7 +1,8 @@
 """Be Spark's Python daemon, and kill the executor that it works for: in each stage once as a task begins and ends.
 
 A task ends here when all that it gives and writes is written, and the executor has not told of it yet. In the folder
-SUBSETD_KILLS is a file for each kill, so that each happens once; executors find this module by PYTHONPATH.
+SUBSETD_KILLS is a file for each kill, named by application and stage, so that each happens once; executors find this
+module by PYTHONPATH.
 
 Where SUBSETD_KILL_AT says `lag`, nothing is killed: each stage's first task has done all, and does not end before a
 second attempt of it, which Spark starts for what lags, has done all, too. Each attempt that has leaves a file.
@@ -13,6 +14,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +24,31 @@ from pyspark import TaskContext, daemon, worker
 LAG_SECONDS = 300
 
 
-def kill_once(point: str) -> None:
-    """Kill the executor's Java, at the first task of a stage that comes to a point."""
-    context = TaskContext.get()
-    assert context is not None
-    if point not in os.environ["SUBSETD_KILL_AT"].split("+"):
-        return
-    try:
-        (Path(os.environ["SUBSETD_KILLS"]) / f"{context.stageId():03}-{point}").touch(exist_ok=False)
-    except FileExistsError:
-        return
+@cache
+def executor() -> psutil.Process:
+    """Give the executor's Java, which this worker's daemon is a child of."""
     java = psutil.Process(os.getppid()).parent()
     assert java is not None
     assert "CoarseGrainedExecutorBackend" in " ".join(java.cmdline())
-    java.send_signal(signal.SIGKILL)
+    return java
+
+
+def stage() -> str:
+    """Name the stage at work: a job may be several applications, each of which counts its stages from 0."""
+    context, command = TaskContext.get(), executor().cmdline()
+    assert context is not None
+    return f"{command[command.index('--app-id') + 1]}-{context.stageId():03}"
+
+
+def kill_once(point: str) -> None:
+    """Kill the executor's Java, at the first task of a stage that comes to a point."""
+    if point not in os.environ["SUBSETD_KILL_AT"].split("+"):
+        return
+    try:
+        (Path(os.environ["SUBSETD_KILLS"]) / f"{stage()}-{point}").touch(exist_ok=False)
+    except FileExistsError:
+        return
+    executor().send_signal(signal.SIGKILL)
     os._exit(1)
 
 
@@ -46,9 +59,9 @@ def lag() -> None:
     if os.environ["SUBSETD_KILL_AT"] != "lag" or context.partitionId() != 0:
         return
     done, attempt = Path(os.environ["SUBSETD_KILLS"]), context.attemptNumber()
-    (done / f"{context.stageId():03}-attempt-{attempt}").touch()
+    (done / f"{stage()}-attempt-{attempt}").touch()
     deadline = time.monotonic() + LAG_SECONDS
-    while attempt == 0 and len(list(done.glob(f"{context.stageId():03}-attempt-*"))) == 1:
+    while attempt == 0 and len(list(done.glob(f"{stage()}-attempt-*"))) == 1:
         if time.monotonic() > deadline:
             raise TimeoutError("Spark has started no second attempt")
         time.sleep(0.05)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pyspark
@@ -21,6 +24,9 @@ ROOT = Path(__file__).resolve().parents[2]
 KILLERS = Path(__file__).resolve().parent
 JOB_SECONDS = 2400
 """Many times what a job takes: each executor that is killed costs seconds of a core, and others may use the cores."""
+
+PYTHON = re.compile("Python|MapInArrow|MapInPandas")
+"""What Spark calls the steps of a stage that run Python."""
 
 SPECULATION = {
     "spark.speculation": "true",
@@ -76,13 +82,41 @@ class Settings:
         """Give the folder that has a file for each kill."""
         return self.folder / "kills"
 
+    def event_log(self) -> dict[str, str]:
+        """Give the settings that let Spark write what it does into a folder of these settings."""
+        events = self.folder / "events"
+        events.mkdir(parents=True)
+        return {
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": f"file://{events}",
+            "spark.eventLog.compress": "false",
+            "spark.eventLog.rolling.enabled": "false",
+        }
+
+    def events(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Give what Spark has written there, each event with its application."""
+        for file in sorted((self.folder / "events").iterdir()):
+            for line in file.read_text().splitlines():
+                yield file.name.removesuffix(".inprogress"), json.loads(line)
+
+    def python_stages(self) -> set[str]:
+        """Name the stages that had tasks in Python, and were not skipped, as kills are named."""
+        return {
+            f"{application}-{event['Stage Info']['Stage ID']:03}"
+            for application, event in self.events()
+            if event["Event"] == "SparkListenerStageCompleted"
+            if any(PYTHON.search(f"{rdd['Name']} {rdd.get('Scope')}") for rdd in event["Stage Info"]["RDD Info"])
+        }
+
 
 def run_job(
     master: str, module: str, arguments: Sequence[str], secrets: Sequence[str], environment: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
     """Run a job as the service does, addresses on its standard input."""
+    if "." not in module:
+        module = f"spark_jobs.{module}"
     return subprocess.run(
-        [sys.executable, "-m", f"spark_jobs.{module}", *arguments, "--database-url=-", f"--master={master}",
+        [sys.executable, "-m", module, *arguments, "--database-url=-", f"--master={master}",
          "--driver-memory=512m"],
         input="".join(f"{secret}\n" for secret in secrets), env=environment, text=True, capture_output=True,
         timeout=JOB_SECONDS, cwd=ROOT, check=False,

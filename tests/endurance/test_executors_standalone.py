@@ -5,7 +5,6 @@ Long proofs alone (`make endurance ONLY=executors`).
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -61,22 +60,13 @@ def test_executors_that_come_and_go_and_tasks_that_run_twice_change_nothing(
 ) -> None:  # fmt: skip
     """The first task of each stage has written all, and ends only when a second attempt has written all, too."""
     expected = undisturbed(job, postgres_server, tmp_path / "here")
-    (tmp_path / "events").mkdir()
-    log = {
-        "spark.eventLog.enabled": "true",
-        "spark.eventLog.dir": f"file://{tmp_path}/events",
-        "spark.eventLog.compress": "false",
-        "spark.eventLog.rolling.enabled": "false",
-    }
-    environment = settings.write(SPECULATION | COMING_AND_GOING | log, "lag")
+    environment = settings.write(SPECULATION | COMING_AND_GOING | settings.event_log(), "lag")
     assert done(job, postgres_server, tmp_path / "there", master, environment) == expected
 
-    attempts = Counter(path.name[:3] for path in settings.kills().iterdir())
+    attempts = Counter(path.name.partition("-attempt-")[0] for path in settings.kills().iterdir())
     assert attempts
     assert set(attempts.values()) == {2}
-    events = [
-        json.loads(line) for file in (tmp_path / "events").iterdir() for line in file.read_text().splitlines()
-    ]  # fmt: skip
+    events = [event for _, event in settings.events()]
     kinds = Counter(event["Event"] for event in events)
     second = sum(event["Event"] == "SparkListenerTaskStart" and event["Task Info"]["Speculative"] for event in events)
     assert second >= len(attempts)

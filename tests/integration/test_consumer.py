@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
 
 import psycopg2
 import pytest
@@ -18,17 +17,17 @@ from service.store.writer import PostgresUnitOfWork, PostgresWriter
 from service.usecases.batches import ErrorPolicy
 from tests import states
 from tests.events import envelope
-from tests.following import COLUMNS, Stream, Watch, consume, random_changes, shop_tables
+from tests.following import COLUMNS, MakeStream, Stream, Watch, consume, random_changes, shop_tables
 from tests.states import Tables
 from tests.waiting import wait_for
 
 
 @pytest.fixture(params=[1, 3], ids=["whole", "sharded"])
-def stream(tmp_path: Path, database_url: str, request: pytest.FixtureRequest) -> Stream:
+def stream(make_stream: MakeStream, database_url: str, request: pytest.FixtureRequest) -> Stream:
     tables = shop_tables()
     states.store(database_url, tables)
     states.deal(database_url, request.param)
-    return Stream.empty(tmp_path, tables)
+    return make_stream(tables)
 
 
 def test_the_stored_state_is_what_brute_force_says(database_url: str, stream: Stream) -> None:
@@ -149,12 +148,11 @@ def test_records_that_cannot_be_applied_are_set_aside_on_request(database_url: s
     assert letters == [(offset, "RecordError") for offset in offsets]
 
 
-def test_an_insert_only_source_keeps_members_and_refuses_deletes(database_url: str, tmp_path: Path) -> None:
+def test_an_insert_only_source_keeps_members_and_refuses_deletes(database_url: str, make_stream: MakeStream) -> None:
     tables = Tables(COLUMNS, insert_only=True)
     tables.add("customers", ["1", "Ada"]).add("orders", ["10", "1", None])
     states.store(database_url, tables)
-    (tmp_path / "feed.jsonl").touch()
-    stream = Stream(tmp_path / "feed.jsonl", tables)
+    stream = make_stream(tables)
     for row in (["2", "Bob"], ["2", "Ada"], ["3", None]):
         stream.change("customers", None, row)
     consume(database_url, stream)
@@ -176,10 +174,9 @@ def test_a_second_consumer_is_refused_and_told_who_is_the_first(database_url: st
     consume(database_url, stream)
 
 
-def test_consuming_before_any_bootstrap_says_what_to_do(database_url: str, tmp_path: Path) -> None:
-    (tmp_path / "feed.jsonl").touch()
+def test_consuming_before_any_bootstrap_says_what_to_do(database_url: str, make_stream: MakeStream) -> None:
     with pytest.raises(StateError, match="subsetd bootstrap"):
-        consume(database_url, Stream(tmp_path / "feed.jsonl", Tables(COLUMNS)))
+        consume(database_url, make_stream(Tables(COLUMNS)))
 
 
 class Interrupted(Exception):

@@ -4,40 +4,32 @@ from __future__ import annotations
 
 import json
 import threading
-from pathlib import Path
 
 import httpx
 import pytest
 from typer.testing import CliRunner
 
 from service.cli import app
-from service.core.canonical import value_keys
 from service.core.errors import SubsetdError
 from service.store.database import make_engine
-from service.store.writer import PostgresWriter
-from service.stream.envelope import Decoder
-from service.stream.file_feed import FileFeed
 from service.usecases.batches import ErrorPolicy
-from service.usecases.follow_feed import Consumer
 from tests import kept_rows, states
 from tests.events import envelope
-from tests.following import COLUMNS, Stream, Watch, consume
+from tests.following import COLUMNS, MakeStream, Stream, Watch, consume
 from tests.integration.serving import app_over, serving
 from tests.states import Tables
 from tests.waiting import wait_for
 
 
 @pytest.fixture
-def stream(tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch) -> Stream:
+def stream(make_stream: MakeStream, database_url: str, monkeypatch: pytest.MonkeyPatch) -> Stream:
     tables = Tables(COLUMNS)
     tables.add("customers", ["1", "Ada"], ["2", "Bob"])
     tables.add("orders", ["10", "1", "first"])
     states.store(database_url, tables)
     monkeypatch.setenv("SUBSETD_DATABASE_URL", database_url)
     monkeypatch.setenv("SUBSETD_LOG_LEVEL", "error")
-    path = tmp_path / "feed.jsonl"
-    path.touch()
-    return Stream(path, tables)
+    return make_stream(tables)
 
 
 def subsetd(*arguments: object, code: int = 0) -> str:
@@ -60,13 +52,14 @@ def set_aside(url: str, stream: Stream) -> None:
 
 
 def test_a_letter_keeps_its_record_byte_for_byte(database_url: str, stream: Stream) -> None:
-    stream.write(b'{"op": "c", "source": {"schema": "s", "table": "orders"}, "after": {"id": "\xff\\u0000"}}')
+    record = b'{"op": "c", "source": {"schema": "s", "table": "orders"}, "after": {"id": "\xff\\u0000"}}'
+    stream.write(record)
     set_aside(database_url, stream)
     ((value, table, text, key),) = states.query(
         database_url, "select record_value, table_name, record, record_key from dead_letter"
     )
-    assert bytes(value) == stream.path.read_bytes().rstrip(b"\n")
-    assert (table, key) == (None, None), "what is no UTF-8 names no table"
+    assert (bytes(value), key and bytes(key)) == (record, stream.key)
+    assert table is None, "what is no UTF-8 names no table"
     assert r"\xff" in text
 
 
@@ -294,18 +287,11 @@ def test_a_running_consumer_hands_the_state_over_to_a_retry(database_url: str, s
     stream.append("orders", ["11", "2", None], None)
     stream.append("orders", None, ["11", "2", None])
     consume(database_url, stream, records=1, on_error=ErrorPolicy.SET_ASIDE)
-    stop = threading.Event()
-    watch = Watch()
-    consumer = Consumer(
-        PostgresWriter(database_url),
-        lambda: FileFeed(str(stream.path)),
-        Decoder,
-        value_keys,
-        watch,
-        cache_bytes=1 << 20,
+    stop, watch = threading.Event(), Watch()
+    consumer = threading.Thread(
+        target=consume, args=(database_url, stream), kwargs={"watch": watch, "stop": stop, "retry_seconds": 60.0}
     )
-    thread = threading.Thread(target=consumer.run, args=(stop,))
-    thread.start()
+    consumer.start()
     try:
         wait_for(lambda: watch.followed)
         if over_http:
@@ -314,8 +300,9 @@ def test_a_running_consumer_hands_the_state_over_to_a_retry(database_url: str, s
         else:
             assert "1 applied" in subsetd("retry", "--all")
         stream.change("orders", None, ["12", "2", None])
-        wait_for(lambda: states.read(database_url) == states.expected(stream.tables))
+        wait_for(lambda: states.query(database_url, "select next_offset from feed_position") == [(stream.end(),)])
     finally:
         stop.set()
-        thread.join()
+        consumer.join()
+    assert states.read(database_url) == states.expected(stream.tables)
     assert letters(database_url) == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -16,18 +15,18 @@ from service.usecases.live_state import BatchCommit
 from service.usecases.schema_changes import drop
 from tests import kept_rows, states
 from tests.events import envelope, with_schema
-from tests.following import COLUMNS, Stream, Watch, consume, shop_tables
+from tests.following import COLUMNS, MakeStream, Stream, Watch, consume, shop_tables
 from tests.states import Tables
 
 UNAVAILABLE = "__debezium_unavailable_value"
 
 
 @pytest.fixture
-def stream(tmp_path: Path, database_url: str) -> Stream:
+def stream(make_stream: MakeStream, database_url: str) -> Stream:
     tables = shop_tables()
     states.store(database_url, tables)
     kept_rows.keep(database_url, tables, {"orders": ["id"]})
-    return Stream.empty(tmp_path, tables)
+    return make_stream(tables)
 
 
 def send(stream: Stream, op: str, key: str | None, after: list[str | None] | None) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -15,22 +14,20 @@ from service.observe import ConsumerObserver
 from service.usecases.batches import ErrorPolicy
 from tests import kept_rows, states
 from tests.events import envelope
-from tests.following import COLUMNS, Stream, Watch, consume
+from tests.following import COLUMNS, MakeStream, Stream, Watch, consume
 from tests.states import Tables
 
 ORDER = {"id": "11", "customer": "1", "note": None}
 
 
 @pytest.fixture
-def stream(tmp_path: Path, database_url: str) -> Stream:
+def stream(make_stream: MakeStream, database_url: str) -> Stream:
     tables = Tables(COLUMNS)
     tables.add("customers", ["1", "Ada"], ["2", "Bob"])
     tables.add("orders", ["10", "1", "first"])
     states.store(database_url, tables)
     kept_rows.keep(database_url, tables, {})
-    path = tmp_path / "feed.jsonl"
-    path.touch()
-    return Stream(path, tables)
+    return make_stream(tables)
 
 
 class Connector:

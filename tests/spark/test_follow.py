@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import shutil
 import threading
 from collections import Counter
 from contextlib import nullcontext
 from itertools import pairwise
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -68,6 +70,7 @@ class Shop:
         self.rows: dict[str, list[tuple[int, Row]]] = {table: [] for table in COLUMNS}
         self.rng = random.Random(7)
         self.sent: Counter[tuple[str, int]] = Counter()
+        self.checkpoint: str | None = None
 
     def change(self, number: int) -> None:
         """Send any changes that are possible."""
@@ -99,7 +102,9 @@ class Shop:
     def consumer(self, spark: SparkSession | None, batch_records: int) -> Consumer:
         writer = PostgresWriter(self.url)
         decoding = Decoding(WireSettings(), None, "refuse")
-        stream = Stream(spark, writer, self.url, self.feed, batch_records, decoding, 1 << 20)  # type: ignore[arg-type]
+        stream = Stream(
+            spark, writer, self.url, self.feed, batch_records, decoding, 1 << 20, checkpoint=self.checkpoint  # type: ignore[arg-type]
+        )  # fmt: skip
         return Consumer(
             writer,
             lambda: open_feed(self.feed, group_id=None),
@@ -178,12 +183,45 @@ def test_what_executors_cannot_apply_is_refused(database_url: str, cluster: Clus
         shop.follow(None)
 
 
+def test_a_checkpoint_that_was_put_back_is_refused_and_nothing_is_applied(
+    shop: Shop, spark: SparkSession, tmp_path: Path
+) -> None:
+    """From a backup, say: Spark goes on where its log ends, which the state has passed."""
+    log, kept = tmp_path / "log", tmp_path / "kept"
+    shop.checkpoint = f"file:{log}"
+    shop.change(20)
+    shop.follow(spark)
+    shutil.copytree(log, kept)
+    shop.change(20)
+    shop.follow(spark)
+    shop.check()
+    shutil.rmtree(log)
+    kept.rename(log)
+    before = states.read(shop.url), states.query(shop.url, POSITIONS)
+    shop.change(20)
+    with pytest.raises(FeedError, match=r"the checkpoint is older than the state.*remove the checkpoint"):
+        shop.follow(spark)
+    assert (states.read(shop.url), states.query(shop.url, POSITIONS)) == before
+    assert states.query(shop.url, AHEAD) == [(0,)]
+    shutil.rmtree(log)
+    assert shop.follow(spark).records == 20
+    shop.check()
+
+
 @pytest.mark.parametrize(("first", "end", "why"), [(0, 5, "older"), (2, 8, "older"), (8, 9, "newer"), (4, 7, None)])
 def test_a_checkpoint_that_is_not_at_the_states_positions_is_refused(first: int, end: int, why: str | None) -> None:
     facts = BatchFacts([RangeFacts(("t", 0), first, end)])
     assert not is_next(facts, {("t", 0): 7})
     with nullcontext() if why is None else pytest.raises(FeedError, match=f"the checkpoint is {why} than the state"):
         require_applied_last(facts, {("t", 0): 7}, "file:/c")
+
+
+def test_of_several_partitions_that_is_named_in_which_the_checkpoint_is_elsewhere() -> None:
+    facts = BatchFacts([RangeFacts(("t", 0), 7, 9), RangeFacts(("t", 1), 2, 8), RangeFacts(("new", 0), 0, 1)])
+    stands = {("t", 0): 7, ("t", 1): 7}
+    assert not is_next(facts, stands)
+    with pytest.raises(FeedError, match="partition 1, at offset 2, but the state stands at 7: the checkpoint is older"):
+        require_applied_last(facts, stands, "file:/c")
 
 
 def test_what_ended_a_stream_is_told() -> None:

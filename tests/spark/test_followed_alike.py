@@ -1,104 +1,93 @@
-"""Following on Spark does what the consumer does: some of the consumer's own tests, run over both."""
+"""Following on Spark does what the consumer does: the consumer's own tests, run over both."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from service.core.cell_decoding import WireSettings
 from service.store.writer import PostgresWriter
-from service.stream.addresses import open_feed
-from service.usecases import ports
-from service.usecases.feed_session import Following, Session
 from service.usecases.follow_feed import Consumer
-from spark_jobs import streamed_session
-from spark_jobs.follow_tasks import Decoding
-from spark_jobs.streamed_session import StreamedSession
 from tests import states
 from tests.cluster import Cluster
-from tests.following import Stream, shop_tables
+from tests.following import MakeStream, Stream, shop_tables
+from tests.integration import test_consumer
 from tests.integration.test_consumer import (
+    test_a_batch_that_always_fails_is_given_up,
+    test_a_database_session_that_dies_in_mid_batch_is_replaced,
     test_a_delete_of_what_was_never_inserted_stops_the_feed_in_front_of_it,
     test_a_record_that_cannot_be_applied_stops_the_feed_in_front_of_it,
     test_a_second_consumer_is_refused_and_told_who_is_the_first,
     test_a_truncate_extracts_every_attribute_of_its_table,
+    test_an_idle_consumer_outlives_any_number_of_short_outages,
+    test_an_insert_only_source_keeps_members_and_refuses_deletes,
+    test_consuming_before_any_bootstrap_says_what_to_do,
+    test_each_version_is_told_to_whoever_listens,
     test_inserts_updates_and_deletes_change_the_state_and_its_inds,
+    test_null_is_no_value_and_a_column_without_values_is_in_no_ind,
     test_records_that_cannot_be_applied_are_set_aside_on_request,
 )
 from tests.integration.test_kafka_following import (
     Shop,
+    test_a_paused_consumer_ends_its_batch_keeps_its_lock_and_shows_a_growing_lag,
+    test_a_topic_made_anew_while_it_is_followed_stops_the_feed,
     test_a_tracked_composite_key_is_followed_over_topics_with_a_contract_on_it,
+    test_topics_are_known_by_their_ids_and_one_made_anew_is_refused_at_the_start,
 )
-from tests.states import Tables
-from tests.waiting import BOUND_SECONDS
+from tests.spark.topic_streams import SHARDS, make_stream, on_spark
 
 __all__ = [
+    "make_stream",
+    "test_a_batch_that_always_fails_is_given_up",
+    "test_a_database_session_that_dies_in_mid_batch_is_replaced",
     "test_a_delete_of_what_was_never_inserted_stops_the_feed_in_front_of_it",
+    "test_a_paused_consumer_ends_its_batch_keeps_its_lock_and_shows_a_growing_lag",
     "test_a_record_that_cannot_be_applied_stops_the_feed_in_front_of_it",
     "test_a_second_consumer_is_refused_and_told_who_is_the_first",
+    "test_a_topic_made_anew_while_it_is_followed_stops_the_feed",
     "test_a_tracked_composite_key_is_followed_over_topics_with_a_contract_on_it",
     "test_a_truncate_extracts_every_attribute_of_its_table",
+    "test_an_idle_consumer_outlives_any_number_of_short_outages",
+    "test_an_insert_only_source_keeps_members_and_refuses_deletes",
+    "test_consuming_before_any_bootstrap_says_what_to_do",
+    "test_each_version_is_told_to_whoever_listens",
     "test_inserts_updates_and_deletes_change_the_state_and_its_inds",
+    "test_null_is_no_value_and_a_column_without_values_is_in_no_ind",
     "test_records_that_cannot_be_applied_are_set_aside_on_request",
+    "test_topics_are_known_by_their_ids_and_one_made_anew_is_refused_at_the_start",
 ]
-
-SHARDS = 2
-MakeSession = Callable[[Following], Session]
-
-
-def on_spark(spark: SparkSession, writer: PostgresWriter, url: str, address: str, records: int) -> MakeSession:
-    """Give the session that follows an address on Spark."""
-    decoding = Decoding(WireSettings(), None, "refuse")
-    stream = streamed_session.Stream(spark, writer, url, address, records, decoding, 1 << 20)
-
-    def make(following: Following) -> Session:
-        following.retry_seconds = BOUND_SECONDS  # Spark waits 10 s for a Python to start, not more
-        return StreamedSession(following, stream)
-
-    return make
-
-
-class TopicStream(Stream):
-    """Keep tables in step with a topic of their changes, which is followed on Spark."""
-
-    def __init__(self, spark: SparkSession, url: str, cluster: Cluster, tables: Tables) -> None:
-        super().__init__(Path("/nowhere"), tables)
-        self.spark, self.url, self.cluster = spark, url, cluster
-        self.topic = cluster.topic()
-        self.address = f"kafka://{cluster.servers}/{self.topic}"
-        self.records = 0
-
-    def end(self) -> int:
-        return self.records
-
-    def write(self, line: bytes) -> int:
-        self.cluster.send(self.topic, [line])
-        self.records += 1
-        return self.records - 1
-
-    def open_feed(self) -> ports.Feed:
-        return open_feed(self.address, group_id=None)
-
-    def sessions(self, writer: PostgresWriter, records: int) -> MakeSession:
-        return on_spark(self.spark, writer, self.url, self.address, records)
 
 
 @pytest.fixture
-def stream(database_url: str, cluster: Cluster, spark: SparkSession) -> TopicStream:
+def stream(make_stream: MakeStream, database_url: str) -> Stream:
     tables = shop_tables()
     states.store(database_url, tables)
-    states.deal(database_url, SHARDS)
-    return TopicStream(spark, database_url, cluster, tables)
+    return make_stream(tables)
+
+
+@pytest.mark.parametrize(("records", "cache_bytes"), [(12, 2000), (5000, 0)], ids=["small cache", "no cache"])
+def test_any_history_in_any_batches_equals_recomputing(
+    database_url: str, stream: Stream, records: int, cache_bytes: int
+) -> None:
+    test_consumer.test_any_history_in_any_batches_equals_recomputing(database_url, stream, records, cache_bytes)
+
+
+@pytest.mark.parametrize(("step", "batch"), [("merge", 3), ("after commit", 3)])
+def test_a_crash_at_any_step_loses_nothing_and_applies_nothing_twice(
+    database_url: str, stream: Stream, step: str, batch: int
+) -> None:
+    """All shards have the batch by then."""
+    test_consumer.test_a_crash_at_any_step_loses_nothing_and_applies_nothing_twice(database_url, stream, step, batch)
 
 
 class ShardedShop(Shop):
     """Be a shop whose topics are followed on Spark."""
 
-    def __init__(self, spark: SparkSession, url: str, cluster: Cluster, tuples: dict[str, list[tuple[str, ...]]]):
+    def __init__(
+        self, spark: SparkSession, url: str, cluster: Cluster, tuples: dict[str, list[tuple[str, ...]]] | None = None
+    ) -> None:
         super().__init__(url, cluster, tuples)
         self.spark = spark
         states.deal(url, SHARDS)
@@ -106,8 +95,13 @@ class ShardedShop(Shop):
     def consumer(self, address: str | None = None, **options: object) -> Consumer:
         consumer = super().consumer(address, **options)
         assert isinstance(consumer.writer, PostgresWriter)
-        consumer.make_session = on_spark(self.spark, consumer.writer, self.url, self.feed, 1000)
+        consumer.make_session = on_spark(self.spark, consumer.writer, self.url, address or self.feed, 1000)
         return consumer
+
+
+@pytest.fixture
+def shop(spark: SparkSession, database_url: str, cluster: Cluster) -> Shop:
+    return ShardedShop(spark, database_url, cluster)
 
 
 @pytest.fixture

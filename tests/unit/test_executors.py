@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import struct
 import subprocess
@@ -29,7 +30,7 @@ from spark_jobs.hadoop_files import absolute
 from spark_jobs.session import executors_python, is_here, is_local, worker_sockets, workers_daemon
 from spark_jobs.submit import JOBS
 from spark_jobs.submit import main as submit
-from spark_jobs.worker_daemon import without_zipped_copies
+from spark_jobs.worker_daemon import end_quietly_here, without_zipped_copies
 
 HERE = Machine("driver", "3.11", "4.3.0", "abc")
 URL = "postgresql://u:hidden@db/x"
@@ -264,6 +265,33 @@ def test_workers_of_this_machine_are_reached_by_unix_sockets_where_a_path_is_sho
         assert worker_sockets("local-cluster[2,1,1024]") == worker_sockets("spark://h:1") == {}
         monkeypatch.setattr(session, "job_folder", lambda: Path(f"{longest}y"))
         assert worker_sockets("local[2]") == {}
+
+
+def test_a_worker_of_pysparks_own_daemon_ends_without_a_word_behind_its_first_task(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As those that plan a stream: Java closes them when they were idle for a minute."""
+    asked: list[bool] = []
+
+    def worker(_: socket.socket, authenticated: bool) -> int:
+        asked.append(authenticated)
+        return 0
+
+    worker.__module__ = "__main__"
+    daemon = SimpleNamespace(__name__="__main__", __spec__=SimpleNamespace(name="pyspark.daemon"), worker=worker)
+    monkeypatch.setitem(sys.modules, "__main__", daemon)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    end_quietly_here()
+    once = daemon.worker
+    end_quietly_here()
+    assert daemon.worker is once
+    here, java = socket.socketpair()
+    with here, java:
+        java.send(b"x")
+        assert (daemon.worker(here, True), asked) == (0, [True])
+        here.recv(1)
+        java.close()
+        assert (daemon.worker(here, True), asked) == (1, [True])
 
 
 def test_a_worker_that_java_no_longer_needs_ends_without_a_word() -> None:

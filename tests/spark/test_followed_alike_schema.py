@@ -1,0 +1,19 @@
+"""Following on Spark changes columns as the consumer does: some of the consumer's own tests, run over both."""
+
+from __future__ import annotations
+
+from tests.integration.test_schema_changes import (
+    stream,
+    test_a_column_that_is_gone_keeps_its_values_and_is_stale_until_it_is_dropped,
+    test_a_new_column_becomes_an_attribute_that_is_null_in_all_rows_there_are,
+    test_a_record_that_is_wrong_is_blamed_although_a_default_is_there_too,
+)
+from tests.spark.topic_streams import make_stream
+
+__all__ = [
+    "make_stream",
+    "stream",
+    "test_a_column_that_is_gone_keeps_its_values_and_is_stale_until_it_is_dropped",
+    "test_a_new_column_becomes_an_attribute_that_is_null_in_all_rows_there_are",
+    "test_a_record_that_is_wrong_is_blamed_although_a_default_is_there_too",
+]
