@@ -13,8 +13,8 @@ from service.core.errors import ConflictError, NoStateError, NotFoundError
 from service.core.foreign_keys.ranking import Method
 from service.core.foreign_keys.sides import ForeignKey
 from service.core.histogram_changes import Histograms
+from service.usecases.decided_pairs import Decided
 from service.usecases.finding_progress import Finding, FindingCancelledError, Stage, told
-from service.usecases.foreign_key_decisions import Decision, Verdict
 from service.usecases.foreign_key_evidence import Describing, as_fields
 from service.usecases.foreign_key_ports import KeySnapshot, ValueStatistics
 from service.usecases.foreign_keys import Question, find_foreign_keys
@@ -164,23 +164,9 @@ def no_candidate(foreign_key: ForeignKey, method: Method, version: int) -> Unkno
 
 def chosen(snapshot: StateSnapshot, suggested: Sequence[ForeignKey]) -> list[ForeignKey]:
     """Give what to export: what was accepted, and what is suggested and neither rejected nor in its place."""
-    verdicts = decided(snapshot)
-    accepted = [one for one, verdict in verdicts.items() if verdict is Verdict.ACCEPT]
-    refer = {one.dependent for one in accepted}
-    others = (one for one in suggested if one.dependent not in refer and verdicts.get(one) is not Verdict.REJECT)
-    return [*accepted, *others]
-
-
-def decided(snapshot: StateSnapshot) -> dict[ForeignKey, Verdict]:
-    """Give what was decided last of each pair whose columns are followed."""
-    return {one.foreign_key: one.verdict for one in _decisions(snapshot) if one.is_current and not one.is_stale}
-
-
-def _decisions(snapshot: StateSnapshot) -> Iterator[Decision]:
-    before: int | None = None
-    while found := snapshot.decisions(before, MAX_LIMIT):
-        yield from found
-        before = found[-1].decision_id
+    known = Decided(snapshot)
+    accepted = set(known.accepted)
+    return [*known.accepted, *(one for one in suggested if one not in accepted and not known.rules_out(one))]
 
 
 def all_suggested(snapshot: StateSnapshot, refresh: Refresh) -> list[ForeignKey]:

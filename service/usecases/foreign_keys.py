@@ -13,12 +13,14 @@ from service.core.foreign_keys.candidates import THETA, Candidate, Columns
 from service.core.foreign_keys.likeliest import Reference, likeliest, most_references
 from service.core.foreign_keys.profiles import ColumnProfile
 from service.core.foreign_keys.ranking import Method, Ranked, rank
+from service.core.foreign_keys.sides import ForeignKey
 from service.core.histogram_changes import Histograms
 from service.core.quantile_grids import COMPOSITE_CELLS, SINGLE_CELLS
 from service.core.shown_values import told_shown
 from service.core.value_order import ValueOrder
 from service.usecases import coefficient_table as coefficients
 from service.usecases.answers import EVERY_ATTRIBUTE, AttributeFilter, AttributeInfo, EstimatedCoefficient
+from service.usecases.decided_pairs import Decided
 from service.usecases.finding_progress import Stage, Telling, told, untold
 from service.usecases.foreign_key_ports import KeySnapshot, ValueStatistics
 from service.usecases.histogram_upkeep import Spread, Spreads, value_statistics
@@ -141,12 +143,18 @@ def find_foreign_keys(snapshot: KeySnapshot, question: Question, telling: Tellin
     }
     telling(Stage.RANKING, 0, None)
     referred = [parts[key] for key in keys]
+    known = Decided(snapshot)
+    rejected = {
+        candidate
+        for candidate in (measured if known else ())
+        if known.rules_out(ForeignKey.of(*([attributes[i].name for i in side] for side in candidate)))
+    }
     cut = sorted(str(sides[i].name) for i, of in statistics.items() if of.is_cut)
     return ForeignKeys(
         version=snapshot.head.version,
         question=question,
         keys=referred,
-        ranked=rank(measured, profiles, referred, question.method, partial(telling, Stage.RANKING)),
+        ranked=rank(measured, profiles, referred, question.method, partial(telling, Stage.RANKING), rejected),
         attributes=attributes,
         profiles=profiles,
         tuples={parts[i]: (one, all_profiles[i]) for i, one in of_tuples.items()},

@@ -13,7 +13,8 @@ from service.usecases import queries
 from service.usecases.answers import EVERY_ATTRIBUTE, AttributeFilter, AttributeInfo
 from service.usecases.corpora import ColumnFilter
 from service.usecases.corpora_ports import Corpora, CorpusSnapshot
-from service.usecases.foreign_key_answers import all_suggested, decided
+from service.usecases.decided_pairs import decided
+from service.usecases.foreign_key_answers import all_suggested
 from service.usecases.foreign_key_decisions import Verdict
 from service.usecases.joinable import JoinAnswer, LeadReason, LeadsTo
 from service.usecases.ports import StateSnapshot

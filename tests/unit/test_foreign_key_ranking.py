@@ -94,6 +94,17 @@ def test_a_table_of_the_same_name_with_other_columns_is_no_copy() -> None:
     assert [(of.candidate, of.score > 0) for of in ranked] == [(referred, True)]
 
 
+@pytest.mark.parametrize("method", [Method.RANDOMNESS, Method.NAMES, Method.CHEN, Method.COMBINED])
+def test_the_others_are_ranked_as_without_what_is_rejected(method: Method) -> None:
+    whole = {of.candidate: of for of in rank(MEASURED, COLUMNS, KEYS, method)}
+    others = {candidate: of for candidate, of in MEASURED.items() if candidate != RIGHT}
+    ranked = rank(MEASURED, COLUMNS, KEYS, method, rejected=[RIGHT])
+    assert [of for of in ranked if of.candidate != RIGHT] == rank(others, COLUMNS, KEYS, method)
+    (rejected,) = (of for of in ranked if of.candidate == RIGHT)
+    assert (rejected.score, rejected.suggested) == (whole[RIGHT].score, False)
+    assert [of.score for of in ranked] == sorted((of.score for of in ranked), reverse=True)
+
+
 @pytest.mark.parametrize("method", [Method.COMBINED, Method.ROSTIN])
 def test_terms_add_up_to_the_score(method: Method) -> None:
     for of in rank(MEASURED, COLUMNS, KEYS, method):

@@ -6,6 +6,7 @@
         keys: Collection[Columns],                 what may be referred to: declared, or unique and not NULL
         method: Method = Method.COMBINED,
         telling: Told = untold,                    hears how many columns' names are compared
+        rejected: Collection[Candidate] = (),      what is known to be none: the others are ranked as without it
     ) -> list[Ranked]                              best first: candidate, score, suggested, implied, terms
 
 Of equal input the ranking is equal. A score is in [0, 1]; of COMBINED and ROSTIN, and one column, it is a probability.
@@ -86,6 +87,7 @@ def rank(
     keys: Collection[Columns],
     method: Method = Method.COMBINED,
     telling: Told = untold,
+    rejected: Collection[Candidate] = (),
 ) -> list[Ranked]:
     """Rank candidates, of one column and composite ones, and choose among them; those by copies of tables come last.
 
@@ -95,7 +97,13 @@ def rank(
     if copied:
         meant = {candidate: of for candidate, of in measured.items() if candidate not in copied}
         last = (Ranked(candidate, 0.0, False, False, copied[candidate]) for candidate in sorted(copied))
-        return [*rank(meant, columns, keys, method, telling), *last]
+        return [*rank(meant, columns, keys, method, telling, rejected), *last]
+    none = {candidate for candidate in rejected if candidate in measured}
+    if none:
+        others = {candidate: of for candidate, of in measured.items() if candidate not in none}
+        as_if = [ranked for ranked in rank(measured, columns, keys, method, telling) if ranked.candidate in none]
+        found = [*rank(others, columns, keys, method, telling), *(replace(of, suggested=False) for of in as_if)]
+        return sorted(found, key=_place)
     of_one = {c: of for c, of in measured.items() if len(c.dependent) == 1}
     single = _rank_single(of_one, columns, keys, method, telling)
     composite = {c: of for c, of in measured.items() if len(c.dependent) > 1}
