@@ -242,8 +242,8 @@ FOREIGN_KEYS = """## Foreign keys (Figures 22 to 24)
 On TPC-DS foreign keys are found by Chen et al.'s greedy choice with the best of the thresholds of Figure 22 (0.6), by
 the rules of Rostin et al. and by our own ranking, from exact coefficients and from three estimators:
 `make bench ONLY=fk-tpc`, with precision and recall in what it prints, and
-[what follows from it](design/2026-11-22-foreign-keys.md). Not measured: the other thresholds of Figure 22, and TPC-DS at
-the paper's scale of 300.
+[what follows from it](design/2026-11-22-foreign-keys.md). Not measured: the other thresholds of Figure 22, and TPC-DS
+at the paper's scale of 300.
 """
 
 
