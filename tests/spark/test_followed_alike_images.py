@@ -5,7 +5,6 @@ from __future__ import annotations
 from tests.integration.test_row_images import (
     stream,
     test_a_change_of_the_key_moves_the_row,
-    test_a_row_that_was_never_sent_whole_is_refused,
 )
 from tests.spark.topic_streams import make_stream
 
@@ -13,5 +12,4 @@ __all__ = [
     "make_stream",
     "stream",
     "test_a_change_of_the_key_moves_the_row",
-    "test_a_row_that_was_never_sent_whole_is_refused",
 ]

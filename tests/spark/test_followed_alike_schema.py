@@ -6,7 +6,6 @@ from tests.integration.test_schema_changes import (
     stream,
     test_a_column_that_is_gone_keeps_its_values_and_is_stale_until_it_is_dropped,
     test_a_new_column_becomes_an_attribute_that_is_null_in_all_rows_there_are,
-    test_a_record_that_is_wrong_is_blamed_although_a_default_is_there_too,
 )
 from tests.spark.topic_streams import make_stream
 
@@ -15,5 +14,4 @@ __all__ = [
     "stream",
     "test_a_column_that_is_gone_keeps_its_values_and_is_stale_until_it_is_dropped",
     "test_a_new_column_becomes_an_attribute_that_is_null_in_all_rows_there_are",
-    "test_a_record_that_is_wrong_is_blamed_although_a_default_is_there_too",
 ]

@@ -5,10 +5,8 @@ from __future__ import annotations
 from tests.integration.test_screening import (
     connector,
     stream,
-    test_a_source_that_was_set_back_stops_the_feed,
     test_changes_are_skipped_exactly_when_their_transaction_is_visible_to_the_bootstrap,
     test_repeats_are_known_after_a_restart,
-    test_what_cannot_be_read_is_passed_over_where_the_bootstrap_has_it,
 )
 from tests.spark.topic_streams import make_stream
 
@@ -16,8 +14,6 @@ __all__ = [
     "connector",
     "make_stream",
     "stream",
-    "test_a_source_that_was_set_back_stops_the_feed",
     "test_changes_are_skipped_exactly_when_their_transaction_is_visible_to_the_bootstrap",
     "test_repeats_are_known_after_a_restart",
-    "test_what_cannot_be_read_is_passed_over_where_the_bootstrap_has_it",
 ]
