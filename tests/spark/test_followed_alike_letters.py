@@ -6,14 +6,12 @@ from tests.following import Stream
 from tests.integration import test_dead_letters
 from tests.integration.test_dead_letters import (
     stream,
-    test_what_has_become_right_is_applied_once_and_is_no_letter_any_more,
 )
 from tests.spark.topic_streams import make_stream
 
 __all__ = [
     "make_stream",
     "stream",
-    "test_what_has_become_right_is_applied_once_and_is_no_letter_any_more",
 ]
 
 

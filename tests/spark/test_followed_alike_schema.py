@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tests.integration.test_schema_changes import (
     stream,
-    test_a_column_that_is_gone_keeps_its_values_and_is_stale_until_it_is_dropped,
     test_a_new_column_becomes_an_attribute_that_is_null_in_all_rows_there_are,
 )
 from tests.spark.topic_streams import make_stream
@@ -12,6 +11,5 @@ from tests.spark.topic_streams import make_stream
 __all__ = [
     "make_stream",
     "stream",
-    "test_a_column_that_is_gone_keeps_its_values_and_is_stale_until_it_is_dropped",
     "test_a_new_column_becomes_an_attribute_that_is_null_in_all_rows_there_are",
 ]
