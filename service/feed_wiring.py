@@ -57,16 +57,23 @@ from service.usecases.warm_up import WarmUpPolicy
 log = structlog.get_logger("subsetd")
 
 
+def settle_process() -> None:
+    """Set the interpreter up beside a busy consumer: what is loaded stays, answers get through between its turns."""
+    gc.collect()
+    gc.freeze()
+    # Old objects are looked at when a quarter has come to those of the last look: of none now, not of all that is kept.
+    gc.collect()
+    sys.setswitchinterval(0.001)
+
+
 def tune_process() -> None:
     """Set the interpreter up for a consumer: a batch makes a hundred thousand small objects and no cycles.
 
-    With the default thresholds the garbage collector takes more than half of the time that a batch is applied in.
-    The shorter switch interval lets answers through beside a busy consumer.
+    With the default thresholds the garbage collector takes more than half of the time that a batch is applied in. With
+    much higher ones than these what the Kafka client's waits leave piles up: cycles that hold the records of a batch.
     """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(200_000, 20, 50)
-    sys.setswitchinterval(0.001)
+    settle_process()
+    gc.set_threshold(20_000, 10, 10)
 
 
 def decoding(settings: Settings, feed: str = "") -> Callable[[Sequence[Table]], ports.Decoder]:

@@ -80,7 +80,7 @@ def run(
         observer = ConsumerObserver(registry)
         retry = partial(feed_wiring.retry_dead_letter, url, settings)
         service = serving_wiring.make_service(engine, settings, tracked, searches, retry, registry, observer)
-        feed_wiring.tune_process()
+        feed_wiring.settle_process()
         with (
             watching(url, settings, registry, observer) as check_watches,
             looking_for_servers(url) as check_shards,
