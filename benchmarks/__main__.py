@@ -22,11 +22,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument("--only", choices=ROWS, metavar="ROW", help=f"one of {', '.join(ROWS)}")
     chosen.add_argument("--short", action="store_true", help=f"the rows that end soon: {', '.join(SHORT)}")
-    parser.add_argument("--table", action="store_true", help="print the README's table, what has a goal, and end")
+    parser.add_argument("--table", action="store_true", help="print the table of what has a goal, and end")
     parser.add_argument(
         "--pages",
         action="store_true",
-        help="put the results into README.md, docs/papers.md and docs/growth.md, and end",
+        help="put the results into README.md and the pages of docs that show some, and end",
     )
     parser.add_argument("--scale-factor", type=float, default=1, help="of TPC-H; other than 1 is a trial, not kept")
     parser.add_argument("--size", type=float, default=1, help="of all else; other than 1 is a trial, not kept")

@@ -111,7 +111,7 @@ def store(row: str, objects: Sequence[dict[str, Any]], path: Path = RESULTS) -> 
 
 
 def goals_met(objects: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Choose what the README shows: metrics with a goal, of several sizes the last one that fails, or else the last."""
+    """Choose what pages show: metrics with a goal, of several sizes the last one that fails, or else the last."""
     shown: dict[tuple[str, str, str], dict[str, Any]] = {}
     for one in objects:
         key = (one["row"], _SIZE.sub("", one["metric"]), one["goal"])
@@ -134,7 +134,7 @@ def one(objects: Sequence[dict[str, Any]], row: str, metric: str, baseline: str 
 
 
 def markdown_table(objects: Iterable[dict[str, Any]]) -> str:
-    """Return the README's table."""
+    """Return the table of pages."""
     head = ["Row", "Metric", "Value", "Beside it", "Ratio", "Goal", "Holds"]
     lines = [head, ["---", "---", "---:", "---", "---:", "---", "---"], *map(_cells, objects)]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
