@@ -302,7 +302,10 @@ class StreamedSession(Session):
                 continue
             with timed(pending.seconds, "conclude"):
                 delta = conclude(self._state, pending.summaries, facts.rows, facts.nulls, facts.sketched)
-            changes = self._changes(facts) if delta.contracts else [c for one in facts.ranges for c in one.last]
+            if delta.transitions or delta.contracts:
+                changes = self._changes(facts)
+            else:
+                changes = [change for one in facts.ranges for change in one.last]
             commit = self._commit(batch, changes, facts.counts, delta)
             self._in_flight.write(self._writer.begin(), commit, self._report(commit, batch), self._sink)
             self._settle()
@@ -366,7 +369,7 @@ class StreamedSession(Session):
         return batch
 
     def _changes(self, facts: BatchFacts) -> list[RowChange]:
-        """Read the changes of a batch once more, to find the one that touched a contract."""
+        """Read the changes of a batch once more, to find those that made or broke something."""
         feed = open_feed(self._stream.address, group_id=None)
         assert isinstance(feed, KafkaFeed)
         ranges = [TopicRange(*one.partition, one.first, one.end) for one in facts.ranges]

@@ -296,10 +296,21 @@ class Client:
         return Rows(self, address("foreign-keys", "decisions"), {}, shapes.Decision)
 
     def decide(
-        self, dependent: Columns, referenced: Columns, verdict: shapes.Verdict, *, by: str, note: str | None = None
+        self,
+        dependent: Columns,
+        referenced: Columns,
+        verdict: shapes.Verdict,
+        *,
+        by: str,
+        note: str | None = None,
+        seen: shapes.Verdict | shapes.Undecided | None = None,
     ) -> shapes.Decision:
-        """Keep a decision about a foreign key; to accept makes a contract, unless there is one."""
-        sent = {"dependent": dependent, "referenced": referenced, "verdict": verdict, "decided_by": by, "note": note}
+        """Keep a decision about a foreign key; to accept makes a contract, unless there is one.
+
+        Raises Problem (409) where its verdict is not what was `seen`; None: whatever it is.
+        """
+        of = {"dependent": dependent, "referenced": referenced}
+        sent = {**of, "verdict": verdict, "decided_by": by, "note": note, "seen": seen}
         answer: shapes.Decision = self._send(address("foreign-keys", "decisions"), sent)
         return answer
 

@@ -61,6 +61,9 @@ TrackingState: TypeAlias = Literal["queued", "running", "tracked", "failed"]
 TransitionKind: TypeAlias = Literal["appeared", "broke"]
 
 
+Undecided: TypeAlias = Literal["undecided"]
+
+
 Verdict: TypeAlias = Literal["accept", "reject", "pin"]
 
 
@@ -140,6 +143,11 @@ class Change(TypedDict):
     dependent: CorpusColumnRef
     referenced: CorpusColumnRef
     overlap: int
+
+
+class ChangedRow(TypedDict):
+    table: str
+    key: dict[str, str | None]
 
 
 class Channel(TypedDict):
@@ -235,6 +243,7 @@ class ContractTransition(TypedDict):
     witness_key: str | None
     cause_count: int
     position: dict[str, Any] | None
+    row: ChangedRow | None
 
 
 class Corpus(TypedDict):
@@ -709,6 +718,7 @@ class Transition(TypedDict):
     witness_key: str | None
     cause_count: int
     position: dict[str, Any] | None
+    row: ChangedRow | None
 
 
 class Uind(TypedDict):

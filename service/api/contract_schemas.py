@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.api.schemas import Answer, Paged, PageQuestion, Version
+from service.api.schemas import Answer, ChangedRow, Paged, PageQuestion, Version
 from service.core.contracts import ContractKind
 from service.core.foreign_keys import sides
 from service.core.model import AttributeName
 from service.core.tuples import MOST_PARTS
 from service.usecases import foreign_key_decisions as values
-from service.usecases.foreign_key_decisions import LONGEST_NOTE, ContractState, Verdict
+from service.usecases.foreign_key_decisions import LONGEST_NOTE, ContractState, Undecided, Verdict
 
 Text = Annotated[str, Field(max_length=4096, pattern=r"^[^\x00]*$")]
 Column = Annotated[list[Text], Field(min_length=3, max_length=3, description="schema, table, column")]
@@ -82,6 +82,9 @@ class NewDecision(GivenKey):
     verdict: Verdict = Field(description="accept: watch it as a contract; reject: it is none; pin: keep it in sight")
     decided_by: Person = BY_API
     note: Annotated[str, Field(max_length=LONGEST_NOTE, pattern=r"^[^\x00]*$")] | None = None
+    seen: Verdict | Undecided | None = Field(
+        None, description="the pair's verdict when you looked: 409 where it is another meanwhile; null: whatever it is"
+    )
 
 
 class EventsQuestion(PageQuestion):
@@ -136,6 +139,7 @@ class ContractTransition(NamedKey):
     position: dict[str, Any] | None = Field(
         description="of the change that brought that value; null: found by a bootstrap, or when it was added"
     )
+    row: ChangedRow | None = Field(description="of that change; null: it names none")
 
     @classmethod
     def of(cls, one: values.ContractEvent) -> ContractTransition:

@@ -50,6 +50,7 @@ MISSING = {
     "frequency": 1,
 }
 POSITION = {"topic": "demo.orders", "partition": 0, "offset": 1041}
+CHANGED_ROW = {"table": "demo.orders", "key": {"id": "831"}}
 BROKE = {
     "version": 3,
     "committed_at": "2026-11-21T10:46:10.125000Z",
@@ -60,6 +61,7 @@ BROKE = {
     "witness_key": MISSING["value_key"],
     "cause_count": 1,
     "position": POSITION,
+    "row": CHANGED_ROW,
 }
 
 STATE = {

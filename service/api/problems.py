@@ -44,7 +44,7 @@ EXPLANATIONS = {
     "unknown-dead-letter": "No record of this id is set aside: it was applied, or dropped, or never was.",
     "unknown-contract": "There is no contract of this id.",
     "refused-foreign-key": "These columns cannot be the two sides of a foreign key; the detail says why.",
-    "conflict": "It does not go with what is there: a name is taken, a refresh is at work, or has ended.",
+    "conflict": "It does not go with what is there: a name that is taken, a refresh at work, another's decision.",
     "unknown-watch": "There is no watch of this id, silence or load in force, or nothing that the rule names.",
     "refused-watch": "A watch, a silence or a load cannot be like this; the detail says why.",
     "unknown-version": "as_of or since is newer than the state, or older than its first version.",

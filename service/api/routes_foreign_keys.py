@@ -185,8 +185,8 @@ def list_decisions(asked: Asked, question: Annotated[schemas.PageQuestion, Query
     return contract_schemas.DecisionsPage.page(snapshot.head, DECISIONS, page, contract_schemas.Decision.of)
 
 
-@router.post("/decisions", status_code=201, responses=documented(404, 422, 500, 503))
+@router.post("/decisions", status_code=201, responses=documented(404, 409, 422, 500, 503))
 def decide(request: Request, contracts: Kept, body: contract_schemas.NewDecision) -> contract_schemas.Decision:
     """Keep a decision. To accept makes a contract, unless there is one; to reject ends one that was made so."""
     by = who_says(request, body.decided_by)
-    return contract_schemas.Decision.of(contracts.decide(body.to_core(), body.verdict, by, body.note))
+    return contract_schemas.Decision.of(contracts.decide(body.to_core(), body.verdict, by, body.note, body.seen))

@@ -292,6 +292,13 @@ class HistoryPage(Paged):
     items: list[CoefficientSpan]
 
 
+class ChangedRow(Answer):
+    table: str
+    key: dict[str, str | None] = Field(
+        description="columns that tell the table's rows apart, none where that is not known; null: not shown"
+    )
+
+
 class Transition(Answer):
     version: int
     committed_at: datetime | None
@@ -303,7 +310,10 @@ class Transition(Answer):
     )
     witness_key: str | None
     cause_count: int = Field(description="how many values did")
-    position: dict[str, Any] | None = Field(description="in the feed; null: found by a bootstrap")
+    position: dict[str, Any] | None = Field(
+        description="in the feed, of the last change that brought or took that value; null: found by a bootstrap"
+    )
+    row: ChangedRow | None = Field(description="of that change; null: it names none")
 
     @classmethod
     def of(cls, one: answers.TransitionInfo) -> Transition:

@@ -117,6 +117,7 @@ def lines_of(alert: Alert) -> Sequence[str]:
         f"- {one['name']}: {'so' if one['is_bad'] else 'no longer so'}"
         + (f", {one['turns']} turns" if one["turns"] > 1 else "")
         + (f", value {one['witness_value']!r}" if one.get("witness_value") is not None else "")
+        + (f", row {_row(one['row'])}" if one.get("row") else "")
         + (f", at {_place(one['position'])}" if one.get("position") else "")
         for one in body["subjects"]
     ]
@@ -132,6 +133,11 @@ def slack_text(alert: Alert) -> str:
 
 def _place(position: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in position.items())
+
+
+def _row(row: Mapping[str, Any]) -> str:
+    key = ", ".join(f"{column} {value!r}" for column, value in row["key"].items() if value is not None)
+    return f"{row['table']} {key}".rstrip()
 
 
 def _check_address(address: str) -> None:

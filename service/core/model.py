@@ -196,6 +196,18 @@ class RowChange:
 
 
 @dataclass(frozen=True, slots=True)
+class Cause:
+    """Name the change that brought or took a witness: its place in the feed, and its row's table and key.
+
+    `row` is `{"table": "schema.table", "key": {column: text}}`, with what may be shown of the texts, and no
+    column where nothing tells the table's rows apart; None for a change that names no row.
+    """
+
+    position: FeedPosition
+    row: dict[str, object] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Skipped:
     """Say why a record of a feed changes no row (a tombstone, a heartbeat, a transaction's end, ...)."""
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from psycopg2.extras import execute_values
 
 from service.core.canonical import stored_value
-from service.core.model import TransitionKind
+from service.core.model import Cause, TransitionKind
 from service.usecases.live_state import BatchCommit, StateDelta
 
 COUNTERS = """
@@ -58,11 +59,12 @@ def write_transitions(cursor: Any, commit: BatchCommit) -> None:
     transitions = commit.delta.transitions
     if not transitions:
         return
-    position = None if commit.last_position is None else json.dumps(commit.last_position._asdict())
+    # What is no batch of a feed has no causes.
+    causes: Sequence[Cause | None] = commit.causes or [None] * len(transitions)
     execute_values(
         cursor,
         "insert into ind_transition (version, dependent_id, referenced_id, kind, witness_key, witness_value, "
-        "cause_count, position) values %s",
+        "cause_count, position, changed_row) values %s",
         [
             (
                 commit.version,
@@ -72,11 +74,11 @@ def write_transitions(cursor: Any, commit: BatchCommit) -> None:
                 None if t.witness is None else t.witness.hex(),
                 None if t.witness is None else shown_witness(commit.delta, t.dependent_id, t.witness),
                 t.cause_count,
-                position,
+                *json_of_cause(cause),
             )
-            for t in transitions
+            for t, cause in zip(transitions, causes, strict=True)
         ],
-        template="(%s, %s, %s, %s, %s::uuid, %s, %s, %s::jsonb)",
+        template="(%s, %s, %s, %s, %s::uuid, %s, %s, %s::jsonb, %s::jsonb)",
         page_size=1000,
     )
     appeared = [t for t in transitions if t.kind is TransitionKind.APPEARED]
@@ -97,6 +99,13 @@ def write_transitions(cursor: Any, commit: BatchCommit) -> None:
             [(t.dependent_id, t.referenced_id) for t in broke],
             page_size=1000,
         )
+
+
+def json_of_cause(cause: Cause | None) -> tuple[str | None, str | None]:
+    """Give a cause's position and row as JSON."""
+    if cause is None:
+        return None, None
+    return json.dumps(cause.position._asdict()), None if cause.row is None else json.dumps(cause.row)
 
 
 def shown_witness(delta: StateDelta, dependent_id: int, witness: bytes) -> str | None:

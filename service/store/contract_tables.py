@@ -78,6 +78,7 @@ contract_transition = Table(
         JSONB,
         comment="topic, partition, offset of the change that brought the witness; NULL: not found by a batch",
     ),
+    Column("changed_row", JSONB, comment="table and key of that change's row, where it names one"),
     CheckConstraint("kind in ('violated', 'mended')", name="kind_known"),
 )
 

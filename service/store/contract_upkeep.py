@@ -6,7 +6,6 @@ attributes come, go, or take other names but the names themselves.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from fractions import Fraction
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from psycopg2.extras import execute_values
 
 from service.core.contracts import BoundContract, ContractKind
-from service.store.batch_rows import shown_witness
+from service.store.batch_rows import json_of_cause, shown_witness
 from service.store.database import connect
 from service.store.shard_reading import RECORD_CLUSTERS
 from service.store.shard_servers import ShardServer, reaching, read_servers
@@ -93,7 +92,6 @@ def write_turned(cursor: Any, commit: BatchCommit) -> bool:
     cursor.execute(LISTED)
     listed = {contract_id for (contract_id,) in cursor}
     delta = commit.delta
-    positions = {key: json.dumps(position._asdict()) for key, position in commit.contract_positions.items()}
     _put(
         cursor,
         commit.version,
@@ -104,7 +102,7 @@ def write_turned(cursor: Any, commit: BatchCommit) -> bool:
                 one.witness.hex(),
                 shown_witness(delta, one.dependent_id, one.witness),
                 one.cause_count,
-                positions.get(one.contract_id),
+                *json_of_cause(commit.contract_causes.get(one.contract_id)),
             )
             for one in delta.contracts
             if one.contract_id in listed
@@ -122,10 +120,10 @@ def hold(cursor: Any, version: int, without: Collection[int] = ()) -> None:
     turned: list[tuple[Any, ...]] = []
     for contract_id, is_violated, dependent_id, referenced_id, missing in cursor.fetchall():
         if not is_violated:
-            turned.append((contract_id, ContractKind.MENDED, None, None, 0, None))
+            turned.append((contract_id, ContractKind.MENDED, None, None, 0, None, None))
             continue
         witness = _missing(cursor, dependent_id, referenced_id)
-        turned.append((contract_id, ContractKind.VIOLATED, *witness, missing, None))
+        turned.append((contract_id, ContractKind.VIOLATED, *witness, missing, None, None))
     _put(cursor, version, turned)
 
 
@@ -169,15 +167,15 @@ def _rename(cursor: Any, change: str, table: tuple[str, str], values: Mapping[st
 
 
 def _put(cursor: Any, version: int, turned: list[tuple[Any, ...]]) -> None:
-    """Write transitions: contract, kind, key and text of a witness, number of values, and position as JSON."""
+    """Write transitions: contract, kind, key and text of a witness, number of values, position and row as JSON."""
     if not turned:
         return
     execute_values(
         cursor,
         "insert into contract_transition (version, contract_id, kind, witness_key, witness_value, cause_count, "
-        "position) values %s",
+        "position, changed_row) values %s",
         [(version, *one) for one in turned],
-        template="(%s, %s, %s, %s::uuid, %s, %s, %s::jsonb)",
+        template="(%s, %s, %s, %s::uuid, %s, %s, %s::jsonb, %s::jsonb)",
     )
     cursor.execute(RAISE, (version, [one[0] for one in turned if one[1] is ContractKind.VIOLATED]))
     cursor.execute(RAISE, (None, [one[0] for one in turned if one[1] is ContractKind.MENDED]))

@@ -25,6 +25,7 @@ from service.usecases.foreign_key_decisions import (
     ContractEvent,
     ContractState,
     Decision,
+    Undecided,
     Verdict,
 )
 
@@ -62,7 +63,7 @@ order by c.contract_id limit :limit
 
 EVENTS = f"""
 select t.version, v.committed_at, t.contract_id, {NAMED}, t.kind, t.witness_value, t.witness_key::text as witness_key,
-       t.cause_count, t.position
+       t.cause_count, t.position, t.changed_row
 from contract_transition t join contract using (contract_id) left join state_version v on v.version = t.version
 where (t.version, t.contract_id) > (:version, :contract_id)
   and (t.version > :since or t.position is null) and t.contract_id > :newer_than
@@ -88,6 +89,8 @@ insert into foreign_key_decision ({NAMED}, verdict, decided_by, note)
 values ({", ".join(f"%({one})s" for one in SIDES)}, %(verdict)s, %(by)s, %(note)s) returning decision_id
 """
 
+NEWEST = f"select verdict, decided_by from foreign_key_decision where {GIVEN} order by decision_id desc limit 1"
+
 ADD = f"""
 insert into contract ({NAMED}, least_coefficient, created_by, decision_id)
 values ({", ".join(f"%({one})s" for one in SIDES)}, %(least)s, %(by)s, %(decision_id)s) returning contract_id
@@ -102,10 +105,19 @@ class PostgresContracts:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def decide(self, foreign_key: ForeignKey, verdict: Verdict, by: str, note: str | None = None) -> Decision:
+    def decide(
+        self,
+        foreign_key: ForeignKey,
+        verdict: Verdict,
+        by: str,
+        note: str | None = None,
+        seen: Verdict | Undecided | None = None,
+    ) -> Decision:
         with self._writing() as (connection, cursor):
             version = _lock(cursor, foreign_key)
             values = {**side_values(foreign_key), "by": by, "verdict": verdict.value, "note": note}
+            if seen is not None:
+                _require_seen(cursor, values, foreign_key, seen)
             cursor.execute(DECIDE, values)
             (decision_id,) = cursor.fetchone()
             if verdict is Verdict.REJECT:
@@ -215,6 +227,7 @@ def read_events(
             one.witness_key,
             one.cause_count,
             one.position,
+            one.changed_row,
         )
         for one in connection.execute(text(EVENTS), values)
     ]
@@ -253,6 +266,15 @@ def _lock(cursor: Any, foreign_key: ForeignKey) -> int:
                     f"lists them."
                 )
     return version
+
+
+def _require_seen(cursor: Any, values: dict[str, Any], foreign_key: ForeignKey, seen: Verdict | Undecided) -> None:
+    """Raise ConflictError where the newest decision is another than whoever decides has seen."""
+    cursor.execute(NEWEST, values)
+    verdict, by = cursor.fetchone() or (Undecided.UNDECIDED.value, None)
+    if verdict != seen.value:
+        decided = f"{by} has decided `{verdict}`" if by is not None else "no decision is there"
+        raise ConflictError(f"Of {foreign_key} {decided} meanwhile. It was left so: look again, and decide.")
 
 
 def _contract_of(cursor: Any, values: dict[str, Any]) -> int | None:

@@ -476,4 +476,5 @@ def transition_of(row: Any) -> TransitionInfo:
         witness_key=row.witness_key,
         cause_count=row.cause_count,
         position=row.position,
+        row=row.changed_row,
     )

@@ -79,7 +79,7 @@ where until_version is null and parts is null order by dependent_id, referenced_
 
 TRANSITIONS = """
 select t.version, v.committed_at, t.kind, t.witness_key::text as witness_key, t.witness_value, t.cause_count,
-       t.position,
+       t.position, t.changed_row,
        t.dependent_id, d.schema_name as d_schema, d.table_name as d_table, d.column_name as d_column,
        t.referenced_id, r.schema_name as r_schema, r.table_name as r_table, r.column_name as r_column
 from ind_transition t

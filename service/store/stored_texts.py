@@ -38,6 +38,18 @@ update ind_transition t set witness_value = {shown_value("witness_value")} from 
 where a.attribute_id = t.dependent_id and a.attribute_id = any (%(ids)s) and witness_value is not null
 """
 
+# The row that did it is one of either side's table, and is named by its key.
+ROWS = """
+update ind_transition t set changed_row = null from attribute own, attribute a
+where own.attribute_id in (t.dependent_id, t.referenced_id) and a.attribute_id = any (%(ids)s)
+    and (a.schema_name, a.table_name) = (own.schema_name, own.table_name) and changed_row is not null
+"""
+CONTRACT_ROWS = """
+update contract_transition t set changed_row = null from contract c, attribute a
+where c.contract_id = t.contract_id and a.attribute_id = any (%(ids)s) and changed_row is not null
+    and (a.schema_name, a.table_name) in ((dependent_schema, dependent_table), (referenced_schema, referenced_table))
+"""
+
 # A witness of several columns is the text of their tuple.
 CONTRACT_TRANSITIONS = f"""
 update contract_transition t
@@ -69,11 +81,11 @@ where record_value is not null and (table_name is null or table_name not in (
 
 ALERTS = """
 update watch_alert set body = jsonb_set(body, '{subjects}', (
-    select coalesce(jsonb_agg(one - 'witness_value' - 'message' order by place), '[]')
+    select coalesce(jsonb_agg(one - 'witness_value' - 'row' - 'message' order by place), '[]')
     from jsonb_array_elements(body -> 'subjects') with ordinality as subject (one, place)))
 where jsonb_typeof(body -> 'subjects') = 'array'
 """
-STANDINGS = "update watch_standing set detail = detail - 'witness_value' - 'message'"
+STANDINGS = "update watch_standing set detail = detail - 'witness_value' - 'row' - 'message'"
 
 # Why a bootstrap failed may quote what it could not read.
 FAULTS = """
@@ -81,7 +93,17 @@ update bootstrap_run set fault = 'it failed before values were not to be kept; w
 where fault is not null
 """
 
-FORGETTING = (TRANSITIONS, CONTRACT_TRANSITIONS, CANDIDATES, DEAD_LETTERS, ALERTS, STANDINGS, FAULTS)
+FORGETTING = (
+    TRANSITIONS,
+    CONTRACT_TRANSITIONS,
+    ROWS,
+    CONTRACT_ROWS,
+    CANDIDATES,
+    DEAD_LETTERS,
+    ALERTS,
+    STANDINGS,
+    FAULTS,
+)
 
 
 def forget_texts(cursor: Any, attribute_ids: Sequence[int]) -> None:

@@ -280,7 +280,12 @@ ind_transition = Table(
     Column("witness_key", UUID(as_uuid=True), comment="one of the values that made or broke it"),
     Column("witness_value", Text),
     Column("cause_count", BigInteger, nullable=False, server_default="0", comment="how many values did"),
-    Column("position", JSONB, comment="topic, partition, offset of the batch's last record; NULL for a bootstrap"),
+    Column(
+        "position",
+        JSONB,
+        comment="topic, partition, offset of the change that brought the witness; NULL for a bootstrap",
+    ),
+    Column("changed_row", JSONB, comment="table and key of that change's row, where it names one"),
     CheckConstraint("kind in ('appeared', 'broke')", name="kind_known"),
 )
 Index("ix_ind_transition_pair", ind_transition.c.dependent_id, ind_transition.c.referenced_id, ind_transition.c.version)
@@ -496,5 +501,5 @@ audit = Table(
     Column("report", JSONB, nullable=False, comment="examples, filters, seconds"),
 )
 
-SCHEMA_REVISION = "0022"
+SCHEMA_REVISION = "0023"
 """The Alembic revision that this code works with."""

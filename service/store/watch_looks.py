@@ -55,7 +55,7 @@ select watch_id, subject, is_bad, told, turns, since_version, is_muted, detail f
 
 EVENTS = f"""
 select t.version, not ({IS_HALF}) as is_whole, t.kind = 'broke' as is_worse, t.witness_value, t.cause_count, t.position,
-    d.schema_name as d_schema, d.table_name as d_table, d.column_name as d_column,
+    t.changed_row as row, d.schema_name as d_schema, d.table_name as d_table, d.column_name as d_column,
     r.schema_name as r_schema, r.table_name as r_table, r.column_name as r_column
 from ind_transition t join state_version v using (version)
 join attribute d on d.attribute_id = t.dependent_id join attribute r on r.attribute_id = t.referenced_id
@@ -63,7 +63,7 @@ where t.version > :since order by t.version
 """
 CONTRACT_EVENTS = f"""
 select t.version, not ({IS_HALF}) as is_whole, t.contract_id, t.kind = 'violated' as is_worse, t.witness_value,
-    t.cause_count, t.position, {NAMED}
+    t.cause_count, t.position, t.changed_row as row, {NAMED}
 from contract_transition t join contract using (contract_id) join state_version v using (version)
 where t.version > :since order by t.version
 """
@@ -336,4 +336,4 @@ def _sides(row: Any) -> tuple[Side, Side]:
 
 
 def _detail(row: Any) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in ("witness_value", "cause_count", "position")}
+    return {name: getattr(row, name) for name in ("witness_value", "cause_count", "position", "row")}

@@ -191,7 +191,10 @@ class MissingValue:
 
 @dataclass(frozen=True, slots=True)
 class TransitionInfo:
-    """Describe an inclusion dependency that appeared or broke; `position` is None for a bootstrap."""
+    """Describe an inclusion dependency that appeared or broke; `position` is None for a bootstrap.
+
+    `row` is as in `causes.Cause`.
+    """
 
     version: int
     committed_at: datetime | None
@@ -202,6 +205,7 @@ class TransitionInfo:
     witness_key: str | None
     cause_count: int
     position: dict[str, Any] | None
+    row: dict[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)

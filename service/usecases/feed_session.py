@@ -31,7 +31,7 @@ from service.usecases.batches import (
     separate,
     timed,
 )
-from service.usecases.contracts import positions_of
+from service.usecases.causes import causes_of
 from service.usecases.live_state import Accesses, BatchCommit, BatchCounts, LiveState, StateDelta
 from service.usecases.netting import emptied_by, net, never_inserted, offenders
 from service.usecases.ports import DeadLetterSink, Decoder, Feed, StateWriter, UnitOfWork
@@ -416,10 +416,10 @@ class Session:
         self._state.version += 1
         self._positions = {**batch.before, **batch.after}
         times = [t for c in changes if isinstance(t := c.source_position.get("ts_ms"), int)]
-        last = batch.records[-1]
         # A partition that had no position begins where its first record is: what was before it may be gone.
         begun = {(r.topic, r.partition): r.offset for r in reversed(batch.records)} | batch.before
         is_whole = self._feed.is_whole(batch.after) if batch.is_whole is None else batch.is_whole
+        causes, contract_causes = causes_of(delta, changes)
         return BatchCommit(
             version=self._state.version,
             generation=self._state.generation,
@@ -432,13 +432,13 @@ class Session:
             delta=delta,
             counts=counts,
             dead_letters=batch.bad,
-            last_position=last.position,
             source_positions=self._say_where(batch, changes),
             newest_source_ms=max(times, default=None),
             topic_ids=self._feed.describe().topic_ids,
             transaction_consistent=None if is_whole is None else is_whole and not batch.bad,
             retried=None if self._retried is None else batch.records,
-            contract_positions=positions_of(delta, changes),
+            causes=causes,
+            contract_causes=contract_causes,
         )
 
     def _say_where(self, batch: Batch, changes: Sequence[RowChange]) -> dict[tuple[str, int], dict[str, object]]:

@@ -26,6 +26,12 @@ class Verdict(StrEnum):
     PIN = "pin"
 
 
+class Undecided(StrEnum):
+    """Say that nothing was decided of a candidate."""
+
+    UNDECIDED = "undecided"
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """Hold what somebody said of a foreign key; the newest one of a pair `is_current`.
@@ -92,7 +98,8 @@ class Contract:
 class ContractEvent:
     """Describe that a contract was violated or mended, with a value that did it and the change that brought the value.
 
-    Found by a bootstrap, or when it was added, it has no position, and no value when it was mended.
+    Found by a bootstrap, or when it was added, it has no position, and no value when it was mended. `row` is as in
+    `causes.Cause`.
     """
 
     version: int
@@ -104,6 +111,7 @@ class ContractEvent:
     witness_key: str | None
     cause_count: int
     position: Mapping[str, Any] | None
+    row: Mapping[str, Any] | None
 
 
 class Contracts(Protocol):
@@ -112,8 +120,18 @@ class Contracts(Protocol):
     Those that take a foreign key raise `NotFoundError` for columns that are not followed.
     """
 
-    def decide(self, foreign_key: ForeignKey, verdict: Verdict, by: str, note: str | None = None) -> Decision:
-        """Keep a decision. To accept makes a contract, unless there is one; to reject ends one that was made so."""
+    def decide(
+        self,
+        foreign_key: ForeignKey,
+        verdict: Verdict,
+        by: str,
+        note: str | None = None,
+        seen: Verdict | Undecided | None = None,
+    ) -> Decision:
+        """Keep a decision. To accept makes a contract, unless there is one; to reject ends one that was made so.
+
+        Raise `ConflictError` where the pair's newest decision is not the one that was `seen`; None: whatever it is.
+        """
 
     def add(self, foreign_key: ForeignKey, least: Decimal, by: str) -> Contract:
         """Add a contract and say how it stands; raise `ConflictError` when the pair has one."""

@@ -23,7 +23,7 @@ from service.core.clustering import (
 )
 from service.core.contracts import BoundContract, ContractTransition, ContractWatch
 from service.core.histogram_changes import ValueSwitches
-from service.core.model import Attribute, AttributeCounters, BadRecord, FeedPosition, RawRecord, Table, Transition
+from service.core.model import Attribute, AttributeCounters, BadRecord, Cause, RawRecord, Table, Transition
 from service.core.overlap import make_overlap
 from service.core.records import Deltas, Flags, Int64s, Keys, NewRecords, Records, find_keys, starts_of
 from service.core.shards import ShardedClusters, follow_moves, local_ids
@@ -126,7 +126,6 @@ class BatchCommit:
     delta: StateDelta
     counts: BatchCounts
     dead_letters: Sequence[BadRecord] = ()
-    last_position: FeedPosition | None = None
     source_positions: Mapping[tuple[str, int], Mapping[str, object]] = field(default_factory=dict)
     """(topic, partition) to what the batch's last change of it says of its source; none where nothing changed."""
     newest_source_ms: int | None = None
@@ -142,8 +141,10 @@ class BatchCommit:
     emptied: Table | None = None
     retried: Sequence[RawRecord] | None = None
     """The batch's records where they had been set aside before: those that are not again are no dead letters now."""
-    contract_positions: Mapping[int, FeedPosition] = field(default_factory=dict)
-    """Which change brought the witness of a contract's transition, by contract_id."""
+    causes: Sequence[Cause] = ()
+    """Of the delta's transitions, in their order; none where the commit is no batch of a feed."""
+    contract_causes: Mapping[int, Cause] = field(default_factory=dict)
+    """By contract_id."""
 
 
 @dataclass  # without slots, as the next one: `Totals` is both

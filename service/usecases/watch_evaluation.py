@@ -389,7 +389,7 @@ def _level_turn(rule: Rule, level: Level) -> Turn:
     return Turn(subject_of(level.contract_id, *level.sides), rule.is_bad(bool(level.is_worse)))
 
 
-VALUES = frozenset({"witness_value", "message"})
+VALUES = frozenset({"witness_value", "row", "message"})
 """What of a detail may show values of the data."""
 
 

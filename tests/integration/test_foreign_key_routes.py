@@ -102,6 +102,20 @@ def test_candidates_are_found_kept_explained_decided_and_exported(client: httpx.
     assert [one["decision_id"] for one in found(client, CONTRACTS)["items"]] == [2]
 
 
+def test_of_two_who_decide_on_what_both_saw_the_second_is_told(client: httpx.Client) -> None:
+    first, second = (
+        client.post(f"{KEYS}/decisions", json={**SIDES, "verdict": verdict, "decided_by": by, "seen": "undecided"})
+        for verdict, by in (("accept", "Ada"), ("reject", "Bob"))
+    )
+    assert first.status_code == 201
+    assert (second.status_code, second.json()["type"]) == (409, "/docs#conflict")
+    assert "Ada has decided `accept` meanwhile" in second.json()["detail"]
+    assert [one["verdict"] for one in found(client, f"{KEYS}/decisions")["items"]] == ["accept"]
+    assert client.post(f"{KEYS}/decisions", json={**SIDES, "verdict": "pin", "seen": "accept"}).status_code == 201
+    gone = client.post(f"{KEYS}/decisions", json={**SIDES, "verdict": "accept", "seen": "accept"})
+    assert gone.status_code == 409
+
+
 def test_what_was_rejected_stays_so_under_a_new_name_and_when_its_columns_are_gone(
     client: httpx.Client, database_url: str
 ) -> None:

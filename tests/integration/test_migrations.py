@@ -23,7 +23,8 @@ from tests.following import COLUMNS, begun, consume, random_changes
 
 # What Postgres itself says of a schema; Alembic's comparison leaves checks, partitioning, storage and identities out.
 HISTORY = """
-select (select array_agg(t.* order by version, dependent_id, referenced_id)::text from ind_transition t),
+select (select array_agg(to_jsonb(t) - 'changed_row' order by version, dependent_id, referenced_id)::text
+        from ind_transition t),
        (select array_agg(u.* order by dependent_id, referenced_id, since_version)::text from uind u),
        (select array_agg(p.* order by feed, topic, partition)::text from feed_position p)
 """

@@ -117,7 +117,6 @@ class Driver:
             {place: (self.begun.get(place, 0), offset) for place, offset in after.items()},
             delta,
             BatchCounts(records=len(records)),
-            last_position=records[-1].position,
         )
         self.writer.begin().commit(commit)
         self.begun = after

@@ -1,0 +1,89 @@
+"""Own what is said of causes: which change of a batch made or broke an inclusion dependency, or turned a contract."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+from service.core.canonical import stored_value
+from service.core.contracts import ContractTransition
+from service.core.model import Cause, Row, RowChange, Table, Transition
+from service.core.shown_values import ShownValues
+from service.usecases.live_state import StateDelta
+
+Cells = tuple[str | None, ...]
+
+
+def causes_of(delta: StateDelta, changes: Sequence[RowChange]) -> tuple[list[Cause], dict[int, Cause]]:
+    """Find the last change of a batch, of one or more, that brought or took the witness of each transition.
+
+    Gives the causes of the delta's transitions, in their order, and those of contracts by contract_id. Where no row had
+    the witness (a truncate) it is the batch's last change.
+    """
+    turned: list[Transition | ContractTransition] = [*delta.transitions, *delta.contracts]
+    if not turned:
+        return [], {}
+    sides = [(one.dependent_id, one.referenced_id) for one in turned]
+    witnesses = [None if one.witness is None else delta.witnesses[one.witness] for one in turned]
+    wanted: dict[int, set[str]] = {}
+    for (dependent, referenced), witness in zip(sides, witnesses, strict=True):
+        if witness is not None:
+            wanted.setdefault(dependent, set()).add(witness)
+            wanted.setdefault(referenced, set()).add(witness)
+    found = _last_changes(changes, wanted)
+    last = len(changes) - 1, None
+    causes = []
+    for of_sides, witness in zip(sides, witnesses, strict=True):
+        places = [found[side, witness] for side in of_sides if witness is not None and (side, witness) in found]
+        place, row = max(places, key=lambda one: one[0], default=last)
+        told = None if row is None else _told(changes[place].table, row, delta.shown)
+        causes.append(Cause(changes[place].position, told))
+    contracts = zip((one.contract_id for one in delta.contracts), causes[len(delta.transitions) :], strict=True)
+    return causes[: len(delta.transitions)], dict(contracts)
+
+
+def _last_changes(
+    changes: Sequence[RowChange], wanted: Mapping[int, set[str]]
+) -> dict[tuple[int, str], tuple[int, Row]]:
+    """Find, by attribute and value, the place of the last change that brought or took it, and the row that has it."""
+    found: dict[tuple[int, str], tuple[int, Row]] = {}
+    looked_at: dict[Table, list[tuple[int, Sequence[int], Mapping[Cells, str]]]] = {}
+    for place, change in enumerate(changes):
+        if change.before is None and change.after is None:
+            continue  # a truncate names no row, and its witness comes from the store, which may have cut or hidden it
+        if change.table not in looked_at:
+            looked_at[change.table] = list(_wanted_of(change.table, wanted))
+        for attribute, columns, values in looked_at[change.table]:
+            before, after = (_cells(row, columns) for row in (change.before, change.after))
+            if before == after:
+                continue
+            for row, cells in ((change.before, before), (change.after, after)):
+                if row is not None and cells is not None and cells in values:
+                    found[attribute, values[cells]] = place, row
+    return found
+
+
+def _wanted_of(
+    table: Table, wanted: Mapping[int, set[str]]
+) -> Iterator[tuple[int, Sequence[int], Mapping[Cells, str]]]:
+    """Give the attributes of a table that are looked at: id, columns, and values by their cells."""
+    for column, attribute in enumerate(table.attributes):
+        if attribute.attribute_id in wanted:
+            yield attribute.attribute_id, (column,), {(text,): text for text in wanted[attribute.attribute_id]}
+    for derived in table.derived:
+        attribute_id = derived.attribute.attribute_id
+        if attribute_id in wanted:
+            yield attribute_id, derived.places, {tuple(json.loads(text)): text for text in wanted[attribute_id]}
+
+
+def _cells(row: Row | None, columns: Sequence[int]) -> Cells | None:
+    return None if row is None else tuple(row[column] for column in columns)
+
+
+def _told(table: Table, row: Row, shown: ShownValues) -> dict[str, object]:
+    key = {}
+    for column in table.key:
+        attribute, text = table.attributes[column], row[column]
+        text = None if text is None else shown.text(attribute.attribute_id, text)
+        key[attribute.name.column] = None if text is None else stored_value(text)
+    return {"table": str(table), "key": key}
