@@ -126,7 +126,7 @@ class HandMadeState:
             lacking = sorted({cell for cell in columns[pair[0]] if cell is not None} - set(columns[pair[1]]))
             witness = lacking[0] if lacking else None
             cursor.execute(
-                "insert into ind_transition values (%s, %s, %s, %s, %s, %s, %s, %s)",
+                "insert into ind_transition values (%s, %s, %s, %s, %s, %s, %s, %s, %s)",
                 (
                     self.version,
                     *ids,
@@ -135,6 +135,7 @@ class HandMadeState:
                     witness,
                     len(lacking),
                     position,
+                    position and Json({"table": f"{pair[0].schema}.{pair[0].table}", "key": {"id": "17"}}),
                 ),
             )
             if pair in holding:

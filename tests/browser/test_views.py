@@ -129,7 +129,16 @@ def test_an_ind_that_breaks_is_on_the_page_that_is_open(browser: Browser, addres
         state.commit(COLUMNS | {ORDERS: ["1", "2", "ZZTOP"]})
         card = page.locator(".transition")
         expect(card).to_have_count(1)
-        for text in ("broke", "shop.orders.customer_id", "shop.customers.id", "ZZTOP", "t / 0 @ 2", "version 2"):
+        for text in (
+            "broke",
+            "shop.orders.customer_id",
+            "shop.customers.id",
+            "ZZTOP",
+            "row of shop.orders",
+            "17",
+            "t / 0 @ 2",
+            "version 2",
+        ):
             expect(card).to_contain_text(text)
         look.open("")
         expect(page.locator(".transition")).to_contain_text("ZZTOP")

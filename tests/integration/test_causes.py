@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from service.store.masking import mask
 from tests import states
 from tests.events import envelope
-from tests.following import Stream, begun, consume, random_changes, shop_tables
+from tests.following import MakeStream, Stream, consume, random_changes, shop_tables, store_tracked
 
 TRANSITIONS = """
 select d.table_name, d.column_name, r.table_name, r.column_name, witness_value, position, changed_row
@@ -21,11 +20,17 @@ join attribute r on r.attribute_id = referenced_id where t.version > 1 order by 
 """
 
 
-@pytest.fixture
-def stream(database_url: str, tmp_path: Path) -> Stream:
-    stream = begun(database_url, shop_tables(), tmp_path)
+def keyed(database_url: str, make_stream: MakeStream) -> Stream:
+    """Track tables whose rows are told apart by `id`."""
+    tables = shop_tables()
+    store_tracked(database_url, tables)
     states.execute(database_url, "update tracked_table set key_columns = '{id}'")
-    return stream
+    return make_stream(tables)
+
+
+@pytest.fixture
+def stream(database_url: str, make_stream: MakeStream) -> Stream:
+    return keyed(database_url, make_stream)
 
 
 def of_customer(database_url: str) -> list[tuple[Any, ...]]:

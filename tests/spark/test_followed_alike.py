@@ -13,7 +13,7 @@ from service.usecases.follow_feed import Consumer
 from tests import states
 from tests.cluster import Cluster
 from tests.following import MakeStream, Stream, shop_tables
-from tests.integration import test_consumer
+from tests.integration import test_causes, test_consumer
 from tests.integration.test_consumer import (
     test_a_batch_that_always_fails_is_given_up,
     test_a_database_session_that_dies_in_mid_batch_is_replaced,
@@ -69,6 +69,11 @@ def stream(make_stream: MakeStream, database_url: str) -> Stream:
 
 def test_any_history_in_any_batches_equals_recomputing(database_url: str, stream: Stream) -> None:
     test_consumer.test_any_history_in_any_batches_equals_recomputing(database_url, stream, records=40, cache_bytes=2000)
+
+
+def test_the_position_is_that_of_the_change_among_many(database_url: str, make_stream: MakeStream) -> None:
+    stream = test_causes.keyed(database_url, make_stream)
+    test_causes.test_the_position_is_that_of_the_change_among_many(database_url, stream)
 
 
 def test_a_crash_at_any_step_loses_nothing_and_applies_nothing_twice(database_url: str, stream: Stream) -> None:

@@ -66,5 +66,6 @@ async function decide(one, verdict, url) {
     throw new Refusal(409, `${side(one.dependent)} was ${what} by somebody else meanwhile. It was left so: look again, and decide.`);
   }
   const decided_by = localStorage.getItem(NAME)?.trim() || "dashboard";
-  await post("/api/v1/foreign-keys/decisions", { dependent: one.dependent, referenced: one.referenced, verdict, decided_by });
+  const seen = one.verdict ?? "undecided"; // of two who ask at once the service tells the second
+  await post("/api/v1/foreign-keys/decisions", { dependent: one.dependent, referenced: one.referenced, verdict, decided_by, seen });
 }

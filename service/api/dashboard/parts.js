@@ -38,7 +38,10 @@ export function pair(dependent, referenced, holds = true) {
     h("span.name", {}, referenced.name));
 }
 
-/** Show a transition: what broke or appeared, which value did it, and where it stands in the feed. */
+/** Name a row by its table and, where that is known, its key. */
+const row = ({ table, key }) => [`row of ${table}`, Object.entries(key).map(([column, text]) => [" · ", column, " ", value(text)])];
+
+/** Show a transition: what broke or appeared, which value of which row did it, and where it stands in the feed. */
 export function transition(one) {
   const broke = one.kind === "broke";
   const others = one.cause_count - 1;
@@ -46,6 +49,7 @@ export function transition(one) {
     h("p.what", {}, badge(broke ? "bad" : "good", broke ? "broke" : "appeared"), " ", pair(one.dependent, one.referenced, !broke)),
     h("p.why", {},
       one.witness_key !== null && [broke ? "by the value " : "with the value ", one.witness_value === null ? ["of key ", h("span.mono", {}, one.witness_key)] : value(one.witness_value), others > 0 && ` and ${counted(others, "other")}`, " · "],
+      one.row && [row(one.row), " · "],
       h("span.mono", {}, place(one.position)), " · version ", one.version, one.committed_at && [" · ", ago(one.committed_at)]));
 }
 
