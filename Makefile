@@ -10,7 +10,7 @@
 #   make evaluate   DATA=folder of data sets                            make {sketch,mate}-report DATA=folder: plots
 #   make dist       the wheel, and an archive for Spark's executors elsewhere
 
-.PHONY: env bench-full browser client test test-random test-versions lint format picture demo bench endurance soak dist mutants evaluate sketch-report mate-report clean
+.PHONY: env bench-full browser client test test-random test-versions lint format picture pictures demo bench endurance soak dist mutants evaluate sketch-report mate-report clean
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 # Where it is set, each process of tests would compile the tools of tests anew.
@@ -81,6 +81,10 @@ test-versions: env
 
 picture: env
 	$(BIN)/python -m tools.architecture_picture
+
+# Of the dashboard, for docs; it takes a minute.
+pictures: env browser
+	$(BIN)/python -m tests.browser.pictures
 
 format: env
 	$(BIN)/ruff check --fix-only
