@@ -118,7 +118,7 @@ def test_a_pair_is_watched_once(browser: Browser, address: str) -> None:
         other.page.add_init_script(NO_POLLING)
         other.open(view)
         page = look.open(view)
-        page.get_by_role("button", name="Watch it as a contract").click()
+        page.get_by_role("button", name="Watch it as a contract").press("Enter")
         expect(page.locator(".notice")).to_contain_text("is watched as a contract now")
         expect(page.locator(".badge", has_text="contract held")).to_have_count(1)
         other.page.get_by_role("button", name="Watch it as a contract").click()

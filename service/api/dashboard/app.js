@@ -62,7 +62,7 @@ async function act(work, done = null) {
     if (!(error instanceof Refusal)) console.error(error);
     said = { level: "bad", role: "alert", text: error instanceof Refusal ? error.message : "The service did not answer; whether it was done is not known." };
   }
-  refresh();
+  await refresh();
 }
 
 /** Make the place of messages, which is there without any: what stands below is not made anew when one comes or goes. */
@@ -173,5 +173,8 @@ document.querySelector(".skip").onclick = (event) => {
   event.preventDefault(); // the address names the view
   main.focus();
 };
+addEventListener("keydown", (event) => {
+  if (event.repeat && event.key === "Enter" && event.target.closest?.("a, button")) event.preventDefault(); // held, it is pressed once
+});
 setInterval(tick, 1000);
 open();

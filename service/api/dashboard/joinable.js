@@ -26,7 +26,7 @@ export const joinable = {
     return [
       h("h1", {}, "Joinable tables"),
       h("p.muted", {}, "Which tables join with yours, on several columns at once, and what would they add?"),
-      h("form.card.ask", { onsubmit: (event) => { event.preventDefault(); act(() => ask(corpus)); } },
+      h("form.card.ask", { onsubmit: (event) => { event.preventDefault(); return act(() => ask(corpus)); } },
         h("label", {}, "A CSV with a header, in UTF-8 (drop it here)",
           h("input", { type: "file", accept: ".csv,text/csv", onchange: (event) => act(() => take(event.target.files[0])) })),
         h("label", {}, "Look in", h("select", { onchange: (event) => { location.hash = to("joinable", JSON.parse(event.target.value)); } },
