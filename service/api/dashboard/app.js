@@ -1,6 +1,6 @@
 // Owns the shell: which view is shown, when it is asked again, and what is said when the service does not answer.
 
-import { forget, logIn, logOut, Refusal, whoAsks } from "./api.js";
+import { forget, logIn, logOut, NoAnswer, Refusal, whoAsks } from "./api.js";
 import { h, patch } from "./dom.js";
 import { number, tick } from "./format.js";
 import { audits } from "./audits.js";
@@ -20,6 +20,7 @@ const VIEWS = { "": overview, timeline, graph, coefficients, "foreign-keys": for
 const LINKS = Object.keys(VIEWS).filter((name) => VIEWS[name].under === undefined);
 const SECONDS = 2, LONGEST = 15;
 const LIVE_SECONDS = 6, LEAST_MS = 500; // between two questions: when news come by themselves, and when they come fast
+const BUSY = [408, 429], LONGEST_REST = 600; // seconds; statuses of a service that may be asked again
 const SCHEME = "subsetd-colours";
 
 const main = document.getElementById("main");
@@ -29,6 +30,7 @@ const who = document.getElementById("who");
 const leave = document.getElementById("leave");
 let turn = 0, timer = 0, failures = 0, shown = null, said = null;
 let asked = 0, isAsking = false, isStale = false;
+let restsUntil = 0; // the service has said when it may be asked again
 
 /** Read the address: `#/view?name=value`. */
 function address() {
@@ -59,8 +61,7 @@ async function act(work, done = null) {
     await work();
     said = done && { level: "good", role: "status", text: done };
   } catch (error) {
-    if (!(error instanceof Refusal)) console.error(error);
-    said = { level: "bad", role: "alert", text: error instanceof Refusal ? error.message : "The service did not answer; whether it was done is not known." };
+    said = { level: "bad", role: "alert", text: error instanceof NoAnswer ? "The service did not answer; whether it was done is not known." : worded(error) };
   }
   await refresh();
 }
@@ -83,35 +84,45 @@ async function refresh() {
     listen(hear);
     greet(await whoAsks());
     if (mine !== turn) return;
-    const version = Object.values(answers).find((one) => one !== null && "version" in one)?.version;
+    const version = Object.values(answers).find((one) => one?.version !== undefined)?.version;
     say("good", version === undefined ? "live" : `live, version ${number(version)}`);
     patch(main, [messages(), view.show(answers, parameters, act)]);
   } catch (error) {
     if (mine !== turn) return;
     if (error instanceof Refusal && error.status === 401) return askForKey();
     failures += 1;
+    restsUntil = performance.now() + Math.min(error.retryAfter ?? 0, LONGEST_REST) * 1000;
     tell(error);
   }
   isAsking = false;
   const seconds = isLive() && view.isOfVersion ? LIVE_SECONDS : view.seconds ?? SECONDS;
-  timer = setTimeout(refresh, isStale ? LEAST_MS : Math.min(seconds * 2 ** failures, LONGEST) * 1000);
+  askIn(isStale ? LEAST_MS : Math.min(seconds * 2 ** failures, LONGEST) * 1000);
+}
+
+function askIn(milliseconds) {
+  clearTimeout(timer);
+  timer = setTimeout(refresh, Math.max(milliseconds, restsUntil - performance.now()));
 }
 
 /** Ask soon, as there is a new version; what is being asked is first waited for, or it would never be shown. */
 function hear() {
   if (isAsking) isStale = true;
-  else {
-    clearTimeout(timer);
-    timer = setTimeout(refresh, Math.max(asked + LEAST_MS - performance.now(), 0));
-  }
+  else askIn(Math.max(asked + LEAST_MS - performance.now(), 0));
+}
+
+/** Put in words what went wrong: who looks must not wait for a service that is there. */
+function worded(error) {
+  if (error instanceof Refusal) return error.message;
+  if (error instanceof NoAnswer) return "The service does not answer. What is shown is of before; this page goes on by itself when it is back.";
+  console.error(error);
+  return `The service answers, but this page cannot show it, which is a defect of the page: ${error.message}`;
 }
 
 function tell(error) {
-  const answered = error instanceof Refusal;
-  say("bad", answered ? "refused" : "not connected");
-  const notice = h("p.notice.bad", { role: "alert", "data-key": "failure" },
-    answered ? error.message : "The service does not answer. What is shown is of before; this page goes on by itself when it is back.");
-  if (answered && error.status < 500) patch(main, [h("h1", {}, VIEWS[address().name].title), notice]);
+  const isRefused = error instanceof Refusal && error.status < 500, isBusy = isRefused && BUSY.includes(error.status);
+  say("bad", isBusy ? "busy" : error instanceof Refusal ? "refused" : error instanceof NoAnswer ? "not connected" : "defect");
+  const notice = h("p.notice.bad", { role: "alert", "data-key": "failure" }, worded(error), isBusy && " What is shown is of before; this page goes on by itself.");
+  if (isRefused && !isBusy) patch(main, [h("h1", {}, VIEWS[address().name].title), notice]);
   else if (main.firstElementChild?.dataset.key === "said") patch(main.firstElementChild, [...messages(notice).childNodes]);
   else main.prepend(messages(notice));
 }

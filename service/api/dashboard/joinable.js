@@ -1,6 +1,6 @@
 // Owns the view that asks which tables, of a corpus or tracked, join with a CSV: drop one, pick its key columns, see what a join would add.
 
-import { getAll, getIfThere, path, post, Refusal } from "./api.js";
+import { getAll, getIfThere, NoAnswer, path, post } from "./api.js";
 import { h } from "./dom.js";
 import { counted, number, percent, to } from "./format.js";
 import { card, progress, table } from "./parts.js";
@@ -61,7 +61,7 @@ async function ask(corpus) {
   const send = async (bytes) => post(`${PATH}?${question}`, bytes, "text/csv");
   const bytes = await asked.file.arrayBuffer(); // as it is now; and bytes can be sent again
   asked.search = await send(bytes).catch((error) => {
-    if (error instanceof Refusal) throw error;
+    if (!(error instanceof NoAnswer)) throw error;
     return send(bytes); // the line broke: a search changes nothing, so that it may be asked for twice
   });
 }

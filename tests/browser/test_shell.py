@@ -1,0 +1,89 @@
+"""What the dashboard's shell says of a service that is away, busy or another's, and what it keeps of whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, expect
+from sqlalchemy import Engine
+
+from service.api import access as access_module
+from service.core.model import AttributeName
+from service.store.database import make_engine
+from tests.browser.conftest import looking
+from tests.hand_made_state import HandMadeState
+from tests.integration.serving import app_over, serving
+
+ORDERS, CUSTOMERS = AttributeName("shop", "orders", "customer_id"), AttributeName("shop", "customers", "id")
+COLUMNS = {ORDERS: ["1", "2"], CUSTOMERS: ["1", "2", "3"]}
+WAITS = (
+    "const later = setTimeout; window.waits = []; window.setTimeout = (f, ms) => later(f, waits[waits.push(ms) - 1])"
+)
+
+
+@pytest.fixture
+def state(database_url: str) -> Iterator[HandMadeState]:
+    made = HandMadeState(database_url, COLUMNS)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def engine(state: HandMadeState, database_url: str) -> Iterator[Engine]:
+    made = make_engine(database_url, "test-dashboard")
+    yield made
+    made.dispose()
+
+
+def test_where_a_key_is_wanted_foreign_keys_can_be_found_for_the_first_time(browser: Browser, engine: Engine) -> None:
+    with serving(app_over(engine, api_key="a key")) as address, looking(browser, address) as look:
+        page = look.page
+        page.goto(f"{address}/#/foreign-keys")
+        page.get_by_label("Key", exact=True).fill("a key")
+        page.keyboard.press("Enter")
+        expect(page.locator("main")).to_contain_text("None was looked for yet")
+        expect(page.locator("#link")).to_have_text("live")
+        page.get_by_role("button", name="Find foreign keys").press("Enter")
+        expect(page.get_by_role("button", name="Accept shop.orders.customer_id")).to_be_visible()
+        assert all("401" in one for one in look.told)
+        look.told.clear()
+
+
+def test_a_defect_of_the_page_is_not_told_as_a_service_that_is_away(browser: Browser, engine: Engine) -> None:
+    with serving(app_over(engine)) as address, looking(browser, address) as look:
+        look.page.route("**/api/v1/changes?*", lambda route: route.fulfill(json={"items": None, "next_cursor": None}))
+        page = look.page
+        page.goto(f"{address}/#/timeline")
+        expect(page.get_by_role("alert")).to_contain_text("this page cannot show it")
+        expect(page.locator("#link")).to_have_text("defect")
+        assert look.told
+        assert all("TypeError" in one for one in look.told), "who looks for the defect finds where it is"
+        look.told.clear()
+
+
+def test_a_service_that_is_busy_is_let_rest_and_its_view_stays(
+    browser: Browser, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access_module, "BURST_SECONDS", 10_000.0)
+    with (
+        serving(app_over(engine, requests_per_second=0.01)) as address,  # a hundred at once
+        looking(browser, address) as look,
+        httpx.Client(base_url=address, timeout=60) as client,
+    ):
+        look.page.add_init_script(WAITS)
+        page = look.open("timeline")
+        expect(page.locator(".transition")).to_have_count(1)
+        while client.get("/api/v1/state").status_code != 429:
+            pass
+        with page.expect_response(lambda answer: answer.status == 429) as refused:
+            page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+        expect(page.get_by_role("alert")).to_contain_text("goes on by itself")
+        expect(page.locator("#link")).to_have_text("busy")
+        expect(page.locator(".transition")).to_have_count(1)
+        seconds = int(refused.value.headers["retry-after"])
+        assert seconds > 15, "longer than the page waits by itself"
+        assert max(page.evaluate("waits")) > (seconds - 1) * 1000
+        assert all("429" in one for one in look.told)
+        look.told.clear()
