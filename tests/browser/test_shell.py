@@ -87,3 +87,45 @@ def test_a_service_that_is_busy_is_let_rest_and_its_view_stays(
         assert max(page.evaluate("waits")) > (seconds - 1) * 1000
         assert all("429" in one for one in look.told)
         look.told.clear()
+
+
+def test_a_version_that_comes_is_shown_and_not_read_aloud(
+    browser: Browser, engine: Engine, state: HandMadeState
+) -> None:
+    with serving(app_over(engine)) as address, looking(browser, address) as look:
+        page = look.open("timeline")
+        standing = page.get_by_role("status")
+        expect(standing).to_have_text("live")
+        page.evaluate(
+            "window.heard = 0; new MutationObserver(() => { heard += 1 }).observe("
+            "document.getElementById('standing'), { childList: true, characterData: true, subtree: true })"
+        )
+        state.commit(COLUMNS | {ORDERS: ["1", "ZZTOP"]})
+        expect(page.locator("#link")).to_have_text("live, version 2")
+        assert page.evaluate("heard") == 0
+        expect(page.locator("[role=status], [aria-live]")).to_have_count(1)
+
+
+def test_a_page_that_is_paused_changes_when_that_is_wanted(
+    browser: Browser, engine: Engine, state: HandMadeState
+) -> None:
+    with serving(app_over(engine)) as address, looking(browser, address) as look:
+        look.page.clock.install()
+        page = look.open("timeline")
+        expect(page.locator("#link")).to_have_text("live, version 1")
+        page.get_by_role("button", name="Pause updates").press("Enter")
+        expect(page.locator("#link")).to_have_text("paused, version 1")
+        asked = len(look.requested)
+        state.commit(COLUMNS | {ORDERS: ["1", "ZZTOP"]})
+        page.clock.run_for(60_000)
+        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+        page.evaluate("new Promise((resolve) => requestAnimationFrame(resolve))")
+        assert len(look.requested) == asked, "it asks nothing, nor does it listen"
+        expect(page.locator(".transition")).to_have_count(1)
+        page.get_by_role("link", name="broke", exact=True).press("Enter")  # what is opened is of now
+        expect(page.locator("main")).to_contain_text("ZZTOP")
+        expect(page.locator("#link")).to_have_text("paused, version 2")
+        assert look.faults() == []
+        state.commit(COLUMNS)
+        page.get_by_role("button", name="Resume updates").press("Enter")
+        expect(page.locator("#link")).to_have_text("live, version 3")

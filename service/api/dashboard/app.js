@@ -25,11 +25,13 @@ const SCHEME = "subsetd-colours";
 
 const main = document.getElementById("main");
 const link = document.getElementById("link");
+const edition = document.getElementById("version");
+const pause = document.getElementById("pause");
 const dialog = document.getElementById("key-dialog");
 const who = document.getElementById("who");
 const leave = document.getElementById("leave");
 let turn = 0, timer = 0, failures = 0, shown = null, said = null;
-let asked = 0, isAsking = false, isStale = false;
+let asked = 0, isAsking = false, isStale = false, isPaused = false;
 let restsUntil = 0; // the service has said when it may be asked again
 
 /** Read the address: `#/view?name=value`. */
@@ -81,11 +83,11 @@ async function refresh() {
     const answers = await view.load(parameters);
     if (mine !== turn) return;
     failures = 0;
-    listen(hear);
+    if (!isPaused) listen(hear);
     greet(await whoAsks());
     if (mine !== turn) return;
     const version = Object.values(answers).find((one) => one?.version !== undefined)?.version;
-    say("good", version === undefined ? "live" : `live, version ${number(version)}`);
+    say(isPaused ? "idle" : "good", isPaused ? "paused" : "live", version === undefined ? "" : `, version ${number(version)}`);
     patch(main, [messages(), view.show(answers, parameters, act)]);
   } catch (error) {
     if (mine !== turn) return;
@@ -96,7 +98,7 @@ async function refresh() {
   }
   isAsking = false;
   const seconds = isLive() && view.isOfVersion ? LIVE_SECONDS : view.seconds ?? SECONDS;
-  askIn(isStale ? LEAST_MS : Math.min(seconds * 2 ** failures, LONGEST) * 1000);
+  if (!isPaused) askIn(isStale ? LEAST_MS : Math.min(seconds * 2 ** failures, LONGEST) * 1000);
 }
 
 function askIn(milliseconds) {
@@ -113,23 +115,27 @@ function hear() {
 /** Put in words what went wrong: who looks must not wait for a service that is there. */
 function worded(error) {
   if (error instanceof Refusal) return error.message;
-  if (error instanceof NoAnswer) return "The service does not answer. What is shown is of before; this page goes on by itself when it is back.";
+  if (error instanceof NoAnswer) return `The service does not answer. ${ofBefore()}`;
   console.error(error);
   return `The service answers, but this page cannot show it, which is a defect of the page: ${error.message}`;
 }
 
+const ofBefore = () => `What is shown is of before${isPaused ? "." : "; this page goes on by itself when it can."}`;
+
 function tell(error) {
   const isRefused = error instanceof Refusal && error.status < 500, isBusy = isRefused && BUSY.includes(error.status);
   say("bad", isBusy ? "busy" : error instanceof Refusal ? "refused" : error instanceof NoAnswer ? "not connected" : "defect");
-  const notice = h("p.notice.bad", { role: "alert", "data-key": "failure" }, worded(error), isBusy && " What is shown is of before; this page goes on by itself.");
+  const notice = h("p.notice.bad", { role: "alert", "data-key": "failure" }, worded(error), isBusy && ` ${ofBefore()}`);
   if (isRefused && !isBusy) patch(main, [h("h1", {}, VIEWS[address().name].title), notice]);
   else if (main.firstElementChild?.dataset.key === "said") patch(main.firstElementChild, [...messages(notice).childNodes]);
   else main.prepend(messages(notice));
 }
 
-function say(level, text) {
+/** Say how the page stands; a version, which comes again and again, is not read aloud. */
+function say(level, text, version = "") {
   link.className = `link ${level}`;
-  if (link.textContent !== text) link.textContent = text;
+  patch(document.getElementById("standing"), [text]);
+  patch(edition, [version]);
 }
 
 /** Say who is logged in, and let them leave; where no key is wanted, nobody is. */
@@ -169,6 +175,16 @@ leave.onclick = async () => {
   refresh();
 };
 
+/** Change nothing of itself until it is wanted again; what is pressed or opened is still shown. */
+pause.onclick = () => {
+  isPaused = !isPaused;
+  pause.textContent = isPaused ? "Resume updates" : "Pause updates";
+  if (!isPaused) return refresh();
+  stop();
+  clearTimeout(timer);
+  say("idle", "paused", edition.textContent);
+};
+
 const scheme = document.getElementById("scheme");
 scheme.value = localStorage.getItem(SCHEME) ?? "light dark";
 scheme.onchange = () => {
@@ -178,7 +194,7 @@ scheme.onchange = () => {
 document.documentElement.style.colorScheme = scheme.value;
 
 addEventListener("hashchange", open);
-document.addEventListener("visibilitychange", refresh);
+document.addEventListener("visibilitychange", () => isPaused || refresh());
 addEventListener("pagehide", stop);
 document.querySelector(".skip").onclick = (event) => {
   event.preventDefault(); // the address names the view
@@ -187,5 +203,5 @@ document.querySelector(".skip").onclick = (event) => {
 addEventListener("keydown", (event) => {
   if (event.repeat && event.key === "Enter" && event.target.closest?.("a, button")) event.preventDefault(); // held, it is pressed once
 });
-setInterval(tick, 1000);
+setInterval(() => isPaused || tick(), 1000);
 open();
