@@ -153,6 +153,20 @@ def test_the_graph_is_walked_by_keyboard(browser: Browser, address: str) -> None
         expect(page.locator("main")).to_contain_text("shop.invoices")
 
 
+def test_coefficients_are_chosen_and_opened_by_keyboard(browser: Browser, address: str) -> None:
+    with looking(browser, address) as look:
+        page = look.open("coefficients?dependent=shop.orders&referenced=shop.customers")
+        rows = page.get_by_label("Rows of")
+        rows.press("ArrowDown")
+        expect(page.locator("table.heatmap")).to_contain_text("shop.customers in shop.customers")
+        expect(rows).to_be_focused()
+        page.go_back()
+        page.get_by_role("link", name="estimated", exact=True).press("Enter")
+        expect(page.locator("table.heatmap")).to_contain_text("estimated")
+        page.get_by_role("link", name="100 %").press("Enter")
+        expect(page.locator("h1")).to_have_text("shop.orders.customer_id ⊆ shop.customers.id")
+
+
 def test_the_drawing_is_enlarged_and_made_to_fit_again(browser: Browser, address: str) -> None:
     with looking(browser, address) as look:
         page = look.open("graph?corpus=lake")

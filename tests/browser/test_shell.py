@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import httpx
 import pytest
@@ -12,9 +13,11 @@ from sqlalchemy import Engine
 from service.api import access as access_module
 from service.core.model import AttributeName
 from service.store.database import make_engine
+from service.store.embedded import EmbeddedPostgres
 from tests.browser.conftest import looking
 from tests.hand_made_state import HandMadeState
-from tests.integration.serving import app_over, serving
+from tests.integration.serving import a_place, app_over, serving
+from tests.postgres import TEMPLATE, fresh_database
 
 ORDERS, CUSTOMERS = AttributeName("shop", "orders", "customer_id"), AttributeName("shop", "customers", "id")
 COLUMNS = {ORDERS: ["1", "2"], CUSTOMERS: ["1", "2", "3"]}
@@ -129,3 +132,60 @@ def test_a_page_that_is_paused_changes_when_that_is_wanted(
         state.commit(COLUMNS)
         page.get_by_role("button", name="Resume updates").press("Enter")
         expect(page.locator("#link")).to_have_text("live, version 3")
+
+
+def test_another_state_of_the_same_version_at_the_same_address_is_shown(
+    browser: Browser, engine: Engine, state: HandMadeState, postgres_server: EmbeddedPostgres
+) -> None:
+    state.commit(COLUMNS | {ORDERS: ["1", "OF BEFORE"]})
+    with ExitStack() as kept:
+        restored_url = kept.enter_context(fresh_database(postgres_server, TEMPLATE))
+        restored = HandMadeState(restored_url, COLUMNS)
+        restored.commit(COLUMNS | {ORDERS: ["1", "RESTORED"]})
+        restored.close()
+        other = make_engine(restored_url, "test-dashboard")
+        kept.callback(other.dispose)
+        place = kept.enter_context(a_place())
+        first = kept.enter_context(ExitStack())
+        address = first.enter_context(serving(app_over(engine), place))
+        look = kept.enter_context(looking(browser, address))
+        page = look.open("timeline?kind=broke")
+        expect(page.locator(".transition")).to_contain_text("OF BEFORE")
+        first.close()
+        with serving(app_over(other), place):
+            expect(page.locator(".transition")).to_contain_text("RESTORED")
+            look.page.goto("about:blank")
+        look.told.clear()
+
+
+def test_who_logs_in_next_sees_no_file_of_who_has_left(browser: Browser, engine: Engine) -> None:
+    with serving(app_over(engine, api_key="a key")) as address, looking(browser, address) as look:
+        page = look.page
+        page.goto(f"{address}/#/joinable")
+        key = page.get_by_label("Key", exact=True)
+        key.fill("a key")
+        key.press("Enter")
+        page.get_by_label("A CSV with a header").set_input_files(
+            {"name": "salaries.csv", "mimeType": "text/csv", "buffer": b"name,salary\nAda,7\n"}
+        )
+        expect(page.locator("main")).to_contain_text("Key columns of salaries.csv")
+        page.get_by_role("button", name="Log out").press("Enter")
+        key.fill("a key")
+        key.press("Enter")
+        expect(page.locator("h1")).to_have_text("Joinable tables")
+        expect(page.locator("main")).not_to_contain_text("salar")
+        assert all("401" in one for one in look.told)
+        look.told.clear()
+
+
+def test_what_was_said_of_a_deed_goes_after_a_while(browser: Browser, engine: Engine) -> None:
+    with serving(app_over(engine)) as address, looking(browser, address) as look:
+        look.page.clock.install()
+        page = look.open("pair?dependent=shop.orders.customer_id&referenced=shop.customers.id")
+        page.get_by_role("button", name="Watch it as a contract").press("Enter")
+        said = page.get_by_role("status").filter(has_text="It is watched as a contract now")
+        expect(said).to_be_visible()
+        page.clock.run_for(20_000)
+        expect(said).to_be_visible()
+        page.clock.run_for(60_000)
+        expect(said).to_have_count(0)

@@ -39,8 +39,11 @@ export async function logOut() {
 /** Forget all that was answered, and who asked. */
 export function forget() {
   caller = null;
-  kept.clear();
+  doubt();
 }
+
+/** Ask for all anew: who was away may come back with another state, whose version, and so its ETag, may be the same. */
+export const doubt = () => kept.clear();
 
 /** Tell the service's time in milliseconds: ages are told by its clock, not by the browser's. */
 export const now = () => Date.now() + skew;

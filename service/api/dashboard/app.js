@@ -1,6 +1,6 @@
 // Owns the shell: which view is shown, when it is asked again, and what is said when the service does not answer.
 
-import { forget, logIn, logOut, NoAnswer, Refusal, whoAsks } from "./api.js";
+import { doubt, forget, logIn, logOut, NoAnswer, Refusal, whoAsks } from "./api.js";
 import { h, patch } from "./dom.js";
 import { number, tick } from "./format.js";
 import { audits } from "./audits.js";
@@ -21,6 +21,7 @@ const LINKS = Object.keys(VIEWS).filter((name) => VIEWS[name].under === undefine
 const SECONDS = 2, LONGEST = 15;
 const LIVE_SECONDS = 6, LEAST_MS = 500; // between two questions: when news come by themselves, and when they come fast
 const BUSY = [408, 429], LONGEST_REST = 600; // seconds; statuses of a service that may be asked again
+const SAID_MS = 60_000;
 const SCHEME = "subsetd-colours";
 
 const main = document.getElementById("main");
@@ -32,6 +33,7 @@ const who = document.getElementById("who");
 const leave = document.getElementById("leave");
 let turn = 0, timer = 0, failures = 0, shown = null, said = null;
 let asked = 0, isAsking = false, isStale = false, isPaused = false;
+let isUnsure = false; // another state may have come to this address, while it did not answer or nobody looked
 let restsUntil = 0; // the service has said when it may be asked again
 
 /** Read the address: `#/view?name=value`. */
@@ -61,21 +63,28 @@ function open() {
 async function act(work, done = null) {
   try {
     await work();
-    said = done && { level: "good", role: "status", text: done };
+    said = done && message("good", "status", done);
   } catch (error) {
-    said = { level: "bad", role: "alert", text: error instanceof NoAnswer ? "The service did not answer; whether it was done is not known." : worded(error) };
+    said = message("bad", "alert", error instanceof NoAnswer ? "The service did not answer; whether it was done is not known." : worded(error));
   }
   await refresh();
 }
 
+const message = (level, role, text) => ({ level, role, text, until: performance.now() + SAID_MS });
+
 /** Make the place of messages, which is there without any: what stands below is not made anew when one comes or goes. */
-const messages = (failure = null) => h("div", { "data-key": "said" }, said && h(`p.notice.${said.level}`, { role: said.role, "data-key": said.role }, said.text), failure);
+function messages(failure = null) {
+  if (said && performance.now() > said.until) said = null;
+  return h("div", { "data-key": "said" }, said && h(`p.notice.${said.level}`, { role: said.role, "data-key": said.role }, said.text), failure);
+}
 
 /** Ask for all that the view shows, show it, and come again; a view that was left meanwhile shows nothing. */
 async function refresh() {
   const mine = ++turn;
   clearTimeout(timer);
-  if (dialog.open || document.hidden) return stop();
+  if (dialog.open || document.hidden) return rest();
+  if (isUnsure) doubt();
+  isUnsure = isPaused;
   [asked, isAsking, isStale] = [performance.now(), true, false];
   const { name, parameters } = address();
   const view = VIEWS[name];
@@ -83,7 +92,7 @@ async function refresh() {
     const answers = await view.load(parameters);
     if (mine !== turn) return;
     failures = 0;
-    if (!isPaused) listen(hear);
+    if (!isPaused) listen(hear, () => { isUnsure = true; });
     greet(await whoAsks());
     if (mine !== turn) return;
     const version = Object.values(answers).find((one) => one?.version !== undefined)?.version;
@@ -93,12 +102,20 @@ async function refresh() {
     if (mine !== turn) return;
     if (error instanceof Refusal && error.status === 401) return askForKey();
     failures += 1;
+    isUnsure ||= !(error instanceof Refusal && error.status < 500);
     restsUntil = performance.now() + Math.min(error.retryAfter ?? 0, LONGEST_REST) * 1000;
     tell(error);
   }
   isAsking = false;
   const seconds = isLive() && view.isOfVersion ? LIVE_SECONDS : view.seconds ?? SECONDS;
   if (!isPaused) askIn(isStale ? LEAST_MS : Math.min(seconds * 2 ** failures, LONGEST) * 1000);
+}
+
+/** Neither ask nor listen. */
+function rest() {
+  clearTimeout(timer);
+  stop();
+  isUnsure = true;
 }
 
 function askIn(milliseconds) {
@@ -146,6 +163,8 @@ function greet({ name, scope, csrf_token: token }) {
 
 function askForKey() {
   forget();
+  said = null;
+  for (const view of Object.values(VIEWS)) view.forget?.();
   stop();
   who.hidden = leave.hidden = true;
   say("bad", "key wanted");
@@ -180,8 +199,7 @@ pause.onclick = () => {
   isPaused = !isPaused;
   pause.textContent = isPaused ? "Resume updates" : "Pause updates";
   if (!isPaused) return refresh();
-  stop();
-  clearTimeout(timer);
+  rest();
   say("idle", "paused", edition.textContent);
 };
 

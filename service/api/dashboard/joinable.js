@@ -15,6 +15,7 @@ const isOpen = (search) => search !== null && (search.state === "queued" || sear
 
 export const joinable = {
   title: "Joinable",
+  forget: () => { asked = fresh(); }, // who logs in next sees nothing of it
   load: async () => {
     const answers = await getAll({ corpora: path("/api/v1/corpora", { limit: 1000 }) });
     if (isOpen(asked.search)) asked.search = await getIfThere(`${PATH}/${asked.search.search_id}`) ?? FORGOTTEN;
