@@ -118,7 +118,7 @@ def test_a_pair_is_watched_once(browser: Browser, address: str) -> None:
         other.page.add_init_script(NO_POLLING)
         other.open(view)
         page = look.open(view)
-        page.get_by_role("button", name="Watch it as a contract").click()
+        page.get_by_role("button", name="Watch it as a contract").press("Enter")
         expect(page.locator(".notice")).to_contain_text("is watched as a contract now")
         expect(page.locator(".badge", has_text="contract held")).to_have_count(1)
         other.page.get_by_role("button", name="Watch it as a contract").click()
@@ -151,6 +151,20 @@ def test_the_graph_is_walked_by_keyboard(browser: Browser, address: str) -> None
         page.get_by_label("Find a table").fill("INV")
         page.get_by_label("Find a table").press("Enter")
         expect(page.locator("main")).to_contain_text("shop.invoices")
+
+
+def test_coefficients_are_chosen_and_opened_by_keyboard(browser: Browser, address: str) -> None:
+    with looking(browser, address) as look:
+        page = look.open("coefficients?dependent=shop.orders&referenced=shop.customers")
+        rows = page.get_by_label("Rows of")
+        rows.press("ArrowDown")
+        expect(page.locator("table.heatmap")).to_contain_text("shop.customers in shop.customers")
+        expect(rows).to_be_focused()
+        page.go_back()
+        page.get_by_role("link", name="estimated", exact=True).press("Enter")
+        expect(page.locator("table.heatmap")).to_contain_text("estimated")
+        page.get_by_role("link", name="100 %").press("Enter")
+        expect(page.locator("h1")).to_have_text("shop.orders.customer_id ⊆ shop.customers.id")
 
 
 def test_the_drawing_is_enlarged_and_made_to_fit_again(browser: Browser, address: str) -> None:

@@ -6,24 +6,28 @@ const MOST_PAGES = 10;
 const kept = new Map();
 let skew = 0, caller = null;
 
-/** An answer that is no success: `status`, the problem's detail as message, and its `type`. */
+/** An answer that is no success: `status`, the problem's detail as message, its `type`, and after how many seconds to ask again. */
 export class Refusal extends Error {
-  constructor(status, detail, type = null) {
+  constructor(status, detail, type = null, retryAfter = 0) {
     super(detail);
     this.status = status;
     this.type = type;
+    this.retryAfter = retryAfter;
   }
 }
 
+/** There was no answer, or not all of it; every error but these two is a defect of the page. */
+export class NoAnswer extends Error {}
+
 /** Tell who asks and what for they may, `{name, scope, csrf_token}`; the last is null where no key is wanted. */
 export async function whoAsks() {
-  return caller ??= await (await send(SESSION, {})).json();
+  return caller ??= JSON.parse((await send(SESSION, {})).text);
 }
 
 /** Log in: the service gives this browser a cookie for a key, which is not kept here. */
 export async function logIn(key) {
   forget();
-  caller = await (await send(SESSION, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ key }) })).json();
+  caller = JSON.parse((await send(SESSION, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ key }) })).text);
 }
 
 /** End the session. */
@@ -35,8 +39,11 @@ export async function logOut() {
 /** Forget all that was answered, and who asked. */
 export function forget() {
   caller = null;
-  kept.clear();
+  doubt();
 }
+
+/** Ask for all anew: who was away may come back with another state, whose version, and so its ETag, may be the same. */
+export const doubt = () => kept.clear();
 
 /** Tell the service's time in milliseconds: ages are told by its clock, not by the browser's. */
 export const now = () => Date.now() + skew;
@@ -50,10 +57,8 @@ export function path(base, parameters = {}) {
 /** Ask for JSON; the same object comes again while the answer is the same. */
 export async function get(url) {
   const known = kept.get(url);
-  const response = await send(url, known ? { headers: { "If-None-Match": known.etag } } : {});
-  if (response.status === 304) return known.body;
-  const text = await response.text();
-  if (known?.text === text) return known.body;
+  const { response, text } = await send(url, known ? { headers: { "If-None-Match": known.etag } } : {});
+  if (response.status === 304 || known?.text === text) return known.body;
   const entry = { etag: response.headers.get("ETag"), text, body: JSON.parse(text) };
   kept.delete(url);
   if (entry.etag) kept.set(url, entry);
@@ -89,8 +94,8 @@ export async function getIfThere(url) {
 
 /** Send JSON, or bytes of another type, and give what is answered. */
 export async function post(url, body, type = "application/json") {
-  const response = await change(url, { method: "POST", headers: { "Content-Type": type }, body: body instanceof ArrayBuffer ? body : JSON.stringify(body) });
-  return response.status === 204 ? null : response.json();
+  const { text } = await change(url, { method: "POST", headers: { "Content-Type": type }, body: body instanceof ArrayBuffer ? body : JSON.stringify(body) });
+  return text === "" ? null : JSON.parse(text);
 }
 
 /** Take something away. */
@@ -112,10 +117,26 @@ async function change(url, options) {
 async function send(url, options) {
   // What is begun may take long, and is not begun twice; what is asked is asked again.
   const signal = options.method !== undefined ? null : AbortSignal.timeout(30_000);
-  const response = await fetch(url, { ...options, signal, cache: "no-store", redirect: "error" });
+  let response, text;
+  try {
+    response = await fetch(url, { ...options, signal, cache: "no-store", redirect: "error" });
+    text = await response.text();
+  } catch (error) {
+    throw new NoAnswer(error.message, { cause: error });
+  }
   const date = Date.parse(response.headers.get("Date"));
   if (Number.isFinite(date) && Math.abs(date - now()) > 2000) skew = date - Date.now();
-  if (response.ok || response.status === 304) return response;
-  const problem = await response.json().catch(() => ({}));
-  throw new Refusal(response.status, problem.detail ?? `The service answered ${response.status}.`, problem.type);
+  if (response.ok || response.status === 304) return { response, text };
+  throw new Refusal(response.status, ...told(response, text));
+}
+
+/** Read what a refusal says; a proxy's may be no JSON. */
+function told(response, text) {
+  let problem = {};
+  try {
+    problem = JSON.parse(text);
+  } catch {
+    // then its status says all that is known
+  }
+  return [problem.detail ?? `The service answered ${response.status}.`, problem.type, Number(response.headers.get("Retry-After")) || 0];
 }

@@ -1,6 +1,6 @@
 // Owns the shell: which view is shown, when it is asked again, and what is said when the service does not answer.
 
-import { forget, logIn, logOut, Refusal, whoAsks } from "./api.js";
+import { doubt, forget, logIn, logOut, NoAnswer, Refusal, whoAsks } from "./api.js";
 import { h, patch } from "./dom.js";
 import { number, tick } from "./format.js";
 import { audits } from "./audits.js";
@@ -20,15 +20,21 @@ const VIEWS = { "": overview, timeline, graph, coefficients, "foreign-keys": for
 const LINKS = Object.keys(VIEWS).filter((name) => VIEWS[name].under === undefined);
 const SECONDS = 2, LONGEST = 15;
 const LIVE_SECONDS = 6, LEAST_MS = 500; // between two questions: when news come by themselves, and when they come fast
+const BUSY = [408, 429], LONGEST_REST = 600; // seconds; statuses of a service that may be asked again
+const SAID_MS = 60_000;
 const SCHEME = "subsetd-colours";
 
 const main = document.getElementById("main");
 const link = document.getElementById("link");
+const edition = document.getElementById("version");
+const pause = document.getElementById("pause");
 const dialog = document.getElementById("key-dialog");
 const who = document.getElementById("who");
 const leave = document.getElementById("leave");
 let turn = 0, timer = 0, failures = 0, shown = null, said = null;
-let asked = 0, isAsking = false, isStale = false;
+let asked = 0, isAsking = false, isStale = false, isPaused = false;
+let isUnsure = false; // another state may have come to this address, while it did not answer or nobody looked
+let restsUntil = 0; // the service has said when it may be asked again
 
 /** Read the address: `#/view?name=value`. */
 function address() {
@@ -57,22 +63,28 @@ function open() {
 async function act(work, done = null) {
   try {
     await work();
-    said = done && { level: "good", role: "status", text: done };
+    said = done && message("good", "status", done);
   } catch (error) {
-    if (!(error instanceof Refusal)) console.error(error);
-    said = { level: "bad", role: "alert", text: error instanceof Refusal ? error.message : "The service did not answer; whether it was done is not known." };
+    said = message("bad", "alert", error instanceof NoAnswer ? "The service did not answer; whether it was done is not known." : worded(error));
   }
-  refresh();
+  await refresh();
 }
 
+const message = (level, role, text) => ({ level, role, text, until: performance.now() + SAID_MS });
+
 /** Make the place of messages, which is there without any: what stands below is not made anew when one comes or goes. */
-const messages = (failure = null) => h("div", { "data-key": "said" }, said && h(`p.notice.${said.level}`, { role: said.role, "data-key": said.role }, said.text), failure);
+function messages(failure = null) {
+  if (said && performance.now() > said.until) said = null;
+  return h("div", { "data-key": "said" }, said && h(`p.notice.${said.level}`, { role: said.role, "data-key": said.role }, said.text), failure);
+}
 
 /** Ask for all that the view shows, show it, and come again; a view that was left meanwhile shows nothing. */
 async function refresh() {
   const mine = ++turn;
   clearTimeout(timer);
-  if (dialog.open || document.hidden) return stop();
+  if (dialog.open || document.hidden) return rest();
+  if (isUnsure) doubt();
+  isUnsure = isPaused;
   [asked, isAsking, isStale] = [performance.now(), true, false];
   const { name, parameters } = address();
   const view = VIEWS[name];
@@ -80,45 +92,67 @@ async function refresh() {
     const answers = await view.load(parameters);
     if (mine !== turn) return;
     failures = 0;
-    listen(hear);
+    if (!isPaused) listen(hear, () => { isUnsure = true; });
     greet(await whoAsks());
     if (mine !== turn) return;
-    const version = Object.values(answers).find((one) => one !== null && "version" in one)?.version;
-    say("good", version === undefined ? "live" : `live, version ${number(version)}`);
+    const version = Object.values(answers).find((one) => one?.version !== undefined)?.version;
+    say(isPaused ? "idle" : "good", isPaused ? "paused" : "live", version === undefined ? "" : `, version ${number(version)}`);
     patch(main, [messages(), view.show(answers, parameters, act)]);
   } catch (error) {
     if (mine !== turn) return;
     if (error instanceof Refusal && error.status === 401) return askForKey();
     failures += 1;
+    isUnsure ||= !(error instanceof Refusal && error.status < 500);
+    restsUntil = performance.now() + Math.min(error.retryAfter ?? 0, LONGEST_REST) * 1000;
     tell(error);
   }
   isAsking = false;
   const seconds = isLive() && view.isOfVersion ? LIVE_SECONDS : view.seconds ?? SECONDS;
-  timer = setTimeout(refresh, isStale ? LEAST_MS : Math.min(seconds * 2 ** failures, LONGEST) * 1000);
+  if (!isPaused) askIn(isStale ? LEAST_MS : Math.min(seconds * 2 ** failures, LONGEST) * 1000);
+}
+
+/** Neither ask nor listen. */
+function rest() {
+  clearTimeout(timer);
+  stop();
+  isUnsure = true;
+}
+
+function askIn(milliseconds) {
+  clearTimeout(timer);
+  timer = setTimeout(refresh, Math.max(milliseconds, restsUntil - performance.now()));
 }
 
 /** Ask soon, as there is a new version; what is being asked is first waited for, or it would never be shown. */
 function hear() {
   if (isAsking) isStale = true;
-  else {
-    clearTimeout(timer);
-    timer = setTimeout(refresh, Math.max(asked + LEAST_MS - performance.now(), 0));
-  }
+  else askIn(Math.max(asked + LEAST_MS - performance.now(), 0));
 }
 
+/** Put in words what went wrong: who looks must not wait for a service that is there. */
+function worded(error) {
+  if (error instanceof Refusal) return error.message;
+  if (error instanceof NoAnswer) return `The service does not answer. ${ofBefore()}`;
+  console.error(error);
+  return `The service answers, but this page cannot show it, which is a defect of the page: ${error.message}`;
+}
+
+const ofBefore = () => `What is shown is of before${isPaused ? "." : "; this page goes on by itself when it can."}`;
+
 function tell(error) {
-  const answered = error instanceof Refusal;
-  say("bad", answered ? "refused" : "not connected");
-  const notice = h("p.notice.bad", { role: "alert", "data-key": "failure" },
-    answered ? error.message : "The service does not answer. What is shown is of before; this page goes on by itself when it is back.");
-  if (answered && error.status < 500) patch(main, [h("h1", {}, VIEWS[address().name].title), notice]);
+  const isRefused = error instanceof Refusal && error.status < 500, isBusy = isRefused && BUSY.includes(error.status);
+  say("bad", isBusy ? "busy" : error instanceof Refusal ? "refused" : error instanceof NoAnswer ? "not connected" : "defect");
+  const notice = h("p.notice.bad", { role: "alert", "data-key": "failure" }, worded(error), isBusy && ` ${ofBefore()}`);
+  if (isRefused && !isBusy) patch(main, [h("h1", {}, VIEWS[address().name].title), notice]);
   else if (main.firstElementChild?.dataset.key === "said") patch(main.firstElementChild, [...messages(notice).childNodes]);
   else main.prepend(messages(notice));
 }
 
-function say(level, text) {
+/** Say how the page stands; a version, which comes again and again, is not read aloud. */
+function say(level, text, version = "") {
   link.className = `link ${level}`;
-  if (link.textContent !== text) link.textContent = text;
+  patch(document.getElementById("standing"), [text]);
+  patch(edition, [version]);
 }
 
 /** Say who is logged in, and let them leave; where no key is wanted, nobody is. */
@@ -129,6 +163,8 @@ function greet({ name, scope, csrf_token: token }) {
 
 function askForKey() {
   forget();
+  said = null;
+  for (const view of Object.values(VIEWS)) view.forget?.();
   stop();
   who.hidden = leave.hidden = true;
   say("bad", "key wanted");
@@ -158,6 +194,15 @@ leave.onclick = async () => {
   refresh();
 };
 
+/** Change nothing of itself until it is wanted again; what is pressed or opened is still shown. */
+pause.onclick = () => {
+  isPaused = !isPaused;
+  pause.textContent = isPaused ? "Resume updates" : "Pause updates";
+  if (!isPaused) return refresh();
+  rest();
+  say("idle", "paused", edition.textContent);
+};
+
 const scheme = document.getElementById("scheme");
 scheme.value = localStorage.getItem(SCHEME) ?? "light dark";
 scheme.onchange = () => {
@@ -167,11 +212,14 @@ scheme.onchange = () => {
 document.documentElement.style.colorScheme = scheme.value;
 
 addEventListener("hashchange", open);
-document.addEventListener("visibilitychange", refresh);
+document.addEventListener("visibilitychange", () => isPaused || refresh());
 addEventListener("pagehide", stop);
 document.querySelector(".skip").onclick = (event) => {
   event.preventDefault(); // the address names the view
   main.focus();
 };
-setInterval(tick, 1000);
+addEventListener("keydown", (event) => {
+  if (event.repeat && event.key === "Enter" && event.target.closest?.("a, button")) event.preventDefault(); // held, it is pressed once
+});
+setInterval(() => isPaused || tick(), 1000);
 open();

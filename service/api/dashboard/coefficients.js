@@ -75,5 +75,5 @@ function heatmap(from, end, page) {
   };
   return h("div.scroll", { tabindex: "0", role: "region", "aria-label": "Coefficients" }, h("table.heatmap", {},
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, `${from.key} in ${end.key}`), end.columns.map((one) => h("th", { scope: "col" }, one.parts[2])))),
-    h("tbody", {}, from.columns.map((row) => h("tr", {}, h("th", { scope: "row" }, row.parts[2]), end.columns.map((column) => cell(row, column)))))));
+    h("tbody", {}, from.columns.map((row) => h("tr", { "data-key": row.attribute_id }, h("th", { scope: "row" }, row.parts[2]), end.columns.map((column) => cell(row, column)))))));
 }

@@ -40,7 +40,7 @@ function all({ page, now }, parameters) {
         ["Generation", (each) => number(each.generation), "right"],
         ["Place", (each) => h("span.mono", {}, each.location)],
         ["Schedule", (each) => (each.schedule ? h("span.mono", {}, each.schedule) : "by hand")],
-      ], page.items)),
+      ], page.items, (each) => each.name)),
     pages("corpora", parameters, page),
   ];
 }
@@ -69,7 +69,7 @@ function one({ detail, refreshes, changes, faults }, parameters, act) {
       : empty("There was none.")),
     pages("corpora", parameters, refreshes),
     faults && card(`What refresh ${parameters.refresh} could not read`,
-      faults.items.length ? table("Faults", [["File", (each) => h("span.mono", {}, each.path)], ["Why", (each) => each.message]], faults.items) : empty("It could read everything."),
+      faults.items.length ? table("Faults", [["File", (each) => h("span.mono", {}, each.path)], ["Why", (each) => each.message]], faults.items, (each) => each.path) : empty("It could read everything."),
       faults.next_cursor && h("p.muted", {}, "These are the first 100.")),
     detail.generation !== null && card("What changed since the generation before",
       changes === null || changes.items.length === 0 ? empty(changes === null ? "There is no generation before." : "Nothing.") : [

@@ -35,7 +35,7 @@ export function drawing({ tables, edges }, links, picked, ofPaths, what = "IND")
       }, s("title", {}, `${names} in ${to}: ${counted(one.inds, what)}`));
     })),
     tables.map((one, i) => s(`a.node${one.name === picked.table ? ".picked" : ""}`, {
-      href: links.table(one.name), transform: `translate(${spots[i].x.toFixed(1)} ${spots[i].y.toFixed(1)})`,
+      "data-key": one.name, href: links.table(one.name), transform: `translate(${spots[i].x.toFixed(1)} ${spots[i].y.toFixed(1)})`,
       "aria-label": `${label(one.name)}, ${one.name}: ${counted(one.neighbours, "neighbour")}, ${counted(one.inds, what)}`,
     },
     s("rect", { x: -BOX.width / 2, y: -BOX.height / 2, width: BOX.width, height: BOX.height, rx: 8 }),

@@ -8,6 +8,7 @@ import { badge, card, empty, pages, table } from "./parts.js";
 const NAME = "subsetd-name";
 const VERDICTS = { accept: ["good", "accepted"], reject: ["bad", "rejected"], pin: ["warn", "pinned"] };
 const side = (columns) => `${columns[0].slice(0, 2).join(".")}.${columns.length === 1 ? columns[0][2] : `(${columns.map((one) => one[2]).join(", ")})`}`;
+const keyOf = ({ dependent, referenced }) => JSON.stringify([dependent, referenced]);
 
 const FORMATS = [["sql", "SQL"], ["dbt", "dbt"], ["mermaid", "Mermaid"], ["graphml", "GraphML"], ["csv", "CSV"]];
 
@@ -46,7 +47,7 @@ export const foreignKeys = {
           ["Decided", (one) => (one.verdict ? badge(...VERDICTS[one.verdict]) : "–")],
           ["Decide", (one) => h("span.pages", {}, [["accept", "Accept"], ["reject", "Reject"]].map(([verdict, text]) =>
             h("button", { type: "button", disabled: one.verdict === verdict, onclick: () => act(() => decide(one, verdict, listed(parameters))), "aria-label": `${text} ${side(one.dependent)} to ${side(one.referenced)}` }, text)))],
-        ], page.items)),
+        ], page.items, keyOf)),
       card("Export", h("p.choice", {}, [["accepted", null], ["accepted and suggested", "1"]].filter(([, more]) => !more || page !== null).map(([name, more]) =>
         h("a.button", { href: to("foreign-keys", { ...parameters, more }), "aria-current": (parameters.more ?? null) === more && "true" }, name))),
       h("p.choice", {}, FORMATS.map(([format, text]) =>
@@ -59,8 +60,7 @@ export const foreignKeys = {
 
 /** Keep a decision; another one that came since the page was shown is told, and not overruled unseen. */
 async function decide(one, verdict, url) {
-  const key = ({ dependent, referenced }) => JSON.stringify([dependent, referenced]);
-  const present = (await get(url)).items.find((each) => key(each) === key(one));
+  const present = (await get(url)).items.find((each) => keyOf(each) === keyOf(one));
   if (present === undefined || present.verdict !== one.verdict) {
     const what = present?.verdict ? VERDICTS[present.verdict][1] : "changed";
     throw new Refusal(409, `${side(one.dependent)} was ${what} by somebody else meanwhile. It was left so: look again, and decide.`);

@@ -66,7 +66,7 @@ export const graph = {
       h("p.muted", {}, `${counted(summary.tables, "table")} in ${counted(summary.components, "component")}, with ${counted(summary.inds, "IND")} between ${counted(summary.edges, "pair")} of them; ${number(summary.tables_outside)} more are in none.`),
       search(corpus, contains),
       !corpus && summary.tables > 0 && h("p.choice", { role: "group", "aria-label": "What is drawn" }, LAYERS.filter(([name]) => (component === undefined || !isOfKeys(name)) && (name !== "keys" || keys.length > 0) && (name !== "declared" || hasDeclared)).map(([name, text]) =>
-        h("a.button", { href: inside({ layer: name }), "aria-current": layer === name && "true" }, text))),
+        h("a.button", { "data-key": name, href: inside({ layer: name }), "aria-current": layer === name && "true" }, text))),
       found && card(`Tables with “${contains}” in their names`, found.items.length ? h("ul", {}, found.items.map((one) =>
         h("li", {}, h("a", { href: links.hub(one.name) }, one.name), h("span.muted", {}, ` ${counted(one.neighbours, "neighbour")}`)))) : empty("There are none."),
       found.next_cursor && h("p.muted", {}, "These are the first 30, by their neighbours.")),
@@ -121,7 +121,7 @@ function ofTwo(keys, from, end) {
     ["Declared", (one) => (one.isDeclared ? `by ${one.source}` : "no")],
     ["Decided", (one) => (one.verdict === "accept" ? badge("good", "accepted") : one.verdict ? badge("warn", "pinned") : "no")],
     ["Evidence", (one) => one.dependent.length === 1 && h("a", { href: to("pair", { dependent: side(one.dependent), referenced: side(one.referenced) }), "aria-label": `show evidence of ${side(one.dependent)} in ${side(one.referenced)}` }, "show")],
-  ], between));
+  ], between, (one) => JSON.stringify([one.dependent, one.referenced])));
 }
 
 async function foreignKeysKnown() {
@@ -147,7 +147,7 @@ const hubs = (tables, links) => table("Tables", [
   ["References", (one) => number(one.references), "right"],
   ["Referenced by", (one) => number(one.referenced_by), "right"],
   ["In all", (one) => number(one.inds), "right"],
-], tables);
+], tables, (one) => one.name);
 
 /** List the edges of the picked table, which is the first of the excerpt. */
 const beside = ({ tables, edges }, links, hasDeclared) => table("Inclusions", [
@@ -156,7 +156,7 @@ const beside = ({ tables, edges }, links, hasDeclared) => table("Inclusions", [
   ["Referenced", (one) => h("span.mono", {}, tables[one.referenced].name)],
   ["Of them", (one) => number(one.inds), "right"],
   ["Columns", (one) => h("a", { href: links.edge(tables[one.dependent].name, tables[one.referenced].name), "aria-label": `show columns of ${tables[one.dependent].name} in ${tables[one.referenced].name}` }, "show")],
-], edges.filter((one) => one.dependent === 0 || one.referenced === 0));
+], edges.filter((one) => one.dependent === 0 || one.referenced === 0), (one) => JSON.stringify([tables[one.dependent].name, tables[one.referenced].name]));
 
 /** Show which columns join two tables; of the tracked tables each pair has a page of its own. */
 function joins(paths, corpus) {
@@ -179,7 +179,7 @@ const listed = (components, links) => table("Components", [
   ["Pairs of tables", (one) => number(one.edges), "right"],
   ["INDs", (one) => number(one.inds), "right"],
   ["Most neighbours", (one) => h("a", { href: links.hub(one.hub.name) }, one.hub.name)],
-], components);
+], components, (one) => one.component);
 
 /** Draw components as circles whose areas are their tables, in rows; the list below says the same. */
 function bubbles(components, links) {

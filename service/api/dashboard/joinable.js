@@ -1,6 +1,6 @@
 // Owns the view that asks which tables, of a corpus or tracked, join with a CSV: drop one, pick its key columns, see what a join would add.
 
-import { getAll, getIfThere, path, post, Refusal } from "./api.js";
+import { getAll, getIfThere, NoAnswer, path, post } from "./api.js";
 import { h } from "./dom.js";
 import { counted, number, percent, to } from "./format.js";
 import { card, progress, table } from "./parts.js";
@@ -15,6 +15,7 @@ const isOpen = (search) => search !== null && (search.state === "queued" || sear
 
 export const joinable = {
   title: "Joinable",
+  forget: () => { asked = fresh(); }, // who logs in next sees nothing of it
   load: async () => {
     const answers = await getAll({ corpora: path("/api/v1/corpora", { limit: 1000 }) });
     if (isOpen(asked.search)) asked.search = await getIfThere(`${PATH}/${asked.search.search_id}`) ?? FORGOTTEN;
@@ -26,7 +27,7 @@ export const joinable = {
     return [
       h("h1", {}, "Joinable tables"),
       h("p.muted", {}, "Which tables join with yours, on several columns at once, and what would they add?"),
-      h("form.card.ask", { onsubmit: (event) => { event.preventDefault(); act(() => ask(corpus)); } },
+      h("form.card.ask", { onsubmit: (event) => { event.preventDefault(); return act(() => ask(corpus)); } },
         h("label", {}, "A CSV with a header, in UTF-8 (drop it here)",
           h("input", { type: "file", accept: ".csv,text/csv", onchange: (event) => act(() => take(event.target.files[0])) })),
         h("label", {}, "Look in", h("select", { onchange: (event) => { location.hash = to("joinable", JSON.parse(event.target.value)); } },
@@ -61,7 +62,7 @@ async function ask(corpus) {
   const send = async (bytes) => post(`${PATH}?${question}`, bytes, "text/csv");
   const bytes = await asked.file.arrayBuffer(); // as it is now; and bytes can be sent again
   asked.search = await send(bytes).catch((error) => {
-    if (error instanceof Refusal) throw error;
+    if (!(error instanceof NoAnswer)) throw error;
     return send(bytes); // the line broke: a search changes nothing, so that it may be asked for twice
   });
 }

@@ -43,7 +43,7 @@ export const pair = {
       table("Missing values", [
         ["Value", (each) => (each.value === null ? ["key ", h("span.mono", {}, each.value_key)] : [value(each.value), each.is_cut && " …"])],
         ["Times", (each) => number(each.frequency), "right"],
-      ], missing.items), pages("pair", parameters, missing)] : empty("There are none.")),
+      ], missing.items, (each) => each.value_key), pages("pair", parameters, missing)] : empty("There are none.")),
     h("div.columns", {},
       card(one.transitions.length > SHOWN ? `Its last ${SHOWN} transitions` : "Its transitions", one.transitions.length ? h("ul.transitions", {}, one.transitions.slice(0, SHOWN).map(transition)) : empty("It is as the bootstrap found it.")),
       card("Both columns", table("Both columns", [

@@ -3,7 +3,7 @@
 import { getAll, now, path, post, remove } from "./api.js";
 import { h } from "./dom.js";
 import { ago, counted, duration, number, stamp } from "./format.js";
-import { badge, card, empty, pages, table } from "./parts.js";
+import { badge, card, empty, pages, sure, table } from "./parts.js";
 
 const PATH = "/api/v1/watches";
 const STATES = { pending: ["warn", "on its way"], delivered: ["good", "delivered"], failed: ["bad", "failed"], silenced: ["idle", "silenced"] };
@@ -31,18 +31,18 @@ export const watches = {
       ["Do", (one) => h("span.pages", {},
         button(`Test ${one.name}`, "Test", () => act(() => post(`${PATH}/${one.watch_id}/test`, {}), "A test is on its way; the history below tells what became of it.")),
         button(`Silence ${one.name} for an hour`, "Silence", () => act(() => silence(one), "It is silent for an hour.")),
-        button(`Remove ${one.name}`, "Remove", () => act(() => remove(`${PATH}/${one.watch_id}`), `${one.name} is gone.`)))],
-    ], page.items)),
+        button(`Remove ${one.name}`, "Remove", () => sure(`Remove the watch ${one.name}?`, "Remove it", () => act(() => remove(`${PATH}/${one.watch_id}`), `${one.name} is gone.`))))],
+    ], page.items, (one) => one.watch_id)),
     page.next_cursor && h("p.pages", {}, h("a.button", { href: `#/watches?${new URLSearchParams({ after: page.next_cursor })}` }, "More watches")),
     form(parameters, act),
     card("What was told", alerts.items.length === 0 ? empty("Nothing yet.") : [
       h("ul.transitions", {}, alerts.items.map(told)), pages("watches", parameters, alerts)]),
     h("div.columns", {},
-      card("Silences", listed(silences.items, (one) => [
+      card("Silences", listed(silences.items, (one) => one.silence_id, (one) => [
         h("p.what", {}, one.watch_id === null ? h("span.mono", {}, one.pattern) : `watch ${number(one.watch_id)}`, " until ", stamp(one.until), " ",
           button(`End silence ${one.silence_id}`, "End", () => act(() => remove(`${PATH}/silences/${one.silence_id}`), "It has ended."))),
         h("p.why", {}, one.reason, ` · ${one.created_by}`)])),
-      card("Loads that are waited for", listed(loads.items, (one) => h("p.what", {},
+      card("Loads that are waited for", listed(loads.items, (one) => one.load_id, (one) => h("p.what", {},
         h("span.mono", {}, one.table === null ? one.schema : `${one.schema}.${one.table}`), one.until_loaded ? " until it is loaded, at the latest " : " until ", stamp(one.until), " ",
         button(`Load ${one.load_id} has ended`, "Has ended", () => act(() => remove(`${PATH}/loads/${one.load_id}`), "It has ended.")))))),
   ],
@@ -50,9 +50,9 @@ export const watches = {
 
 const button = (label, text, onclick) => h("button", { type: "button", "aria-label": label, onclick }, text);
 
-const listed = (all, show) => {
+const listed = (all, key, show) => {
   const active = all.filter((one) => one.is_active);
-  return active.length === 0 ? empty("There are none.") : h("ul.transitions", {}, active.map((one) => h("li", {}, show(one))));
+  return active.length === 0 ? empty("There are none.") : h("ul.transitions", {}, active.map((one) => h("li", { "data-key": key(one) }, show(one))));
 };
 
 /** Show an alert: what it says, and what became of it. */
@@ -62,7 +62,7 @@ const told = (one) => h(`li.transition.${one.kind === "fired" ? "bad" : "good"}`
     "version ", one.version, " · ", ago(one.created_at)));
 
 /** Ask for a watch of one pair, or of all that a pattern matches. */
-const form = ({ dependent = "", referenced = "" }, act) => h("form.card.ask", { onsubmit: (event) => { event.preventDefault(); act(() => add(event.target), "It is watched from now on."); } },
+const form = ({ dependent = "", referenced = "" }, act) => h("form.card.ask", { onsubmit: (event) => { event.preventDefault(); return act(() => add(event.target), "It is watched from now on."); } },
   h("h2", {}, "Tell me when an inclusion dependency breaks"),
   field("dependent", "Dependent column", { required: true, value: dependent, placeholder: "schema.table.column, * is any text" }),
   field("referenced", "Referenced column", { required: true, value: referenced, placeholder: "schema.table.column, * is any text" }),

@@ -1,0 +1,191 @@
+"""What the dashboard's shell says of a service that is away, busy or another's, and what it keeps of whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, expect
+from sqlalchemy import Engine
+
+from service.api import access as access_module
+from service.core.model import AttributeName
+from service.store.database import make_engine
+from service.store.embedded import EmbeddedPostgres
+from tests.browser.conftest import looking
+from tests.hand_made_state import HandMadeState
+from tests.integration.serving import a_place, app_over, serving
+from tests.postgres import TEMPLATE, fresh_database
+
+ORDERS, CUSTOMERS = AttributeName("shop", "orders", "customer_id"), AttributeName("shop", "customers", "id")
+COLUMNS = {ORDERS: ["1", "2"], CUSTOMERS: ["1", "2", "3"]}
+WAITS = (
+    "const later = setTimeout; window.waits = []; window.setTimeout = (f, ms) => later(f, waits[waits.push(ms) - 1])"
+)
+
+
+@pytest.fixture
+def state(database_url: str) -> Iterator[HandMadeState]:
+    made = HandMadeState(database_url, COLUMNS)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def engine(state: HandMadeState, database_url: str) -> Iterator[Engine]:
+    made = make_engine(database_url, "test-dashboard")
+    yield made
+    made.dispose()
+
+
+def test_where_a_key_is_wanted_foreign_keys_can_be_found_for_the_first_time(browser: Browser, engine: Engine) -> None:
+    with serving(app_over(engine, api_key="a key")) as address, looking(browser, address) as look:
+        page = look.page
+        page.goto(f"{address}/#/foreign-keys")
+        page.get_by_label("Key", exact=True).fill("a key")
+        page.keyboard.press("Enter")
+        expect(page.locator("main")).to_contain_text("None was looked for yet")
+        expect(page.locator("#link")).to_have_text("live")
+        page.get_by_role("button", name="Find foreign keys").press("Enter")
+        expect(page.get_by_role("button", name="Accept shop.orders.customer_id")).to_be_visible()
+        assert all("401" in one for one in look.told)
+        look.told.clear()
+
+
+def test_a_defect_of_the_page_is_not_told_as_a_service_that_is_away(browser: Browser, engine: Engine) -> None:
+    with serving(app_over(engine)) as address, looking(browser, address) as look:
+        look.page.route("**/api/v1/changes?*", lambda route: route.fulfill(json={"items": None, "next_cursor": None}))
+        page = look.page
+        page.goto(f"{address}/#/timeline")
+        expect(page.get_by_role("alert")).to_contain_text("this page cannot show it")
+        expect(page.locator("#link")).to_have_text("defect")
+        assert look.told
+        assert all("TypeError" in one for one in look.told), "who looks for the defect finds where it is"
+        look.told.clear()
+
+
+def test_a_service_that_is_busy_is_let_rest_and_its_view_stays(
+    browser: Browser, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access_module, "BURST_SECONDS", 10_000.0)
+    with (
+        serving(app_over(engine, requests_per_second=0.01)) as address,  # a hundred at once
+        looking(browser, address) as look,
+        httpx.Client(base_url=address, timeout=60) as client,
+    ):
+        look.page.add_init_script(WAITS)
+        page = look.open("timeline")
+        expect(page.locator(".transition")).to_have_count(1)
+        while client.get("/api/v1/state").status_code != 429:
+            pass
+        with page.expect_response(lambda answer: answer.status == 429) as refused:
+            page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+        expect(page.get_by_role("alert")).to_contain_text("goes on by itself")
+        expect(page.locator("#link")).to_have_text("busy")
+        expect(page.locator(".transition")).to_have_count(1)
+        seconds = int(refused.value.headers["retry-after"])
+        assert seconds > 15, "longer than the page waits by itself"
+        assert max(page.evaluate("waits")) > (seconds - 1) * 1000
+        assert all("429" in one for one in look.told)
+        look.told.clear()
+
+
+def test_a_version_that_comes_is_shown_and_not_read_aloud(
+    browser: Browser, engine: Engine, state: HandMadeState
+) -> None:
+    with serving(app_over(engine)) as address, looking(browser, address) as look:
+        page = look.open("timeline")
+        standing = page.get_by_role("status")
+        expect(standing).to_have_text("live")
+        page.evaluate(
+            "window.heard = 0; new MutationObserver(() => { heard += 1 }).observe("
+            "document.getElementById('standing'), { childList: true, characterData: true, subtree: true })"
+        )
+        state.commit(COLUMNS | {ORDERS: ["1", "ZZTOP"]})
+        expect(page.locator("#link")).to_have_text("live, version 2")
+        assert page.evaluate("heard") == 0
+        expect(page.locator("[role=status], [aria-live]")).to_have_count(1)
+
+
+def test_a_page_that_is_paused_changes_when_that_is_wanted(
+    browser: Browser, engine: Engine, state: HandMadeState
+) -> None:
+    with serving(app_over(engine)) as address, looking(browser, address) as look:
+        look.page.clock.install()
+        page = look.open("timeline")
+        expect(page.locator("#link")).to_have_text("live, version 1")
+        page.get_by_role("button", name="Pause updates").press("Enter")
+        expect(page.locator("#link")).to_have_text("paused, version 1")
+        asked = len(look.requested)
+        state.commit(COLUMNS | {ORDERS: ["1", "ZZTOP"]})
+        page.clock.run_for(60_000)
+        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+        page.evaluate("new Promise((resolve) => requestAnimationFrame(resolve))")
+        assert len(look.requested) == asked, "it asks nothing, nor does it listen"
+        expect(page.locator(".transition")).to_have_count(1)
+        page.get_by_role("link", name="broke", exact=True).press("Enter")  # what is opened is of now
+        expect(page.locator("main")).to_contain_text("ZZTOP")
+        expect(page.locator("#link")).to_have_text("paused, version 2")
+        assert look.faults() == []
+        state.commit(COLUMNS)
+        page.get_by_role("button", name="Resume updates").press("Enter")
+        expect(page.locator("#link")).to_have_text("live, version 3")
+
+
+def test_another_state_of_the_same_version_at_the_same_address_is_shown(
+    browser: Browser, engine: Engine, state: HandMadeState, postgres_server: EmbeddedPostgres
+) -> None:
+    state.commit(COLUMNS | {ORDERS: ["1", "OF BEFORE"]})
+    with ExitStack() as kept:
+        restored_url = kept.enter_context(fresh_database(postgres_server, TEMPLATE))
+        restored = HandMadeState(restored_url, COLUMNS)
+        restored.commit(COLUMNS | {ORDERS: ["1", "RESTORED"]})
+        restored.close()
+        other = make_engine(restored_url, "test-dashboard")
+        kept.callback(other.dispose)
+        place = kept.enter_context(a_place())
+        first = kept.enter_context(ExitStack())
+        address = first.enter_context(serving(app_over(engine), place))
+        look = kept.enter_context(looking(browser, address))
+        page = look.open("timeline?kind=broke")
+        expect(page.locator(".transition")).to_contain_text("OF BEFORE")
+        first.close()
+        with serving(app_over(other), place):
+            expect(page.locator(".transition")).to_contain_text("RESTORED")
+            look.page.goto("about:blank")
+        look.told.clear()
+
+
+def test_who_logs_in_next_sees_no_file_of_who_has_left(browser: Browser, engine: Engine) -> None:
+    with serving(app_over(engine, api_key="a key")) as address, looking(browser, address) as look:
+        page = look.page
+        page.goto(f"{address}/#/joinable")
+        key = page.get_by_label("Key", exact=True)
+        key.fill("a key")
+        key.press("Enter")
+        page.get_by_label("A CSV with a header").set_input_files(
+            {"name": "salaries.csv", "mimeType": "text/csv", "buffer": b"name,salary\nAda,7\n"}
+        )
+        expect(page.locator("main")).to_contain_text("Key columns of salaries.csv")
+        page.get_by_role("button", name="Log out").press("Enter")
+        key.fill("a key")
+        key.press("Enter")
+        expect(page.locator("h1")).to_have_text("Joinable tables")
+        expect(page.locator("main")).not_to_contain_text("salar")
+        assert all("401" in one for one in look.told)
+        look.told.clear()
+
+
+def test_what_was_said_of_a_deed_goes_after_a_while(browser: Browser, engine: Engine) -> None:
+    with serving(app_over(engine)) as address, looking(browser, address) as look:
+        look.page.clock.install()
+        page = look.open("pair?dependent=shop.orders.customer_id&referenced=shop.customers.id")
+        page.get_by_role("button", name="Watch it as a contract").press("Enter")
+        said = page.get_by_role("status").filter(has_text="It is watched as a contract now")
+        expect(said).to_be_visible()
+        page.clock.run_for(20_000)
+        expect(said).to_be_visible()
+        page.clock.run_for(60_000)
+        expect(said).to_have_count(0)
