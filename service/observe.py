@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
 import structlog
@@ -24,13 +24,24 @@ SIZES = (1, 10, 100, 500, 1000, 2500, 5000, 10_000, 50_000, 100_000)
 
 
 class ConsumerObserver:
-    """Implement follow_feed.Observer with a registry of metrics and a logger."""
+    """Implement follow_feed.Observer with a registry of metrics and a logger.
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    `clock` gives seconds and never jumps; `now`, which may, those since 1970.
+    """
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._now = now
+        self._clock = clock
         self.last_error: str | None = None
         self._lag: Positions | None = None
         self.following_since: float | None = None
-        self._current_at = time.time()
+        self._current_at = clock()
+        self._version: int | None = None
         records = Counter("subsetd_consumer_records", "Records by what became of them.", ["outcome"], registry=registry)
         self._records = {name: records.labels(name) for name in ("inserted", "updated", "deleted", "skipped", "dead")}
         self._skipped = Counter(
@@ -87,21 +98,25 @@ class ConsumerObserver:
 
     def lag_seconds(self) -> float:
         """Return for how long nothing was committed while the feed has more, or may have; 0 when nothing waits."""
-        return 0.0 if self.lag == 0 else time.time() - self._current_at
+        return 0.0 if self.lag == 0 else self._clock() - self._current_at
 
     def following(
         self, version: int, committed_at: datetime | None, tables: int, clusters: int, positions: Positions
     ) -> None:
         self.last_error = None
-        self.following_since = now = time.time()
-        # Not since now: one that is ended and started again and again is not current for being new.
-        self._current_at = now if committed_at is None else min(now, committed_at.timestamp())
+        self.following_since = self._clock()
+        if version != self._version:  # else it is known better here: the time of a commit is of a clock that may jump
+            # Not since now: one that is ended and started again and again is not current for being new.
+            age = 0.0 if committed_at is None else max(0.0, self._now() - committed_at.timestamp())
+            self._current_at = self.following_since - age
+            self._version = version
         log.info("following", version=version, tables=tables, clusters=clusters)
         for (topic, partition), offset in positions.items():
             log.info("goes on at", topic=topic, partition=partition, offset=offset)
 
     def committed(self, report: BatchReport) -> None:
-        self._current_at = time.time()
+        self._current_at = self._clock()
+        self._version = report.version
         self._lag = report.lag
         for outcome, counter in self._records.items():
             counter.inc(getattr(report.counts, outcome))
@@ -122,7 +137,7 @@ class ConsumerObserver:
     def waiting(self, lag: Positions | None) -> None:
         self._lag = lag
         if self.lag == 0:
-            self._current_at = time.time()
+            self._current_at = self._clock()
 
     def schema_changed(self, table: Table, added: Sequence[tuple[str, str]], left: Sequence[str]) -> None:
         told: dict[str, object] = {"table": str(table), "new_or_of_another_type": dict(added)}

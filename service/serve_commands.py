@@ -29,6 +29,7 @@ from service.watch_runner import watching
 def serve() -> None:
     """Serve the answers over HTTP, at SUBSETD_HOST and SUBSETD_PORT: http://127.0.0.1:8321 if neither is set."""
     from service import serving_wiring
+    from service.clock_lookout import clock_check
 
     settings = wiring.configured_settings()
     with (
@@ -47,7 +48,7 @@ def serve() -> None:
             auditing(url, settings),
             finding_foreign_keys(engine, settings, service.state.foreign_keys),
         ):
-            service.state.overview_checks = (check_watches, check_shards)
+            service.state.overview_checks = (check_watches, check_shards, partial(clock_check, engine))
             serve_until(service, settings.host, settings.port, threading.Event(), _say_address(settings))
 
 
@@ -75,6 +76,7 @@ def run(
     ):
         # Not before the consumer is on its way: it takes a good second of a processor.
         from service import serving_wiring
+        from service.clock_lookout import clock_check
 
         registry = CollectorRegistry()
         observer = ConsumerObserver(registry)
@@ -89,7 +91,7 @@ def run(
             finding_foreign_keys(engine, settings, service.state.foreign_keys),
             consumer.heard_by(observer) as failed,
         ):
-            service.state.overview_checks = (check_watches, check_shards)
+            service.state.overview_checks = (check_watches, check_shards, partial(clock_check, engine))
             serve_until(service, settings.host, settings.port, failed, _say_address(settings))
 
 

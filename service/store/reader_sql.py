@@ -107,11 +107,13 @@ order by t.version, t.dependent_id, t.referenced_id
 """
 
 # Both tables are read from their end by their primary keys. Where that does not reach back for half an hour, the
-# minute in which it begins is not whole and is left out, but for the present one.
+# minute in which it begins is not whole and is left out, but for the present one. What was committed before the clock
+# was set back is not of now, whatever its time says.
 ACTIVITY = """
 with recent as materialized (
     select version, committed_at, inserted + updated + deleted as changes from state_version
     where version > :version - :most and committed_at > date_trunc('minute', now()) - interval '29 minutes'
+      and committed_at <= now()
 ), moved as (
     select version, count(*) filter (where kind = 'appeared') as appeared,
            count(*) filter (where kind = 'broke') as broke

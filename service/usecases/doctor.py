@@ -194,13 +194,8 @@ def _database(one: DatabaseFacts) -> Iterator[Finding]:
             "is read-only: nothing can be applied",
             "give the primary's address, or ALTER DATABASE ... RESET default_transaction_read_only",
         )
-    if abs(one.skew_seconds) > SKEW_SECONDS:
-        yield Finding(
-            Level.WARN,
-            about,
-            f"its clock is {one.skew_seconds:+.0f} s from this machine's: lags, schedules and expiries are off by that",
-            "set both clocks by NTP",
-        )
+    if (told := skew_told(one.skew_seconds)) is not None:
+        yield Finding(Level.WARN, about, told, "set both clocks by NTP")
     if one.off:
         yield Finding(
             Level.WARN,
@@ -248,6 +243,13 @@ def _database(one: DatabaseFacts) -> Iterator[Finding]:
                 f"has {table.dead:,} dead rows beside {table.live:,}: vacuum does not keep up",
                 f"VACUUM (VERBOSE) {table.name}, and see what it says is in its way",
             )
+
+
+def skew_told(seconds: float) -> str | None:
+    """Say that a database's clock is so many seconds ahead of ours; nothing of so few that it makes no difference."""
+    if abs(seconds) <= SKEW_SECONDS:
+        return None
+    return f"its clock is {seconds:+.0f} s from this machine's: lags, schedules and expiries are off by that"
 
 
 def _revision(one: DatabaseFacts) -> Finding:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -46,11 +47,12 @@ class QueuedJob(Generic[What]):
 
 @dataclass(slots=True)
 class _AtWork:
-    """Hold the job that runs; one that was asked to end is killed at `kill_at`, and ends as (state, message)."""
+    """Hold the job that runs, and since when; asked to end, it is killed at `kill_at`, and ends as (state, message)."""
 
     job_id: int
     job: Job
-    kill_at: datetime | None = None
+    began: float
+    kill_at: float | None = None
     outcome: tuple[JobState, str] | None = None
 
 
@@ -58,8 +60,8 @@ class JobQueue(Generic[What]):
     """Run jobs one at a time, in the order in which they were asked for; may be called from any thread.
 
     At most `most_waiting` wait, and of the last `most_kept` it is told what became of them; `forget` hears of those
-    that are told no more, none of which waits or runs. A job may take `limit`. A service that ends forgets all of them;
-    its successor begins with another number, so that no job is taken for one of before.
+    that are told no more, none of which waits or runs. A job may take `limit`, by a `clock` that never jumps. A service
+    that ends forgets all of them; its successor begins with another number, so that no job is taken for one of before.
     """
 
     def __init__(
@@ -69,12 +71,14 @@ class JobQueue(Generic[What]):
         most_kept: int,
         limit: timedelta | None = None,
         forget: Callable[[What], None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._now = now
         self._most_waiting = most_waiting
         self._most_kept = most_kept
         self._limit = limit
         self._forget = forget
+        self._clock = clock
         self._lock = threading.Lock()
         self._known: dict[int, QueuedJob[What]] = {}
         self._waiting: deque[tuple[int, Callable[[], Job]]] = deque()
@@ -134,7 +138,7 @@ class JobQueue(Generic[What]):
                 return
             if self._waiting:
                 job_id, start = self._waiting[0]  # it waits on where its job cannot be started
-                self._running = _AtWork(job_id, start())
+                self._running = _AtWork(job_id, start(), self._clock())
                 self._waiting.popleft()
                 began = replace(self._known[job_id], state=JobState.RUNNING, began_at=self._now())
                 self._known[job_id] = began
@@ -160,12 +164,10 @@ class JobQueue(Generic[What]):
                 self._end(running.job_id, JobState.FAILED, fault_told(code, said))
             running.job.close()
             return False
-        began = self._known[running.job_id].began_at
-        assert began is not None
         if running.kill_at is not None:
-            if self._now() >= running.kill_at:
+            if self._clock() >= running.kill_at:
                 running.job.kill()
-        elif self._limit is not None and self._now() - began > self._limit:
+        elif self._limit is not None and self._clock() - running.began > self._limit.total_seconds():
             message = f"It took longer than {self._limit.total_seconds():g} s, the most that it may take."
             self._ask_to_end(running, JobState.FAILED, message)
         return True
@@ -173,7 +175,7 @@ class JobQueue(Generic[What]):
     def _ask_to_end(self, running: _AtWork, state: JobState, message: str) -> None:
         if running.kill_at is None:
             running.outcome = state, message
-            running.kill_at = self._now() + timedelta(seconds=END_SECONDS)
+            running.kill_at = self._clock() + END_SECONDS
             running.job.end()
 
     def _end(self, job_id: int, state: JobState, message: str | None) -> None:

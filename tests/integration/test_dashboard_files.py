@@ -116,13 +116,27 @@ def test_the_overview_counts_what_was_committed_lately(client: httpx.Client, dat
 
 
 def test_the_overview_tells_the_rate_and_the_freshness_of_now(client: httpx.Client, database_url: str) -> None:
-    # Ahead of the clock, so that it is of the last seconds however long the question takes to come.
     states.execute(
         database_url,
         "insert into state_version (version, generation, kind, committed_at, inserted, newest_source_ms) "
-        "values (2, 1, 'batch', '2100-01-01 00:00:01+00', 40, extract(epoch from timestamp '2100-01-01') * 1000 + 750)",
+        "select 2, 1, 'batch', at, 40, floor(extract(epoch from at) * 1000) - 250 "
+        "from date_trunc('second', now()) as at",
     )
     assert (overview(client)["changes_per_second"], overview(client)["freshness_seconds"]) == (4.0, 0.25)
+
+
+def test_what_was_committed_before_the_clock_was_set_back_is_not_of_now(
+    client: httpx.Client, database_url: str
+) -> None:
+    states.execute(
+        database_url,
+        "insert into state_version (version, generation, kind, committed_at, inserted)"
+        " select n, 1, 'batch', now() + make_interval(mins => n), 1000 from generate_series(2, 60) as n;"
+        "insert into state_version (version, generation, kind, committed_at, inserted)"
+        " values (61, 1, 'batch', now(), 20)",
+    )
+    found = overview(client)
+    assert (found["changes_per_second"], sum(one["changes"] for one in found["minutes"])) == (2.0, 20)
 
 
 def test_minutes_of_which_not_all_was_looked_at_are_left_out(

@@ -42,8 +42,10 @@ class GivenJob:
 class House:
     def __init__(self) -> None:
         self.now = BEGIN
+        self.passed = 0.0
         self.forgotten: list[str] = []
-        self.queue = JobQueue[str](lambda: self.now, 5, 3, timedelta(seconds=60), self.forgotten.append)
+        limit = timedelta(seconds=60)
+        self.queue = JobQueue[str](lambda: self.now, 5, 3, limit, self.forgotten.append, lambda: self.passed)
 
     def state(self, job_id: int) -> tuple[JobState, str | None]:
         found = self.queue.find(job_id)
@@ -87,7 +89,7 @@ def test_one_that_runs_is_asked_to_end_and_killed_when_it_does_not(house: House)
     house.queue.cancel(job_id)
     house.queue.look()
     assert (job.was_asked, job.was_killed, house.state(job_id)[0]) == (True, False, JobState.RUNNING)
-    house.now += timedelta(seconds=END_SECONDS)
+    house.passed += END_SECONDS
     house.queue.look()
     house.queue.look()
     assert (job.was_killed, job.is_closed) == (True, True)
@@ -108,13 +110,28 @@ def test_one_that_was_done_before_it_heard_of_it_is_done(house: House) -> None:
 
 def test_one_that_takes_too_long_is_ended_and_says_so(house: House) -> None:
     job_id, job = house.run("a")
-    house.now += timedelta(seconds=60)
+    house.passed += 60
     house.queue.look()
     assert not job.was_asked
-    house.now += timedelta(seconds=1)
+    house.passed += 1
     house.queue.look()
     house.queue.look()
     assert house.state(job_id) == (JobState.FAILED, "It took longer than 60 s, the most that it may take.")
+
+
+def test_a_clock_that_jumps_ends_and_kills_nothing_and_keeps_nothing_from_its_end(house: House) -> None:
+    job_id, job = house.run("a", obeys=False)
+    house.now += timedelta(days=1)
+    house.queue.look()
+    assert not job.was_asked
+    house.queue.cancel(job_id)
+    house.now += timedelta(days=1)
+    house.queue.look()
+    assert not job.was_killed
+    house.now -= timedelta(days=9)
+    house.passed += END_SECONDS
+    house.queue.look()
+    assert job.was_killed
 
 
 def test_one_that_runs_or_waits_is_not_given_up_however_many_are_asked_for(house: House) -> None:
@@ -125,7 +142,7 @@ def test_one_that_runs_or_waits_is_not_given_up_however_many_are_asked_for(house
     assert house.state(first) == (JobState.RUNNING, None)
     assert house.state(waiting) == (JobState.QUEUED, None)
     assert house.forgotten == ["c", "d", "e"]
-    house.now += timedelta(seconds=61)
+    house.passed += 61
     house.queue.look()
     assert job.was_asked
     house.queue.look()

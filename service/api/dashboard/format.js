@@ -7,6 +7,7 @@ const NUMBER = new Intl.NumberFormat("en", { maximumFractionDigits: 2 });
 const SHORT = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 const STAMP = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
 const UNITS = [["d", 86400], ["h", 3600], ["min", 60]];
+const CLOCKS_APART = 10; // seconds that the clocks of database and service, and the rounding of what they say, may differ
 
 export const number = (value) => (value === null || value === undefined ? "–" : NUMBER.format(value));
 export const short = (value) => (value < 10_000 ? NUMBER.format(value) : SHORT.format(value));
@@ -34,6 +35,7 @@ export function ago(iso) {
 export const stamp = (iso) => STAMP.format(new Date(iso));
 const age = (iso) => {
   const seconds = (now() - Date.parse(iso)) / 1000;
+  if (seconds < -CLOCKS_APART) return `${duration(-seconds)} in the future`; // a clock was set back
   return seconds < 5 ? "just now" : `${duration(seconds)} ago`;
 };
 
