@@ -21,7 +21,7 @@ else:
     url = context.config.get_main_option("sqlalchemy.url")
     if not url:
         raise SystemExit("migrations: no database; run them through `subsetd` or set sqlalchemy.url")
-    engine = create_engine(url)
+    engine = create_engine(url, hide_parameters=True)
     with engine.connect() as connection:
         run(connection)
         connection.commit()

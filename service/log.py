@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import sys
 from contextlib import suppress
-from typing import TextIO
+from typing import Any, TextIO
 
 import structlog
+from structlog.typing import Processor
 
 
 class _Lossy:
@@ -27,16 +28,30 @@ class _Lossy:
 
 
 def configure_logging(level: str) -> None:
-    """Log to stderr: JSON, or lines for a person on a terminal."""
+    """Log to stderr: JSON, what libraries and defects tell as well, or lines for a person on a terminal."""
     terminal = sys.stderr.isatty()
+    file: Any = _Lossy(sys.stderr)
+    telling: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
     structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.dev.ConsoleRenderer() if terminal else structlog.processors.JSONRenderer(),
-        ],
+        processors=[*telling, structlog.dev.ConsoleRenderer() if terminal else structlog.processors.JSONRenderer()],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(_Lossy(sys.stderr)),  # type: ignore[arg-type]
+        logger_factory=structlog.PrintLoggerFactory(file),
     )
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    handler = logging.StreamHandler(file)
+    if not terminal:
+        lines = structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[structlog.stdlib.add_logger_name, *telling],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                # As text: structlog's own form of a traceback shows local variables, and with them values and secrets.
+                structlog.processors.format_exc_info,
+                structlog.processors.JSONRenderer(),
+            ],
+        )
+        handler.setFormatter(lines)
+        logging.captureWarnings(True)
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])

@@ -72,6 +72,7 @@ def make_engine(
         pool_size=pool_size,
         max_overflow=max_overflow,
         pool_timeout=pool_timeout_seconds,
+        hide_parameters=True,  # errors are logged, and a parameter may be a watch's secret or a value of the data
     )
 
     @event.listens_for(engine, "do_connect")

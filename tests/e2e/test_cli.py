@@ -248,6 +248,27 @@ def test_run_follows_serves_and_ends_cleanly(stream: Stream, tmp_path: Path) -> 
         assert process.wait(BOUND_SECONDS) == 0
 
 
+def test_a_defect_is_one_line_of_the_log(stream: Stream, database_url: str, tmp_path: Path) -> None:
+    """Nobody expects a column that is gone; what the server says of that can be read as all other lines are."""
+    log = tmp_path / "log"
+    with log.open("w") as said, ExitStack() as opened:
+        environment = {**os.environ, "SUBSETD_PORT": "0", "SUBSETD_LOG_LEVEL": "info"}
+        process = subprocess.Popen([sys.executable, "-m", "service.cli", "serve"], env=environment, stderr=said)
+        opened.callback(process.wait)
+        opened.callback(process.kill)
+        base = wait_for(lambda: next((w for w in log.read_text().split() if w.startswith("http://")), None))
+        states.execute(database_url, "alter table contract rename column violated_since to bad_since")
+        assert httpx.get(f"{base}/api/v1/contracts", timeout=60).status_code == 500
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(BOUND_SECONDS) == 0
+    address, *lines = log.read_text().splitlines()
+    assert address.startswith("Serving on http://")
+    (told,) = [line for line in map(json.loads, lines) if line["level"] == "error" and "exception" in line]
+    assert (told["logger"], told["event"].strip()) == ("uvicorn.error", "Exception in ASGI application")
+    assert told["exception"].startswith("Traceback")
+    assert "UndefinedColumn" in told["exception"]
+
+
 def test_run_ends_with_the_consumers_error(stream: Stream) -> None:
     stream.write(b"no json")
     environment = {**os.environ, "SUBSETD_PORT": "0"}

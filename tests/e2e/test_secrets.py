@@ -36,6 +36,12 @@ WATCH = {
     "rule": {"kind": "ind", "dependent": "*", "referenced": "*"},
     "channel": {"kind": "webhook", "url": f"https://alerts.example/{SECRET}-path", "secret": f"{SECRET}-webhook"},
 }
+REFUSING = """
+create function refuse() returns trigger language plpgsql as $$ begin raise 'somebody wants none of these'; end $$;
+create trigger refuse before insert on watch for each row when (new.name = 'refused') execute function refuse()
+"""
+"""Makes the database fail at a watch in a way that nobody expects: a defect, with a traceback in the log."""
+
 COMMAND = [sys.executable, "-m", "service.cli"]
 NOWHERE = f"postgresql://somebody:{PASSWORD}@127.0.0.1:1/shop"
 
@@ -125,11 +131,12 @@ def answers(base: str) -> Iterator[tuple[str, str]]:
             client.post("/api/v1/corpora", headers=bearer, json={"name": "c", "kind": "postgres", "location": NOWHERE}),
             client.get("/api/v1/corpora", headers=bearer),
             client.post("/api/v1/watches", headers=bearer, json=WATCH),
+            client.post("/api/v1/watches", headers=bearer, json={**WATCH, "name": "refused"}),
             client.get("/api/v1/watches", headers=bearer),
             client.get("/api/v1/api-keys", headers=bearer),
             client.get("/api/v1/write-log", headers=bearer),
         ]  # fmt: skip
-        assert {200, 201, 401, 404, 422} <= {one.status_code for one in asked}
+        assert {200, 201, 401, 404, 422, 500} <= {one.status_code for one in asked}
         for one in asked:
             yield str(one.url), f"{one.headers!r} {one.text}"
 
@@ -148,6 +155,7 @@ def kept(database_url: str, folder: Path) -> Iterator[tuple[str, str]]:
 def test_a_service_shows_and_keeps_no_secret(
     environment: dict[str, str], feed: str, database_url: str, tmp_path: Path, on_terminal: bool
 ) -> None:
+    states.execute(database_url, REFUSING)
     with ExitStack() as opened:
         said = Said([*COMMAND, "run", "--feed", feed], environment, on_terminal=on_terminal)
         opened.callback(said.close)
@@ -160,6 +168,7 @@ def test_a_service_shows_and_keeps_no_secret(
         assert said.end() == 0, said.text
     shown |= {"the log": said.text, "the command line": command_line, **dict(kept(database_url, tmp_path))}
     assert '"event"' in said.text or on_terminal, "lines of JSON"
+    assert "somebody wants none of these" in said.text, "the cause of a defect is in the log"
     assert [where for where, text in shown.items() if SECRET in text] == []
     assert urlsplit(base).hostname == "127.0.0.1"
 
