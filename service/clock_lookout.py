@@ -25,7 +25,8 @@ def clock_check(engine: Engine, now: Callable[[], float] = time.time) -> Check:
     if clock.ahead is not None and clock.ahead > SKEW_SECONDS:
         detail = (
             f"the database: its clock was set back: versions were committed up to "
-            f"{clock.committed_at:%Y-%m-%d %H:%M:%S} UTC, which is still to come. Changes are applied as before; ages and rates are off until then"
+            f"{clock.committed_at:%Y-%m-%d %H:%M:%S} UTC, which is still to come. "
+            "Changes are applied as before; ages and rates are off until then"
         )
         return Check(name="clock", ok=False, detail=detail)
     return Check(name="clock", ok=True, detail="the database's is as this machine's")
