@@ -24,8 +24,9 @@ def clock_check(engine: Engine, now: Callable[[], float] = time.time) -> Check:
         return Check(name="clock", ok=False, detail=f"the database: {told}")
     if clock.ahead is not None and clock.ahead > SKEW_SECONDS:
         detail = (
-            f"the database: its clock was set back: versions were committed up to {clock.committed_at:%Y-%m-%d %H:%M:%S}"
-            " UTC, which is still to come. Changes are applied as before; ages and rates are off until then"
+            "the database: its clock was set back: versions were committed up to "
+            f"{clock.committed_at:%Y-%m-%d %H:%M:%S} UTC, which is still to come. "
+            "Changes are applied as before; ages and rates are off until then"
         )
         return Check(name="clock", ok=False, detail=detail)
     return Check(name="clock", ok=True, detail="the database's is as this machine's")
