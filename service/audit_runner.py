@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine
 
 from service import wiring
 from service.config import ConfigError, Settings
 from service.core.corpus_choices import Algorithm
-from service.core.errors import SourceError
+from service.core.errors import SourceError, StateError
 from service.job_process import JobProcess, spark_command
 from service.observe import tell_audit
 from service.scheduler import next_time, running_every
 from service.store.audits import AuditTurn
 from service.usecases.audit_schedule import AuditSchedule
 
+if TYPE_CHECKING:
+    from service.api.problems import Check
+
 
 @contextmanager
-def auditing(url: str, settings: Settings) -> Iterator[None]:
-    """Audit the tracked tables when the schedule of the settings says so, if there is one, beside the service."""
+def auditing(url: str, settings: Settings) -> Iterator[Callable[[], Check | None]]:
+    """Audit the tracked tables when the schedule of the settings says so, if there is one, beside the service.
+
+    Gives what tells how that goes, None where there is no schedule.
+    """
     if settings.audit_schedule is None:
-        yield
+        yield lambda: None
         return
     try:
         next_time(settings.audit_schedule, _now())
@@ -43,7 +50,7 @@ def auditing(url: str, settings: Settings) -> Iterator[None]:
         )
         try:
             with running_every({"audits": (5, schedule.look)}):
-                yield
+                yield partial(_check, schedule)
         finally:
             schedule.close()
 
@@ -57,6 +64,17 @@ def _newest_audit(engine: Engine) -> datetime | None:
     with wiring.make_reader(engine).snapshot() as snapshot:
         found = snapshot.audits(None, 1)
     return found[0].started_at if found else None
+
+
+def _check(schedule: AuditSchedule) -> Check:
+    """Tell how scheduled audits go, for the overview; what one found is told of the newest audit."""
+    from service.api.problems import Check
+
+    try:
+        fault = schedule.fault()
+    except StateError as error:
+        fault = str(error)
+    return Check(name="scheduled audits", ok=fault is None, detail=fault or "none has failed, none is overdue")
 
 
 def _now() -> datetime:

@@ -160,7 +160,7 @@ def _main(connection: Connection[Any, Any], of_parent: Connection[Any, Any]) -> 
         try:
             consumer = feed_wiring.make_consumer(url, feed, settings, teller)
             feed_wiring.tune_process()
-            with keeping_up(url, settings):
+            with keeping_up(url, settings, teller):
                 consumer.run(stop)
         except RecordError as error:
             told.append(RecordError(str(error)))  # its own kinds hold what cannot be handed over

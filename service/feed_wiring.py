@@ -44,7 +44,7 @@ from service.stream.postgres_address import SourceAway, parse_address, source_of
 from service.stream.postgres_slot import drop, how_to_drop, new_slot, require_published
 from service.stream.schema_registry import HttpSchemaRegistry
 from service.usecases import ports, schema_changes, track_keys
-from service.usecases.batches import BatchLimits, ErrorPolicy, Totals
+from service.usecases.batches import BatchLimits, ErrorPolicy, LagUnit, Totals
 from service.usecases.compact_sketches import SketchCompactor
 from service.usecases.follow_feed import Consumer
 from service.usecases.preflight import check
@@ -112,6 +112,11 @@ def require_feed(feed: str) -> None:
     open_feed(feed).close()
 
 
+def lag_unit(feed: str) -> LagUnit:
+    """Give what the lag of an address's feed is counted in: only a broker counts records."""
+    return "records" if feed.startswith("kafka://") else "bytes"
+
+
 def make_consumer(url: str, feed: str, settings: Settings, observer: ConsumerObserver) -> Consumer:
     """Make the consumer of a feed's address; raise FeedError for an address that is none."""
     require_feed(feed)
@@ -158,10 +163,11 @@ def running_consumer(consumer: Consumer) -> Iterator[threading.Event]:
 
 
 @contextmanager
-def sending_transitions(url: str, settings: Settings) -> Iterator[None]:
+def sending_transitions(url: str, settings: Settings, observer: ConsumerObserver) -> Iterator[None]:
     """Send transitions to the topic of the settings, if there is one, on a thread beside the consumer.
 
-    At the end what is left is sent, once. Raises FeedError for an address that names no topic.
+    `observer` hears of what fails, and when it goes again. At the end what is left is sent, once. Raises FeedError for
+    an address that names no topic.
     """
     if settings.transitions_topic is None:
         yield
@@ -173,9 +179,7 @@ def sending_transitions(url: str, settings: Settings) -> Iterator[None]:
         wiring.reading_engine(url) as engine,
         closing(PostgresOutbox(engine)) as outbox,
     ):
-        sender = TransitionSender(
-            wiring.make_reader(engine), outbox, sink, lambda fault: log.warning("transitions not sent", error=fault)
-        )
+        sender = TransitionSender(wiring.make_reader(engine), outbox, sink, observer.transitions_told)
         with beside(sender.run, "subsetd-transitions"):
             yield
 

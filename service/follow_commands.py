@@ -89,7 +89,7 @@ def beside_the_consumer(
     url: str, settings: Settings, registry: CollectorRegistry, observer: ConsumerObserver
 ) -> Iterator[None]:
     """Do what is done beside the consumer of a process, and look at watches."""
-    with keeping_up(url, settings), watching(url, settings, registry, observer):
+    with keeping_up(url, settings, observer), watching(url, settings, registry, observer):
         yield
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine
 
@@ -16,12 +17,20 @@ from service.scheduler import next_time, running_every
 from service.usecases.foreign_key_answers import ForeignKeyFinder
 from service.usecases.foreign_key_schedule import FindingSchedule
 
+if TYPE_CHECKING:
+    from service.api.problems import Check
+
 
 @contextmanager
-def finding_foreign_keys(engine: Engine, settings: Settings, finder: ForeignKeyFinder) -> Iterator[None]:
-    """Find foreign keys when the schedule of the settings says so, if there is one, beside the service."""
+def finding_foreign_keys(
+    engine: Engine, settings: Settings, finder: ForeignKeyFinder
+) -> Iterator[Callable[[], Check | None]]:
+    """Find foreign keys when the schedule of the settings says so, if there is one, beside the service.
+
+    Gives what tells how that goes, None where there is no schedule.
+    """
     if settings.foreign_key_schedule is None:
-        yield
+        yield lambda: None
         return
     now = partial(datetime.now, UTC)
     try:
@@ -31,6 +40,15 @@ def finding_foreign_keys(engine: Engine, settings: Settings, finder: ForeignKeyF
     schedule = FindingSchedule(settings.foreign_key_schedule, wiring.make_reader(engine), finder, next_time, now)
     with running_every({"finding of foreign keys": (5, schedule.look)}):
         try:
-            yield
+            yield partial(_check, schedule)
         finally:
             finder.cancel()
+
+
+def _check(schedule: FindingSchedule) -> Check:
+    """Tell how scheduled findings go, for the overview."""
+    from service.api.problems import Check
+
+    fault = schedule.fault
+    detail = "none has failed" if fault is None else f"The last finding failed: {fault}"
+    return Check(name="scheduled foreign keys", ok=fault is None, detail=detail)

@@ -12,7 +12,7 @@ from prometheus_client.core import GaugeMetricFamily
 
 from service.core.errors import SubsetdError
 from service.core.model import Table
-from service.usecases.batches import BatchReport, Positions
+from service.usecases.batches import BatchReport, LagUnit, Positions
 from service.usecases.corpora import Refresh
 
 log = structlog.get_logger("subsetd.consumer")
@@ -26,7 +26,8 @@ SIZES = (1, 10, 100, 500, 1000, 2500, 5000, 10_000, 50_000, 100_000)
 class ConsumerObserver:
     """Implement follow_feed.Observer with a registry of metrics and a logger.
 
-    `clock` gives seconds and never jumps; `now`, which may, those since 1970.
+    `lag_unit` is what the feed counts its lag in. `clock` gives seconds and never jumps; `now`, which may, those since
+    1970.
     """
 
     def __init__(
@@ -34,10 +35,15 @@ class ConsumerObserver:
         registry: CollectorRegistry,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        lag_unit: LagUnit = "records",
     ) -> None:
+        self.lag_unit = lag_unit
         self._now = now
         self._clock = clock
         self.last_error: str | None = None
+        self.transitions_fault: str | None = None
+        """Why transitions do not go out to their topic; None while they do, or are to go nowhere."""
         self._lag: Positions | None = None
         self.following_since: float | None = None
         self._current_at = clock()
@@ -150,6 +156,14 @@ class ConsumerObserver:
         self.last_error = str(error)
         self._retries.inc()
         log.warning("database failed, loading the state anew", error=str(error))
+
+    def transitions_told(self, fault: str | None) -> None:
+        """Hear why transitions do not go out to their topic, or (None) that they do again."""
+        self.transitions_fault = fault
+        if fault is None:
+            log.info("transitions are sent again")
+        else:
+            log.warning("transitions not sent", error=fault)
 
     def shards_away(self, told: Sequence[str]) -> None:
         self.last_error = "; ".join(told) or None

@@ -45,10 +45,17 @@ def serve() -> None:
             watching(url, settings, registry) as check_watches,
             looking_for_servers(url) as check_shards,
             refreshing_corpora(url, settings),
-            auditing(url, settings),
-            finding_foreign_keys(engine, settings, service.state.foreign_keys),
+            auditing(url, settings) as check_audits,
+            finding_foreign_keys(engine, settings, service.state.foreign_keys) as check_foreign_keys,
         ):
-            service.state.overview_checks = (check_watches, check_shards, partial(clock_check, engine))
+            check_clock = partial(clock_check, engine)
+            service.state.overview_checks = (
+                check_watches,
+                check_shards,
+                check_audits,
+                check_foreign_keys,
+                check_clock,
+            )
             serve_until(service, settings.host, settings.port, threading.Event(), _say_address(settings))
 
 
@@ -79,7 +86,7 @@ def run(
         from service.clock_lookout import clock_check
 
         registry = CollectorRegistry()
-        observer = ConsumerObserver(registry)
+        observer = ConsumerObserver(registry, lag_unit=feed_wiring.lag_unit(address))
         retry = partial(feed_wiring.retry_dead_letter, url, settings)
         service = serving_wiring.make_service(engine, settings, tracked, searches, retry, registry, observer)
         feed_wiring.settle_process()
@@ -87,11 +94,19 @@ def run(
             watching(url, settings, registry, observer) as check_watches,
             looking_for_servers(url) as check_shards,
             refreshing_corpora(url, settings),
-            auditing(url, settings),
-            finding_foreign_keys(engine, settings, service.state.foreign_keys),
+            auditing(url, settings) as check_audits,
+            finding_foreign_keys(engine, settings, service.state.foreign_keys) as check_foreign_keys,
             consumer.heard_by(observer) as failed,
         ):
-            service.state.overview_checks = (check_watches, check_shards, partial(clock_check, engine))
+            check_clock = partial(clock_check, engine)
+            service.state.overview_checks = (
+                check_watches,
+                check_shards,
+                check_audits,
+                check_foreign_keys,
+                check_clock,
+                partial(serving_wiring.transitions_check, observer),
+            )
             serve_until(service, settings.host, settings.port, failed, _say_address(settings))
 
 

@@ -40,7 +40,7 @@ def make_service(
             "set SUBSETD_API_KEY, make a key with `subsetd api-key create`, or set SUBSETD_HOST=127.0.0.1."
         )
     checks = () if observer is None else (lambda: consumer_check(observer, settings.ready_lag_seconds),)
-    return create_app(
+    service = create_app(
         wiring.make_reader(engine),
         PostgresNews(engine),
         wiring.make_uploads(engine),
@@ -60,6 +60,9 @@ def make_service(
         body_seconds=settings.body_seconds,
         trusted_proxies=[one.strip() for one in (settings.trusted_proxies or "").split(",") if one.strip()],
     )
+    if observer is not None:
+        service.state.lag_unit = observer.lag_unit
+    return service
 
 
 def consumer_check(observer: ConsumerObserver, bound: float) -> Check:
@@ -69,6 +72,15 @@ def consumer_check(observer: ConsumerObserver, bound: float) -> Check:
     if observer.following_since is None:
         return Check(name="consumer", ok=False, detail="The consumer has not begun to follow its feed yet.")
     behind = observer.lag_seconds()
-    lag = "The feed is away, or not read yet" if observer.lag is None else f"{observer.lag} behind the feed's end"
+    unit = observer.lag_unit
+    lag = (
+        "The feed is away, or not read yet" if observer.lag is None else f"{observer.lag} {unit} behind the feed's end"
+    )
     detail = f"{lag}; current {behind:.1f} s ago (bound {bound:.0f} s)."
     return Check(name="consumer", ok=behind <= bound, detail=detail)
+
+
+def transitions_check(observer: ConsumerObserver) -> Check | None:
+    """Tell why transitions do not go out to their topic; nothing while they do, and nothing else is unready."""
+    fault = observer.transitions_fault
+    return None if fault is None else Check(name="outgoing transitions", ok=False, detail=fault)

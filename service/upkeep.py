@@ -8,18 +8,21 @@ from contextlib import contextmanager
 from service import feed_wiring
 from service.config import Settings
 from service.join_tracking import compacting_joins
+from service.observe import ConsumerObserver
 from service.retention import dropping_history
 from service.sampling import sampling_coefficients
 
 
 @contextmanager
-def keeping_up(url: str, settings: Settings) -> Iterator[None]:
+def keeping_up(url: str, settings: Settings, observer: ConsumerObserver) -> Iterator[None]:
     """Send transitions, keep logs and history short, and sample coefficients, each on a thread of its own.
+
+    `observer` hears whether transitions go out.
 
     Raises FeedError for an address of the settings that names no topic.
     """
     with (
-        feed_wiring.sending_transitions(url, settings),
+        feed_wiring.sending_transitions(url, settings, observer),
         feed_wiring.compacting_sketches(url),
         compacting_joins(url),
         dropping_history(url, settings),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime
 
 from pydantic import Field
@@ -10,6 +10,7 @@ from pydantic import Field
 from service.api.problems import Check
 from service.api.schemas import Answer, Counts, Transition, Versioned
 from service.usecases.answers import PositionInfo, StateHead
+from service.usecases.batches import LagUnit
 from service.usecases.corpora import Corpus, Refresh, RefreshState
 
 
@@ -25,15 +26,22 @@ class Feed(Answer):
     partitions: int
     version: int = Field(description="the batch that moved it last")
     paused_at: datetime | None
+    is_followed: bool = Field(description="a consumer is at work on it, in whichever process")
 
     @classmethod
-    def of_positions(cls, positions: Iterable[PositionInfo]) -> list[Feed]:
-        """Put the positions of each feed together."""
+    def of_positions(cls, positions: Iterable[PositionInfo], followed: Collection[str]) -> list[Feed]:
+        """Put the positions of each feed together; `followed` are the feeds that a consumer is at work on."""
         by_feed: dict[str, list[PositionInfo]] = {}
         for one in positions:
             by_feed.setdefault(one.feed, []).append(one)
         return [
-            cls(feed=feed, partitions=len(many), version=max(one.version for one in many), paused_at=many[0].paused_at)
+            cls(
+                feed=feed,
+                partitions=len(many),
+                version=max(one.version for one in many),
+                paused_at=many[0].paused_at,
+                is_followed=feed in followed,
+            )
             for feed, many in by_feed.items()
         ]
 
@@ -68,6 +76,7 @@ class Overview(Versioned):
         description="records (of a file or a slot: bytes) behind the feed's end; "
         "null: not known, or no consumer runs in this process"
     )
+    lag_unit: LagUnit | None = Field(description="what lag_records counts; null: no consumer runs in this process")
     lag_seconds: float | None = Field(description="for how long nothing was committed while records wait")
     changes_per_second: float = Field(description="in the last 10 seconds")
     minutes: list[Minute] = Field(description="the last 30, or as many as were counted; the present one last")

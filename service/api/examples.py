@@ -279,7 +279,11 @@ READINESS = {
     "checks": [
         {"name": "database", "ok": True, "detail": "answers"},
         {"name": "bootstrapped", "ok": True, "detail": "state version 3"},
-        {"name": "lag", "ok": True, "detail": "0 records behind, bound 10000"},
+        {
+            "name": "consumer",
+            "ok": True,
+            "detail": "0 records behind the feed's end; current 0.0 s ago (bound 60 s).",
+        },
     ],
 }
 
@@ -290,13 +294,22 @@ OVERVIEW = {
     "committed_at": "2026-11-21T10:46:10.125000Z",
     "freshness_seconds": 0.104,
     "lag_records": 0.0,
+    "lag_unit": "records",
     "lag_seconds": 0.0,
     "changes_per_second": 0.1,
     "minutes": [{"begin": "2026-11-21T10:46:00Z", "changes": 1, "appeared": 0, "broke": 1}],
     "counts": STATE["counts"],
     "contracts": {"held": 0, "violated": 1, "unknown": 0},
     "checks": READINESS["checks"],
-    "feeds": [{"feed": "kafka:ZDhiNTQ4ZjEtMDdkYi00MQ", "partitions": 1, "version": 3, "paused_at": None}],
+    "feeds": [
+        {
+            "feed": "kafka:ZDhiNTQ4ZjEtMDdkYi00MQ",
+            "partitions": 1,
+            "version": 3,
+            "paused_at": None,
+            "is_followed": True,
+        }
+    ],
     "audit": {"audit_id": 12, "version": 3, "ended_at": "2026-11-21T02:30:31Z", "differences": 0},
     "corpora": [
         {"corpus": "lake", "generation": 2, "state": "landed", "ended_at": "2026-11-21T02:31:20Z", "fault": None}

@@ -18,7 +18,7 @@ from service.core.model import AttributeName
 from service.core.records import Flags, Int32s, Int64s
 from service.store.bulk import KeyRange, RecordArrays, read_range
 from service.store.database import connect
-from service.store.locks import AUDIT_LOCK
+from service.store.locks import AUDIT_LOCK, is_held
 from service.store.shard_reading import Elsewhere, between_batches, require_whole
 from service.store.shard_servers import ShardServer, reaching
 from service.store.versions import NEWEST
@@ -193,6 +193,10 @@ class AuditTurn:
         if not is_ours:
             self.give_back()
         return is_ours
+
+    def is_taken(self) -> bool:
+        with self._engine.connect() as connection:
+            return bool(connection.scalar(text(f"select {is_held(AUDIT_LOCK)}")))
 
     def give_back(self) -> None:
         connection, self._connection = self._connection, None

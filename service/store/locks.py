@@ -7,6 +7,12 @@ from typing import Any
 WRITER_LOCK = 0x73756273657464
 """Session advisory lock (pg_advisory_lock) of the state's one writer: a consumer or a bootstrap's end."""
 
+FEED_LOCK = 0x73756276
+"""First half of the advisory lock (two keys: this and `FEED_KEY`) of the writer that follows a feed."""
+
+FEED_KEY = "hashtext({feed}) & 2147483647"
+"""Second half of it: an expression for what a feed's name makes."""
+
 BOOTSTRAP_LOCK = 0x73756273657465
 """Session advisory lock of the one bootstrap that may build a generation."""
 

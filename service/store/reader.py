@@ -33,6 +33,7 @@ from service.store.reader_sql import (
     ATTRIBUTES,
     COUNTS,
     DEAD_LETTERS,
+    FOLLOWED,
     HEAD,
     IND_PAIRS,
     OVERLAP,
@@ -149,6 +150,10 @@ class PostgresSnapshot:
     def positions(self) -> list[PositionInfo]:
         """List the feeds' positions by feed, topic, partition."""
         return [PositionInfo(**row._mapping) for row in self._rows(POSITIONS)]
+
+    def followed(self) -> set[str]:
+        """Name the feeds that a consumer is at work on now, whatever the version."""
+        return {feed for (feed,) in self._rows(FOLLOWED)}
 
     def counts(self) -> StateCounts:
         """Count what the state holds."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from service.store.locks import FEED_KEY, FEED_LOCK, is_held
 from service.usecases.answers import AttributeFilter
 
 HEAD = """
@@ -24,6 +25,8 @@ POSITIONS = """
 select feed, topic, partition, next_offset, source_position, version, paused_at
 from feed_position left join feed using (feed) order by feed collate "C", topic collate "C", partition
 """
+
+FOLLOWED = f"select feed from feed where {is_held(FEED_LOCK, FEED_KEY.format(feed='feed'))}"
 
 UPKEEP = """
 select concat_ws('-',

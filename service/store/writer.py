@@ -48,7 +48,14 @@ from service.store.migrate import require_current
 from service.store.shard_servers import reaching
 from service.store.shard_writing import ShardsElsewhere
 from service.store.versions import read_served, tell_version
-from service.store.writer_lock import CONSUMER_NAME, is_wanted, release_locks, take_back_writer_lock, take_writer_lock
+from service.store.writer_lock import (
+    CONSUMER_NAME,
+    is_wanted,
+    release_locks,
+    take_back_writer_lock,
+    take_feed_lock,
+    take_writer_lock,
+)
 from service.usecases.key_values import KeyKind
 from service.usecases.live_state import BatchCommit, StoredState
 from service.usecases.row_images import Images
@@ -259,6 +266,7 @@ class PostgresWriter:
     def register(self, feed: str, description: FeedDescription) -> None:
         with self.translated(), self.writing.cursor() as cursor:
             put_feed(cursor, feed, description)
+            take_feed_lock(cursor, feed)
             self.writing.commit()
 
     def is_paused(self, feed: str) -> bool:

@@ -17,7 +17,7 @@ import psycopg2.errors
 from sqlalchemy import Connection
 
 from service.core.errors import StateError
-from service.store.locks import BOOTSTRAP_LOCK, WRITER_LOCK, sessions
+from service.store.locks import BOOTSTRAP_LOCK, FEED_KEY, FEED_LOCK, WRITER_LOCK, sessions
 
 CONSUMER_NAME = "subsetd consumer"
 HAND_OVER_SECONDS = 120.0
@@ -46,6 +46,11 @@ def take_writer_lock(
             f"{HAND_OVER_SECONDS:.0f} s: its batch takes longer, or it hangs. Try again, or stop it."
         )
     _take_shards_over(connection)
+
+
+def take_feed_lock(cursor: Any, feed: str) -> None:
+    """Let everybody see that the writer follows a feed, for as long as it is the writer; it waits for nobody."""
+    cursor.execute(f"select pg_advisory_lock_shared(%s, {FEED_KEY.format(feed='%s')})", (FEED_LOCK, feed))
 
 
 def is_led_by_consumer(connection: Any) -> bool:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
-from service.usecases.refresh_corpora import Job, end_jobs
+from service.usecases.refresh_corpora import Job, end_jobs, fault_told
+
+OVERDUE = timedelta(hours=1)
+"""How long after its time an audit may begin without anybody being told."""
 
 
 class Turn(Protocol):
@@ -17,6 +20,9 @@ class Turn(Protocol):
 
     def give_back(self) -> None:
         """Let others; does nothing for who has not taken it."""
+
+    def is_taken(self) -> bool:
+        """Tell whether an audit is at work, in whichever service."""
 
 
 class AuditSchedule:
@@ -46,7 +52,10 @@ class AuditSchedule:
         self._turn = turn
         self._begun = now()
         self._tried: datetime | None = None
+        self._known: datetime | None = None
         self._job: Job | None = None
+        self._failed: tuple[str, datetime | None] | None = None
+        """Why the last audit of here failed, and when the newest of then had begun."""
 
     def look(self) -> None:
         """See what became of the audit that runs, or start one that is due."""
@@ -56,8 +65,20 @@ class AuditSchedule:
             job, self._job = self._job, None
             said = job.said()
             job.close()
+            self._failed = (fault_told(code, said), self._known) if code else None
             self._ended(code, said)
             self._turn.give_back()
+
+    def fault(self) -> str | None:
+        """Say what is wrong with the audits: the last one failed, or one is overdue; None when nothing is."""
+        newest = self._newest()
+        if self._failed is not None and newest == self._failed[1]:  # else there is one since, whoever made it
+            return f"The last audit failed: {self._failed[0]}"
+        due = self._next_time(self._schedule, newest or self._begun)
+        if due is None or due + OVERDUE > self._now() or self._turn.is_taken():
+            return None
+        last = "there was none yet" if newest is None else f"the last one began at {newest:%Y-%m-%d %H:%M} UTC"
+        return f"An audit was due at {due:%Y-%m-%d %H:%M} UTC, {last}."
 
     def close(self) -> None:
         """End the audit that runs; it has left nothing behind."""
@@ -74,10 +95,18 @@ class AuditSchedule:
             is_ours = self._turn.take() and self._is_due()
             self._tried = self._now()
             if is_ours:
-                self._job = self._start()
+                self._job = self._begin()
         finally:
             if self._job is None:
                 self._turn.give_back()
+
+    def _begin(self) -> Job:
+        self._known, self._failed = self._newest(), None
+        try:
+            return self._start()
+        except Exception as error:
+            self._failed = str(error), self._known
+            raise
 
     def _is_due(self) -> bool:
         known = [moment for moment in (self._newest(), self._tried) if moment is not None]

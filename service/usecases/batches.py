@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import Literal, Protocol
 
 from service.core.errors import RecordError, SubsetdError
 from service.core.model import BadRecord, Decoded, FeedPosition, RawRecord, RowChange, Skipped, Table
@@ -18,6 +18,7 @@ from service.usecases.screening import Reader, Seen
 from service.usecases.transactions import TransactionKey
 
 Positions = dict[tuple[str, int], int]
+LagUnit = Literal["records", "bytes"]
 
 
 class ErrorPolicy(StrEnum):

@@ -34,15 +34,26 @@ class FindingSchedule:
         self._next_time = next_time
         self._now = now
         self._tried = now()
+        self._newest: int | None = None
+        self.fault: str | None = None
+        """Why the last finding failed; None when it did not, or there is one since, whoever made it."""
 
     def look(self) -> None:
         """Find what is due."""
         with self._reader.snapshot() as snapshot:
             version = snapshot.head.version
             last = next((one for one in snapshot.foreign_key_refreshes() if one.method is Method.COMBINED), None)
+        newest = None if last is None else last.refresh_id
+        if newest != self._newest:
+            self._newest, self.fault = newest, None
         due = self._next_time(self._schedule, self._tried)
         if not version or due is None or due > self._now() or (last is not None and last.version == version):
             return
         self._tried = self._now()
-        with suppress(ConflictError):  # somebody has asked for it at this very time
-            self._finder.refresh(Question())
+        self.fault = None
+        try:
+            with suppress(ConflictError):  # somebody has asked for it at this very time
+                self._finder.refresh(Question())
+        except Exception as error:
+            self.fault = str(error)
+            raise

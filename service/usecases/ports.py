@@ -70,6 +70,9 @@ class StateSnapshot(Protocol):
     def positions(self) -> list[PositionInfo]:
         """List the feeds' positions by feed, topic, partition."""
 
+    def followed(self) -> set[str]:
+        """Name the feeds that a consumer is at work on now, whatever the version."""
+
     def counts(self) -> StateCounts:
         """Count what the state holds."""
 

@@ -37,13 +37,13 @@ class TransitionSender:
     """Send the transitions of the state to a sink, those of new versions as they come."""
 
     def __init__(
-        self, reader: StateReader, outbox: Outbox, sink: TransitionSink, failed: Callable[[str], None]
+        self, reader: StateReader, outbox: Outbox, sink: TransitionSink, told: Callable[[str | None], None]
     ) -> None:
-        """Send from `reader` to `sink`; `failed` hears of what is tried again."""
+        """Send from `reader` to `sink`; `told` hears of what is tried again, and None when it has gone."""
         self._reader = reader
         self._outbox = outbox
         self._sink = sink
-        self._failed = failed
+        self._told = told
 
     def run(self, stop: threading.Event) -> None:
         """Send until `stop` is set, and then what is left; what fails is tried again, after the end no more."""
@@ -52,13 +52,15 @@ class TransitionSender:
             is_last = stop.is_set()
             try:
                 self.send_new()
-                fault = ""
+                if fault:
+                    fault = ""
+                    self._told(None)
                 if not is_last:
                     self._outbox.wait(LOOK_SECONDS)
             except (FeedAwayError, StateError) as error:
                 if str(error) != fault:
                     fault = str(error)
-                    self._failed(fault)
+                    self._told(fault)
                 stop.wait(LOOK_SECONDS)
             if is_last:
                 return

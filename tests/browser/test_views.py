@@ -9,9 +9,11 @@ from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Browser, expect
+from prometheus_client import CollectorRegistry
 
 from service.core.errors import SourceError
 from service.core.model import AttributeName
+from service.observe import ConsumerObserver
 from service.store.bootstrap_runs import told_bootstrap
 from service.store.database import make_engine
 from service.store.embedded import EmbeddedPostgres
@@ -151,6 +153,30 @@ def test_an_ind_that_breaks_is_on_the_page_that_is_open(browser: Browser, addres
         look.open("")
         expect(page.locator(".transition")).to_contain_text("ZZTOP")
         expect(page.locator(".tile").first).to_contain_text("2")
+
+
+def test_lag_has_its_unit_a_feed_without_a_consumer_is_told_and_what_is_to_come_is_not_just_now(
+    browser: Browser, state: HandMadeState, database_url: str
+) -> None:
+    state.commit(COLUMNS | {ORDERS: ["1", "2", "4"]})
+    states.execute(
+        database_url,
+        "update state_version set committed_at = now() + interval '150 minutes';"
+        "insert into feed_position (feed, topic, partition, next_offset, source_position, version)"
+        " values ('file:/shop', 'shop', 0, 7, '{}', 2)",
+    )
+    engine, registry = make_engine(database_url, "test-dashboard"), CollectorRegistry()
+    observer = ConsumerObserver(registry, lag_unit="bytes")
+    observer.waiting({("feed", 0): 512})
+    app = app_over(engine, registry=registry)
+    app.state.lag_unit = observer.lag_unit
+    with serving(app) as address, looking(browser, address) as look:
+        page = look.open()
+        tiles = page.locator(".tile")
+        expect(tiles.filter(has_text="Lag")).to_contain_text("512bytes behind for")
+        expect(tiles.filter(has_text="State version")).to_contain_text("committed 2 h in the future")
+        expect(page.locator(".health")).to_contain_text("nobody follows it")
+    engine.dispose()
 
 
 def test_a_bootstrap_that_runs_and_one_that_failed_are_on_the_overview(

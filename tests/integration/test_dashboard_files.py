@@ -112,7 +112,7 @@ def test_the_overview_counts_what_was_committed_lately(client: httpx.Client, dat
     assert counted == [(24, 1, 0), (40, 0, 1)]
     assert found["changes_per_second"] == 0
     assert [one["version"] for one in found["broken"]] == [4, 2]
-    assert (found["lag_records"], found["lag_seconds"], found["audit"]) == (None, None, None)
+    assert (found["lag_records"], found["lag_unit"], found["lag_seconds"], found["audit"]) == (None, None, None, None)
 
 
 def test_the_overview_tells_the_rate_and_the_freshness_of_now(client: httpx.Client, database_url: str) -> None:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+from sqlalchemy.exc import SQLAlchemyError
+
+from service.core.errors import StateError
+from service.foreign_key_runner import _check
 from service.scheduler import next_time
 from service.store.database import make_engine
 from service.store.foreign_key_refreshes import PostgresForeignKeys
 from service.store.reader import PostgresStateReader
 from service.usecases.foreign_key_answers import ForeignKeyFinder
 from service.usecases.foreign_key_schedule import FindingSchedule
+from service.usecases.foreign_keys import Question
 from tests import states
 from tests.states import Tables
 
@@ -42,4 +48,27 @@ def test_what_is_due_is_found_once_for_each_state(database_url: str) -> None:
     states.execute(database_url, NEXT_VERSION)
     assert found_after(1) == [("combined", 2)], "it is not due yet"
     assert found_after(24) == [("combined", 3)]
+    engine.dispose()
+
+
+def test_one_that_fails_is_told_until_there_is_another(database_url: str) -> None:
+    clock = [datetime(2026, 11, 24, 1, 0, tzinfo=UTC)]
+    engine = make_engine(database_url, "test")
+    reader, finder = PostgresStateReader(engine), ForeignKeyFinder(PostgresForeignKeys(engine))
+    schedule = FindingSchedule("30 2 * * *", reader, finder, next_time, lambda: clock[0])
+    tables = Tables({"customers": ["id"], "orders": ["customer_id"]})
+    states.store(database_url, tables.add("customers", ["1"], ["2"]).add("orders", ["1"]))
+    assert _check(schedule).ok
+    states.execute(database_url, "alter table foreign_key_candidate rename to away")
+    clock[0] += timedelta(hours=2)
+    with pytest.raises((StateError, SQLAlchemyError), match="foreign_key_candidate"):
+        schedule.look()
+    check = _check(schedule)
+    assert (check.ok, check.detail.startswith("The last finding failed: ")) == (False, True)
+    states.execute(database_url, "alter table away rename to foreign_key_candidate")
+    schedule.look()
+    assert not _check(schedule).ok, "it is not tried again before its time"
+    finder.refresh(Question())
+    schedule.look()
+    assert _check(schedule).ok, "somebody has found them"
     engine.dispose()

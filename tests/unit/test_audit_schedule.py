@@ -52,6 +52,9 @@ class FakeTurn:
             self.lock.release()
         self.is_ours = False
 
+    def is_taken(self) -> bool:
+        return self.lock.locked()
+
 
 class World:
     """Hold the clock, the audits that are kept, and the jobs that were started."""
@@ -109,6 +112,43 @@ def test_one_that_fails_waits_for_the_next_time() -> None:
     assert [world.at(hours=hours) for hours in (2.6, 2.7, 20, 26.4)] == [1, 1, 1, 1]
     assert world.ended == [(1, "what it said")]
     assert world.at(hours=26.5) == 2
+
+
+def test_one_that_failed_is_told_until_there_is_another() -> None:
+    world = World()
+    assert world.at(hours=2.5) == 1
+    world.jobs[0].code = 1
+    world.at(hours=2.6)
+    assert "what it said" in (world.schedule.fault() or "")
+    world.newest = MIDNIGHT + timedelta(hours=2.7)
+    assert world.schedule.fault() is None, "somebody has made one"
+    assert world.at(hours=26.5) == 2
+    world.jobs[1].code, world.newest = 1, world.now
+    world.at(hours=27)
+    assert world.schedule.fault() is None, "it found differences, and is told of itself"
+
+
+def test_one_that_cannot_be_started_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.now = MIDNIGHT + timedelta(hours=2.5)
+    monkeypatch.setattr(world.schedule, "_start", lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        world.schedule.look()
+    assert world.schedule.fault() == "The last audit failed: division by zero"
+
+
+def test_one_that_is_overdue_is_told_while_none_is_at_work() -> None:
+    world = World(newest=MIDNIGHT - timedelta(days=2))
+    assert world.schedule.fault() == (
+        "An audit was due at 2026-11-19 02:30 UTC, the last one began at 2026-11-19 00:00 UTC."
+    )
+    world.at(minutes=1)
+    assert world.schedule.fault() is None, "it is at work"
+    assert world.service().fault() is None, "whoever asks"
+    new = World()
+    assert new.schedule.fault() is None, "the first is not due yet"
+    new.now = MIDNIGHT + timedelta(hours=3.5)
+    assert new.schedule.fault() == "An audit was due at 2026-11-21 02:30 UTC, there was none yet."
 
 
 def test_another_service_s_audit_counts() -> None:

@@ -40,7 +40,7 @@ const run = (one) => h("li", { "data-key": one.source_name },
 function tiles(now) {
   const minute = now.minutes.at(-1);
   const lag = now.lag_records === null ? ["–", "no consumer in this process"]
-    : [short(now.lag_records), now.lag_seconds ? `records behind, for ${duration(now.lag_seconds)}` : "records behind the feed's end"];
+    : [short(now.lag_records), `${now.lag_unit} behind ${now.lag_seconds ? `for ${duration(now.lag_seconds)}` : "the feed's end"}`];
   return h("dl.tiles", {}, [
     ["State version", number(now.version), ["committed ", ago(now.committed_at)]],
     ["Changes a second", number(now.changes_per_second), "in the last 10 seconds"],
@@ -57,7 +57,7 @@ export function health(now) {
   const link = (view, text) => h("a", { href: to(view) }, text);
   return [
     ...now.checks.map((one) => [one.ok ? "good" : "bad", one.name, one.detail]),
-    ...now.feeds.map((one) => [one.paused_at ? "warn" : "good", "feed", one.feed, ": ",
+    ...now.feeds.map((one) => [one.paused_at || !one.is_followed ? "warn" : "good", "feed", one.feed, ": ", !one.is_followed && "nobody follows it, ",
       one.paused_at ? ["paused ", ago(one.paused_at)] : `${counted(one.partitions, "partition")}, moved in version ${one.version}`]),
     [contracts.violated ? "bad" : "good", "contracts", `${contracts.held} held, ${contracts.violated} violated, ${contracts.unknown} unknown`],
     [counts.dead_letters ? "warn" : "good", "dead letters", link("dead-letters", counted(counts.dead_letters, "record")), " set aside"],
