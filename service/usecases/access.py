@@ -128,7 +128,7 @@ class AccessStore(Protocol):
         ...
 
     def note_use(self, key_id: int, now: datetime) -> None:
-        """Note that a key is used, about once a minute."""
+        """Note that a key is used, about once a minute, where that can be: it fails nothing."""
         ...
 
     def add_session(self, digest: bytes, key_id: int | None, now: datetime, expires_at: datetime) -> None:
