@@ -46,6 +46,12 @@ def examine(settings: Settings) -> list[Finding]:
                 gathered = replace(gathered, disks=[*gathered.disks, _disk("Postgres", Path(folder))])
             if database.revision == database.expected:
                 gathered, found = _examine_state(settings, engine, gathered)
+                if not is_loopback(settings.host) and not wiring.make_access(engine, settings).look_for_keys():
+                    told = (
+                        f"is {settings.host} and there is no key: the service does not start, as others could reach it"
+                    )
+                    way_out = "set SUBSETD_API_KEY, make a key with subsetd api-key create, or SUBSETD_HOST=127.0.0.1"
+                    found.append(Finding(Level.WARN, "SUBSETD_HOST", told, way_out))
     except StateError as error:
         found.append(Finding(Level.FAIL, "state", str(error)))
     return diagnose(gathered) + found
@@ -141,8 +147,6 @@ def _contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
         )
     if settings.transitions_topic is not None and settings.transitions_topic == settings.feed:
         yield "SUBSETD_TRANSITIONS_TOPIC", "is the topic that SUBSETD_FEED follows"
-    if settings.api_key is None and not is_loopback(settings.host):
-        yield "SUBSETD_HOST", f"is {settings.host} without SUBSETD_API_KEY: others could reach the service"
     if settings.schema_registry is not None and find_spec("fastavro") is None:
         yield "SUBSETD_SCHEMA_REGISTRY", "is set, and fastavro is not there: pip install 'subsetd[avro]'"
     if settings.sketch_error is not None and settings.sketches == "off":

@@ -194,6 +194,8 @@ class AccessControl:
 
     def look_for_keys(self) -> bool:
         """Look whether there is a key by now; a key that was made is wanted for ever, even when it is revoked."""
+        if self._environment_key is not None:
+            return True
         try:
             self._wants_keys = self._store.has_keys()
         except StateError:

@@ -23,6 +23,7 @@ from service.store.writer_lock import CONSUMER_NAME, release_locks, take_bootstr
 from service.stream.postgres_address import parse_address as parse_source
 from service.stream.postgres_slot import new_slot
 from service.stream.topic_facts import read_topics
+from service.usecases.access import Scope
 from service.usecases.doctor import (
     CorpusFacts,
     DatabaseFacts,
@@ -33,6 +34,7 @@ from service.usecases.doctor import (
     diagnose,
 )
 from service.usecases.preflight_facts import Finding, Level
+from service.wiring import make_access
 from tests import states
 from tests.broker import KafkaBroker
 from tests.cluster import Cluster
@@ -337,6 +339,15 @@ def test_settings_that_contradict_each_other(stream: Stream, look: Look) -> None
         "AUDIT_SCHEDULE",
         "FOREIGN_KEY_SCHEDULE",
     }
+
+
+def test_an_address_that_others_reach_wants_a_key_of_either_kind(database_url: str, stream: Stream, look: Look) -> None:
+    assert look(host="0.0.0.0")["SUBSETD_HOST"].way_out.startswith("set SUBSETD_API_KEY, make a key")
+    assert look(host="0.0.0.0", api_key="k") == {}
+    engine = make_engine(database_url, "test")
+    make_access(engine, load_settings()).create("ops", Scope.ADMIN, None)
+    engine.dispose()
+    assert look(host="0.0.0.0") == {}
 
 
 def test_a_machine_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
