@@ -81,7 +81,9 @@ def _feed(settings: Settings, state: StateFacts, name: str, address: str) -> tup
         _, topics = read_topics(address, settings.feed_start_seconds)
         # Preflight's rules look for topics' positions in the state, which is told of once.
         told = [finding for finding in check(replace(facts, state=state, topics=topics)) if _is_of_topic(finding)]
-        return FeedFacts(name, False, _waiting(name, state, topics)), told
+        waiting = _waiting(name, state, topics)
+        # A transaction's marker stays behind the last record of a partition, and is none.
+        return FeedFacts(name, False, waiting, has_records=waiting > sum(len(topic.ends) for topic in topics)), told
     if address.startswith("postgres"):
         source = parse_address(address)
         seen = read_source_facts(source.url)
@@ -100,7 +102,10 @@ def _feed(settings: Settings, state: StateFacts, name: str, address: str) -> tup
         return FeedFacts(name, False, lost=f"the file {path} is gone"), []
     size = path.stat().st_size
     lost = f"the file {path} has {size} bytes, {at} were applied: it was cut" if size < at else None
-    return FeedFacts(name, False, max(size - at, 0), "bytes", lost), []
+    with path.open("rb") as file:
+        file.seek(at)
+        has_records = any(line.endswith(b"\n") and line.strip() for line in file)
+    return FeedFacts(name, False, max(size - at, 0), "bytes", lost, has_records), []
 
 
 def _waiting(name: str, state: StateFacts, topics: list[TopicFacts]) -> int:

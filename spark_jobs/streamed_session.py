@@ -304,6 +304,7 @@ class StreamedSession(Session):
                 delta = conclude(self._state, pending.summaries, facts.rows, facts.nulls, facts.sketched)
             changes = self._changes(facts) if delta.contracts else [c for one in facts.ranges for c in one.last]
             commit = self._commit(batch, changes, facts.counts, delta)
+            self._behind = self._lag()
             self._in_flight.write(self._writer.begin(), commit, self._report(commit, batch), self._sink)
             self._settle()
         away = {shard: left.told for pending in self._pending for shard, left in pending.left.items()}
