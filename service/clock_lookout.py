@@ -24,11 +24,7 @@ def clock_check(engine: Engine, now: Callable[[], float] = time.time) -> Check:
         return Check(name="clock", ok=False, detail=f"the database: {told}")
     if clock.ahead is not None and clock.ahead > SKEW_SECONDS:
         detail = (
-<<<<<<< HEAD
-            f"the database: its clock was set back: versions were committed up to "
-=======
             "the database: its clock was set back: versions were committed up to "
->>>>>>> w3
             f"{clock.committed_at:%Y-%m-%d %H:%M:%S} UTC, which is still to come. "
             "Changes are applied as before; ages and rates are off until then"
         )

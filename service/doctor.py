@@ -46,6 +46,12 @@ def examine(settings: Settings) -> list[Finding]:
                 gathered = replace(gathered, disks=[*gathered.disks, _disk("Postgres", Path(folder))])
             if database.revision == database.expected:
                 gathered, found = _examine_state(settings, engine, gathered)
+                if not is_loopback(settings.host) and not wiring.make_access(engine, settings).look_for_keys():
+                    told = (
+                        f"is {settings.host} and there is no key: the service does not start, as others could reach it"
+                    )
+                    way_out = "set SUBSETD_API_KEY, make a key with subsetd api-key create, or SUBSETD_HOST=127.0.0.1"
+                    found.append(Finding(Level.WARN, "SUBSETD_HOST", told, way_out))
     except StateError as error:
         found.append(Finding(Level.FAIL, "state", str(error)))
     return diagnose(gathered) + found
@@ -75,7 +81,9 @@ def _feed(settings: Settings, state: StateFacts, name: str, address: str) -> tup
         _, topics = read_topics(address, settings.feed_start_seconds)
         # Preflight's rules look for topics' positions in the state, which is told of once.
         told = [finding for finding in check(replace(facts, state=state, topics=topics)) if _is_of_topic(finding)]
-        return FeedFacts(name, False, _waiting(name, state, topics)), told
+        waiting = _waiting(name, state, topics)
+        # A transaction's marker stays behind the last record of a partition, and is none.
+        return FeedFacts(name, False, waiting, has_records=waiting > sum(len(topic.ends) for topic in topics)), told
     if address.startswith("postgres"):
         source = parse_address(address)
         seen = read_source_facts(source.url)
@@ -94,7 +102,10 @@ def _feed(settings: Settings, state: StateFacts, name: str, address: str) -> tup
         return FeedFacts(name, False, lost=f"the file {path} is gone"), []
     size = path.stat().st_size
     lost = f"the file {path} has {size} bytes, {at} were applied: it was cut" if size < at else None
-    return FeedFacts(name, False, max(size - at, 0), "bytes", lost), []
+    with path.open("rb") as file:
+        file.seek(at)
+        has_records = any(line.endswith(b"\n") and line.strip() for line in file)
+    return FeedFacts(name, False, max(size - at, 0), "bytes", lost, has_records), []
 
 
 def _waiting(name: str, state: StateFacts, topics: list[TopicFacts]) -> int:
@@ -141,8 +152,6 @@ def _contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
         )
     if settings.transitions_topic is not None and settings.transitions_topic == settings.feed:
         yield "SUBSETD_TRANSITIONS_TOPIC", "is the topic that SUBSETD_FEED follows"
-    if settings.api_key is None and not is_loopback(settings.host):
-        yield "SUBSETD_HOST", f"is {settings.host} without SUBSETD_API_KEY: others could reach the service"
     if settings.schema_registry is not None and find_spec("fastavro") is None:
         yield "SUBSETD_SCHEMA_REGISTRY", "is set, and fastavro is not there: pip install 'subsetd[avro]'"
     if settings.sketch_error is not None and settings.sketches == "off":

@@ -25,6 +25,7 @@ from service.store.watches import PostgresWatches
 from service.usecases.watch_evaluation import Evaluator
 from service.usecases.watch_register import WatchRegister
 from service.usecases.watch_sender import WatchSender
+from service.usecases.watches import ChannelKind
 
 log = structlog.get_logger("subsetd.watches")
 
@@ -42,6 +43,10 @@ def watch_sender(
     alerts = Counter(
         "subsetd_alerts", "Alerts by channel and what became of an attempt.", ["channel", "outcome"], registry=registry
     )
+
+    for kind in ChannelKind:  # from 0 on: a rule of Prometheus does not see how a count begins
+        for outcome in ("delivered", "failed", "given up"):
+            alerts.labels(kind, outcome)
 
     def told(channel: str, outcome: str, fault: str | None) -> None:
         alerts.labels(channel, outcome).inc()

@@ -307,6 +307,7 @@ class StreamedSession(Session):
             else:
                 changes = [change for one in facts.ranges for change in one.last]
             commit = self._commit(batch, changes, facts.counts, delta)
+            self._behind = self._lag()
             self._in_flight.write(self._writer.begin(), commit, self._report(commit, batch), self._sink)
             self._settle()
         away = {shard: left.told for pending in self._pending for shard, left in pending.left.items()}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Engine, text
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-from service.core.errors import ConflictError, NotFoundError
+from service.core.errors import ConflictError, NotFoundError, StateError
 from service.usecases.access import ApiKey, Scope
 
 KEY = "k.key_id, k.name, k.scope, k.prefix, k.created_at, k.expires_at, k.last_used_at, k.revoked_at"
@@ -82,7 +83,8 @@ class PostgresApiKeys:
         return None if row is None else (_key(row), bytes(row.digest))
 
     def note_use(self, key_id: int, now: datetime) -> None:
-        with self._engine.begin() as connection:
+        # Not worth a failed answer: a database that takes no writes can still be read from.
+        with suppress(StateError, SQLAlchemyError), self._engine.begin() as connection:
             connection.execute(text(USED), {"key_id": key_id, "now": now})
 
     def add_session(self, digest: bytes, key_id: int | None, now: datetime, expires_at: datetime) -> None:

@@ -23,6 +23,14 @@ RELEASES_THE_VANISHED = (
 )
 """Let the server notice in a minute, not in 2 hours, that our machine vanished: until then it keeps our locks."""
 
+OTHERS_IN_THE_WAY = ("40001", "40P01", "55P03")
+"""Codes of statements that others were in the way of. Through an engine who may meet them knows what to do then."""
+
+READ_ONLY = "25006"
+
+ENDED_SESSIONS = ("25P03", "25P04")
+"""Codes of sessions that the server ended because a transaction stayed open, or idle, for longer than it bears."""
+
 
 class LostConnectionError(StateError):
     """A connection that was open is gone; the same work on a new connection may succeed."""
@@ -74,6 +82,9 @@ def make_engine(
         pool_timeout=pool_timeout_seconds,
         hide_parameters=True,  # errors are logged, and a parameter may be a watch's secret or a value of the data
     )
+    # SQLAlchemy's own way back from a read-only transaction lets the connection begin all further ones READ WRITE: over
+    # a default of the server that forbids it, and on a standby to an error even of those that only read.
+    engine.dialect.set_readonly = _set_read_only  # type: ignore[attr-defined]
 
     @event.listens_for(engine, "do_connect")
     def connect(_dialect: Any, _record: Any, arguments: list[Any], parameters: dict[str, Any]) -> Any:
@@ -88,9 +99,19 @@ def make_engine(
             return None  # the process is told to end, and its connection is given up for that alone
         if context.is_disconnect:
             return LostConnectionError(_lost(context.original_exception, address))
+        code = getattr(context.original_exception, "pgcode", None)
+        if code in OTHERS_IN_THE_WAY:
+            return None
+        if code == READ_ONLY:
+            # A session stays as read-only as it began, also where the database no longer is: the next one is new.
+            context.is_disconnect = True
         return state_error(context.original_exception, address)
 
     return engine
+
+
+def _set_read_only(connection: Any, value: bool) -> None:
+    connection.readonly = value or None
 
 
 def parse_address(url: str | URL) -> URL:
@@ -122,8 +143,9 @@ def place(url: URL) -> str:
 def state_error(error: BaseException | None, url: URL) -> StateError | None:
     """Turn a psycopg2 error that is the database's plight, not the statement's fault, into a `StateError`.
 
-    Covers lost connections, a full disk, too many connections, shutdowns and statement timeouts; gives
-    None for every other error. Use it around raw cursors (COPY); an engine's own executions do it already.
+    Covers lost connections, a full disk, too many connections, shutdowns, statement timeouts, a database that takes no
+    writes, and statements that others were in the way of; gives None for every other error. Use it around raw cursors
+    (COPY); an engine's own executions do it already, but for what others were in the way of.
     """
     if not isinstance(error, psycopg2.Error):
         return None
@@ -133,11 +155,22 @@ def state_error(error: BaseException | None, url: URL) -> StateError | None:
         return StateError(f"A statement on {where} took longer than its time limit; ask for less, or try again later.")
     if code == "53100":
         return FullDiskError(f"The disk of {where} is full; nothing was applied. Make room and start again.")
+    if code == READ_ONLY:
+        return StateError(
+            f"The {where} is read-only ({first_line(error)}); nothing was applied. SELECT pg_is_in_recovery() says "
+            "whether it is a standby: then give the primary's address, or promote it. If not, SHOW "
+            f'default_transaction_read_only says on: ALTER DATABASE "{url.database}" RESET '
+            "default_transaction_read_only, or of the role or system, where it was set there."
+        )
+    if code in OTHERS_IN_THE_WAY:
+        return StateError(f"Others were in the way of a statement on {where}: {first_line(error)}; try again.")
     if code[:2] in ("53", "58"):
         return StateError(f"The {where} is out of resources: {first_line(error)}; look at its log.")
     # A COPY whose connection dies raises psycopg2's base class, without a code.
     is_unreachable = isinstance(error, psycopg2.OperationalError | psycopg2.InterfaceError)
-    if code[:2] in ("08", "57") or (not code and (is_unreachable or type(error) is psycopg2.DatabaseError)):
+    if not code and (is_unreachable or type(error) is psycopg2.DatabaseError):
+        return LostConnectionError(_lost(error, url))
+    if code[:2] in ("08", "57") or code in ENDED_SESSIONS:
         return LostConnectionError(_lost(error, url))
     return None
 

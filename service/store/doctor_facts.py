@@ -17,6 +17,7 @@ from service.store.shard_dealing import find_shards
 from service.store.table_base import metadata
 from service.store.tables import SCHEMA_REVISION
 from service.store.versions import NEWEST
+from service.store.writer_lock import CONSUMER_NAME
 from service.usecases.doctor import CorpusFacts, DatabaseFacts, OperationFacts, TableRowsFacts
 
 SERVER = """
@@ -48,7 +49,16 @@ where c.relname = any (:names) or c.relname ~ '^gen_rec_g\d+_p\d+$' group by 1 o
 
 STATE = f"""
 select now() as at, coalesce({NEWEST}, 0) as version,
+    (select committed_at from state_version order by version desc limit 1) as committed_at,
     (select greatest(reltuples, 0)::bigint from pg_class where oid = 'state_version'::regclass) as history
+"""
+
+BLOCKED = """
+select holder.pid, holder.application_name, extract(epoch from clock_timestamp() - waiting.query_start)::float
+from pg_stat_activity waiting cross join unnest(pg_blocking_pids(waiting.pid)) blocking (pid)
+join pg_stat_activity holder on holder.pid = blocking.pid
+where waiting.datname = current_database() and waiting.application_name = :consumer and waiting.wait_event_type = 'Lock'
+order by waiting.query_start limit 1
 """
 
 FAULTY = """
@@ -118,10 +128,13 @@ def read_operation(
     with engine.connect() as connection:
         state = connection.execute(text(STATE)).one()
         audit = connection.execute(text(AUDIT)).one_or_none()
+        blocked = connection.execute(text(BLOCKED), {"consumer": CONSUMER_NAME}).one_or_none()
         return OperationFacts(
             now=state.at,
             version=state.version,
+            committed_at=state.committed_at,
             writer=_holder(connection, WRITER_LOCK),
+            blocked=None if blocked is None else tuple(blocked),
             bootstrap=_holder(connection, BOOTSTRAP_LOCK),
             left_of_bootstraps=len(connection.execute(text(REMAINS)).all()),
             faulty_sketches=list(connection.scalars(text(FAULTY))),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
+from operator import attrgetter
 from typing import Literal, Protocol
 
 from service.core.errors import RecordError, SubsetdError
@@ -16,6 +18,8 @@ from service.usecases.live_state import Accesses, BatchCounts
 from service.usecases.ports import Decoder
 from service.usecases.screening import Reader, Seen
 from service.usecases.transactions import TransactionKey
+
+_PLACE = attrgetter("topic", "partition")
 
 Positions = dict[tuple[str, int], int]
 LagUnit = Literal["records", "bytes"]
@@ -98,7 +102,7 @@ class Observer(Protocol):
         """Hear that a batch is durable."""
 
     def waiting(self, lag: Positions | None) -> None:
-        """Hear that the feed gave nothing and all before is committed, and how far behind its ends it stands."""
+        """Hear how far what is committed stands behind the feed's ends: at a new batch, or when there was none."""
 
     def schema_changed(self, table: Table, added: Sequence[tuple[str, str]], left: Sequence[str]) -> None:
         """Hear which columns came to a table or have another type now, and which are no longer kept current."""
@@ -176,6 +180,14 @@ def timed(seconds: dict[str, float], step: str) -> Iterator[None]:
         yield
     finally:
         seconds[step] = seconds.get(step, 0.0) + time.perf_counter() - started
+
+
+def with_records(lag: Mapping[tuple[str, int], int] | None, records: Iterable[RawRecord], by: int) -> Positions | None:
+    """Add records to what is behind, by topic and partition (1), or take them away from it (-1)."""
+    if lag is None:
+        return None
+    counted = Counter(map(_PLACE, records))
+    return {place: behind + by * counted[place] for place, behind in lag.items()}
 
 
 def first_of(records: Sequence[RawRecord], places: Iterable[FeedPosition]) -> int | None:

@@ -20,6 +20,7 @@ FREE_WARN, FREE_FAIL = 0.10, 2 * GB
 """Least share of a disk, and least bytes, that should be free."""
 
 SKEW_SECONDS = 5.0
+STUCK_SECONDS = 60.0
 OLD_TRANSACTION_SECONDS = 3600.0
 DEAD_ROWS = 50_000
 DEAD_SHARE = 0.5
@@ -95,6 +96,8 @@ class FeedFacts:
     unit: str = "records"
     lost: str | None = None
     """What is not there any more that the state has not read."""
+    has_records: bool = False
+    """Whether something of what waits is surely to be applied: all of it may be markers, or the log of others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,10 @@ class OperationFacts:
 
     now: datetime
     version: int
+    committed_at: datetime | None
     writer: str | None
+    blocked: tuple[int, str, float] | None
+    """(process, application, seconds) of whoever holds the lock that the consumer waits for."""
     bootstrap: str | None
     left_of_bootstraps: int
     faulty_sketches: Sequence[str]
@@ -376,5 +382,25 @@ def _feed(feed: FeedFacts, operation: OperationFacts) -> Iterator[Finding]:
             f"nobody follows it; {waits or 'what waits is not known'}",
             "start subsetd run or consume",
         )
+    elif operation.blocked is not None and operation.blocked[2] > STUCK_SECONDS:
+        process, application, seconds = operation.blocked
+        yield Finding(
+            Level.WARN,
+            about,
+            f"its consumer waits for {seconds / 60:.0f} min for a lock of {application or 'a client without a name'}; "
+            f"{waits or 'what waits is not known'}",
+            f"end that client, or SELECT pg_terminate_backend({process})",
+        )
+    elif feed.has_records and _stands_still(operation):
+        yield Finding(
+            Level.WARN,
+            about,
+            f"{waits}, and {operation.writer} has committed nothing since {operation.committed_at:%Y-%m-%d %H:%M}",
+            "its log says what it waits for; start it again",
+        )
     elif waits:
         yield Finding(Level.OK, about, waits)
+
+
+def _stands_still(one: OperationFacts) -> bool:
+    return one.committed_at is not None and (one.now - one.committed_at).total_seconds() > STUCK_SECONDS

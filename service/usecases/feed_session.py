@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -30,6 +29,7 @@ from service.usecases.batches import (
     first_of,
     separate,
     timed,
+    with_records,
 )
 from service.usecases.causes import causes_of
 from service.usecases.live_state import Accesses, BatchCommit, BatchCounts, LiveState, StateDelta
@@ -92,6 +92,8 @@ class Session:
         self._sink = following.dead_letter_sink
         self._refused: dict[tuple[object, ...], str] = {}
         """What was said against changes of columns, behind the error's own text."""
+        self._behind: Positions | None = None
+        """How far what was given to the store is behind the feed's ends, records in hand among it."""
         self._looks_at = time.monotonic() + LOOK_SECONDS
         self.rested = 0.0
         """For how many seconds the database has answered when it was last looked at with nothing to be stored."""
@@ -144,6 +146,9 @@ class Session:
             if batch.records:
                 if self._of.started is None:
                     self._of.started = time.perf_counter() - seconds["collect"]
+                # Whatever the batch waits for, a lock for instance, waits with what is in hand.
+                self._behind = with_records(self._lag(), batch.records, 1)
+                self._of.observer.waiting(self._behind)
                 self._take(batch)
             elif not records:
                 self._settle()
@@ -186,9 +191,7 @@ class Session:
 
     def _lag(self) -> Positions | None:
         """Count, by partition, what the feed has behind what was polled, and what was polled and is held back."""
-        lag = self._feed.lag()
-        held = Counter((record.topic, record.partition) for record in self._buffer.held)
-        return None if lag is None else {place: behind + held[place] for place, behind in lag.items()}
+        return with_records(self._feed.lag(), self._buffer.held, 1)
 
     def _collect(self) -> list[RawRecord]:
         limits = self._of.limits
@@ -408,6 +411,7 @@ class Session:
     def _begin(self, batch: Batch) -> UnitOfWork:
         with timed(batch.seconds, "wait"):
             self._settle()
+        self._behind = with_records(self._behind, batch.records, -1)
         return self._writer.begin()
 
     def _commit(
@@ -467,7 +471,7 @@ class Session:
             counts=commit.counts,
             accesses=accesses,
             seconds=batch.seconds,
-            lag=self._lag(),
+            lag=self._behind,
             newest_source_ms=commit.newest_source_ms,
             cache_hits=hits,
             cache_misses=misses,
@@ -479,7 +483,7 @@ class Session:
         """Count a batch that is durable (on the store's thread)."""
         self._of.totals.add(report)
         self._of.totals.elapsed = time.perf_counter() - (self._of.started or 0.0)
-        self._of.observer.committed(report)
+        self._of.observer.committed(replace(report, lag=self._behind))  # which may have the next one in hand by now
 
     def _settle(self) -> None:
         """Wait for the batch in flight, and tell the feed; raises what its commit raised."""

@@ -222,6 +222,14 @@ def test_no_key_no_other_address_than_loopback(
     assert "SUBSETD_API_KEY" in err
 
 
+def test_the_environments_key_alone_is_one(stream: Stream, subsetd: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The image listens so. The address is nobody's (RFC 5737): to have got as far as that is enough."""
+    monkeypatch.setenv("SUBSETD_HOST", "192.0.2.1")
+    monkeypatch.setenv("SUBSETD_API_KEY", "k")
+    code, _, err = subsetd.ended("serve")
+    assert (code, "192.0.2.1:8321 cannot be had" in err) == (1, True), err
+
+
 def test_run_follows_serves_and_ends_cleanly(stream: Stream, tmp_path: Path) -> None:
     """Run the real process: a change in the feed is answered, the key is asked for, SIGTERM ends it with 0."""
     environment = {**os.environ, "SUBSETD_PORT": "0", "SUBSETD_API_KEY": "k", "SUBSETD_LOG_LEVEL": "info"}

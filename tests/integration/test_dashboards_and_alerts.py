@@ -14,8 +14,10 @@ import yaml
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
+from service.config import Settings
 from service.observe import ConsumerObserver
 from service.store.database import make_engine
+from service.watch_wiring import watch_sender
 from tests import states
 from tests.integration.serving import app_over, serving
 
@@ -28,7 +30,7 @@ TARGETS = [(panel["title"], one["expr"]) for panel in BOARD["panels"] for one in
 EXPRESSIONS = sorted({*(expression for _, expression in TARGETS), *(rule["expr"] for rule in RULES)})
 
 FUNCTIONS = {"sum", "rate", "increase", "delta", "deriv", "time", "histogram_quantile"}
-WORDS = {"by", "and"}
+WORDS = {"by", "and", "or"}
 OF_PROMETHEUS = {"up"}
 
 STRING = r'"[^"\n]*"'
@@ -93,6 +95,7 @@ def told(postgres_server: Any) -> Iterator[dict[str, set[str]]]:
         ConsumerObserver(registry).waiting({("t", 0): 3})
         try:
             with (
+                watch_sender(url, Settings(), registry),
                 serving(app_over(engine, registry=registry)) as address,
                 httpx.Client(base_url=address, timeout=60) as client,
             ):

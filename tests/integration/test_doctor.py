@@ -23,16 +23,19 @@ from service.store.writer_lock import CONSUMER_NAME, release_locks, take_bootstr
 from service.stream.postgres_address import parse_address as parse_source
 from service.stream.postgres_slot import new_slot
 from service.stream.topic_facts import read_topics
+from service.usecases.access import Scope
 from service.usecases.doctor import (
     CorpusFacts,
     DatabaseFacts,
     DiskFacts,
+    FeedFacts,
     Gathered,
     OperationFacts,
     TableRowsFacts,
     diagnose,
 )
 from service.usecases.preflight_facts import Finding, Level
+from service.wiring import make_access
 from tests import states
 from tests.broker import KafkaBroker
 from tests.cluster import Cluster
@@ -42,7 +45,7 @@ from tests.states import Tables
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 DATABASE = DatabaseFacts("database 'x' at h:1", 18, "0012", "0012", True, False, 0.1, True, (5, 50), 10, None)
-OPERATION = OperationFacts(NOW, 7, "subsetd consumer", None, 0, (), (NOW, 0), 100, ())
+OPERATION = OperationFacts(NOW, 7, NOW, "subsetd consumer", None, None, 0, (), (NOW, 0), 100, ())
 WELL = Gathered((3, 11), None, [DiskFacts("x", "/x", 100 << 30, 50 << 30)], DATABASE, OPERATION)
 
 
@@ -118,6 +121,19 @@ def test_of_what_runs(changed: dict[str, object], level: str, way_out: str) -> N
     assert (finding.level, way_out in finding.way_out) == (level, True)
 
 
+def test_of_a_consumer_that_stands_still() -> None:
+    """It holds the writer's lock, as one that works does: what waits, and since when, tells them apart."""
+    feed, since = FeedFacts("f", False, 5, has_records=True), NOW - timedelta(minutes=2)
+    idle, blocked = replace(OPERATION, committed_at=since), replace(OPERATION, blocked=(17, "psql", 3600.0))
+    assert wrong(replace(WELL, feeds=[feed])) == []
+    assert wrong(replace(WELL, operation=idle, feeds=[replace(feed, has_records=False)])) == [], "markers, or a log"
+    (finding,) = wrong(replace(WELL, operation=idle, feeds=[feed]))
+    assert finding.found == "5 records wait, and subsetd consumer has committed nothing since 2026-11-21 23:58"
+    (finding,) = wrong(replace(WELL, operation=blocked, feeds=[replace(feed, has_records=False)]))
+    assert finding.found == "its consumer waits for 60 min for a lock of psql; 5 records wait"
+    assert "pg_terminate_backend(17)" in finding.way_out
+
+
 @pytest.fixture
 def stream(database_url: str, tmp_path: Path) -> Stream:
     tables = Tables(COLUMNS).add("customers", ["1", "Ada"], ["2", "Bob"]).add("orders", ["10", "1", "first"])
@@ -148,6 +164,19 @@ def test_a_state_that_is_followed_is_well(database_url: str, stream: Stream, loo
     with closing(psycopg2.connect(database_url, application_name="subsetd consumer")) as consumer:
         take_writer_lock(consumer)
         assert look() == {}
+
+
+def test_a_consumer_that_has_whole_lines_before_it_and_applies_none(
+    database_url: str, stream: Stream, look: Look
+) -> None:
+    states.execute(database_url, "update state_version set committed_at = now() - interval '2 hours'")
+    with closing(psycopg2.connect(database_url, application_name="subsetd consumer")) as consumer:
+        take_writer_lock(consumer)
+        with stream.path.open("ab") as file:
+            file.write(b"\n{")
+        assert look() == {}, "a blank line, and one that is not finished"
+        stream.change("customers", None, ["4", "Dora"])
+        assert "has committed nothing since" in look()[f"feed file:{stream.path}"].found
 
 
 def test_nobody_follows_a_feed_that_has_more_or_is_paused_or_cut_or_gone(
@@ -337,6 +366,15 @@ def test_settings_that_contradict_each_other(stream: Stream, look: Look) -> None
         "AUDIT_SCHEDULE",
         "FOREIGN_KEY_SCHEDULE",
     }
+
+
+def test_an_address_that_others_reach_wants_a_key_of_either_kind(database_url: str, stream: Stream, look: Look) -> None:
+    assert look(host="0.0.0.0")["SUBSETD_HOST"].way_out.startswith("set SUBSETD_API_KEY, make a key")
+    assert look(host="0.0.0.0", api_key="k") == {}
+    engine = make_engine(database_url, "test")
+    make_access(engine, load_settings()).create("ops", Scope.ADMIN, None)
+    engine.dispose()
+    assert look(host="0.0.0.0") == {}
 
 
 def test_a_machine_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
