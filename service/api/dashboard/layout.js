@@ -1,39 +1,28 @@
-// Owns where the tables of a drawing stand: a force-directed placement (Fruchterman and Reingold 1991), the same each time.
+// Owns where the tables of a drawing stand: a force-directed placement by d3-force, the same each time.
 
+import "./d3-dispatch.min.js";
+import "./d3-quadtree.min.js";
+import "./d3-timer.min.js";
+import "./d3-force.min.js"; // needs the others
+
+const { forceCollide, forceLink, forceManyBody, forceSimulation, forceX, forceY } = globalThis.d3;
 const ROUNDS = 300;
 export const BOX = { width: 168, height: 36 };
 const ROOM = 1.9; // of a box: what it takes with the space around it, in boxes
 
 /** Place `count` boxes whose `edges` are [from, to], in a frame of width : height = `shape`; give [{ x, y }]. */
 export function place(count, edges, shape) {
-  const spread = Math.sqrt(count) * 120;
-  // A sunflower's seeds: tables come hubs first, so that hubs begin in the middle. Nothing is random.
-  const spots = Array.from({ length: count }, (_, i) => {
-    const radius = spread * Math.sqrt((i + 0.5) / count), angle = i * 2.399963;
-    return { x: radius * Math.cos(angle) * 1.4, y: radius * Math.sin(angle) };
-  });
-  const length = 190, pairs = edges.filter(([from, to]) => from !== to);
-  for (let round = 0; round < ROUNDS; round += 1) {
-    const moves = spots.map(({ x, y }) => ({ x: -x * 0.04, y: -y * 0.07 })); // towards the middle, more so in height
-    for (let a = 0; a < count; a += 1) {
-      for (let b = a + 1; b < count; b += 1) {
-        const x = spots[a].x - spots[b].x || 0.01, y = (spots[a].y - spots[b].y || 0.01) * 1.8; // boxes are wide
-        const force = (length * length) / Math.max(x * x + y * y, 100);
-        push(moves, a, b, x * force * 0.55, y * force * 0.55);
-      }
-    }
-    for (const [a, b] of pairs) {
-      const x = spots[b].x - spots[a].x, y = spots[b].y - spots[a].y;
-      const force = Math.hypot(x, y) / length;
-      push(moves, a, b, x * force * 0.2, y * force * 0.2);
-    }
-    const most = spread * 0.12 * (1 - round / ROUNDS) + 0.5; // it cools down
-    spots.forEach((spot, i) => {
-      const far = Math.hypot(moves[i].x, moves[i].y) || 1, step = Math.min(far, most) / far;
-      spot.x += moves[i].x * step;
-      spot.y += moves[i].y * step;
-    });
-  }
+  // Tables come hubs first, and d3 begins with a sunflower's seeds: so hubs begin in the middle. Its chance is always the same.
+  const spots = Array.from({ length: count }, () => ({}));
+  const links = edges.filter(([from, to]) => from !== to).map(([source, target]) => ({ source, target }));
+  forceSimulation(spots)
+    .force("apart", forceManyBody().strength(-900))
+    .force("collide", forceCollide(BOX.width / 2))
+    .force("link", forceLink(links).distance(190))
+    .force("x", forceX().strength(0.06))
+    .force("y", forceY().strength(0.12)) // windows are wide
+    .stop()
+    .tick(ROUNDS);
   const area = count * (BOX.width + 30) * (BOX.height + 34) * ROOM;
   fit(spots, "x", Math.sqrt(area * shape));
   fit(spots, "y", Math.sqrt(area / shape));
