@@ -26,7 +26,13 @@ router = APIRouter(tags=["service"])
 BROKEN_SHOWN = 5
 """Newest INDs that broke."""
 
-MEDIA_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml", "txt": "text/plain"}
+MEDIA_TYPES = {
+    "html": "text/html",
+    "css": "text/css",
+    "js": "text/javascript",
+    "svg": "image/svg+xml",
+    "txt": "text/plain",
+}
 
 HEADERS = {
     "Cache-Control": CACHE_CONTROL,
