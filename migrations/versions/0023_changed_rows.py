@@ -13,7 +13,7 @@ depends_on = None
 
 ROW = "table and key of that change's row, where it names one"
 LAST = "topic, partition, offset of the batch's last record; NULL for a bootstrap"
-OF_CHANGE = "topic, partition, offset of the change that brought the witness; NULL for a bootstrap"
+OF_CHANGE = "topic, partition, offset of the change that did it; NULL for a bootstrap"
 
 
 def upgrade() -> None:

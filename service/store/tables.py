@@ -280,11 +280,7 @@ ind_transition = Table(
     Column("witness_key", UUID(as_uuid=True), comment="one of the values that made or broke it"),
     Column("witness_value", Text),
     Column("cause_count", BigInteger, nullable=False, server_default="0", comment="how many values did"),
-    Column(
-        "position",
-        JSONB,
-        comment="topic, partition, offset of the change that brought the witness; NULL for a bootstrap",
-    ),
+    Column("position", JSONB, comment="topic, partition, offset of the change that did it; NULL for a bootstrap"),
     Column("changed_row", JSONB, comment="table and key of that change's row, where it names one"),
     CheckConstraint("kind in ('appeared', 'broke')", name="kind_known"),
 )
@@ -420,8 +416,7 @@ corpus_fault = Table(
     Column("message", Text, nullable=False),
 )
 
-# Versions of tables: one is visible at generation g when since <= g and not until <= g. Paths can be longer than a
-# B-tree takes.
+# A table's version is visible at generation g when since <= g and not until <= g. Paths can be too long for a B-tree.
 corpus_table = Table(
     "corpus_table",
     metadata,
