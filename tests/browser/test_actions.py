@@ -157,8 +157,8 @@ def test_coefficients_are_chosen_and_opened_by_keyboard(browser: Browser, addres
     with looking(browser, address) as look:
         page = look.open("coefficients?dependent=shop.orders&referenced=shop.customers")
         rows = page.get_by_label("Rows of")
-        rows.press("ArrowDown")
-        expect(page.locator("table.heatmap")).to_contain_text("shop.customers in shop.customers")
+        rows.press("ArrowUp")
+        expect(page.locator("table.heatmap")).to_contain_text("shop.invoices in shop.customers")
         expect(rows).to_be_focused()
         page.go_back()
         page.get_by_role("link", name="estimated", exact=True).press("Enter")
