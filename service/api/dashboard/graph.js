@@ -124,13 +124,22 @@ function ofTwo(keys, from, end) {
   ], between));
 }
 
+let kept = { parts: [] };
+
+/** Ask for the foreign keys; while what they are made of is the same, so are the lists that are given. */
 async function foreignKeysKnown() {
   const [refreshes, decisions, declared] = await Promise.all([
     get("/api/v1/foreign-keys/refreshes"), getPages(path("/api/v1/foreign-keys/decisions", { limit: 1000 })), getPages(path("/api/v1/foreign-keys/declared", { limit: 1000 })),
   ]);
   const isFound = refreshes.items.some((one) => one.method === "combined");
   const candidates = isFound ? await getPages(path("/api/v1/foreign-keys", { suggested: true, limit: 1000 })) : null;
-  return { items: known(candidates, decisions, declared.items), isCut: [candidates, decisions, declared].some((one) => one?.next_cursor) };
+  const parts = [candidates?.items ?? [], decisions.items, declared.items];
+  const isSame = (part, i) => part.length === kept.parts[i]?.length && part.every((one, at) => one === kept.parts[i][at]);
+  if (!parts.every(isSame)) {
+    const items = known(candidates, decisions, declared.items);
+    kept = { parts, items, declared: items.filter((one) => one.isDeclared) };
+  }
+  return { ...kept, isCut: [candidates, decisions, declared].some((one) => one?.next_cursor) };
 }
 
 const search = (corpus, contains) => h("form.choice", {
