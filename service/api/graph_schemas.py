@@ -131,7 +131,9 @@ class Step(Answer):
 
 class JoinPath(Answer):
     tables: list[str] = Field(description="from one to the other")
-    steps: list[list[Step]] = Field(description="between each two tables: their INDs, of one direction or of both")
+    steps: list[list[Step]] = Field(
+        description="between each two tables: their INDs, of one direction or of both; of one alone: those inside it"
+    )
 
 
 class Paths(GraphAnswer):

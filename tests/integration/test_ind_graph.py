@@ -94,6 +94,11 @@ def test_paths_name_the_columns_that_join(client: httpx.Client) -> None:
     assert (along["length"], along["paths"]) == (None, [])
     itself = client.get("/api/v1/graph/paths", params={"from_table": "s.alone", "to_table": "s.alone"}).json()
     assert (itself["length"], itself["paths"]) == (0, [{"tables": ["s.alone"], "steps": []}])
+    inside = client.get("/api/v1/graph/paths", params={"from_table": "s.c", "to_table": "s.c"}).json()
+    (((step,),),) = (one["steps"] for one in inside["paths"])
+    assert (step["dependent"], step["referenced"], step["inds"]) == ("s.c", "s.c", 2)
+    columns = [(join["dependent_column"], join["referenced_column"]) for join in step["joins"]]
+    assert columns == [("id", "again"), ("again", "id")]
 
 
 def test_graphml_is_xml_for_any_name(client: httpx.Client) -> None:

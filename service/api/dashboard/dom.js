@@ -1,7 +1,7 @@
 // Owns how the page is built: nodes out of names and texts alone, so that no value of the data is ever read as HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
-const HANDLERS = ["onclick", "onchange", "oninput", "onsubmit", "onwheel", "onpointerdown", "onpointermove", "onpointerup", "ondragstart"];
+const HANDLERS = ["onclick", "onchange", "oninput", "onsubmit", "onwheel", "onpointerdown", "onpointermove", "onpointerup", "ondragstart", "onfocus"];
 
 /** Make an element: `h("a.name", { href }, ...children)`; a child is a node, a text, a list of these, or nothing. */
 export const h = (name, attributes = {}, ...children) => make((tag) => document.createElement(tag), name, attributes, children);

@@ -79,7 +79,7 @@ export const graph = {
         h("p.muted", {}, told(layer, summary, left, drawnKeys), isOfKeys(layer) && isCut && " These are the first; there are more.",
           excerpt.tables_beyond > 0 && ` Of ${number(excerpt.tables.length + excerpt.tables_beyond)} tables those ${excerpt.tables.length} are drawn that have most neighbours: pick one to go on from it.`)),
       isOfKeys(layer) && from && end && ofTwo(drawnKeys, from, end),
-      paths && joins(paths, corpus),
+      paths && joins(paths, corpus, from === end),
       excerpt && around !== undefined && card(`${isOfKeys(layer) ? "Foreign keys" : "Inclusions"} of ${around}`, beside(drawn, links, hasDeclared)),
       excerpt && around === undefined && card("Tables, those with most neighbours first", hubs(excerpt.tables, links)),
       components && summary.tables > DRAWN && [
@@ -112,7 +112,8 @@ function ofTwo(keys, from, end) {
   const side = (columns) => `${columns[0].slice(0, 2).join(".")}.${columns.length === 1 ? columns[0][2] : `(${columns.map((one) => one[2]).join(", ")})`}`;
   const name = (columns) => columns[0].slice(0, 2).join(".");
   const between = keys.filter((one) => [[from, end], [end, from]].some(([a, b]) => name(one.dependent) === a && name(one.referenced) === b));
-  return card("Foreign keys between the two", between.length === 0 ? empty("There are none any more.") : table("Foreign keys between the two", [
+  const title = from === end ? "Foreign keys inside the table" : "Foreign keys between the two";
+  return card(title, between.length === 0 ? empty("There are none any more.") : table(title, [
     ["Foreign key", (one) => [h("span.mono", {}, side(one.dependent)), " → ", h("span.mono", {}, side(one.referenced)),
       one.against?.length > 0 && h("ul.against", {}, one.against.map((text) => h("li", {}, text)))]],
     ["Score", (one) => (one.score === undefined ? "–" : one.score.toFixed(2)), "right"],
@@ -168,11 +169,12 @@ const beside = ({ tables, edges }, links, hasDeclared) => table("Inclusions", [
 ], edges.filter((one) => one.dependent === 0 || one.referenced === 0));
 
 /** Show which columns join two tables; of the tracked tables each pair has a page of its own. */
-function joins(paths, corpus) {
-  const steps = paths.length === 1 ? paths.paths[0].steps[0] : [];
+function joins(paths, corpus, areOfOne) {
+  const title = areOfOne ? "Columns inside the table" : "Columns that join the two";
+  const steps = paths.length === (areOfOne ? 0 : 1) ? paths.paths[0].steps[0] ?? [] : [];
   const rows = steps.flatMap((step) => step.joins.map((join) => ({ step, join })));
   const name = (owner, column, position) => [h("span.mono", {}, owner), " · ", column, corpus && h("span.muted", {}, ` (${position})`)];
-  return card("Columns that join the two", rows.length === 0 ? empty("There are none any more.") : table("Columns that join the two", [
+  return card(title, rows.length === 0 ? empty("There are none any more.") : table(title, [
     ["Dependent", ({ step, join }) => name(step.dependent, join.dependent_column, join.dependent_position)],
     ["Referenced", ({ step, join }) => name(step.referenced, join.referenced_column, join.referenced_position)],
     ...(corpus ? [] : [["Evidence", ({ step, join }) => {
