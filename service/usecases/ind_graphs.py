@@ -252,6 +252,13 @@ def tables(
     return Page(_described(graph, reader, page), next_key)
 
 
+def component_with(graph: IndGraph, reader: GraphReader, table: int) -> int:
+    """Find the component of a table; raise UnknownTableError for a table in no IND."""
+    if graph.component_of[table] == NOWHERE:
+        raise UnknownTableError(f"{reader.names([table])[table]} is in no IND, so that there is nothing around it.")
+    return int(graph.component_of[table])
+
+
 def excerpt(graph: IndGraph, reader: GraphReader, component: int | None, around: int | None, most: int) -> Excerpt:
     """Choose at most `most` tables to draw: the hubs of the graph or of a component, or a table and its neighbours.
 
@@ -261,9 +268,8 @@ def excerpt(graph: IndGraph, reader: GraphReader, component: int | None, around:
     check_component(graph, component)
     if around is None:
         wanted = graph.hubs_of(component)
-    elif graph.component_of[around] == NOWHERE:
-        raise UnknownTableError(f"{reader.names([around])[around]} is in no IND, so that there is nothing around it.")
     else:
+        component_with(graph, reader, around)
         starts = graph.neighbour_starts
         beside = graph.neighbours[starts[around] : starts[around + 1]]
         degrees = np.diff(starts)[beside]

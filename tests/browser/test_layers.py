@@ -192,7 +192,7 @@ def test_components_and_tables_are_shown_that_have_no_foreign_key_or_no_inclusio
         AttributeName("shop", f"t{number}", "id"): [f"v{number // 2}", *([f"more of t{number}"] if number % 2 else [])]
         for number in range(42)
     }
-    HandMadeState(database_url, {**columns, AttributeName("shop", "invited", "id"): ["more of t1", "nobody"]}).close()
+    state = HandMadeState(database_url, {**columns, AttributeName("shop", "invited", "id"): ["more of t1", "nobody"]})
     states.execute(
         database_url,
         "insert into declared_reference (source_id, dependent_ids, referenced_ids) "
@@ -202,10 +202,16 @@ def test_components_and_tables_are_shown_that_have_no_foreign_key_or_no_inclusio
     with serving(app_over(engine)) as address, looking(browser, address) as look:
         page = look.open("graph")
         page.get_by_role("link", name="Component 7", exact=True).press("Enter")
-        expect(page.locator("h2").first).to_have_text("Component 7")
+        expect(page.locator("h2").first).to_have_text("Component of shop.t20")
         expect(page.locator("g .edge")).to_have_count(1)
         expect(page.get_by_role("link", name="t20, shop.t20: 1 neighbour, 1 IND")).to_be_visible()
         expect(page.get_by_role("link", name="Declared foreign keys")).to_have_count(0)
+        # A third table makes it the largest, which is Component 0: what is linked stays what it was.
+        state.commit({**columns, AttributeName("shop", "invited", "id"): ["v10"]})
+        page.reload()
+        expect(page.locator("a.node")).to_have_count(3)
+        expect(page.get_by_role("link", name="invited, shop.invited:")).to_be_visible()
+        state.commit({**columns, AttributeName("shop", "invited", "id"): ["more of t1", "nobody"]})
         page.get_by_role("link", name="t20, shop.t20:").press("Enter")
         expect(page.locator("h2").first).to_have_text("shop.t20 and its neighbours")
         expect(page.locator("g .edge")).to_have_count(1)
