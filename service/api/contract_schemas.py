@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.api.schemas import Answer, Paged, PageQuestion, Version
+from service.api.schemas import FULL_NAME, Answer, Paged, PageQuestion, Version
 from service.core.contracts import ContractKind
 from service.core.foreign_keys import sides
 from service.core.model import AttributeName
@@ -31,6 +31,8 @@ Person = Annotated[
         description="who says so; with a key it is the key's name instead",
     ),
 ]
+
+COLUMNS = f"these columns alone: {FULL_NAME}; of several schema.table(a, b)"
 
 BY_API = "api"
 """Who asks over HTTP and does not say."""
@@ -82,6 +84,11 @@ class NewDecision(GivenKey):
     verdict: Verdict = Field(description="accept: watch it as a contract; reject: it is none; pin: keep it in sight")
     decided_by: Person = BY_API
     note: Annotated[str, Field(max_length=LONGEST_NOTE, pattern=r"^[^\x00]*$")] | None = None
+
+
+class ContractsQuestion(PageQuestion):
+    dependent: Text | None = Field(None, description=f"only those on {COLUMNS}", examples=["demo.orders.customer_id"])
+    referenced: Text | None = Field(None, description=f"only those into {COLUMNS}", examples=["demo.customers.id"])
 
 
 class EventsQuestion(PageQuestion):

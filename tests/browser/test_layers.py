@@ -242,7 +242,7 @@ def test_lists_of_more_than_a_page_are_shown_whole(browser: Browser, database_ur
         look.open("coefficients?dependent=shop.a&referenced=shop.b")
         expect(page.locator("td.heat a")).to_have_count(1156)
         look.open("coefficients?dependent=shop.a&referenced=shop.nowhere")
-        expect(page.locator("main")).to_contain_text("shop.nowhere is not among the 68 columns")
+        expect(page.locator("main")).to_contain_text("There is no table shop.nowhere.")
         look.open("pair?dependent=shop.a.c33&referenced=shop.b.c33")
         expect(page.locator("main")).to_contain_text("contract held of at least 100 %, by Ada")
     engine.dispose()

@@ -94,7 +94,7 @@ async function refresh() {
   }
   isAsking = false;
   const seconds = isLive() && view.isOfVersion ? LIVE_SECONDS : view.seconds ?? SECONDS;
-  timer = setTimeout(refresh, isStale ? LEAST_MS : Math.min(seconds * 2 ** failures, LONGEST) * 1000);
+  timer = setTimeout(refresh, isStale ? view.leastMs ?? LEAST_MS : Math.min(seconds * 2 ** failures, LONGEST) * 1000);
 }
 
 /** Ask soon, as there is a new version; what is being asked is first waited for, or it would never be shown. */
@@ -102,7 +102,7 @@ function hear() {
   if (isAsking) isStale = true;
   else {
     clearTimeout(timer);
-    timer = setTimeout(refresh, Math.max(asked + LEAST_MS - performance.now(), 0));
+    timer = setTimeout(refresh, Math.max(asked + (VIEWS[shown].leastMs ?? LEAST_MS) - performance.now(), 0));
   }
 }
 

@@ -25,6 +25,7 @@ export const graph = {
   title: "Graph",
   isOfVersion: true,
   seconds: 5,
+  leastMs: 5000,
   load: async (parameters) => {
     const { corpus, component, component_of, around, from, to: end, contains, cursor } = parameters;
     const base = corpus ? `/api/v1/corpora/${encodeURIComponent(corpus)}/graph` : "/api/v1/graph";
