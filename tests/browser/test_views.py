@@ -53,6 +53,17 @@ VIEWS = {
 """Each view, and what it has to show."""
 
 
+BEYOND = """
+async told => {
+  const { health } = await import('/dashboard/overview.js');
+  const overview = await (await fetch('/api/v1/overview')).json();
+  const [, name, ...text] = health({ ...overview, ...told }).at(-1);
+  return `${name}: ${text.map(one => one.textContent ?? one).join('')}`;
+}
+"""
+"""Tell of an overview the last line of its health."""
+
+
 @pytest.fixture
 def state(database_url: str) -> Iterator[HandMadeState]:
     """Hold a shop, and a table whose names are made to harm."""
@@ -134,6 +145,16 @@ def test_an_ind_that_breaks_is_on_the_page_that_is_open(browser: Browser, addres
         look.open("")
         expect(page.locator(".transition")).to_contain_text("ZZTOP")
         expect(page.locator(".tile").first).to_contain_text("2")
+
+
+def test_of_corpora_that_are_not_listed_it_is_told_how_many_are_at_fault(browser: Browser, full: str) -> None:
+    with looking(browser, full) as look:
+        page = look.open()
+        for at_fault, told in (
+            (2, "corpora: and 5 others without a fault"),
+            (6, "corpora: and 5 others, 4 of them at fault"),
+        ):
+            assert page.evaluate(BEYOND, {"corpora_beyond": 5, "corpora_at_fault": at_fault}) == told
 
 
 def test_a_bootstrap_that_runs_and_one_that_failed_are_on_the_overview(
