@@ -427,9 +427,9 @@ class AsyncClient:
 
     # Corpora
 
-    def corpora(self) -> AsyncRows[shapes.Corpus]:
+    def corpora(self) -> AsyncRows[shapes.ListedCorpus]:
         """List the corpora."""
-        return AsyncRows(self, address("corpora"), {}, shapes.Corpus)
+        return AsyncRows(self, address("corpora"), {}, shapes.ListedCorpus)
 
     async def corpus(self, corpus: str) -> shapes.CorpusDetail:
         """Show a corpus, what its served generation holds, and its last refresh."""

@@ -419,9 +419,9 @@ class Client:
 
     # Corpora
 
-    def corpora(self) -> Rows[shapes.Corpus]:
+    def corpora(self) -> Rows[shapes.ListedCorpus]:
         """List the corpora."""
-        return Rows(self, address("corpora"), {}, shapes.Corpus)
+        return Rows(self, address("corpora"), {}, shapes.ListedCorpus)
 
     def corpus(self, corpus: str) -> shapes.CorpusDetail:
         """Show a corpus, what its served generation holds, and its last refresh."""

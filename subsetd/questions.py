@@ -81,6 +81,7 @@ class ListGraphTables(TypedDict, total=False):
 
 class GetGraphExcerpt(TypedDict, total=False):
     component: int
+    component_of: str
     around: str
     most: int
 

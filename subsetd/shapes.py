@@ -502,6 +502,22 @@ class LeftOut(TypedDict):
     inds_alone: int
 
 
+class ListedCorpus(TypedDict):
+    corpus_id: int
+    name: str
+    location: str
+    kind: CorpusKind
+    settings: Settings
+    schedule: str | None
+    time_limit_seconds: int | None
+    retries: int
+    generation: int | None
+    created_at: Time
+    state: RefreshState | None
+    ended_at: Time | None
+    fault: str | None
+
+
 class Load(TypedDict):
     load_id: int
     schema: str

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.api.schemas import Answer, ChangedRow, Paged, PageQuestion, Version
+from service.api.schemas import FULL_NAME, Answer, ChangedRow, Paged, PageQuestion, Version
 from service.core.contracts import ContractKind
 from service.core.foreign_keys import sides
 from service.core.model import AttributeName
@@ -31,6 +31,8 @@ Person = Annotated[
         description="who says so; with a key it is the key's name instead",
     ),
 ]
+
+COLUMNS = f"these columns alone: {FULL_NAME}; of several schema.table(a, b)"
 
 BY_API = "api"
 """Who asks over HTTP and does not say."""
@@ -85,6 +87,11 @@ class NewDecision(GivenKey):
     seen: Verdict | Undecided | None = Field(
         None, description="the pair's verdict when you looked: 409 where it is another meanwhile; null: whatever it is"
     )
+
+
+class ContractsQuestion(PageQuestion):
+    dependent: Text | None = Field(None, description=f"only those on {COLUMNS}", examples=["demo.orders.customer_id"])
+    referenced: Text | None = Field(None, description=f"only those into {COLUMNS}", examples=["demo.customers.id"])
 
 
 class EventsQuestion(PageQuestion):

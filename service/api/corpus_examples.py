@@ -85,7 +85,10 @@ OTHER_COLUMN = {"column": ID, "distinct_count": 91, "row_count": 91, "dependent_
 
 CORPUS_PATH = "/api/v1/corpora/{corpus}"
 BY_PATH: dict[str, object] = {
-    "/api/v1/corpora": {"next_cursor": None, "items": [CORPUS]},
+    "/api/v1/corpora": {
+        "next_cursor": None,
+        "items": [{**CORPUS, "state": "landed", "ended_at": "2026-07-01T02:31:25Z", "fault": None}],
+    },
     CORPUS_PATH: {
         **CORPUS,
         "counts": {"tables": 1999, "columns": 12598, "inds": 375520},

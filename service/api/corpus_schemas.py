@@ -153,8 +153,19 @@ class CorpusDetail(Corpus):
     last_refresh: Refresh | None
 
 
+class ListedCorpus(Corpus):
+    state: corpora.RefreshState | None = Field(description="of its newest refresh; null: there was none")
+    ended_at: datetime | None
+    fault: str | None = Field(description="why it, or its last attempt, failed")
+
+    @classmethod
+    def listed(cls, one: corpora.Corpus, standing: corpora.CorpusStanding | None) -> ListedCorpus:
+        told = {name: getattr(standing, name, None) for name in ("state", "ended_at", "fault")}
+        return cls.model_validate(Corpus.of(one).model_dump() | told)
+
+
 class CorporaPage(Page):
-    items: list[Corpus]
+    items: list[ListedCorpus]
 
 
 class Nothing(BaseModel):

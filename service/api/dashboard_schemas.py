@@ -11,7 +11,9 @@ from service.api.problems import Check
 from service.api.schemas import Answer, Counts, Transition, Versioned
 from service.usecases.answers import PositionInfo, StateHead
 from service.usecases.batches import LagUnit
-from service.usecases.corpora import Corpus, Refresh, RefreshState
+from service.usecases.corpora import RefreshState
+
+CORPORA_SHOWN = 20
 
 
 class Minute(Answer):
@@ -60,11 +62,6 @@ class CorpusHealth(Answer):
     ended_at: datetime | None
     fault: str | None = Field(description="why it, or its last attempt, failed")
 
-    @classmethod
-    def of(cls, corpus: Corpus, newest: Refresh | None) -> CorpusHealth:
-        told = {name: None if newest is None else getattr(newest, name) for name in ("state", "ended_at", "fault")}
-        return cls(corpus=corpus.name, generation=corpus.generation, **told)
-
 
 class Overview(Versioned):
     generation: int = Field(description="one more for each bootstrap; 0 before the first")
@@ -87,7 +84,9 @@ class Overview(Versioned):
     )
     feeds: list[Feed]
     audit: NewestAudit | None = Field(description="the newest; null: none was made")
-    corpora: list[CorpusHealth]
+    corpora: list[CorpusHealth] = Field(description=f"the first {CORPORA_SHOWN}: those at fault, then others, by name")
+    corpora_beyond: int = Field(description="how many there are beside these")
+    corpora_at_fault: int = Field(description="of all: their newest refresh, or an attempt of it, failed")
     broken: list[Transition] = Field(description="inclusion dependencies that broke last, newest first")
 
 

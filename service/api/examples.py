@@ -314,6 +314,8 @@ OVERVIEW = {
     "corpora": [
         {"corpus": "lake", "generation": 2, "state": "landed", "ended_at": "2026-11-21T02:31:20Z", "fault": None}
     ],
+    "corpora_beyond": 0,
+    "corpora_at_fault": 0,
     "broken": [BROKE],
 }
 

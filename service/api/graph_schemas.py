@@ -19,11 +19,19 @@ class GraphTablesQuestion(PageQuestion):
 
 class ExcerptQuestion(Question):
     component: int | None = Field(None, ge=0, le=cursors.LARGEST, description=f"only {COMPONENT}")
+    component_of: Text | None = Field(
+        None,
+        description="only the component of this table, which may have another number later",
+        examples=["demo.orders"],
+    )
     around: Text | None = Field(None, description="this table and its neighbours", examples=["demo.orders"])
     most: int = Field(40, ge=1, le=200, description="tables, those with most neighbours")
 
 
 class CorpusExcerptQuestion(ExcerptQuestion):
+    component_of: Text | None = Field(
+        None, description="only the component of the table of this path", examples=["customers.csv"]
+    )
     around: Text | None = Field(
         None, description="the table of this path and its neighbours", examples=["customers.csv"]
     )
@@ -131,7 +139,9 @@ class Step(Answer):
 
 class JoinPath(Answer):
     tables: list[str] = Field(description="from one to the other")
-    steps: list[list[Step]] = Field(description="between each two tables: their INDs, of one direction or of both")
+    steps: list[list[Step]] = Field(
+        description="between each two tables: their INDs, of one direction or of both; of one alone: those inside it"
+    )
 
 
 class Paths(GraphAnswer):

@@ -12,6 +12,7 @@ from service.api import cursors, examples, schemas
 from service.api.asking import Asked, Asking, who_says
 from service.api.asking_contracts import ETAG, ContractPath, Kept, contracts_snapshot
 from service.api.problems import documented
+from service.usecases.foreign_key_names import side_named
 from service.usecases.queries import check_since, page_of
 
 router = APIRouter(prefix="/api/v1/contracts", tags=["foreign keys and contracts"])
@@ -22,13 +23,16 @@ TRANSITIONS = cursors.Cursors("contract_transitions", "ii")
 _answered = partial(examples.answered, etag=ETAG)
 
 
-@router.get("", responses=_answered("A page of contracts") | documented(422, 500, 503))
-def list_contracts(asked: Asked, question: Annotated[schemas.PageQuestion, Query()]) -> shapes.ContractsPage:
+@router.get("", responses=_answered("A page of contracts") | documented(404, 409, 422, 500, 503))
+def list_contracts(asked: Asked, question: Annotated[shapes.ContractsQuestion, Query()]) -> shapes.ContractsPage:
     """List the contracts as they stand, by id: inclusions that are to hold, and are watched after each batch."""
     after = CONTRACTS.decode(question.cursor)
     with contracts_snapshot(asked) as snapshot:
+        sides = [
+            None if one is None else side_named(snapshot, one) for one in (question.dependent, question.referenced)
+        ]
         asked.stop_if_known()
-        found = snapshot.contracts(0 if after is None else int(after[0]), question.limit + 1)
+        found = snapshot.contracts(0 if after is None else int(after[0]), question.limit + 1, *sides)
         page = page_of(found, question.limit, lambda one: (one.contract_id,))
     return shapes.ContractsPage.page(snapshot.head, CONTRACTS, page, shapes.Contract.of)
 

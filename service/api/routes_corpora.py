@@ -32,10 +32,13 @@ RefreshPath = Annotated[
 
 @router.get("", responses=documented(422, 500, 503))
 def list_corpora(corpora: Registered, question: Annotated[schemas.PageQuestion, Query()]) -> shapes.CorporaPage:
-    """List the corpora by name."""
+    """List the corpora by name, and how the newest refresh of each stands."""
     after = CORPORA.decode(question.cursor)
     page = corpus_answers.corpora(corpora, after, question.limit)
-    return shapes.CorporaPage.listing(CORPORA, page, shapes.Corpus.of)
+    standings = {one.corpus: one for one in corpora.standings()}
+    return shapes.CorporaPage.listing(
+        CORPORA, page, lambda one: shapes.ListedCorpus.listed(one, standings.get(one.name))
+    )
 
 
 @router.post("", status_code=201, responses=documented(409, 422, 500, 503))

@@ -88,7 +88,7 @@ def get_overview(request: Request, asked: Asked, _: Annotated[schemas.Question, 
     state = request.app.state
     checks = readiness_checks(request)
     lag = _lag(state.registry)
-    corpora = [(one, next(iter(state.corpora.refreshes(one.name, limit=1)), None)) for one in state.corpora.all()]
+    corpora = sorted(state.corpora.standings(), key=lambda one: not one.is_at_fault)
     with asked.snapshot() as snapshot:
         head, activity, audits = snapshot.head, snapshot.activity(), snapshot.audits(None, 1)
         broken = queries.transitions(
@@ -109,7 +109,9 @@ def get_overview(request: Request, asked: Asked, _: Annotated[schemas.Question, 
             checks=[*checks, *(told for check in state.overview_checks if (told := check()) is not None)],
             feeds=shapes.Feed.of_positions(snapshot.positions(), snapshot.followed()),
             audit=shapes.NewestAudit.model_validate(audits[0]) if audits else None,
-            corpora=[shapes.CorpusHealth.of(*one) for one in corpora],
+            corpora=[shapes.CorpusHealth.model_validate(one) for one in corpora[: shapes.CORPORA_SHOWN]],
+            corpora_beyond=len(corpora[shapes.CORPORA_SHOWN :]),
+            corpora_at_fault=sum(one.is_at_fault for one in corpora),
             broken=[schemas.Transition.of(one) for one in broken.items],
         )
     # Lag and rates change without a version, so that the answer is named after all that it says.

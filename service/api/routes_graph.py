@@ -116,9 +116,12 @@ def graph_routes(
         with asked.reader() as reader:
             around = None if question.around is None else reader.number(question.around)
             graph = _graphs(request).graph(reader)
-            ind_graphs.check_component(graph, question.component)
+            component = question.component
+            if question.component_of is not None:
+                component = ind_graphs.component_with(graph, reader, reader.number(question.component_of))
+            ind_graphs.check_component(graph, component)
             asked.stop_if_known()
-            found = ind_graphs.excerpt(graph, reader, question.component, around, question.most)
+            found = ind_graphs.excerpt(graph, reader, component, around, question.most)
         return shapes.Excerpt.of(reader.place[1], found)
 
     @router.get(

@@ -12,11 +12,11 @@ from sqlalchemy import Connection, Engine, text
 
 from service.core.contracts import ContractKind
 from service.core.errors import ConflictError, NoStateError, NotFoundError
-from service.core.foreign_keys.sides import ForeignKey
+from service.core.foreign_keys.sides import ForeignKey, Side
 from service.store.contract_upkeep import BINDING, LOCK_OUT_BATCHES, hold
 from service.store.database import state_error
 from service.store.shard_reading import keep_shards
-from service.store.side_columns import NAMED, SIDES, foreign_key_of, same, side_values
+from service.store.side_columns import NAMED, SIDES, foreign_key_of, same, side_parts, side_values
 from service.store.versions import read_served
 from service.usecases.answers import Key
 from service.usecases.foreign_key_decisions import (
@@ -57,7 +57,7 @@ select c.contract_id, decision_id, {NAMED}, least_coefficient, created_by, creat
            where attribute_ids @> array[d.attribute_id, r.attribute_id]
        ) as overlap
 from contract c {BINDING}
-where c.contract_id > :after and (cast(:one as integer) is null or c.contract_id = :one)
+where c.contract_id > :after and (cast(:one as integer) is null or c.contract_id = :one) and {{condition}}
 order by c.contract_id limit :limit
 """
 
@@ -174,10 +174,22 @@ def read_decisions(connection: Connection, before: int | None, limit: int) -> li
     ]
 
 
-def read_contracts(connection: Connection, after: int, limit: int, one: int | None = None) -> list[Contract]:
-    """List contracts by (contract_id), all or one."""
+def read_contracts(
+    connection: Connection,
+    after: int,
+    limit: int,
+    one: int | None = None,
+    *,
+    dependent: Side | None = None,
+    referenced: Side | None = None,
+) -> list[Contract]:
+    """List contracts by (contract_id): all, one, or those of these sides."""
+    given = {name: side for name, side in (("dependent", dependent), ("referenced", referenced)) if side is not None}
+    values = {f"{name}_{part}": value for name, side in given.items() for part, value in side_parts(side).items()}
+    condition = " and ".join(f"c.{part} = :{part}" for part in values) or "true"
+    values |= {"after": after, "limit": limit, "one": one}
     found = []
-    for row in connection.execute(text(CONTRACTS), {"after": after, "limit": limit, "one": one}):
+    for row in connection.execute(text(CONTRACTS.format(condition=condition)), values):
         foreign_key = foreign_key_of(row)
         lacking = zip(foreign_key, (row.lacks_dependent, row.lacks_referenced), strict=True)
         unknown = tuple(str(side) for side, is_lacking in lacking if is_lacking)

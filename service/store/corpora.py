@@ -19,7 +19,7 @@ from service.store.corpus_locks import CLEANER_NAME, hold
 from service.store.corpus_reading import PostgresCorpusSnapshot, open_snapshot, read_faults
 from service.store.database import connect
 from service.store.locks import CORPUS_LOCK, is_held
-from service.usecases.corpora import Corpus, CorpusFault, NewCorpus, Refresh, RefreshState
+from service.usecases.corpora import Corpus, CorpusFault, CorpusStanding, NewCorpus, Refresh, RefreshState
 
 CORPORA = """
 select corpus_id, name, location, kind, settings, schedule, time_limit_seconds, retries, generation, created_at
@@ -36,6 +36,13 @@ select r.refresh_id, r.corpus_id, c.name as corpus, r.generation, r.state, r.ful
        r.queued_at, r.not_before, r.started_at, r.ended_at, r.stage, r.done, r.total, r.stage_started_at,
        r.progressed_at, r.cancel_requested, r.fault, r.report
 from corpus_refresh r join corpus c using (corpus_id)
+"""
+
+STANDINGS = """
+select c.name as corpus, c.generation, r.state, r.ended_at, r.fault
+from corpus c left join lateral (
+    select state, ended_at, fault from corpus_refresh r where r.corpus_id = c.corpus_id order by refresh_id desc limit 1
+) r on true order by c.name collate "C"
 """
 
 ADD = """
@@ -145,6 +152,20 @@ class PostgresCorpora:
     def all(self) -> list[Corpus]:
         with self._engine.connect() as connection:
             return [_corpus(row) for row in connection.execute(text(f'{CORPORA} order by name collate "C"'))]
+
+    def standings(self) -> list[CorpusStanding]:
+        with self._engine.connect() as connection:
+            found = connection.execute(text(STANDINGS)).all()
+        return [
+            CorpusStanding(
+                one.corpus,
+                one.generation,
+                None if one.state is None else RefreshState(one.state),
+                one.ended_at,
+                one.fault,
+            )
+            for one in found
+        ]
 
     def request_refresh(self, name: str, *, full: bool = False, requested_by: str) -> Refresh:
         with self._engine.begin() as connection:

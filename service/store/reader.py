@@ -11,6 +11,7 @@ from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from service.core.errors import StateError
+from service.core.foreign_keys.sides import Side
 from service.core.histogram_changes import Histograms, Switched
 from service.core.memberships import Memberships
 from service.core.model import AttributeName, TransitionKind
@@ -378,9 +379,11 @@ class PostgresSnapshot:
         """List decisions about foreign keys, newest first: by descending (decision_id), those below `before`."""
         return contracts.read_decisions(self._connection, before, limit)
 
-    def contracts(self, after: int, limit: int) -> list[Contract]:
+    def contracts(
+        self, after: int, limit: int, dependent: Side | None = None, referenced: Side | None = None
+    ) -> list[Contract]:
         """List contracts by (contract_id)."""
-        return contracts.read_contracts(self._connection, after, limit)
+        return contracts.read_contracts(self._connection, after, limit, dependent=dependent, referenced=referenced)
 
     def contract(self, contract_id: int) -> Contract:
         """Find a contract; raise NotFoundError when there is none."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Row
@@ -20,8 +19,13 @@ def same(one: str, other: str) -> str:
 
 def side_values(foreign_key: ForeignKey) -> dict[str, Any]:
     """Give the cells of a row by their columns."""
-    parts: Sequence[Any] = [part for side in foreign_key for part in (side.schema, side.table, list(side.columns))]
-    return dict(zip(SIDES, parts, strict=True))
+    sides = zip(("dependent", "referenced"), foreign_key, strict=True)
+    return {f"{name}_{part}": value for name, side in sides for part, value in side_parts(side).items()}
+
+
+def side_parts(side: Side) -> dict[str, Any]:
+    """Give the cells of one side."""
+    return {"schema": side.schema, "table": side.table, "columns": list(side.columns)}
 
 
 def foreign_key_of(row: Row[Any]) -> ForeignKey:

@@ -37,6 +37,22 @@ class RefreshState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class CorpusStanding:
+    """Say how a corpus is: the generation that is served, and of its newest refresh, if there was one, what became."""
+
+    corpus: str
+    generation: int | None
+    state: RefreshState | None
+    ended_at: datetime | None
+    fault: str | None
+
+    @property
+    def is_at_fault(self) -> bool:
+        """Tell whether its newest refresh, or an attempt of it, failed."""
+        return self.fault is not None or self.state is RefreshState.FAILED
+
+
+@dataclass(frozen=True, slots=True)
 class NewCorpus:
     """Say what a corpus is, how it is read, and when.
 

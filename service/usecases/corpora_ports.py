@@ -14,6 +14,7 @@ from service.usecases.corpora import (
     CorpusColumn,
     CorpusFault,
     CorpusInd,
+    CorpusStanding,
     CorpusTable,
     NewCorpus,
     PairAnswer,
@@ -122,6 +123,9 @@ class Corpora(Protocol):
 
     def all(self) -> list[Corpus]:
         """List the corpora by name."""
+
+    def standings(self) -> list[CorpusStanding]:
+        """Tell of each corpus by name how it is."""
 
     def request_refresh(self, name: str, *, full: bool = False, requested_by: str) -> Refresh:
         """Queue a refresh; one of this corpus that waits already is given, made full when asked for,

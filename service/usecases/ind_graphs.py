@@ -138,7 +138,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """Hold a path: its tables, and between each two the INDs that join them, of one way or of both."""
+    """Hold a path: its tables, and between each two (of one alone: inside it) the INDs that join them, either way."""
 
     tables: list[str]
     steps: list[list[Step]]
@@ -252,6 +252,13 @@ def tables(
     return Page(_described(graph, reader, page), next_key)
 
 
+def component_with(graph: IndGraph, reader: GraphReader, table: int) -> int:
+    """Find the component of a table; raise UnknownTableError for a table in no IND."""
+    if graph.component_of[table] == NOWHERE:
+        raise UnknownTableError(f"{reader.names([table])[table]} is in no IND, so that there is nothing around it.")
+    return int(graph.component_of[table])
+
+
 def excerpt(graph: IndGraph, reader: GraphReader, component: int | None, around: int | None, most: int) -> Excerpt:
     """Choose at most `most` tables to draw: the hubs of the graph or of a component, or a table and its neighbours.
 
@@ -261,9 +268,8 @@ def excerpt(graph: IndGraph, reader: GraphReader, component: int | None, around:
     check_component(graph, component)
     if around is None:
         wanted = graph.hubs_of(component)
-    elif graph.component_of[around] == NOWHERE:
-        raise UnknownTableError(f"{reader.names([around])[around]} is in no IND, so that there is nothing around it.")
     else:
+        component_with(graph, reader, around)
         starts = graph.neighbour_starts
         beside = graph.neighbours[starts[around] : starts[around + 1]]
         degrees = np.diff(starts)[beside]
@@ -291,15 +297,16 @@ def _places_up_to(graph: IndGraph, ordered: Int32s, key: Key) -> int:
 def paths(graph: IndGraph, reader: GraphReader, start: int, end: int, limit: int, *, along_inds: bool = False) -> Paths:
     """Give the shortest paths between two tables, at most `limit`, with the columns that join each two tables.
 
-    With `along_inds` each step goes from a dependent to a referenced table.
+    With `along_inds` each step goes from a dependent to a referenced table. The path from a table to itself has the
+    INDs inside it, if there are any.
     """
     found, is_all = shortest_paths(graph, start, end, limit, along_inds=along_inds)
     named = reader.names({table for path in found for table in path})
     steps: dict[tuple[int, int], list[Step]] = {}
     for path in found:
-        for pair in pairwise(path):
+        for pair in _joined(path):
             if pair not in steps:
-                ways = [pair] if along_inds else [pair, pair[::-1]]
+                ways = [pair] if along_inds or start == end else [pair, pair[::-1]]
                 steps[pair] = [
                     Step(named[a], named[b], inds, reader.joins(a, b, JOINS_SHOWN))
                     for a, b in ways
@@ -307,9 +314,17 @@ def paths(graph: IndGraph, reader: GraphReader, start: int, end: int, limit: int
                 ]
     return Paths(
         len(found[0]) - 1 if found else None,
-        [Path([named[table] for table in path], [steps[pair] for pair in pairwise(path)]) for path in found],
+        [
+            Path([named[table] for table in path], [told for pair in _joined(path) if (told := steps[pair])])
+            for path in found
+        ],
         not is_all,
     )
+
+
+def _joined(path: list[int]) -> list[tuple[int, int]]:
+    """Give the pairs of tables whose INDs a path names: those beside each other, or the only one with itself."""
+    return list(pairwise(path)) or [(path[0], path[0])]
 
 
 def check_component(graph: IndGraph, component: int | None) -> None:

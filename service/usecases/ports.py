@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Protocol
 
 from service.core.contracts import BoundContract
+from service.core.foreign_keys.sides import Side
 from service.core.model import (
     BadRecord,
     FeedDescription,
@@ -181,8 +182,10 @@ class StateSnapshot(Protocol):
     def repeated_values(self, attribute_id: int, limit: int) -> list[RepeatedValue]:
         """List values that an attribute has more than once, the most frequent first."""
 
-    def contracts(self, after: int, limit: int) -> list[Contract]:
-        """List contracts, as they stand at this version, by (contract_id)."""
+    def contracts(
+        self, after: int, limit: int, dependent: Side | None = None, referenced: Side | None = None
+    ) -> list[Contract]:
+        """List contracts, as they stand at this version, all or those of these sides, by (contract_id)."""
 
     def contract(self, contract_id: int) -> Contract:
         """Find a contract; raise NotFoundError when there is none."""

@@ -64,6 +64,26 @@ def test_each_cell_of_the_heatmap_is_the_share_that_the_sets_have(browser: Brows
         expect(page.locator("td.self")).to_have_count(2)
 
 
+def test_of_more_tables_than_are_listed_any_is_found_by_a_part_of_its_name(browser: Browser, database_url: str) -> None:
+    wide = {AttributeName("shop", "wide", f"c{number:04}"): [f"v{number}"] for number in range(1000)}
+    far = {AttributeName("shop.x", table, "id"): ["1"] for table in ("y.a", "y.b")}
+    HandMadeState(database_url, {**wide, **far}).close()
+    engine = make_engine(database_url, "test-dashboard")
+    with serving(app_over(engine)) as address, looking(browser, address) as look:
+        page = look.open("coefficients?contains=y.&referenced=shop.x.y.b")
+        expect(page.locator("tbody th")).to_have_text(["id"])
+        look.open("coefficients?dependent=shop.x.y.a&referenced=shop.x.y.a")
+        expect(page.locator("td.self")).to_have_count(1)
+        expect(page.locator("main")).to_contain_text("The tables of the first 1,000 columns are listed.")
+        expect(page.get_by_label("Rows of").locator("option")).to_have_text(["shop.wide", "shop.x.y.a"])
+        page.get_by_label("Choose among columns").fill("y.b")
+        page.get_by_label("Choose among columns").press("Enter")
+        page.get_by_label("columns of").select_option("shop.x.y.b")
+        expect(page.locator("td.heat a")).to_have_count(1)
+        assert look.faults() == []
+    engine.dispose()
+
+
 def test_a_pair_shows_when_it_held_and_why_it_may_be_a_foreign_key(
     browser: Browser, address: str, state: HandMadeState, database_url: str
 ) -> None:

@@ -19,6 +19,8 @@ ORDERS, CUSTOMERS = AttributeName("shop", "orders", "customer_id"), AttributeNam
 COLUMNS = {ORDERS: ["1", "2"], CUSTOMERS: ["1", "2", "3"]}
 # Who asks again only after an hour shows nothing new, unless it hears of it.
 RARELY = "const later = window.setTimeout; window.setTimeout = (f, ms) => later(f, ms >= 2000 ? 3_600_000 : ms)"
+WAITS = f"window.waits = []; {RARELY.replace('=> later', '=> waits.push(ms) && later')}"
+"""Note how long is waited as well."""
 
 OFTEN = (
     "const later = window.setTimeout; window.setTimeout = (f, ms) => window.isStill ? 0 : later(f, Math.min(ms, 10))"
@@ -50,6 +52,25 @@ def test_what_breaks_is_shown_without_being_asked_for(
             state.commit(COLUMNS)
         expect(page.locator("#link")).to_have_text(f"live, version {state.version}")
         assert streams(look.requested) == 1
+    engine.dispose()
+
+
+@pytest.mark.parametrize("view", ["graph", "coefficients"])
+def test_views_that_ask_for_much_ask_less_often_when_versions_come_fast(
+    browser: Browser, state: HandMadeState, database_url: str, view: str
+) -> None:
+    engine = make_engine(database_url, "test-dashboard")
+    with serving(app_over(engine)) as address, looking(browser, address) as look:
+        look.page.add_init_script(WAITS)
+        page = look.open(view)
+        wait_for(lambda: page.evaluate("1") and streams(look.requested) == 1)
+
+        def is_patient() -> bool:
+            """Commit a version; tell whether it is waited with for seconds since the page has asked."""
+            state.commit(COLUMNS)
+            return bool(page.evaluate("waits.some(one => one > 2000 && one < 5000)"))
+
+        wait_for(is_patient)
     engine.dispose()
 
 

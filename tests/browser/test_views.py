@@ -55,6 +55,17 @@ VIEWS = {
 """Each view, and what it has to show."""
 
 
+BEYOND = """
+async told => {
+  const { health } = await import('/dashboard/overview.js');
+  const overview = await (await fetch('/api/v1/overview')).json();
+  const [, name, ...text] = health({ ...overview, ...told }).at(-1);
+  return `${name}: ${text.map(one => one.textContent ?? one).join('')}`;
+}
+"""
+"""Tell of an overview the last line of its health."""
+
+
 @pytest.fixture
 def state(database_url: str) -> Iterator[HandMadeState]:
     """Hold a shop, and a table whose names are made to harm."""
@@ -177,6 +188,16 @@ def test_lag_has_its_unit_a_feed_without_a_consumer_is_told_and_what_is_to_come_
         expect(tiles.filter(has_text="State version")).to_contain_text("committed 2 h in the future")
         expect(page.locator(".health")).to_contain_text("nobody follows it")
     engine.dispose()
+
+
+def test_of_corpora_that_are_not_listed_it_is_told_how_many_are_at_fault(browser: Browser, full: str) -> None:
+    with looking(browser, full) as look:
+        page = look.open()
+        for at_fault, told in (
+            (2, "corpora: and 5 others without a fault"),
+            (6, "corpora: and 5 others, 4 of them at fault"),
+        ):
+            assert page.evaluate(BEYOND, {"corpora_beyond": 5, "corpora_at_fault": at_fault}) == told
 
 
 def test_a_bootstrap_that_runs_and_one_that_failed_are_on_the_overview(

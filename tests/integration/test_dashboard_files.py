@@ -13,11 +13,13 @@ from typing import Any
 import httpx
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
+from sqlalchemy import event
 
 from service.api import routes_dashboard
 from service.core.model import AttributeName
 from service.store import reader
 from service.store.database import make_engine
+from service.usecases.corpora import RefreshState
 from tests import states
 from tests.corpora import GivenCorpus
 from tests.hand_made_state import HandMadeState
@@ -169,6 +171,33 @@ def test_the_overview_tells_of_corpora_and_their_faults(client: httpx.Client, da
     assert [(one["corpus"], one["state"]) for one in overview(client)["corpora"]] == [("lake", None)]
     lake.queue()
     assert [(one["corpus"], one["state"]) for one in overview(client)["corpora"]] == [("lake", "queued")]
+
+
+def test_of_many_corpora_those_at_fault_are_told_of_first_and_all_are_asked_for_at_once(database_url: str) -> None:
+    HandMadeState(database_url, {A: ["1"]}).close()
+    engine = make_engine(database_url, "test-dashboard")
+    asked: list[str] = []
+    event.listen(engine, "before_cursor_execute", lambda *told: asked.append(told[2]))
+    with serving(app_over(engine)) as address, httpx.Client(base_url=address, timeout=60) as client:
+        lake = GivenCorpus(database_url, "lake")
+        overview(client)
+        asked.clear()
+        overview(client)
+        of_one = len(asked)
+        for number in range(24):
+            GivenCorpus(database_url, f"pond {number:02}")
+        failed = lake.queue()
+        lake.corpora.claim(failed)
+        lake.corpora.end(failed, RefreshState.FAILED, "no such folder")
+        asked.clear()
+        found = overview(client)
+        assert len(asked) == of_one
+        assert [one["corpus"] for one in found["corpora"]] == ["lake", *(f"pond {number:02}" for number in range(19))]
+        assert (found["corpora"][0]["state"], found["corpora"][0]["fault"]) == ("failed", "no such folder")
+        assert (found["corpora_beyond"], found["corpora_at_fault"]) == (5, 1)
+        listed = client.get("/api/v1/corpora").json()["items"]
+        assert {(one["name"], one["state"]) for one in listed if one["state"] is not None} == {("lake", "failed")}
+    engine.dispose()
 
 
 def test_newest_changes_come_first_page_by_page(client: httpx.Client, database_url: str) -> None:

@@ -228,6 +228,14 @@ def test_a_contract_is_added_shown_followed_and_removed(client: httpx.Client) ->
         assert int(event["witness_value"]) >= 20
         assert event["cause_count"] == 10
     assert found(client, f"{CONTRACTS}/1/transitions")["items"] == []
+    for sides, ids in (
+        ({"dependent": "s.customers.id"}, [2]),
+        ({"referenced": "s.customers.id"}, [1]),
+        ({"dependent": "s.orders.customer_id", "referenced": "s.customers.id"}, [1]),
+        ({"dependent": "s.orders.note"}, []),
+    ):
+        assert [one["contract_id"] for one in found(client, CONTRACTS, **sides)["items"]] == ids, sides
+    assert client.get(CONTRACTS, params={"dependent": "s.orders.nothing"}).status_code == 404
     metrics = client.get("/metrics").text
     assert 'subsetd_contracts{state="violated"} 1.0' in metrics
     assert 'subsetd_contracts{state="held"} 1.0' in metrics

@@ -94,6 +94,11 @@ def test_paths_name_the_columns_that_join(client: httpx.Client) -> None:
     assert (along["length"], along["paths"]) == (None, [])
     itself = client.get("/api/v1/graph/paths", params={"from_table": "s.alone", "to_table": "s.alone"}).json()
     assert (itself["length"], itself["paths"]) == (0, [{"tables": ["s.alone"], "steps": []}])
+    inside = client.get("/api/v1/graph/paths", params={"from_table": "s.c", "to_table": "s.c"}).json()
+    (((step,),),) = (one["steps"] for one in inside["paths"])
+    assert (step["dependent"], step["referenced"], step["inds"]) == ("s.c", "s.c", 2)
+    columns = [(join["dependent_column"], join["referenced_column"]) for join in step["joins"]]
+    assert columns == [("id", "again"), ("again", "id")]
 
 
 def test_graphml_is_xml_for_any_name(client: httpx.Client) -> None:
@@ -222,11 +227,22 @@ def test_a_part_of_the_graph_comes_with_all_of_its_edges(client: httpx.Client) -
     near = client.get("/api/v1/graph/excerpt", params={"around": "s.d", "most": 1}).json()
     assert ([one["name"] for one in near["tables"]], near["edges"], near["tables_beyond"]) == (["s.d"], [], 1)
     assert client.get("/api/v1/graph/excerpt", params={"component": 1}).json()["tables"][0]["component"] == 1
+    of_d = client.get("/api/v1/graph/excerpt", params={"component_of": "s.d"}).json()
+    assert [one["name"] for one in of_d["tables"]] == ["s.c", f"s.{HARD}", "s.d", "s.a"]
+    assert of_d == client.get("/api/v1/graph/excerpt", params={"component": 0}).json()
 
 
 @pytest.mark.parametrize(
     ("question", "status"),
-    [({"around": "s.nothing"}, 404), ({"around": "s.alone"}, 404), ({"around": "s.p.q"}, 409), ({"component": 2}, 404)],
+    [
+        ({"around": "s.nothing"}, 404),
+        ({"around": "s.alone"}, 404),
+        ({"around": "s.p.q"}, 409),
+        ({"component": 2}, 404),
+        ({"component_of": "s.nothing"}, 404),
+        ({"component_of": "s.alone"}, 404),
+        ({"component_of": "s.p.q"}, 409),
+    ],
 )
 def test_what_there_is_no_part_around_is_said(client: httpx.Client, question: dict[str, str], status: int) -> None:
     answer = client.get("/api/v1/graph/excerpt", params=question)

@@ -108,7 +108,7 @@ async function refresh() {
   }
   isAsking = false;
   const seconds = isLive() && view.isOfVersion ? LIVE_SECONDS : view.seconds ?? SECONDS;
-  if (!isPaused) askIn(isStale ? LEAST_MS : Math.min(seconds * 2 ** failures, LONGEST) * 1000);
+  if (!isPaused) askIn(isStale ? view.leastMs ?? LEAST_MS : Math.min(seconds * 2 ** failures, LONGEST) * 1000);
 }
 
 /** Neither ask nor listen. */
@@ -126,7 +126,7 @@ function askIn(milliseconds) {
 /** Ask soon, as there is a new version; what is being asked is first waited for, or it would never be shown. */
 function hear() {
   if (isAsking) isStale = true;
-  else askIn(Math.max(asked + LEAST_MS - performance.now(), 0));
+  else askIn(Math.max(asked + (VIEWS[shown].leastMs ?? LEAST_MS) - performance.now(), 0));
 }
 
 /** Put in words what went wrong: who looks must not wait for a service that is there. */

@@ -1,6 +1,6 @@
 // Owns the view of coefficients: how much of each column of one table is in each of another, by which method, how surely.
 
-import { getPages, path } from "./api.js";
+import { get, getPages, path } from "./api.js";
 import { h } from "./dom.js";
 import { counted, number, percent, to } from "./format.js";
 import { empty } from "./parts.js";
@@ -11,62 +11,68 @@ const MOST = 1000; // of a page
 export const coefficients = {
   title: "Coefficients",
   isOfVersion: true,
-  load: async ({ dependent, referenced, method }) => {
-    const columns = await getPages(path("/api/v1/attributes", { limit: MOST }));
-    const tables = tablesOf(columns.items);
-    const [from, end] = chosen(tables, dependent, referenced);
-    if (from === undefined || end === undefined) return { columns, page: null };
-    return { columns, page: await getPages(path("/api/v1/coefficients", {
+  leastMs: 5000,
+  load: async ({ dependent, referenced, method, contains }) => {
+    const some = await get(path("/api/v1/attributes", { limit: MOST, contains }));
+    const [first, second = first] = tablesOf(some.items);
+    const [from, end] = await Promise.all([tableNamed(dependent ?? first), tableNamed(referenced ?? second)]);
+    return { some, from, end, page: from && end && await getPages(path("/api/v1/coefficients", {
       dependent_schema: from.schema, dependent_table: from.table, referenced_schema: end.schema, referenced_table: end.table, min_coefficient: 0, limit: MOST, method })) };
   },
-  show: ({ columns, page }, parameters) => {
-    const tables = tablesOf(columns.items);
-    const [from, end] = chosen(tables, parameters.dependent, parameters.referenced);
+  show: ({ some, from, end, page }, parameters) => {
+    const { contains } = parameters, tables = [...new Set([...tablesOf(some.items), ...[from, end].flatMap((one) => one?.key ?? [])])];
     const pick = (label, name, now) => h("label", {}, `${label} `, h("select", { onchange: (event) => { location.hash = to("coefficients", { ...parameters, [name]: event.target.value }); } },
-      tables.map((one) => h("option", { value: one.key, selected: one === now }, one.key))));
+      tables.map((key) => h("option", { value: key, selected: key === now.key }, key))));
     return [
       h("h1", {}, "Inclusion coefficients"),
       h("p.muted", {}, "Which share of a column's distinct values is in another column: rows are contained in columns."),
-      page === null ? empty(...whyNot(columns, tables, [[parameters.dependent, from], [parameters.referenced, end]])) : [
+      (some.next_cursor || contains) && search(parameters, some),
+      page === null ? empty(...whyNot(parameters, from)) : [
         h("p.choice", {}, pick("Rows of", "dependent", from), pick("columns of", "referenced", end)),
         h("p.choice", { role: "group", "aria-label": "Method" }, METHODS.map(([text, method]) =>
           h("a.button", { href: to("coefficients", { ...parameters, method }), "aria-current": (parameters.method ?? "") === method && "true" }, text))),
         h("section.card", {}, heatmap(from, end, page)),
         h("p.muted", {}, `Below each share its interval at ${percent(page.level)} where it is estimated. An empty cell: no value in common, or none at all.`,
           page.left_out > 0 && ` ${counted(page.left_out, "column")} left out: the method has no answer for them.`,
-          page.next_cursor && ` These are the first ${number(page.items.length)} pairs: an empty cell may be one of the others.`,
-          columns.next_cursor && ` Tables of the first ${number(columns.items.length)} columns can be chosen.`),
+          page.next_cursor && ` These are the first ${number(page.items.length)} pairs: an empty cell may be one of the others.`),
       ],
     ];
   },
 };
 
-function tablesOf(columns) {
-  const found = new Map();
-  for (const one of columns) {
-    const [schema, name] = one.parts, key = `${schema}.${name}`;
-    if (!found.has(key)) found.set(key, { key, schema, table: name, columns: [] });
-    found.get(key).columns.push(one);
-  }
-  return [...found.values()];
+const tablesOf = (columns) => [...new Set(columns.map(({ parts: [schema, name] }) => `${schema}.${name}`))];
+
+/** Find a table with its columns; any of the points in its name may be the one behind its schema. */
+async function tableNamed(key) {
+  const points = [...(key ?? "").matchAll(/\./g)].map((one) => one.index);
+  const found = await Promise.all(points.map(async (at) => {
+    const [schema, table] = [key.slice(0, at), key.slice(at + 1)];
+    return { key, schema, table, columns: (await getPages(path("/api/v1/attributes", { schema, table, limit: MOST }))).items };
+  }));
+  return found.find((one) => one.columns.length > 0) ?? null;
 }
 
-function chosen(tables, dependent, referenced) {
-  const find = (key, other) => (key === undefined ? other : tables.find((one) => one.key === key));
-  return [find(dependent, tables[0]), find(referenced, tables[1] ?? tables[0])];
-}
+/** Ask for a part of the name where there are more tables than are listed. */
+const search = (parameters, some) => h("form.choice", {
+  role: "search",
+  onsubmit: (event) => {
+    event.preventDefault();
+    location.hash = to("coefficients", { ...parameters, contains: event.target.elements.contains.value });
+  },
+}, h("label", {}, "Choose among columns with ", h("input", { name: "contains", type: "search", value: parameters.contains ?? "", maxlength: 200 }), " in their names"), h("button", {}, "Find"),
+some.next_cursor && h("span.muted", {}, `The tables of the first ${number(some.items.length)} columns are listed.`));
 
 /** Say why no pair of tables is shown. */
-function whyNot(columns, tables, sides) {
-  if (tables.length === 0) return ["There are no columns."];
-  const missing = sides.find(([, found]) => found === undefined)[0];
-  return [`${missing} is not among the ${columns.next_cursor ? "first " : ""}${counted(columns.items.length, "column")}. `, h("a", { href: to("coefficients") }, "Choose another table")];
+function whyNot({ dependent, referenced, contains }, from) {
+  const missing = from === null ? dependent : referenced;
+  if (missing === undefined) return [contains ? "No column has this in its name." : "There are no columns."];
+  return [`There is no table ${missing}. `, h("a", { href: to("coefficients", { contains }) }, "Choose another table")];
 }
 
 function heatmap(from, end, page) {
   const found = new Map(page.items.map((one) => [`${one.dependent.attribute_id} ${one.referenced.attribute_id}`, one]));
   const cell = (row, column) => {
-    if (row === column) return h("td", { class: "heat self" }, h("span", { title: "itself" }, "–"));
+    if (row.attribute_id === column.attribute_id) return h("td", { class: "heat self" }, h("span", { title: "itself" }, "–"));
     const one = found.get(`${row.attribute_id} ${column.attribute_id}`);
     if (one === undefined || one.coefficient === null) return h("td.heat", {});
     const isExact = one.low === one.high;

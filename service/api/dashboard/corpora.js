@@ -15,7 +15,7 @@ const isOpen = (refresh) => refresh.state === "queued" || refresh.state === "run
 export const corpora = {
   title: "Corpora",
   load: async ({ corpus, cursor, refresh }) => {
-    if (!corpus) return getAll({ page: path("/api/v1/corpora", { limit: 50, cursor }), now: "/api/v1/overview" });
+    if (!corpus) return getAll({ page: path("/api/v1/corpora", { limit: 50, cursor }) });
     const answers = await getAll({
       detail: base(corpus),
       refreshes: path(`${base(corpus)}/refreshes`, { limit: SHOWN, cursor }),
@@ -27,8 +27,7 @@ export const corpora = {
   show: (answers, parameters, act) => (parameters.corpus ? one(answers, parameters, act) : all(answers, parameters)),
 };
 
-function all({ page, now }, parameters) {
-  const health = new Map(now.corpora.map((each) => [each.corpus, each]));
+function all({ page }, parameters) {
   return [
     h("h1", {}, "Corpora"),
     h("p.muted", {}, "Bodies of many small tables, whose inclusion dependencies are found anew by each refresh."),
@@ -36,7 +35,7 @@ function all({ page, now }, parameters) {
       ? empty("There are none: ", h("code", {}, "subsetd corpus add NAME FOLDER"), " registers one.")
       : h("section.card", {}, table("Corpora", [
         ["Corpus", (each) => h("a", { href: to("corpora", { corpus: each.name }) }, each.name)],
-        ["Refresh", (each) => standing(health.get(each.name))],
+        ["Refresh", (each) => standing(each)],
         ["Generation", (each) => number(each.generation), "right"],
         ["Place", (each) => h("span.mono", {}, each.location)],
         ["Schedule", (each) => (each.schedule ? h("span.mono", {}, each.schedule) : "by hand")],

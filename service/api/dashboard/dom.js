@@ -1,7 +1,7 @@
 // Owns how the page is built: nodes out of names and texts alone, so that no value of the data is ever read as HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
-const HANDLERS = ["onclick", "onchange", "oninput", "onsubmit", "onwheel", "onpointerdown", "onpointermove", "onpointerup", "ondragstart"];
+const HANDLERS = ["onclick", "onchange", "oninput", "onsubmit", "onwheel", "onpointerdown", "onpointermove", "onpointerup", "ondragstart", "onfocus"];
 const PRESSES = ["onclick", "onsubmit"];
 const KEPT = ["open", "aria-disabled"]; // who has opened it wants it open, and what goes on is not over with a new view
 

@@ -5,19 +5,24 @@ import { counted } from "./format.js";
 import { BOX, place } from "./layout.js";
 
 const MARGIN = 20, LONGEST = 18;
-let drawn = { key: null, spots: [] };
+const FAR = 4; // pixels: who moves less has clicked
+let drawn = { key: null, spots: new Map() };
 let sight = null;
+let drag = null, hasDragged = false; // here, as a drag goes on while its graph is drawn anew
 
 /** Draw tables and edges; `links` gives { table(name), edge(dependent, referenced) } as addresses, `picked` what is marked; tables are `ofPaths` or of schemas; edges are of `what`. */
 export function drawing({ tables, edges }, links, picked, ofPaths, what = "IND") {
   const label = (name) => shorten(name, ofPaths);
   const shape = innerWidth < 640 ? 0.8 : 2;
-  const key = JSON.stringify([shape, tables.map((one) => one.name), edges.map((one) => [one.dependent, one.referenced, one.inds])]);
+  // Tables change places in their list when counts change, and stand where they stood; two may have one name.
+  const names = tables.map((one, i) => `${one.name}\n${tables.slice(0, i).filter((other) => other.name === one.name).length}`);
+  const key = JSON.stringify([shape, [...names].sort(), edges.map((one) => [names[one.dependent], names[one.referenced]].sort().join("\n")).sort()]);
   if (drawn.key !== key) {
-    drawn = { key, spots: place(tables.length, edges.map((one) => [one.dependent, one.referenced]), shape) };
-    sight = null;
+    const placed = place(tables.length, edges.map((one) => [one.dependent, one.referenced]), shape);
+    drawn = { key, spots: new Map(names.map((name, i) => [name, placed[i]])) };
+    sight = drag = null;
   }
-  const { spots } = drawn;
+  const spots = names.map((name) => drawn.spots.get(name));
   const left = Math.min(...spots.map(({ x }) => x)) - BOX.width / 2 - MARGIN, top = Math.min(...spots.map(({ y }) => y)) - BOX.height / 2 - MARGIN;
   const whole = { x: left, y: top, width: 2 * MARGIN + BOX.width + spread(spots, "x"), height: 2 * MARGIN + BOX.height + spread(spots, "y") };
   const isPicked = (one) => picked.table === tables[one.dependent].name || picked.table === tables[one.referenced].name
@@ -27,16 +32,17 @@ export function drawing({ tables, edges }, links, picked, ofPaths, what = "IND")
     s("defs", {}, ["arrow", "arrow-picked"].map((id) =>
       s("marker", { id, viewBox: "0 0 10 10", refX: 9, refY: 5, markerWidth: 8, markerHeight: 8, markerUnits: "userSpaceOnUse", orient: "auto-start-reverse", class: id },
         s("path", { d: "M0 1 10 5 0 9z" })))),
-    s("g", { "aria-hidden": "true" }, edges.filter((one) => one.dependent !== one.referenced).map((one) => {
-      const names = tables[one.dependent].name, to = tables[one.referenced].name;
+    s("g", { "aria-hidden": "true" }, edges.map((one) => {
+      const from = tables[one.dependent].name, to = tables[one.referenced].name;
       return s(`path.edge${isPicked(one) ? ".picked" : ""}${one.isSure ? ".sure" : ""}${one.isFound ? ".found" : ""}`, {
-        d: line(spots[one.dependent], spots[one.referenced]), "stroke-width": 1 + Math.log2(one.inds) * 0.6,
-        "marker-end": `url(#arrow${isPicked(one) ? "-picked" : ""})`, "marker-start": one.isBoth && `url(#arrow${isPicked(one) ? "-picked" : ""})`, onclick: () => { location.hash = links.edge(names, to); },
-      }, s("title", {}, `${names} in ${to}: ${counted(one.inds, what)}`));
+        d: one.dependent === one.referenced ? loop(spots[one.dependent]) : line(spots[one.dependent], spots[one.referenced]), "stroke-width": 1 + Math.log2(one.inds) * 0.6,
+        "marker-end": `url(#arrow${isPicked(one) ? "-picked" : ""})`, "marker-start": one.isBoth && `url(#arrow${isPicked(one) ? "-picked" : ""})`, onclick: (event) => { if (!endsDrag(event)) location.hash = links.edge(from, to); },
+      }, s("title", {}, `${from} in ${to}: ${counted(one.inds, what)}`));
     })),
     tables.map((one, i) => s(`a.node${one.name === picked.table ? ".picked" : ""}`, {
       "data-key": one.name, href: links.table(one.name), transform: `translate(${spots[i].x.toFixed(1)} ${spots[i].y.toFixed(1)})`,
       "aria-label": `${label(one.name)}, ${one.name}: ${counted(one.neighbours, "neighbour")}, ${counted(one.inds, what)}`,
+      onfocus: (event) => bringIntoSight(spots[i], event.currentTarget),
     },
     s("rect", { x: -BOX.width / 2, y: -BOX.height / 2, width: BOX.width, height: BOX.height, rx: 8 }),
     s("text", { "text-anchor": "middle", dy: ".35em" }, label(one.name)), s("title", {}, one.name))));
@@ -63,6 +69,12 @@ function line(from, to) {
   return `M${begin.x.toFixed(1)} ${begin.y.toFixed(1)}Q${middle.x.toFixed(1)} ${middle.y.toFixed(1)} ${end.x.toFixed(1)} ${end.y.toFixed(1)}`;
 }
 
+/** Draw around the corner of a box, from its side to its top: what a table refers to in itself. */
+function loop({ x, y }) {
+  const at = (right, down) => `${(x + BOX.width / 2 + right).toFixed(1)} ${(y - BOX.height / 2 + down).toFixed(1)}`;
+  return `M${at(0, 14)}C${at(28, 8)} ${at(-18, -34)} ${at(-28, -3)}`;
+}
+
 function border(centre, towards, gap) {
   const x = towards.x - centre.x, y = towards.y - centre.y;
   const share = Math.min((BOX.width / 2 + gap) / Math.abs(x || 1e-9), (BOX.height / 2 + gap) / Math.abs(y || 1e-9), 1);
@@ -78,19 +90,35 @@ function zoom(svg, whole, factor) {
   svg.setAttribute("viewBox", box(sight ?? whole));
 }
 
+/** Tell whether a click is the end of a drag, which is none; the keyboard's have no number. */
+const endsDrag = (event) => hasDragged && event.detail > 0;
+
+/** Move to a table that the keyboard has come to. */
+function bringIntoSight({ x, y }, node) {
+  if (sight === null || !node.matches(":focus-visible")) return;
+  const isInside = (at, size, first, length) => at - size / 2 >= first && at + size / 2 <= first + length;
+  if (isInside(x, BOX.width, sight.x, sight.width) && isInside(y, BOX.height, sight.y, sight.height)) return;
+  sight = { ...sight, x: x - sight.width / 2, y: y - sight.height / 2 };
+  node.ownerSVGElement.setAttribute("viewBox", box(sight));
+}
+
 function dragging(whole) {
-  let from = null;
   return {
-    onpointerdown: (event) => { from = { x: event.clientX, y: event.clientY, sight: sight ?? whole  }; },
+    onpointerdown: (event) => {
+      drag = { x: event.clientX, y: event.clientY, sight: sight ?? whole };
+      hasDragged = false;
+    },
     onpointermove: (event) => {
-      if (from === null || !(event.buttons & 1)) return;
-      const svg = event.currentTarget;
-      const scale = Math.max(from.sight.width / svg.clientWidth, from.sight.height / svg.clientHeight);
-      const x = event.clientX - from.x, y = event.clientY - from.y;
-      sight = { ...from.sight, x: from.sight.x - x * scale, y: from.sight.y - y * scale };
+      if (drag === null || !(event.buttons & 1)) return;
+      const svg = event.currentTarget, x = event.clientX - drag.x, y = event.clientY - drag.y;
+      hasDragged ||= Math.hypot(x, y) > FAR;
+      if (!hasDragged) return;
+      const scale = Math.max(drag.sight.width / svg.clientWidth, drag.sight.height / svg.clientHeight);
+      sight = { ...drag.sight, x: drag.sight.x - x * scale, y: drag.sight.y - y * scale };
       svg.setAttribute("viewBox", box(sight));
     },
-    onpointerup: () => { from = null; },
+    onpointerup: () => { drag = null; },
+    onclick: (event) => { if (endsDrag(event)) event.preventDefault(); },
     ondragstart: (event) => event.preventDefault(),
     onwheel: (event) => {
       if (!event.ctrlKey) return; // else the page is scrolled

@@ -10,12 +10,14 @@ import { badge, card, empty, pages, table } from "./parts.js";
 const DRAWN = 40, BUBBLES = 40, MOST_INDS = 1000;
 const LAYERS = [["keys", "Foreign keys"], ["declared", "Declared foreign keys"], ["inds", "INDs that others do not imply"], ["all", "All INDs"]];
 
+/** Components are named by a table: their numbers, which links of before have, are of one version. */
+const isOfComponent = ({ component, component_of }) => component !== undefined || component_of !== undefined;
 const isOfKeys = (layer) => layer === "keys" || layer === "declared";
 
 /** Say which layer is shown: foreign keys where any are known; the tracked tables alone have any, and components are of INDs. */
-function layerOf({ corpus, component, layer }, keys) {
+function layerOf({ corpus, layer, ...parameters }, keys) {
   if (corpus) return "all";
-  if (component !== undefined) return layer === "all" ? "all" : "inds";
+  if (isOfComponent(parameters)) return layer === "all" ? "all" : "inds";
   return layer ?? (keys.length ? "keys" : "inds");
 }
 
@@ -23,12 +25,13 @@ export const graph = {
   title: "Graph",
   isOfVersion: true,
   seconds: 5,
+  leastMs: 5000,
   load: async (parameters) => {
-    const { corpus, component, around, from, to: end, contains, cursor } = parameters;
+    const { corpus, component, component_of, around, from, to: end, contains, cursor } = parameters;
     const base = corpus ? `/api/v1/corpora/${encodeURIComponent(corpus)}/graph` : "/api/v1/graph";
     const summary = await get(base);
-    const isInside = component !== undefined || around !== undefined;
-    const keys = corpus ? { items: [], isCut: false } : await foreignKeysKnown();
+    const isInside = isOfComponent(parameters) || around !== undefined;
+    const keys = corpus ? { items: [], declared: [], isCut: false } : await foreignKeysKnown();
     const layer = layerOf(parameters, keys.items);
     const isReduced = layer === "inds" && summary.inds <= MOST_INDS;
     return {
@@ -36,28 +39,29 @@ export const graph = {
       inds: isReduced ? await get(path("/api/v1/uinds", { limit: MOST_INDS })) : null,
       ...await getAll({
         ...(contains && { found: path(`${base}/tables`, { contains, limit: 30 }) }),
-        ...(!isOfKeys(layer) && (isInside || (summary.tables > 0 && summary.tables <= DRAWN)) && { excerpt: path(`${base}/excerpt`, { component, around, most: DRAWN }) }),
+        ...(!isOfKeys(layer) && (isInside || (summary.tables > 0 && summary.tables <= DRAWN)) && { excerpt: path(`${base}/excerpt`, { component, component_of, around, most: DRAWN }) }),
         ...(!isInside && { components: path(`${base}/components`, { limit: BUBBLES, cursor }) }),
         ...(!isOfKeys(layer) && from && end && { paths: path(`${base}/paths`, { from_table: from, to_table: end, limit: 1 }) }),
       }),
     };
   },
-  show: ({ summary, keys: { items: keys, isCut }, inds, found, excerpt: whole, components, paths }, parameters) => {
-    const { corpus, component, around, from, to: end, contains } = parameters;
+  show: ({ summary, keys: { items: keys, declared: declaredKeys, isCut }, inds, found, excerpt: whole, components, paths }, parameters) => {
+    const { corpus, component, component_of, around, from, to: end, contains } = parameters;
+    const isComponent = isOfComponent(parameters);
     const layer = layerOf(parameters, keys);
-    const left = inds && reduce(component === undefined ? inds.items : ofTables(inds.items, whole.tables));
+    const left = inds && reduce(isComponent ? ofTables(inds.items, whole.tables) : inds.items);
     const ofIndsAlone = isOfKeys(layer) ? "all" : parameters.layer; // of what is in the graph of INDs, and perhaps in no foreign key
-    const drawnKeys = layer === "declared" ? keys.filter((one) => one.isDeclared) : keys, declared = declaredBetween(keys);
+    const drawnKeys = layer === "declared" ? declaredKeys : keys, declared = declaredBetween(keys);
     const excerpt = isOfKeys(layer) ? ofKeys(drawnKeys, around, DRAWN) : left && whole ? ofInds(left, around, DRAWN) : whole;
-    const inside = (more) => to("graph", { corpus, component, around, layer: parameters.layer, ...more });
+    const inside = (more) => to("graph", { corpus, component, component_of, around, layer: parameters.layer, ...more });
     const links = {
-      table: (name) => to("graph", { corpus, around: name, layer: component === undefined || corpus ? parameters.layer : layer }),
+      table: (name) => to("graph", { corpus, around: name, layer: isComponent && !corpus ? layer : parameters.layer }),
       hub: (name) => to("graph", { corpus, around: name, layer: ofIndsAlone }),
-      component: (number) => to("graph", { corpus, component: number, layer: ofIndsAlone }),
+      component: (name) => to("graph", { corpus, component_of: name, layer: ofIndsAlone }),
       edge: (a, b) => inside({ from: a, to: b }),
     };
     const isSure = (one) => isOfKeys(layer) && one.of.every((each) => each.verdict === "accept");
-    const hasDeclared = !corpus && keys.some((one) => one.isDeclared);
+    const hasDeclared = declaredKeys.length > 0;
     const isDeclared = ({ dependent: a, referenced: b, isBoth }, tables) => declared(tables[a].name, tables[b].name) || (isBoth && declared(tables[b].name, tables[a].name));
     const drawn = excerpt && { ...excerpt, edges: excerpt.edges.map((one) => ({ ...one, isSure: isSure(one), isFound: hasDeclared && !isDeclared(one, excerpt.tables) })) };
     return [
@@ -65,21 +69,21 @@ export const graph = {
       h("h1", {}, "Graph of inclusion dependencies"),
       h("p.muted", {}, `${counted(summary.tables, "table")} in ${counted(summary.components, "component")}, with ${counted(summary.inds, "IND")} between ${counted(summary.edges, "pair")} of them; ${number(summary.tables_outside)} more are in none.`),
       search(corpus, contains),
-      !corpus && summary.tables > 0 && h("p.choice", { role: "group", "aria-label": "What is drawn" }, LAYERS.filter(([name]) => (component === undefined || !isOfKeys(name)) && (name !== "keys" || keys.length > 0) && (name !== "declared" || hasDeclared)).map(([name, text]) =>
+      !corpus && summary.tables > 0 && h("p.choice", { role: "group", "aria-label": "What is drawn" }, LAYERS.filter(([name]) => (!isComponent || !isOfKeys(name)) && (name !== "keys" || keys.length > 0) && (name !== "declared" || hasDeclared)).map(([name, text]) =>
         h("a.button", { "data-key": name, href: inside({ layer: name }), "aria-current": layer === name && "true" }, text))),
       found && card(`Tables with “${contains}” in their names`, found.items.length ? h("ul", {}, found.items.map((one) =>
         h("li", {}, h("a", { href: links.hub(one.name) }, one.name), h("span.muted", {}, ` ${counted(one.neighbours, "neighbour")}`)))) : empty("There are none."),
       found.next_cursor && h("p.muted", {}, "These are the first 30, by their neighbours.")),
-      (component !== undefined || around !== undefined) && h("p.choice", {}, h("a.button", { href: to("graph", { corpus }) }, "All components"),
-        around !== undefined && !isOfKeys(layer) && whole?.tables.length > 0 && h("a.button", { href: to("graph", { corpus, component: whole.tables[0].component, layer: parameters.layer }) }, "Its component")),
+      (isComponent || around !== undefined) && h("p.choice", {}, h("a.button", { href: to("graph", { corpus }) }, "All components"),
+        around !== undefined && !isOfKeys(layer) && whole?.tables.length > 0 && h("a.button", { href: to("graph", { corpus, component_of: around, layer: parameters.layer }) }, "Its component")),
       summary.tables === 0 && empty("No inclusion dependency holds between tables."),
-      excerpt && h("section.card", {}, h("h2", {}, around !== undefined ? `${around} and its neighbours` : component !== undefined ? `Component ${component}` : "All tables"),
+      excerpt && h("section.card", {}, h("h2", {}, around !== undefined ? `${around} and its neighbours` : component_of !== undefined ? `Component of ${component_of}` : component !== undefined ? `Component ${component}` : "All tables"),
         excerpt.tables.length === 0 ? empty("It is in none that is drawn here.") : drawing(drawn, links, { table: around, from, to: end }, Boolean(corpus), isOfKeys(layer) ? "foreign key" : "IND"),
         hasDeclared && legend(isOfKeys(layer)),
         h("p.muted", {}, told(layer, summary, left, drawnKeys), isOfKeys(layer) && isCut && " These are the first; there are more.",
           excerpt.tables_beyond > 0 && ` Of ${number(excerpt.tables.length + excerpt.tables_beyond)} tables those ${excerpt.tables.length} are drawn that have most neighbours: pick one to go on from it.`)),
       isOfKeys(layer) && from && end && ofTwo(drawnKeys, from, end),
-      paths && joins(paths, corpus),
+      paths && joins(paths, corpus, from === end),
       excerpt && around !== undefined && card(`${isOfKeys(layer) ? "Foreign keys" : "Inclusions"} of ${around}`, beside(drawn, links, hasDeclared)),
       excerpt && around === undefined && card("Tables, those with most neighbours first", hubs(excerpt.tables, links)),
       components && summary.tables > DRAWN && [
@@ -112,7 +116,8 @@ function ofTwo(keys, from, end) {
   const side = (columns) => `${columns[0].slice(0, 2).join(".")}.${columns.length === 1 ? columns[0][2] : `(${columns.map((one) => one[2]).join(", ")})`}`;
   const name = (columns) => columns[0].slice(0, 2).join(".");
   const between = keys.filter((one) => [[from, end], [end, from]].some(([a, b]) => name(one.dependent) === a && name(one.referenced) === b));
-  return card("Foreign keys between the two", between.length === 0 ? empty("There are none any more.") : table("Foreign keys between the two", [
+  const title = from === end ? "Foreign keys inside the table" : "Foreign keys between the two";
+  return card(title, between.length === 0 ? empty("There are none any more.") : table(title, [
     ["Foreign key", (one) => [h("span.mono", {}, side(one.dependent)), " → ", h("span.mono", {}, side(one.referenced)),
       one.against?.length > 0 && h("ul.against", {}, one.against.map((text) => h("li", {}, text)))]],
     ["Score", (one) => (one.score === undefined ? "–" : one.score.toFixed(2)), "right"],
@@ -124,13 +129,22 @@ function ofTwo(keys, from, end) {
   ], between, (one) => JSON.stringify([one.dependent, one.referenced])));
 }
 
+let kept = { parts: [] };
+
+/** Ask for the foreign keys; while what they are made of is the same, so are the lists that are given. */
 async function foreignKeysKnown() {
   const [refreshes, decisions, declared] = await Promise.all([
     get("/api/v1/foreign-keys/refreshes"), getPages(path("/api/v1/foreign-keys/decisions", { limit: 1000 })), getPages(path("/api/v1/foreign-keys/declared", { limit: 1000 })),
   ]);
   const isFound = refreshes.items.some((one) => one.method === "combined");
   const candidates = isFound ? await getPages(path("/api/v1/foreign-keys", { suggested: true, limit: 1000 })) : null;
-  return { items: known(candidates, decisions, declared.items), isCut: [candidates, decisions, declared].some((one) => one?.next_cursor) };
+  const parts = [candidates?.items ?? [], decisions.items, declared.items];
+  const isSame = (part, i) => part.length === kept.parts[i]?.length && part.every((one, at) => one === kept.parts[i][at]);
+  if (!parts.every(isSame)) {
+    const items = known(candidates, decisions, declared.items);
+    kept = { parts, items, declared: items.filter((one) => one.isDeclared) };
+  }
+  return { ...kept, isCut: [candidates, decisions, declared].some((one) => one?.next_cursor) };
 }
 
 const search = (corpus, contains) => h("form.choice", {
@@ -159,11 +173,12 @@ const beside = ({ tables, edges }, links, hasDeclared) => table("Inclusions", [
 ], edges.filter((one) => one.dependent === 0 || one.referenced === 0), (one) => JSON.stringify([tables[one.dependent].name, tables[one.referenced].name]));
 
 /** Show which columns join two tables; of the tracked tables each pair has a page of its own. */
-function joins(paths, corpus) {
-  const steps = paths.length === 1 ? paths.paths[0].steps[0] : [];
+function joins(paths, corpus, areOfOne) {
+  const title = areOfOne ? "Columns inside the table" : "Columns that join the two";
+  const steps = paths.length === (areOfOne ? 0 : 1) ? paths.paths[0].steps[0] ?? [] : [];
   const rows = steps.flatMap((step) => step.joins.map((join) => ({ step, join })));
   const name = (owner, column, position) => [h("span.mono", {}, owner), " · ", column, corpus && h("span.muted", {}, ` (${position})`)];
-  return card("Columns that join the two", rows.length === 0 ? empty("There are none any more.") : table("Columns that join the two", [
+  return card(title, rows.length === 0 ? empty("There are none any more.") : table(title, [
     ["Dependent", ({ step, join }) => name(step.dependent, join.dependent_column, join.dependent_position)],
     ["Referenced", ({ step, join }) => name(step.referenced, join.referenced_column, join.referenced_position)],
     ...(corpus ? [] : [["Evidence", ({ step, join }) => {
@@ -174,7 +189,7 @@ function joins(paths, corpus) {
 }
 
 const listed = (components, links) => table("Components", [
-  ["Component", (one) => h("a", { href: links.component(one.component) }, `Component ${one.component}`)],
+  ["Component", (one) => h("a", { href: links.component(one.hub.name) }, `Component ${one.component}`)],
   ["Tables", (one) => number(one.tables), "right"],
   ["Pairs of tables", (one) => number(one.edges), "right"],
   ["INDs", (one) => number(one.inds), "right"],
@@ -194,7 +209,7 @@ function bubbles(components, links) {
     return spot;
   });
   return s("svg.bubbles", { viewBox: `0 0 ${width} ${y + row}`, "aria-hidden": "true" }, circles.map(({ one, radius, x: left, y: top }) =>
-    s("a", { href: links.component(one.component), tabindex: "-1" },
+    s("a", { href: links.component(one.hub.name), tabindex: "-1" },
       s("circle", { cx: left, cy: top, r: radius }),
       radius > 20 && s("text", { x: left, y: top, "text-anchor": "middle", dy: ".35em" }, short(one.tables)),
       s("title", {}, `Component ${one.component}: ${counted(one.tables, "table")}, around ${one.hub.name}`))));

@@ -4,9 +4,12 @@ const tableOf = (parts) => parts.slice(0, 2).join(".");
 
 /** Put edges between tables together: `links` are [dependent's table, referenced one's, what]; give { tables, edges } as an excerpt has them. */
 function assemble(links) {
-  const places = new Map(), pairs = new Map();
+  const tables = [], places = new Map(), pairs = new Map();
   const placeOf = (name) => {
-    if (!places.has(name)) places.set(name, places.size);
+    if (!places.has(name)) {
+      places.set(name, tables.length);
+      tables.push({ name, inds: 0, neighbours: 0, references: 0, referenced_by: 0, near: new Set() });
+    }
     return places.get(name);
   };
   for (const [from, to, what] of links) {
@@ -20,22 +23,26 @@ function assemble(links) {
     if (!opposite) pairs.set(key, edge);
   }
   const edges = [...pairs.values()];
-  const tables = [...places.keys()].map((name, i) => {
-    const mine = edges.filter((one) => one.dependent === i || one.referenced === i);
-    return {
-      name, inds: mine.reduce((sum, one) => sum + one.inds, 0),
-      neighbours: new Set(mine.flatMap((one) => [one.dependent, one.referenced]).filter((one) => one !== i)).size,
-      references: mine.filter((one) => one.referenced !== i).length, referenced_by: mine.filter((one) => one.dependent !== i).length,
-    };
-  });
+  for (const { dependent: a, referenced: b, inds, isBoth } of edges) {
+    tables[a].inds += inds;
+    if (a === b) continue;
+    tables[b].inds += inds;
+    for (const [from, to] of isBoth ? [[a, b], [b, a]] : [[a, b]]) {
+      tables[from].references += 1;
+      tables[to].referenced_by += 1;
+    }
+    tables[a].near.add(b); // each pair of tables has one edge
+    tables[b].near.add(a);
+    tables[a].neighbours += 1;
+    tables[b].neighbours += 1;
+  }
   return { tables, edges };
 }
 
 /** Keep a table with its neighbours, or all; of these the `most` with most neighbours, a picked table first. */
 function cut({ tables, edges }, around, most) {
   const centre = tables.findIndex((one) => one.name === around);
-  const isNear = (i) => around === undefined || i === centre
-    || edges.some((one) => (one.dependent === centre && one.referenced === i) || (one.referenced === centre && one.dependent === i));
+  const isNear = (i) => around === undefined || i === centre || tables[centre]?.near.has(i);
   const near = tables.map((_, i) => i).filter(isNear).sort((a, b) => (b === centre) - (a === centre) || tables[b].neighbours - tables[a].neighbours);
   const kept = near.slice(0, most), place = new Map(kept.map((old, i) => [old, i]));
   return {
@@ -63,7 +70,13 @@ export function declaredBetween(keys) {
   return (from, to) => pairs.has(JSON.stringify([from, to]));
 }
 
-export const ofKeys = (keys, around, most) => cut(assemble(keys.map((one) => [tableOf(one.dependent[0]), tableOf(one.referenced[0]), one])), around, most);
+const assembled = new WeakMap();
+
+/** Give what is drawn of a list of foreign keys, which are put together once for as long as the list is the same. */
+export function ofKeys(keys, around, most) {
+  if (!assembled.has(keys)) assembled.set(keys, assemble(keys.map((one) => [tableOf(one.dependent[0]), tableOf(one.referenced[0]), one])));
+  return cut(assembled.get(keys), around, most);
+}
 
 /** Leave out INDs that follow from others: of columns with the same values one stands for all, and a way around leaves the direct one out. */
 export function reduce(inds) {

@@ -51,6 +51,13 @@ function tiles(now) {
   ].map(([name, value, ...more]) => h("div.tile", {}, h("dt", {}, name), h("dd.big", {}, value), h("dd.muted", {}, more))));
 }
 
+/** Tell of the corpora that are not listed: those at fault come first, so that mostly none of these is. */
+function beyond({ corpora, corpora_beyond: others, corpora_at_fault: all }) {
+  if (others === 0) return [];
+  const faults = Math.max(all - corpora.length, 0);
+  return [[faults ? "bad" : "good", "corpora", "and ", h("a", { href: to("corpora") }, counted(others, "other")), faults > 0 ? `, ${number(faults)} of them at fault` : " without a fault"]];
+}
+
 /** Tell of each part how it is: [level, name, ...text]. */
 export function health(now) {
   const { contracts, audit, counts } = now;
@@ -67,5 +74,6 @@ export function health(now) {
       one.state === "failed" ? "bad" : one.fault ? "warn" : one.generation === null ? "idle" : "good", "corpus",
       h("a", { href: to("corpora", { corpus: one.corpus }) }, one.corpus), ": ", one.state === null ? "never refreshed" : one.state,
       one.ended_at && [" ", ago(one.ended_at)], one.fault && [": ", one.fault]]),
+    ...beyond(now),
   ];
 }

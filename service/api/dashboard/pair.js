@@ -12,15 +12,17 @@ const at = (dependent, referenced) => `/api/v1/uinds/${encodeURIComponent(depend
 export const pair = {
   title: "Pair",
   isOfVersion: true,
+  leastMs: 2000,
   under: "timeline",
   load: async ({ dependent = "", referenced = "", cursor }) => {
     const answers = await getAll({
       pair: at(dependent, referenced),
       missing: path(`${at(dependent, referenced)}/missing`, { limit: 20, cursor }),
       spans: path(`${at(dependent, referenced)}/history`, { limit: 500 }),
+      contracts: path("/api/v1/contracts", { dependent, referenced }),
       refreshes: "/api/v1/foreign-keys/refreshes",
     });
-    return { ...answers, contracts: await getPages(path("/api/v1/contracts", { limit: 1000 })), candidate: await candidateOf(answers) };
+    return { ...answers, candidate: await candidateOf(answers) };
   },
   show: ({ pair: one, missing, spans, contracts, candidate }, parameters, act) => [
     h("p.muted", {}, "Is the first contained in the second?"),
@@ -74,11 +76,9 @@ async function candidateOf({ pair: one, refreshes }) {
 
 /** Say how a contract of the pair stands, or offer to make one. */
 function watched(one, contracts, act) {
-  const wanted = JSON.stringify([[one.dependent.parts], [one.referenced.parts]]);
-  const found = contracts.items.find((each) => JSON.stringify([each.dependent, each.referenced]) === wanted);
+  const [found] = contracts.items;
   if (found) return h("p", {}, badge({ held: "good", violated: "bad" }[found.state] ?? "idle", `contract ${found.state}`), ` of at least ${percent(found.least_coefficient)}, by ${found.created_by}`);
-  return h("p.choice", {}, h("button", { type: "button", onclick: () => act(() => watch(one), "It is watched as a contract now.") }, "Watch it as a contract"),
-    contracts.next_cursor && h("span.muted", {}, `It is not among the first ${number(contracts.items.length)} contracts.`));
+  return h("p.choice", {}, h("button", { type: "button", onclick: () => act(() => watch(one), "It is watched as a contract now.") }, "Watch it as a contract"));
 }
 
 const watch = (one) => post("/api/v1/contracts", { dependent: [one.dependent.parts], referenced: [one.referenced.parts], created_by: "dashboard" });
