@@ -160,9 +160,9 @@ def test_coefficients_are_chosen_and_opened_by_keyboard(browser: Browser, addres
         rows.press("ArrowUp")
         expect(page.locator("table.heatmap")).to_contain_text("shop.invoices in shop.customers")
         expect(rows).to_be_focused()
-        page.go_back()
-        page.get_by_role("link", name="estimated", exact=True).press("Enter")
-        expect(page.locator("table.heatmap")).to_contain_text("estimated")
+        look.open("coefficients?dependent=shop.orders&referenced=shop.customers")
+        page.get_by_role("link", name="exact", exact=True).press("Enter")
+        expect(page.get_by_role("link", name="exact", exact=True)).to_have_attribute("aria-current", "true")
         page.get_by_role("link", name="100 %").press("Enter")
         expect(page.locator("h1")).to_have_text("shop.orders.customer_id ⊆ shop.customers.id")
 
