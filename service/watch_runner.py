@@ -59,7 +59,7 @@ def _check(sender: WatchSender, watches: PostgresWatches) -> Check:
     from service.api.problems import Check
 
     if sender.fault is not None:
-        return Check(name="watches", ok=False, detail=f"They do not look: {sender.fault}")
+        return Check(name="watches", ok=False, detail=f"They do not work: {sender.fault}")
     try:
         retried, given_up, fault = watches.health()
     except StateError as error:

@@ -58,7 +58,7 @@ def watch_sender(
                 time.monotonic,
                 random.random,
                 told=told,
-                failed=lambda fault: log.error("watches do not look", error=fault),
+                failed=lambda fault: log.error("watches do not work", error=fault),
             )
             yield sender, looks, engine
     finally:
