@@ -47,6 +47,9 @@ OTHERS_WROTE = (psycopg2.errors.SerializationFailure, psycopg2.errors.DeadlockDe
 IS_HALF = "v.transaction_consistent is false and not exists (select from dead_letter d where d.feed = v.feed)"
 
 HEAD = f"select version, {IS_HALF} as is_half from state_version v order by version desc limit 1"
+HALF_SINCE = """
+select coalesce(max(version), 0) + 1 from state_version where transaction_consistent is distinct from false
+"""
 
 WATCHED = f"select {COLUMNS}, seen_letter from watch w order by watch_id"
 STANDINGS = """
@@ -283,7 +286,8 @@ class PostgresLook:
         for what, version, topic in self._connection.execute(text(MOVING), {"marks": list(SNAPSHOT_MARKS)}).all():
             named = self._connection.execute(text(TABLES_NAMED), {"name": topic.rpartition(".")[2]})
             moving[what] = version, frozenset((schema, table) for schema, table in named) or None
-        return Quiet(frozenset(tables), moving, self._is_half)
+        half_since = self._connection.scalar(text(HALF_SINCE)) if self._is_half else None
+        return Quiet(frozenset(tables), moving, half_since)
 
     def silences(self) -> list[Silence]:
         return [Silence(**row._mapping) for row in self._connection.execute(text(SILENCED))]

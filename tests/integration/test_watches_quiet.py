@@ -9,7 +9,7 @@ import pytest
 from service.core.errors import NotFoundError
 from service.usecases.watches import AlertState
 from tests import states
-from tests.following import Stream
+from tests.following import Stream, consume
 from tests.integration.test_watches import BROKEN, LATER, break_it, engine, mend_it, stream, watching
 from tests.watching import Watching, new_watch, pair_rule
 
@@ -32,6 +32,20 @@ def test_a_transaction_that_is_only_half_there_is_waited_for_but_not_for_ever(
     assert watching.look(20) == []
     assert watching.look(59) == []
     assert watching.look(1) == [BROKEN], "nothing of it has come for a minute"
+
+
+def test_what_stood_before_a_transaction_does_not_wait_for_it_to_be_whole(
+    database_url: str, stream: Stream, watching: Watching
+) -> None:
+    """A source that commits a large transaction every 25 s would have every wait of 30 s begin anew for ever."""
+    watching.watches.add(new_watch(pair_rule(), debounce=30))
+    break_it(database_url, stream)
+    assert watching.look() == []
+    stream.change("customers", None, ["3", "Eve"])
+    consume(database_url, stream)
+    states.execute(database_url, "update state_version set transaction_consistent = false where version > 2")
+    assert watching.look(25) == []
+    assert watching.look(5) == [BROKEN]
 
 
 def test_with_dead_letters_no_version_is_whole_and_watches_tell_all_the_same(
