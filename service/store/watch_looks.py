@@ -17,6 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from service.core.model import AttributeName
 from service.core.watch_rules import Standing, Standings, Subject, changed, is_pattern, matches
 from service.store.contract_upkeep import BINDING, IS_CURRENT
+from service.store.feeds import FORGET_LAG
 from service.store.locks import WATCH_LOCK
 from service.store.side_columns import NAMED, foreign_key_of
 from service.store.watches import COLUMNS, IS_LOADING, SILENCED, watch_of
@@ -191,9 +192,9 @@ class PostgresLooks:
             connection.execute(text(REPORT), {"records": records, "seconds": seconds})
 
     def forget_lag(self) -> None:
-        """Say that no consumer follows a feed any more."""
+        """Say that a consumer has read all that it was to read: how far it is behind is not known from now on."""
         with self._engine.begin() as connection:
-            connection.execute(text("delete from consumer_lag"))
+            connection.execute(text(FORGET_LAG))
 
     def close(self) -> None:
         """Let another process look."""

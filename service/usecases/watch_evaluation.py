@@ -154,7 +154,7 @@ class Look(Protocol):
         """Tell whether an attribute of this name is unique and never NULL; of a pattern all tracked keys that match."""
 
     def lag(self) -> Lag | None:
-        """Give the newest report of a consumer; None when none follows a feed."""
+        """Give the newest report of a consumer; None when there is none."""
 
     def letters(self, behind: int) -> Letters:
         """Tell of dead letters that came behind one."""
@@ -244,7 +244,10 @@ class Evaluator:
     def _lag(self, look: Look, now: float) -> Lag | None:
         """Give the lag by now: a consumer that reports no more is further behind with each second."""
         lag = look.lag()
-        return None if lag is None else lag._replace(seconds=lag.seconds + self._since("lag", lag.report, now))
+        if lag is None:
+            self._seen.pop("lag", None)  # reports are counted anew when there is one again
+            return None
+        return lag._replace(seconds=lag.seconds + self._since("lag", lag.report, now))
 
 
 class _Moment:
@@ -361,8 +364,8 @@ class _Moment:
 
     def _lag_turns(self, rule: Rule, standings: Standings) -> list[Turn]:
         subject = Subject("consumer", "consumer")
-        if self._lag is None:
-            return [Turn(subject, False)]
+        if self._lag is None:  # not known: what was told of it stands
+            return []
         value = self._lag.seconds if rule.when == "seconds" else self._lag.records
         was_bad = subject.key in standings and standings[subject.key].is_bad
         detail = {"seconds": round(self._lag.seconds, 1), "records": self._lag.records}

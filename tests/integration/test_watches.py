@@ -11,12 +11,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 from sqlalchemy import Engine
 
+from service.config import load_settings
 from service.core.errors import ConflictError, NotFoundError, RecordError, StateError
 from service.core.foreign_keys.sides import ForeignKey
 from service.core.model import AttributeName
 from service.core.watch_rules import Rule, RuleKind
 from service.observe import ConsumerObserver
-from service.store import watch_looks
+from service.store import feeds, watch_looks
 from service.store.contracts import PostgresContracts
 from service.store.database import make_engine
 from service.store.embedded import EmbeddedPostgres
@@ -25,10 +26,12 @@ from service.usecases.batches import ErrorPolicy
 from service.usecases.foreign_key_decisions import EXACT
 from service.usecases.watches import AlertState
 from service.watch_runner import report_lag
+from service.watch_runner import watching as watching_beside
 from tests import states
 from tests.following import COLUMNS, Stream, consume
 from tests.integration.test_bad_input import full_disk
 from tests.states import Tables
+from tests.waiting import wait_for
 from tests.watching import Watching, below, new_watch, pair_rule
 
 LATER = timedelta(hours=1)
@@ -225,10 +228,29 @@ def test_a_lag_stands_and_grows_when_its_consumer_reports_no_more(watching: Watc
     assert watching.look(8) == []
     assert watching.look(1) == [], "11 s now, but only just"
     assert watching.look(5) == [BROKEN]
-    watching.looks.report_lag(0, 0.0)
-    assert watching.look(1) == []
     watching.looks.forget_lag()
+    assert watching.look(60) == [], "what is not known is not over"
+    watching.looks.report_lag(0, 0.0)
+    assert watching.look() == []
     assert watching.look(5) == [MENDED]
+
+
+@pytest.mark.parametrize("until_end", [False, True])
+def test_a_consumer_that_is_stopped_falls_behind_unless_it_has_read_all_or_is_followed_no_more(
+    database_url: str, watching: Watching, until_end: bool
+) -> None:
+    watching.watches.add(new_watch(Rule(RuleKind.LAG, bound=Decimal(10)).checked()))
+    observer = ConsumerObserver(CollectorRegistry())
+    observer.following(1, None, 2, 3, {})
+    observer.waiting({})
+    with watching_beside(database_url, load_settings(), CollectorRegistry(), observer, until_end=until_end):
+        wait_for(lambda: states.query(database_url, "select from consumer_lag"))
+    assert watching.look() == []
+    assert watching.look(11) == ([] if until_end else [BROKEN])
+    feeds.forget(watching.engine, "some feed")
+    assert watching.look(60) == []
+    report_lag(watching.looks, observer)
+    assert watching.look() == ([] if until_end else [MENDED]), "another consumer, which is not behind"
 
 
 def test_a_consumer_that_ends_and_is_started_again_and_again_falls_behind(

@@ -9,7 +9,7 @@ import pytest
 from service.core.errors import NotFoundError
 from service.usecases.watches import AlertState
 from tests import states
-from tests.following import Stream, consume
+from tests.following import Stream
 from tests.integration.test_watches import BROKEN, LATER, break_it, engine, mend_it, stream, watching
 from tests.watching import Watching, new_watch, pair_rule
 
