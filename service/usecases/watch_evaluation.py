@@ -310,11 +310,7 @@ class _Moment:
         return standings, waiting(standings, waits, is_held, self._now)
 
     def _is_silenced(self, watch: Watch, subject: Subject) -> bool:
-        return any(
-            one.watch_id == watch.watch_id
-            or (one.pattern is not None and any(matches(one.pattern, name) for name in (watch.name, *subject.names)))
-            for one in self._silences
-        )
+        return any(one.covers(watch.watch_id, watch.name, *subject.names) for one in self._silences)
 
     def _levels(self, watched: Watched, standings: Standings) -> list[Turn]:
         """Say how things are now, whatever turned."""
