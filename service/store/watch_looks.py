@@ -176,6 +176,9 @@ class PostgresLooks:
                 yield None
                 return
             with connection.begin():
+                # Before the snapshot, which a LOCK does not take: a mask ends before this look sees anything, or waits
+                # for what it writes.
+                connection.execute(text("lock table watch_alert, watch_standing in row exclusive mode"))
                 has_watches = connection.scalar(text("select exists (select from watch)"))
                 yield PostgresLook(connection) if has_watches else None
         except DBAPIError as error:

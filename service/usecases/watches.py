@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
-from service.core.watch_rules import Rule, matches
+from service.core.watch_rules import Rule, WatchError, matches
 
 MOST_ATTEMPTS = 16
 """How often an alert is tried to be delivered, over some three quarters of an hour; then it is given up."""
