@@ -135,6 +135,12 @@ where state = 'pending' and attempts > 0
     or state = 'failed' and kind <> 'test' and ended_at > now() - interval '1 day'
 """
 
+# A sink is kafka://host:port/topic.
+USE = """
+select 'one of a feed that is followed' from feed_position where topic = :topic
+union all select 'that of transitions' from outgoing where split_part(sink, '/', 4) = :topic limit 1
+"""
+
 
 class PostgresWatches:
     """Implement usecases.watches.Watches."""
@@ -235,6 +241,11 @@ class PostgresWatches:
     def health(self) -> DeliveryHealth:
         with self._engine.begin() as connection:
             return DeliveryHealth(*connection.execute(text(HEALTH)).one())
+
+    def use_of(self, topic: str) -> str | None:
+        with self._engine.begin() as connection:
+            found: str | None = connection.scalar(text(USE), {"topic": topic})
+        return found
 
     @contextmanager
     def _naming(self, name: str) -> Iterator[Connection]:

@@ -195,6 +195,16 @@ class Watches(Protocol):
     def health(self) -> DeliveryHealth:
         """Tell what does not go out."""
 
+    def use_of(self, topic: str) -> str | None:
+        """Say what a topic is that a feed has or that transitions are sent to; None for any other."""
+
+
+def own_topic(topic: str, use: str) -> WatchError:
+    """Refuse to send alerts to a topic that this service itself reads or writes."""
+    return WatchError(
+        f"The topic {topic} is {use}: whoever reads it would take alerts for records. Give alerts a topic of their own."
+    )
+
 
 class ChannelError(Exception):
     """An alert did not go out; `is_final` when trying again would do no better. The message names no secret."""
