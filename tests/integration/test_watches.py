@@ -180,8 +180,11 @@ def test_a_contract_is_told_of_also_one_that_is_violated_when_it_is_added(
     assert watching.look() == [], "what is gone is not told of"
     contracts.add(key, EXACT, "Ada")
     assert watching.look() == [BROKEN]
+    watching.watches.add(new_watch(Rule(RuleKind.CONTRACT, "held").checked(), "held"))
+    assert watching.look() == []
     mend_it(database_url, stream)
-    assert watching.look() == [MENDED]
+    assert watching.look() == [MENDED, BROKEN]
+    assert watching.alerts()[0].body["summary"] == "any contract is held"
 
 
 def test_a_coefficient_comes_back_by_its_margin(database_url: str, stream: Stream, watching: Watching) -> None:
@@ -209,13 +212,17 @@ def test_uniqueness_of_a_column_and_of_tracked_keys(database_url: str, stream: S
         "select attribute_id, 'pinned', 1 from attribute where column_name = 'id'",
     )
     assert watching.look() == []
+    back = Rule(RuleKind.UNIQUE, "regained", attribute="s.customers.id").checked()
+    watching.watches.add(new_watch(back, "regained"))
+    assert watching.look() == [BROKEN], "it is unique, which this one tells of"
     stream.change("customers", None, ["1", "Twin"])
     consume(database_url, stream)
-    assert watching.look() == [BROKEN, BROKEN]
-    assert watching.alerts()[0].body["subjects"][0]["name"] == "s.customers.id"
+    assert watching.look() == [BROKEN, BROKEN, MENDED]
+    assert watching.alerts()[1].body["subjects"][0]["name"] == "s.customers.id"
     stream.change("customers", ["1", "Twin"], None)
     consume(database_url, stream)
-    assert watching.look() == [MENDED, MENDED]
+    assert watching.look() == [MENDED, MENDED, BROKEN]
+    assert watching.alerts()[0].body["summary"] == "s.customers.id has regained its uniqueness"
 
 
 def test_a_lag_stands_and_grows_when_its_consumer_reports_no_more(watching: Watching) -> None:
