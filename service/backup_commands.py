@@ -29,14 +29,19 @@ def backup(file: Annotated[Path, typer.Argument(help="File to write; it must not
 def restore(
     file: Annotated[Path, typer.Argument(help="File that `subsetd backup` wrote.")],
     replace: Annotated[bool, typer.Option("--replace", help="Drop the state that is there.")] = False,
+    without_watches: Annotated[
+        bool, typer.Option("--without-watches", help="Leave watches out: a copy beside the state itself tells nobody.")
+    ] = False,
 ) -> None:
     """Make the state that of a backup, all or nothing, and bring it to this release's schema; feeds go on from there.
 
-    Stop consumer and service first.
+    Stop consumer and service first. Alerts that waited to be sent are given up.
     """
     begin = time.monotonic()
     with wiring.database_as_it_is(wiring.configured_settings()) as url:
-        report = restore_state(url, file, replace=replace, telling=lambda told: err.print(Text(told)))
+        report = restore_state(
+            url, file, replace=replace, telling=lambda told: err.print(Text(told)), without_watches=without_watches
+        )
     _tell(report, "are restored", begin)
 
 

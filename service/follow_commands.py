@@ -76,7 +76,7 @@ def _consume(
         consumer = feed_wiring.make_consumer(url, feed, settings, observer)
         feed_wiring.tune_process()
         try:
-            with beside_the_consumer(url, settings, registry, observer):
+            with beside_the_consumer(url, settings, registry, observer, until_end):
                 totals = consumer.run(stop, until_end)
         finally:
             if stats_json is not None:
@@ -86,10 +86,10 @@ def _consume(
 
 @contextmanager
 def beside_the_consumer(
-    url: str, settings: Settings, registry: CollectorRegistry, observer: ConsumerObserver
+    url: str, settings: Settings, registry: CollectorRegistry, observer: ConsumerObserver, until_end: bool
 ) -> Iterator[None]:
     """Do what is done beside the consumer of a process, and look at watches."""
-    with keeping_up(url, settings, observer), watching(url, settings, registry, observer):
+    with keeping_up(url, settings, observer), watching(url, settings, registry, observer, until_end=until_end):
         yield
 
 

@@ -181,7 +181,7 @@ def unsilence(silence_id: Annotated[int, typer.Argument(help="Id of a silence.")
 
 @app.command()
 def silences(format_: FormatOption = Format.TABLE) -> None:
-    """List silences, newest first."""
+    """List silences: those in force, then the last that were."""
     with _register() as register:
         found = register.watches.silences()
     header = ["id", "watch", "pattern", "until", "reason", "by", "in force"]
@@ -230,7 +230,7 @@ def loaded(load_id: Annotated[int, typer.Argument(help="Id of an announced load.
 
 @app.command()
 def loads(format_: FormatOption = Format.TABLE) -> None:
-    """List announced loads, newest first."""
+    """List announced loads: those that are waited for, then the last that were."""
     with _register() as register:
         found = register.watches.loads()
     header = ["id", "schema", "table", "until", "by", "waited for"]

@@ -27,11 +27,17 @@ log = structlog.get_logger("subsetd.watches")
 
 @contextmanager
 def watching(
-    url: str, settings: Settings, registry: CollectorRegistry, observer: ConsumerObserver | None = None
+    url: str,
+    settings: Settings,
+    registry: CollectorRegistry,
+    observer: ConsumerObserver | None = None,
+    *,
+    until_end: bool = False,
 ) -> Iterator[Callable[[], Check]]:
     """Let watches look and send on a thread of their own; gives what tells how they are.
 
-    With an `observer` its consumer's lag is told to whoever looks, here or in another process.
+    With an `observer` its consumer's lag is told to whoever looks, here or in another process. It falls behind when
+    that has ended, unless it ends when it has read all (`until_end`).
     """
     with watch_sender(url, settings, registry) as (sender, looks, engine):
 
@@ -41,7 +47,7 @@ def watching(
 
         with beside(partial(sender.run, before=report), "subsetd-watches"):
             yield partial(_check, sender, PostgresWatches(engine))
-        if observer is not None:
+        if observer is not None and until_end:
             try:
                 looks.forget_lag()
             except StateError as error:
@@ -59,7 +65,7 @@ def _check(sender: WatchSender, watches: PostgresWatches) -> Check:
     from service.api.problems import Check
 
     if sender.fault is not None:
-        return Check(name="watches", ok=False, detail=f"They do not look: {sender.fault}")
+        return Check(name="watches", ok=False, detail=f"They do not work: {sender.fault}")
     try:
         retried, given_up, fault = watches.health()
     except StateError as error:

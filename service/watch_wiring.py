@@ -63,7 +63,7 @@ def watch_sender(
                 time.monotonic,
                 random.random,
                 told=told,
-                failed=lambda fault: log.error("watches do not look", error=fault),
+                failed=lambda fault: log.error("watches do not work", error=fault),
             )
             yield sender, looks, engine
     finally:
@@ -85,7 +85,20 @@ def make_channels(settings: Settings) -> AlertChannels:
             mail = MailServer.of(settings.smtp.get_secret_value()), settings.smtp_from
         except ValueError as error:
             raise ConfigError(f"SUBSETD_SMTP: {error}.") from None
-    return AlertChannels(WebhookSender(networks, time.time), mail, _topics(settings.alert_broker))
+    webhooks = WebhookSender(networks, time.time)
+    return AlertChannels(webhooks, mail, _topics(settings.alert_broker), partial(_use_of, settings))
+
+
+def _use_of(settings: Settings, topic: str) -> str | None:
+    """Say what a topic is that the settings name for something else than alerts; None for any other."""
+    from service.stream.addresses import names_topic
+
+    uses = {
+        "one of a feed that is followed": settings.feed,
+        "that of transitions": settings.transitions_topic,
+        "that of dead letters": settings.dead_letter_topic,
+    }
+    return next((use for use, address in uses.items() if address is not None and names_topic(address, topic)), None)
 
 
 def _topics(broker: str | None) -> Callable[[str], Topic] | None:

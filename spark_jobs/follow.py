@@ -69,7 +69,7 @@ def follow(start: Callable[[], SparkSession], given: argparse.Namespace, stop: t
     )
     consumer.make_session = lambda following: StreamedSession(following, stream)
     try:
-        with beside_the_consumer(given.database_url, settings, registry, observer):
+        with beside_the_consumer(given.database_url, settings, registry, observer, given.until_end):
             return consumer.run(stop, given.until_end)
     finally:
         if given.stats_json is not None:

@@ -11,7 +11,7 @@ import orjson
 from service.channels.mail import MailServer, send_mail
 from service.channels.webhook import WebhookSender, check_url
 from service.core.watch_rules import WatchError
-from service.usecases.watches import Alert, Channel, ChannelError, ChannelKind
+from service.usecases.watches import Alert, Channel, ChannelError, ChannelKind, own_topic
 
 LONGEST_ADDRESS = 254
 NO_MAIL = "This service sends no mail: set SUBSETD_SMTP and SUBSETD_SMTP_FROM."
@@ -34,11 +34,16 @@ class AlertChannels:
         webhooks: WebhookSender,
         mail: tuple[MailServer, str] | None,
         open_topic: Callable[[str], Topic] | None,
+        use_of: Callable[[str], str | None] = lambda topic: None,
     ) -> None:
-        """`mail` is the server and who sends; `open_topic` connects with a topic by its name."""
+        """`mail` is the server and who sends; `open_topic` connects with a topic by its name.
+
+        `use_of` says what a topic is that the settings name for something else.
+        """
         self._webhooks = webhooks
         self._mail = mail
         self._open_topic = open_topic
+        self._use_of = use_of
         self._topics: dict[str, Topic] = {}
 
     def check(self, channel: Channel) -> None:
@@ -60,6 +65,9 @@ class AlertChannels:
                 raise WatchError(NO_TOPIC)
             if re.fullmatch(r"[A-Za-z0-9._-]{1,249}", channel.topic or "") is None:
                 raise WatchError("A topic's name is of letters, digits, dots, underscores and hyphens.")
+            use = self._use_of(channel.topic or "")
+            if use is not None:
+                raise own_topic(channel.topic or "", use)
 
     def send(self, channel: Channel, alert: Alert) -> None:
         message = message_of(alert)

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import smtplib
+import socket
 import ssl
+from contextlib import suppress
 from dataclasses import dataclass
 from email.message import EmailMessage
 from email.utils import formatdate
+from functools import partial
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from service.channels.bounds import within
 from service.usecases.watches import ChannelError
 
 SECONDS = 10.0
 """How long each answer of the server may take."""
+
+WHOLE_SECONDS = 30.0
+"""How long a mail may take in all, from the question for the server's address to its last answer."""
 
 PORTS = {"smtp": 587, "smtps": 465, "smtp+plain": 25}
 
@@ -53,13 +60,13 @@ def send_mail(
     for name, value in headers.items():
         message[name] = value
     message.set_content(text)
+    line = _Line()
     try:
-        with _connect(server) as connection:
-            if server.user is not None:
-                connection.login(server.user, server.password or "")
-            refused = connection.send_message(message)
+        refused = within(WHOLE_SECONDS, partial(_hand_over, server, message, line))
     except (smtplib.SMTPException, OSError, ValueError) as error:
         raise ChannelError(f"The mail server {server.host}:{server.port} did not take it: {_said(error)}") from error
+    finally:
+        line.cut()
     if refused:
         # The others have it: to try again would send it to them once more.
         raise ChannelError(
@@ -67,10 +74,65 @@ def send_mail(
         )
 
 
-def _connect(server: MailServer) -> smtplib.SMTP:
+class _Line:
+    """Hold a connection from its first moment, so that it can be cut off at any, also amid a handshake of TLS.
+
+    A server that sends a byte now and then would never be too late for the socket's own limit.
+    """
+
+    def __init__(self) -> None:
+        self._socket: socket.socket | None = None
+        self._is_cut = False
+
+    def hold(self, connected: socket.socket) -> None:
+        """Hold what has been connected; raise TimeoutError when it is cut off already."""
+        self._socket = connected.dup()  # TLS takes the other one over
+        if self._is_cut:
+            raise TimeoutError
+
+    def cut(self) -> None:
+        """End whatever waits for it, or will; nothing where that has ended."""
+        self._is_cut = True
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+            self._socket.close()
+
+
+class _Connection(smtplib.SMTP):
+    """Be a connection whose line is held."""
+
+    def __init__(self, server: MailServer, line: _Line) -> None:
+        self._line = line
+        super().__init__(server.host, server.port, timeout=SECONDS)
+
+    def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
+        connected: socket.socket = super()._get_socket(host, port, timeout)  # type: ignore[misc]
+        self._line.hold(connected)
+        return connected
+
+
+class _SecureConnection(smtplib.SMTP_SSL, _Connection):
+    """Be one with TLS from the first byte."""
+
+    def __init__(self, server: MailServer, line: _Line) -> None:
+        self._line = line
+        context = ssl.create_default_context()
+        smtplib.SMTP_SSL.__init__(self, server.host, server.port, timeout=SECONDS, context=context)
+
+
+def _hand_over(server: MailServer, message: EmailMessage, line: _Line) -> dict[str, tuple[int, bytes]]:
+    """Send a mail on a line, and give whom the server refused it for."""
+    with _connect(server, line) as connection:
+        if server.user is not None:
+            connection.login(server.user, server.password or "")
+        return connection.send_message(message)
+
+
+def _connect(server: MailServer, line: _Line) -> smtplib.SMTP:
     if server.scheme == "smtps":
-        return smtplib.SMTP_SSL(server.host, server.port, timeout=SECONDS, context=ssl.create_default_context())
-    connection = smtplib.SMTP(server.host, server.port, timeout=SECONDS)
+        return _SecureConnection(server, line)
+    connection = _Connection(server, line)
     if server.scheme == "smtp":
         try:
             connection.starttls(context=ssl.create_default_context())

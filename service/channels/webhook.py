@@ -8,17 +8,20 @@ import hmac
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from http.client import HTTPConnection, HTTPException
 from urllib.parse import urlsplit
 
 from service.channels.addresses import Network, Resolve, choose_address, resolve
+from service.channels.bounds import within
 from service.core.watch_rules import WatchError
 from service.usecases.watches import ChannelError
 
 SECONDS = 10.0
-"""How long a webhook may take, from the first packet to the status."""
+"""How long a webhook may take, from the question for its address to the status."""
 
 PORTS = {"http": 80, "https": 443}
 
@@ -92,7 +95,9 @@ class WebhookSender:
         parts = urlsplit(url)
         host = parts.hostname or ""
         port = parts.port or PORTS[parts.scheme]
-        address = choose_address(host, port, self._allowed, self._resolving)
+        begun = time.monotonic()
+        address = choose_address(host, port, self._allowed, self._resolve)
+        left = max(self._seconds - (time.monotonic() - begun), 0.001)
         headers = {
             "Content-Type": "application/json",
             "User-Agent": "subsetd",
@@ -102,9 +107,9 @@ class WebhookSender:
         if secret is not None:
             headers["X-Subsetd-Signature"] = sign(secret, int(self._now()), body)
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        connection = _Pinned(host, port, address, parts.scheme == "https", self._seconds)
+        connection = _Pinned(host, port, address, parts.scheme == "https", left)
         # A server that sends a byte now and then would never be too late for the socket's own limit.
-        watchdog = threading.Timer(self._seconds, connection.cut)
+        watchdog = threading.Timer(left, connection.cut)
         watchdog.start()
         try:
             connection.request("POST", target, body, headers)
@@ -117,6 +122,9 @@ class WebhookSender:
         if not 200 <= status < 300:
             more = "; redirects are not followed" if 300 <= status < 400 else ""
             raise ChannelError(f"{host} answered {status}{more}")
+
+    def _resolve(self, host: str, port: int) -> Sequence[str]:
+        return within(self._seconds, partial(self._resolving, host, port))
 
 
 def _said(error: Exception) -> str:

@@ -256,26 +256,26 @@ def observe(standings: Standings, turns: Iterable[Turn], version: int) -> dict[s
 
 
 def waiting(
-    standings: Standings, waits: Waits, is_held: Callable[[Subject], bool], now: float
+    standings: Standings, waits: Waits, is_held: Callable[[Standing], bool], now: float
 ) -> dict[str, tuple[int, float]]:
     """Give since when each subject waits; one that is held waits from now on."""
     found = {}
     for key, one in standings.items():
         if one.waits:
             version, since = waits.get(key, (one.since_version, now))
-            goes_on = version == one.since_version and not is_held(one.subject)
+            goes_on = version == one.since_version and not is_held(one)
             found[key] = (one.since_version, since if goes_on else now)
     return found
 
 
 def due(
-    standings: Standings, waits: Waits, is_held: Callable[[Subject], bool], debounce: float, now: float
+    standings: Standings, waits: Waits, is_held: Callable[[Standing], bool], debounce: float, now: float
 ) -> list[Standing]:
     """Give what is to be told now: as soon as one has stood for the debounce, all that stand.
 
     But for those that are held, and those that a silence has kept from being told already.
     """
-    free = [one for one in standings.values() if one.waits and not one.is_muted and not is_held(one.subject)]
+    free = [one for one in standings.values() if one.waits and not one.is_muted and not is_held(one)]
     stood = any(now - waits[one.subject.key][1] >= debounce for one in free)
     return free if stood else []
 

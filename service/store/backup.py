@@ -25,6 +25,7 @@ from service.core.errors import StateError
 from service.store.backup_file import CHUNK, SECTIONS, BackupError, BackupReader, BackupWriter, Manifest, TableRows
 from service.store.database import connect, make_engine, parse_address, place, state_error
 from service.store.embedded import programs
+from service.store.feeds import FORGET_LAG
 from service.store.migrate import LOCK_TIMEOUT, found_revision, require_known, upgrade
 from service.store.shard_reading import Elsewhere, between_batches
 from service.store.shard_servers import reaching
@@ -67,6 +68,14 @@ update shard_owner set state = gen_random_uuid();
 update shard set server = null, address = null, state = (select state from shard_owner),
     epoch = pg_current_xact_id()::text::bigint;
 delete from shard_write
+"""
+
+# Whoever watches the state that was backed up hears of it from there: not a second time, nor of a consumer that is not
+# this one's.
+TELLS_NOBODY = f"""
+update watch_alert set state = 'failed', fault = 'the state was restored from a backup', ended_at = now()
+where state = 'pending';
+{FORGET_LAG}
 """
 
 POSITIONS = 'select feed, topic, "partition", next_offset from feed_position order by 1, 2, 3'
@@ -120,11 +129,14 @@ def back_up(url: str, path: Path) -> BackupReport:
     return _report(manifest)
 
 
-def restore(url: str, path: Path, *, replace: bool, telling: Callable[[str], None]) -> BackupReport:
+def restore(
+    url: str, path: Path, *, replace: bool, telling: Callable[[str], None], without_watches: bool = False
+) -> BackupReport:
     """Make the state at `url` that of a backup, in one transaction, and bring it to this release's schema.
 
-    `telling` hears what is done. Raises BackupError for a file that is none or damaged, StateError when the state is
-    not empty (and not to be replaced), or when a consumer or a bootstrap is at work on it.
+    `telling` hears what is done. Alerts that waited to be sent are given up. Raises BackupError for a file that is none
+    or damaged, StateError when the state is not empty (and not to be replaced), or when a consumer or a bootstrap is at
+    work on it.
     """
     engine = make_engine(url, RESTORE_NAME)
     try:
@@ -138,6 +150,9 @@ def restore(url: str, path: Path, *, replace: bool, telling: Callable[[str], Non
                 telling("Restoring, in one transaction.")
                 with engine.begin() as connection:
                     _put(connection, backup, replace)
+                    connection.execute(text(TELLS_NOBODY))
+                    if without_watches:
+                        connection.execute(text("delete from watch"))
                 with engine.begin() as connection:
                     connection.execute(text("analyze"))
     except psycopg2.Error as error:

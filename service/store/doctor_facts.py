@@ -82,7 +82,7 @@ KEYS = "select name, expires_at from api_key where revoked_at is null and expire
 UNDELIVERED = """
 select watch_name, count(*), (array_agg(fault order by alert_id desc) filter (where fault is not null))[1]
 from watch_alert
-where (state = 'failed' and created_at > now() - interval '1 day')
+where (state = 'failed' and kind <> 'test' and created_at > now() - interval '1 day')
     or (state = 'pending' and created_at < now() - interval '1 hour')
 group by 1 order by 1
 """

@@ -22,6 +22,9 @@ insert into feed (feed, address, identity) values (%s, %s, %s)
 on conflict (feed) do update set address = excluded.address, identity = excluded.identity
 """
 
+FORGET_LAG = "delete from consumer_lag"
+"""Whoever follows another feed tells its own again within a second."""
+
 
 def put_feed(cursor: Any, feed: str, description: FeedDescription) -> None:
     """Remember a feed that is going to be followed; raise StateError when its address was another feed's."""
@@ -83,6 +86,7 @@ def forget(engine: Engine, feed: str) -> None:
     with engine.begin() as connection:
         for table in ("feed_catch_up", "feed_position", "feed"):
             connection.execute(text(f"delete from {table} where feed = :feed"), {"feed": feed})
+        connection.execute(text(FORGET_LAG))
 
 
 def set_paused(engine: Engine, feed: str | None, paused: bool) -> list[str]:

@@ -49,6 +49,8 @@ def mask(url: str, name: str, keep: str, telling: Callable[[str], None]) -> str:
             cursor.execute("update attribute set shown_characters = 0 where attribute_id = any (%s)", (tuples,))
             cursor.execute(RECORDS, {"ids": [column, *tuples], "whole": WHOLE})
             records = cursor.rowcount
+            # What watches write at this moment is seen below; their next look sees what is left (PostgresLooks.look).
+            cursor.execute("lock table watch_alert, watch_standing in share row exclusive mode")
             forget_texts(cursor, [column, *tuples])
             refuse_shards(cursor)
             connection.commit()

@@ -17,6 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from service.core.model import AttributeName
 from service.core.watch_rules import Standing, Standings, Subject, changed, is_pattern, matches
 from service.store.contract_upkeep import BINDING, IS_CURRENT
+from service.store.feeds import FORGET_LAG
 from service.store.locks import WATCH_LOCK
 from service.store.side_columns import NAMED, foreign_key_of
 from service.store.watches import COLUMNS, IS_LOADING, SILENCED, watch_of
@@ -47,6 +48,9 @@ OTHERS_WROTE = (psycopg2.errors.SerializationFailure, psycopg2.errors.DeadlockDe
 IS_HALF = "v.transaction_consistent is false and not exists (select from dead_letter d where d.feed = v.feed)"
 
 HEAD = f"select version, {IS_HALF} as is_half from state_version v order by version desc limit 1"
+HALF_SINCE = """
+select coalesce(max(version), 0) + 1 from state_version where transaction_consistent is distinct from false
+"""
 
 WATCHED = f"select {COLUMNS}, seen_letter from watch w order by watch_id"
 STANDINGS = """
@@ -172,6 +176,9 @@ class PostgresLooks:
                 yield None
                 return
             with connection.begin():
+                # Before the snapshot, which a LOCK does not take: a mask ends before this look sees anything, or waits
+                # for what it writes.
+                connection.execute(text("lock table watch_alert, watch_standing in row exclusive mode"))
                 has_watches = connection.scalar(text("select exists (select from watch)"))
                 yield PostgresLook(connection) if has_watches else None
         except DBAPIError as error:
@@ -188,9 +195,9 @@ class PostgresLooks:
             connection.execute(text(REPORT), {"records": records, "seconds": seconds})
 
     def forget_lag(self) -> None:
-        """Say that no consumer follows a feed any more."""
+        """Say that a consumer has read all that it was to read: how far it is behind is not known from now on."""
         with self._engine.begin() as connection:
-            connection.execute(text("delete from consumer_lag"))
+            connection.execute(text(FORGET_LAG))
 
     def close(self) -> None:
         """Let another process look."""
@@ -283,7 +290,8 @@ class PostgresLook:
         for what, version, topic in self._connection.execute(text(MOVING), {"marks": list(SNAPSHOT_MARKS)}).all():
             named = self._connection.execute(text(TABLES_NAMED), {"name": topic.rpartition(".")[2]})
             moving[what] = version, frozenset((schema, table) for schema, table in named) or None
-        return Quiet(frozenset(tables), moving, self._is_half)
+        half_since = self._connection.scalar(text(HALF_SINCE)) if self._is_half else None
+        return Quiet(frozenset(tables), moving, half_since)
 
     def silences(self) -> list[Silence]:
         return [Silence(**row._mapping) for row in self._connection.execute(text(SILENCED))]

@@ -29,7 +29,7 @@ from service.usecases.watches import (
 )
 
 LISTED = 200
-"""Silences and loads that a list has, the newest."""
+"""Silences and loads that a list has, those in force first; of these all."""
 
 COLUMNS = """
 w.watch_id, name, rule, channel, secret, debounce_seconds, tell_resolved, with_values, created_by, created_at,
@@ -100,6 +100,10 @@ END_SILENCE = """
 update watch_silence set ended_at = now() where silence_id = :id and ended_at is null and until > now()
 """
 SILENCED = f"select {SILENCE} from watch_silence where ended_at is null and until > now() order by silence_id"
+SILENCES = f"""
+select {SILENCE} from watch_silence order by is_active desc, silence_id desc
+limit greatest({LISTED}, (select count(*) from watch_silence where ended_at is null and until > now()))
+"""
 
 IS_LOADING = """
 ended_at is null and until > now() and not (until_loaded and bootstrapped_version < (
@@ -110,6 +114,10 @@ ended_at is null and until > now() and not (until_loaded and bootstrapped_versio
 LOAD = f"""
 load_id, schema_name as schema, table_name as table, until, until_loaded, created_by, created_at,
 {IS_LOADING} as is_active
+"""
+LOADS = f"""
+select {LOAD} from announced_load l order by is_active desc, load_id desc
+limit greatest({LISTED}, (select count(*) from announced_load l where {IS_LOADING}))
 """
 ANNOUNCE = f"""
 insert into announced_load as l (schema_name, table_name, until, until_loaded, bootstrapped_version, created_by)
@@ -125,6 +133,12 @@ select count(*) filter (where state = 'pending'), count(*) filter (where state =
 from watch_alert
 where state = 'pending' and attempts > 0
     or state = 'failed' and kind <> 'test' and ended_at > now() - interval '1 day'
+"""
+
+# A sink is kafka://host:port/topic.
+USE = """
+select 'one of a feed that is followed' from feed_position where topic = :topic
+union all select 'that of transitions' from outgoing where split_part(sink, '/', 4) = :topic limit 1
 """
 
 
@@ -196,8 +210,7 @@ class PostgresWatches:
 
     def silences(self) -> list[Silence]:
         with self._engine.begin() as connection:
-            query = text(f"select {SILENCE} from watch_silence order by silence_id desc limit {LISTED}")
-            return [Silence(**row._mapping) for row in connection.execute(query)]
+            return [Silence(**row._mapping) for row in connection.execute(text(SILENCES))]
 
     def end_silence(self, silence_id: int) -> None:
         with self._engine.begin() as connection:
@@ -217,8 +230,7 @@ class PostgresWatches:
 
     def loads(self) -> list[Load]:
         with self._engine.begin() as connection:
-            query = text(f"select {LOAD} from announced_load l order by load_id desc limit {LISTED}")
-            return [Load(**row._mapping) for row in connection.execute(query)]
+            return [Load(**row._mapping) for row in connection.execute(text(LOADS))]
 
     def end_load(self, load_id: int) -> None:
         query = f"update announced_load l set ended_at = now() where load_id = :id and {IS_LOADING}"
@@ -229,6 +241,11 @@ class PostgresWatches:
     def health(self) -> DeliveryHealth:
         with self._engine.begin() as connection:
             return DeliveryHealth(*connection.execute(text(HEALTH)).one())
+
+    def use_of(self, topic: str) -> str | None:
+        with self._engine.begin() as connection:
+            found: str | None = connection.scalar(text(USE), {"topic": topic})
+        return found
 
     @contextmanager
     def _naming(self, name: str) -> Iterator[Connection]:

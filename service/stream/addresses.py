@@ -88,6 +88,17 @@ def parse_topic(address: str) -> tuple[list[str], str]:
     return servers, topics[0]
 
 
+def names_topic(address: str, topic: str) -> bool:
+    """Tell whether an address of Kafka names a topic, by itself or by its prefix; raise FeedError for one that is none.
+
+    Any other address names none.
+    """
+    if not address.startswith("kafka://"):
+        return False
+    _, topics, prefix = _parse_kafka(address)
+    return topic in topics or (prefix is not None and topic.startswith(prefix))
+
+
 def _parse_kafka(address: str) -> tuple[list[str], list[str], str | None]:
     """Split a Kafka address into its servers (`host:port`), topics and the prefix of topics."""
     place, _, query = address.removeprefix("kafka://").partition("?")

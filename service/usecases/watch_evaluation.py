@@ -103,12 +103,13 @@ class Quiet(NamedTuple):
     """Say what is only half there: announced loads and sources that catch up, as (schema, table or None for all).
 
     `moving` are connectors' snapshots that go on, by what names each, with the tables that they may be of (None: any)
-    and the version that moved them last. `is_half`: the newest version holds a transaction of its source in part.
+    and the version that moved them last. `half_since` is set where the newest version holds a transaction of its source
+    in part: the first version in a row that does.
     """
 
     tables: frozenset[tuple[str, str | None]]
     moving: Mapping[str, tuple[int, frozenset[tuple[str, str]] | None]]
-    is_half: bool
+    half_since: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,7 @@ class Look(Protocol):
         """Tell whether an attribute of this name is unique and never NULL; of a pattern all tracked keys that match."""
 
     def lag(self) -> Lag | None:
-        """Give the newest report of a consumer; None when none follows a feed."""
+        """Give the newest report of a consumer; None when there is none."""
 
     def letters(self, behind: int) -> Letters:
         """Tell of dead letters that came behind one."""
@@ -217,23 +218,36 @@ class Evaluator:
             self._seen[what] = seen = number, now
         return now - seen[1]
 
-    def _held(self, look: Look, now: float) -> Callable[[Subject], bool]:
-        """Give what tells whether a subject is to wait for what is only half there."""
+    def _held(self, look: Look, now: float) -> Callable[[Standing], bool]:
+        """Give what tells whether a subject is to wait for what is only half there.
+
+        What stood before a half transaction began is none of its doing: it would begin its wait anew with each one.
+        """
         quiet = look.quiet()
-        is_half = quiet.is_half and self._since("version", look.version, now) < GOES_ON_SECONDS
+        goes_on = quiet.half_since is not None and self._since("version", look.version, now) < GOES_ON_SECONDS
+        half_since = quiet.half_since if goes_on else None
         moving = [
             tables
             for what, (version, tables) in quiet.moving.items()
             if self._since(what, version, now) < GOES_ON_SECONDS
         ]
-        is_any = is_half or None in moving
+        is_any = None in moving
         known = quiet.tables.union(*(one for one in moving if one is not None))
-        return lambda subject: is_any or any(table in known or (table[0], None) in known for table in subject.tables)
+
+        def is_held(one: Standing) -> bool:
+            if is_any or (half_since is not None and one.since_version >= half_since):
+                return True
+            return any(table in known or (table[0], None) in known for table in one.subject.tables)
+
+        return is_held
 
     def _lag(self, look: Look, now: float) -> Lag | None:
         """Give the lag by now: a consumer that reports no more is further behind with each second."""
         lag = look.lag()
-        return None if lag is None else lag._replace(seconds=lag.seconds + self._since("lag", lag.report, now))
+        if lag is None:
+            self._seen.pop("lag", None)  # reports are counted anew when there is one again
+            return None
+        return lag._replace(seconds=lag.seconds + self._since("lag", lag.report, now))
 
 
 class _Moment:
@@ -243,7 +257,7 @@ class _Moment:
         self,
         look: Look,
         now: float,
-        is_held: Callable[[Subject], bool],
+        is_held: Callable[[Standing], bool],
         silences: Sequence[Silence],
         lag: Lag | None,
     ) -> None:
@@ -296,11 +310,7 @@ class _Moment:
         return standings, waiting(standings, waits, is_held, self._now)
 
     def _is_silenced(self, watch: Watch, subject: Subject) -> bool:
-        return any(
-            one.watch_id == watch.watch_id
-            or (one.pattern is not None and any(matches(one.pattern, name) for name in (watch.name, *subject.names)))
-            for one in self._silences
-        )
+        return any(one.covers(watch.watch_id, watch.name, *subject.names) for one in self._silences)
 
     def _levels(self, watched: Watched, standings: Standings) -> list[Turn]:
         """Say how things are now, whatever turned."""
@@ -350,8 +360,8 @@ class _Moment:
 
     def _lag_turns(self, rule: Rule, standings: Standings) -> list[Turn]:
         subject = Subject("consumer", "consumer")
-        if self._lag is None:
-            return [Turn(subject, False)]
+        if self._lag is None:  # not known: what was told of it stands
+            return []
         value = self._lag.seconds if rule.when == "seconds" else self._lag.records
         was_bad = subject.key in standings and standings[subject.key].is_bad
         detail = {"seconds": round(self._lag.seconds, 1), "records": self._lag.records}

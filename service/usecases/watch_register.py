@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from service.core.watch_rules import LONGEST_DEBOUNCE, WatchError
-from service.usecases.watches import Alert, Channels, Load, NewWatch, Silence, Watch, Watches
+from service.usecases.watches import Alert, Channel, Channels, Load, NewWatch, Silence, Watch, Watches, own_topic
 
 LONGEST_LOAD = timedelta(days=7)
 UNTIL_LOADED = timedelta(hours=24)
@@ -35,7 +35,7 @@ class WatchRegister:
 
     def test(self, watch_id: int) -> Alert:
         """Let a watch send a test, if this service has its channel."""
-        self._channels.check(self.watches.get(watch_id).channel)
+        self._check(self.watches.get(watch_id).channel)
         return self.watches.test(watch_id)
 
     def silence(self, watch_id: int | None, pattern: str | None, until: datetime, reason: str, by: str) -> Silence:
@@ -70,5 +70,11 @@ class WatchRegister:
             raise WatchError(f"The name of a watch has from 1 to {LONGEST_NAME} characters, none of them a control.")
         if "\x00" in (watch.channel.secret or ""):
             raise WatchError("A secret has no NUL in it.")
-        self._channels.check(watch.channel)
+        self._check(watch.channel)
         return replace(watch, rule=watch.rule.checked())
+
+    def _check(self, channel: Channel) -> None:
+        self._channels.check(channel)
+        use = None if channel.topic is None else self.watches.use_of(channel.topic)
+        if use is not None:
+            raise own_topic(channel.topic or "", use)

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
-from service.core.watch_rules import Rule
+from service.core.watch_rules import Rule, WatchError, matches
 
 MOST_ATTEMPTS = 16
 """How often an alert is tried to be delivered, over some three quarters of an hour; then it is given up."""
@@ -116,6 +116,11 @@ class Silence:
     created_at: datetime
     is_active: bool
 
+    def covers(self, watch_id: int, *names: str) -> bool:
+        """Tell whether it silences a watch, or what has one of these names."""
+        of_names = self.pattern is not None and any(matches(self.pattern, name) for name in names)
+        return self.watch_id == watch_id or of_names
+
 
 @dataclass(frozen=True, slots=True)
 class Load:
@@ -173,7 +178,7 @@ class Watches(Protocol):
         """Let a watch, or all that a pattern matches, be silent until a time."""
 
     def silences(self) -> list[Silence]:
-        """List silences, newest first, those in force and the last that were."""
+        """List silences: all in force, and behind them the last that were; of each the newest first."""
 
     def end_silence(self, silence_id: int) -> None:
         """End a silence now; raise NotFoundError when there is none in force."""
@@ -182,13 +187,23 @@ class Watches(Protocol):
         """Let watches wait for a load; raise NotFoundError when no such table is followed."""
 
     def loads(self) -> list[Load]:
-        """List announced loads, newest first, those in force and the last that were."""
+        """List announced loads: all in force, and behind them the last that were; of each the newest first."""
 
     def end_load(self, load_id: int) -> None:
         """Say that a load has ended; raise NotFoundError when there is none in force."""
 
     def health(self) -> DeliveryHealth:
         """Tell what does not go out."""
+
+    def use_of(self, topic: str) -> str | None:
+        """Say what a topic is that a feed has or that transitions are sent to; None for any other."""
+
+
+def own_topic(topic: str, use: str) -> WatchError:
+    """Refuse to send alerts to a topic that this service itself reads or writes."""
+    return WatchError(
+        f"The topic {topic} is {use}: whoever reads it would take alerts for records. Give alerts a topic of their own."
+    )
 
 
 class ChannelError(Exception):
@@ -216,7 +231,10 @@ class Outbox(Protocol):
     """Keep what is to be delivered. Every method may raise `StateError`."""
 
     def pending(self, limit: int) -> Sequence[tuple[Alert, Channel]]:
-        """List the oldest alert of each watch that is on its way, those tried least often first."""
+        """List the oldest alert of each watch that is on its way, those tried least often first.
+
+        What a silence has come over since is not among them.
+        """
 
     def delivered(self, alert_id: int) -> None:
         """Remember that an alert was taken."""

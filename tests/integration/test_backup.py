@@ -110,6 +110,32 @@ def test_what_is_restored_is_what_was_there_schema_and_rows(
     assert ids == [(1,), (2,)], "numbers are given on from where they stood"
 
 
+@pytest.mark.parametrize("without_watches", [False, True])
+def test_a_copy_does_not_send_what_the_state_itself_has_to_send(
+    database_url: str, empty_database_url: str, stream: Stream, tmp_path: Path, without_watches: bool
+) -> None:
+    states.execute(
+        database_url,
+        "insert into watch (name, rule, channel, debounce_seconds, tell_resolved, with_values, created_by, "
+        "seen_version, seen_letter) values ('w', '{}', '{}', 0, true, false, 'Ada', 1, 0);"
+        "insert into watch_alert (watch_id, watch_name, kind, version, body, state, fault) values "
+        "(1, 'w', 'fired', 1, '{}', 'pending', 'the server says 500'), (1, 'w', 'fired', 1, '{}', 'delivered', null);"
+        "insert into consumer_lag (reporter, report, records, seconds) values ('consumer', 7, 3, 600)",
+    )
+    back_up(database_url, tmp_path / "state.backup")
+    path = tmp_path / "state.backup"
+    restore(empty_database_url, path, replace=False, telling=quietly, without_watches=without_watches)
+    alerts = states.query(empty_database_url, "select state, fault from watch_alert order by alert_id")
+    assert alerts == [("failed", "the state was restored from a backup"), ("delivered", None)]
+    names = states.query(empty_database_url, "select name from watch")
+    assert names == ([] if without_watches else [("w",)])
+    assert states.query(empty_database_url, "select from consumer_lag") == []
+    assert states.query(database_url, "select state from watch_alert order by alert_id") == [
+        ("pending",),
+        ("delivered",),
+    ]
+
+
 def test_a_state_is_replaced_only_when_that_is_said(
     database_url: str, empty_database_url: str, stream: Stream, tmp_path: Path
 ) -> None:
@@ -260,6 +286,6 @@ def test_the_commands(subsetd: Commands, database_url: str, stream: Stream, tmp_
     code, said = subsetd.run("restore", path)
     assert code == 1
     assert "--replace" in said
-    code, said = subsetd.run("restore", path, "--replace")
+    code, said = subsetd.run("restore", path, "--replace", "--without-watches")
     assert code == 0, said
     assert states.read(database_url) == states.expected(stream.tables)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from service.core.errors import RecordError
+from service.core.errors import RecordError, StateError
 from service.store.checks import PostgresVerifier
 from service.store.database import make_engine
 from service.store.masking import mask
@@ -132,3 +132,12 @@ def test_a_mask_cuts_witnesses_of_what_had_the_column_and_is_followed_no_longer(
     left = "select column_name from ind_transition join attribute on attribute_id = dependent_id where witness_value "
     assert states.query(database_url, left + "is not null") == [("(id, other)",)]
     assert len(states.query(database_url, left + "is null and witness_key is not null and attribute_id >= 100")) == 3
+
+
+def test_a_column_of_which_whole_rows_are_kept_is_not_masked(database_url: str, tmp_path: Path) -> None:
+    begun(database_url, shop_tables(), tmp_path)
+    states.execute(database_url, "update tracked_table set row_images = true where table_name = 'orders'")
+    with pytest.raises(StateError, match=r"the rows of its table are kept whole.* --row-images never --mask s\.orders"):
+        mask(database_url, "s.orders.note", "none", print)
+    shown = states.query(database_url, "select distinct shown_characters from attribute")
+    assert (shown, states.query(database_url, "select max(version) from state_version")) == ([(None,)], [(1,)])

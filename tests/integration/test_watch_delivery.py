@@ -27,6 +27,7 @@ from service.stream.kafka_alerts import AlertTopic
 from service.stream.kafka_sockets import CLOSING
 from service.usecases.watch_sender import LONGEST_PAUSE, WatchSender, pause
 from service.usecases.watches import MOST_ATTEMPTS, AlertState, Channel, ChannelKind, Channels
+from service.watch_runner import _check
 from tests import states
 from tests.broker import KafkaBroker
 from tests.following import COLUMNS
@@ -92,6 +93,21 @@ def deliver(watching: Watching, sender: WatchSender) -> None:
 
 def settle(sender: WatchSender) -> None:
     wait_for(lambda: all(one.done() for one in sender._on_its_way.values()))
+
+
+@contextmanager
+def read_only(url: str, watching: Watching) -> Iterator[None]:
+    """Let the database take no writes, as one does that became a standby."""
+    name = watching.engine.url.database
+    watching.looks.close()
+    watching.engine.dispose()
+    states.execute(url, f"alter database {name} set default_transaction_read_only = on")
+    try:
+        yield
+    finally:
+        states.execute(url, f"set transaction read write; alter database {name} reset default_transaction_read_only")
+        watching.looks.close()
+        watching.engine.dispose()
 
 
 def test_a_webhook_gets_signed_json_once(watching: Watching, receiver: Receiver) -> None:
@@ -236,6 +252,35 @@ def test_a_database_that_goes_away_between_keeps_what_is_on_its_way(watching: Wa
     with delivering(watching.sender(channels_to())) as sender:
         deliver(watching, sender)
     assert len(receiver.requests) == 1
+
+
+@pytest.mark.parametrize(("status", "state"), [(204, AlertState.DELIVERED), (500, AlertState.PENDING)])
+def test_while_the_database_takes_no_writes_an_alert_is_sent_once_and_what_became_of_it_is_kept(
+    database_url: str, watching: Watching, receiver: Receiver, status: int, state: AlertState
+) -> None:
+    add(watching, Channel(ChannelKind.WEBHOOK, receiver.url))
+    watching.look()
+    receiver.answer = lambda: (status, {})
+    faults: list[str] = []
+    told: list[tuple[str, str, str | None]] = []
+    begun, channels = watching.clock.now, channels_to()
+    with delivering(watching.sender(channels, failed=faults.append, told=lambda *one: told.append(one))) as sender:
+        with read_only(database_url, watching):
+            for _ in range(5):
+                sender.look()
+                settle(sender)
+                watching.clock.now += LONGEST_PAUSE
+            assert len(receiver.requests) == 1
+            assert (watching.alerts()[0].state, watching.alerts()[0].attempts) == (AlertState.PENDING, 0)
+            check = _check(sender, watching.watches)
+            assert (check.ok, "what became of alert 1 is not in the history" in check.detail) == (False, True)
+            assert (len(faults), told) == (1, []), "it is logged once"
+        sender.look()
+        settle(sender)
+        watching.clock.now = begun  # the next attempt is not due
+        deliver(watching, sender)
+    assert (watching.alerts()[0].state, watching.alerts()[0].attempts, len(receiver.requests)) == (state, 1, 1)
+    assert len(told) == 1
 
 
 def test_one_that_hangs_and_a_mail_server_that_is_down_hold_up_no_other(

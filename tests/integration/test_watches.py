@@ -11,12 +11,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 from sqlalchemy import Engine
 
+from service.config import load_settings
 from service.core.errors import ConflictError, NotFoundError, RecordError, StateError
 from service.core.foreign_keys.sides import ForeignKey
 from service.core.model import AttributeName
 from service.core.watch_rules import Rule, RuleKind
 from service.observe import ConsumerObserver
-from service.store import watch_looks
+from service.store import feeds, watch_looks
 from service.store.contracts import PostgresContracts
 from service.store.database import make_engine
 from service.store.embedded import EmbeddedPostgres
@@ -25,10 +26,12 @@ from service.usecases.batches import ErrorPolicy
 from service.usecases.foreign_key_decisions import EXACT
 from service.usecases.watches import AlertState
 from service.watch_runner import report_lag
+from service.watch_runner import watching as watching_beside
 from tests import states
 from tests.following import COLUMNS, Stream, consume
 from tests.integration.test_bad_input import full_disk
 from tests.states import Tables
+from tests.waiting import wait_for
 from tests.watching import Watching, below, new_watch, pair_rule
 
 LATER = timedelta(hours=1)
@@ -177,8 +180,11 @@ def test_a_contract_is_told_of_also_one_that_is_violated_when_it_is_added(
     assert watching.look() == [], "what is gone is not told of"
     contracts.add(key, EXACT, "Ada")
     assert watching.look() == [BROKEN]
+    watching.watches.add(new_watch(Rule(RuleKind.CONTRACT, "held").checked(), "held"))
+    assert watching.look() == []
     mend_it(database_url, stream)
-    assert watching.look() == [MENDED]
+    assert watching.look() == [MENDED, BROKEN]
+    assert watching.alerts()[0].body["summary"] == "any contract is held"
 
 
 def test_a_coefficient_comes_back_by_its_margin(database_url: str, stream: Stream, watching: Watching) -> None:
@@ -206,13 +212,17 @@ def test_uniqueness_of_a_column_and_of_tracked_keys(database_url: str, stream: S
         "select attribute_id, 'pinned', 1 from attribute where column_name = 'id'",
     )
     assert watching.look() == []
+    back = Rule(RuleKind.UNIQUE, "regained", attribute="s.customers.id").checked()
+    watching.watches.add(new_watch(back, "regained"))
+    assert watching.look() == [BROKEN], "it is unique, which this one tells of"
     stream.change("customers", None, ["1", "Twin"])
     consume(database_url, stream)
-    assert watching.look() == [BROKEN, BROKEN]
-    assert watching.alerts()[0].body["subjects"][0]["name"] == "s.customers.id"
+    assert watching.look() == [BROKEN, BROKEN, MENDED]
+    assert watching.alerts()[1].body["subjects"][0]["name"] == "s.customers.id"
     stream.change("customers", ["1", "Twin"], None)
     consume(database_url, stream)
-    assert watching.look() == [MENDED, MENDED]
+    assert watching.look() == [MENDED, MENDED, BROKEN]
+    assert watching.alerts()[0].body["summary"] == "s.customers.id has regained its uniqueness"
 
 
 def test_a_lag_stands_and_grows_when_its_consumer_reports_no_more(watching: Watching) -> None:
@@ -225,10 +235,29 @@ def test_a_lag_stands_and_grows_when_its_consumer_reports_no_more(watching: Watc
     assert watching.look(8) == []
     assert watching.look(1) == [], "11 s now, but only just"
     assert watching.look(5) == [BROKEN]
-    watching.looks.report_lag(0, 0.0)
-    assert watching.look(1) == []
     watching.looks.forget_lag()
+    assert watching.look(60) == [], "what is not known is not over"
+    watching.looks.report_lag(0, 0.0)
+    assert watching.look() == []
     assert watching.look(5) == [MENDED]
+
+
+@pytest.mark.parametrize("until_end", [False, True])
+def test_a_consumer_that_is_stopped_falls_behind_unless_it_has_read_all_or_is_followed_no_more(
+    database_url: str, watching: Watching, until_end: bool
+) -> None:
+    watching.watches.add(new_watch(Rule(RuleKind.LAG, bound=Decimal(10)).checked()))
+    observer = ConsumerObserver(CollectorRegistry())
+    observer.following(1, None, 2, 3, {})
+    observer.waiting({})
+    with watching_beside(database_url, load_settings(), CollectorRegistry(), observer, until_end=until_end):
+        wait_for(lambda: states.query(database_url, "select from consumer_lag"))
+    assert watching.look() == []
+    assert watching.look(11) == ([] if until_end else [BROKEN])
+    feeds.forget(watching.engine, "some feed")
+    assert watching.look(60) == []
+    report_lag(watching.looks, observer)
+    assert watching.look() == ([] if until_end else [MENDED]), "another consumer, which is not behind"
 
 
 def test_a_consumer_that_ends_and_is_started_again_and_again_falls_behind(

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 
 import pytest
 
 from service.core.errors import NotFoundError
-from service.usecases.watches import AlertState
+from service.usecases.watches import AlertState, Channel, ChannelKind
 from tests import states
-from tests.following import Stream
-from tests.integration.test_watches import BROKEN, LATER, break_it, engine, mend_it, stream, watching
-from tests.watching import Watching, new_watch, pair_rule
+from tests.following import Stream, consume
+from tests.integration.test_watch_delivery import deliver
+from tests.integration.test_watches import BROKEN, LATER, MENDED, break_it, engine, mend_it, stream, watching
+from tests.watching import Receiver, Watching, channels_to, new_watch, pair_rule, receiving
 
 __all__ = ["engine", "stream", "watching"]
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with receiving() as found:
+        yield found
 
 
 def test_a_transaction_that_is_only_half_there_is_waited_for_but_not_for_ever(
@@ -32,6 +41,20 @@ def test_a_transaction_that_is_only_half_there_is_waited_for_but_not_for_ever(
     assert watching.look(20) == []
     assert watching.look(59) == []
     assert watching.look(1) == [BROKEN], "nothing of it has come for a minute"
+
+
+def test_what_stood_before_a_transaction_does_not_wait_for_it_to_be_whole(
+    database_url: str, stream: Stream, watching: Watching
+) -> None:
+    """A source that commits a large transaction every 25 s would have every wait of 30 s begin anew for ever."""
+    watching.watches.add(new_watch(pair_rule(), debounce=30))
+    break_it(database_url, stream)
+    assert watching.look() == []
+    stream.change("customers", None, ["3", "Eve"])
+    consume(database_url, stream)
+    states.execute(database_url, "update state_version set transaction_consistent = false where version > 2")
+    assert watching.look(25) == []
+    assert watching.look(5) == [BROKEN]
 
 
 def test_with_dead_letters_no_version_is_whole_and_watches_tell_all_the_same(
@@ -129,3 +152,61 @@ def test_a_silence_keeps_an_alert_in_the_history_and_gives_it_back_at_its_end(
     assert [one.is_active for one in watching.watches.silences()] == [True, False, False]
     with pytest.raises(NotFoundError, match="No silence 1 is in force"):
         watching.watches.end_silence(silence.silence_id)
+
+
+@pytest.mark.parametrize("pattern", [None, "w", "s.orders.*"])
+def test_a_silence_holds_back_what_was_not_sent_yet_and_gives_back_what_still_stands(
+    database_url: str, stream: Stream, watching: Watching, receiver: Receiver, pattern: str | None
+) -> None:
+    made = watching.watches.add(new_watch(pair_rule(), channel=Channel(ChannelKind.WEBHOOK, receiver.url)))
+    watching.watches.silence(None, "s.customers.name", datetime.now(UTC) + LATER, "another column's", "Ada")
+    break_it(database_url, stream)
+    receiver.answer = lambda: (500, {})
+    with closing(watching.sender(channels_to())) as sender:
+        deliver(watching, sender)
+        receiver.answer = lambda: (204, {})
+        of_watch = made.watch_id if pattern is None else None
+        silence = watching.watches.silence(of_watch, pattern, datetime.now(UTC) + LATER, "known", "Ada")
+        deliver(watching, sender)
+        assert [(one.state, one.attempts) for one in watching.alerts()] == [(AlertState.SILENCED, 1)]
+        watching.watches.test(made.watch_id)
+        deliver(watching, sender)
+        watching.watches.end_silence(silence.silence_id)
+        deliver(watching, sender)
+        mend_it(database_url, stream)
+        deliver(watching, sender)
+    assert [message["kind"] for _, _, message in receiver.requests] == ["fired", "test", "fired", "resolved"]
+    assert [one.state for one in watching.alerts()] == [AlertState.DELIVERED] * 3 + [AlertState.SILENCED]
+
+
+def test_that_something_is_over_is_told_when_the_silence_ends(
+    database_url: str, stream: Stream, watching: Watching, receiver: Receiver
+) -> None:
+    made = watching.watches.add(new_watch(pair_rule(), channel=Channel(ChannelKind.WEBHOOK, receiver.url)))
+    break_it(database_url, stream)
+    with closing(watching.sender(channels_to())) as sender:
+        deliver(watching, sender)
+        mend_it(database_url, stream)
+        assert watching.look() == [MENDED]
+        silence = watching.watches.silence(made.watch_id, None, datetime.now(UTC) + LATER, "known", "Ada")
+        deliver(watching, sender)
+        assert len(receiver.requests) == 1
+        watching.watches.end_silence(silence.silence_id)
+        deliver(watching, sender)
+    assert [message["kind"] for _, _, message in receiver.requests] == ["fired", "resolved"]
+
+
+def test_what_is_in_force_is_listed_before_all_that_was(database_url: str, watching: Watching) -> None:
+    silence = watching.watches.silence(None, "s.*", datetime.now(UTC) + LATER, "in force", "Ada")
+    load = watching.watches.announce("s", "orders", datetime.now(UTC) + LATER, False, "Ada")
+    states.execute(
+        database_url,
+        "insert into watch_silence (pattern, until, reason, created_by) "
+        "select 's.*', now() - interval '1 day', 'past', 'Ada' from generate_series(1, 300);"
+        "insert into announced_load (schema_name, until, until_loaded, bootstrapped_version, created_by) "
+        "select 's', now() - interval '1 day', false, 1, 'Ada' from generate_series(1, 300)",
+    )
+    for found, first in ((watching.watches.silences(), silence), (watching.watches.loads(), load)):
+        assert (found[0], len(found), any(one.is_active for one in found[1:])) == (first, 200, False)
+    states.execute(database_url, "update watch_silence set until = now() + interval '1 day'")
+    assert len(watching.watches.silences()) == 301, "none in force is cut off"

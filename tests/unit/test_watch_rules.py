@@ -84,8 +84,8 @@ def test_what_is_told_is_what_the_definition_says(
     for version, (seconds, turned, held) in enumerate(steps, 1):
         now += seconds
         standings = observe(standings, [Turn(SUBJECTS[name], is_bad) for name, is_bad in turned], version)
-        waits = waiting(standings, waits, lambda one, held=held: one.key in held, now)
-        found = due(standings, waits, lambda one, held=held: one.key in held, debounce, now)
+        waits = waiting(standings, waits, lambda one, held=held: one.subject.key in held, now)
+        found = due(standings, waits, lambda one, held=held: one.subject.key in held, debounce, now)
         standings = tell(standings, found)
         assert {one.subject.key: (one.is_bad, one.turns) for one in found} == judge.step(now, turned, held)
         assert {name for name in "abc" if name in standings and standings[name].told} == {
@@ -105,8 +105,8 @@ def test_what_stands_long_enough_is_told_and_what_was_told_is_true(
         now += seconds
         last |= dict(turned)
         standings = observe(standings, [Turn(SUBJECTS[name], is_bad) for name, is_bad in turned], version)
-        waits = waiting(standings, waits, lambda one, held=held: one.key in held, now)
-        for one in due(standings, waits, lambda one, held=held: one.key in held, debounce, now):
+        waits = waiting(standings, waits, lambda one, held=held: one.subject.key in held, now)
+        for one in due(standings, waits, lambda one, held=held: one.subject.key in held, debounce, now):
             assert one.is_bad == last[one.subject.key] != told[one.subject.key]
             assert one.subject.key not in held
             told[one.subject.key] = one.is_bad
