@@ -14,6 +14,7 @@ import itertools
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -371,12 +372,14 @@ class StreamedSession(Session):
 
     def _changes(self, facts: BatchFacts) -> list[RowChange]:
         """Read the changes of a batch once more, to find those that made or broke something."""
-        feed = open_feed(self._stream.address, group_id=None)
-        assert isinstance(feed, KafkaFeed)
-        ranges = [TopicRange(*one.partition, one.first, one.end) for one in facts.ranges]
-        records = [record for part in ranges for record in read_again(tuple(feed.servers), part)]
+        records = self._read_again([TopicRange(*one.partition, one.first, one.end) for one in facts.ranges])
         changes, _, _ = separate(records, decode_each(self._decoder, records))
         return self._screen.screen(changes).changes
+
+    def _read_again(self, ranges: Sequence[TopicRange]) -> list[RawRecord]:
+        feed = open_feed(self._stream.address, group_id=None)
+        assert isinstance(feed, KafkaFeed)
+        return [record for part in ranges for record in read_again(tuple(feed.servers), part)]
 
     def _lag(self) -> Positions | None:
         """Count what is behind the newest commit, as far as the topics were when they were last looked at."""

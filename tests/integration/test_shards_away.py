@@ -8,7 +8,8 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -19,12 +20,13 @@ import pytest
 from service.core.canonical import value_keys
 from service.core.cell_decoding import WireSettings
 from service.core.errors import DamagedStateError, StateError
-from service.core.model import RawRecord
+from service.core.model import RawRecord, StoredPosition
 from service.store.embedded import EmbeddedPostgres
 from service.store.shard_dealing import read_shards
 from service.store.writer import PostgresWriter
 from service.stream.envelope import Decoder
 from service.stream.file_feed import FileFeed
+from service.stream.kafka_topics import TopicRange
 from service.usecases.batches import ErrorPolicy
 from service.usecases.feed_session import BeginAnew
 from service.usecases.follow_feed import Consumer
@@ -56,6 +58,15 @@ class LocalSession(StreamedSession):
         rows = [row for one in ranges for row in net._net(one[:2], *one[2:], 0.0).to_pylist()]
         told = [shard.apply(number, [row for row in rows if row["shard"] == number]) for number in range(OF)]
         return applied(pa.Table.from_batches(told))
+
+    def _read_again(self, ranges: Sequence[TopicRange]) -> list[RawRecord]:
+        found: list[RawRecord] = []
+        for one in ranges:
+            with closing(FileFeed(one.topic)) as feed:
+                feed.start({(one.topic, one.partition): StoredPosition(one.first)})
+                while got := feed.poll(1000, 1 << 20, 0.0):
+                    found += [record for record in got if record.offset < one.end]
+        return found
 
 
 @dataclass
