@@ -29,8 +29,8 @@ from xml.etree import ElementTree
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyspark
-from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.java_gateway import GatewayClient, GatewayParameters, JavaGateway, launch_gateway
+from py4j.protocol import ERROR, REFERENCE_TYPE, Py4JError, Py4JJavaError, get_return_value
 from pyspark import SparkFiles, TaskContext
 
 from service.core.errors import SourceError, first_line
@@ -154,6 +154,21 @@ class _Java:
         return found
 
 
+class _Client(GatewayClient):  # type: ignore[misc]
+    """Raise Java's errors here: Spark would look their numbers up in its own Java, where other things have them."""
+
+    def send_command(self, command: str, retry: bool = True, binary: bool = False) -> Any:
+        answer = super().send_command(command, retry, binary)
+        if not binary and answer.startswith(ERROR + REFERENCE_TYPE):
+            get_return_value(answer, self)
+        return answer
+
+
+class _Gateway(JavaGateway):  # type: ignore[misc]
+    def _create_gateway_client(self) -> _Client:
+        return _Client(gateway_parameters=self.gateway_parameters)
+
+
 def _java(settings: HadoopSettings) -> _Java:
     """Give this process' Java; it ends with the process, however that ends."""
     with _STARTING:
@@ -171,7 +186,7 @@ def _start(settings: HadoopSettings) -> _Java:
             jarpath=str(next(jars.glob("py4j-*.jar"))), classpath=classpath,
             javaopts=JAVA_OPTIONS, java_path=str(find_java().java), die_on_exit=True, enable_auth=True,
         )  # fmt: skip
-        jvm = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token)).jvm
+        jvm = _Gateway(gateway_parameters=GatewayParameters(port=port, auth_token=token)).jvm
         configuration = jvm.org.apache.hadoop.conf.Configuration()
         for name, value in settings.properties:
             configuration.set(name, value)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow.fs as pafs
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.hadoop_files import hadoop_settings
+from spark_jobs.hadoop_files import HadoopSettings, file_system_of, hadoop_settings
 from tests.refreshing import Lake, expected_inds, write_tables
 
 TABLES = {
@@ -46,6 +47,15 @@ def test_a_refresh_reads_and_indexes_where_only_hadoop_can(
             assert [fault.path for _, fault in snapshot.faults(limit=9)] == ["torn.csv.gz"]
     finally:
         hadoop_settings.cache_clear()
+
+
+def test_what_is_not_there_is_told_alike_beside_spark(spark: SparkSession, tmp_path: Path) -> None:
+    assert spark.version
+    mount = ("fs.viewfs.mounttable.lakes.link./data", f"file://{tmp_path}")
+    filesystem, root = file_system_of("viewfs://lakes/data", HadoopSettings((mount,)))
+    # Errors have numbers in the Java that they come from; in Spark's the low ones are the session's own objects.
+    for _ in range(300):
+        assert filesystem.get_file_info(f"{root}/gone").type is pafs.FileType.NotFound
 
 
 def columns_of(tables: dict[str, list[list[str]]]) -> dict[tuple[str, int], set[str]]:
