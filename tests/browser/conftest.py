@@ -11,9 +11,14 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
+from sqlalchemy import Engine
 
+from service.store.database import make_engine
 from tests.browser.chromium import require_chromium
+from tests.hand_made_state import HandMadeState
+from tests.integration.serving import app_over, serving
 from tests.waiting import BOUND_SECONDS
+from tests.watching import Watching
 
 AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text()
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
@@ -66,6 +71,35 @@ def browser() -> Iterator[Browser]:
         found = driver.chromium.launch(executable_path=require_chromium(), args=options, timeout=WAIT_MS)
         yield found
         found.close()
+
+
+@pytest.fixture
+def state(request: pytest.FixtureRequest, database_url: str) -> Iterator[HandMadeState]:
+    """Hold the COLUMNS of the test's module."""
+    made = HandMadeState(database_url, request.module.COLUMNS)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def engine(state: HandMadeState, database_url: str) -> Iterator[Engine]:
+    made = make_engine(database_url, "test-dashboard")
+    yield made
+    made.dispose()
+
+
+@pytest.fixture
+def watching(engine: Engine) -> Iterator[Watching]:
+    made = Watching(engine)
+    yield made
+    made.looks.close()
+
+
+@pytest.fixture
+def address(engine: Engine) -> Iterator[str]:
+    """Serve the state."""
+    with serving(app_over(engine)) as found:
+        yield found
 
 
 @contextmanager

@@ -3,49 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
-import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from service.core.model import AttributeName
-from service.store.database import make_engine
 from tests import states
 from tests.browser.conftest import looking
 from tests.hand_made_state import HandMadeState
-from tests.integration.serving import app_over, serving
 from tests.waiting import wait_for
 
 ORDERS, CUSTOMERS = AttributeName("shop", "orders", "customer_id"), AttributeName("shop", "customers", "id")
 EMPLOYEE, MANAGER = AttributeName("shop", "employee", "id"), AttributeName("shop", "employee", "reports_to")
 ARCHIVE, BOXES = AttributeName("shop", "archive", "shelf"), AttributeName("shop", "boxes", "shelf")
+ALIKE = AttributeName("shop", "orders", "paid_by")
 COLUMNS = {
     ORDERS: ["1", "2"], CUSTOMERS: ["1", "2", "3"], EMPLOYEE: ["a", "b", "c"], MANAGER: ["a", None, "b"],
-    ARCHIVE: ["x"], BOXES: ["x", "y"],
+    ARCHIVE: ["x"], BOXES: ["x", "y"], ALIKE: ["7"],
 }  # fmt: skip
-ALIKE = AttributeName("shop", "orders", "paid_by")
 
 WITHIN = """node => {
   const [one, all] = [node, node.ownerSVGElement].map(each => each.getBoundingClientRect());
   return one.left >= all.left && one.right <= all.right && one.top >= all.top && one.bottom <= all.bottom;
 }"""
 """Tell whether a table is in sight."""
-
-
-@pytest.fixture
-def state(database_url: str) -> Iterator[HandMadeState]:
-    made = HandMadeState(database_url, {**COLUMNS, ALIKE: ["7"]})
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def address(state: HandMadeState, database_url: str) -> Iterator[str]:
-    """Serve orders of customers, and employees who report to each other."""
-    engine = make_engine(database_url, "test-dashboard")
-    with serving(app_over(engine)) as found:
-        yield found
-    engine.dispose()
 
 
 def sight(page: Page) -> str | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser, expect
+from sqlalchemy import Engine
 
 from service.core.model import AttributeName
 from service.store.coefficient_samples import CoefficientLooks
@@ -28,20 +29,11 @@ COLUMNS = {
 
 
 @pytest.fixture
-def state(database_url: str) -> Iterator[HandMadeState]:
-    made = HandMadeState(database_url, COLUMNS)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def address(state: HandMadeState, database_url: str) -> Iterator[str]:
+def address(engine: Engine) -> Iterator[str]:
     """Serve a shop whose foreign keys were looked for."""
-    engine = make_engine(database_url, "test-dashboard")
     ForeignKeyFinder(PostgresForeignKeys(engine)).refresh(Question(keys=Keys.INFERRED))
     with serving(app_over(engine)) as found:
         yield found
-    engine.dispose()
 
 
 def test_each_cell_of_the_heatmap_is_the_share_that_the_sets_have(browser: Browser, address: str) -> None:

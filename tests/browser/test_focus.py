@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 
-import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
 from service.core.model import AttributeName
-from service.store.database import make_engine
 from service.store.foreign_key_refreshes import PostgresForeignKeys
 from service.usecases.foreign_key_answers import ForeignKeyFinder
 from service.usecases.foreign_keys import Keys, Question
 from tests import states
 from tests.browser.conftest import looking
 from tests.hand_made_state import HandMadeState
-from tests.integration.serving import app_over, serving
 from tests.watching import Watching, new_watch, pair_rule
 
 ORDERS, CUSTOMERS = AttributeName("shop", "orders", "customer_id"), AttributeName("shop", "customers", "id")
@@ -42,28 +38,6 @@ PATCH = """async ([before, after]) => {
   place.remove();
   return found;
 }"""
-
-
-@pytest.fixture
-def state(database_url: str) -> Iterator[HandMadeState]:
-    made = HandMadeState(database_url, COLUMNS)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def watching(state: HandMadeState, database_url: str) -> Iterator[Watching]:
-    engine = make_engine(database_url, "test-dashboard")
-    made = Watching(engine)
-    yield made
-    made.looks.close()
-    engine.dispose()
-
-
-@pytest.fixture
-def address(watching: Watching) -> Iterator[str]:
-    with serving(app_over(watching.engine)) as found:
-        yield found
 
 
 def items(chance: random.Random) -> list[tuple[str, str | None, str]]:

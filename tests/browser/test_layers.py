@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
 from itertools import product
 
 import httpx
-import pytest
 from playwright.sync_api import Browser, expect
 
 from service.core.model import AttributeName
@@ -40,16 +38,6 @@ async ([pairs, around]) => {
 """Draw foreign keys between tables, which are given by numbers."""
 
 REDUCE = "async (inds) => (await import('/dashboard/layers.js')).reduce(inds)"
-
-
-@pytest.fixture
-def address(database_url: str) -> Iterator[str]:
-    """Serve a shop: what is ordered is of customers, and these are in the archive."""
-    HandMadeState(database_url, COLUMNS).close()
-    engine = make_engine(database_url, "test-dashboard")
-    with serving(app_over(engine)) as found:
-        yield found
-    engine.dispose()
 
 
 def closed(pairs: set[tuple[int, int]], count: int) -> set[tuple[int, int]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 
 import httpx
@@ -24,20 +23,6 @@ COLUMNS = {ORDERS: ["1", "2"], CUSTOMERS: ["1", "2", "3"]}
 WAITS = (
     "const later = setTimeout; window.waits = []; window.setTimeout = (f, ms) => later(f, waits[waits.push(ms) - 1])"
 )
-
-
-@pytest.fixture
-def state(database_url: str) -> Iterator[HandMadeState]:
-    made = HandMadeState(database_url, COLUMNS)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def engine(state: HandMadeState, database_url: str) -> Iterator[Engine]:
-    made = make_engine(database_url, "test-dashboard")
-    yield made
-    made.dispose()
 
 
 def test_where_a_key_is_wanted_foreign_keys_can_be_found_for_the_first_time(browser: Browser, engine: Engine) -> None:
@@ -63,6 +48,7 @@ def test_a_defect_of_the_page_is_not_told_as_a_service_that_is_away(browser: Bro
         expect(page.locator("#link")).to_have_text("defect")
         assert look.told
         assert all("TypeError" in one for one in look.told), "who looks for the defect finds where it is"
+        page.goto("about:blank")  # it would ask again, and tell again
         look.told.clear()
 
 

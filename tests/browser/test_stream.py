@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 from playwright.sync_api import Browser, expect
+from sqlalchemy import Engine
 
 from service.core.model import AttributeName
-from service.store.database import make_engine
 from tests.browser.conftest import looking
 from tests.hand_made_state import HandMadeState
 from tests.integration.serving import a_place, app_over, serving
@@ -27,21 +26,11 @@ OFTEN = (
 )
 
 
-@pytest.fixture
-def state(database_url: str) -> Iterator[HandMadeState]:
-    made = HandMadeState(database_url, COLUMNS)
-    yield made
-    made.close()
-
-
 def streams(requested: list[str]) -> int:
     return sum(one.endswith("/api/v1/stream") for one in requested)
 
 
-def test_what_breaks_is_shown_without_being_asked_for(
-    browser: Browser, state: HandMadeState, database_url: str
-) -> None:
-    engine = make_engine(database_url, "test-dashboard")
+def test_what_breaks_is_shown_without_being_asked_for(browser: Browser, state: HandMadeState, engine: Engine) -> None:
     with serving(app_over(engine)) as address, looking(browser, address) as look:
         look.page.add_init_script(RARELY)
         page = look.open("timeline?kind=broke")
@@ -52,14 +41,12 @@ def test_what_breaks_is_shown_without_being_asked_for(
             state.commit(COLUMNS)
         expect(page.locator("#link")).to_have_text(f"live, version {state.version}")
         assert streams(look.requested) == 1
-    engine.dispose()
 
 
 @pytest.mark.parametrize("view", ["graph", "coefficients"])
 def test_views_that_ask_for_much_ask_less_often_when_versions_come_fast(
-    browser: Browser, state: HandMadeState, database_url: str, view: str
+    browser: Browser, state: HandMadeState, engine: Engine, view: str
 ) -> None:
-    engine = make_engine(database_url, "test-dashboard")
     with serving(app_over(engine)) as address, looking(browser, address) as look:
         look.page.add_init_script(WAITS)
         page = look.open(view)
@@ -71,11 +58,9 @@ def test_views_that_ask_for_much_ask_less_often_when_versions_come_fast(
             return bool(page.evaluate("waits.some(one => one > 2000 && one < 5000)"))
 
         wait_for(is_patient)
-    engine.dispose()
 
 
-def test_who_is_logged_in_hears_of_it_too(browser: Browser, state: HandMadeState, database_url: str) -> None:
-    engine = make_engine(database_url, "test-dashboard")
+def test_who_is_logged_in_hears_of_it_too(browser: Browser, state: HandMadeState, engine: Engine) -> None:
     with serving(app_over(engine, api_key="a key")) as address, looking(browser, address) as look:
         look.page.goto(address)
         look.page.get_by_label("Key", exact=True).fill("a key")
@@ -85,13 +70,11 @@ def test_who_is_logged_in_hears_of_it_too(browser: Browser, state: HandMadeState
         expect(look.page.locator("#link")).to_have_text("live, version 2")
         wait_for(lambda: look.page.evaluate("1") and streams(look.requested) == 1)
         look.told.clear()
-    engine.dispose()
 
 
 def test_the_stream_is_taken_up_again_where_a_restart_broke_it(
-    browser: Browser, state: HandMadeState, database_url: str
+    browser: Browser, state: HandMadeState, engine: Engine
 ) -> None:
-    engine = make_engine(database_url, "test-dashboard")
     with a_place() as place, ExitStack() as first:
         address = first.enter_context(serving(app_over(engine), place))
         with looking(browser, address) as look:
@@ -105,11 +88,9 @@ def test_the_stream_is_taken_up_again_where_a_restart_broke_it(
                 wait_for(lambda: page.evaluate("1") and streams(look.requested) > 1)  # a question may come first
                 look.page.goto("about:blank")
             look.told.clear()
-    engine.dispose()
 
 
-def test_a_page_that_is_left_open_stays_small(browser: Browser, state: HandMadeState, database_url: str) -> None:
-    engine = make_engine(database_url, "test-dashboard")
+def test_a_page_that_is_left_open_stays_small(browser: Browser, state: HandMadeState, engine: Engine) -> None:
     with serving(app_over(engine)) as address, looking(browser, address) as look:
         look.page.add_init_script(OFTEN)
         page = look.open("timeline")
@@ -147,4 +128,3 @@ def test_a_page_that_is_left_open_stays_small(browser: Browser, state: HandMadeS
         expect(page.locator("*")).to_have_count(shown)
         wait_for(is_small)
         expect(page.locator(".transition")).to_have_count(50)
-    engine.dispose()

@@ -66,23 +66,6 @@ async told => {
 """Tell of an overview the last line of its health."""
 
 
-@pytest.fixture
-def state(database_url: str) -> Iterator[HandMadeState]:
-    """Hold a shop, and a table whose names are made to harm."""
-    made = HandMadeState(database_url, COLUMNS)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def address(state: HandMadeState, database_url: str) -> Iterator[str]:
-    """Serve it."""
-    engine = make_engine(database_url, "test-dashboard")
-    with serving(app_over(engine)) as found:
-        yield found
-    engine.dispose()
-
-
 @pytest.fixture(scope="module")
 def full(postgres_server: EmbeddedPostgres) -> Iterator[str]:
     """Serve a state with something to show in every view, whose names and texts are made to harm."""

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import httpx
-import pytest
 from playwright.sync_api import Browser, expect
 
 from service.core.model import AttributeName
-from service.store.database import make_engine
 from tests.browser.conftest import NARROW, WIDE, looking
-from tests.hand_made_state import HandMadeState
-from tests.integration.serving import app_over, serving
 from tests.watching import Watching, new_watch, pair_rule
 
 SCRIPT = "<script>document.title='pwned'</script>"
@@ -23,22 +18,6 @@ COLUMNS = {
     AttributeName("shop", "customers", "id"): ["1", "2"],
     ODD: ["7"],
 }
-
-
-@pytest.fixture
-def watching(database_url: str) -> Iterator[Watching]:
-    HandMadeState(database_url, COLUMNS).close()
-    engine = make_engine(database_url, "test-dashboard")
-    made = Watching(engine)
-    yield made
-    made.looks.close()
-    engine.dispose()
-
-
-@pytest.fixture
-def address(watching: Watching) -> Iterator[str]:
-    with serving(app_over(watching.engine)) as found:
-        yield found
 
 
 def test_a_pair_is_watched_from_its_page_and_what_is_told_is_shown(
