@@ -1,14 +1,12 @@
 // Owns the view of foreign keys: what looks like one, why, and what was decided of it.
 
-import { get, getAll, path, post, Refusal, whoAsks } from "./api.js";
+import { get, getAll, path, post, whoAsks } from "./api.js";
 import { h } from "./dom.js";
-import { number, percent, to } from "./format.js";
+import { keyOf, number, percent, side, to } from "./format.js";
 import { badge, card, empty, pages, table } from "./parts.js";
 
 const NAME = "subsetd-name";
 const VERDICTS = { accept: ["good", "accepted"], reject: ["bad", "rejected"], pin: ["warn", "pinned"] };
-const side = (columns) => `${columns[0].slice(0, 2).join(".")}.${columns.length === 1 ? columns[0][2] : `(${columns.map((one) => one[2]).join(", ")})`}`;
-const keyOf = ({ dependent, referenced }) => JSON.stringify([dependent, referenced]);
 
 const FORMATS = [["sql", "SQL"], ["dbt", "dbt"], ["mermaid", "Mermaid"], ["graphml", "GraphML"], ["csv", "CSV"]];
 
@@ -46,7 +44,7 @@ export const foreignKeys = {
           ["Evidence", (one) => one.dependent.length === 1 && h("a", { href: to("pair", { dependent: side(one.dependent), referenced: side(one.referenced) }), "aria-label": `show evidence of ${side(one.dependent)} in ${side(one.referenced)}` }, "show")],
           ["Decided", (one) => (one.verdict ? badge(...VERDICTS[one.verdict]) : "–")],
           ["Decide", (one) => h("span.pages", {}, [["accept", "Accept"], ["reject", "Reject"]].map(([verdict, text]) =>
-            h("button", { type: "button", disabled: one.verdict === verdict, onclick: () => act(() => decide(one, verdict, listed(parameters))), "aria-label": `${text} ${side(one.dependent)} to ${side(one.referenced)}` }, text)))],
+            h("button", { type: "button", disabled: one.verdict === verdict, onclick: () => act(() => decide(one, verdict)), "aria-label": `${text} ${side(one.dependent)} to ${side(one.referenced)}` }, text)))],
         ], page.items, keyOf)),
       card("Export", h("p.choice", {}, [["accepted", null], ["accepted and suggested", "1"]].filter(([, more]) => !more || page !== null).map(([name, more]) =>
         h("a.button", { href: to("foreign-keys", { ...parameters, more }), "aria-current": (parameters.more ?? null) === more && "true" }, name))),
@@ -58,14 +56,9 @@ export const foreignKeys = {
   },
 };
 
-/** Keep a decision; another one that came since the page was shown is told, and not overruled unseen. */
-async function decide(one, verdict, url) {
-  const present = (await get(url)).items.find((each) => keyOf(each) === keyOf(one));
-  if (present === undefined || present.verdict !== one.verdict) {
-    const what = present?.verdict ? VERDICTS[present.verdict][1] : "changed";
-    throw new Refusal(409, `${side(one.dependent)} was ${what} by somebody else meanwhile. It was left so: look again, and decide.`);
-  }
+/** Keep a decision; of another one that came since the page was shown the service tells, and it is not overruled unseen. */
+function decide(one, verdict) {
   const decided_by = localStorage.getItem(NAME)?.trim() || "dashboard";
-  const seen = one.verdict ?? "undecided"; // of two who ask at once the service tells the second
-  await post("/api/v1/foreign-keys/decisions", { dependent: one.dependent, referenced: one.referenced, verdict, decided_by, seen });
+  const seen = one.verdict ?? "undecided";
+  return post("/api/v1/foreign-keys/decisions", { dependent: one.dependent, referenced: one.referenced, verdict, decided_by, seen });
 }

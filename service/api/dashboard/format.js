@@ -12,6 +12,9 @@ const CLOCKS_APART = 10; // seconds that the clocks of database and service, and
 export const number = (value) => (value === null || value === undefined ? "–" : NUMBER.format(value));
 export const short = (value) => (value < 10_000 ? NUMBER.format(value) : SHORT.format(value));
 export const counted = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
+export const side = (columns) => `${columns[0].slice(0, 2).join(".")}.${columns.length === 1 ? columns[0][2] : `(${columns.map((one) => one[2]).join(", ")})`}`;
+/** Give what tells a foreign key from all others. */
+export const keyOf = ({ dependent, referenced }) => JSON.stringify([dependent, referenced]);
 /** Write a share so that only all is 100 % and only nothing is 0 %. */
 export const percent = (share) => {
   if (share === null || share === undefined) return "–";

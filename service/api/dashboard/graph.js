@@ -3,7 +3,7 @@
 import { get, getAll, getPages, path } from "./api.js";
 import { drawing } from "./drawing.js";
 import { h, s } from "./dom.js";
-import { counted, number, percent, short, to } from "./format.js";
+import { counted, keyOf, number, percent, short, side, to } from "./format.js";
 import { declaredBetween, known, ofInds, ofKeys, ofTables, reduce } from "./layers.js";
 import { badge, card, empty, pages, table } from "./parts.js";
 
@@ -113,7 +113,6 @@ const legend = (areKeys) => h("p.legend", {}, [["", "declared by a source"], [".
 
 /** Show the foreign keys between two tables with what speaks for and against them. */
 function ofTwo(keys, from, end) {
-  const side = (columns) => `${columns[0].slice(0, 2).join(".")}.${columns.length === 1 ? columns[0][2] : `(${columns.map((one) => one[2]).join(", ")})`}`;
   const name = (columns) => columns[0].slice(0, 2).join(".");
   const between = keys.filter((one) => [[from, end], [end, from]].some(([a, b]) => name(one.dependent) === a && name(one.referenced) === b));
   const title = from === end ? "Foreign keys inside the table" : "Foreign keys between the two";
@@ -126,7 +125,7 @@ function ofTwo(keys, from, end) {
     ["Declared", (one) => (one.isDeclared ? `by ${one.source}` : "no")],
     ["Decided", (one) => (one.verdict === "accept" ? badge("good", "accepted") : one.verdict ? badge("warn", "pinned") : "no")],
     ["Evidence", (one) => one.dependent.length === 1 && h("a", { href: to("pair", { dependent: side(one.dependent), referenced: side(one.referenced) }), "aria-label": `show evidence of ${side(one.dependent)} in ${side(one.referenced)}` }, "show")],
-  ], between, (one) => JSON.stringify([one.dependent, one.referenced])));
+  ], between, keyOf));
 }
 
 let kept = { parts: [] };

@@ -1,5 +1,7 @@
 // Owns what the graph of the tracked tables is drawn of: its foreign keys, or its INDs without those that follow from others.
 
+import { keyOf } from "./format.js";
+
 const tableOf = (parts) => parts.slice(0, 2).join(".");
 
 /** Put edges between tables together: `links` are [dependent's table, referenced one's, what]; give { tables, edges } as an excerpt has them. */
@@ -54,13 +56,12 @@ function cut({ tables, edges }, around, most) {
 
 /** List foreign keys: those that a source declares, that were accepted, and that are suggested and were not rejected. */
 export function known(candidates, decisions, declared) {
-  const key = ({ dependent, referenced }) => JSON.stringify([dependent, referenced]);
-  const found = new Map((candidates?.items ?? []).map((one) => [key(one), one]));
+  const found = new Map((candidates?.items ?? []).map((one) => [keyOf(one), one]));
   const decided = new Map();
-  for (const one of decisions?.items ?? []) if (!decided.has(key(one))) decided.set(key(one), one); // newest first
+  for (const one of decisions?.items ?? []) if (!decided.has(keyOf(one))) decided.set(keyOf(one), one); // newest first
   for (const [name, one] of decided) found.set(name, { ...(found.get(name) ?? { dependent: one.dependent, referenced: one.referenced }), verdict: one.verdict });
   const chosen = [...found].filter(([, one]) => one.verdict !== "reject" && (one.suggested || one.verdict === "accept"));
-  const keys = new Map([...chosen, ...declared.map((one) => [key(one), { ...(found.get(key(one)) ?? {}), ...one, isDeclared: true }])]);
+  const keys = new Map([...chosen, ...declared.map((one) => [keyOf(one), { ...(found.get(keyOf(one)) ?? {}), ...one, isDeclared: true }])]);
   return [...keys.values()];
 }
 

@@ -2,7 +2,7 @@
 
 import { get, getAll, getPages, path, post } from "./api.js";
 import { h } from "./dom.js";
-import { ago, counted, number, percent, to } from "./format.js";
+import { ago, counted, keyOf, number, percent, to } from "./format.js";
 import { distributions, explanation, history } from "./evidence.js";
 import { badge, card, empty, pages, table, transition, value } from "./parts.js";
 
@@ -67,10 +67,10 @@ const FACTS = [
 /** Find a pair among the candidates for foreign keys that were found last, with its evidence. */
 async function candidateOf({ pair: one, refreshes }) {
   if (!refreshes.items.some((each) => each.method === "combined")) return null;
-  const [schema, name] = one.dependent.parts, key = (each) => JSON.stringify([each.dependent, each.referenced]);
+  const [schema, name] = one.dependent.parts;
   const { items } = await getPages(path("/api/v1/foreign-keys", { schema, table: name, limit: 1000 }));
-  const wanted = JSON.stringify([[one.dependent.parts], [one.referenced.parts]]);
-  if (!items.some((each) => key(each) === wanted)) return null;
+  const wanted = keyOf({ dependent: [one.dependent.parts], referenced: [one.referenced.parts] });
+  if (!items.some((each) => keyOf(each) === wanted)) return null;
   return get(path("/api/v1/foreign-keys/evidence", { dependent: `id:${one.dependent.attribute_id}`, referenced: `id:${one.referenced.attribute_id}` }));
 }
 
