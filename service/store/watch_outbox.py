@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sqlalchemy import Connection, Engine, text
 
-from service.core.watch_rules import RuleKind
 from service.store.watches import ALERT, SILENCED, alert_of, channel_of
+from service.usecases.watch_evaluation import can_be_told_later, columns_of
 from service.usecases.watches import Alert, AlertKind, Channel, Silence
 
 # Of each watch the oldest: what comes behind it waits for it.
@@ -16,7 +15,7 @@ PENDING = f"""
 select {ALERT}, channel, secret from (
     select distinct on (watch_id) a.*, w.channel, w.secret from watch_alert a join watch w using (watch_id)
     where state = 'pending' and (cast(:watch_id as integer) is null or watch_id = :watch_id) order by watch_id, alert_id
-) oldest order by attempts, alert_id limit :limit
+) oldest order by attempts, alert_id
 """
 # One that was on its way when it was silenced was delivered all the same.
 DELIVERED = """
@@ -45,18 +44,20 @@ class PostgresAlertOutbox:
         self._engine = engine
         self._watch_id = watch_id
 
-    def pending(self, limit: int) -> list[tuple[Alert, Channel]]:
+    def pending(self, limit: int, begun: Collection[int]) -> list[tuple[Alert, Channel]]:
         with self._engine.begin() as connection:
-            rows = connection.execute(text(PENDING), {"limit": limit, "watch_id": self._watch_id}).all()
+            rows = connection.execute(text(PENDING), {"watch_id": self._watch_id}).all()
             silences = [Silence(**row._mapping) for row in connection.execute(text(SILENCED))]
-            found = []
+            found: list[tuple[Alert, Channel]] = []
             for row in rows:
+                if len(found) == limit:
+                    break
                 fields = row._asdict()
                 channel = channel_of(fields.pop("channel"), fields.pop("secret"))
                 alert = alert_of(fields)
-                if not _is_silenced(alert, silences):
+                if alert.alert_id in begun or not _is_silenced(alert, silences):
                     found.append((alert, channel))
-                elif _can_be_told_later(alert):
+                elif can_be_told_later(alert):
                     _silence(connection, alert)
         return found
 
@@ -75,15 +76,9 @@ def _is_silenced(alert: Alert, silences: Sequence[Silence]) -> bool:
     if alert.watch_id is None or alert.kind is AlertKind.TEST:
         return False
     watch_id, watch, body = alert.watch_id, alert.watch, alert.body
-    # The names of columns are in those of subjects (usecases.watch_evaluation.subject_of), if all are named.
-    subjects = [re.sub(r"^contract \d+, ", "", one["name"]).split(" ⊆ ") for one in body["subjects"]]
+    subjects = [columns_of(one["name"]) for one in body["subjects"]]
     told = [[]] if body["more"] or not subjects else subjects
     return all(any(one.covers(watch_id, watch, *names) for one in silences) for names in told)
-
-
-def _can_be_told_later(alert: Alert) -> bool:
-    """Tell whether what an alert says is known without it; what is over is not, and waits for the silence's end."""
-    return not alert.body["resolved"] and alert.body["rule"]["kind"] != RuleKind.DEAD_LETTERS
 
 
 def _silence(connection: Connection, alert: Alert) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from service.core.watch_rules import (
     unmute,
     waiting,
 )
-from service.usecases.watches import AlertKind, AlertState, Silence, Watch
+from service.usecases.watches import Alert, AlertKind, AlertState, Silence, Watch
 
 SUBJECTS_TOLD = 20
 """Subjects that an alert names; the rest is counted."""
@@ -389,6 +390,16 @@ def subject_of(contract_id: int | None, *sides: Side) -> Subject:
     tables = dict.fromkeys((one.schema, one.table) for one in sides)
     parts = key if contract_id is not None else json.dumps([list(one) for one in sides], ensure_ascii=False)
     return Subject(parts, shown, tuple(one.name for one in sides), tuple(tables))
+
+
+def columns_of(name: str) -> list[str]:
+    """Give the names of the columns in that of a pair, a contract or a key."""
+    return re.sub(r"^contract \d+, ", "", name).split(" ⊆ ")
+
+
+def can_be_told_later(alert: Alert) -> bool:
+    """Tell whether what an alert says is known without it; what is over is not, and waits for the silence's end."""
+    return not alert.body["resolved"] and alert.body["rule"]["kind"] != RuleKind.DEAD_LETTERS
 
 
 def _corpus(one: RefreshEnd) -> Subject:

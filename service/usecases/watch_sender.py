@@ -90,6 +90,8 @@ class WatchSender:
             is_ours = self._evaluator.evaluate()
             if is_ours:
                 self._deliver()
+            else:
+                self._tried.clear()  # whoever looks now knows what became of them, or tries again
             fault = next((one.unknown for one in self._tried.values() if one.unknown is not None), None)
         except Exception as error:  # whatever it is, it must not end all watches
             fault = _said(error)
@@ -106,7 +108,8 @@ class WatchSender:
     def _deliver(self) -> None:
         for one in [one for one, future in self._on_its_way.items() if future.done()]:
             self._tried[one] = self._on_its_way.pop(one).result()
-        pending = self._outbox.pending(AT_ONCE * 4)
+        unknown = {one for one, attempt in self._tried.items() if attempt.unknown is not None}
+        pending = self._outbox.pending(AT_ONCE * 4, unknown | self._on_its_way.keys())
         known = {alert.alert_id for alert, _ in pending}
         self._tried = {one: attempt for one, attempt in self._tried.items() if one in known}
         now = self._clock()

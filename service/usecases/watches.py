@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -230,10 +230,10 @@ class Channels(Protocol):
 class Outbox(Protocol):
     """Keep what is to be delivered. Every method may raise `StateError`."""
 
-    def pending(self, limit: int) -> Sequence[tuple[Alert, Channel]]:
+    def pending(self, limit: int, begun: Collection[int]) -> Sequence[tuple[Alert, Channel]]:
         """List the oldest alert of each watch that is on its way, those tried least often first.
 
-        What a silence has come over since is not among them.
+        What a silence has come over since is not among them, unless an attempt at it has `begun`.
         """
 
     def delivered(self, alert_id: int) -> None:

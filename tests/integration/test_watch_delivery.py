@@ -8,7 +8,7 @@ import hmac
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from email import message_from_string
 from typing import Any
@@ -241,7 +241,7 @@ def test_a_database_that_goes_away_between_keeps_what_is_on_its_way(watching: Wa
     faults: list[str] = []
 
     class Away(PostgresAlertOutbox):
-        def pending(self, limit: int) -> Any:
+        def pending(self, limit: int, begun: Collection[int]) -> Any:
             raise StateError("the database is away")
 
     with delivering(watching.sender(channels_to(), outbox=Away(watching.engine), failed=faults.append)) as sender:

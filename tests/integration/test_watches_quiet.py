@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from tests import states
 from tests.following import Stream, consume
 from tests.integration.test_watch_delivery import deliver
 from tests.integration.test_watches import BROKEN, LATER, MENDED, break_it, engine, mend_it, stream, watching
+from tests.waiting import BOUND_SECONDS
 from tests.watching import Receiver, Watching, channels_to, new_watch, pair_rule, receiving
 
 __all__ = ["engine", "stream", "watching"]
@@ -177,6 +179,26 @@ def test_a_silence_holds_back_what_was_not_sent_yet_and_gives_back_what_still_st
         deliver(watching, sender)
     assert [message["kind"] for _, _, message in receiver.requests] == ["fired", "test", "fired", "resolved"]
     assert [one.state for one in watching.alerts()] == [AlertState.DELIVERED] * 3 + [AlertState.SILENCED]
+
+
+def test_what_is_on_its_way_when_it_is_silenced_is_told_once(
+    database_url: str, stream: Stream, watching: Watching, receiver: Receiver
+) -> None:
+    made = watching.watches.add(new_watch(pair_rule(), channel=Channel(ChannelKind.WEBHOOK, receiver.url)))
+    break_it(database_url, stream)
+    watching.look()
+    is_silenced = threading.Event()
+    receiver.answer = lambda: (204 if is_silenced.wait(BOUND_SECONDS) else 500, {})
+    with closing(watching.sender(channels_to())) as sender:
+        sender.look()
+        silence = watching.watches.silence(made.watch_id, None, datetime.now(UTC) + LATER, "known", "Ada")
+        sender.look()
+        is_silenced.set()
+        deliver(watching, sender)
+        assert [one.state for one in watching.alerts()] == [AlertState.DELIVERED]
+        watching.watches.end_silence(silence.silence_id)
+        deliver(watching, sender)
+    assert len(receiver.requests) == 1
 
 
 def test_that_something_is_over_is_told_when_the_silence_ends(
