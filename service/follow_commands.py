@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -76,7 +76,7 @@ def _consume(
         consumer = feed_wiring.make_consumer(url, feed, settings, observer)
         feed_wiring.tune_process()
         try:
-            with beside_the_consumer(url, settings, registry, observer, until_end):
+            with beside_the_consumer(url, settings, registry, observer, lambda: until_end and not stop.is_set()):
                 totals = consumer.run(stop, until_end)
         finally:
             if stats_json is not None:
@@ -86,10 +86,14 @@ def _consume(
 
 @contextmanager
 def beside_the_consumer(
-    url: str, settings: Settings, registry: CollectorRegistry, observer: ConsumerObserver, until_end: bool
+    url: str,
+    settings: Settings,
+    registry: CollectorRegistry,
+    observer: ConsumerObserver,
+    has_read_all: Callable[[], bool],
 ) -> Iterator[None]:
     """Do what is done beside the consumer of a process, and look at watches."""
-    with keeping_up(url, settings, observer), watching(url, settings, registry, observer, until_end=until_end):
+    with keeping_up(url, settings, observer), watching(url, settings, registry, observer, has_read_all=has_read_all):
         yield
 
 

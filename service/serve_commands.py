@@ -11,25 +11,20 @@ import typer
 from prometheus_client import CollectorRegistry
 
 from service import feed_wiring, wiring
-from service.audit_runner import auditing
+from service.beside_service import beside_the_service
 from service.config import Settings
 from service.consumer_process import ConsumerProcess
 from service.core.errors import FeedError
-from service.foreign_key_runner import finding_foreign_keys
 from service.joinable_runner import searching_joinable
 from service.key_runner import tracking_keys
 from service.observe import ConsumerObserver
-from service.refresh_service import refreshing_corpora
 from service.server import serve_until
-from service.shard_lookout import looking_for_servers
 from service.terminal import err
-from service.watch_runner import watching
 
 
 def serve() -> None:
     """Serve the answers over HTTP, at SUBSETD_HOST and SUBSETD_PORT: http://127.0.0.1:8321 if neither is set."""
     from service import serving_wiring
-    from service.clock_lookout import clock_check
 
     settings = wiring.configured_settings()
     with (
@@ -41,21 +36,8 @@ def serve() -> None:
         registry = CollectorRegistry()
         retry = partial(feed_wiring.retry_dead_letter, url, settings)
         service = serving_wiring.make_service(engine, settings, tracked, searches, retry, registry)
-        with (
-            watching(url, settings, registry) as check_watches,
-            looking_for_servers(url) as check_shards,
-            refreshing_corpora(url, settings),
-            auditing(url, settings) as check_audits,
-            finding_foreign_keys(engine, settings, service.state.foreign_keys) as check_foreign_keys,
-        ):
-            check_clock = partial(clock_check, engine)
-            service.state.overview_checks = (
-                check_watches,
-                check_shards,
-                check_audits,
-                check_foreign_keys,
-                check_clock,
-            )
+        with beside_the_service(url, engine, settings, registry, service.state.foreign_keys) as checks:
+            service.state.overview_checks = checks
             serve_until(service, settings.host, settings.port, threading.Event(), _say_address(settings))
 
 
@@ -73,6 +55,7 @@ def run(
             "(kafka://host:port/topic,..., postgresql://...?name=NAME or file:PATH)."
         )
     feed_wiring.require_feed(address)
+    settings = settings.model_copy(update={"feed": address})  # so that no alert is sent to what is followed
     with (
         ConsumerProcess() as consumer,
         wiring.state_database(settings, migrate=True) as url,
@@ -83,7 +66,6 @@ def run(
     ):
         # Not before the consumer is on its way: it takes a good second of a processor.
         from service import serving_wiring
-        from service.clock_lookout import clock_check
 
         registry = CollectorRegistry()
         observer = ConsumerObserver(registry, lag_unit=feed_wiring.lag_unit(address))
@@ -91,22 +73,10 @@ def run(
         service = serving_wiring.make_service(engine, settings, tracked, searches, retry, registry, observer)
         feed_wiring.settle_process()
         with (
-            watching(url, settings, registry, observer) as check_watches,
-            looking_for_servers(url) as check_shards,
-            refreshing_corpora(url, settings),
-            auditing(url, settings) as check_audits,
-            finding_foreign_keys(engine, settings, service.state.foreign_keys) as check_foreign_keys,
+            beside_the_service(url, engine, settings, registry, service.state.foreign_keys, observer) as checks,
             consumer.heard_by(observer) as failed,
         ):
-            check_clock = partial(clock_check, engine)
-            service.state.overview_checks = (
-                check_watches,
-                check_shards,
-                check_audits,
-                check_foreign_keys,
-                check_clock,
-                partial(serving_wiring.transitions_check, observer),
-            )
+            service.state.overview_checks = (*checks, partial(serving_wiring.transitions_check, observer))
             serve_until(service, settings.host, settings.port, failed, _say_address(settings))
 
 

@@ -32,12 +32,12 @@ def watching(
     registry: CollectorRegistry,
     observer: ConsumerObserver | None = None,
     *,
-    until_end: bool = False,
+    has_read_all: Callable[[], bool] = lambda: False,
 ) -> Iterator[Callable[[], Check]]:
     """Let watches look and send on a thread of their own; gives what tells how they are.
 
     With an `observer` its consumer's lag is told to whoever looks, here or in another process. It falls behind when
-    that has ended, unless it ends when it has read all (`until_end`).
+    that has ended, unless it has then read all that it was to read.
     """
     with watch_sender(url, settings, registry) as (sender, looks, engine):
 
@@ -47,7 +47,7 @@ def watching(
 
         with beside(partial(sender.run, before=report), "subsetd-watches"):
             yield partial(_check, sender, PostgresWatches(engine))
-        if observer is not None and until_end:
+        if observer is not None and has_read_all():
             try:
                 looks.forget_lag()
             except StateError as error:

@@ -69,7 +69,9 @@ def follow(start: Callable[[], SparkSession], given: argparse.Namespace, stop: t
     )
     consumer.make_session = lambda following: StreamedSession(following, stream)
     try:
-        with beside_the_consumer(given.database_url, settings, registry, observer, given.until_end):
+        with beside_the_consumer(
+            given.database_url, settings, registry, observer, lambda: given.until_end and not stop.is_set()
+        ):
             return consumer.run(stop, given.until_end)
     finally:
         if given.stats_json is not None:

@@ -250,7 +250,7 @@ def test_a_consumer_that_is_stopped_falls_behind_unless_it_has_read_all_or_is_fo
     observer = ConsumerObserver(CollectorRegistry())
     observer.following(1, None, 2, 3, {})
     observer.waiting({})
-    with watching_beside(database_url, load_settings(), CollectorRegistry(), observer, until_end=until_end):
+    with watching_beside(database_url, load_settings(), CollectorRegistry(), observer, has_read_all=lambda: until_end):
         wait_for(lambda: states.query(database_url, "select from consumer_lag"))
     assert watching.look() == []
     assert watching.look(11) == ([] if until_end else [BROKEN])
