@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine, text
 
 from service.store.database import place
 from service.store.generation import REMAINS
-from service.store.locks import BOOTSTRAP_LOCK, WRITER_LOCK, sessions
+from service.store.locks import BOOTSTRAP_LOCK, FEED_KEY, FEED_LOCK, WRITER_LOCK, is_held, sessions
 from service.store.migrate import found_revision, is_known
 from service.store.shard_dealing import find_shards
 from service.store.table_base import metadata
@@ -88,8 +88,8 @@ group by 1 order by 1
 """
 
 # A feed without a position is begun anew by whoever follows it: nothing of it is missed.
-FEEDS = """
-select feed, address, paused_at is not null from feed where exists (
+FEEDS = f"""
+select feed, address, paused_at is not null, {is_held(FEED_LOCK, FEED_KEY.format(feed="feed"))} from feed where exists (
     select from feed_position p where p.feed = feed.feed
 ) order by 1
 """
@@ -154,10 +154,12 @@ def _shards_away(connection: Connection) -> list[str]:
         return list(dict.fromkeys(one.away for one in find_shards(cursor) if one.away is not None))
 
 
-def read_feeds(engine: Engine) -> list[tuple[str, str, bool]]:
-    """List the feeds that were followed: name, address without a password, whether it is paused."""
+def read_feeds(engine: Engine) -> list[tuple[str, str, bool, bool]]:
+    """List the feeds that were followed: name, address without a password, whether it is paused, and followed."""
     with engine.connect() as connection:
-        return [(feed, address, paused) for feed, address, paused in connection.execute(text(FEEDS))]
+        return [
+            (feed, address, paused, followed) for feed, address, paused, followed in connection.execute(text(FEEDS))
+        ]
 
 
 def _holder(connection: Connection, lock: int) -> str | None:

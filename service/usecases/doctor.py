@@ -98,6 +98,7 @@ class FeedFacts:
     """What is not there any more that the state has not read."""
     has_records: bool = False
     """Whether something of what waits is surely to be applied: all of it may be markers, or the log of others."""
+    is_followed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,7 +376,7 @@ def _feed(feed: FeedFacts, operation: OperationFacts) -> Iterator[Finding]:
         )
     elif feed.is_paused:
         yield Finding(Level.WARN, about, f"is paused; {waits or 'nothing is applied'}", "subsetd resume")
-    elif operation.writer is None and feed.waiting != 0:
+    elif not feed.is_followed and feed.waiting != 0:
         yield Finding(
             Level.WARN,
             about,

@@ -19,7 +19,13 @@ from service.config import load_settings
 from service.core.errors import NotFoundError, StateError
 from service.feed_wiring import forget_feed
 from service.store.database import make_engine, parse_address
-from service.store.writer_lock import CONSUMER_NAME, release_locks, take_bootstrap_lock, take_writer_lock
+from service.store.writer_lock import (
+    CONSUMER_NAME,
+    release_locks,
+    take_bootstrap_lock,
+    take_feed_lock,
+    take_writer_lock,
+)
 from service.stream.postgres_address import parse_address as parse_source
 from service.stream.postgres_slot import new_slot
 from service.stream.topic_facts import read_topics
@@ -172,11 +178,16 @@ def test_a_consumer_that_has_whole_lines_before_it_and_applies_none(
     states.execute(database_url, "update state_version set committed_at = now() - interval '2 hours'")
     with closing(psycopg2.connect(database_url, application_name="subsetd consumer")) as consumer:
         take_writer_lock(consumer)
+        with consumer.cursor() as cursor:
+            take_feed_lock(cursor, f"file:{stream.path}")
         with stream.path.open("ab") as file:
             file.write(b"\n{")
         assert look() == {}, "a blank line, and one that is not finished"
         stream.change("customers", None, ["4", "Dora"])
         assert "has committed nothing since" in look()[f"feed file:{stream.path}"].found
+    with closing(psycopg2.connect(database_url, application_name="subsetd consumer")) as consumer:
+        take_writer_lock(consumer)
+        assert "nobody follows it" in look()[f"feed file:{stream.path}"].found, "whatever else its writer follows"
 
 
 def test_nobody_follows_a_feed_that_has_more_or_is_paused_or_cut_or_gone(
