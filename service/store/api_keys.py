@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Engine, text
-from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import IntegrityError
 
 from service.core.errors import ConflictError, NotFoundError, StateError
 from service.usecases.access import ApiKey, Scope
@@ -84,7 +84,7 @@ class PostgresApiKeys:
 
     def note_use(self, key_id: int, now: datetime) -> None:
         # Not worth a failed answer: a database that takes no writes can still be read from.
-        with suppress(StateError, SQLAlchemyError), self._engine.begin() as connection:
+        with suppress(StateError), self._engine.begin() as connection:
             connection.execute(text(USED), {"key_id": key_id, "now": now})
 
     def add_session(self, digest: bytes, key_id: int | None, now: datetime, expires_at: datetime) -> None:

@@ -72,8 +72,9 @@ class AuditSchedule:
     def fault(self) -> str | None:
         """Say what is wrong with the audits: the last one failed, or one is overdue; None when nothing is."""
         newest = self._newest()
-        if self._failed is not None and newest == self._failed[1]:  # else there is one since, whoever made it
-            return f"The last audit failed: {self._failed[0]}"
+        failed = self._failed  # another thread may look meanwhile
+        if failed is not None and newest == failed[1]:  # else there is one since, whoever made it
+            return f"The last audit failed: {failed[0]}"
         due = self._next_time(self._schedule, newest or self._begun)
         if due is None or due + OVERDUE > self._now() or self._turn.is_taken():
             return None

@@ -411,6 +411,7 @@ class Session:
     def _begin(self, batch: Batch) -> UnitOfWork:
         with timed(batch.seconds, "wait"):
             self._settle()
+        self._of.observer.waiting(self._behind)  # the batch before may have told of less, as it came to its end
         self._behind = with_records(self._behind, batch.records, -1)
         return self._writer.begin()
 
