@@ -193,7 +193,7 @@ class MissingValue:
 class TransitionInfo:
     """Describe an inclusion dependency that appeared or broke; `position` is None for a bootstrap.
 
-    `row` is as in `causes.Cause`.
+    `row` is as in `model.Cause`.
     """
 
     version: int

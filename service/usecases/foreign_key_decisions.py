@@ -99,7 +99,7 @@ class ContractEvent:
     """Describe that a contract was violated or mended, with a value that did it and the change that brought the value.
 
     Found by a bootstrap, or when it was added, it has no position, and no value when it was mended. `row` is as in
-    `causes.Cause`.
+    `model.Cause`.
     """
 
     version: int

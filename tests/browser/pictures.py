@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.browser.chromium import require_chromium
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 IMAGES = ROOT / "docs" / "images"
 CORPUS = ROOT / "service" / "demo" / "chinook"
 WIDE, NARROW = (1280, 800), (400, 800)

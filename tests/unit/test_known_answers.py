@@ -28,7 +28,7 @@ def page_of(version: int, told: str) -> bytes:
 
 def transition(version: int) -> TransitionInfo:
     """Make one of a version."""
-    return TransitionInfo(version, None, TransitionKind.BROKE, ONE, OTHER, None, None, 1, None)
+    return TransitionInfo(version, None, TransitionKind.BROKE, ONE, OTHER, None, None, 1, None, None)
 
 
 class Service:
