@@ -41,22 +41,28 @@ def as_sql(keys: Sequence[ForeignKey]) -> str:
 
 
 def as_dbt(keys: Sequence[ForeignKey]) -> str:
-    """Write `relationships` tests of dbt's sources; those that it cannot make are named in comments."""
+    """Write `relationships` tests of dbt's sources; those that it cannot make are named in comments.
+
+    Both tables are declared: dbt disables a test of what is not. Columns are quoted: dbt writes them as it is told.
+    """
     singles = [one for one in keys if _is_for_dbt(one)]
+    tests = {table: list(of_table) for table, of_table in groupby(singles, lambda one: one.dependent[:2])}
     lines = ["version: 2", "sources:" if singles else "sources: []"]
-    for schema, of_schema in groupby(singles, lambda one: one.dependent.schema):
+    for schema, tables in groupby(_places(singles), lambda table: table[0]):
         lines += [f"  - name: {_plain(schema)}", "    tables:"]
-        for table, of_table in groupby(of_schema, lambda one: one.dependent.table):
-            lines += [f"      - name: {_plain(table)}", "        columns:"]
-            for column, of_column in groupby(of_table, lambda one: one.dependent.columns[0]):
-                lines += [f"          - name: {_plain(column)}", "            data_tests:"]
+        for table in tables:
+            lines += [f"      - name: {_plain(table[1])}", *(["        columns:"] if table in tests else [])]
+            for column, of_column in groupby(tests.get(table, ()), lambda one: one.dependent.columns[0]):
+                # dbt sets the quotes around it, and doubles none in it.
+                lines += [f"          - name: {_plain(_doubled(column))}", "            quote: true"]
+                lines += ["            data_tests:"]
                 for _, referenced in of_column:
                     # A string of Jinja within one of YAML: both are quoted.
                     source = f"source({_quoted(referenced.schema)}, {_quoted(referenced.table)})"
                     lines += [
                         "              - relationships:",
                         f"                  to: {_quoted(source)}",
-                        f"                  field: {_plain(referenced.columns[0])}",
+                        f"                  field: {_plain(_sql(referenced.columns[0]))}",
                     ]
     lines += [f"# no test of dbt: {_quoted(str(one))}" for one in keys if not _is_for_dbt(one)]
     return "\n".join(lines) + "\n"
@@ -143,7 +149,11 @@ def _sql_columns(side: Side) -> str:
 
 def _sql(name: str) -> str:
     """Quote a name always: which words are reserved is another matter in each release."""
-    return '"' + name.replace('"', '""') + '"'
+    return f'"{_doubled(name)}"'
+
+
+def _doubled(name: str) -> str:
+    return name.replace('"', '""')
 
 
 def _plain(text: str) -> str:

@@ -61,22 +61,55 @@ def test_dbts_tests_are_read_as_they_are_meant(found: list[ForeignKey]) -> None:
     document = rendered(yaml.safe_load(as_dbt(ordered)))
     assert document["version"] == 2
     read = [
-        (source["name"], table["name"], column["name"], test["relationships"])
+        (source["name"], table["name"], column, test["relationships"])
         for source in document["sources"]
         for table in source["tables"]
-        for column in table["columns"]
+        for column in table.get("columns", ())
         for test in column["data_tests"]
     ]
+    declared = [(source["name"], table["name"]) for source in document["sources"] for table in source["tables"]]
+    assert declared == sorted(set(declared))
     wanted = []
     for one in ordered:
         # dbt writes these two names between quotes of its own, and escapes nothing in them.
         if len(one.dependent.columns) == 1 and not re.search(r"['\\]", one.dependent.schema + one.dependent.table):
             (dependent,), (referenced,) = one.dependent.names, one.referenced.names
             wanted.append((*dependent, referenced))
-    assert [(*names, arguments["field"]) for *names, arguments in read] == [(*d, r.column) for *d, r in wanted]
-    for (*_, arguments), (*_, referenced) in zip(read, wanted, strict=True):
+    assert [(*names, identifier(f'"{column["name"]}"')) for *names, column, _ in read] == [tuple(d) for *d, _ in wanted]
+    for (*_, column, arguments), (*_, referenced) in zip(read, wanted, strict=True):
+        assert column["quote"] is True
         assert arguments.keys() == {"to", "field"}
+        assert identifier(arguments["field"]) == referenced.column
         assert jinja_call(arguments["to"]) == ("source", [referenced.schema, referenced.table])
+        assert (referenced.schema, referenced.table) in declared, "dbt runs no test of a source that is not declared"
+
+
+def identifier(sql: str) -> str:
+    """Read a quoted identifier of SQL."""
+    (inner,) = re.fullmatch(r'"((?:[^"]|"")*)"', sql).groups()
+    return inner.replace('""', '"')
+
+
+def test_a_test_of_dbt_quotes_columns_and_declares_both_tables() -> None:
+    key = ForeignKey(Side("shop", "orders", ("CustomerId",)), Side("crm", "customers", ("order",)))
+    assert as_dbt([key]) == (
+        """version: 2
+sources:
+  - name: "crm"
+    tables:
+      - name: "customers"
+  - name: "shop"
+    tables:
+      - name: "orders"
+        columns:
+          - name: "CustomerId"
+            quote: true
+            data_tests:
+              - relationships:
+                  to: "source(\\"crm\\", \\"customers\\")"
+                  field: "\\"order\\""
+"""
+    )
 
 
 def rendered(document: Any) -> Any:
