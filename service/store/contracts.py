@@ -57,7 +57,7 @@ select c.contract_id, decision_id, {NAMED}, least_coefficient, created_by, creat
            where attribute_ids @> array[d.attribute_id, r.attribute_id]
        ) as overlap
 from contract c {BINDING}
-where c.contract_id > :after and (cast(:one as integer) is null or c.contract_id = :one) and {{condition}}
+where c.contract_id > :after and (cast(:one as numeric) is null or c.contract_id = :one) and {{condition}}
 order by c.contract_id limit :limit
 """
 

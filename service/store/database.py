@@ -27,6 +27,7 @@ OTHERS_IN_THE_WAY = ("40001", "40P01", "55P03")
 """Codes of statements that others were in the way of. Through an engine who may meet them knows what to do then."""
 
 READ_ONLY = "25006"
+NO_RIGHT = "42501"
 
 ENDED_SESSIONS = ("25P03", "25P04")
 """Codes of sessions that the server ended because a transaction stayed open, or idle, for longer than it bears."""
@@ -144,8 +145,8 @@ def state_error(error: BaseException | None, url: URL) -> StateError | None:
     """Turn a psycopg2 error that is the database's plight, not the statement's fault, into a `StateError`.
 
     Covers lost connections, a full disk, too many connections, shutdowns, statement timeouts, a database that takes no
-    writes, and statements that others were in the way of; gives None for every other error. Use it around raw cursors
-    (COPY); an engine's own executions do it already, but for what others were in the way of.
+    writes, a role without the right, and statements that others were in the way of; gives None for every other error.
+    Use it around raw cursors (COPY); an engine's own executions do it already, but for what others were in the way of.
     """
     if not isinstance(error, psycopg2.Error):
         return None
@@ -161,6 +162,11 @@ def state_error(error: BaseException | None, url: URL) -> StateError | None:
             "whether it is a standby: then give the primary's address, or promote it. If not, SHOW "
             f'default_transaction_read_only says on: ALTER DATABASE "{url.database}" RESET '
             "default_transaction_read_only, or of the role or system, where it was set there."
+        )
+    if code == NO_RIGHT:
+        return StateError(
+            f"The role of this address may not do that on {where}: {first_line(error)}. GRANT it the right, or give the "
+            "address of the role that owns the state."
         )
     if code in OTHERS_IN_THE_WAY:
         return StateError(f"Others were in the way of a statement on {where}: {first_line(error)}; try again.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from service.store.database import parse_address
 from service.store.writer import PostgresWriter
 from service.usecases import schema_changes
 from tests import states
@@ -68,11 +69,28 @@ def test_a_pipeline_is_told_by_the_exit_code(database_url: str, subsetd: Command
         2,
         "1  s.orders.customer → s.customers.id: cannot be told, as s.customers.id is not kept current\n",
     )
-    assert subsetd.run("contract", "check", "7") == (
-        2,
-        "cannot tell: There is no contract 7; `subsetd contract list` lists those there are.\n",
-    )
+    for unknown in "7", "3000000000", "1" + 30 * "0":
+        assert subsetd.run("contract", "check", unknown) == (
+            2,
+            f"cannot tell: There is no contract {unknown}; `subsetd contract list` lists those there are.\n",
+        )
     assert subsetd.run("contract", "remove", "1") == (0, "Contract 1 is gone.\n")
+
+
+def test_a_role_that_may_not_read_contracts_cannot_tell(database_url: str, subsetd: Commands, tmp_path: Path) -> None:
+    made_stream(database_url, tmp_path)
+    states.execute(database_url, "create role unentitled login")
+    try:
+        states.execute(database_url, "grant select on all tables in schema public to unentitled")
+        address = parse_address(database_url).set(username="unentitled").render_as_string(hide_password=False)
+        assert subsetd.run("contract", "check", database_url=address) == (0, "There are no contracts.\n")
+        states.execute(database_url, "revoke select on contract from unentitled")
+        code, said = subsetd.run("contract", "check", database_url=address)
+        assert (code, said[:13]) == (2, "cannot tell: ")
+        assert "permission denied for table contract" in said.replace("\n", " ")
+    finally:
+        states.execute(database_url, "drop owned by unentitled")
+        states.execute(database_url, "drop role unentitled")
 
 
 def test_what_cannot_be_a_contract_is_refused_with_the_reason(
