@@ -165,8 +165,8 @@ def state_error(error: BaseException | None, url: URL) -> StateError | None:
         )
     if code == NO_RIGHT:
         return StateError(
-            f"The role of this address may not do that on {where}: {first_line(error)}. GRANT it the right, or give the "
-            "address of the role that owns the state."
+            f"The role of this address may not do that on {where}: {first_line(error)}. GRANT it the right, or give "
+            "the address of the role that owns the state."
         )
     if code in OTHERS_IN_THE_WAY:
         return StateError(f"Others were in the way of a statement on {where}: {first_line(error)}; try again.")
