@@ -120,6 +120,18 @@ def test_the_reverse_of_a_foreign_key_is_implied() -> None:
     assert {of.candidate: (of.suggested, of.implied) for of in found}[back] == (False, True)
 
 
+def test_what_is_rejected_is_not_implied_by_what_is_suggested() -> None:
+    """A person is a customer and who orders is one, so who orders is a person: but for whoever said that it is not."""
+    columns = COLUMNS | {30: column("persons", "id", 0, 250, 250), 10: column("customers", "person_id", 0, 200, 200)}
+    chain = RIGHT, Candidate((10,), (30,))
+    through = Candidate((21,), (30,))
+    measured = dict.fromkeys(chain, Measured(1.0, 0.95, 0.004, 0.0)) | {through: Measured(1.0, 0.5, 0.3, 0.0)}
+    for rejected in (), (through,):
+        found = {of.candidate: of for of in rank(measured, columns, [(10,), (30,)], rejected=rejected)}
+        assert [found[one].suggested for one in (*chain, through)] == [True, True, False]
+        assert found[through].implied == (not rejected)
+
+
 def test_the_order_of_the_input_does_not_matter() -> None:
     backwards = dict(reversed(MEASURED.items())), dict(reversed(COLUMNS.items())), KEYS[::-1]
     ours, theirs = rank(MEASURED, COLUMNS, KEYS), rank(*backwards)
@@ -138,6 +150,20 @@ def test_what_was_not_measured_says_nothing(method: Method) -> None:
     if method is Method.COMBINED:
         assert ranked[0].candidate == RIGHT
         assert all(of.terms["distance"] == 0 for of in ranked if "distance" in fitted("combined", declared=False).steps)
+
+
+@pytest.mark.parametrize("right", [RIGHT, Candidate((21, 22), (10, 20))])
+def test_by_randomness_nothing_is_suggested_that_was_not_measured(right: Candidate) -> None:
+    measured = {
+        right: Measured(1.0, 0.95),
+        Candidate(right.dependent[::-1], right.referenced[::-1]): Measured(1.0, 0.4),
+        Candidate(right.referenced, right.dependent): Measured(1.0, 1.0, 1.0),
+    }
+    found = rank(measured, COLUMNS, KEYS, Method.RANDOMNESS)
+    assert len(found) == len(measured)
+    assert not any(of.suggested for of in found)
+    found = rank(measured | {right: Measured(1.0, 0.95, 0.004)}, COLUMNS, KEYS, Method.RANDOMNESS)
+    assert [of.candidate for of in found if of.suggested] == [right]
 
 
 @pytest.mark.parametrize("method", Method)

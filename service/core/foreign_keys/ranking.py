@@ -102,7 +102,10 @@ def rank(
     if none:
         others = {candidate: of for candidate, of in measured.items() if candidate not in none}
         as_if = [ranked for ranked in rank(measured, columns, keys, method, telling) if ranked.candidate in none]
-        found = [*rank(others, columns, keys, method, telling), *(replace(of, suggested=False) for of in as_if)]
+        found = [
+            *rank(others, columns, keys, method, telling),
+            *(replace(of, suggested=False, implied=False) for of in as_if),
+        ]
         return sorted(found, key=_place)
     of_one = {c: of for c, of in measured.items() if len(c.dependent) == 1}
     single = _rank_single(of_one, columns, keys, method, telling)
@@ -207,7 +210,8 @@ def _threshold(method: Method, model: AdditiveModel | None, scores: Mapping[Cand
     if model:
         return model.threshold
     if method is Method.RANDOMNESS:
-        best = sorted(1 - scores[candidate] for candidate in choose(scores, 0).chosen)
+        # A score of 0 is a distance that was not measured, or the greatest one: neither speaks for a candidate.
+        best = sorted(1 - scores[candidate] for candidate in choose(scores, 0).chosen if scores[candidate] > 0)
         return 1 - best[suggest_cut(best).count - 1] if best else 1.0
     return CHEN_THRESHOLD if method is Method.CHEN else NAMES_THRESHOLD
 
