@@ -9,23 +9,41 @@ from rich.text import Text
 
 from service import wiring
 from service.contract_commands import DependentArgument, ReferencedArgument
+from service.core.foreign_keys.candidates import THETA
 from service.core.foreign_keys.ranking import Method
 from service.core.foreign_keys.sides import ForeignKey
+from service.core.quantile_grids import COMPOSITE_CELLS, SINGLE_CELLS
+from service.foreign_key_commands import (
+    CellsOption,
+    EstimatorOption,
+    KeysOption,
+    LeastOption,
+    MethodOption,
+    TupleCellsOption,
+)
 from service.terminal import out
 from service.usecases import foreign_key_evidence as evidence
 from service.usecases.distribution_picture import as_blocks
 from service.usecases.foreign_key_answers import no_candidate
 from service.usecases.foreign_key_names import side_named
-from service.usecases.foreign_keys import Question, find_foreign_keys
+from service.usecases.foreign_keys import Keys, Question, find_foreign_keys
 
 
 def explain(
     dependent: DependentArgument,
     referenced: ReferencedArgument,
-    method: Annotated[Method, typer.Option("--method", help="What ranks candidates.")] = Method.COMBINED,
+    method: MethodOption = Method.COMBINED,
+    min_coefficient: LeastOption = THETA,
+    keys: KeysOption = Keys.KNOWN,
+    cells: CellsOption = SINGLE_CELLS,
+    tuple_cells: TupleCellsOption = COMPOSITE_CELLS,
+    estimator: EstimatorOption = None,
     missing: Annotated[int, typer.Option("--missing", min=0, max=1000, help="Missing values to show.")] = 3,
 ) -> None:
-    """Say of a candidate why it ranks where it does and what speaks against it, and draw both distributions."""
+    """Say of a candidate why it ranks where it does and what speaks against it, and draw both distributions.
+
+    What a list with other options shows is a candidate with these options here.
+    """
     with (
         wiring.state_database(wiring.configured_settings()) as url,
         wiring.reading_engine(url) as engine,
@@ -33,14 +51,15 @@ def explain(
     ):
         sides = side_named(snapshot, dependent), side_named(snapshot, referenced)
         wanted = ForeignKey.of(sides[0].names, sides[1].names)
-        found = find_foreign_keys(snapshot, Question(method))
+        question = Question(method, min_coefficient, keys, cells, tuple_cells, estimator)
+        found = find_foreign_keys(snapshot, question)
         names = [[found.attributes[column].name for column in side] for one in found.ranked for side in one.candidate]
-        keys = [ForeignKey.of(*pair) for pair in zip(names[::2], names[1::2], strict=True)]
-        if wanted not in keys:
+        listed = [ForeignKey.of(*pair) for pair in zip(names[::2], names[1::2], strict=True)]
+        if wanted not in listed:
             raise no_candidate(wanted, method, found.version)
-        place = keys.index(wanted)
+        place = listed.index(wanted)
         one = evidence.Describing(snapshot, found, missing).describe(found.ranked[place])
-    out.print(Text(f"{wanted}\n", "bold"), Text(_told(one, place, len(keys), method)), sep="", end="")
+    out.print(Text(f"{wanted}\n", "bold"), Text(_told(one, place, len(listed), method)), sep="", end="")
 
 
 def _told(one: evidence.ForeignKey, place: int, number: int, method: Method) -> str:

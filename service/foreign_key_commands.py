@@ -41,34 +41,42 @@ class ForeignKeyFormat(StrEnum):
     GRAPHML = "graphml"
 
 
+MethodOption = Annotated[Method, typer.Option("--method", help="What ranks candidates.")]
+LeastOption = Annotated[
+    float, typer.Option("--min-coefficient", min=0, max=1, help="Least inclusion coefficient of a candidate.")
+]
+KeysOption = Annotated[
+    Keys,
+    typer.Option(
+        "--keys",
+        help="What may be referred to: keys that sources declare, unique columns, or (known) these where a table "
+        "declares none.",
+    ),
+]
+CellsOption = Annotated[
+    int, typer.Option("--cells", min=2, max=65_536, help="Quantiles of a key that randomness is measured on.")
+]
+TupleCellsOption = Annotated[
+    int, typer.Option("--tuple-cells", min=2, max=256, help="The same of each column of a composite key.")
+]
+EstimatorOption = Annotated[
+    MethodName | None,
+    typer.Option("--estimator", help="How coefficients are found; default: exactly where values are stored."),
+]
+
+
 @app.callback()
 def foreign_keys(
     context: typer.Context,
-    method: Annotated[Method, typer.Option("--method", help="What ranks them.")] = Method.COMBINED,
-    min_coefficient: Annotated[
-        float, typer.Option("--min-coefficient", min=0, max=1, help="Least inclusion coefficient of a candidate.")
-    ] = THETA,
-    keys: Annotated[
-        Keys,
-        typer.Option(
-            "--keys",
-            help="What may be referred to: keys that sources declare, unique columns, or (known) these where a table "
-            "declares none.",
-        ),
-    ] = Keys.KNOWN,
+    method: MethodOption = Method.COMBINED,
+    min_coefficient: LeastOption = THETA,
+    keys: KeysOption = Keys.KNOWN,
     suggested: Annotated[bool, typer.Option("--suggested", help="Only those that are suggested.")] = False,
     schema: Annotated[str | None, typer.Option("--schema", help="Only dependents of this schema.")] = None,
     table: Annotated[str | None, typer.Option("--table", help="Only dependents of this table.")] = None,
-    cells: Annotated[
-        int, typer.Option("--cells", min=2, max=65_536, help="Quantiles of a key that randomness is measured on.")
-    ] = SINGLE_CELLS,
-    tuple_cells: Annotated[
-        int, typer.Option("--tuple-cells", min=2, max=256, help="The same of each column of a composite key.")
-    ] = COMPOSITE_CELLS,
-    estimator: Annotated[
-        MethodName | None,
-        typer.Option("--estimator", help="How coefficients are found; default: exactly where values are stored."),
-    ] = None,
+    cells: CellsOption = SINGLE_CELLS,
+    tuple_cells: TupleCellsOption = COMPOSITE_CELLS,
+    estimator: EstimatorOption = None,
     missing: Annotated[
         int, typer.Option("--missing", min=0, max=1000, help="Missing values to show of what is suggested.")
     ] = 3,

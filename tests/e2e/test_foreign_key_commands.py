@@ -58,6 +58,22 @@ def test_candidates_are_listed_with_their_evidence(subsetd: Command) -> None:
     assert subsetd("foreign-keys", "--table", "customers", "--format", "json") == "[]\n"
 
 
+def test_what_a_list_with_options_shows_is_explained_with_them(
+    subsetd: Command, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = Tables({"orders": ["customer"], "customers": ["id"]})
+    tables.add("customers", *([str(number)] for number in range(10)))
+    tables.add("orders", *([str(number)] for number in range(4, 16)))
+    states.store(database_url, tables)
+    monkeypatch.setenv("SUBSETD_DATABASE_URL", database_url)
+    options = ["--min-coefficient", "0.5", "--keys", "inferred", "--cells", "4", "--method", "names"]
+    sides = "s.orders.customer", "s.customers.id"
+    assert " ".join(sides) in " ".join(subsetd("foreign-keys", *options).split())
+    assert "Φ 0.5 (exact), 6 values missing" in subsetd("foreign-keys", "explain", *sides, *options)
+    _, _, fault = subsetd.ended("foreign-keys", "explain", *sides)
+    assert "was no candidate" in fault
+
+
 def test_several_columns_are_listed_exported_and_accepted(
     subsetd: Command, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
