@@ -20,9 +20,9 @@ ETAG = ("state version, and what there is of contracts and decisions, quoted", '
 
 
 @contextmanager
-def contracts_snapshot(asked: Asking) -> Iterator[StateSnapshot]:
+def contracts_snapshot(asked: Asking, *, with_values: bool = False) -> Iterator[StateSnapshot]:
     """Open the snapshot of an answer about contracts or decisions, which are beside all versions."""
-    with asked.snapshot() as snapshot:
+    with asked.snapshot(with_values=with_values) as snapshot:
         asked.name_answer(f"{snapshot.head.version}-{snapshot.contracts_tag()}")
         yield snapshot
 

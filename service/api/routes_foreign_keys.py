@@ -49,9 +49,9 @@ def _finder(request: Request) -> ForeignKeyFinder:
 
 
 @contextmanager
-def _finding(asked: Asking, method: Method) -> Iterator[tuple[StateSnapshot, Refresh]]:
+def _finding(asked: Asking, method: Method, *, with_values: bool = False) -> Iterator[tuple[StateSnapshot, Refresh]]:
     """Open the snapshot of an answer about candidates, and the last finding by a method."""
-    with contracts_snapshot(asked) as snapshot:
+    with contracts_snapshot(asked, with_values=with_values) as snapshot:
         refresh = answers.last_refresh(snapshot, method)
         asked.name_answer(f"{refresh.refresh_id}-{snapshot.head.version}-{snapshot.contracts_tag()}")
         yield snapshot, refresh
@@ -78,10 +78,11 @@ def list_foreign_keys(
 @router.get("/evidence", responses=_found("A candidate with its evidence") | documented(404, 409, 422, 500, 503))
 def explain_foreign_key(asked: Asked, question: Annotated[shapes.EvidenceQuestion, Query()]) -> shapes.KeyEvidence:
     """Say of a candidate why it ranks where it does, and what speaks against it."""
-    with _finding(asked, question.method) as (snapshot, refresh):
+    with _finding(asked, question.method, with_values=True) as (snapshot, refresh):
         sides = side_named(snapshot, question.dependent), side_named(snapshot, question.referenced)
         found = answers.candidate(snapshot, refresh, ForeignKey.of(sides[0].names, sides[1].names))
         asked.stop_if_known()
+        found = answers.with_missing(snapshot, found)
     return shapes.KeyEvidence.at(refresh.version, found)
 
 

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from service.core.errors import ConflictError, NoStateError, NotFoundError
@@ -16,14 +16,16 @@ from service.core.histogram_changes import Histograms
 from service.usecases.decided_pairs import Decided
 from service.usecases.finding_progress import Finding, FindingCancelledError, Stage, told
 from service.usecases.foreign_key_evidence import Describing, as_fields
+from service.usecases.foreign_key_names import attribute_of
 from service.usecases.foreign_key_ports import KeySnapshot, ValueStatistics
 from service.usecases.foreign_keys import Question, find_foreign_keys
 from service.usecases.kept_candidates import Candidate, CandidateFilter, NewCandidate, Refresh
 from service.usecases.ports import StateSnapshot
 from service.usecases.queries import MAX_LIMIT
+from service.usecases.sketched_columns import has_values
 
 MISSING_VALUES = 3
-"""How many of the missing values of a suggested candidate are kept."""
+"""How many of a candidate's missing values are named: of a suggested one they are kept, of others read when asked."""
 
 
 class UnknownForeignKeyError(NotFoundError):
@@ -152,6 +154,19 @@ def candidate(snapshot: StateSnapshot, refresh: Refresh, foreign_key: ForeignKey
     if not found:
         raise no_candidate(foreign_key, refresh.method, refresh.version)
     return found[0]
+
+
+def with_missing(snapshot: StateSnapshot, found: Candidate) -> Candidate:
+    """Name values that are missing now where the finding named none; the snapshot must be opened `with_values`."""
+    inclusion = found.evidence["inclusion"]
+    if inclusion["missing_values"] or not inclusion["missing"]:
+        return found
+    sides = [one for side in found.foreign_key if (one := attribute_of(snapshot, side)) is not None and has_values(one)]
+    if len(sides) < len(found.foreign_key):
+        return found
+    missing = snapshot.missing_values(*(one.attribute_id for one in sides), None, MISSING_VALUES)
+    values = [one.value for one in missing if one.value is not None]
+    return replace(found, evidence={**found.evidence, "inclusion": {**inclusion, "missing_values": values}})
 
 
 def no_candidate(foreign_key: ForeignKey, method: Method, version: int) -> UnknownForeignKeyError:

@@ -8,7 +8,7 @@ from service.core.foreign_keys.sides import ForeignKeyError, Side
 from service.core.model import AttributeName
 from service.core.typed_names import NamedColumns, read_columns, read_list
 from service.usecases import queries
-from service.usecases.answers import EVERY_ATTRIBUTE, AttributeFilter
+from service.usecases.answers import EVERY_ATTRIBUTE, AttributeFilter, AttributeInfo
 from service.usecases.ports import StateSnapshot
 
 
@@ -36,6 +36,17 @@ def side_named(snapshot: StateSnapshot, text: str) -> Side:
     parts = next((one.parts for one in snapshot.tuples() if one.attribute_id == found_one.attribute_id), ())
     names = snapshot.references(parts)
     return Side.of([names[part].name for part in parts] or [found_one.name])
+
+
+def attribute_of(snapshot: StateSnapshot, side: Side) -> AttributeInfo | None:
+    """Find the attribute that a side's column is, or its tuples are; None where there is none."""
+    found = [one for name in side.names for one in snapshot.attributes_named(str(name)) if one.name == name]
+    if len(found) < len(side.columns):
+        return None
+    if len(found) == 1:
+        return found[0]
+    parts = tuple(one.attribute_id for one in found)
+    return next((snapshot.attribute(one.attribute_id) for one in snapshot.tuples() if one.parts == parts), None)
 
 
 def _of_tables(snapshot: StateSnapshot, text: str) -> Sequence[NamedColumns]:

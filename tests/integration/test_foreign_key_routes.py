@@ -184,6 +184,21 @@ def test_foreign_keys_of_several_columns_are_served_as_those_of_one(database_url
         )
 
 
+def test_missing_values_are_named_also_of_what_is_not_suggested(database_url: str) -> None:
+    shop = Tables({"a": ["x", "y"], "b": ["v", "w"], "c": ["n"]}, tuples={"a": [("x", "y")], "b": [("v", "w")]})
+    shop.add("b", *([str(i), str(j)] for i in range(10, 30) for j in range(3)))
+    shop.add("c", *([str(i)] for i in range(10, 30)))
+    shop.add("a", *([str(i), "1"] for i in range(11, 31)))
+    with asking(database_url, shop) as client:
+        states.execute(database_url, "insert into tracked_key values (default, 7, 'declared', true, 1)")
+        assert client.post(f"{KEYS}/refreshes", json={"method": "names"}).status_code == 201
+        for dependent, referenced, value in ("s.a.x", "s.c.n", "30"), ("s.a(x, y)", "s.b(v, w)", '["30","1"]'):
+            sides = {"dependent": dependent, "referenced": referenced}
+            told = found(client, f"{KEYS}/evidence", method="names", **sides)
+            assert (told["suggested"], told["missing_count"]) == (False, 1)
+            assert told["evidence"]["inclusion"]["missing_values"] == [value]
+
+
 def test_a_finding_takes_its_grid_and_estimator_as_the_command_does(client: httpx.Client) -> None:
     for cells, estimator, how in ((256, None, "exact"), (4, "bottom-k", "bottom-k")):
         asked = {"method": "names", "cells": cells, "estimator": estimator}
