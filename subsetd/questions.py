@@ -120,7 +120,7 @@ class ExplainForeignKey(TypedDict, total=False):
 
 
 class ExportForeignKeys(TypedDict, total=False):
-    format: Literal["sql", "dbt", "mermaid", "graphml", "csv"]
+    format: Literal["sql", "dbt", "mermaid", "graphml", "csv", "json"]
     method: Literal["randomness", "names", "chen", "rostin", "combined"]
 
 

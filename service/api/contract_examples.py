@@ -99,7 +99,7 @@ AT_WORK = {
         "is_cancelled": False,
     }
 }
-FILES = {
+FILES: dict[str, Any] = {
     "application/sql": 'ALTER TABLE "demo"."orders" ADD FOREIGN KEY ("customer_id") '
     'REFERENCES "demo"."customers" ("id") NOT VALID;\n',
     "text/plain": 'version: 2\nsources:\n  - name: "demo"\n',
@@ -107,6 +107,9 @@ FILES = {
     "application/graphml+xml": "(GraphML)",
     "text/csv": '"foreign_key","dependent_schema","dependent_table","dependent_column","referenced_schema",'
     '"referenced_table","referenced_column"\n1,"demo","orders","customer_id","demo","customers","id"\n',
+    "application/json": [
+        {**EXAMPLE, "score": None, "suggested": False, "implied": False, "verdict": "accept", "evidence": None}
+    ],
 }
 TRACKING = {
     "tracking_id": 1,

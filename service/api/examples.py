@@ -412,7 +412,8 @@ BY_PATH: dict[str, object] = {
     **joinable_examples.BY_PATH,
     **watch_examples.BY_PATH,
 }
-BY_MEDIA_TYPE: dict[str, dict[str, str]] = {
+JSON = "application/json"
+BY_MEDIA_TYPE: dict[str, dict[str, Any]] = {
     "/api/v1/coefficients/matrix": MATRIX,
     **contract_examples.BY_MEDIA_TYPE,
     **graph_examples.BY_MEDIA_TYPE,
@@ -449,14 +450,15 @@ def answered(
 ) -> dict[int | str, dict[str, Any]]:
     """Describe an answer that is polled with its version, for a route's `responses`; it is JSON if nothing is said.
 
-    `etag` says what its tag is, and gives an example.
+    Among several media types JSON is a list of objects. `etag` says what its tag is, and gives an example.
     """
     headers = {
         "ETag": {"description": etag[0], "schema": {"type": "string"}, "example": etag[1]},
         "Cache-Control": {"schema": {"type": "string"}, "example": "no-cache"},
     }
-    content = {"content": {one: {"schema": {"type": "string", "format": "binary"}} for one in media_types}}
+    rows = {"type": "array", "items": {"type": "object"}}
+    content = {one: {"schema": rows if one == JSON else {"type": "string", "format": "binary"}} for one in media_types}
     return {
-        200: {"description": description, "headers": headers, **(content if media_types else {})},
+        200: {"description": description, "headers": headers, **({"content": content} if media_types else {})},
         304: {"description": "The answer is still the one that If-None-Match names.", "headers": headers},
     }

@@ -37,6 +37,7 @@ MEDIA_TYPES = {
     KeyFormat.MERMAID: "text/vnd.mermaid",
     KeyFormat.GRAPHML: "application/graphml+xml",
     KeyFormat.CSV: "text/csv",
+    KeyFormat.JSON: "application/json",
 }
 
 _answered = partial(examples.answered, etag=ETAG)
@@ -146,17 +147,19 @@ def cancel_finding(
     responses=_answered("Foreign keys as a file", *MEDIA_TYPES.values()) | documented(404, 422, 500, 503),
 )
 def export_foreign_keys(asked: Asked, question: Annotated[shapes.ExportQuestion, Query()]) -> Response:
-    """Give the foreign keys that were accepted as a file, and with a method also what it suggested last."""
+    """Give the foreign keys that were accepted as a file, and with a method also what it suggested last.
+
+    JSON has their score, evidence and what was decided as well; of what the method did not find the score is null.
+    """
     with contracts_snapshot(asked) as snapshot:
-        suggested = []
+        refresh = None
         if question.method is not None:
             refresh = answers.last_refresh(snapshot, question.method)
             asked.name_answer(f"{refresh.refresh_id}-{snapshot.head.version}-{snapshot.contracts_tag()}")
-            suggested = answers.all_suggested(snapshot, refresh)
         asked.stop_if_known()
-        keys = answers.chosen(snapshot, suggested)
+        keys = answers.to_export(snapshot, refresh)
     return Response(
-        export_keys(keys, question.format),
+        export_keys(keys, question.format, keys),
         media_type=MEDIA_TYPES[question.format],
         headers={**asked.headers, "Content-Disposition": f'attachment; filename="foreign-keys.{question.format}"'},
     )

@@ -161,10 +161,10 @@ def with_missing(snapshot: StateSnapshot, found: Candidate) -> Candidate:
     inclusion = found.evidence["inclusion"]
     if inclusion["missing_values"] or not inclusion["missing"]:
         return found
-    sides = [one for side in found.foreign_key if (one := attribute_of(snapshot, side)) is not None and has_values(one)]
-    if len(sides) < len(found.foreign_key):
+    own, key = (attribute_of(snapshot, side) for side in found.foreign_key)
+    if own is None or key is None or not (has_values(own) and has_values(key)):
         return found
-    missing = snapshot.missing_values(*(one.attribute_id for one in sides), None, MISSING_VALUES)
+    missing = snapshot.missing_values(own.attribute_id, key.attribute_id, None, MISSING_VALUES)
     values = [one.value for one in missing if one.value is not None]
     return replace(found, evidence={**found.evidence, "inclusion": {**inclusion, "missing_values": values}})
 
@@ -184,12 +184,22 @@ def chosen(snapshot: StateSnapshot, suggested: Sequence[ForeignKey]) -> list[For
     return [*known.accepted, *(one for one in suggested if one not in accepted and not known.rules_out(one))]
 
 
-def all_suggested(snapshot: StateSnapshot, refresh: Refresh) -> list[ForeignKey]:
+def to_export(snapshot: StateSnapshot, refresh: Refresh | None) -> dict[ForeignKey, Candidate | None]:
+    """Give what to export, with what a finding says of it: what it suggests is there as well."""
+    suggested = {} if refresh is None else {one.foreign_key: one for one in all_suggested(snapshot, refresh)}
+    found: dict[ForeignKey, Candidate | None] = {}
+    for one in chosen(snapshot, list(suggested)):
+        found[one] = suggested.get(one)
+        if refresh is not None and one not in suggested:
+            of_one = snapshot.candidates(refresh.refresh_id, CandidateFilter(foreign_key=one), -1, 1)
+            found[one] = of_one[0] if of_one else None
+    return found
+
+
+def all_suggested(snapshot: StateSnapshot, refresh: Refresh) -> Iterator[Candidate]:
     """Give all that a finding suggests whose columns are followed still."""
     chosen = CandidateFilter(suggested=True, followed=True)
-    keys: list[ForeignKey] = []
     after = -1
     while found := snapshot.candidates(refresh.refresh_id, chosen, after, MAX_LIMIT):
-        keys += [one.foreign_key for one in found]
+        yield from found
         after = found[-1].place
-    return keys

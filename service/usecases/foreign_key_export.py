@@ -1,4 +1,4 @@
-"""Own foreign keys written for other tools: SQL, tests of dbt, diagrams of Mermaid, GraphML, CSV.
+"""Own foreign keys written for other tools: SQL, tests of dbt, diagrams of Mermaid, GraphML, CSV, JSON.
 
 Names may have any character, so each format's own quoting is used for all of them.
 """
@@ -6,6 +6,7 @@ Names may have any character, so each format's own quoting is used for all of th
 from __future__ import annotations
 
 import csv
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -13,7 +14,9 @@ from io import StringIO
 from itertools import groupby
 
 from service.core.foreign_keys.sides import ForeignKey, Side
+from service.usecases.foreign_key_decisions import Verdict
 from service.usecases.graph_export import xml_text
+from service.usecases.kept_candidates import Candidate
 
 
 class KeyFormat(StrEnum):
@@ -24,11 +27,18 @@ class KeyFormat(StrEnum):
     MERMAID = "mermaid"
     GRAPHML = "graphml"
     CSV = "csv"
+    JSON = "json"
 
 
-def export_keys(keys: Iterable[ForeignKey], format_: KeyFormat) -> str:
-    """Write foreign keys, by the names of their sides; one that comes twice is written once."""
-    return _WRITERS[format_](sorted(set(keys)))
+def export_keys(
+    keys: Iterable[ForeignKey], format_: KeyFormat, candidates: Mapping[ForeignKey, Candidate | None] | None = None
+) -> str:
+    """Write foreign keys, by the names of their sides; one that comes twice is written once.
+
+    JSON has of those that are candidates what was found of them.
+    """
+    ordered = sorted(set(keys))
+    return as_json(ordered, candidates or {}) if format_ is KeyFormat.JSON else _WRITERS[format_](ordered)
 
 
 def as_sql(keys: Sequence[ForeignKey]) -> str:
@@ -118,6 +128,26 @@ def as_csv(keys: Sequence[ForeignKey]) -> str:
         for columns in zip(one.dependent.columns, one.referenced.columns, strict=True):
             lines.writerow([number, *one.dependent[:2], columns[0], *one.referenced[:2], columns[1]])
     return written.getvalue()
+
+
+def as_json(keys: Sequence[ForeignKey], candidates: Mapping[ForeignKey, Candidate | None]) -> str:
+    """Write a list as `subsetd foreign-keys --format json` does, with what was decided; no candidate has no score."""
+    documents = []
+    for one in keys:
+        sides = {side: [list(name) for name in columns.names] for side, columns in one._asdict().items()}
+        found = candidates.get(one)
+        documents.append(
+            {
+                **sides,
+                "score": found and found.score,
+                "suggested": found is not None and found.suggested,
+                "implied": found is not None and found.implied,
+                # Without having been found it is there because it was accepted.
+                "verdict": Verdict.ACCEPT if found is None else found.verdict,
+                "evidence": found and found.evidence,
+            }
+        )
+    return json.dumps(documents, ensure_ascii=False, indent=1) + "\n"
 
 
 _WRITERS: Mapping[KeyFormat, Callable[[Sequence[ForeignKey]], str]] = {

@@ -87,7 +87,7 @@ class _StateLeads:
         self._verdicts = decided(state)
         refreshes = {one.method: one for one in state.foreign_key_refreshes()}
         last = refreshes.get(Method.COMBINED) or max(refreshes.values(), key=lambda one: one.made_at, default=None)
-        suggested = [] if last is None else all_suggested(state, last)
+        suggested = [] if last is None else [one.foreign_key for one in all_suggested(state, last)]
         self._foreign_keys = dict.fromkeys(suggested, LeadReason.SUGGESTED)
         self._foreign_keys |= {
             one: LeadReason.ACCEPTED for one, verdict in self._verdicts.items() if verdict is Verdict.ACCEPT

@@ -81,7 +81,7 @@ def test_what_was_accepted_is_exported(browser: Browser, address: str, tmp_path:
         page = look.open("foreign-keys?more=1")
         expected = httpx.get(f"{address}/api/v1/foreign-keys/export?format=sql&method=combined", timeout=60).text
         assert "ALTER TABLE" in expected
-        for name in ("SQL", "dbt", "Mermaid", "GraphML", "CSV"):
+        for name in ("SQL", "dbt", "Mermaid", "GraphML", "CSV", "JSON"):
             with page.expect_download() as download:
                 page.get_by_role("link", name=name, exact=True).press("Enter")
             assert download.value.suggested_filename == f"foreign-keys.{name.lower()}"

@@ -17,6 +17,7 @@ from service.store.schema_changes import rename
 from service.store.writer import PostgresWriter
 from service.usecases import schema_changes
 from service.usecases.foreign_key_answers import ForeignKeyFinder
+from service.usecases.foreign_key_export import KeyFormat
 from service.usecases.foreign_keys import Question
 from tests import states
 from tests.integration.serving import app_over, serving
@@ -97,7 +98,15 @@ def test_candidates_are_found_kept_explained_decided_and_exported(client: httpx.
     assert client.get(f"{KEYS}/export", params={"method": "names"}).text == ""
     assert client.post(f"{KEYS}/decisions", json={**SIDES, "verdict": "accept"}).status_code == 201
     assert client.get(f"{KEYS}/export").text == sql
-    assert client.get(f"{KEYS}/export", params={"format": "mermaid"}).text.startswith("erDiagram")
+    for format_ in KeyFormat:
+        file = client.get(f"{KEYS}/export", params={"format": format_})
+        assert (file.status_code, "customer_id" in file.text) == (200, True), format_
+        assert file.headers["Content-Disposition"] == f'attachment; filename="foreign-keys.{format_}"'
+    (accepted,) = found(client, f"{KEYS}/export", format="json")
+    (suggested,) = found(client, f"{KEYS}/export", format="json", method="names")
+    assert accepted.items() >= {**SIDES, "score": None, "suggested": False, "verdict": "accept"}.items()
+    assert suggested.items() >= {**SIDES, "score": best["score"], "suggested": True, "verdict": "accept"}.items()
+    assert suggested["evidence"] == evidence["evidence"]
     assert [one["is_current"] for one in found(client, f"{KEYS}/decisions")["items"]] == [True, False]
     assert [one["decision_id"] for one in found(client, CONTRACTS)["items"]] == [2]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 from io import StringIO
 from itertools import groupby
@@ -15,7 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.core.foreign_keys.sides import ForeignKey, Side
+from service.usecases.foreign_key_decisions import Verdict
 from service.usecases.foreign_key_export import KeyFormat, as_dbt, as_graphml, as_mermaid, export_keys
+from service.usecases.kept_candidates import Candidate
 
 SPACE = "{http://graphml.graphdrawing.org/xmlns}"
 NAME = st.text(st.characters(min_codepoint=1, codec="utf-8"), min_size=1, max_size=8)
@@ -151,6 +154,24 @@ def test_a_csv_gives_every_foreign_key_back(found: list[ForeignKey]) -> None:
         )
         read.add(ForeignKey(*sides))
     assert read == set(found)
+
+
+def test_json_has_what_was_found_and_what_was_accepted_without_being_found() -> None:
+    other = ForeignKey(CUSTOMER.dependent, Side("shop", "people", ("id",)))
+    found = Candidate(CUSTOMER, 0.9, True, False, {"coverage": 0.5}, 0, Verdict.PIN)
+    sides = {"dependent": [["shop", "orders", "customer_id"]], "referenced": [["shop", "customers", "id"]]}
+    assert json.loads(export_keys([CUSTOMER, other], KeyFormat.JSON, {CUSTOMER: found, other: None})) == [
+        {**sides, "score": 0.9, "suggested": True, "implied": False, "verdict": "pin", "evidence": {"coverage": 0.5}},
+        {
+            **sides,
+            "referenced": [["shop", "people", "id"]],
+            "score": None,
+            "suggested": False,
+            "implied": False,
+            "verdict": "accept",
+            "evidence": None,
+        },
+    ]
 
 
 @given(FEW)

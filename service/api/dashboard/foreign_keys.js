@@ -8,7 +8,7 @@ import { badge, card, empty, pages, table } from "./parts.js";
 const NAME = "subsetd-name";
 const VERDICTS = { accept: ["good", "accepted"], reject: ["bad", "rejected"], pin: ["warn", "pinned"] };
 
-const FORMATS = [["sql", "SQL"], ["dbt", "dbt"], ["mermaid", "Mermaid"], ["graphml", "GraphML"], ["csv", "CSV"]];
+const FORMATS = [["sql", "SQL"], ["dbt", "dbt"], ["mermaid", "Mermaid"], ["graphml", "GraphML"], ["csv", "CSV"], ["json", "JSON"]];
 
 const listed = ({ all, cursor }) => path("/api/v1/foreign-keys", { suggested: !all, limit: 50, cursor });
 
