@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping
 from os import PathLike
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from service.core.canonical import canonical_text
 from service.core.canonical_arrow import canonical_array
-from service.core.errors import SourceError
+from service.core.errors import RecordError, SourceError
 from service.core.foreign_keys.plain_columns import measure, with_values
 from service.core.foreign_keys.profiles import ColumnProfile
 from service.core.foreign_keys.ranking import Method, rank
@@ -56,7 +57,8 @@ def find_relationships(
 
     A column refers to one that is unique and never NULL, and has at least a share `coverage_threshold` of its distinct
     values, above 0. With `name_similarity_threshold`, in [0, 1], those whose names are less alike are left out.
-    `method` is one of `Method`. Raises ValueError for an argument out of range, SourceError for a file that is no CSV.
+    `method` is one of `Method`. Raises ValueError for an argument out of range or a name that is no text, SourceError
+    for a file that is no CSV or a value that has no text.
     """
     for name, given in (("coverage", coverage_threshold), ("name_similarity", name_similarity_threshold)):
         if given is not None and not 0 <= given <= 1:
@@ -86,7 +88,8 @@ def _columns(tables: Mapping[str, Source]) -> tuple[list[ColumnProfile], list[se
     """Profile all columns, and give the distinct values of each."""
     profiles, values = [], []
     for table, source in tables.items():
-        for ordinal, (name, cells) in enumerate(_cells(source).items()):
+        _require_name(table, "A table")
+        for ordinal, (name, cells) in enumerate(_cells(table, source).items()):
             distinct = {cell for cell in cells if cell is not None}
             column = ColumnProfile(
                 schema="",
@@ -104,20 +107,43 @@ def _columns(tables: Mapping[str, Source]) -> tuple[list[ColumnProfile], list[se
     return profiles, values
 
 
-def _cells(source: Source) -> Cells:
+def _cells(table: str, source: Source) -> Cells:
     if isinstance(source, pa.Table):
         if len(set(source.column_names)) != len(source.column_names):
-            raise SourceError(f"A table has two columns of one name: {', '.join(source.column_names)}. Rename one.")
-        return {
-            name: [cell for chunk in column.chunks for cell in canonical_array(chunk).to_pylist()]
-            for name, column in zip(source.column_names, source.columns, strict=True)
-        }
+            raise SourceError(f"{table} has two columns of one name: {', '.join(source.column_names)}. Rename one.")
+        return {name: _of_arrow(table, name, source.column(name)) for name in source.column_names}
     if isinstance(source, str | PathLike):
         return _of_file(source)
     rows = list(source)
-    return {
-        name: [canonical_text(row.get(name)) for row in rows] for name in dict.fromkeys(k for row in rows for k in row)
-    }
+    names = dict.fromkeys(name for row in rows for name in row)
+    for name in names:
+        _require_name(name, f"A column of {table}")
+    return {name: [_text(table, name, place, row.get(name)) for place, row in enumerate(rows)] for name in names}
+
+
+def _require_name(name: object, what: str) -> None:
+    if not isinstance(name, str):
+        raise ValueError(f"{what} is called {name!r}: a name is a text; rename it.")
+
+
+def _of_arrow(table: str, name: str, column: pa.ChunkedArray) -> list[str | None]:
+    try:
+        return [cell for chunk in column.chunks for cell in canonical_array(chunk).to_pylist()]
+    except (RecordError, SourceError) as error:
+        raise SourceError(f"{table}.{name}: {error}") from error
+
+
+def _text(table: str, name: str, place: int, value: object) -> str | None:
+    try:
+        return canonical_text(_of_python(value) if isinstance(value, np.generic) else value)
+    except RecordError as error:
+        raise SourceError(f"{table}.{name}, row {place + 1}: {error}") from error
+
+
+def _of_python(scalar: np.generic) -> object:
+    # Times finer than Python's would be integers.
+    is_finer = scalar.dtype.kind in "mM" and isinstance(scalar.item(), int)
+    return (scalar.astype(f"{scalar.dtype.kind}8[us]") if is_finer else scalar).item()
 
 
 def _of_file(path: str | PathLike[str]) -> Cells:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
-from datetime import date
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from itertools import permutations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -90,6 +91,50 @@ def test_tables_of_any_kind_are_taken(method: str) -> None:
     assert find_relationships({}, method=method) == []
     with pytest.raises(ValueError, match="guess"):
         find_relationships(SHOP, method="guess")
+
+
+def test_numbers_and_times_of_numpy_are_those_of_python() -> None:
+    own = [
+        {
+            "n": 1,
+            "f": 0.5,
+            "b": True,
+            "t": datetime(2020, 1, 1, 2),
+            "d": timedelta(hours=1),
+            "day": date(2020, 1, 1),
+            "none": None,
+        }
+    ]
+    theirs = [
+        {
+            "n": np.int64(1),
+            "f": np.float64(0.5),
+            "b": np.bool_(True),
+            "t": np.datetime64("2020-01-01T02", "ns"),
+            "d": np.timedelta64(1, "h"),
+            "day": np.datetime64("2020-01-01", "D"),
+            "none": np.datetime64("NaT"),
+        }
+    ]
+    found = find_relationships({"own": own, "theirs": theirs}, only_suggested=False)
+    pairs = {(one.from_table, one.from_column, one.to_column) for one in found}
+    assert {("theirs", name, name) for name in ("n", "f", "b", "t", "d", "day")} <= pairs
+    assert not any(one.from_column == "none" for one in found)
+
+
+@pytest.mark.parametrize(
+    ("tables", "error", "message"),
+    [
+        ({"t": [{3: 1}]}, ValueError, "A column of t is called 3"),
+        ({7: [{"a": 1}]}, ValueError, "A table is called 7"),
+        ({"t": [{"a": 1}, {"a": object()}]}, SourceError, r"t\.a, row 2: A value has no canonical text"),
+    ],
+)
+def test_what_is_no_name_and_no_value_is_told_with_its_place(
+    tables: dict[Any, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        find_relationships(tables)
 
 
 @pytest.mark.parametrize(
