@@ -18,7 +18,7 @@ from service.core.foreign_keys.sides import ForeignKeyError
 from service.core.watch_rules import WatchError
 from service.usecases.access import KeyNameError
 from service.usecases.coefficient_table import TooManyColumnsError
-from service.usecases.foreign_key_answers import UnknownForeignKeyError
+from service.usecases.foreign_key_answers import FindingGoneError, UnknownForeignKeyError
 from service.usecases.ind_graphs import UnknownTableError
 from service.usecases.queries import (
     AmbiguousNameError,
@@ -38,6 +38,7 @@ EXPLANATIONS = {
     "not-in-corpora": "There is no corpus, refresh, generation, table or column of this name; the detail says which.",
     "refused-corpus": "A corpus cannot be like this, or a column not be named so; the detail names the option.",
     "unknown-foreign-key": "These columns are no candidate, or no candidates were found by this method yet.",
+    "finding-gone": "The candidates were found anew since the page before this one; begin at the first page again.",
     "unknown-tracking": "This service was not asked for a tracking of this id, or has forgotten it.",
     "unknown-search": "This service was not asked for a search of this id, or has forgotten it.",
     "refused-query": "Joinable tables cannot be searched with such rows, or such key columns; the detail says why.",
@@ -165,6 +166,8 @@ async def _of_the_service(request: Request, error: Exception) -> Response:
             return respond(request, 404, "unknown-search", detail)
         case NotFoundError() if request.url.path.startswith("/api/v1/keys/trackings/"):
             return respond(request, 404, "unknown-tracking", detail)
+        case FindingGoneError():
+            return respond(request, 410, "finding-gone", detail)
         case UnknownForeignKeyError():
             return respond(request, 404, "unknown-foreign-key", detail)
         case NotFoundError() if request.url.path.startswith("/api/v1/api-keys/"):

@@ -58,17 +58,18 @@ def _finding(asked: Asking, method: Method, *, with_values: bool = False) -> Ite
         yield snapshot, refresh
 
 
-@router.get("", responses=_found("A page of candidates") | documented(404, 422, 500, 503))
+@router.get("", responses=_found("A page of candidates") | documented(404, 410, 422, 500, 503))
 def list_foreign_keys(
     asked: Asked, question: Annotated[shapes.CandidatesQuestion, Query()]
 ) -> shapes.KeyCandidatesPage:
-    """List the candidates that a method found last, the likeliest first; a refresh finds them anew."""
+    """List the candidates that a method found last, the likeliest first; their pages end with the next refresh."""
     after = CANDIDATES.decode(question.cursor)
     chosen = CandidateFilter(question.suggested, question.schema_, question.table)
     with _finding(asked, question.method) as (snapshot, refresh):
+        if after is not None:
+            answers.require_finding(refresh, int(after[0]))
         asked.stop_if_known()
-        # A cursor of another finding begins anew: its places are of other candidates.
-        behind = int(after[1]) if after is not None and after[0] == refresh.refresh_id else -1
+        behind = -1 if after is None else int(after[1])
         found = snapshot.candidates(refresh.refresh_id, chosen, behind, question.limit + 1)
         page = page_of(found, question.limit, lambda one: (refresh.refresh_id, one.place))
     return shapes.KeyCandidatesPage.listing(

@@ -32,6 +32,10 @@ class UnknownForeignKeyError(NotFoundError):
     """Columns are no candidate, or no candidates were found."""
 
 
+class FindingGoneError(NotFoundError):
+    """The candidates that somebody pages through were found anew meanwhile."""
+
+
 class ForeignKeyStore(Protocol):
     """Read the state for a finding, and keep what was found. Every method may raise `StateError`."""
 
@@ -146,6 +150,15 @@ def last_refresh(snapshot: StateSnapshot, method: Method) -> Refresh:
         if one.method is method:
             return one
     raise UnknownForeignKeyError(f"No foreign keys were found by {method} yet: POST /api/v1/foreign-keys/refreshes.")
+
+
+def require_finding(refresh: Refresh, refresh_id: int) -> None:
+    """Raise FindingGoneError where a page goes on in another finding: its places are of other candidates."""
+    if refresh_id != refresh.refresh_id:
+        raise FindingGoneError(
+            f"The foreign keys by {refresh.method} were found anew since the page before this one, in version "
+            f"{refresh.version}: begin at the first page again, without a cursor."
+        )
 
 
 def candidate(snapshot: StateSnapshot, refresh: Refresh, foreign_key: ForeignKey) -> Candidate:

@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 from sqlalchemy import Engine, text
 
+from service.api.routes_foreign_keys import CANDIDATES
 from service.core.model import AttributeName
 from service.store.foreign_key_refreshes import PostgresForeignKeys
 from service.usecases.foreign_key_answers import ForeignKeyFinder
@@ -88,6 +89,14 @@ def test_what_was_accepted_is_exported(browser: Browser, address: str, tmp_path:
             download.value.save_as(tmp_path / name)
         assert (tmp_path / "SQL").read_text() == expected
         assert look.faults() == []
+
+
+def test_a_page_of_candidates_that_were_found_anew_meanwhile_is_the_first(browser: Browser, address: str) -> None:
+    with looking(browser, address) as look:
+        page = look.open(f"foreign-keys?all=1&cursor={CANDIDATES.encode((0, 40))}")
+        expect(page.get_by_role("button", name="Accept shop.orders.customer_id to shop.customers.id")).to_be_visible()
+        assert page.url == f"{address}/#/foreign-keys?all=1"
+        look.told = [one for one in look.told if "410" not in one]
 
 
 def test_of_two_who_decide_on_one_candidate_the_second_is_told(browser: Browser, address: str) -> None:

@@ -219,19 +219,23 @@ def test_a_finding_takes_its_grid_and_estimator_as_the_command_does(client: http
     assert (refused.status_code, "cells" in refused.text) == (422, True)
 
 
-def test_pages_go_on_where_they_ended_and_begin_anew_behind_a_refresh(client: httpx.Client) -> None:
-    body = {"method": "names", "min_coefficient": 0, "keys": "inferred"}
-    first = client.post(f"{KEYS}/refreshes", json=body).json()
-    everything = found(client, KEYS, method="names")["items"]
-    assert len(everything) == first["candidates"] >= 1
-    page = found(client, KEYS, method="names", limit=1)
-    assert page["items"] == everything[:1]
-    if page["next_cursor"] is not None:
-        rest = found(client, KEYS, method="names", cursor=page["next_cursor"])
-        assert rest["items"] == everything[1:]
-    second = client.post(f"{KEYS}/refreshes", json=body).json()
-    assert second["refresh_id"] > first["refresh_id"]
-    assert found(client, KEYS, method="names")["refresh_id"] == second["refresh_id"]
+def test_pages_go_on_where_they_ended_and_end_with_a_refresh(database_url: str) -> None:
+    ids = [[str(number)] for number in range(9)]
+    tables = Tables({"orders": ["id"], "customers": ["id"]}).add("orders", *ids).add("customers", *ids)
+    with asking(database_url, tables) as client:
+        first = client.post(f"{KEYS}/refreshes", json={"method": "names"}).json()
+        everything = found(client, KEYS, method="names")["items"]
+        assert len(everything) == first["candidates"] == 2
+        page = found(client, KEYS, method="names", limit=1)
+        assert page["items"] == everything[:1]
+        behind = {"method": "names", "cursor": page["next_cursor"]}
+        assert found(client, KEYS, **behind)["items"] == everything[1:]
+        second = client.post(f"{KEYS}/refreshes", json={"method": "names"}).json()
+        assert second["refresh_id"] > first["refresh_id"]
+        gone = client.get(KEYS, params=behind)
+        assert (gone.status_code, gone.json()["type"]) == (410, "/docs#finding-gone")
+        assert "begin at the first page again" in gone.json()["detail"]
+        assert found(client, KEYS, method="names")["refresh_id"] == second["refresh_id"]
 
 
 def test_a_contract_is_added_shown_followed_and_removed(client: httpx.Client) -> None:

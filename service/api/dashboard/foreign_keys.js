@@ -12,13 +12,25 @@ const FORMATS = [["sql", "SQL"], ["dbt", "dbt"], ["mermaid", "Mermaid"], ["graph
 
 const listed = ({ all, cursor }) => path("/api/v1/foreign-keys", { suggested: !all, limit: 50, cursor });
 
+/** Ask for a page; where the candidates were found anew since the one before it, go to the first. */
+async function candidates(parameters) {
+  try {
+    return await get(listed(parameters));
+  } catch (error) {
+    if (error.type !== "/docs#finding-gone") throw error;
+    const first = { ...parameters, cursor: null };
+    location.replace(to("foreign-keys", first));
+    return get(listed(first));
+  }
+}
+
 export const foreignKeys = {
   title: "Foreign keys",
   load: async (parameters) => {
     const answers = await getAll({ work: "/api/v1/foreign-keys/refreshes/at-work", refreshes: "/api/v1/foreign-keys/refreshes" });
     const isFound = answers.refreshes.items.some((one) => one.method === "combined");
     const { name, csrf_token: token } = await whoAsks();
-    return { ...answers, page: isFound ? await get(listed(parameters)) : null, key: token === null ? null : name };
+    return { ...answers, page: isFound ? await candidates(parameters) : null, key: token === null ? null : name };
   },
   show: ({ page, work, key }, parameters, act) => {
     const find = () => act(() => post("/api/v1/foreign-keys/refreshes", {}));
