@@ -22,7 +22,7 @@ select refresh_id, method, version, made_at, seconds, left_out, candidates, sugg
 from foreign_key_refresh r, lateral (
     select count(*) as candidates, count(*) filter (where suggested) as suggested from foreign_key_candidate c
     where c.refresh_id = r.refresh_id
-) counted order by method
+) counted order by refresh_id desc
 """
 
 CANDIDATES = f"""
@@ -51,7 +51,7 @@ values (:refresh_id, :place, {", ".join(f":{one}" for one in SIDES)}, :score, :s
 
 
 def read_refreshes(connection: Connection) -> list[Refresh]:
-    """List the last finding by each method."""
+    """List the last finding by each method, newest first."""
     rows = connection.execute(text(REFRESHES))
     return [Refresh(**{**row._mapping, "method": Method(row.method)}) for row in rows]
 
