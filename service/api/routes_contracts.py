@@ -12,7 +12,7 @@ from service.api import cursors, examples, schemas
 from service.api.asking import Asked, Asking, who_says
 from service.api.asking_contracts import ETAG, ContractPath, Kept, contracts_snapshot
 from service.api.problems import documented
-from service.usecases.foreign_key_names import side_named
+from service.usecases.foreign_key_names import contract_side
 from service.usecases.queries import check_since, page_of
 
 router = APIRouter(prefix="/api/v1/contracts", tags=["foreign keys and contracts"])
@@ -28,11 +28,10 @@ def list_contracts(asked: Asked, question: Annotated[shapes.ContractsQuestion, Q
     """List the contracts as they stand, by id: inclusions that are to hold, and are watched after each batch."""
     after = CONTRACTS.decode(question.cursor)
     with contracts_snapshot(asked) as snapshot:
-        sides = [
-            None if one is None else side_named(snapshot, one) for one in (question.dependent, question.referenced)
-        ]
+        dependent = None if question.dependent is None else contract_side(snapshot, question.dependent, "dependent")
+        referenced = None if question.referenced is None else contract_side(snapshot, question.referenced, "referenced")
         asked.stop_if_known()
-        found = snapshot.contracts(0 if after is None else int(after[0]), question.limit + 1, *sides)
+        found = snapshot.contracts(0 if after is None else int(after[0]), question.limit + 1, dependent, referenced)
         page = page_of(found, question.limit, lambda one: (one.contract_id,))
     return shapes.ContractsPage.page(snapshot.head, CONTRACTS, page, shapes.Contract.of)
 

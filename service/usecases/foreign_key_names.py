@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
+from service.core.errors import NotFoundError
 from service.core.foreign_keys.sides import ForeignKeyError, Side
 from service.core.model import AttributeName
 from service.core.typed_names import NamedColumns, read_columns, read_list
@@ -36,6 +38,17 @@ def side_named(snapshot: StateSnapshot, text: str) -> Side:
     parts = next((one.parts for one in snapshot.tuples() if one.attribute_id == found_one.attribute_id), ())
     names = snapshot.references(parts)
     return Side.of([names[part].name for part in parts] or [found_one.name])
+
+
+def contract_side(snapshot: StateSnapshot, text: str, which: Literal["dependent", "referenced"]) -> Side:
+    """Find columns as `side_named` does, or those of a contract that are gone, by the name that it prints itself."""
+    try:
+        return side_named(snapshot, text)
+    except NotFoundError:
+        gone = read_columns(text)
+        if gone is None or not snapshot.contracts(0, 1, **{which: _side(gone)}):
+            raise
+        return _side(gone)
 
 
 def attribute_of(snapshot: StateSnapshot, side: Side) -> AttributeInfo | None:

@@ -275,6 +275,29 @@ def test_a_contract_is_added_shown_followed_and_removed(client: httpx.Client) ->
     assert (gone.status_code, gone.json()["type"]) == (404, "/docs#unknown-contract")
 
 
+def test_a_contract_whose_columns_are_gone_is_found_by_the_name_that_it_prints(
+    client: httpx.Client, database_url: str
+) -> None:
+    assert client.post(CONTRACTS, json=SIDES).status_code == 201
+    schema_changes.drop(PostgresWriter(database_url), "s.customers", force=True)
+    (listed,) = found(client, CONTRACTS)["items"]
+    assert listed["unknown"] == ["s.customers.id"]
+    for sides in (
+        {"referenced": "s.customers.id"},
+        {"dependent": "s.orders.customer_id", "referenced": "s.customers.id"},
+    ):
+        assert found(client, CONTRACTS, **sides)["items"] == [listed]
+    for sides in {"dependent": "s.customers.id"}, {"referenced": "s.customers.name"}:
+        assert client.get(CONTRACTS, params=sides).status_code == 404
+
+
+def test_findings_are_listed_newest_first(client: httpx.Client) -> None:
+    for method in "names", "randomness", "chen":
+        assert client.post(f"{KEYS}/refreshes", json={"method": method}).status_code == 201
+    listed = found(client, f"{KEYS}/refreshes")["items"]
+    assert [one["method"] for one in listed] == ["chen", "randomness", "names"]
+
+
 def test_who_follows_contracts_learns_of_one_that_was_violated_when_it_was_added(client: httpx.Client) -> None:
     """Versions stand still meanwhile: the last answer's is that of the transition."""
     backwards = [{"dependent": SIDES["referenced"], "referenced": SIDES["dependent"]}]
