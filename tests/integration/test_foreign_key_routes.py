@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
 
 import httpx
@@ -117,9 +118,10 @@ def test_of_two_who_decide_on_what_both_saw_the_second_is_told(client: httpx.Cli
         for verdict, by in (("accept", "Ada"), ("reject", "Bob"))
     )
     assert first.status_code == 201
+    assert datetime.fromisoformat(first.json()["decided_at"]).tzinfo is not None
     assert (second.status_code, second.json()["type"]) == (409, "/docs#conflict")
     assert "Ada has decided `accept` meanwhile" in second.json()["detail"]
-    assert [one["verdict"] for one in found(client, f"{KEYS}/decisions")["items"]] == ["accept"]
+    assert found(client, f"{KEYS}/decisions")["items"] == [first.json()]
     assert client.post(f"{KEYS}/decisions", json={**SIDES, "verdict": "pin", "seen": "accept"}).status_code == 201
     gone = client.post(f"{KEYS}/decisions", json={**SIDES, "verdict": "accept", "seen": "accept"})
     assert gone.status_code == 409
@@ -206,6 +208,65 @@ def test_missing_values_are_named_also_of_what_is_not_suggested(database_url: st
             told = found(client, f"{KEYS}/evidence", method="names", **sides)
             assert (told["suggested"], told["missing_count"]) == (False, 1)
             assert told["evidence"]["inclusion"]["missing_values"] == [value]
+
+
+def test_each_reason_that_speaks_against_a_candidate_is_told(database_url: str) -> None:
+    ids = [[str(number)] for number in range(1, 31)]
+    shop = Tables(
+        {"customers": ["id"], "people": ["id"], "tenant": ["id"], "gone": ["id"], "orders": ["customer_id", "x"]}
+    )
+    for table in "customers", "people", "tenant", "gone":
+        shop.add(table, *ids)
+    shop.add("people", ["31"]).add("orders", *([str(number % 20 + 1), str(number % 2 + 1)] for number in range(60)))
+    with asking(database_url, shop) as client:
+        states.execute(
+            database_url,
+            "update attribute set schema_name = 't', table_name = 'customers' where table_name = 'tenant';"
+            "update attribute set stale_version = 1 where table_name = 'gone';"
+            "update attribute set data_type = 'bigint' where column_name = 'customer_id';"
+            "update attribute set data_type = 'integer' where column_name <> 'customer_id'",
+        )
+        assert client.post(f"{KEYS}/refreshes", json={}).status_code == 201
+        against = {
+            " → ".join(".".join(one[side][0]) for side in SIDES): one["against"] for one in found(client, KEYS)["items"]
+        }
+    counts = "the key counts from 1 to 30: whole numbers that stay below are all in it"
+    kind = "it is of type bigint, the key of integer"
+    assert against["s.orders.customer_id → s.customers.id"] == [counts, kind]
+    assert against["s.orders.customer_id → t.customers.id"] == [
+        counts,
+        kind,
+        "s.orders.customer_id refers to s.customers.id, which is at odds with it",
+    ]
+    *_, rival = against["s.orders.customer_id → s.people.id"]
+    assert rival.startswith("s.customers.id scores 0.")
+    assert "it has 2 distinct values, as a flag has" in against["s.orders.x → s.customers.id"]
+    assert against["s.people.id → s.gone.id"][0] == "1 of 31 values are missing"
+    assert against["s.people.id → s.gone.id"][-1] == "s.gone.id is not kept current since version 1"
+    assert against["t.customers.id → s.customers.id"][-1] == "the same column of the same table in another schema"
+
+
+def test_declared_foreign_keys_say_whether_they_hold(client: httpx.Client, database_url: str) -> None:
+    """Those of one column, forth and back, and of two whose tuples are not followed; later one is stale."""
+    states.execute(
+        database_url,
+        "insert into declared_reference (source_id, dependent_ids, referenced_ids) "
+        "values (1, '{1}', '{3}'), (1, '{3}', '{1}'), (1, '{1,2}', '{3,4}')",
+    )
+
+    def told() -> list[tuple[Any, ...]]:
+        first = found(client, f"{KEYS}/declared", limit=2)
+        rest = found(client, f"{KEYS}/declared", cursor=first["next_cursor"])
+        assert rest["next_cursor"] is None
+        listed = [*first["items"], *rest["items"]]
+        return [(one["dependent"], one["referenced"], one["source"], one["holds"]) for one in listed]
+
+    note, name = ["s", "orders", "note"], ["s", "customers", "name"]
+    forth, back = SIDES.values()
+    both = [*forth, note], [*back, name]
+    assert told() == [(forth, back, "s", True), (back, forth, "s", False), (*both, "s", None)]
+    states.execute(database_url, "update attribute set stale_version = 1 where attribute_id = 3")
+    assert [one[3] for one in told()] == [None, None, None]
 
 
 def test_a_finding_takes_its_grid_and_estimator_as_the_command_does(client: httpx.Client) -> None:
