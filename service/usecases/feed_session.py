@@ -110,7 +110,7 @@ class Session:
                 self._writer.register(self._feed.name, self._feed.describe())
             else:
                 self._sink = None  # they were sent when they were set aside
-                self._screen = RetryScreen(loaded.snapshots, self._retried, loaded.begun)
+                self._screen = RetryScreen(loaded.snapshots, self._retried, loaded.begun, self._source_positions)
             self._in_flight = BatchInFlight(self._writer, self._stored)
             closing.callback(self._in_flight.close)
             self._warm_up = WarmUp(self._state.cache, loaded.values, self._writer.read_range, following.warm_up)

@@ -17,7 +17,7 @@ from service.core.errors import RecordError
 from service.core.model import DerivedAttribute, Operation, Row, RowChange, Table
 from service.core.records import Deltas, Int64s, Keys, find_keys
 from service.core.sketch_changes import SketchChanges
-from service.core.snapshot import Snapshot, widen
+from service.core.snapshot import Snapshot
 from service.core.tuples import tuple_keys, tuple_texts
 
 _NOTHING = object()
@@ -128,8 +128,8 @@ def _behind(snapshot: str, changes: Iterable[RowChange]) -> tuple[list[Row], lis
 
 
 def _is_seen(snapshot: Snapshot, change: RowChange) -> bool:
-    transaction = change.source_position.get("txId")
-    return isinstance(transaction, int) and transaction > 0 and snapshot.is_visible(widen(transaction, snapshot.xmax))
+    transaction = change.source_position.get("txId")  # the screen has widened it
+    return isinstance(transaction, int) and transaction > 0 and snapshot.is_visible(transaction)
 
 
 def _joined(

@@ -80,7 +80,7 @@ class Screen:
         self._seen = {partition: read_seen(position) for partition, position in stored.items()}
         self._catch_up = catch_up or {}
         self._newest = {source: snapshot.xmax for source, snapshot in self._snapshots.items()}
-        self._advance_transactions(self._seen)
+        self.know_transactions(self._seen)
 
     def screen(self, changes: Sequence[RowChange]) -> Screened:
         """Screen changes in the order of the feed; remembers nothing until `advance`."""
@@ -90,15 +90,19 @@ class Screen:
             table, told = change.table, change.source_position
             partition = change.position.topic, change.position.partition
             source = table.source
+            transaction = told.get("txId")
+            if isinstance(transaction, int) and transaction > 0:
+                # For good: whoever holds it against a tuple's snapshot, which may be old, knows of nothing newer.
+                told["txId"] = widen(transaction, newest.get(source, 0))
             if partition in self._catch_up and self._is_caught_up(change, partition):
                 done.skipped.append(Skipped(change.position, CAUGHT_UP))
                 if "mark" in told:  # it was seen, and may come again
                     of_partition, reader = self._of_partition(done, partition), _reader(change)
                     seen = _seen_by(reader, of_partition)
-                    of_partition[reader] = _later(seen, _read(told, newest.get(source, 0), seen.last))
+                    of_partition[reader] = _later(seen, _read(told, seen.last))
                 continue
             is_read = change.operation is Operation.READ
-            if is_read and self._is_older(told, source, newest):
+            if is_read and self._is_older(told, source):
                 done.skipped.append(Skipped(change.position, IN_BOOTSTRAP))
                 continue
             if is_read and not table.row_images:
@@ -109,7 +113,7 @@ class Screen:
                 continue
             of_partition, reader = self._of_partition(done, partition), _reader(change)
             seen = _seen_by(reader, of_partition)
-            now = _read(told, newest.get(source, 0), seen.last)
+            now = _read(told, seen.last)
             if now.mark and now.mark <= seen.mark:
                 if now.ts_ms > seen.ts_ms > 0:
                     done.rewound[change.position] = _rewound(change, now, seen)
@@ -141,22 +145,23 @@ class Screen:
         """Remember what was seen: it is part of the state now."""
         for partition, of_partition in seen.items():
             self._seen[partition] = dict(of_partition)
-        self._advance_transactions(seen)
+        self.know_transactions(seen)
 
-    def _advance_transactions(self, seen: SeenByPartition) -> None:
+    def know_transactions(self, seen: SeenByPartition) -> None:
+        """Widen transactions near the newest of those seen, too."""
         for of_partition in seen.values():
             for (source, _), one in of_partition.items():
                 if source in self._newest:
                     self._newest[source] = max(self._newest[source], one.transaction)
 
-    def _is_older(self, told: Mapping[str, object], source: str, newest: Mapping[str, int]) -> bool:
+    def _is_older(self, told: Mapping[str, object], source: str) -> bool:
         """Tell whether a snapshot's row was read before the bootstrap's snapshot was taken.
 
         The changes that came to it in between are skipped, so it would be set back to what it was. One whose
         transaction ran meanwhile was read before, too.
         """
         snapshot = self._snapshots.get(source)
-        return snapshot is not None and 0 < _read(told, newest[source], ()).transaction < snapshot.xmax
+        return snapshot is not None and 0 < _read(told, ()).transaction < snapshot.xmax
 
     def _is_caught_up(self, change: RowChange, partition: Partition) -> bool:
         return change.position.offset < self._catch_up[partition].get(change.table.source, 0)
@@ -168,13 +173,19 @@ class RetryScreen:
     `set_aside` is the version at which each record was, `begun` the version since which a table's rows are what they
     are (its bootstrap, a truncate), by the table's id. A change from before that is refused, unless the bootstrap's
     snapshot says that it is part of it; so is a truncate, which would empty more than it did at its place. One change
-    in two records, as its connector repeated it, is applied once.
+    in two records, as its connector repeated it, is applied once. `stored` are the positions' source positions: they
+    tell of the newest transactions alone.
     """
 
     def __init__(
-        self, snapshots: Mapping[str, str], set_aside: Mapping[FeedPosition, int], begun: Mapping[int, int]
+        self,
+        snapshots: Mapping[str, str],
+        set_aside: Mapping[FeedPosition, int],
+        begun: Mapping[int, int],
+        stored: Mapping[Partition, Mapping[str, object]],
     ) -> None:
         self._screen = Screen(snapshots, {})
+        self._screen.know_transactions({partition: read_seen(position) for partition, position in stored.items()})
         self._set_aside = set_aside
         self._begun = begun
         self._marks: dict[tuple[object, ...], FeedPosition] = {}
@@ -250,8 +261,8 @@ def count_reasons(skipped: Iterable[Skipped]) -> dict[str, int]:
     return counts
 
 
-def _read(source_position: Mapping[str, object], near: int, last: tuple[int, ...]) -> Seen:
-    """Read place, time and transaction of a change: the place behind the last one, the transaction near a known one."""
+def _read(source_position: Mapping[str, object], last: tuple[int, ...]) -> Seen:
+    """Read place, time and transaction (64 bits) of a change: the place behind the last one."""
     mark, ts_ms, transaction = map(source_position.get, ("mark", "ts_ms", "txId"))
     place: tuple[int, ...] = ()
     if isinstance(mark, list):
@@ -260,7 +271,7 @@ def _read(source_position: Mapping[str, object], near: int, last: tuple[int, ...
     return Seen(
         place,
         ts_ms if isinstance(ts_ms, int) else 0,
-        widen(transaction, near) if isinstance(transaction, int) and transaction > 0 else 0,
+        transaction if isinstance(transaction, int) and transaction > 0 else 0,
         last,
     )
 

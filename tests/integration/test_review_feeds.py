@@ -122,7 +122,7 @@ def test_a_change_that_was_set_aside_twice_is_applied_once() -> None:
     decode = Decoder([table]).decode
     sent = marked("c", "customers", None, {"id": "3", "name": "Cy"}, 1000)
     twice = [change for change in map(decode, (record(sent, 1), record(sent, 2))) if isinstance(change, RowChange)]
-    screen = RetryScreen({}, {change.position: 2 for change in twice}, {})
+    screen = RetryScreen({}, {change.position: 2 for change in twice}, {}, {})
     for _ in range(2):  # a batch may be looked at again
         screened = screen.screen(twice)
         assert [change.position.offset for change in screened.changes] == [1]

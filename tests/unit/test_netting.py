@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +19,8 @@ from service.core.model import (
     RowChange,
     Table,
 )
-from service.usecases.netting import net
+from service.usecases.netting import emptied_by, net
+from service.usecases.screening import Screen
 
 TABLES = [
     Table("s", name, tuple(Attribute(first + i, AttributeName("s", name, c), i, "string") for i, c in enumerate("ab")))
@@ -71,3 +73,21 @@ def test_the_snapshot_of_one_tuple_leaves_another_its_rows() -> None:
         netted = net([seen, unseen], value_keys)
         assert netted.rows == {5: 2, 6: 2, 8: 1, 9: 2}
         assert sorted(netted.deltas.attribute_ids.tolist()) == [5, 5, 6, 8, 9, 9]
+
+
+def test_the_snapshot_of_a_tuple_stays_old_while_transactions_come_round() -> None:
+    """A feed names them by 32 bits: which of those with the same ones it means is told by the newest, not by it."""
+    snapshot, number = "3000000000:3000000000:", 3_000_000_000
+    tuples = Attribute(8, AttributeName("s", "t", "(a, b)"), 0, "tuple")
+    table = replace(TABLES[0], source="shop", derived=(DerivedAttribute(tuples, (0, 1), snapshot),))
+    screen = Screen({"shop": snapshot}, {})
+    for _ in range(5):
+        number += 1_100_000_000
+        told = {"txId": number % 2**32}
+        created = RowChange(table, Operation.CREATE, None, ("x", "y"), FeedPosition("f", 0, 0), dict(told))
+        truncated = RowChange(table, Operation.TRUNCATE, None, None, FeedPosition("f", 0, 1), dict(told))
+        screened = screen.screen([created, truncated])
+        screen.advance(screened.seen)
+        assert screened.changes == [created, truncated]
+        assert net([created], value_keys).rows[8] == 1
+        assert 8 in emptied_by(truncated)
