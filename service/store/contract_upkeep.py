@@ -21,7 +21,8 @@ from service.store.shown_values import shown_value
 from service.usecases.live_state import BatchCommit
 
 # Whoever adds a contract takes share row exclusive: no batch is committed between his look at the state and his commit.
-LISTED = "lock table contract in row exclusive mode; select contract_id from contract"
+LOCK = "lock table contract in row exclusive mode"
+LISTED = f"{LOCK}; select contract_id from contract"
 
 LOCK_OUT_BATCHES = "lock table contract in share row exclusive mode"
 

@@ -118,6 +118,8 @@ def _took_tables(cursor: Any, number: int) -> bool:
     end_sessions(cursor, TASK_NAME)
     try:
         cursor.execute(f"LOCK TABLE {registry_name(number)} IN ACCESS EXCLUSIVE MODE")
+        # Before the records: whoever adds a contract holds it against them, and locks them behind it.
+        cursor.execute(contract_upkeep.LOCK)
         # Before all that is written: a reader that locks gen_rec, and then takes its snapshot, sees all or nothing.
         cursor.execute("LOCK TABLE gen_rec IN ACCESS EXCLUSIVE MODE")
         cursor.execute("LOCK TABLE row_image IN SHARE MODE")

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from service.core.contracts import ContractKind
 from service.core.foreign_keys.sides import ForeignKey
 from service.core.model import AttributeName
+from service.store import contract_upkeep
 from service.store.contracts import PostgresContracts
 from service.store.database import make_engine
 from service.store.reader import PostgresStateReader
-from service.usecases.foreign_key_decisions import EXACT, ContractState
+from service.usecases.foreign_key_decisions import EXACT, Contract, ContractState
 from spark_jobs.bootstrap import run_bootstrap
 from spark_jobs.sources import Options
+from tests import states
 from tests.spark.oracle import write_csv
+from tests.waiting import wait_for
 
 
 def write(folder: Path, tables: Mapping[str, Sequence[str]]) -> None:
@@ -45,4 +51,30 @@ def test_data_that_is_read_anew_violates_and_mends_contracts(
         (4, ContractKind.MENDED, 0, None),
     ]
     assert found[0].witness_value in ("8", "9")
+    engine.dispose()
+
+
+def test_a_contract_that_is_added_while_a_bootstrap_publishes_is_held_against_what_it_publishes(
+    spark: SparkSession, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = make_engine(database_url, "test")
+    folder = tmp_path / "data"
+    write(folder, {"orders": ["1", "2"], "persons": ["1", "2", "3"]})
+    run_bootstrap(spark, Options(str(folder), "shop", database_url))
+    sides = [[AttributeName("shop", table, "id")] for table in ("orders", "persons")]
+    waits = "select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+    hold = contract_upkeep.hold
+    adding: list[Future[Contract]] = []
+    with ThreadPoolExecutor(1) as pool:
+
+        def add_behind(cursor: Any, version: int) -> None:
+            hold(cursor, version)
+            adding.append(pool.submit(PostgresContracts(engine).add, ForeignKey.of(*sides), EXACT, "Ada"))
+            wait_for(lambda: adding[0].done() or states.query(database_url, waits))
+
+        monkeypatch.setattr(contract_upkeep, "hold", add_behind)
+        write(folder, {"orders": ["1", "9"]})
+        run_bootstrap(spark, Options(str(folder), "shop", database_url, replace=True))
+        made = adding[0].result()
+    assert (made.state, made.violated_since) == (ContractState.VIOLATED, 2)
     engine.dispose()
