@@ -36,6 +36,9 @@ where refresh_id = :refresh_id and place > :after and (suggested or not :only_su
 order by place limit :limit
 """
 
+# Two services may have found by one method: one's finding waits for the other's, which may be long in the making.
+ONE_BY_ONE = "set local statement_timeout = 0; lock table foreign_key_refresh in share row exclusive mode"
+
 FORGET = "delete from foreign_key_refresh where method = :method"
 
 KEEP = """
@@ -100,6 +103,7 @@ def keep(
 ) -> int:
     """Keep a finding in the place of the last one by its method, in one transaction."""
     with engine.begin() as connection:
+        connection.execute(text(ONE_BY_ONE))
         connection.execute(text(FORGET), {"method": method.value})
         refresh = {"method": method.value, "version": version, "seconds": seconds, "left_out": list(left_out)}
         refresh_id = int(connection.execute(text(KEEP), refresh).scalar_one())

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy.exc import SQLAlchemyError
 
 from service.core.errors import StateError
+from service.core.foreign_keys.ranking import Method
 from service.foreign_key_runner import _check
 from service.scheduler import next_time
 from service.store.database import make_engine
@@ -16,13 +19,16 @@ from service.store.reader import PostgresStateReader
 from service.usecases.foreign_key_answers import ForeignKeyFinder
 from service.usecases.foreign_key_schedule import FindingSchedule
 from service.usecases.foreign_keys import Question
+from service.usecases.kept_candidates import NewCandidate
 from tests import states
 from tests.states import Tables
+from tests.waiting import wait_for
 
 NEXT_VERSION = """
 insert into state_version (version, generation, kind)
 select version + 1, generation, 'batch' from state_version order by version desc limit 1
 """
+WAITS = "select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
 FOUND = "select method, version from foreign_key_refresh order by 1, 2"
 
 
@@ -73,3 +79,24 @@ def test_one_that_fails_is_told_until_there_is_another(database_url: str) -> Non
     schedule.look()
     assert _check(schedule).ok, "somebody has found them"
     engine.dispose()
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+def test_two_services_may_find_at_one_time(database_url: str, is_first: bool) -> None:
+    states.store(database_url, Tables({"customers": ["id"]}).add("customers", ["1"]))
+    store = PostgresForeignKeys(make_engine(database_url, "test", statement_timeout_ms=10_000))
+    if not is_first:
+        store.keep(Method.COMBINED, 1, 0.0, [], iter(()))
+    others: list[Future[int]] = []
+    with ThreadPoolExecutor(1) as pool:
+
+        def found() -> Iterator[NewCandidate]:
+            others.append(pool.submit(store.keep, Method.COMBINED, 1, 0.0, ["the other's"], iter(())))
+            wait_for(lambda: others[0].done() or states.query(database_url, WAITS))
+            yield from ()
+
+        store.keep(Method.COMBINED, 1, 0.0, ["one's"], found())
+        kept = others[0].result()
+    assert states.query(database_url, "select refresh_id, left_out from foreign_key_refresh") == [
+        (kept, ["the other's"])
+    ]
