@@ -22,8 +22,8 @@ def choose_tuples(
 
     Keys are those that the source declares, those that the options name, and those of `known` (the served state's)
     that somebody chose. Composite foreign keys are followed in the order of the key that they refer to: only then can
-    one be seen to be in the other. A check follows what the state follows. Raises SourceError for a key whose
-    table or columns there are not.
+    one be seen to be in the other. Known tuples that a contract is on are followed on, whoever declares them. A check
+    follows what the state follows. Raises SourceError for a key whose table or columns there are not.
     """
     by_table: dict[tuple[str, str], list[KnownTuple]] = {}
     for one in known:
@@ -56,7 +56,14 @@ def choose_tuples(
     return [
         replace(
             table,
-            tuples=_places(table, [*(key.columns for key in table.keys), *_references(table, keyed, options)]),
+            tuples=_places(
+                table,
+                [
+                    *(key.columns for key in table.keys),
+                    *_references(table, keyed, options),
+                    *(one.columns for one in by_table.get((schema_of(table), table.name), ()) if one.has_contract),
+                ],
+            ),
         )
         for table in keyed
     ]

@@ -15,12 +15,16 @@ from service.usecases.answers import AttributeInfo, Key
 from service.usecases.key_values import KeyFilter, KeyInfo, KeyKind, RepeatedValue, TupleInfo
 
 TUPLES = """
-select schema_name, table_name,
-    (select array_agg(c.column_name order by array_position(a.parts, c.ordinal)) from attribute c
-     where c.parts is null and c.dropped_version is null and c.ordinal = any (coalesce(a.parts, array[a.ordinal]))
-       and (c.schema_name, c.table_name) = (a.schema_name, a.table_name)),
-    tracked_key.kind
-from attribute a join source using (source_id) left join tracked_key using (attribute_id)
+select schema_name, table_name, columns, tracked_key.kind,
+    exists (select from contract c where (schema_name, table_name, columns) in (
+        (c.dependent_schema, c.dependent_table, c.dependent_columns),
+        (c.referenced_schema, c.referenced_table, c.referenced_columns)
+    ))
+from attribute a join source using (source_id) left join tracked_key using (attribute_id), lateral (
+    select array_agg(c.column_name order by array_position(a.parts, c.ordinal)) as columns from attribute c
+    where c.parts is null and c.dropped_version is null and c.ordinal = any (coalesce(a.parts, array[a.ordinal]))
+      and (c.schema_name, c.table_name) = (a.schema_name, a.table_name)
+) named
 where source.name = %s and dropped_version is null and (parts is not null or tracked_key.kind is not null)
 order by attribute_id
 """
@@ -75,12 +79,16 @@ class TrackedKey(NamedTuple):
 
 
 class KnownTuple(NamedTuple):
-    """Name columns of a table of the state whose tuples are followed, or one tracked column; `kind` if it is a key."""
+    """Name columns of a table of the state whose tuples are followed, or one tracked column; `kind` if it is a key.
+
+    `has_contract`: they are a side of one.
+    """
 
     schema: str
     table: str
     columns: tuple[str, ...]
     kind: str | None
+    has_contract: bool
 
 
 class NewKey(NamedTuple):
@@ -95,7 +103,7 @@ def read_tuples(connection: Any, source_name: str) -> list[KnownTuple]:
     """Read what tuples of a source are followed and which keys of it are tracked."""
     with connection.cursor() as cursor:
         cursor.execute(TUPLES, (source_name,))
-        found = [KnownTuple(schema, table, tuple(columns), kind) for schema, table, columns, kind in cursor]
+        found = [KnownTuple(schema, table, tuple(columns), *told) for schema, table, columns, *told in cursor]
     connection.commit()
     return found
 

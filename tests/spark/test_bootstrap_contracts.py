@@ -78,3 +78,35 @@ def test_a_contract_that_is_added_while_a_bootstrap_publishes_is_held_against_wh
         made = adding[0].result()
     assert (made.state, made.violated_since) == (ContractState.VIOLATED, 2)
     engine.dispose()
+
+
+def test_a_contract_on_tuples_outlives_the_constraints_that_had_them_followed(
+    spark: SparkSession, database_url: str, source_url: str
+) -> None:
+    for statement in (
+        "create table parts (maker text, number integer, constraint key primary key (maker, number))",
+        "create table lots (lot serial, maker text, number integer, "
+        "constraint reference foreign key (maker, number) references parts)",
+        "insert into parts values ('a', 1), ('b', 1)",
+        "insert into lots (maker, number) values ('a', 1)",
+    ):
+        states.execute(source_url, statement)
+    engine = make_engine(database_url, "test")
+    run_bootstrap(spark, Options(source_url, "db", database_url))
+    sides = [[AttributeName("public", table, column) for column in ("maker", "number")] for table in ("lots", "parts")]
+    made = PostgresContracts(engine).add(ForeignKey.of(*sides), EXACT, "Ada")
+    assert made.state is ContractState.HELD
+    for statement in (
+        "alter table lots drop constraint reference",
+        "alter table parts drop constraint key, add primary key (number, maker)",
+        "insert into lots (maker, number) values ('c', 1)",
+    ):
+        states.execute(source_url, statement)
+    run_bootstrap(spark, Options(source_url, "db", database_url, replace=True))
+    with PostgresStateReader(engine).snapshot() as snapshot:
+        assert snapshot.contract(made.contract_id).state is ContractState.VIOLATED
+    PostgresContracts(engine).remove(made.contract_id)
+    run_bootstrap(spark, Options(source_url, "db", database_url, replace=True))
+    followed = "select column_name from attribute where parts is not null and dropped_version is null"
+    assert states.query(database_url, followed) == [("(number, maker)",)]
+    engine.dispose()
