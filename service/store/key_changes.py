@@ -69,7 +69,5 @@ def pin(cursor: Any, version: int, attribute_id: int, kind: KeyKind) -> None:
 
 
 def unpin(cursor: Any, attribute_id: int) -> None:
-    """Track an attribute no longer as a key; raise ConflictError when it is not."""
+    """Track an attribute no longer as a key."""
     cursor.execute("delete from tracked_key where attribute_id = %s", (attribute_id,))
-    if not cursor.rowcount:
-        raise ConflictError("It is not tracked as a key: `subsetd keys list --tracked` lists those that are.")

@@ -20,7 +20,8 @@ COMMAND_NAME = "subsetd attribute"
 KNOWN = """
 select attribute_id, schema_name, table_name, column_name, data_type, stale_version is not null, renamed_to,
        coalesce(row_images and column_name = any (key_columns), false),
-       coalesce(distinct_count, row_count - null_count) = 0, sketch_only, ordinal, parts
+       coalesce(distinct_count, row_count - null_count) = 0, sketch_only, ordinal, parts,
+       exists (select from tracked_key where tracked_key.attribute_id = attribute.attribute_id)
 from attribute join source using (source_id)
 left join tracked_table using (source_id, schema_name, table_name) where dropped_version is null
 """

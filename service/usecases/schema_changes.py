@@ -23,7 +23,8 @@ class KnownColumn(NamedTuple):
     """Describe an attribute as the state knows it.
 
     `renamed_to` is the name that was announced for it; `is_key` says that the table's kept rows are known by it,
-    `is_empty` that it has no value. One with `parts`, which are ordinals of its table, is a derived one.
+    `is_empty` that it has no value. One with `parts`, which are ordinals of its table, is a derived one. `is_tracked`
+    as a key.
     """
 
     attribute_id: int
@@ -38,6 +39,7 @@ class KnownColumn(NamedTuple):
     is_sketch_only: bool = False
     ordinal: int = 0
     parts: Sequence[int] | None = None
+    is_tracked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

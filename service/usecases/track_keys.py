@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from service.core.errors import NotFoundError, StateError
+from service.core.errors import ConflictError, NotFoundError, StateError
 from service.core.model import Attribute, AttributeCounters, AttributeName, DerivedAttribute, Table
 from service.core.records import Deltas, Int64s, Keys
 from service.core.shown_values import shown_of_tuple
@@ -139,6 +139,8 @@ def drop(writer: KeyWriter, schema: str, name: str, columns: Sequence[str]) -> i
                 f"{schema}.{name}({', '.join(columns)}) is not followed; `subsetd keys list --tracked` lists the keys "
                 f"that are."
             )
+        if not known.is_tracked:
+            raise ConflictError("It is not tracked as a key: `subsetd keys list --tracked` lists those that are.")
         if len(columns) == 1:
             return writer.pin(known.attribute_id, None)
         return extract(writer, LiveState(writer.load(), 0), [known.attribute_id])
