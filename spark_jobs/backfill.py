@@ -109,7 +109,8 @@ def backfill(
         with closing(open_source(options)) as source:
             if isinstance(source, FoldedSource):
                 raise SourceError(f"{table}: its source is a log; bootstrap it again with --replace --track-key.")
-            reading = _Reading(spark, source, table, columns, options, display)
+            known_rows = stored.counters[table.attributes[0].attribute_id].row_count
+            reading = _Reading(spark, source, table, columns, options, display, known_rows)
             version = track(
                 writer, stored, table, columns, last_attribute_id(connection) + 1, source.snapshot,
                 reading.counted(), lambda: reading.rows, kind,
@@ -151,8 +152,10 @@ class _Reading:
         columns: Sequence[str],
         options: Options,
         display: Display,
+        known_rows: int,
     ) -> None:
         self.rows = self.tuples = 0
+        self._table, self._known_rows = table, known_rows
         self._spark, self._source, self._options, self._display = spark, source, options, display
         assert table.wire is not None
         hides = any(one.shown_characters is not None for one in table.attributes if one.name.column in columns)
@@ -170,7 +173,10 @@ class _Reading:
         self._tables: list[SourceTable] = [wanted if one is found else one for one in tables]
 
     def counted(self) -> Iterator[CountedTuples]:
-        """Give the tuples by ascending keys, in portions; raises SourceError when they are not of one moment."""
+        """Give the tuples by ascending keys, in portions; raises SourceError when they are not of one moment.
+
+        That of files is the bootstrap's, as no feed tells what was changed in them since.
+        """
         found = self._source.splits(RANGE_BYTES, run_parallel(self._spark))
         splits: list[Split] = [split for split in found if split.table == self._place]
         context = self._spark.sparkContext
@@ -192,6 +198,11 @@ class _Reading:
                 for start in range(0, len(entries), PORTION):
                     yield _portion(entries, slice(start, start + PORTION))
         self._source.confirm()
+        if self._source.kind != "postgres" and self.rows != self._known_rows:
+            raise SourceError(
+                f"{self._table}: {self._options.source} has {self.rows:,} rows of it, and the state "
+                f"{self._known_rows:,}: it was changed since. Bootstrap it again with --replace --track-key."
+            )
 
 
 def _portion(entries: Entries, part: slice) -> CountedTuples:

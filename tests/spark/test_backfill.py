@@ -167,6 +167,10 @@ def test_keys_of_files(spark: SparkSession, database_url: str, tmp_path: Path, m
             backfill(lambda: spark, database_url, ("s", "t", columns), None, Quiet())
     with pytest.raises(NotFoundError, match=r"no table s\.u"):
         backfill(lambda: spark, database_url, ("s", "u", ["a"]), None, Quiet())
+    with (tmp_path / "t.csv").open("a") as file:
+        file.write("1,1,x,x,x,x\n")
+    with pytest.raises(SourceError, match=r"s\.t: .* has 4 rows of it, and the state 3: .* --replace --track-key"):
+        backfill(lambda: spark, database_url, ("s", "t", ["b", "a"]), None, Quiet())
     (tmp_path / "t.csv").rename(tmp_path / "u.csv")
     with pytest.raises(SourceError, match=r"no table s\.t in it"):
         backfill(lambda: spark, database_url, ("s", "t", ["b", "a"]), None, Quiet())
