@@ -18,6 +18,7 @@ from service.store.database import connect
 from service.store.shard_reading import RECORD_CLUSTERS
 from service.store.shard_servers import ShardServer, reaching, read_servers
 from service.store.shown_values import shown_value
+from service.store.side_columns import NAMED, same
 from service.usecases.live_state import BatchCommit
 
 # Whoever adds a contract takes share row exclusive: no batch is committed between his look at the state and his commit.
@@ -75,6 +76,17 @@ where cluster_id = (
     order by cluster_id limit 1
 ) order by value_key limit 1
 """
+
+GIVES_WAY = {
+    "contract": f"delete from contract c using contract renamed where {same('c', 'renamed')} "
+    "and renamed.contract_id = any (%(renamed)s) and c.contract_id <> all (%(renamed)s)",
+    # Both are kept, but it is what was decided of the renamed one that counts, so it is said again behind the other.
+    "foreign_key_decision": f"insert into foreign_key_decision ({NAMED}, verdict, decided_by, decided_at, note) "
+    f"select {NAMED}, verdict, decided_by, decided_at, note from foreign_key_decision where decision_id in ("
+    "select max(decision_id) filter (where decision_id = any (%(renamed)s)) from foreign_key_decision "
+    f"group by {NAMED} having max(decision_id) > max(decision_id) filter (where decision_id = any (%(renamed)s)))",
+}
+"""What is done by table where rows with the ids `renamed` have come to have the sides of others."""
 
 RAISE = "update contract set violated_since = %s where contract_id = any (%s)"
 
@@ -148,23 +160,34 @@ def _missing_on(server: ShardServer, asked: tuple[int, list[int], list[int]]) ->
 
 def follow_column(cursor: Any, table: tuple[str, str], old: str, new: str) -> None:
     """Let contracts, decisions and candidates call a column by its new name."""
-    _rename(cursor, "columns = array_replace({}_columns, %(old)s, %(new)s)", table, {"old": old, "new": new})
+    change = "columns = array_replace({side}_columns, %(old)s, %(new)s)"
+    _rename(cursor, change, "%(old)s = any ({side}_columns)", table, {"old": old, "new": new})
 
 
 def follow_table(cursor: Any, old: tuple[str, str], new: tuple[str, str]) -> None:
     """Let contracts, decisions and candidates call a table by its new name."""
-    _rename(cursor, "schema = %(schema)s, {}_table = %(table)s", old, {"schema": new[0], "table": new[1]})
+    change = "schema = %(schema)s, {side}_table = %(table)s"
+    _rename(cursor, change, "true", old, {"schema": new[0], "table": new[1]})
 
 
-def _rename(cursor: Any, change: str, table: tuple[str, str], values: Mapping[str, str]) -> None:
-    parameters = {**values, "old_schema": table[0], "old_table": table[1]}
-    for name in ("contract", "foreign_key_decision", "foreign_key_candidate"):
+def _rename(cursor: Any, change: str, condition: str, table: tuple[str, str], values: Mapping[str, str]) -> None:
+    """Rename what is followed; what speaks of something gone that had the new name gives way to it."""
+    parameters: dict[str, Any] = {**values, "old_schema": table[0], "old_table": table[1]}
+    for name, key in (
+        ("contract", "contract_id"),
+        ("foreign_key_decision", "decision_id"),
+        ("foreign_key_candidate", "refresh_id"),
+    ):
+        renamed: list[int] = []
         for side in ("dependent", "referenced"):
             cursor.execute(
-                f"update {name} set {side}_{change.format(side)} "
-                f"where {side}_schema = %(old_schema)s and {side}_table = %(old_table)s",
+                f"update {name} set {side}_{change.format(side=side)} where {side}_schema = %(old_schema)s "
+                f"and {side}_table = %(old_table)s and {condition.format(side=side)} returning {key}",
                 parameters,
             )
+            renamed += [one for (one,) in cursor]
+        if name in GIVES_WAY:
+            cursor.execute(GIVES_WAY[name], {"renamed": renamed})
 
 
 def _put(cursor: Any, version: int, turned: list[tuple[Any, ...]]) -> None:

@@ -240,6 +240,36 @@ def test_a_decision_outlives_its_columns_and_follows_their_names(
     assert events(engine) == []
 
 
+@pytest.mark.parametrize(
+    ("gone", "dropped", "renamed", "new"),
+    [
+        (AttributeName("s", "customers", "name"), "s.customers.name", "s.customers.id", "s.customers.name"),
+        (AttributeName("s", "clients", "id"), "s.clients", "s.customers", "s.clients"),
+    ],
+)
+def test_what_is_renamed_takes_the_place_of_what_is_gone(
+    gone: AttributeName, dropped: str, renamed: str, new: str, database_url: str, engine: Engine
+) -> None:
+    contracts = PostgresContracts(engine)
+    columns = {**COLUMNS, "clients": ["id"]}
+    states.store(database_url, Tables(columns).add("customers", ["1", "1"]).add("clients", ["1"]))
+    of_gone = ForeignKey.of([CUSTOMER], [gone])
+    contracts.decide(OF_CUSTOMERS, Verdict.ACCEPT, "Ada", "looks right")
+    contracts.decide(of_gone, Verdict.ACCEPT, "Bob")
+    contracts.add(ForeignKey.of([CUSTOMER], [AttributeName("s", "orders", "id")]), EXACT, "Bob")
+    contracts.decide(of_gone, Verdict.PIN, "Cy")
+    schema_changes.drop(PostgresWriter(database_url), dropped, force=True)
+    states.execute(database_url, "update attribute set stale_version = 2 where column_name = 'id'")  # renamed at once
+    rename(database_url, renamed, new, print)
+    assert [one.contract_id for one in all_contracts(engine)] == [1, 3]
+    with PostgresStateReader(engine).snapshot() as snapshot:
+        listed = snapshot.decisions(None, 10)
+    decided = [(one.verdict, one.decided_by, one.note, one.is_current) for one in listed]
+    assert decided[0] == (Verdict.ACCEPT, "Ada", "looks right", True)
+    assert sum(is_current for *_, is_current in decided) == 1
+    assert len({one.foreign_key for one in listed}) == 1
+
+
 def test_to_reject_ends_the_contract_of_an_acceptance_and_no_other(
     stream: Stream, engine: Engine, contracts: PostgresContracts
 ) -> None:
