@@ -1,8 +1,8 @@
 """Own how shards move between servers and the state's own database: copied, and gone where they were, or nothing of it.
 
 What servers are sent is committed there first: until the state's own commit says that they have it, it is nothing.
-What has moved away is dropped behind that commit; a server that keeps it, as somebody reads it or died, loses it when
-it is next written or sent something.
+What has moved away is dropped behind that commit; where somebody reads it, its table is emptied and goes later. Where
+who moved it died, a server loses it when it is next written or sent something.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from service.store.shard_servers import (
     WAY_OUT,
     ShardServer,
     attach_shard,
+    drop_emptied,
     drop_if_unread,
     drop_shard,
     key_condition,
@@ -37,7 +38,7 @@ ARRIVED_HOME = "update shard set server = null, address = null, batch = %s where
 ARRIVED = "insert into shard (shard, epoch, batch, state, server) values (%s, %s, %s, %s, %s)"
 
 DROP_SECONDS = 10
-"""So long who reads what has left may keep it; a backup may read for an hour."""
+"""So long who reads there is waited for, to drop the table of what has left; a backup may read for an hour."""
 
 
 class ShardMove:
@@ -81,7 +82,7 @@ class ShardMove:
                     self._send(server, shard, of, *at_home[shard])
 
     def commit(self, connection: Any) -> None:
-        """Commit everywhere, the state last; then drop what has left."""
+        """Commit everywhere, the state last; then drop what has left, before anybody begins to read records."""
         self._cursor.execute("select pg_advisory_lock(%s)", (SHARDS_LOCK,))
         for server, shard, of in self._sent:
             with reaching(server), self._reach(server).cursor() as other:
@@ -89,13 +90,20 @@ class ShardMove:
         for other in self._connections.values():
             other.commit()
         connection.commit()
-        self._cursor.execute("select pg_advisory_unlock(%s)", (SHARDS_LOCK,))
-        connection.commit()
+        try:
+            self._drop_left()
+        finally:
+            self._cursor.execute("select pg_advisory_unlock(%s)", (SHARDS_LOCK,))
+            connection.commit()
+
+    def _drop_left(self) -> None:
         for server, shard in self._left:
             with reaching(server), self._reach(server).cursor() as other:
                 if not drop_if_unread(other, shard, DROP_SECONDS):
-                    self._telling(f"Server {server.name!r} keeps shard {shard} for now: somebody reads it there.")
-            self._reach(server).commit()
+                    self._telling(
+                        f"Server {server.name!r} keeps the empty table of shard {shard}: somebody reads there."
+                    )
+                self._reach(server).commit()
 
     def _make_room(self, server: ShardServer, state: str) -> None:
         """Drop what a server still has of shards that have left it, before anything holds a lock there for long."""
@@ -104,9 +112,11 @@ class ShardMove:
         its |= {shard for left, shard in self._left if left.name == server.name}
         connection = self._reach(server)
         with connection.cursor() as other:
+            other.execute(f"set local lock_timeout = '{DROP_SECONDS}s'")
             for shard in _require_free(other, server, state):
                 if shard not in its:
                     drop_shard(other, shard)
+            drop_emptied(other)
         connection.commit()
 
     def _send(self, server: ShardServer, shard: int, of: int, epoch: int, state: str) -> None:

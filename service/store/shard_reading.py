@@ -92,7 +92,7 @@ class Elsewhere:
                 self.servers.append(server)
                 self.connections.append(connection)
             if found != stands:
-                return f"{server} has versions {dict(found)} of shards, and the state {dict(stands)}: {_LEFT}."
+                return f"{server} {_differing(dict(found), dict(stands))}"
         return None
 
     def export(self) -> list[tuple[ShardServer, str]]:
@@ -225,14 +225,24 @@ def keep_shards(cursor: Any) -> None:
         stands = _stands(cursor, server)
         with reaching(server), connect(server.address, SHARDS_NAME) as other, other.cursor() as found:
             found.execute(FOUND)
-            if list(found.fetchall()) != stands:
-                raise StateError(f"A batch was left half done there: {_LEFT}.")
+            there = list(found.fetchall())
+            if there != stands:
+                raise StateError(f"It {_differing(dict(there), dict(stands))}")
 
 
 _LEFT = (
     "following ended between the two, or waits for another shard. What is asked of values waits until it goes on; all "
     "else is answered"
 )
+
+
+def _differing(found: dict[int, int], stands: dict[int, int]) -> str:
+    if found.items() > stands.items():
+        return (
+            f"has shards {sorted(found.keys() - stands.keys())}, which the state has elsewhere: `subsetd shards set` "
+            "ended half way. Run it again; whoever writes the state next removes them, too."
+        )
+    return f"has versions {found} of shards, and the state {stands}: {_LEFT}."
 
 
 def _torn(ahead: Any) -> str | None:

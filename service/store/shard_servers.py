@@ -8,7 +8,7 @@ state is in it, and it is of one state alone.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,13 @@ select server, address, array_agg(shard order by shard) from shard where server 
 """
 STANDS = "select shard, epoch, batch, state::text from shard where server = %s order by shard"
 FOUND = "select shard, epoch, batch, state::text, server from shard order by shard for update"
+
+# Of each shard that is on a server there is a row, from the commit on that brought it there.
+EMPTIED = r"""
+select relname from pg_inherits join pg_class c on c.oid = inhrelid
+where inhparent = 'gen_rec'::regclass and relname ~ '^gen_rec_shard_\d+$'
+    and not exists (select from shard where 'gen_rec_shard_' || shard = relname)
+"""
 
 WAY_OUT = "bring back the database that the state was written with, or correct its address with `subsetd shards set`"
 
@@ -212,24 +219,46 @@ def attach_shard(cursor: Any, shard: int, of: int) -> None:
 def drop_shard(cursor: Any, shard: int) -> None:
     """Remove all that a server has of a shard."""
     cursor.execute(f"drop table if exists {shard_table(shard)}")
-    cursor.execute(f"delete from shard_cluster where cluster_id >> {ID_BITS} = {shard}")
-    cursor.execute("delete from shard_batch where shard = %s", (shard,))
-    cursor.execute("delete from shard where shard = %s", (shard,))
+    _forget_shard(cursor, shard)
 
 
 def drop_if_unread(cursor: Any, shard: int, seconds: float) -> bool:
-    """Remove all that a server has of a shard, unless somebody goes on reading it for so long; tells whether it did.
+    """Remove all that a server has of a shard; its table stays, empty, where somebody goes on reading for so long.
 
-    Who waits for a backup's end would keep out all who come behind.
+    Tells whether the table went. Who waits for a backup's end would keep out all who come behind.
     """
+    is_dropped = _drop_tables(cursor, [shard_table(shard)], seconds)
+    if not is_dropped:
+        cursor.execute(f"delete from {shard_table(shard)}")
+    _forget_shard(cursor, shard)
+    return is_dropped
+
+
+def drop_emptied(cursor: Any, seconds: float | None = None) -> None:
+    """Drop the empty tables of shards that have left, but for what somebody goes on reading for so long, if given."""
+    cursor.execute(EMPTIED)
+    names = [name for (name,) in cursor.fetchall()]
+    if names and seconds is not None:
+        _drop_tables(cursor, names, seconds)
+    elif names:
+        cursor.execute(f"drop table {', '.join(names)}")
+
+
+def _drop_tables(cursor: Any, names: Sequence[str], seconds: float) -> bool:
     cursor.execute(f"savepoint dropping; set local lock_timeout = '{seconds:g}s'")
     try:
-        drop_shard(cursor, shard)
+        cursor.execute(f"drop table if exists {', '.join(names)}")
     except psycopg2.errors.LockNotAvailable:
         cursor.execute("rollback to savepoint dropping")
         return False
     cursor.execute("set local lock_timeout to default")
     return True
+
+
+def _forget_shard(cursor: Any, shard: int) -> None:
+    cursor.execute(f"delete from shard_cluster where cluster_id >> {ID_BITS} = {shard}")
+    cursor.execute("delete from shard_batch where shard = %s", (shard,))
+    cursor.execute("delete from shard where shard = %s", (shard,))
 
 
 def key_bounds(shard: int, of: int) -> tuple[str | None, str | None]:

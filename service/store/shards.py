@@ -24,6 +24,7 @@ from service.store.bulk import between, read_records, uuid_text
 from service.store.database import connect, make_engine, parse_address, state_error
 from service.store.shard_servers import (
     ShardServer,
+    drop_emptied,
     drop_if_unread,
     other_history,
     reaching,
@@ -39,6 +40,9 @@ from service.usecases.shards import Before, ShardBatch, ShardPlace, ShardSummary
 from service.usecases.warm_up import WarmUpPolicy
 
 SHARD_NAME = "subsetd shard"
+
+DROP_SECONDS = 1.0
+"""So long a writer waits to drop tables that are of no use any more, where somebody reads."""
 
 # A transaction's number was never used before, by no writer of this server.
 TAKE_OVER = "update shard set epoch = pg_current_xact_id()::text::bigint"
@@ -91,6 +95,9 @@ def take_over_shards(connection: Any) -> None:
             with other.cursor() as cursor:
                 require_schema(cursor)
             settle(connection, other, server)
+            with other.cursor() as cursor:
+                drop_emptied(cursor, DROP_SECONDS)
+            other.commit()
 
 
 class ShardStore:
@@ -326,7 +333,7 @@ def settle(home: Any, other: Any, server: ShardServer) -> None:
         found = require_fit(cursor, server, stands)
         cursor.execute(record_rows.STAGING + cluster_rows.STAGING + record_rows.BY_INDEX)
         for shard in sorted(found.keys() - stands.keys()):  # it moved away, and whoever moved it died
-            drop_if_unread(cursor, shard, 1.0)
+            drop_if_unread(cursor, shard, DROP_SECONDS)
         for shard, stand in stands.items():
             batch = found[shard]
             is_undone = batch > version and undo_shard(cursor, shard, batch, version)

@@ -80,6 +80,7 @@ OF_SHARDS_ALONE = {
 OF_SERVERS = {
     *(
         "attach_shard",
+        "drop_emptied",
         "drop_if_unread",
         "drop_shard",
         "keep_clusters",
@@ -88,7 +89,7 @@ OF_SERVERS = {
         "require_fit",
         "require_schema",
     ),
-    *("_missing_on", "note_applied", "settle", "write_behind"),
+    *("_drop_tables", "_forget_shard", "_missing_on", "note_applied", "settle", "write_behind"),
 }
 """See `test_shard_servers.py`, which dies at each statement that a server is given."""
 OF_A_WAIT = {"_holder"}

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import random
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from service.core.errors import StateError
-from service.store import shard_moving
+from service.store import shard_moving, shards
 from service.store.backup import back_up
 from service.store.database import connect
 from service.store.shard_dealing import read_shards, set_shards
+from service.store.writer import PostgresWriter
 from tests import states
 from tests.following import Stream, consume, random_changes
 from tests.integration.test_shard_servers import (
@@ -26,6 +28,7 @@ from tests.integration.test_shard_servers import (
     spread_stream,
     stream,
 )
+from tests.integration.test_shards import values_of
 from tests.integration.test_verify import findings
 from tests.shard_servers import spread
 from tests.waiting import BOUND_SECONDS, wait_for
@@ -122,10 +125,45 @@ def test_what_is_being_read_is_left_where_it_is_for_now(
     with connect(east_url, "test") as reader, reader.cursor() as cursor:
         cursor.execute("select 1 from gen_rec limit 1")
         set_shards(database_url, 1, said.append)
-    assert said[-1] == "Server 'east' keeps shard 1 for now: somebody reads it there."
+    assert said[-1] == "Server 'east' keeps the empty table of shard 1: somebody reads there."
     spread(database_url, OF, east=(east_url, [2]))
     assert states.query(east_url, "select shard from shard") == [(2,)]
     require_true(database_url, spread_stream)
+
+
+def test_what_has_left_is_in_no_answer_while_it_is_still_read(
+    database_url: str, stream: Stream, east_url: str, west_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One shard stays where it is and the other goes, beside a reader that reads both to its end."""
+    monkeypatch.setattr(shard_moving, "DROP_SECONDS", 0.1)
+    monkeypatch.setattr(shards, "DROP_SECONDS", 0.1)
+    spread(database_url, OF, east=(east_url, [1, 2]))
+    rng, count = random.Random(5), "select count(*) from gen_rec where cluster_id >> 32 = 2"
+    random_changes(stream, rng, 60)
+    consume(database_url, stream)
+    with connect(east_url, "test") as reader, reader.cursor() as cursor:
+        cursor.execute("set transaction isolation level repeatable read")
+        cursor.execute(count)
+        read = cursor.fetchone()
+        spread(database_url, OF, east=(east_url, [1]), west=(west_url, [2]))
+        (version,) = states.query(database_url, "select max(version) from state_version")
+        assert values_of(database_url) == version[0]
+        assert back_up(database_url, tmp_path / "state.backup").version == version[0]
+        for _ in range(2):
+            random_changes(stream, rng, 20)
+            consume(database_url, stream)
+            assert all(finding.holds for finding in findings(database_url))
+        with closing(PostgresWriter(database_url)) as writer:
+            writer.acquire()
+            writer.load()
+            keys, _ = writer.read_range(0, 0)
+        assert len(keys.high) == len(states.expected(stream.tables).records)
+        cursor.execute(count)
+        assert cursor.fetchone() == read != (0,)
+    assert states.query(east_url, count) == [(0,)]
+    consume(database_url, stream)
+    assert states.query(east_url, "select to_regclass('gen_rec_shard_2')") == [(None,)]
+    require_true(database_url, stream)
 
 
 def test_a_backup_that_begins_while_shards_move_ends(
@@ -160,6 +198,9 @@ def test_a_move_that_dies_has_moved_nothing(
         with pytest.raises(_KilledError):
             spread(database_url, OF, east=(east_url, [0, 1]))
     assert [one.server for one in read_shards(database_url)] == [None, "east", "west"]
+    if point == "commit":
+        with pytest.raises(StateError, match=r"server 'east' .* has shards \[0\], which the state has elsewhere"):
+            values_of(database_url)
     random_changes(spread_stream, random.Random(1), 20)
     consume(database_url, spread_stream)
     require_true(database_url, spread_stream)
