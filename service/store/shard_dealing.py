@@ -20,6 +20,7 @@ from service.store.shard_servers import (
     reaching,
     read_servers,
     read_stands,
+    require_applying,
 )
 from service.store.shown_values import refuse_shards
 from service.store.versions import NEWEST, read_served
@@ -113,7 +114,7 @@ def deal_again(cursor: Any) -> None:
 class ShardInfo:
     """Describe a shard; `ahead` is the version that it holds and the state does not, None as a rule.
 
-    `server` is that which has it, None: the state's own database. With `away`, which says why it cannot be asked,
+    `server` is that which has it, None: the state's own database. With `away`, which says why it is of no use,
     nothing is known of its clusters and values.
     """
 
@@ -139,6 +140,7 @@ def find_shards(cursor: Any) -> list[ShardInfo]:
         stands = read_stands(cursor, server)
         try:
             with reaching(server), connect(server.address, COMMAND_NAME) as other, other.cursor() as elsewhere:
+                require_applying(elsewhere, server, stands)
                 elsewhere.execute(ON_SERVER)
                 told = {shard: row for shard, *row in elsewhere.fetchall()}
         except StateError as error:
@@ -146,10 +148,8 @@ def find_shards(cursor: Any) -> list[ShardInfo]:
                 found[shard] = ShardInfo(shard, None, None, None, server.name, str(error))
             continue
         for shard, stand in stands.items():
-            clusters, values, batch = told.get(shard, (0, 0, None))
-            away = None if shard in told else f"{server}: it has no shard {shard}"
-            ahead = batch if batch is not None and batch != stand.batch else None
-            found[shard] = ShardInfo(shard, clusters, values, ahead, server.name, away)
+            clusters, values, batch = told.get(shard, (None, None, stand.batch))  # it may be on its way elsewhere
+            found[shard] = ShardInfo(shard, clusters, values, batch if batch != stand.batch else None, server.name)
     return found
 
 

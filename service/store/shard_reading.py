@@ -242,6 +242,8 @@ def _differing(found: dict[int, int], stands: dict[int, int]) -> str:
             f"has shards {sorted(found.keys() - stands.keys())}, which the state has elsewhere: `subsetd shards set` "
             "ended half way. Run it again; whoever writes the state next removes them, too."
         )
+    if stands.keys() - found.keys():
+        return f"lacks shards {sorted(stands.keys() - found.keys())}: {WAY_OUT}."
     return f"has versions {found} of shards, and the state {stands}: {_LEFT}."
 
 

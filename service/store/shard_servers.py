@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import psycopg2
 import psycopg2.errors
 
-from service.core.errors import ConflictError, StateError
+from service.core.errors import ConflictError, StateError, first_line
 from service.core.secret_parameters import SECRET_PARAMETERS
 from service.core.shards import ID_BITS, shard_bounds
 from service.store.bulk import FILL_FACTOR, between, uuid_text
@@ -114,30 +114,43 @@ def read_stands(cursor: Any, server: ShardServer) -> dict[int, Stand]:
 
 @contextmanager
 def reaching(server: ShardServer) -> Iterator[None]:
-    """Let a failure of a server say which it is, and which shards wait for it."""
+    """Let a failure of a server say which it is, and which shards wait for it; an empty database is one."""
     try:
         yield
     except StateError as error:
         raise type(error)(f"{server}: {str(error).replace('SUBSETD_DATABASE_URL', 'its address')}") from error
     except psycopg2.Error as error:
         told = state_error(error, parse_address(server.address))
+        if isinstance(error, psycopg2.errors.UndefinedTable | psycopg2.errors.UndefinedColumn):
+            told = StateError(f"It lacks tables for shards ({first_line(error)}): {WAY_OUT}.")
         if told is None:
             raise
         raise type(told)(f"{server}: {told}") from error
 
 
 def servers_away(url: str) -> list[str] | None:
-    """Say of each server that cannot be asked why; None where all shards are in the state's own database, at `url`."""
+    """Say of each server that is of no use why; None where all shards are in the state's own database, at `url`."""
     with connect(url, LOOKING_NAME) as connection, connection.cursor() as cursor:
-        servers = read_servers(cursor)
+        stands = [(server, read_stands(cursor, server)) for server in read_servers(cursor)]
     told = []
-    for server in servers:
+    for server, its in stands:
         try:
-            with reaching(server), connect(server.address, LOOKING_NAME):
-                pass
+            with reaching(server), connect(server.address, LOOKING_NAME) as other, other.cursor() as elsewhere:
+                require_applying(elsewhere, server, its)
         except StateError as error:
             told.append(str(error))
-    return told if servers else None
+    return told if stands else None
+
+
+def require_applying(cursor: Any, server: ShardServer, stands: Mapping[int, Stand]) -> None:
+    """Raise StateError where a server that answers can apply nothing; waits for nobody, unlike `require_fit`."""
+    require_schema(cursor)
+    cursor.execute("select from shard where false for update")  # which a standby refuses, too
+    cursor.execute("select shard, state::text from shard where server = %s", (server.name,))
+    found = dict(cursor.fetchall())
+    for shard, stand in stands.items():
+        if found.get(shard) != stand.state:
+            raise StateError(f"It has no shard {shard} of this state: {WAY_OUT}.")
 
 
 def require_fit(cursor: Any, server: ShardServer, stands: Mapping[int, Stand]) -> dict[int, int]:

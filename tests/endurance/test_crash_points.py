@@ -86,6 +86,7 @@ OF_SERVERS = {
         "keep_clusters",
         "make_shard",
         "read_stands",
+        "require_applying",
         "require_fit",
         "require_schema",
     ),

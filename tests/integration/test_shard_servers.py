@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import make_url
 
 from service.api.problems import Check
 from service.core.errors import ConflictError, StateError
@@ -25,7 +26,7 @@ from service.store.database import make_engine
 from service.store.doctor_facts import read_operation
 from service.store.embedded import EmbeddedPostgres
 from service.store.shard_dealing import read_shards
-from service.store.shard_servers import ShardServer, read_map
+from service.store.shard_servers import ShardServer, read_map, servers_away
 from service.store.shards import ShardStore
 from service.store.writer import PostgresWriter
 from service.terminal import Format
@@ -268,6 +269,39 @@ def test_a_server_that_does_not_fit_is_refused_by_name(
     states.execute(east_url, spoil)
     with pytest.raises((StateError, ConflictError), match=rf"server 'east' \(shard 1\): .*{told}"):
         consume(database_url, spread_stream)
+
+
+TAKES_NO_WRITES = 'alter database "{}" set default_transaction_read_only = on'
+WITHOUT_TABLES = "drop schema public cascade; create schema public"
+OF_NOTHING = "delete from shard"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (TAKES_NO_WRITES, "is read-only"),
+        (WITHOUT_TABLES, "Its schema revision is none"),
+        (OF_NOTHING, "It has no shard 1 of this state"),
+    ],
+)
+def test_a_server_that_answers_and_cannot_apply_is_away(
+    database_url: str, spread_stream: Stream, east_url: str, spoil: str, told: str
+) -> None:
+    states.execute(east_url, spoil.format(make_url(east_url).database))
+    told = rf"server 'east' \(shard 1\): .*{told}"
+    (away,) = servers_away(database_url) or ()
+    assert re.match(told, away)
+    found = read_shards(database_url)
+    assert [(one.server, one.away) for one in found] == [(None, None), ("east", away), ("west", None)]
+    engine = make_engine(database_url, "test")
+    try:
+        assert read_operation(engine, set(), lambda *_: None).shards_away == [away]
+        if spoil != TAKES_NO_WRITES:
+            names = AttributeName("s", "orders", "id"), AttributeName("s", "customers", "name")
+            with pytest.raises(StateError, match=r"server 'east' \(shard 1\): It lacks (tables for )?shards"):
+                PostgresContracts(engine).add(ForeignKey.of(*([name] for name in names)), EXACT, "test")
+    finally:
+        engine.dispose()
 
 
 def test_two_followers_at_once_are_one(database_url: str, spread_stream: Stream) -> None:
