@@ -17,8 +17,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,6 +29,9 @@ from spark_jobs.kernel_cache import require_own
 
 LOOK_SECONDS = 1.0
 """How often a keeper looks whether its executor is still there."""
+
+LONGEST_PATH = 107
+"""Bytes that the system takes of a Unix socket's path; temporary directories of clusters are longer."""
 
 TRIES = 3
 """A call whose keeper ends under it is given to another one; so often in all."""
@@ -47,18 +50,32 @@ def kept(shard: int, call: Callable[[], Result]) -> Result:
     for _ in range(TRIES):
         try:
             with socket.socket(socket.AF_UNIX) as connection:
-                connection.connect(str(path))
+                with _address(path) as address:
+                    connection.connect(address)
                 with connection.makefile("rwb") as stream:
                     pickle.dump(call, stream)
                     stream.flush()
                     done = pickle.load(stream)
-        except (FileNotFoundError, ConnectionError, EOFError):
+        except (FileNotFoundError, ConnectionError, EOFError, pickle.UnpicklingError):
             _start(path)
             continue
         if isinstance(done, BaseException):
             raise done
         return done  # type: ignore[no-any-return]
     raise StateError(f"The process that keeps shard {shard} on {socket.gethostname()} ended {TRIES} times.")
+
+
+@contextmanager
+def _address(path: Path) -> Iterator[str]:
+    """Give the path of a socket as it is, or by its folder's descriptor where the system does not take it as it is."""
+    if len(os.fsencode(path)) <= LONGEST_PATH:
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
 
 
 def _start(path: Path) -> None:
@@ -86,7 +103,8 @@ def keep(path: Path, executor: int) -> None:
             return
         path.unlink(missing_ok=True)
         with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(str(path))
+            with _address(path) as address:
+                listener.bind(address)
             listener.listen()
             print("listens", flush=True)
             _answer(listener, executor)
@@ -102,7 +120,7 @@ def _answer(listener: socket.socket, executor: int) -> None:
             continue
         connection, _ = listener.accept()
         # Who has asked may be killed meanwhile.
-        with connection, suppress(OSError, EOFError), connection.makefile("rwb") as stream:
+        with connection, suppress(OSError, EOFError, pickle.UnpicklingError), connection.makefile("rwb") as stream:
             pickle.dump(_done(pickle.load(stream)), stream)
         rest = 0.0
 
