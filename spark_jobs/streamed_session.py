@@ -26,7 +26,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.classic.dataframe import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from service.core.errors import FeedError, StateError, SubsetdError
+from service.core.errors import ConflictError, FeedError, StateError, SubsetdError
 from service.core.model import RawRecord, RowChange
 from service.store.shard_coordinator import ShardCoordinator
 from service.store.shards import ShardStore
@@ -172,11 +172,11 @@ class StreamedSession(Session):
 
     def _refuse_what_executors_cannot_apply(self) -> None:
         if not self._coordinator.places:
-            raise StateError(
+            raise ConflictError(
                 "The state is one shard, which one process follows best: deal it out first, with `subsetd shards set`."
             )
         if not self._state.shown.are_whole:
-            raise StateError(
+            raise ConflictError(
                 "Of some columns' values less than all is kept, which tasks on executors do not know of: follow with "
                 "`subsetd consume`."
             )

@@ -18,6 +18,8 @@ from pyspark import Accumulator
 from service.core.canonical import CellDecoder, cell_decoder
 from service.core.canonical_arrow import text_buffers
 from service.core.errors import (
+    ConflictError,
+    DamagedStateError,
     FeedAwayError,
     FeedError,
     FullDiskError,
@@ -58,7 +60,13 @@ from spark_jobs.sources import Reader, SourceTable, Split
 MARK = "subsetd-error "
 """Stands in the text of an exception before the JSON of an error that a user can mend, on one line."""
 
-TOLD = {kind.__name__: kind for kind in (SourceError, StateError, FullDiskError, FeedError, FeedAwayError)}
+TOLD = {
+    kind.__name__: kind
+    for kind in (
+        *(SourceError, FeedError, FeedAwayError),
+        *(StateError, FullDiskError, ConflictError, DamagedStateError),
+    )
+}
 """Errors that keep their kind on the way through Spark; others come as a StateError."""
 
 Payload = bytes | NDArray[np.int64] | tuple[int, bytes]

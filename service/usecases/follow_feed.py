@@ -7,7 +7,7 @@ import gc
 import threading
 import time
 
-from service.core.errors import DamagedStateError, FeedAwayError, FeedError, FullDiskError, StateError
+from service.core.errors import ConflictError, DamagedStateError, FeedAwayError, FeedError, FullDiskError, StateError
 from service.usecases.batches import Totals
 from service.usecases.feed_session import BeginAnew, Following
 
@@ -46,8 +46,8 @@ class Consumer(Following):
                 raise
             except (StateError, FeedError) as error:
                 now = time.monotonic()
-                if not has_followed:
-                    raise
+                if not has_followed or (session is None and isinstance(error, ConflictError)):
+                    raise  # who changed the state meanwhile has made it one that is not followed in this way
                 if session is not None and isinstance(error, FeedError) and not isinstance(error, FeedAwayError):
                     raise
                 has_rested = session is not None and session.rested > self.retry_seconds

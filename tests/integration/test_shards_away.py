@@ -19,7 +19,7 @@ import pytest
 
 from service.core.canonical import value_keys
 from service.core.cell_decoding import WireSettings
-from service.core.errors import DamagedStateError, StateError
+from service.core.errors import ConflictError, DamagedStateError, StateError
 from service.core.model import RawRecord, StoredPosition
 from service.store.embedded import EmbeddedPostgres
 from service.store.shard_dealing import read_shards
@@ -41,7 +41,7 @@ from tests.integration.test_screening import Connector
 from tests.integration.test_shard_servers import OF, require_true, spread_stream, stream
 from tests.integration.test_shards import values_of
 from tests.integration.test_verify import findings
-from tests.shard_servers import killed
+from tests.shard_servers import killed, spread
 
 __all__ = ["spread_stream", "stream"]
 
@@ -80,11 +80,11 @@ class Spark:
     def __enter__(self) -> Spark:
         writer = PostgresWriter(self.url)
         decoding = Decoding(WireSettings(), None, "refuse")
-        told = streamed_session.Stream(None, writer, self.url, "", 0, decoding, 1 << 20)  # type: ignore[arg-type]
-        consumer = Consumer(
+        self.told = streamed_session.Stream(None, writer, self.url, "", 0, decoding, 1 << 20)  # type: ignore[arg-type]
+        self.consumer = consumer = Consumer(
             writer, lambda: FileFeed(str(self.stream.path)), Decoder, value_keys, self.watch,  # type: ignore[arg-type]
             on_error=ErrorPolicy.SET_ASIDE, cache_bytes=1 << 20,
-            make_session=lambda following: LocalSession(following, told),
+            make_session=lambda following: LocalSession(following, self.told),
         )  # fmt: skip
         assert writer.acquire()
         self.writer = writer
@@ -161,6 +161,24 @@ def test_a_server_that_came_back_as_it_was_before_is_refused_by_name(
             spark.take_all(20)
     with pytest.raises(StateError, match=r"server 'east' \(shard 1\): Shard 1 is at version .* an older backup"):
         consume(database_url, spread_stream)
+
+
+def test_what_executors_cannot_follow_any_more_ends_at_once(database_url: str, spread_stream: Stream) -> None:
+    """It is dealt to one shard between two sessions; no trying again mends that."""
+
+    class HandedOver(LocalSession):
+        def follow(self, *_: object) -> None:
+            self.close()
+            self._writer.close()
+            spread(database_url, 1)
+            raise BeginAnew
+
+    with Spark(database_url, spread_stream) as spark:
+        consumer, sessions = spark.consumer, iter([HandedOver, LocalSession])
+        consumer.make_session = lambda following: next(sessions)(following, spark.told)
+        with pytest.raises(ConflictError, match="The state is one shard"):
+            consumer.run(threading.Event())
+    assert not spark.watch.errors
 
 
 def test_the_others_go_on_while_a_server_is_killed(

@@ -22,7 +22,16 @@ import pytest
 from pyspark import SparkConf
 from pyspark.errors import PySparkException
 
-from service.core.errors import SourceError, StateError
+from service.core.errors import (
+    ConflictError,
+    DamagedStateError,
+    FeedAwayError,
+    NoStateError,
+    SketchError,
+    SourceError,
+    StateError,
+    SubsetdError,
+)
 from spark_jobs import executors, session
 from spark_jobs.command_line import read_secrets
 from spark_jobs.executors import Look, Machine, names_in, require_executors
@@ -30,6 +39,7 @@ from spark_jobs.hadoop_files import absolute
 from spark_jobs.session import executors_python, is_here, is_local, worker_sockets, workers_daemon
 from spark_jobs.submit import JOBS
 from spark_jobs.submit import main as submit
+from spark_jobs.tasks import telling_errors, told_error
 from spark_jobs.worker_daemon import end_quietly_here, without_zipped_copies
 
 HERE = Machine("driver", "3.11", "4.3.0", "abc")
@@ -313,3 +323,18 @@ def test_a_worker_that_java_no_longer_needs_ends_without_a_word() -> None:
         java.close()
         worker.wait(30)
         assert daemon.communicate(timeout=30) == (b"", b"")
+
+
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        *((kind, kind) for kind in (ConflictError, DamagedStateError, FeedAwayError, SourceError)),
+        *((kind, StateError) for kind in (NoStateError, SketchError)),
+    ],
+)
+def test_an_error_keeps_its_kind_on_the_way_through_spark(raised: type[SubsetdError], told: type[SubsetdError]) -> None:
+    """By it a session knows whether the same may do in a moment."""
+    with pytest.raises(RuntimeError) as through, telling_errors():
+        raise raised("Of a task.")
+    error = told_error(RuntimeError(f"Traceback ...\n{through.value}\n\tat org.apache.spark"))
+    assert (type(error), str(error)) == (told, "Of a task.")
