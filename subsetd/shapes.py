@@ -31,6 +31,9 @@ ContractState: TypeAlias = Literal["held", "violated", "unknown"]
 CorpusKind: TypeAlias = Literal["csv", "parquet", "jsonl", "postgres"]
 
 
+Keys: TypeAlias = Literal["known", "declared", "inferred"]
+
+
 LeadReason: TypeAlias = Literal["accepted", "suggested", "ind"]
 
 
@@ -483,6 +486,15 @@ class KeyRefresh(TypedDict):
     left_out: list[str]
     candidates: int
     suggested: int
+    question: KeyRefreshQuestion | None
+
+
+class KeyRefreshQuestion(TypedDict):
+    min_coefficient: float
+    keys: Keys
+    cells: int
+    tuple_cells: int
+    estimator: MethodName | None
 
 
 class LeadsTo(TypedDict):

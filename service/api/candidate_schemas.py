@@ -79,6 +79,14 @@ class KeyFindingAtWork(Answer):
     finding: KeyFinding | None = Field(description="null: none is at work")
 
 
+class KeyRefreshQuestion(Answer):
+    min_coefficient: float
+    keys: foreign_keys.Keys
+    cells: int
+    tuple_cells: int
+    estimator: MethodName | None
+
+
 class KeyRefresh(Answer):
     refresh_id: int
     method: Method
@@ -88,6 +96,7 @@ class KeyRefresh(Answer):
     left_out: list[str] = Field(description="columns without candidates, or without randomness, and why")
     candidates: int
     suggested: int
+    question: KeyRefreshQuestion | None = Field(description="what it was asked with; null: not kept yet at that time")
 
 
 class KeyRefreshes(Answer):

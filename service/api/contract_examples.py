@@ -88,6 +88,7 @@ REFRESH = {
     "left_out": [],
     "candidates": 12,
     "suggested": 1,
+    "question": {"min_coefficient": 0.9, "keys": "known", "cells": 256, "tuple_cells": 16, "estimator": None},
 }
 AT_WORK = {
     "finding": {

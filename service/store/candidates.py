@@ -13,12 +13,13 @@ from service.core.foreign_keys.ranking import Method
 from service.store.contracts import NOT_FOLLOWED
 from service.store.side_columns import NAMED, SIDES, foreign_key_of, same, side_values
 from service.usecases.foreign_key_decisions import Verdict
+from service.usecases.foreign_keys import Question
 from service.usecases.kept_candidates import Candidate, CandidateFilter, NewCandidate, Refresh
 
 PORTION = 1000
 
 REFRESHES = """
-select refresh_id, method, version, made_at, seconds, left_out, candidates, suggested
+select refresh_id, method, version, made_at, seconds, left_out, candidates, suggested, question
 from foreign_key_refresh r, lateral (
     select count(*) as candidates, count(*) filter (where suggested) as suggested from foreign_key_candidate c
     where c.refresh_id = r.refresh_id
@@ -42,8 +43,8 @@ ONE_BY_ONE = "set local statement_timeout = 0; lock table foreign_key_refresh in
 FORGET = "delete from foreign_key_refresh where method = :method"
 
 KEEP = """
-insert into foreign_key_refresh (method, version, seconds, left_out)
-values (:method, :version, :seconds, :left_out) returning refresh_id
+insert into foreign_key_refresh (method, version, seconds, left_out, question)
+values (:method, :version, :seconds, :left_out, cast(:question as jsonb)) returning refresh_id
 """
 
 PUT = f"""
@@ -95,7 +96,7 @@ def read_candidates(
 
 def keep(
     engine: Engine,
-    method: Method,
+    question: Question,
     version: int,
     seconds: float,
     left_out: Sequence[str],
@@ -104,8 +105,14 @@ def keep(
     """Keep a finding in the place of the last one by its method, in one transaction."""
     with engine.begin() as connection:
         connection.execute(text(ONE_BY_ONE))
-        connection.execute(text(FORGET), {"method": method.value})
-        refresh = {"method": method.value, "version": version, "seconds": seconds, "left_out": list(left_out)}
+        connection.execute(text(FORGET), {"method": question.method.value})
+        refresh = {
+            "method": question.method.value,
+            "version": version,
+            "seconds": seconds,
+            "left_out": list(left_out),
+            "question": orjson.dumps(question.options()).decode(),
+        }
         refresh_id = int(connection.execute(text(KEEP), refresh).scalar_one())
         places = count()
         while portion := list(islice(found, PORTION)):

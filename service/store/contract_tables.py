@@ -101,6 +101,11 @@ foreign_key_refresh = Table(
     Column("made_at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
     Column("seconds", Double, nullable=False),
     Column("left_out", ARRAY(Text), nullable=False, comment="columns without candidates, and why"),
+    Column(
+        "question",
+        JSONB,
+        comment="the options it was asked with, but for the method; NULL: found before they were kept",
+    ),
     comment="the last finding of candidates by each method",
 )
 

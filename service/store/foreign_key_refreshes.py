@@ -7,12 +7,12 @@ from contextlib import contextmanager
 
 from sqlalchemy import Engine
 
-from service.core.foreign_keys.ranking import Method
 from service.core.histogram_changes import Histograms
 from service.store.candidates import keep
 from service.store.histograms import follow_all, follow_kept, keep_histograms
 from service.store.reader import PostgresSnapshot, PostgresStateReader
 from service.usecases.foreign_key_ports import ValueStatistics
+from service.usecases.foreign_keys import Question
 from service.usecases.kept_candidates import NewCandidate
 
 
@@ -35,9 +35,9 @@ class PostgresForeignKeys:
             yield snapshot
 
     def keep(
-        self, method: Method, version: int, seconds: float, left_out: Sequence[str], found: Iterator[NewCandidate]
+        self, question: Question, version: int, seconds: float, left_out: Sequence[str], found: Iterator[NewCandidate]
     ) -> int:
-        return keep(self._engine, method, version, seconds, left_out, found)
+        return keep(self._engine, question, version, seconds, left_out, found)
 
     def follow(self, version: int, histograms: Sequence[Histograms], statistics: Mapping[int, ValueStatistics]) -> None:
         keep_histograms(self._engine, version, histograms, statistics)

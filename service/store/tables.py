@@ -496,5 +496,5 @@ audit = Table(
     Column("report", JSONB, nullable=False, comment="examples, filters, seconds"),
 )
 
-SCHEMA_REVISION = "0023"
+SCHEMA_REVISION = "0024"
 """The Alembic revision that this code works with."""

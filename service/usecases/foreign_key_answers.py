@@ -49,7 +49,7 @@ class ForeignKeyStore(Protocol):
         """Open the newest version, whose values may be read for as long as it takes."""
 
     def keep(
-        self, method: Method, version: int, seconds: float, left_out: Sequence[str], found: Iterator[NewCandidate]
+        self, question: Question, version: int, seconds: float, left_out: Sequence[str], found: Iterator[NewCandidate]
     ) -> int:
         """Keep a finding, the likeliest candidate first, in the place of the last one by its method; give its id."""
 
@@ -110,7 +110,7 @@ class ForeignKeyFinder:
                 for one in described
             )
             seconds = time.monotonic() - at_work.began
-            kept = self._store.keep(question.method, found.version, seconds, found.left_out, candidates)
+            kept = self._store.keep(question, found.version, seconds, found.left_out, candidates)
             self._store.follow(found.version, found.histograms, found.statistics)
             return kept
 

@@ -14,8 +14,9 @@ from service.usecases.ports import StateReader
 
 
 class FindingSchedule:
-    """Find foreign keys by the combined method when their time comes and the state is newer than the last finding.
+    """Find foreign keys by the combined method when their time comes and what is served is not what it would find.
 
+    That is where the state is newer than the last finding, or somebody has asked for that with other options.
     `next_time` gives a schedule's next time behind another. A finding that was due while nobody was here, or nothing
     had changed, is made up for; one that fails is tried again when the next one is due.
     """
@@ -43,17 +44,19 @@ class FindingSchedule:
         with self._reader.snapshot() as snapshot:
             version = snapshot.head.version
             last = next((one for one in snapshot.foreign_key_refreshes() if one.method is Method.COMBINED), None)
+        question = Question()
         newest = None if last is None else last.refresh_id
         if newest != self._newest:
             self._newest, self.fault = newest, None
         due = self._next_time(self._schedule, self._tried)
-        if not version or due is None or due > self._now() or (last is not None and last.version == version):
+        is_served = last is not None and (last.version, last.question) == (version, question.options())
+        if not version or due is None or due > self._now() or is_served:
             return
         self._tried = self._now()
         self.fault = None
         try:
             with suppress(ConflictError):  # somebody has asked for it at this very time
-                self._finder.refresh(Question())
+                self._finder.refresh(question)
         except Exception as error:
             self.fault = str(error)
             raise

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from itertools import groupby
+from typing import Any
 
 from service.core.foreign_keys.candidates import THETA, Candidate, Columns
 from service.core.foreign_keys.likeliest import Reference, likeliest, most_references
@@ -58,6 +59,16 @@ class Question:
     cells: int = SINGLE_CELLS
     tuple_cells: int = COMPOSITE_CELLS
     estimator: coefficients.MethodName | None = None
+
+    def options(self) -> dict[str, Any]:
+        """Give all but the method, as JSON has it, by the names that who asks knows."""
+        return {
+            "min_coefficient": self.theta,
+            "keys": self.keys,
+            "cells": self.cells,
+            "tuple_cells": self.tuple_cells,
+            "estimator": self.estimator,
+        }
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -33,7 +33,10 @@ class Candidate(NewCandidate):
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """Describe a finding of candidates; `left_out` says of columns why they have none, or no randomness."""
+    """Describe a finding of candidates; `left_out` says of columns why they have none, or no randomness.
+
+    `question` has the options it was asked with, None where they were not kept yet.
+    """
 
     refresh_id: int
     method: Method
@@ -43,6 +46,7 @@ class Refresh:
     left_out: Sequence[str]
     candidates: int
     suggested: int
+    question: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)

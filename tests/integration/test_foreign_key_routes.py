@@ -291,8 +291,14 @@ def test_pages_go_on_where_they_ended_and_end_with_a_refresh(database_url: str) 
         assert page["items"] == everything[:1]
         behind = {"method": "names", "cursor": page["next_cursor"]}
         assert found(client, KEYS, **behind)["items"] == everything[1:]
-        second = client.post(f"{KEYS}/refreshes", json={"method": "names"}).json()
+        second = client.post(
+            f"{KEYS}/refreshes", json={"method": "names", "min_coefficient": 0.5, "keys": "inferred"}
+        ).json()
         assert second["refresh_id"] > first["refresh_id"]
+        (served,) = found(client, f"{KEYS}/refreshes")["items"]
+        assert served["question"] == {
+            "min_coefficient": 0.5, "keys": "inferred", "cells": 256, "tuple_cells": 16, "estimator": None
+        }  # fmt: skip
         gone = client.get(KEYS, params=behind)
         assert (gone.status_code, gone.json()["type"]) == (410, "/docs#finding-gone")
         assert "begin at the first page again" in gone.json()["detail"]

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy.exc import SQLAlchemyError
 
 from service.core.errors import StateError
-from service.core.foreign_keys.ranking import Method
+from service.core.foreign_keys.candidates import THETA
 from service.foreign_key_runner import _check
 from service.scheduler import next_time
 from service.store.database import make_engine
@@ -54,6 +54,11 @@ def test_what_is_due_is_found_once_for_each_state(database_url: str) -> None:
     states.execute(database_url, NEXT_VERSION)
     assert found_after(1) == [("combined", 2)], "it is not due yet"
     assert found_after(24) == [("combined", 3)]
+    asked = "select question ->> 'min_coefficient' from foreign_key_refresh"
+    finder.refresh(Question(theta=1.0))
+    assert states.query(database_url, asked) == [("1.0",)]
+    assert found_after(24) == [("combined", 3)]
+    assert states.query(database_url, asked) == [(str(THETA),)], "it was asked with options of its own"
     engine.dispose()
 
 
@@ -86,16 +91,16 @@ def test_two_services_may_find_at_one_time(database_url: str, is_first: bool) ->
     states.store(database_url, Tables({"customers": ["id"]}).add("customers", ["1"]))
     store = PostgresForeignKeys(make_engine(database_url, "test", statement_timeout_ms=10_000))
     if not is_first:
-        store.keep(Method.COMBINED, 1, 0.0, [], iter(()))
+        store.keep(Question(), 1, 0.0, [], iter(()))
     others: list[Future[int]] = []
     with ThreadPoolExecutor(1) as pool:
 
         def found() -> Iterator[NewCandidate]:
-            others.append(pool.submit(store.keep, Method.COMBINED, 1, 0.0, ["the other's"], iter(())))
+            others.append(pool.submit(store.keep, Question(), 1, 0.0, ["the other's"], iter(())))
             wait_for(lambda: others[0].done() or states.query(database_url, WAITS))
             yield from ()
 
-        store.keep(Method.COMBINED, 1, 0.0, ["one's"], found())
+        store.keep(Question(), 1, 0.0, ["one's"], found())
         kept = others[0].result()
     assert states.query(database_url, "select refresh_id, left_out from foreign_key_refresh") == [
         (kept, ["the other's"])
