@@ -72,6 +72,8 @@ class KafkaFeed:
         self._ends: dict[tuple[str, int], int] = {}
         self._next_check = 0.0
         self._missing_since: float | None = None
+        self._gone: set[str] = set()
+        """Topics that begin with `prefix`, were followed, and are not there."""
         self._hints: dict[tuple[str, int], int] = {}
         self._next_hint = 0.0
         self._hint_fault = ""
@@ -102,7 +104,7 @@ class KafkaFeed:
                 raise FeedError(f"feed {self.address}: no topic begins with {self.prefix!r}; check the prefix")
             self._stored = {place: at.next_offset for place, at in positions.items()}
             self._assign(partitions)
-            self._warn_of_missing({partition.topic for partition in partitions})
+            self._warn_of_missing(partitions)
 
     def poll(self, max_records: int, max_bytes: int, timeout: float) -> Sequence[RawRecord]:
         """Return the next records; wait up to `timeout` seconds for the first.
@@ -173,7 +175,7 @@ class KafkaFeed:
             return None
         ends = {place: consumer.highwater(TopicPartition(*place)) or 0 for place in self._positions}
         return {
-            place: max(0, max(ends[place], self._ends.get(place, 0)) - position)
+            place: 0 if place[0] in self._gone else max(0, max(ends[place], self._ends.get(place, 0)) - position)
             for place, position in self._positions.items()
         }
 
@@ -184,7 +186,8 @@ class KafkaFeed:
         self._check_cluster()
         if self.disconnected:
             return
-        partitions = [TopicPartition(*place) for place in self._positions]
+        # A client waits for all, and a topic that is gone never tells.
+        partitions = [TopicPartition(*place) for place in self._positions if place[0] not in self._gone]
         try:
             ends = self._consumer.end_offsets(partitions, timeout_ms=int(REQUEST_SECONDS * 1000))
         except KafkaError as error:
@@ -266,11 +269,14 @@ class KafkaFeed:
                     f"bootstrap again with --replace"
                 )
 
-    def _warn_of_missing(self, found: Collection[str]) -> None:
+    def _warn_of_missing(self, found: Collection[TopicPartition]) -> None:
         """Warn of topics that were followed by the prefix and are not there: what was not read of them may be lost."""
-        followed = {topic for topic, _ in self._stored if self.prefix and topic.startswith(self.prefix)}
-        if gone := sorted(followed - set(found)):
-            log.warning("feed topics missing", feed=self.address, topics=gone)
+        followed = {topic for topic, _ in {**self._stored, **self._positions} if topic not in self.topics}
+        gone = {topic for topic in followed if self.prefix and topic.startswith(self.prefix)}
+        gone -= {partition.topic for partition in found}
+        if gone - self._gone:
+            log.warning("feed topics missing", feed=self.address, topics=sorted(gone))
+        self._gone = gone
 
     def _assign(self, partitions: set[TopicPartition]) -> None:
         """Assign `partitions` and seek those that were not assigned before; raise FeedError for a lost position."""
@@ -381,6 +387,7 @@ class KafkaFeed:
             if any((p.topic, p.partition) not in self._positions for p in partitions):
                 self._assign(partitions)
                 log.info("feed partitions added", feed=self.address, partitions=len(self._positions))
+            self._warn_of_missing(partitions)
             self._missing_since = None
             self._say_connected()
         except RemadeTopicError:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from uuid import uuid4
 
 import pytest
+import structlog
 from kafka import KafkaProducer, TopicPartition
 from kafka.errors import LogTruncationError
 from kafka.future import Future
@@ -19,7 +20,7 @@ from service.stream.kafka_sockets import CLOSING
 from tests.broker import KafkaBroker
 from tests.cluster import LARGE, Cluster
 from tests.ports import free_ports
-from tests.waiting import BOUND_SECONDS
+from tests.waiting import BOUND_SECONDS, wait_for
 
 Positions = dict[tuple[str, int], int]
 
@@ -195,6 +196,24 @@ def test_a_topic_that_a_broker_does_not_tell_of_at_first_is_gone_on_from_its_pos
     feed = follow(query=f"?prefix={prefix}", at={(topic, 0): 0, (other, 0): 3})
     monkeypatch.undo()
     assert values(poll_until(feed, lambda records: len(records) >= 2)) == numbered(2, 3)
+
+
+def test_what_is_behind_is_told_of_the_topics_that_are_left_when_one_is_deleted(
+    cluster: Cluster, follow: Callable[..., KafkaFeed]
+) -> None:
+    prefix = f"shop-{uuid4().hex}."
+    topic, other = (cluster.topic(name=prefix + name) for name in "ab")
+    cluster.send(other, numbered(2))
+    feed = follow(query=f"?prefix={prefix}")
+    cluster.admin.delete_topics([other])
+    wait_for(lambda: other not in cluster.admin.list_topics())
+    cluster.send(topic, numbered(3))
+    with structlog.testing.capture_logs() as logs:
+        feed.rest()
+        feed.rest()
+    assert feed.lag() == {(topic, 0): 3, (other, 0): 0}
+    assert [log["topics"] for log in logs if log["event"] == "feed topics missing"] == [[other]]
+    assert values(poll_until(feed, lambda records: len(records) >= 3))[-3:] == numbered(3)
 
 
 # Hints for lag tools
