@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from service.core.canonical import value_keys
 from service.core.cell_decoding import WireSettings
-from service.core.errors import ConflictError, DamagedStateError, FeedError, StateError
+from service.core.errors import ConflictError, DamagedStateError, StateError
 from service.core.model import RawRecord, Table
 from service.core.records import Deltas, Flags, Keys
 from service.store.shards import apply_to_shard
@@ -57,6 +57,9 @@ CELLS = pa.schema(
     ]
 )
 
+
+OBJECTS_BYTES = 32 << 10
+"""What a micro-batch takes in the driver beside what is in it: Python's objects."""
 
 _registry = cache(HttpSchemaRegistry)
 """A worker asks a registry for each schema once."""
@@ -192,36 +195,17 @@ def is_next(facts: BatchFacts, expected: Mapping[Partition, int]) -> bool:
     return all(one.first == expected.get(one.partition, one.first) for one in facts.ranges)
 
 
-def require_applied_last(facts: BatchFacts, stands: Mapping[Partition, int], checkpoint: str | None) -> None:
-    """Take a batch that does not begin where the state stands: behind a kill Spark gives its last one once more.
-
-    Raises FeedError for any other: it comes of a checkpoint that is not at the state's positions.
-    """
-    if all(one.end == stands.get(one.partition, 0) for one in facts.ranges):
-        return
-    for one in facts.ranges:
-        at = stands.get(one.partition, one.first)
-        if one.first != at:
-            topic, partition = one.partition
-            raise FeedError(
-                f"The checkpoint in {checkpoint} goes on with topic {topic!r}, partition {partition}, at offset "
-                f"{one.first}, but the state stands at {at}: the checkpoint is "
-                f"{'older' if one.first < at else 'newer'} than the state. The state's positions count: remove the "
-                f"checkpoint, or leave --checkpoint out"
-            )
-
-
 class AppliedBatch(NamedTuple):
     """Hold what came of a micro-batch: what its ranges say, and the shards' summaries, if they have applied it.
 
-    `left` is what shards have not applied whose servers are away, `left_bytes` how much that is. `seconds` are those of
-    a processor that each shard took.
+    `left` is what shards have not applied whose servers are away, `kept_bytes` how much all of this is. `seconds` are
+    those of a processor that each shard took.
     """
 
     facts: BatchFacts
     summaries: list[ShardSummary]
     left: dict[int, Left]
-    left_bytes: int
+    kept_bytes: int
     seconds: Sequence[float]
 
 
@@ -230,17 +214,17 @@ def applied(table: pa.Table) -> AppliedBatch:
     ranges: list[RangeFacts] = []
     summaries: list[ShardSummary] = []
     left: dict[int, Left] = {}
-    left_bytes = 0
+    kept_bytes = OBJECTS_BYTES
     for row in table.to_pylist():
         if row["facts"] is not None:
             ranges += pickle.loads(row["facts"])
+        kept_bytes += len(row["facts"] or b"") + len(row["told"] or b"")
         told = None if row["told"] is None else pickle.loads(row["told"])
         if isinstance(told, Left):
             left[row["shard"]] = told
-            left_bytes += len(row["told"])
         elif told is not None:
             summaries.append(told)
-    return AppliedBatch(BatchFacts(ranges), summaries, left, left_bytes, table.column("seconds").to_pylist())
+    return AppliedBatch(BatchFacts(ranges), summaries, left, kept_bytes, table.column("seconds").to_pylist())
 
 
 def to_bytes(part: Valued) -> bytes:

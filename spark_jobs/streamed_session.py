@@ -19,6 +19,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
+import structlog
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -26,7 +27,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.classic.dataframe import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from service.core.errors import ConflictError, FeedError, StateError, SubsetdError
+from service.core.errors import ConflictError, FeedAwayError, FeedError, StateError, SubsetdError
 from service.core.model import RawRecord, RowChange
 from service.store.shard_coordinator import ShardCoordinator
 from service.store.shards import ShardStore
@@ -42,6 +43,7 @@ from service.usecases.screening import Reader, Screen, Seen
 from service.usecases.shards import ShardSummary, conclude
 from service.usecases.transactions import TRANSACTION_TOPIC
 from service.usecases.warm_up import WarmUpPolicy
+from spark_jobs.checkpoint import begin_checkpoint
 from spark_jobs.follow_source import FORMAT, ChangesDataSource, plan_of
 from spark_jobs.follow_tasks import (
     APPLIED_DDL,
@@ -53,7 +55,6 @@ from spark_jobs.follow_tasks import (
     ShardTask,
     applied,
     is_next,
-    require_applied_last,
     why_away,
 )
 from spark_jobs.job_folder import job_folder
@@ -75,9 +76,7 @@ RESTS = 10
 
 _numbers = itertools.count(1)
 
-
-class _Ended(Exception):
-    """The stream is to end in front of a micro-batch."""
+log = structlog.get_logger(__name__)
 
 
 class _Rare(Exception):
@@ -88,12 +87,13 @@ class _Full(Exception):
     """So much waits for servers which are away that all shards are to wait."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Stream:
     """Say how topics are streamed: on which Spark, at most so many records in a micro-batch, how they are decoded.
 
     `database_url` is the state's address as executors reach it, of which `writer` is the consumer's.
-    `checkpoint` is a folder for Spark's own log; None: one that nobody looks at again.
+    `checkpoint` is a folder for Spark's own log, of which `has_begun` tells whether a stream of ours was the last in
+    it; None: one that nobody looks at again.
     """
 
     spark: SparkSession
@@ -105,6 +105,7 @@ class Stream:
     cache_bytes: int
     warm_up: WarmUpPolicy = WarmUpPolicy.BESIDE
     checkpoint: str | None = None
+    has_begun: bool = False
 
 
 @dataclass(slots=True)
@@ -114,7 +115,7 @@ class _Pending:
     facts: BatchFacts
     summaries: list[ShardSummary]
     left: dict[int, Left]
-    left_bytes: int
+    kept_bytes: int
     seconds: dict[str, float]
 
 
@@ -125,8 +126,12 @@ class StreamedSession(Session):
         super().__init__(following)
         self._stream = stream
         self._coordinator = ShardCoordinator(stream.writer, stream.database_url)
+        self._stop = threading.Event()
         self._at_work = threading.Lock()
         """Held for a micro-batch, and for a look at what else is wanted between two."""
+        self._goes_on = threading.Event()
+        """Not set while the feed is paused and shards lack what waits for them: then no micro-batch begins."""
+        self._goes_on.set()
         self._is_ending = False
         self._error: BaseException | None = None
         self._rare_ends: Positions | None = None
@@ -144,17 +149,24 @@ class StreamedSession(Session):
             raise
 
     def follow(self, stop: threading.Event, until_end: bool) -> None:
+        self._stop = stop
         self._rest_while_paused(stop)
         query = self._start(until_end)
         try:
             while query.isActive and not stop.is_set():
                 query.awaitTermination(LOOK_SECONDS)  # type: ignore[arg-type]
-                self._look_around()
+                if self._at_work.acquire(timeout=LOOK_SECONDS):
+                    try:
+                        self._look_around()
+                    finally:
+                        self._at_work.release()
         except PySparkException:
             pass  # told below
         finally:
-            with self._at_work:
-                self._is_ending = True
+            self._is_ending = True
+            self._goes_on.set()
+            with self._at_work:  # a micro-batch that is under way ends first
+                pass
             query.stop()
         failed = self._error or query.exception()
         if isinstance(failed, _Rare | _Full) or (failed is None and until_end):
@@ -189,22 +201,23 @@ class StreamedSession(Session):
 
     def _look_around(self) -> None:
         """Look between micro-batches what else is wanted, and where the feed ends."""
-        with self._at_work:
+        if not self._pending:  # what waits would be lost, and who asks for the state is refused, too
             self._hand_over_if_wanted()
-            if self._pending and time.monotonic() >= self._tried_again_at:
-                begun = time.monotonic()
-                self._catch_up()
-                self._tried_again_at = time.monotonic() + RESTS * (time.monotonic() - begun)
-            if self._writer.is_paused(self._feed.name):
-                if self._pending:
-                    self._coordinator.begin()
-                    self._coordinator.undo()
-                raise BeginAnew
-            self._feed.rest()
-            lag = self._lag()
-            self._of.observer.waiting(lag)
-            if self._error is not None or (not self._pending and any((lag or {}).values())):
-                self.rested = 0.0  # there is something to be stored: while a stream begins or ends nothing rests
+        elif time.monotonic() >= self._tried_again_at:
+            begun = time.monotonic()
+            self._catch_up()
+            self._tried_again_at = time.monotonic() + RESTS * (time.monotonic() - begun)
+        if not self._writer.is_paused(self._feed.name):
+            self._goes_on.set()
+        elif self._pending:
+            self._goes_on.clear()
+        else:
+            raise BeginAnew
+        self._feed.rest()
+        lag = self._lag()
+        self._of.observer.waiting(lag)
+        if self._error is not None or (not self._pending and any((lag or {}).values())):
+            self.rested = 0.0  # there is something to be stored: while a stream begins or ends nothing rests
 
     def _start(self, until_end: bool) -> StreamingQuery:
         feed, stream = self._feed, self._stream
@@ -215,14 +228,18 @@ class StreamedSession(Session):
         if checkpoint is None:
             checkpoint = f"file:{job_folder()}/checkpoint-{next(_numbers)}"
             stream.spark.conf.set(FILES_OF_CHECKPOINT, QUICK_FILES)
+        else:
+            begin_checkpoint(stream.spark, checkpoint, self._positions, stream.has_begun)
+            stream.has_begun = True
         writing = writing.foreachBatch(self._micro_batch).option("checkpointLocation", checkpoint)
         return (writing.trigger(availableNow=True) if until_end else writing.trigger(processingTime=TRIGGER)).start()
 
     def _micro_batch(self, frame: Any, _: int) -> None:
         """Take a micro-batch, on a thread of Spark's; `follow` tells what befalls it."""
+        self._goes_on.wait()
         with self._at_work:
             if self._is_ending:
-                raise _Ended
+                return  # Spark counts it as taken, and nothing rests on that
             try:
                 self._take_micro_batch(frame)
             except BaseException as error:
@@ -247,16 +264,16 @@ class StreamedSession(Session):
         if not facts.ranges:  # a stream begins with a micro-batch of nothing where nothing is new
             pass
         elif not is_next(facts, stands):
-            require_applied_last(facts, stands, self._stream.checkpoint)
+            raise FeedError("The stream does not go on where the state stands.")
         elif facts.has_records and not done.summaries and not done.left:
             self._coordinator.end()
             self._leave_to_session(facts)
         else:
-            self._pending.append(_Pending(facts, done.summaries, done.left, done.left_bytes, seconds))
+            self._pending.append(_Pending(facts, done.summaries, done.left, done.kept_bytes, seconds))
             self._has_given = self._has_given or facts.has_records
             self._conclude()
         coordinator.end()
-        if sum(pending.left_bytes for pending in self._pending) > MOST_LEFT_BYTES:
+        if sum(pending.kept_bytes for pending in self._pending) > MOST_LEFT_BYTES:
             raise _Full
 
     def _run(self, frame: DataFrame) -> AppliedBatch:
@@ -303,10 +320,9 @@ class StreamedSession(Session):
                 continue
             with timed(pending.seconds, "conclude"):
                 delta = conclude(self._state, pending.summaries, facts.rows, facts.nulls, facts.sketched)
+            changes = [change for one in facts.ranges for change in one.last]
             if delta.transitions or delta.contracts:
-                changes = self._changes(facts)
-            else:
-                changes = [change for one in facts.ranges for change in one.last]
+                changes = self._changes(facts) or changes
             commit = self._commit(batch, changes, facts.counts, delta)
             self._behind = self._lag()
             self._in_flight.write(self._writer.begin(), commit, self._report(commit, batch), self._sink)
@@ -323,6 +339,8 @@ class StreamedSession(Session):
             place = self._coordinator.places[shard]
             with closing(ShardStore(place, self._stream.cache_bytes)) as store:
                 for pending in self._pending:
+                    if self._stop.is_set():
+                        break
                     if shard not in pending.left:
                         continue
                     try:
@@ -371,8 +389,17 @@ class StreamedSession(Session):
         return batch
 
     def _changes(self, facts: BatchFacts) -> list[RowChange]:
-        """Read the changes of a batch once more, to find those that made or broke something."""
-        records = self._read_again([TopicRange(*one.partition, one.first, one.end) for one in facts.ranges])
+        """Read the changes of a batch once more, to find those that made or broke something.
+
+        Gives none where the broker has them no more: a batch may have waited for longer than records are kept.
+        """
+        try:
+            records = self._read_again([TopicRange(*one.partition, one.first, one.end) for one in facts.ranges])
+        except FeedAwayError:
+            raise
+        except FeedError as error:
+            log.warning("causes unknown", error=str(error))
+            return []
         changes, _, _ = separate(records, decode_each(self._decoder, records))
         return self._screen.screen(changes).changes
 

@@ -54,6 +54,10 @@ class FullDiskError(StateError):
     """The disk of the state's database is full: as soon as there is room, the same work succeeds."""
 
 
+class ShardAwayError(StateError):
+    """A server that shards of the state are on is away: as soon as it is there, the same work succeeds."""
+
+
 class ConflictError(StateError):
     """What is asked does not go with what is there: a name that is taken, something that is at work or has ended."""
 

@@ -42,6 +42,7 @@ def make_engine(
     application_name: str,
     *,
     statement_timeout_ms: int | None = None,
+    lock_timeout_ms: int | None = None,
     pool_size: int = 5,
     max_overflow: int = 5,
     pool_timeout_seconds: float = 10.0,
@@ -58,6 +59,8 @@ def make_engine(
     options = ["-c timezone=UTC", "-c jit=off", *RELEASES_THE_VANISHED]
     if statement_timeout_ms is not None:
         options.append(f"-c statement_timeout={statement_timeout_ms}")
+    if lock_timeout_ms is not None:
+        options.append(f"-c lock_timeout={lock_timeout_ms}")
     given = address.query.get("options")
     if given:
         options = [given if isinstance(given, str) else " ".join(given), *options]
@@ -213,9 +216,9 @@ def begin_connection(engine: Engine) -> Any:
 
 
 @contextmanager
-def connect(url: str, application_name: str) -> Iterator[Any]:
+def connect(url: str, application_name: str, lock_timeout_ms: int | None = None) -> Iterator[Any]:
     """Open a raw psycopg2 connection; what fails because of the database is a StateError, nothing is committed."""
-    engine = make_engine(url, application_name, pool_size=1, max_overflow=0)
+    engine = make_engine(url, application_name, lock_timeout_ms=lock_timeout_ms, pool_size=1, max_overflow=0)
     pooled = engine.raw_connection()
     connection = pooled.driver_connection
     assert connection is not None

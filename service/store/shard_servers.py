@@ -17,14 +17,17 @@ from typing import Any, NamedTuple
 import psycopg2
 import psycopg2.errors
 
-from service.core.errors import ConflictError, StateError, first_line
+from service.core.errors import ConflictError, FullDiskError, ShardAwayError, StateError, first_line
 from service.core.secret_parameters import SECRET_PARAMETERS
 from service.core.shards import ID_BITS, shard_bounds
 from service.store.bulk import FILL_FACTOR, between, uuid_text
-from service.store.database import connect, parse_address, state_error
+from service.store.database import LostConnectionError, connect, parse_address, state_error
 from service.store.tables import SCHEMA_REVISION
 
 LOOKING_NAME = "subsetd shards"
+
+LOCK_TIMEOUT_MS = 30_000
+"""How long who writes to a server waits for a lock that somebody has there: then it is away."""
 
 SERVERS = """
 select server, address, array_agg(shard order by shard) from shard where server is not null group by 1, 2 order by 1
@@ -40,6 +43,10 @@ where inhparent = 'gen_rec'::regclass and relname ~ '^gen_rec_shard_\d+$'
 """
 
 WAY_OUT = "bring back the database that the state was written with, or correct its address with `subsetd shards set`"
+
+
+class LostShardError(ShardAwayError, LostConnectionError):
+    """A connection to a shard's server is gone; the same work on a new connection may succeed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,18 +121,28 @@ def read_stands(cursor: Any, server: ShardServer) -> dict[int, Stand]:
 
 @contextmanager
 def reaching(server: ShardServer) -> Iterator[None]:
-    """Let a failure of a server say which it is, and which shards wait for it; an empty database is one."""
+    """Let a failure of a server say which it is, and which shards wait for it.
+
+    What the server itself makes fail, and not what is in it, is a ShardAwayError, but for a full disk.
+    """
     try:
         yield
     except StateError as error:
-        raise type(error)(f"{server}: {str(error).replace('SUBSETD_DATABASE_URL', 'its address')}") from error
+        kind = _kind(error) if isinstance(error.__cause__, psycopg2.Error) else type(error)
+        raise kind(f"{server}: {str(error).replace('SUBSETD_DATABASE_URL', 'its address')}") from error
     except psycopg2.Error as error:
         told = state_error(error, parse_address(server.address))
         if isinstance(error, psycopg2.errors.UndefinedTable | psycopg2.errors.UndefinedColumn):
-            told = StateError(f"It lacks tables for shards ({first_line(error)}): {WAY_OUT}.")
+            raise StateError(f"{server}: It lacks tables for shards ({first_line(error)}): {WAY_OUT}.") from error
         if told is None:
             raise
-        raise type(told)(f"{server}: {told}") from error
+        raise _kind(told)(f"{server}: {told}") from error
+
+
+def _kind(error: StateError) -> type[StateError]:
+    if isinstance(error, FullDiskError):
+        return FullDiskError
+    return LostShardError if isinstance(error, LostConnectionError) else ShardAwayError
 
 
 def servers_away(url: str) -> list[str] | None:
@@ -151,6 +168,16 @@ def require_applying(cursor: Any, server: ShardServer, stands: Mapping[int, Stan
     for shard, stand in stands.items():
         if found.get(shard) != stand.state:
             raise StateError(f"It has no shard {shard} of this state: {WAY_OUT}.")
+
+
+def require_servers(connection: Any) -> None:
+    """Raise ShardAwayError where a server that has shards of the connection's state cannot be reached."""
+    with connection.cursor() as cursor:
+        servers = read_servers(cursor)
+    connection.rollback()
+    for server in servers:
+        with reaching(server), connect(server.address, LOOKING_NAME):
+            pass
 
 
 def require_fit(cursor: Any, server: ShardServer, stands: Mapping[int, Stand]) -> dict[int, int]:

@@ -19,7 +19,7 @@ from service.store import record_rows, shard_writes
 from service.store.bulk import KeyRange, read_records
 from service.store.database import make_engine
 from service.store.locks import SHARDS_LOCK
-from service.store.shard_servers import ShardServer, reaching, read_servers
+from service.store.shard_servers import LOCK_TIMEOUT_MS, ShardServer, reaching, read_servers
 from service.store.shard_writes import ShardWrite
 from service.store.shards import read_clusters, settle
 
@@ -180,7 +180,7 @@ class ShardsElsewhere:
 
 
 def _connect(server: ShardServer, name: str) -> _Link:
-    engine = make_engine(server.address, name, pool_size=3, max_overflow=0)
+    engine = make_engine(server.address, name, lock_timeout_ms=LOCK_TIMEOUT_MS, pool_size=3, max_overflow=0)
     writing: Any = engine.raw_connection()
     reading: Any = engine.raw_connection()
     with reading.cursor() as cursor:

@@ -23,6 +23,7 @@ from service.store import cluster_rows, record_rows
 from service.store.bulk import between, read_records, uuid_text
 from service.store.database import connect, make_engine, parse_address, state_error
 from service.store.shard_servers import (
+    LOCK_TIMEOUT_MS,
     ShardServer,
     drop_emptied,
     drop_if_unread,
@@ -34,6 +35,7 @@ from service.store.shard_servers import (
     require_schema,
 )
 from service.store.shard_writes import write_again
+from service.store.silence import Silence
 from service.store.versions import NEWEST
 from service.usecases.live_state import accesses_of
 from service.usecases.shards import Before, ShardBatch, ShardPlace, ShardSummary
@@ -91,7 +93,7 @@ def take_over_shards(connection: Any) -> None:
         servers = read_servers(cursor)
     connection.commit()
     for server in servers:
-        with reaching(server), connect(server.address, SHARD_NAME) as other:
+        with reaching(server), connect(server.address, SHARD_NAME, LOCK_TIMEOUT_MS) as other:
             with other.cursor() as cursor:
                 require_schema(cursor)
             settle(connection, other, server)
@@ -112,7 +114,12 @@ class ShardStore:
         self._address = parse_address(place.address)
         self._cache_bytes = cache_bytes
         self._warm_up = warm_up
-        self._engine = make_engine(place.address, SHARD_NAME, pool_size=2, max_overflow=0)
+        is_elsewhere = place.server is not None
+        lock_timeout_ms = LOCK_TIMEOUT_MS if is_elsewhere else None  # without the state's own nothing goes on
+        self._engine = make_engine(
+            place.address, SHARD_NAME, lock_timeout_ms=lock_timeout_ms, pool_size=2, max_overflow=0
+        )
+        self._silence = Silence(self._connections if is_elsewhere else list)
         self._writing: Any = None
         self._reading: Any = None
         self._known: tuple[int, int] | None = None
@@ -127,6 +134,8 @@ class ShardStore:
     def apply(self, batch: ShardBatch) -> ShardSummary:
         """Apply a batch, or give what it did when it was applied before; with `missing` cells it is not applied.
 
+        A server of the shard's own that says nothing for long, or whose locks somebody has, counts as failed.
+
         Raises ConflictError when another has become the writer, DamagedStateError for a shard that lacks what it
         applied before, StateError when the database fails.
         """
@@ -138,12 +147,15 @@ class ShardStore:
             if told is None:
                 raise
             raise told from error
+        finally:
+            self._silence.end()
 
     def warm(self) -> bool:
         """Read some more of the shard's records into memory, where that is wanted; tells whether there are more."""
         if not self._unread:
             return False
         number, condition = self._unread.pop()
+        self._silence.heard()
         try:
             with self._reading.cursor() as cursor:
                 keys, records = read_records(cursor, [record_rows.RANGE.format(condition=condition)])
@@ -151,6 +163,8 @@ class ShardStore:
         except psycopg2.Error:
             self.close()  # who applies the next batch will be told
             return False
+        finally:
+            self._silence.end()
         records = records._replace(cluster_id=local_ids(records.cluster_id))
         if not self._cache.load(number, keys, records, self._cache.forgotten(number)):
             self._unread.clear()
@@ -166,6 +180,7 @@ class ShardStore:
 
     def _apply(self, batch: ShardBatch) -> ShardSummary:
         place = self.place
+        self._silence.heard()
         if self._writing is None:
             self._connect()
         with self._writing.cursor() as cursor:
@@ -193,6 +208,7 @@ class ShardStore:
                         pass
             elif self._unread is None and self._warm_up is WarmUpPolicy.BESIDE:
                 self._unread = self._segments()  # not at once: the shard's next batch may be for another executor
+            self._silence.heard()
             try:
                 told = self._write(cursor, batch)
             except Underflow as underflow:
@@ -212,6 +228,7 @@ class ShardStore:
             with self._reading.cursor() as reading:
                 read = record_rows.look_up(reading, self._partitions, deltas.keys.take(misses))
             self._reading.commit()
+            self._silence.heard()
             parts.append((misses, read._replace(cluster_id=local_ids(read.cluster_id))))
         present = gather(deltas.size, parts)
         sets = clusters.sets(present.cluster_id)
@@ -223,6 +240,7 @@ class ShardStore:
         came = find_keys(deltas.keys, new.keys.take(new.is_new))
         texts = [batch.texts[place] for place in came.tolist()]
         record_rows.write(cursor, new._replace(cluster_id=stored_ids(new.cluster_id, shard)), texts)
+        self._silence.heard()
         _write_clusters(cursor, clusters, shard, applied.clusters, applied.dropped)
         summary = ShardSummary.of(shard, batch, applied, accesses)
         undo = Before.of(batch, present, sets, applied)
@@ -230,6 +248,9 @@ class ShardStore:
         cursor.execute(APPLIED, {"shard": shard, "batch": batch.number, "concluded": batch.concluded, **stored})
         self._cache.put(new.keys, new.records)
         return summary
+
+    def _connections(self) -> list[Any]:
+        return [one.driver_connection for one in (self._writing, self._reading) if one is not None]
 
     def _connect(self) -> None:
         self._writing, self._reading = self._engine.raw_connection(), self._engine.raw_connection()

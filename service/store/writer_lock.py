@@ -30,7 +30,8 @@ def take_writer_lock(
     """Become the state's one writer until the connection closes; raise StateError that names who is already.
 
     With `telling` a consumer is asked to hand the state over and waited for, for at most two minutes; `telling`
-    hears that it is. Whoever puts another state in the place of this one does not take its shards over.
+    hears that it is. While a server of shards is away it keeps the state, for the others to go on: ShardAwayError.
+    Whoever puts another state in the place of this one does not take its shards over.
     """
     if _try_lock(connection, WRITER_LOCK):
         if taking_over:
@@ -39,6 +40,10 @@ def take_writer_lock(
     holder = _holder(connection, WRITER_LOCK)
     if telling is None or holder is None or holder[1] != CONSUMER_NAME:
         raise _refusal(holder)
+    if taking_over and _has_shards(connection):
+        from service.store.shard_servers import require_servers
+
+        require_servers(connection)
     telling(f"Waiting for the consumer (database session {holder[0]}) to hand the state over.")
     if not _lock_within(connection, HAND_OVER_SECONDS):
         raise StateError(
@@ -118,7 +123,14 @@ def end_session(connection: Connection) -> None:
 
 
 def _take_shards_over(connection: Any) -> None:
-    """Take the shards over, where there are any: a state of one has none, and an older schema not even their table."""
+    if _has_shards(connection):
+        from service.store.shards import take_over_shards  # which loads what a batch needs
+
+        take_over_shards(connection)
+
+
+def _has_shards(connection: Any) -> bool:
+    """Tell whether there are shards: a state of one has none, and an older schema not even their table."""
     with connection.cursor() as cursor:
         cursor.execute("select to_regclass('shard') is not null")
         (is_there,) = cursor.fetchone()
@@ -126,10 +138,7 @@ def _take_shards_over(connection: Any) -> None:
             cursor.execute("select exists (select from shard)")
             (is_there,) = cursor.fetchone()
     connection.commit()
-    if is_there:
-        from service.store.shards import take_over_shards  # which loads what a batch needs
-
-        take_over_shards(connection)
+    return bool(is_there)
 
 
 def _try_lock(connection: Any, lock: int) -> bool:

@@ -7,7 +7,15 @@ import gc
 import threading
 import time
 
-from service.core.errors import ConflictError, DamagedStateError, FeedAwayError, FeedError, FullDiskError, StateError
+from service.core.errors import (
+    ConflictError,
+    DamagedStateError,
+    FeedAwayError,
+    FeedError,
+    FullDiskError,
+    ShardAwayError,
+    StateError,
+)
 from service.usecases.batches import Totals
 from service.usecases.feed_session import BeginAnew, Following
 
@@ -23,10 +31,10 @@ class Consumer(Following):
         """Follow the feed until `stop` is set, or (`until_end`) until all that was there at the start is applied.
 
         The batch in hand is ended and committed first. A database that fails in mid-batch is tried again until
-        nothing could be committed for `retry_seconds`, though there was something, but for a full disk: without
-        `until_end` room on it is waited for as long as it takes. The state is loaded anew and the feed, which may be
-        away for as long, goes on where it stands. Raises RecordError (with `ErrorPolicy.STOP`, everything before that
-        record committed), FeedError, and StateError.
+        nothing could be committed for `retry_seconds`, though there was something, but for a full disk and a shard's
+        server: without `until_end` room and server are waited for as long as it takes. The state is loaded anew and the
+        feed, which may be away for as long, goes on where it stands. Raises RecordError (with `ErrorPolicy.STOP`,
+        everything before that record committed), FeedError, and StateError.
         """
         failing_since: float | None = None
         stood_at = 0
@@ -53,11 +61,11 @@ class Consumer(Following):
                 has_rested = session is not None and session.rested > self.retry_seconds
                 if failing_since is None or has_rested or self.totals.version > stood_at:
                     failing_since, stood_at = now, self.totals.version
-                waits_for_room = isinstance(error, FullDiskError) and not until_end
-                if now - failing_since > self.retry_seconds and not waits_for_room:
+                waits = isinstance(error, FullDiskError | ShardAwayError) and not until_end
+                if now - failing_since > self.retry_seconds and not waits:
                     raise
                 self.observer.retrying(error)
-                if stop.wait(ROOM_SECONDS if waits_for_room else RETRY_SECONDS):
+                if stop.wait(ROOM_SECONDS if waits else RETRY_SECONDS):
                     raise
             finally:
                 try:

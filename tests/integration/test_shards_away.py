@@ -6,29 +6,35 @@ The session is the one that follows on Spark; what executors run is run here, on
 from __future__ import annotations
 
 import random
+import re
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
+import psycopg2
 import pyarrow as pa
 import pytest
 
 from service.core.canonical import value_keys
 from service.core.cell_decoding import WireSettings
-from service.core.errors import ConflictError, DamagedStateError, StateError
+from service.core.errors import ConflictError, DamagedStateError, FeedError, ShardAwayError, StateError
 from service.core.model import RawRecord, StoredPosition
+from service.store import shards, silence
 from service.store.embedded import EmbeddedPostgres
 from service.store.shard_dealing import read_shards
 from service.store.writer import PostgresWriter
 from service.stream.envelope import Decoder
 from service.stream.file_feed import FileFeed
 from service.stream.kafka_topics import TopicRange
+from service.usecases import follow_feed
 from service.usecases.batches import ErrorPolicy
-from service.usecases.feed_session import BeginAnew
+from service.usecases.feed_session import BeginAnew, Following, Session
 from service.usecases.follow_feed import Consumer
 from service.usecases.shards import ShardBatch, ShardPlace, ShardSummary
 from spark_jobs import follow_tasks, streamed_session
@@ -42,9 +48,11 @@ from tests.integration.test_shard_servers import OF, require_true, spread_stream
 from tests.integration.test_shards import values_of
 from tests.integration.test_verify import findings
 from tests.shard_servers import killed, spread
+from tests.waiting import BOUND_SECONDS, wait_for
 
 __all__ = ["spread_stream", "stream"]
 
+DECODING = Decoding(WireSettings(), None, "refuse")
 VERSIONS = "select max(version) from state_version"
 Ranges = list[tuple[str, int, int, int, list[RawRecord]]]
 
@@ -79,8 +87,7 @@ class Spark:
 
     def __enter__(self) -> Spark:
         writer = PostgresWriter(self.url)
-        decoding = Decoding(WireSettings(), None, "refuse")
-        self.told = streamed_session.Stream(None, writer, self.url, "", 0, decoding, 1 << 20)  # type: ignore[arg-type]
+        self.told = streamed_session.Stream(None, writer, self.url, "", 0, DECODING, 1 << 20)  # type: ignore[arg-type]
         self.consumer = consumer = Consumer(
             writer, lambda: FileFeed(str(self.stream.path)), Decoder, value_keys, self.watch,  # type: ignore[arg-type]
             on_error=ErrorPolicy.SET_ASIDE, cache_bytes=1 << 20,
@@ -119,6 +126,88 @@ class Spark:
         """Take a micro-batch of a broker's marker alone, which is one offset long."""
         ((place, first),) = self.feed.positions().items()
         self.session._take_micro_batch([(*place, first, first, [])])
+
+
+class LocalQuery:
+    """Be a stream of Spark's over a file, with micro-batches of at most so many records on a thread of its own."""
+
+    def __init__(self, session: LocalSession, path: Path, records: int) -> None:
+        self._session, self._path, self._records = session, path, records
+        self._begins = dict(session._feed.positions())
+        self._is_stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    @property
+    def isActive(self) -> bool:
+        return self._thread.is_alive()
+
+    def awaitTermination(self, _: float) -> None:
+        self._thread.join(0.05)
+
+    def stop(self) -> None:
+        self._is_stopped.set()
+        self._thread.join()
+
+    def exception(self) -> None:
+        return None
+
+    def _run(self) -> None:
+        with closing(FileFeed(str(self._path))) as feed, suppress(Exception):  # the session has it
+            feed.start({place: StoredPosition(at) for place, at in self._begins.items()})
+            while not self._is_stopped.is_set():
+                ((place, first),) = feed.positions().items()
+                if found := list(feed.poll(self._records, 1 << 20, 0.05)):
+                    self._session._micro_batch([(*place, first, feed.positions()[place], found)], 0)
+
+
+@dataclass
+class Follower:
+    """Follow a file as on Spark, on a thread, for as long as `following` lasts; nothing is tried again for a time."""
+
+    url: str
+    stream: Stream
+    watch: Watch = field(default_factory=Watch)
+    stop: threading.Event = field(default_factory=threading.Event)
+    session: LocalSession | None = None
+    failed: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            consume(self.url, self.stream, watch=self.watch, stop=self.stop, on_error=ErrorPolicy.SET_ASIDE)  # type: ignore[arg-type]
+        except BaseException as error:
+            self.failed = error
+
+    def sessions(self, writer: PostgresWriter, records: int) -> Callable[[Following], Session]:
+        told = streamed_session.Stream(None, writer, self.url, "", 0, DECODING, 1 << 20)  # type: ignore[arg-type]
+
+        def make(following: Following) -> Session:
+            session = self.session = LocalSession(following, told)
+            session._start = lambda _: LocalQuery(session, self.stream.path, 5)  # type: ignore[method-assign,assignment,return-value]
+            return session
+
+        return make
+
+    def all_applied(self) -> bool:
+        assert self.failed is None
+        return states.query(self.url, "select next_offset from feed_position") == [(self.stream.end(),)]
+
+
+@contextmanager
+def following(url: str, stream: Stream) -> Iterator[Follower]:
+    follower = Follower(url, stream)
+    with pytest.MonkeyPatch.context() as patching:
+        patching.setattr(stream, "sessions", follower.sessions)
+        thread = threading.Thread(target=follower.run)
+        thread.start()
+        try:
+            wait_for(follower.all_applied)
+            yield follower
+        finally:
+            follower.stop.set()
+            thread.join(BOUND_SECONDS)
+        assert not thread.is_alive()
+        assert follower.failed is None
 
 
 @pytest.fixture
@@ -317,15 +406,129 @@ def test_a_server_that_is_long_in_not_answering_is_seldom_tried(
     assert tried == [1, 1]
 
 
+def test_a_server_whose_locks_somebody_has_is_away(
+    database_url: str, spread_stream: Stream, east_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shards, "LOCK_TIMEOUT_MS", 200)
+    monkeypatch.setattr(streamed_session, "RESTS", 1)
+    random_changes(spread_stream, random.Random(11), 5)
+    with following(database_url, spread_stream) as follower:
+        with closing(psycopg2.connect(east_url)) as other, other.cursor() as cursor:
+            cursor.execute("select from shard for update")
+            random_changes(spread_stream, random.Random(13), 20)
+            wait_for(lambda: follower.watch.away)
+            wait_for(lambda: follower.session is not None and len(follower.session._pending) > 1)
+            assert None not in ahead(database_url)[::2], "they are ahead of the state"
+        wait_for(follower.all_applied)
+        with closing(psycopg2.connect(east_url)) as other, other.cursor() as cursor:
+            cursor.execute("select from shard for update")
+            random_changes(spread_stream, random.Random(14), 5)
+            wait_for(lambda: len(follower.watch.away) > 2)
+            follower.stop.set()
+    consume(database_url, spread_stream)
+    require_true(database_url, spread_stream)
+
+
+def test_a_server_that_hangs_is_away(
+    database_url: str, spread_stream: Stream, east_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(silence, "SILENT_SECONDS", 0.5)
+    random_changes(spread_stream, random.Random(15), 20)
+    with Spark(database_url, spread_stream) as spark:
+        spark.take(5)
+        sessions = "select pid from pg_stat_activity where application_name = 'subsetd shard' and datname = "
+        hanging = [psutil.Process(pid) for (pid,) in states.query(east_url, f"{sessions}current_database()")]
+        assert hanging
+        for process in hanging:
+            process.suspend()
+        try:
+            spark.take(5)
+            assert spark.session._away.keys() == {1}
+            assert re.search(r"server 'east' \(shard 1\): The connection .* was lost", spark.session._away[1])
+        finally:
+            for process in hanging:
+                process.resume()
+        spark.take_all(5)
+        spark.look()
+        assert not spark.session._pending
+    require_true(database_url, spread_stream)
+
+
+@pytest.mark.parametrize("what", ["the state is asked for", "a pause", "a missing cell", "a truncate"])
+def test_a_server_that_is_away_is_waited_for_whatever_else_is_wanted(
+    database_url: str,
+    spread_stream: Stream,
+    east_server: EmbeddedPostgres,
+    monkeypatch: pytest.MonkeyPatch,
+    what: str,
+) -> None:
+    monkeypatch.setattr(follow_feed, "ROOM_SECONDS", 0.1)
+    pausing = "update feed set paused_at = {}"
+    random_changes(spread_stream, random.Random(16), 10)
+    with following(database_url, spread_stream) as follower:
+        session = follower.session
+        assert session is not None
+        with killed(east_server):
+            if what == "a missing cell":
+                for name in "abcdef":
+                    spread_stream.append("customers", [f"9{name}", name], None)
+                wait_for(lambda: len(follower.watch.errors) > 3)
+            elif what == "a truncate":
+                spread_stream.write(envelope("t", "s", "orders"))
+                spread_stream.tables.rows["orders"].clear()
+                wait_for(lambda: len(follower.watch.errors) > 3)
+            else:
+                random_changes(spread_stream, random.Random(17), 10)
+                wait_for(lambda: session._pending)
+                if what == "a pause":
+                    states.execute(database_url, pausing.format("now()"))
+                    wait_for(lambda: not session._goes_on.is_set())
+                else:
+                    asking = PostgresWriter(database_url, "subsetd dead letters", [].append)
+                    with pytest.raises(ShardAwayError, match=r"server 'east' \(shard 1\): Cannot reach"):
+                        asking.acquire()
+                    asking.close()
+                random_changes(spread_stream, random.Random(18), 10)
+                assert session._pending
+            assert follower.failed is None
+        if what == "a pause":
+            wait_for(lambda: not session._pending)
+            states.execute(database_url, pausing.format("null"))
+        wait_for(follower.all_applied)
+    require_true(database_url, spread_stream)
+
+
+def test_a_cause_that_the_broker_has_no_more_is_told_by_its_place(
+    database_url: str, spread_stream: Stream, away: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waited for a server was removed meanwhile, as its time was up."""
+    monkeypatch.setattr(LocalSession, "_read_again", _gone)
+    with Spark(database_url, spread_stream) as spark:
+        away.add(1)
+        spread_stream.change("orders", None, ["77", "77", "77"])
+        spark.take_all(1)
+        assert spark.session._pending
+        away.clear()
+        spark.look()
+        assert not spark.session._pending
+    told = states.query(database_url, "select distinct position ->> 'offset' from ind_transition where version > 3")
+    assert told == [("0",)]
+    require_true(database_url, spread_stream)
+
+
+def _gone(*_: object) -> list[RawRecord]:
+    raise FeedError("records were removed")
+
+
 def test_no_more_waits_than_there_is_room_for(
     database_url: str, spread_stream: Stream, away: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streamed_session, "MOST_LEFT_BYTES", 5000)
+    monkeypatch.setattr(streamed_session, "MOST_LEFT_BYTES", 500_000)
     random_changes(spread_stream, random.Random(3), 200)
     with Spark(database_url, spread_stream) as spark:
         away.add(1)
         with pytest.raises(streamed_session._Full):
-            spark.take_all(5)
+            spark.take_all(1)  # of which each has little in it, and takes much
         assert len(spark.session._pending) > 1
         away.clear()
         spark.session._wait_for_all(threading.Event(), until_end=False)

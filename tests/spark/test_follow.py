@@ -6,7 +6,6 @@ import random
 import shutil
 import threading
 from collections import Counter
-from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from unittest.mock import patch
@@ -25,15 +24,15 @@ from service.stream.addresses import open_feed
 from service.stream.envelope import Decoder
 from service.usecases.batches import ErrorPolicy, Totals
 from service.usecases.follow_feed import Consumer
-from service.usecases.netted_ranges import BatchFacts, RangeFacts
 from spark_jobs import follow_source
+from spark_jobs.checkpoint import require_not_older
 from spark_jobs.follow_source import cut, from_bytes, to_chunks
-from spark_jobs.follow_tasks import Decoding, is_next, require_applied_last
+from spark_jobs.follow_tasks import Decoding
 from spark_jobs.streamed_session import Stream, StreamedSession
 from spark_jobs.tasks import told_error
 from tests import states
 from tests.cluster import Cluster
-from tests.events import envelope
+from tests.events import envelope, with_schema
 from tests.following import COLUMNS, Watch
 from tests.states import Row, Tables
 from tests.waiting import BOUND_SECONDS
@@ -208,20 +207,43 @@ def test_a_checkpoint_that_was_put_back_is_refused_and_nothing_is_applied(
     shop.check()
 
 
-@pytest.mark.parametrize(("first", "end", "why"), [(0, 5, "older"), (2, 8, "older"), (8, 9, "newer"), (4, 7, None)])
-def test_a_checkpoint_that_is_not_at_the_states_positions_is_refused(first: int, end: int, why: str | None) -> None:
-    facts = BatchFacts([RangeFacts(("t", 0), first, end)])
-    assert not is_next(facts, {("t", 0): 7})
-    with nullcontext() if why is None else pytest.raises(FeedError, match=f"the checkpoint is {why} than the state"):
-        require_applied_last(facts, {("t", 0): 7}, "file:/c")
+def test_a_checkpoint_that_followings_own_streams_wrote_is_begun_anew(
+    shop: Shop, spark: SparkSession, tmp_path: Path
+) -> None:
+    """One session ends in the middle of a micro-batch, with a column added; the next is of another process."""
+    shop.checkpoint = f"file:{tmp_path}/log"
+    shop.change(20)
+    shop.cluster.producer.send(
+        shop.topics["customers"],
+        with_schema(["id", "name", "since"], "c", "customers", None, {"id": "1", "name": "Ada", "since": None}),
+        partition=0,
+    )
+    shop.sent["customers", 0] += 1
+    shop.follow(spark)
+    assert states.query(shop.url, "select count(*) from attribute where column_name = 'since'") == [(1,)]
+    shop.change(20)
+    shop.follow(spark)
+    assert states.query(shop.url, "select sum(records) from state_version") == [(41,)]
 
 
-def test_of_several_partitions_that_is_named_in_which_the_checkpoint_is_elsewhere() -> None:
-    facts = BatchFacts([RangeFacts(("t", 0), 7, 9), RangeFacts(("t", 1), 2, 8), RangeFacts(("new", 0), 0, 1)])
-    stands = {("t", 0): 7, ("t", 1): 7}
-    assert not is_next(facts, stands)
-    with pytest.raises(FeedError, match="partition 1, at offset 2, but the state stands at 7: the checkpoint is older"):
-        require_applied_last(facts, stands, "file:/c")
+def test_a_checkpoint_whose_last_batch_the_state_does_not_have_is_begun_anew(
+    shop: Shop, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.checkpoint = f"file:{tmp_path}/log"
+    shop.change(20)
+    with monkeypatch.context() as patching:
+        patching.setattr(StreamedSession, "_commit", _die)
+        with pytest.raises(_KilledError):
+            shop.follow(spark)
+    assert shop.follow(spark).records == 20
+    shop.check()
+
+
+def test_a_checkpoint_is_older_where_it_ends_before_the_state() -> None:
+    stands = {("t", 0): 7, ("t", 1): 7, ("other", 0): 3}
+    require_not_older({("t", 0): 9, ("t", 1): 7, ("new", 0): 0}, stands, "file:/c")
+    with pytest.raises(FeedError, match="partition 1, at offset 6, but the state stands at 7: the checkpoint is older"):
+        require_not_older({("t", 0): 9, ("t", 1): 6, ("new", 0): 0}, stands, "file:/c")
 
 
 def test_what_ended_a_stream_is_told() -> None:
