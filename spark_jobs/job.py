@@ -8,15 +8,17 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from service.core.errors import SubsetdError
+from service.core.errors import SubsetdError, first_line
 from spark_jobs.executors import require_executors
+from spark_jobs.java_runtime import said_by_java
 from spark_jobs.progress import Display, Quiet
-from spark_jobs.session import session
+from spark_jobs.session import java_has_ended, session
 
 Done = TypeVar("Done")
 
@@ -100,7 +102,19 @@ def _run(
     except KeyboardInterrupt as error:
         print(str(error) or stopped, file=sys.stderr)
         return 130
+    except (Py4JError, OSError, EOFError) as error:
+        if not java_has_ended():
+            raise
+        started.clear()
+        said = said_by_java(error) if isinstance(error, Py4JError) else first_line(error)
+        print(
+            f"error: Spark's Java ended ({said}): what is committed stays. Run it again, with --spark-log warn to see "
+            "what Spark says; where its memory was too small, with more of --driver-memory.",
+            file=sys.stderr,
+        )
+        return 1
     finally:
         for spark in started:
-            spark.stop()
+            with suppress(Py4JError):  # Java may have ended meanwhile
+                spark.stop()
     return tell(done)

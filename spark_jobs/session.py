@@ -52,6 +52,8 @@ SOCKET_PATH_BYTES = 103
 """So long may a Unix socket's path be everywhere: 107 bytes on Linux, 103 on macOS."""
 SOCKET_NAME_BYTES = 43
 """Spark calls a socket /.UUID.sock."""
+ENDING_SECONDS = 5.0
+"""When a Java whose connections are gone has ended at last."""
 SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """In the environment of a driver that spark-submit has started: its Java runs already."""
 
@@ -104,10 +106,24 @@ def session(
             f"Spark did not start on {master}: {said_by_java(error)}. Is the master there, and does it start "
             "executors? Run it again with --spark-log warn to see what Spark says."
         ) from error
+    # Where Java is killed it would show a traceback: that is told once.
+    spark.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign,union-attr]
     spark.sparkContext.setLogLevel(log_level.upper())
     if not _code_is_there(master, told):
         spark.sparkContext.addPyFile(str(zip_packages()))
     return spark
+
+
+def java_has_ended() -> bool:
+    """Tell whether the Java that Spark runs on has ended; one that is not ours is not asked."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        return SUBMITTED in os.environ
+    try:
+        process.wait(ENDING_SECONDS)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def _start_java(conf: SparkConf, driver_memory: str, log_level: str) -> None:

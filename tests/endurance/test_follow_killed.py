@@ -86,6 +86,31 @@ def test_every_part_is_killed_while_a_batch_is_half_applied(shop: Shop, tmp_path
     all_applied(shop)
 
 
+def test_a_java_that_is_killed_is_named(shop: Shop, tmp_path: Path) -> None:
+    """It is not tried again, as a database is: the driver ends with one line, for whoever started it to start it."""
+    settings = Settings(tmp_path / "settings").write({})
+    arguments = [f"--feed={shop.feed}", "--master=local[2]", f"--batch-records={BATCH_RECORDS}"]
+    following = subprocess.Popen(
+        [sys.executable, "-m", "spark_jobs.follow", "--database-url=-", "--driver-memory=512m", *arguments],
+        stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=settings, cwd=ROOT, text=True,
+    )  # fmt: skip
+    try:
+        assert following.stdin is not None
+        following.stdin.write(f"{shop.url}\n")
+        following.stdin.flush()
+        shop.change(BATCH_RECORDS // 2)
+        all_applied(shop, START_SECONDS)
+        (java,) = (one for one in psutil.Process(following.pid).children() if one.name() == "java")
+        java.kill()
+        _, said = following.communicate(timeout=BOUND_SECONDS)
+    finally:
+        following.kill()
+    assert following.returncode == 1
+    (told,) = (line for line in said.splitlines() if line.startswith("error: "))
+    assert told.startswith("error: Spark's Java ended (")
+    assert "Traceback" not in said
+
+
 def all_applied(shop: Shop, seconds: float = BOUND_SECONDS) -> None:
     """Wait until the batches hold all that was sent, each record once."""
     shop.cluster.producer.flush()
