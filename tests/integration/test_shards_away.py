@@ -188,8 +188,12 @@ class Follower:
 
         return make
 
-    def all_applied(self) -> bool:
+    def wait(self, condition: Callable[[], object]) -> None:
+        """Wait for a condition, with a follower that has not failed."""
+        wait_for(lambda: self.failed is not None or condition())
         assert self.failed is None
+
+    def all_applied(self) -> bool:
         return states.query(self.url, "select next_offset from feed_position") == [(self.stream.end(),)]
 
 
@@ -201,7 +205,7 @@ def following(url: str, stream: Stream) -> Iterator[Follower]:
         thread = threading.Thread(target=follower.run)
         thread.start()
         try:
-            wait_for(follower.all_applied)
+            follower.wait(follower.all_applied)
             yield follower
         finally:
             follower.stop.set()
@@ -416,14 +420,14 @@ def test_a_server_whose_locks_somebody_has_is_away(
         with closing(psycopg2.connect(east_url)) as other, other.cursor() as cursor:
             cursor.execute("select from shard for update")
             random_changes(spread_stream, random.Random(13), 20)
-            wait_for(lambda: follower.watch.away)
-            wait_for(lambda: follower.session is not None and len(follower.session._pending) > 1)
+            follower.wait(lambda: follower.watch.away)
+            follower.wait(lambda: follower.session is not None and len(follower.session._pending) > 1)
             assert None not in ahead(database_url)[::2], "they are ahead of the state"
-        wait_for(follower.all_applied)
+        follower.wait(follower.all_applied)
         with closing(psycopg2.connect(east_url)) as other, other.cursor() as cursor:
             cursor.execute("select from shard for update")
             random_changes(spread_stream, random.Random(14), 5)
-            wait_for(lambda: len(follower.watch.away) > 2)
+            follower.wait(lambda: len(follower.watch.away) > 2)
             follower.stop.set()
     consume(database_url, spread_stream)
     require_true(database_url, spread_stream)
@@ -472,17 +476,17 @@ def test_a_server_that_is_away_is_waited_for_whatever_else_is_wanted(
             if what == "a missing cell":
                 for name in "abcdef":
                     spread_stream.append("customers", [f"9{name}", name], None)
-                wait_for(lambda: len(follower.watch.errors) > 3)
+                follower.wait(lambda: len(follower.watch.errors) > 3)
             elif what == "a truncate":
                 spread_stream.write(envelope("t", "s", "orders"))
                 spread_stream.tables.rows["orders"].clear()
-                wait_for(lambda: len(follower.watch.errors) > 3)
+                follower.wait(lambda: len(follower.watch.errors) > 3)
             else:
                 random_changes(spread_stream, random.Random(17), 10)
-                wait_for(lambda: session._pending)
+                follower.wait(lambda: session._pending)
                 if what == "a pause":
                     states.execute(database_url, pausing.format("now()"))
-                    wait_for(lambda: not session._goes_on.is_set())
+                    follower.wait(lambda: not session._goes_on.is_set())
                 else:
                     asking = PostgresWriter(database_url, "subsetd dead letters", [].append)
                     with pytest.raises(ShardAwayError, match=r"server 'east' \(shard 1\): Cannot reach"):
@@ -492,9 +496,9 @@ def test_a_server_that_is_away_is_waited_for_whatever_else_is_wanted(
                 assert session._pending
             assert follower.failed is None
         if what == "a pause":
-            wait_for(lambda: not session._pending)
+            follower.wait(lambda: not session._pending)
             states.execute(database_url, pausing.format("null"))
-        wait_for(follower.all_applied)
+        follower.wait(follower.all_applied)
     require_true(database_url, spread_stream)
 
 
