@@ -28,12 +28,16 @@ def status(
     format_: Annotated[DocumentFormat, typer.Option("--format", help="How to print it.")] = DocumentFormat.TABLE,
 ) -> None:
     """Tell what the state holds, its version, and where its feeds stand."""
-    with _snapshot() as snapshot:
-        answer = queries.state(snapshot)
+    from service.store.shard_servers import servers_away
+
+    with wiring.state_database(wiring.configured_settings()) as url:
+        with wiring.reading_engine(url) as engine, wiring.make_reader(engine).snapshot() as snapshot:
+            answer = queries.state(snapshot)
+        away = servers_away(url) or []
     if format_ is DocumentFormat.JSON:
-        print(json.dumps(asdict(answer), default=str, indent=1))
+        print(json.dumps({**asdict(answer), "shards_away": away}, default=str, indent=1))
         return
-    terminal.show_state(answer)
+    terminal.show_state(answer, away)
 
 
 def inds(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry
 from sqlalchemy import Engine
@@ -16,7 +16,6 @@ from service.foreign_key_runner import finding_foreign_keys
 from service.observe import ConsumerObserver
 from service.refresh_service import refreshing_corpora
 from service.shard_lookout import looking_for_servers
-from service.usecases.foreign_key_answers import ForeignKeyFinder
 from service.watch_runner import watching
 
 if TYPE_CHECKING:
@@ -29,17 +28,20 @@ def beside_the_service(
     engine: Engine,
     settings: Settings,
     registry: CollectorRegistry,
-    foreign_keys: ForeignKeyFinder,
+    service: Any,
     observer: ConsumerObserver | None = None,
 ) -> Iterator[tuple[Callable[[], Check | None], ...]]:
-    """Do what is scheduled and look at what is watched until the end of the block; gives what tells how that is."""
+    """Do what is scheduled and look at what is watched until the end of the block; gives what tells how that is.
+
+    `service` is the application, whose answers tell of what is away, too.
+    """
     from service.clock_lookout import clock_check  # with FastAPI, which takes a good second of a processor
 
     with (
         watching(url, settings, registry, observer) as check_watches,
-        looking_for_servers(url) as check_shards,
+        looking_for_servers(url, service) as check_shards,
         refreshing_corpora(url, settings),
         auditing(url, settings) as check_audits,
-        finding_foreign_keys(engine, settings, foreign_keys) as check_foreign_keys,
+        finding_foreign_keys(engine, settings, service.state.foreign_keys) as check_foreign_keys,
     ):
         yield check_watches, check_shards, check_audits, check_foreign_keys, partial(clock_check, engine)

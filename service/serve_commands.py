@@ -36,7 +36,7 @@ def serve() -> None:
         registry = CollectorRegistry()
         retry = partial(feed_wiring.retry_dead_letter, url, settings)
         service = serving_wiring.make_service(engine, settings, tracked, searches, retry, registry)
-        with beside_the_service(url, engine, settings, registry, service.state.foreign_keys) as checks:
+        with beside_the_service(url, engine, settings, registry, service) as checks:
             service.state.overview_checks = checks
             serve_until(service, settings.host, settings.port, threading.Event(), _say_address(settings))
 
@@ -73,7 +73,7 @@ def run(
         service = serving_wiring.make_service(engine, settings, tracked, searches, retry, registry, observer)
         feed_wiring.settle_process()
         with (
-            beside_the_service(url, engine, settings, registry, service.state.foreign_keys, observer) as checks,
+            beside_the_service(url, engine, settings, registry, service, observer) as checks,
             consumer.heard_by(observer) as failed,
         ):
             service.state.overview_checks = (*checks, partial(serving_wiring.transitions_check, observer))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from service.core.errors import StateError
 from service.feed_wiring import beside
@@ -19,9 +19,13 @@ LOOK_SECONDS = 10.0
 
 
 @contextmanager
-def looking_for_servers(url: str) -> Iterator[Callable[[], Check | None]]:
-    """Look now and then, on a thread of its own; gives what tells how it stands, None where no shard is elsewhere."""
+def looking_for_servers(url: str, service: Any) -> Iterator[Callable[[], Check | None]]:
+    """Look now and then, on a thread of its own, and let answers of the service about the state say who is away.
+
+    Gives what tells how it stands, None where no shard is elsewhere.
+    """
     lookout = Lookout(url)
+    service.state.shards_away = lookout.away
     with beside(lookout.run, "subsetd-shards"):
         yield lookout.check
 
@@ -44,6 +48,10 @@ class Lookout:
         """Look once."""
         with suppress(StateError):  # the state's own database is away, which its check tells
             self._away = servers_away(self._url)
+
+    def away(self) -> Sequence[str]:
+        """Say of each server that is of no use why."""
+        return self._away or ()
 
     def check(self) -> Check | None:
         """Tell of the servers; while one is away answers stand still, and nothing else is unready."""

@@ -54,8 +54,8 @@ class DocumentFormat(StrEnum):
     JSON = "json"
 
 
-def show_state(answer: StateAnswer) -> None:
-    """Show version, counts, sources, and where the feeds stand."""
+def show_state(answer: StateAnswer, shards_away: Sequence[str] = ()) -> None:
+    """Show version, counts, sources, where the feeds stand, and which servers of shards are away."""
     if answer.head.version == 0:
         out.print(NoStateError())
         return
@@ -81,6 +81,8 @@ def show_state(answer: StateAnswer) -> None:
                 for p in answer.positions
             ],
         )
+    for told in shards_away:
+        out.print(Text(f"shards are away, and answers stay at this version: {told}", style="bold"))
 
 
 def show_pair(answer: PairAnswer) -> None:

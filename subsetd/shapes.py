@@ -708,6 +708,7 @@ class State(TypedDict):
     counts: Counts
     sources: list[Source]
     positions: list[Position]
+    shards_away: list[str]
 
 
 class Step(TypedDict):

@@ -119,6 +119,7 @@ def create_app(
     app.state.ready_checks = tuple(ready_checks)
     app.state.lag_unit = None  # no consumer runs in this process; who has one puts what its feed counts
     app.state.overview_checks = ()  # of what makes nothing unready; who runs beside the service puts them
+    app.state.shards_away = tuple  # who looks for servers puts what it found
     problems.install(app)
     app.add_exception_handler(asking.NotModified, asking.not_modified)
     for routes in (

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated
 from urllib.parse import unquote
@@ -88,6 +89,12 @@ class Asking(Polled):
         tag = snapshot.upkeep_tag()
         if tag:
             self.name_answer(f"{snapshot.head.version}-{tag}")
+
+    def depends_on_servers(self, away: Sequence[str]) -> None:
+        """Name the answer after which servers of shards are away as well, when all else is in its name."""
+        if away:
+            tag = self.headers["ETag"].strip('"')
+            self.name_answer(f"{tag}-{zlib.crc32(repr(away).encode()):08x}")
 
 
 def who_says(request: Request, said: str) -> str:

@@ -104,6 +104,7 @@ STATE = {
             "paused_at": None,
         }
     ],
+    "shards_away": [],
 }
 ATTRIBUTES = {"version": 3, "transaction_consistent": True, "next_cursor": None, "items": [ORDERS_SIDE]}
 CLUSTERS = {

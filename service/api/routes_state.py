@@ -24,10 +24,12 @@ DeadLetterPath = Annotated[
 
 
 @router.get("/state", responses=examples.answered("The state") | documented(422, 500, 503))
-def get_state(asked: Asked, _: Annotated[schemas.Question, Query()]) -> schemas.State:
+def get_state(request: Request, asked: Asked, _: Annotated[schemas.Question, Query()]) -> schemas.State:
     """Describe the state: version, counts, sources, and up to where each feed is applied."""
     with asked.snapshot() as snapshot:
         asked.depends_on_upkeep(snapshot)
+        away = list(request.app.state.shards_away())
+        asked.depends_on_servers(away)
         asked.stop_if_known()
         found = queries.state(snapshot)
     head = found.head
@@ -41,6 +43,7 @@ def get_state(asked: Asked, _: Annotated[schemas.Question, Query()]) -> schemas.
         counts=schemas.Counts.model_validate(found.counts),
         sources=[schemas.Source.model_validate(one) for one in found.sources],
         positions=[schemas.Position.model_validate(one) for one in found.positions],
+        shards_away=away,
     )
 
 

@@ -203,6 +203,9 @@ class State(Versioned):
     counts: Counts
     sources: list[Source]
     positions: list[Position]
+    shards_away: list[str] = Field(
+        description="servers of shards that are of no use, and why; until they are back answers stay at this version"
+    )
 
 
 class AttributesPage(Paged):

@@ -11,9 +11,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from sqlalchemy import make_url
 
+from service.answer_commands import status
 from service.api.problems import Check
 from service.core.errors import ConflictError, StateError
 from service.core.foreign_keys.sides import ForeignKey
@@ -29,13 +31,14 @@ from service.store.shard_dealing import read_shards
 from service.store.shard_servers import ShardServer, read_map, servers_away
 from service.store.shards import ShardStore
 from service.store.writer import PostgresWriter
-from service.terminal import Format
+from service.terminal import DocumentFormat, Format
 from service.usecases.foreign_key_decisions import EXACT, ContractState
 from service.usecases.key_values import KeyKind
 from service.usecases.track_keys import track
 from tests import states
 from tests.events import envelope
 from tests.following import COLUMNS, Stream, consume, random_changes, shop_tables
+from tests.integration.serving import app_over, serving
 from tests.integration.test_shards import Driver, asked, values_of
 from tests.integration.test_verify import findings
 from tests.shard_servers import killed, spread
@@ -302,6 +305,32 @@ def test_a_server_that_answers_and_cannot_apply_is_away(
                 PostgresContracts(engine).add(ForeignKey.of(*([name] for name in names)), EXACT, "test")
     finally:
         engine.dispose()
+
+
+def test_the_state_says_which_servers_are_away(
+    database_url: str, spread_stream: Stream, east_url: str, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """What a client has of it is not that which it is behind that, though it is of the same version."""
+    monkeypatch.setenv("SUBSETD_DATABASE_URL", database_url)
+    engine = make_engine(database_url, "test")
+    app, lookout = app_over(engine), Lookout(database_url)
+    app.state.shards_away = lookout.away
+    with serving(app) as address, httpx.Client(base_url=f"{address}/api/v1", timeout=60) as client:
+        before = client.get("/state")
+        assert before.json()["shards_away"] == []
+        states.execute(east_url, "delete from shard")
+        lookout.look()
+        told = client.get("/state", headers={"If-None-Match": before.headers["ETag"]})
+        (away,) = told.json()["shards_away"]
+        assert away.startswith("server 'east' (shard 1): It has no shard 1 of this state")
+        again = client.get("/state", headers={"If-None-Match": told.headers["ETag"]})
+        assert again.status_code == 304
+    engine.dispose()
+    status(DocumentFormat.JSON)
+    assert json.loads(capsys.readouterr().out)["shards_away"] == [away]
+    status(DocumentFormat.TABLE)
+    assert "shards are away, and answers stay at this version: server 'east'" in capsys.readouterr().out
 
 
 def test_two_followers_at_once_are_one(database_url: str, spread_stream: Stream) -> None:
