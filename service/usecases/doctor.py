@@ -284,7 +284,7 @@ def _operation(one: OperationFacts, gathered: Gathered) -> Iterator[Finding]:
         )
     for told in one.shards_away:
         way_out = (
-            "start it; until then the state stays at its version, and what is asked of values is answered with 503"
+            "bring it back; until then the state stays at its version, and what is asked of values is answered with 503"
         )
         yield Finding(Level.FAIL, "shards", told, way_out)
     for told in one.faulty_sketches:
