@@ -494,6 +494,7 @@ def test_a_server_that_is_away_is_waited_for_whatever_else_is_wanted(
                     asking.close()
                 random_changes(spread_stream, random.Random(18), 10)
                 assert session._pending
+                assert not follower.watch.errors, "nothing of it is lost"
             assert follower.failed is None
         if what == "a pause":
             follower.wait(lambda: not session._pending)
