@@ -223,13 +223,15 @@ def read_pages(url: str, exported: str, pages: PageRange, columns: Sequence[tupl
             # Rows come as they lie in the table, and not from where another reader of it is.
             cursor.execute("SET LOCAL synchronize_seqscans = off")
             sink = io.BytesIO()
-            cursor.copy_expert(_copy(pages, columns).as_string(cursor), sink, 1 << 20)
+            try:
+                cursor.copy_expert(_copy(pages, columns).as_string(cursor), sink, 1 << 20)
+            except psycopg2.errors.InsufficientPrivilege as error:
+                raise SourceError(
+                    f"{pages.schema}.{pages.table} on {place(parse_address(url))}: it cannot be read: "
+                    f"{first_line(error)}. Grant SELECT on it to the user of the address, or leave it out with "
+                    "--exclude."
+                ) from error
             return sink.getvalue()
-    except psycopg2.errors.InsufficientPrivilege as error:
-        raise SourceError(
-            f"{pages.schema}.{pages.table} on {place(parse_address(url))}: it cannot be read: {first_line(error)}. "
-            "Grant SELECT on it to the user of the address, or leave it out with --exclude."
-        ) from error
     except psycopg2.Error as error:
         # Tables are not locked while they are read: whoever wanted to change one would make all others wait behind it.
         was_changed = (error.pgcode or "").startswith("42")

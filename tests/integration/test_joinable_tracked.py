@@ -15,6 +15,7 @@ from service.store import candidates
 from service.store.contracts import PostgresContracts
 from service.store.database import make_engine
 from service.usecases.foreign_key_decisions import Verdict
+from service.usecases.foreign_keys import Question
 from service.usecases.joinable import JoinQuery, JoinQuestion, LeadsTo
 from service.usecases.kept_candidates import NewCandidate
 from tests import kept_rows, states
@@ -66,7 +67,7 @@ def suggest(url: str, *foreign_keys: ForeignKey) -> None:
     """Keep a finding that suggests these."""
     engine = make_engine(url, "test")
     found = (NewCandidate(one, 0.9, True, False, {}) for one in foreign_keys)
-    candidates.keep(engine, Method.COMBINED, 1, 0.1, [], found)
+    candidates.keep(engine, Question(Method.COMBINED), 1, 0.1, [], found)
     engine.dispose()
 
 
