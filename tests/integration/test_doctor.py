@@ -180,11 +180,11 @@ def test_a_consumer_that_has_whole_lines_before_it_and_applies_none(
         take_writer_lock(consumer)
         with stream.path.open("ab") as file:
             file.write(b"\n{")
-        assert look() == {}, "a blank line, and one that is not finished"
-        stream.change("customers", None, ["4", "Dora"])
         assert "nobody follows it" in look()[f"feed file:{stream.path}"].found, "whatever else its writer follows"
         with consumer.cursor() as cursor:
             take_feed_lock(cursor, f"file:{stream.path}")
+        assert look() == {}, "a blank line, and one that is not finished"
+        stream.change("customers", None, ["4", "Dora"])
         assert "has committed nothing since" in look()[f"feed file:{stream.path}"].found
 
 
