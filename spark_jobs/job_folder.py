@@ -18,6 +18,9 @@ from typing import IO
 PREFIX = "subsetd-job-"
 LOCK = "lock"
 
+SOCKET_PATH_BYTES = 103
+"""So long may a Unix socket's path be everywhere: 107 bytes on Linux, 103 on macOS."""
+
 
 @cache
 def job_folder() -> Path:

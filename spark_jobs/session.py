@@ -30,7 +30,7 @@ from pyspark.util import PythonEvalType
 from service.core.errors import SourceError
 from spark_jobs.class_archive import archive_options
 from spark_jobs.java_runtime import find_java, said_by_java
-from spark_jobs.job_folder import job_folder
+from spark_jobs.job_folder import SOCKET_PATH_BYTES, job_folder
 
 ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -48,8 +48,6 @@ SETTINGS = {
 
 DAEMON = "spark.python.daemon.module"
 ARCHIVES = ("spark.archives", "spark.yarn.dist.archives")
-SOCKET_PATH_BYTES = 103
-"""So long may a Unix socket's path be everywhere: 107 bytes on Linux, 103 on macOS."""
 SOCKET_NAME_BYTES = 43
 """Spark calls a socket /.UUID.sock."""
 ENDING_SECONDS = 5.0
@@ -106,8 +104,7 @@ def session(
             f"Spark did not start on {master}: {said_by_java(error)}. Is the master there, and does it start "
             "executors? Run it again with --spark-log warn to see what Spark says."
         ) from error
-    # Where Java is killed it would show a traceback: that is told once.
-    spark.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign,union-attr]
+    _quieten(spark.sparkContext._accumulatorServer)
     spark.sparkContext.setLogLevel(log_level.upper())
     if not _code_is_there(master, told):
         spark.sparkContext.addPyFile(str(zip_packages()))
@@ -124,6 +121,12 @@ def java_has_ended() -> bool:
     except subprocess.TimeoutExpired:
         return False
     return True
+
+
+def _quieten(server: Any) -> None:
+    """Let what takes accumulators show no traceback where Java has been killed: that is told once."""
+    told = server.handle_error
+    server.handle_error = lambda *asked: None if java_has_ended() else told(*asked)
 
 
 def _start_java(conf: SparkConf, driver_memory: str, log_level: str) -> None:

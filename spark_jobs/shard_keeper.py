@@ -25,13 +25,11 @@ from typing import Any, TypeVar
 from service.core.errors import StateError
 from service.store.shards import warm_shards
 from service.usecases.warm_up import RESTS
+from spark_jobs.job_folder import SOCKET_PATH_BYTES
 from spark_jobs.kernel_cache import require_own
 
 LOOK_SECONDS = 1.0
 """How often a keeper looks whether its executor is still there."""
-
-LONGEST_PATH = 107
-"""Bytes that the system takes of a Unix socket's path; temporary directories of clusters are longer."""
 
 TRIES = 3
 """A call whose keeper ends under it is given to another one; so often in all."""
@@ -68,7 +66,7 @@ def kept(shard: int, call: Callable[[], Result]) -> Result:
 @contextmanager
 def _address(path: Path) -> Iterator[str]:
     """Give the path of a socket as it is, or by its folder's descriptor where the system does not take it as it is."""
-    if len(os.fsencode(path)) <= LONGEST_PATH:
+    if len(os.fsencode(path)) <= SOCKET_PATH_BYTES:  # temporary directories of clusters are longer
         yield str(path)
         return
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)

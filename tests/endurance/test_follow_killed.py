@@ -48,20 +48,28 @@ def asked_keepers(shard: int) -> Iterator[psutil.Process]:
             yield process
 
 
+def begun(
+    shop: Shop, folder: Path, master: str, stderr: int | None = None, **environment: str
+) -> subprocess.Popen[str]:
+    """Let a process follow on Spark, and change something."""
+    arguments = [f"--feed={shop.feed}", f"--master={master}", f"--batch-records={BATCH_RECORDS}"]
+    following = subprocess.Popen(
+        [sys.executable, "-m", "spark_jobs.follow", "--database-url=-", "--driver-memory=512m", *arguments],
+        stdin=subprocess.PIPE, stderr=stderr, env=Settings(folder / "settings").write({}) | environment, cwd=ROOT,
+        text=True,
+    )  # fmt: skip
+    assert following.stdin is not None
+    following.stdin.write(f"{shop.url}\n")
+    following.stdin.flush()
+    shop.change(BATCH_RECORDS // 2)
+    return following
+
+
 def test_every_part_is_killed_while_a_batch_is_half_applied(shop: Shop, tmp_path: Path, whole: bool) -> None:
     """A keeper, the Python workers of an executor, the executor; and the driver, behind which one process goes on."""
     master, parts = ("local-cluster[2,1,512]", [*PARTS, "executor"]) if whole else ("local[2]", PARTS[:1])
-    arguments = [f"--feed={shop.feed}", f"--master={master}", f"--batch-records={BATCH_RECORDS}"]
-    environment = Settings(tmp_path / "settings").write({}) | {"SUBSETD_DATABASE_RETRY_SECONDS": str(START_SECONDS)}
-    following = subprocess.Popen(
-        [sys.executable, "-m", "spark_jobs.follow", "--database-url=-", "--driver-memory=512m", *arguments],
-        stdin=subprocess.PIPE, env=environment, cwd=ROOT, text=True,
-    )  # fmt: skip
+    following = begun(shop, tmp_path, master, SUBSETD_DATABASE_RETRY_SECONDS=str(START_SECONDS))
     try:
-        assert following.stdin is not None
-        following.stdin.write(f"{shop.url}\n")
-        following.stdin.flush()
-        shop.change(BATCH_RECORDS // 2)
         all_applied(shop, START_SECONDS)
         for part in parts:
             with half_applied(shop) as keeper:
@@ -88,17 +96,8 @@ def test_every_part_is_killed_while_a_batch_is_half_applied(shop: Shop, tmp_path
 
 def test_a_java_that_is_killed_is_named(shop: Shop, tmp_path: Path) -> None:
     """It is not tried again, as a database is: the driver ends with one line, for whoever started it to start it."""
-    settings = Settings(tmp_path / "settings").write({})
-    arguments = [f"--feed={shop.feed}", "--master=local[2]", f"--batch-records={BATCH_RECORDS}"]
-    following = subprocess.Popen(
-        [sys.executable, "-m", "spark_jobs.follow", "--database-url=-", "--driver-memory=512m", *arguments],
-        stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=settings, cwd=ROOT, text=True,
-    )  # fmt: skip
+    following = begun(shop, tmp_path, "local[2]", stderr=subprocess.PIPE)
     try:
-        assert following.stdin is not None
-        following.stdin.write(f"{shop.url}\n")
-        following.stdin.flush()
-        shop.change(BATCH_RECORDS // 2)
         all_applied(shop, START_SECONDS)
         (java,) = (one for one in psutil.Process(following.pid).children() if one.name() == "java")
         java.kill()

@@ -36,6 +36,7 @@ from spark_jobs import executors, session
 from spark_jobs.command_line import read_secrets
 from spark_jobs.executors import Look, Machine, names_in, require_executors
 from spark_jobs.hadoop_files import absolute
+from spark_jobs.job_folder import SOCKET_PATH_BYTES
 from spark_jobs.session import executors_python, is_here, is_local, worker_sockets, workers_daemon
 from spark_jobs.submit import JOBS
 from spark_jobs.submit import main as submit
@@ -266,7 +267,7 @@ def test_workers_of_this_machine_are_reached_by_unix_sockets_where_a_path_is_sho
 ) -> None:
     enabled, folder = "spark.python.unix.domain.socket.enabled", "spark.python.unix.domain.socket.dir"
     with tempfile.TemporaryDirectory(dir="/tmp") as short:
-        longest = Path(short, "x" * (session.SOCKET_PATH_BYTES - session.SOCKET_NAME_BYTES - len(short) - 1))
+        longest = Path(short, "x" * (SOCKET_PATH_BYTES - session.SOCKET_NAME_BYTES - len(short) - 1))
         longest.mkdir()
         monkeypatch.setattr(session, "job_folder", lambda: longest)
         assert worker_sockets("local[2]") == {enabled: "true", folder: str(longest)}
