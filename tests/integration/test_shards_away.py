@@ -1,7 +1,4 @@
-"""Following in shards while the servers of some are away: the others go on, and the state is that of every change once.
-
-The session is the one that follows on Spark; what executors run is run here, one task behind the other.
-"""
+"""Following in shards while servers of some are away: the others go on, and the state is that of every change once."""
 
 from __future__ import annotations
 
@@ -9,209 +6,39 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import psycopg2
-import pyarrow as pa
 import pytest
 
-from service.core.canonical import value_keys
-from service.core.cell_decoding import WireSettings
 from service.core.errors import ConflictError, DamagedStateError, FeedError, ShardAwayError, StateError
-from service.core.model import RawRecord, StoredPosition
+from service.core.model import RawRecord
 from service.store import shards, silence
 from service.store.embedded import EmbeddedPostgres
 from service.store.shard_dealing import read_shards
 from service.store.writer import PostgresWriter
-from service.stream.envelope import Decoder
-from service.stream.file_feed import FileFeed
-from service.stream.kafka_topics import TopicRange
 from service.usecases import follow_feed
 from service.usecases.batches import ErrorPolicy
-from service.usecases.feed_session import BeginAnew, Following, Session
-from service.usecases.follow_feed import Consumer
+from service.usecases.feed_session import BeginAnew
 from service.usecases.shards import ShardBatch, ShardPlace, ShardSummary
 from spark_jobs import follow_tasks, streamed_session
-from spark_jobs.follow_tasks import AppliedBatch, Decoding, applied
-from spark_jobs.streamed_session import StreamedSession
 from tests import states
 from tests.events import envelope
-from tests.following import Stream, Watch, consume, random_changes
+from tests.following import Stream, consume, random_changes
 from tests.integration.test_screening import Connector
 from tests.integration.test_shard_servers import OF, require_true, spread_stream, stream
 from tests.integration.test_shards import values_of
 from tests.integration.test_verify import findings
+from tests.local_streams import LocalSession, Spark, following
 from tests.shard_servers import killed, spread
-from tests.waiting import BOUND_SECONDS, wait_for
 
 __all__ = ["spread_stream", "stream"]
 
-DECODING = Decoding(WireSettings(), None, "refuse")
 VERSIONS = "select max(version) from state_version"
-Ranges = list[tuple[str, int, int, int, list[RawRecord]]]
-
-
-class LocalSession(StreamedSession):
-    """Follow on Spark, without Spark: a micro-batch is ranges of records."""
-
-    def _run(self, frame: Any) -> AppliedBatch:
-        ranges: Ranges = frame
-        net, shard = self._tasks()
-        rows = [row for one in ranges for row in net._net(one[:2], *one[2:], 0.0).to_pylist()]
-        told = [shard.apply(number, [row for row in rows if row["shard"] == number]) for number in range(OF)]
-        return applied(pa.Table.from_batches(told))
-
-    def _read_again(self, ranges: Sequence[TopicRange]) -> list[RawRecord]:
-        found: list[RawRecord] = []
-        for one in ranges:
-            with closing(FileFeed(one.topic)) as feed:
-                feed.start({(one.topic, one.partition): StoredPosition(one.first)})
-                while got := feed.poll(1000, 1 << 20, 0.0):
-                    found += [record for record in got if record.offset < one.end]
-        return found
-
-
-@dataclass
-class Spark:
-    """Give a session the micro-batches of a file, as Spark would."""
-
-    url: str
-    stream: Stream
-    watch: Watch = field(default_factory=Watch)
-
-    def __enter__(self) -> Spark:
-        writer = PostgresWriter(self.url)
-        self.told = streamed_session.Stream(None, writer, self.url, "", 0, DECODING, 1 << 20)  # type: ignore[arg-type]
-        self.consumer = consumer = Consumer(
-            writer, lambda: FileFeed(str(self.stream.path)), Decoder, value_keys, self.watch,  # type: ignore[arg-type]
-            on_error=ErrorPolicy.SET_ASIDE, cache_bytes=1 << 20,
-            make_session=lambda following: LocalSession(following, self.told),
-        )  # fmt: skip
-        assert writer.acquire()
-        self.writer = writer
-        self.session = consumer.make_session(consumer)
-        self.feed = FileFeed(str(self.stream.path))
-        self.feed.start(writer.positions(self.feed.name))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.feed.close()
-        self.session.close()
-        self.writer.close()
-
-    def take(self, records: int) -> bool:
-        """Take a micro-batch of at most so many records; False where there are none."""
-        ((place, first),) = self.feed.positions().items()
-        found = list(self.feed.poll(records, 1 << 20, 0.0))
-        if found:
-            self.session._take_micro_batch([(*place, first, self.feed.positions()[place], found)])
-        return bool(found)
-
-    def take_all(self, records: int) -> None:
-        while self.take(records):
-            pass
-
-    def look(self) -> None:
-        """Look between two micro-batches, and try what is away whenever that was tried last."""
-        self.session._tried_again_at = 0.0
-        self.session._look_around()
-
-    def mark(self) -> None:
-        """Take a micro-batch of a broker's marker alone, which is one offset long."""
-        ((place, first),) = self.feed.positions().items()
-        self.session._take_micro_batch([(*place, first, first, [])])
-
-
-class LocalQuery:
-    """Be a stream of Spark's over a file, with micro-batches of at most so many records on a thread of its own."""
-
-    def __init__(self, session: LocalSession, path: Path, records: int) -> None:
-        self._session, self._path, self._records = session, path, records
-        self._begins = dict(session._feed.positions())
-        self._is_stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    @property
-    def isActive(self) -> bool:
-        return self._thread.is_alive()
-
-    def awaitTermination(self, _: float) -> None:
-        self._thread.join(0.05)
-
-    def stop(self) -> None:
-        self._is_stopped.set()
-        self._thread.join()
-
-    def exception(self) -> None:
-        return None
-
-    def _run(self) -> None:
-        with closing(FileFeed(str(self._path))) as feed, suppress(Exception):  # the session has it
-            feed.start({place: StoredPosition(at) for place, at in self._begins.items()})
-            while not self._is_stopped.is_set():
-                ((place, first),) = feed.positions().items()
-                if found := list(feed.poll(self._records, 1 << 20, 0.05)):
-                    self._session._micro_batch([(*place, first, feed.positions()[place], found)], 0)
-
-
-@dataclass
-class Follower:
-    """Follow a file as on Spark, on a thread, for as long as `following` lasts; nothing is tried again for a time."""
-
-    url: str
-    stream: Stream
-    watch: Watch = field(default_factory=Watch)
-    stop: threading.Event = field(default_factory=threading.Event)
-    session: LocalSession | None = None
-    failed: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            consume(self.url, self.stream, watch=self.watch, stop=self.stop, on_error=ErrorPolicy.SET_ASIDE)  # type: ignore[arg-type]
-        except BaseException as error:
-            self.failed = error
-
-    def sessions(self, writer: PostgresWriter, records: int) -> Callable[[Following], Session]:
-        told = streamed_session.Stream(None, writer, self.url, "", 0, DECODING, 1 << 20)  # type: ignore[arg-type]
-
-        def make(following: Following) -> Session:
-            session = self.session = LocalSession(following, told)
-            session._start = lambda _: LocalQuery(session, self.stream.path, 5)  # type: ignore[method-assign,assignment,return-value]
-            return session
-
-        return make
-
-    def wait(self, condition: Callable[[], object]) -> None:
-        """Wait for a condition, with a follower that has not failed."""
-        wait_for(lambda: self.failed is not None or condition())
-        assert self.failed is None
-
-    def all_applied(self) -> bool:
-        return states.query(self.url, "select next_offset from feed_position") == [(self.stream.end(),)]
-
-
-@contextmanager
-def following(url: str, stream: Stream) -> Iterator[Follower]:
-    follower = Follower(url, stream)
-    with pytest.MonkeyPatch.context() as patching:
-        patching.setattr(stream, "sessions", follower.sessions)
-        thread = threading.Thread(target=follower.run)
-        thread.start()
-        try:
-            follower.wait(follower.all_applied)
-            yield follower
-        finally:
-            follower.stop.set()
-            thread.join(BOUND_SECONDS)
-        assert not thread.is_alive()
-        assert follower.failed is None
 
 
 @pytest.fixture
