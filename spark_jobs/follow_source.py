@@ -2,7 +2,8 @@
 
 A micro-batch has a range of each partition, whose records lie end to end in a row, or in some: so they pass through
 Java as they are. Beside them stands what reading them took, in seconds of the processor. What is read and where it
-ends is the broker's to say, where it begins the state's.
+ends is the broker's to say, where it begins the state's. A range is planned by offsets, as nobody tells how large
+records are before they are read; one that has too many bytes ends earlier, and says so.
 """
 
 from __future__ import annotations
@@ -34,17 +35,21 @@ LOOK_SECONDS = 0.05
 CHUNK_BYTES = 16 << 20
 """A range is handed on in rows of at most so many bytes, and a record: a row is one array in Java."""
 
+RANGE_BYTES = 64 << 20
+"""A range ends with the record that fills it: whoever nets it has all of its records in memory."""
+
 RANGE = pa.schema(
     [
         ("topic", pa.string()),
         ("partition", pa.int32()),
         ("first", pa.int64()),
+        ("planned", pa.int64()),
         ("end", pa.int64()),
         ("records", pa.binary()),
         ("seconds", pa.float64()),
     ]
 )
-RANGE_DDL = "topic string, partition int, first bigint, end bigint, records binary, seconds double"
+RANGE_DDL = "topic string, partition int, first bigint, planned bigint, end bigint, records binary, seconds double"
 
 RECORD = pa.schema([("offset", pa.int64()), ("key", pa.large_binary()), ("value", pa.large_binary())])
 
@@ -73,9 +78,11 @@ class ChangesDataSource(DataSource):
         return ChangesReader(self.options["plan"])
 
 
-def plan_of(address: str, positions: Positions, topic_ids: Mapping[str, str], batch_records: int) -> str:
-    """Give the data source's option: what is read, from where, and how many records a micro-batch has at most."""
-    return json.dumps([address, to_offsets(positions), dict(topic_ids), batch_records])
+def plan_of(
+    address: str, positions: Positions, topic_ids: Mapping[str, str], batch_records: int, range_bytes: int
+) -> str:
+    """Give the data source's option: what is read, from where, and how much a micro-batch and a range have at most."""
+    return json.dumps([address, to_offsets(positions), dict(topic_ids), batch_records, range_bytes])
 
 
 class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -125,8 +132,9 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with telling_errors():
             part = TopicRange(*partition.value)
             begun = time.process_time()
-            for records in to_chunks(read_again(tuple(self._make_feed().servers), part)):
-                cells = (*part, records, time.process_time() - begun)
+            records = read_again(tuple(self._make_feed().servers), part)
+            for end, chunk in to_chunks(records, part.end, json.loads(self.plan)[4]):
+                cells = (*part, end, chunk, time.process_time() - begun)
                 columns = [pa.array([cell], field.type) for cell, field in zip(cells, RANGE, strict=True)]
                 yield pa.RecordBatch.from_arrays(columns, schema=RANGE)
                 begun = time.process_time()
@@ -146,7 +154,7 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._ends
         with telling_errors():
             if self._feed is None:
-                _, offsets, topic_ids, _ = json.loads(self.plan)
+                _, offsets, topic_ids, *_ = json.loads(self.plan)
                 feed, positions = self._make_feed(), from_offsets(offsets)
                 feed.start({p: StoredPosition(at, topic_id=topic_ids.get(p[0])) for p, at in positions.items()})
                 self._feed = feed
@@ -182,17 +190,24 @@ def from_offsets(offsets: Offsets) -> Positions:
     return {(topic, int(number)): at for topic, of_topic in offsets.items() for number, at in of_topic.items()}
 
 
-def to_chunks(records: Iterable[RawRecord]) -> Iterator[bytes]:
-    """Put the records of a range end to end (Arrow's stream format), in chunks; one of no record when there is none."""
+def to_chunks(records: Iterable[RawRecord], end: int, most_bytes: int) -> Iterator[tuple[int, bytes]]:
+    """Put the records of a range end to end (Arrow's stream format), in chunks; one of no record when there is none.
+
+    Beside each stands where the range ends: the last says it, at `end`, or behind the record that made it too large.
+    """
     rows: list[tuple[int, bytes | None, bytes | None]] = []
-    size = 0
+    size = whole = 0
     for record in records:
         rows.append((record.offset, record.key, record.value))
-        size += len(record.key or b"") + len(record.value or b"")
+        length = len(record.key or b"") + len(record.value or b"")
+        size, whole = size + length, whole + length
+        if whole >= most_bytes:
+            end = record.offset + 1
+            break
         if size >= CHUNK_BYTES:
-            yield _to_bytes(rows)
+            yield end, _to_bytes(rows)
             rows, size = [], 0
-    yield _to_bytes(rows)
+    yield end, _to_bytes(rows)
 
 
 def _to_bytes(rows: Sequence[tuple[int, bytes | None, bytes | None]]) -> bytes:

@@ -1,7 +1,7 @@
-"""Own the two tasks of a micro-batch as executors run them: net the ranges of partitions, apply a shard's share.
+"""Own the tasks of a micro-batch as executors run them: net the ranges of partitions, apply a shard's share.
 
 Between them stands the one shuffle. Every shard is sent what all ranges say, so that all of them decide alike, before
-anything is applied, whether the batch is theirs.
+anything is applied, whether the batch is theirs. Where it turned something, ranges are read once more for the causes.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ import pyarrow as pa
 from service.core.canonical import value_keys
 from service.core.cell_decoding import WireSettings
 from service.core.errors import ConflictError, DamagedStateError, StateError
-from service.core.model import RawRecord, Table
+from service.core.model import RawRecord, RowChange, Table
 from service.core.records import Deltas, Flags, Keys
 from service.store.shards import apply_to_shard
 from service.stream.envelope import Decoder
+from service.stream.kafka_topics import TopicRange, read_again
 from service.stream.schema_registry import HttpSchemaRegistry
+from service.usecases.batches import decode_each, separate
+from service.usecases.causes import those_that_moved
 from service.usecases.netted_ranges import (
     BatchFacts,
     Partition,
@@ -96,24 +99,49 @@ class NetTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with telling_errors():
             rows = (row for batch in batches for row in batch.to_pylist())
-            for (topic, partition, first, end), chunks in groupby(rows, itemgetter(*RANGE.names[:4])):
-                begun, reading = time.process_time(), 0.0
+            for (topic, partition, first, planned), chunks in groupby(rows, itemgetter(*RANGE.names[:4])):
+                begun, reading, size, end = time.process_time(), 0.0, 0, planned
                 records: list[RawRecord] = []
                 for row in chunks:
                     records += from_bytes(topic, partition, row["records"])
                     reading += row["seconds"]
-                yield self._net((topic, partition), first, end, records, begun - reading)
+                    size += len(row["records"])
+                    end = row["end"]
+                facts, parts = self._net((topic, partition), first, end, records)
+                seconds = time.process_time() - begun + reading
+                told = pickle.dumps(replace(facts, planned=planned, bytes=size, seconds=seconds))
+                yield _batch([range(self.shards), [told] * self.shards, parts], PART)
 
     def _net(
-        self, partition: Partition, first: int, end: int, records: Sequence[RawRecord], begun: float
-    ) -> pa.RecordBatch:
+        self, partition: Partition, first: int, end: int, records: Sequence[RawRecord]
+    ) -> tuple[RangeFacts, Sequence[bytes | None]]:
         decoder = self.decoding.decoder(self.tables)
         facts, netted = net_range(partition, first, end, records, decoder, self.screen, value_keys)
-        parts: Sequence[bytes | None] = [None] * self.shards
-        if netted is not None:
-            parts = [to_bytes(part) for part in split_deltas(netted, self.shards)]
-        told = pickle.dumps(replace(facts, seconds=time.process_time() - begun))
-        return _batch([range(self.shards), [told] * self.shards, parts], PART)
+        if netted is None:
+            return facts, [None] * self.shards
+        return facts, [to_bytes(part) for part in split_deltas(netted, self.shards)]
+
+
+@dataclass(frozen=True, slots=True)
+class CauseTask:
+    """Find in ranges that are read once more the changes that moved a wanted value last; picklable.
+
+    The screen knows what was seen up to the batch of the ranges.
+    """
+
+    tables: Sequence[Table]
+    decoding: Decoding
+    screen: Screen
+    wanted: Mapping[int, set[str]]
+
+    def read(self, servers: tuple[str, ...], part: TopicRange) -> tuple[list[RowChange], float]:
+        """Look for them in a range of a topic; gives the seconds of a processor that it took, too."""
+        begun = time.process_time()
+        return self.among(list(read_again(servers, part))), time.process_time() - begun
+
+    def among(self, records: Sequence[RawRecord]) -> list[RowChange]:
+        changes, _, _ = separate(records, decode_each(self.decoding.decoder(self.tables), records))
+        return those_that_moved(self.screen.screen(changes).changes, self.wanted)
 
 
 @dataclass(frozen=True, slots=True)

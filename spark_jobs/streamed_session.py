@@ -16,7 +16,8 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import structlog
@@ -32,23 +33,25 @@ from service.core.model import RawRecord, RowChange
 from service.store.shard_coordinator import ShardCoordinator
 from service.store.shards import ShardStore
 from service.store.writer import PostgresWriter
-from service.stream.addresses import open_feed
 from service.stream.kafka_feed import KafkaFeed
-from service.stream.kafka_topics import TopicRange, read_again
-from service.usecases.batches import Batch, Positions, decode_each, separate, timed
+from service.stream.kafka_topics import TopicRange
+from service.usecases.batches import Batch, Positions, timed
 from service.usecases.bounded_feed import BoundedFeed
+from service.usecases.causes import wanted_by
 from service.usecases.feed_session import LOOK_SECONDS, BeginAnew, Following, Session
+from service.usecases.live_state import StateDelta
 from service.usecases.netted_ranges import BatchFacts, Partition
 from service.usecases.screening import Reader, Screen, Seen
 from service.usecases.shards import ShardSummary, conclude
 from service.usecases.transactions import TRANSACTION_TOPIC
 from service.usecases.warm_up import WarmUpPolicy
 from spark_jobs.checkpoint import begin_checkpoint
-from spark_jobs.follow_source import FORMAT, ChangesDataSource, plan_of
+from spark_jobs.follow_source import FORMAT, RANGE_BYTES, ChangesDataSource, plan_of
 from spark_jobs.follow_tasks import (
     APPLIED_DDL,
     PART_DDL,
     AppliedBatch,
+    CauseTask,
     Decoding,
     Left,
     NetTask,
@@ -58,6 +61,7 @@ from spark_jobs.follow_tasks import (
     why_away,
 )
 from spark_jobs.job_folder import job_folder
+from spark_jobs.parallel import run_parallel
 from spark_jobs.session import map_in_arrow
 from spark_jobs.tasks import told_error
 
@@ -87,11 +91,16 @@ class _Full(Exception):
     """So much waits for servers which are away that all shards are to wait."""
 
 
+class _Resized(Exception):
+    """The stream is to begin anew behind a micro-batch, with others of another size."""
+
+
 @dataclass(slots=True)
 class Stream:
     """Say how topics are streamed: on which Spark, at most so many records in a micro-batch, how they are decoded.
 
-    `database_url` is the state's address as executors reach it, of which `writer` is the consumer's.
+    `database_url` is the state's address as executors reach it, of which `writer` is the consumer's. `most_records` are
+    as many as are in one now: fewer where a range of theirs would be above `range_bytes`.
     `checkpoint` is a folder for Spark's own log, of which `has_begun` tells whether a stream of ours was the last in
     it; None: one that nobody looks at again.
     """
@@ -106,6 +115,25 @@ class Stream:
     warm_up: WarmUpPolicy = WarmUpPolicy.BESIDE
     checkpoint: str | None = None
     has_begun: bool = False
+    range_bytes: int = RANGE_BYTES
+    most_records: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.most_records = self.batch_records
+
+    def fit(self, facts: BatchFacts) -> bool:
+        """Learn from a micro-batch how many records one has at most; tells whether the stream is to begin anew."""
+        planned = [one for one in facts.ranges if one.planned is not None and one.planned > one.first]
+        kept = min(((one.end - one.first) / (one.planned - one.first) for one in planned if one.planned), default=1.0)
+        if kept < 1:
+            self.most_records = max(1, int(0.75 * kept * self.most_records))
+            return True
+        is_full = facts.counts.records >= self.most_records
+        is_light = max((one.bytes for one in facts.ranges), default=0) < self.range_bytes // 4
+        if is_full and is_light and self.most_records < self.batch_records:
+            self.most_records = min(self.batch_records, 2 * self.most_records)
+            return True
+        return False
 
 
 @dataclass(slots=True)
@@ -151,24 +179,9 @@ class StreamedSession(Session):
     def follow(self, stop: threading.Event, until_end: bool) -> None:
         self._stop = stop
         self._rest_while_paused(stop)
-        query = self._start(until_end)
-        try:
-            while query.isActive and not stop.is_set():
-                query.awaitTermination(LOOK_SECONDS)  # type: ignore[arg-type]
-                if self._at_work.acquire(timeout=LOOK_SECONDS):
-                    try:
-                        self._look_around()
-                    finally:
-                        self._at_work.release()
-        except PySparkException:
-            pass  # told below
-        finally:
-            self._is_ending = True
-            self._goes_on.set()
-            with self._at_work:  # a micro-batch that is under way ends first
-                pass
-            query.stop()
-        failed = self._error or query.exception()
+        failed = self._stream_once(stop, until_end)
+        while isinstance(failed, _Resized) and not stop.is_set():
+            failed = self._stream_once(stop, until_end)
         if isinstance(failed, _Rare | _Full) or (failed is None and until_end):
             self._wait_for_all(stop, until_end)
             if self._pending:
@@ -179,8 +192,30 @@ class StreamedSession(Session):
             self._take_alone(self._rare_ends, stop)
         if isinstance(failed, _Rare | _Full):
             raise BeginAnew
-        if failed is not None:
+        if failed is not None and not isinstance(failed, _Resized):
             raise told_error(failed) if isinstance(failed, PySparkException | Py4JError) else failed
+
+    def _stream_once(self, stop: threading.Event, until_end: bool) -> BaseException | None:
+        """Stream from where the shards stand until something ends it, and give what that was."""
+        self._is_ending, self._error = False, None
+        query = self._start(until_end)
+        try:
+            while query.isActive and not stop.is_set():
+                query.awaitTermination(LOOK_SECONDS)  # type: ignore[arg-type]
+                if self._at_work.acquire(timeout=LOOK_SECONDS):
+                    try:
+                        self._look_around()
+                    finally:
+                        self._at_work.release()
+        except PySparkException:
+            pass  # told by who called
+        finally:
+            self._is_ending = True
+            self._goes_on.set()
+            with self._at_work:  # a micro-batch that is under way ends first
+                pass
+            query.stop()
+        return self._error or query.exception()
 
     def _refuse_what_executors_cannot_apply(self) -> None:
         if not self._coordinator.places:
@@ -221,7 +256,10 @@ class StreamedSession(Session):
 
     def _start(self, until_end: bool) -> StreamingQuery:
         feed, stream = self._feed, self._stream
-        plan = plan_of(stream.address, feed.positions(), feed.describe().topic_ids, stream.batch_records)
+        begun = feed.positions()
+        topics = {topic for topic, _ in begun}
+        begun |= {place: at for place, at in self._stands().items() if place[0] in topics}
+        plan = plan_of(stream.address, begun, feed.describe().topic_ids, stream.most_records, stream.range_bytes)
         stream.spark.dataSource.register(ChangesDataSource)
         writing = stream.spark.readStream.format(FORMAT).option("plan", plan).load().writeStream
         checkpoint = stream.checkpoint
@@ -248,7 +286,7 @@ class StreamedSession(Session):
 
     def _take_micro_batch(self, frame: DataFrame) -> None:
         seconds: dict[str, float] = {}
-        coordinator = self._coordinator
+        coordinator, stream = self._coordinator, self._stream
         self._of.started = self._of.started or time.perf_counter()
         coordinator.begin()
         with timed(seconds, "spark"):
@@ -275,6 +313,8 @@ class StreamedSession(Session):
         coordinator.end()
         if sum(pending.kept_bytes for pending in self._pending) > MOST_LEFT_BYTES:
             raise _Full
+        if stream.fit(facts):
+            raise _Resized
 
     def _run(self, frame: DataFrame) -> AppliedBatch:
         """Let executors net the micro-batch and the shards apply it; gives what it says, and the shards' summaries."""
@@ -321,8 +361,8 @@ class StreamedSession(Session):
             with timed(pending.seconds, "conclude"):
                 delta = conclude(self._state, pending.summaries, facts.rows, facts.nulls, facts.sketched)
             changes = [change for one in facts.ranges for change in one.last]
-            if delta.transitions or delta.contracts:
-                changes = self._changes(facts) or changes
+            if wanted_by(delta):  # those at the end are what the positions are told of, and have no rows
+                changes = [*self._causes(facts, delta, pending.seconds), *changes]
             commit = self._commit(batch, changes, facts.counts, delta)
             self._behind = self._lag()
             self._in_flight.write(self._writer.begin(), commit, self._report(commit, batch), self._sink)
@@ -388,25 +428,28 @@ class StreamedSession(Session):
         batch.seen = _seen(facts)
         return batch
 
-    def _changes(self, facts: BatchFacts) -> list[RowChange]:
-        """Read the changes of a batch once more, to find those that made or broke something.
+    def _causes(self, facts: BatchFacts, delta: StateDelta, seconds: dict[str, float]) -> list[RowChange]:
+        """Let executors read a batch once more, for the changes that made or broke something.
 
         Gives none where the broker has them no more: a batch may have waited for longer than records are kept.
         """
+        assert isinstance(self._screen, Screen)
+        task = CauseTask(self._state.tables, self._stream.decoding, self._screen, wanted_by(delta))
+        ranges = [TopicRange(*one.partition, one.first, one.end) for one in facts.ranges if one.begun is not None]
         try:
-            records = self._read_again([TopicRange(*one.partition, one.first, one.end) for one in facts.ranges])
+            with timed(seconds, "causes"):
+                told = self._read_again(task, ranges)
         except FeedAwayError:
             raise
         except FeedError as error:
             log.warning("causes unknown", error=str(error))
             return []
-        changes, _, _ = separate(records, decode_each(self._decoder, records))
-        return self._screen.screen(changes).changes
+        seconds["causes (processor)"] = sum(taken for _, taken in told)
+        return [change for found, _ in told for change in found]
 
-    def _read_again(self, ranges: Sequence[TopicRange]) -> list[RawRecord]:
-        feed = open_feed(self._stream.address, group_id=None)
-        assert isinstance(feed, KafkaFeed)
-        return [record for part in ranges for record in read_again(tuple(feed.servers), part)]
+    def _read_again(self, task: CauseTask, ranges: Sequence[TopicRange]) -> list[tuple[list[RowChange], float]]:
+        assert isinstance(self._feed, KafkaFeed)
+        return run_parallel(self._stream.spark)(partial(task.read, tuple(self._feed.servers)), ranges)
 
     def _lag(self) -> Positions | None:
         """Count what is behind the newest commit, as far as the topics were when they were last looked at."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -14,7 +15,7 @@ import pytest
 
 from service.core.canonical import value_keys
 from service.core.cell_decoding import WireSettings
-from service.core.model import RawRecord, StoredPosition
+from service.core.model import RawRecord, RowChange, StoredPosition
 from service.store.writer import PostgresWriter
 from service.stream.envelope import Decoder
 from service.stream.file_feed import FileFeed
@@ -23,7 +24,7 @@ from service.usecases.batches import ErrorPolicy
 from service.usecases.feed_session import Following, Session
 from service.usecases.follow_feed import Consumer
 from spark_jobs import streamed_session
-from spark_jobs.follow_tasks import AppliedBatch, Decoding, applied
+from spark_jobs.follow_tasks import AppliedBatch, CauseTask, Decoding, applied
 from spark_jobs.streamed_session import StreamedSession
 from tests import states
 from tests.following import Stream, Watch, consume
@@ -40,17 +41,22 @@ class LocalSession(StreamedSession):
     def _run(self, frame: Any) -> AppliedBatch:
         ranges: Ranges = frame
         net, shard = self._tasks()
-        rows = [row for one in ranges for row in net._net(one[:2], *one[2:], 0.0).to_pylist()]
-        told = [shard.apply(number, [row for row in rows if row["shard"] == number]) for number in range(OF)]
+        rows: list[list[dict[str, Any]]] = [[] for _ in range(OF)]
+        for topic, partition, *of_range in ranges:
+            facts, parts = net._net((topic, partition), *of_range)  # type: ignore[arg-type]
+            for of_shard, part in zip(rows, parts, strict=True):
+                of_shard.append({"facts": pickle.dumps(facts), "deltas": part})
+        told = [shard.apply(number, of_shard) for number, of_shard in enumerate(rows)]
         return applied(pa.Table.from_batches(told))
 
-    def _read_again(self, ranges: Sequence[TopicRange]) -> list[RawRecord]:
-        found: list[RawRecord] = []
+    def _read_again(self, task: CauseTask, ranges: Sequence[TopicRange]) -> list[tuple[list[RowChange], float]]:
+        found = []
         for one in ranges:
             with closing(FileFeed(one.topic)) as feed:
                 feed.start({(one.topic, one.partition): StoredPosition(one.first)})
                 while got := feed.poll(1000, 1 << 20, 0.0):
-                    found += [record for record in got if record.offset < one.end]
+                    records = [record for record in got if record.offset < one.end]
+                    found.append((task.among(records), 0.0))
         return found
 
 

@@ -20,26 +20,43 @@ def causes_of(delta: StateDelta, changes: Sequence[RowChange]) -> tuple[list[Cau
     Gives the causes of the delta's transitions, in their order, and those of contracts by contract_id. Where no row had
     the witness (a truncate) it is the batch's last change.
     """
-    turned: list[Transition | ContractTransition] = [*delta.transitions, *delta.contracts]
+    turned = _turned(delta)
     if not turned:
         return [], {}
-    sides = [(one.dependent_id, one.referenced_id) for one in turned]
-    witnesses = [None if one.witness is None else delta.witnesses[one.witness] for one in turned]
-    wanted: dict[int, set[str]] = {}
-    for (dependent, referenced), witness in zip(sides, witnesses, strict=True):
-        if witness is not None:
-            wanted.setdefault(dependent, set()).add(witness)
-            wanted.setdefault(referenced, set()).add(witness)
-    found = _last_changes(changes, wanted)
+    found = _last_changes(changes, wanted_by(delta))
     last = len(changes) - 1, None
     causes = []
-    for of_sides, witness in zip(sides, witnesses, strict=True):
+    for of_sides, witness in turned:
         places = [found[side, witness] for side in of_sides if witness is not None and (side, witness) in found]
         place, row = max(places, key=lambda one: one[0], default=last)
         told = None if row is None else _told(changes[place].table, row, delta.shown)
         causes.append(Cause(changes[place].position, told))
     contracts = zip((one.contract_id for one in delta.contracts), causes[len(delta.transitions) :], strict=True)
     return causes[: len(delta.transitions)], dict(contracts)
+
+
+def wanted_by(delta: StateDelta) -> dict[int, set[str]]:
+    """Give the values, by attribute, whose last changes are the causes of a delta's transitions."""
+    wanted: dict[int, set[str]] = {}
+    for of_sides, witness in _turned(delta):
+        if witness is not None:
+            for side in of_sides:
+                wanted.setdefault(side, set()).add(witness)
+    return wanted
+
+
+def those_that_moved(changes: Sequence[RowChange], wanted: Mapping[int, set[str]]) -> list[RowChange]:
+    """Give of changes those, in their order, that brought or took a wanted value last: no other can be a cause."""
+    return [changes[place] for place in sorted({place for place, _ in _last_changes(changes, wanted).values()})]
+
+
+def _turned(delta: StateDelta) -> list[tuple[tuple[int, int], str | None]]:
+    """Give of each transition, then of each contract's, its two attributes and its witness."""
+    turned: list[Transition | ContractTransition] = [*delta.transitions, *delta.contracts]
+    return [
+        ((one.dependent_id, one.referenced_id), None if one.witness is None else delta.witnesses[one.witness])
+        for one in turned
+    ]
 
 
 def _last_changes(

@@ -49,6 +49,9 @@ class RangeFacts:
     sketched: SketchChanges = field(default_factory=SketchChanges.none)
     rare: str | None = None
     """Why a session is to take the batch; then nothing is netted."""
+    planned: int | None = None
+    """Where it was to end: its records may have too many bytes to be taken together."""
+    bytes: int = 0
     seconds: float = 0.0
     """What reading and netting took of a processor."""
 

@@ -25,9 +25,11 @@ from service.stream.addresses import open_feed
 from service.stream.envelope import Decoder
 from service.usecases.batches import ErrorPolicy, Totals
 from service.usecases.follow_feed import Consumer
+from service.usecases.live_state import BatchCounts
+from service.usecases.netted_ranges import BatchFacts, RangeFacts
 from spark_jobs import follow_source
 from spark_jobs.checkpoint import require_not_older
-from spark_jobs.follow_source import cut, from_bytes, to_chunks
+from spark_jobs.follow_source import RANGE_BYTES, cut, from_bytes, to_chunks
 from spark_jobs.follow_tasks import Decoding
 from spark_jobs.streamed_session import Stream, StreamedSession
 from spark_jobs.tasks import told_error
@@ -71,6 +73,7 @@ class Shop:
         self.rng = random.Random(7)
         self.sent: Counter[tuple[str, int]] = Counter()
         self.checkpoint: str | None = None
+        self.range_bytes = RANGE_BYTES
 
     def change(self, number: int) -> None:
         """Send any changes that are possible."""
@@ -103,8 +106,11 @@ class Shop:
         writer = PostgresWriter(self.url)
         decoding = Decoding(WireSettings(), None, "refuse")
         stream = Stream(
-            spark, writer, self.url, self.feed, batch_records, decoding, 1 << 20, checkpoint=self.checkpoint  # type: ignore[arg-type]
-        )  # fmt: skip
+            spark,  # type: ignore[arg-type]
+            *(writer, self.url, self.feed, batch_records, decoding, 1 << 20),
+            checkpoint=self.checkpoint,
+            range_bytes=self.range_bytes,
+        )
         return Consumer(
             writer,
             lambda: open_feed(self.feed, group_id=None),
@@ -260,13 +266,51 @@ def test_a_micro_batch_is_cut_in_fair_shares() -> None:
     assert cut(begins, {("t", 0): 1, ("t", 1): 10}, 20) == {("t", 0): 1, ("t", 1): 10}
 
 
-@given(st.lists(st.tuples(st.none() | st.binary(max_size=3), st.none() | st.binary(max_size=9)), max_size=9))
-def test_records_pass_in_chunks_as_they_are(given: list[tuple[bytes | None, bytes | None]]) -> None:
+def test_ranges_of_many_bytes_end_early_and_the_stream_goes_on_behind_them(shop: Shop, spark: SparkSession) -> None:
+    shop.range_bytes = 2_000
+    shop.change(150)
+    assert shop.follow(spark).records == 150
+    shop.check()
+    sizes = [size for (size,) in states.query(shop.url, "select records from state_version where kind = 'batch'")]
+    assert max(sizes) < BATCH_RECORDS, "a micro-batch was taken whole"
+
+
+def test_a_stream_learns_how_many_records_fit() -> None:
+    def told(end: int, planned: int, size: int = 0) -> BatchFacts:
+        counts = BatchCounts(records=end)
+        return BatchFacts([RangeFacts(("t", 0), 0, end, counts, planned=planned, bytes=size)])
+
+    stream = Stream(None, None, "", "", 1000, None, 0, range_bytes=100)  # type: ignore[arg-type]
+    assert not stream.fit(told(1000, 1000, 99))
+    assert stream.fit(told(10, 1000, 100)), "the next would not begin where this one ended"
+    assert stream.most_records == 7
+    assert not stream.fit(told(7, 7, 25))
+    assert not stream.fit(told(6, 6, 1)), "there were no more"
+    assert stream.fit(told(7, 7, 24))
+    assert stream.most_records == 14
+    stream.most_records = 600
+    assert stream.fit(told(600, 600, 1))
+    assert stream.most_records == 1000
+    assert not stream.fit(told(1000, 1000, 1))
+    assert not stream.fit(BatchFacts([]))
+
+
+@given(
+    st.lists(st.tuples(st.none() | st.binary(max_size=3), st.none() | st.binary(max_size=9)), max_size=9),
+    st.integers(1, 60),
+)
+def test_records_pass_in_chunks_as_they_are(given: list[tuple[bytes | None, bytes | None]], most_bytes: int) -> None:
     records = [RawRecord("t", 1, 7 * at, key, value, 0) for at, (key, value) in enumerate(given)]
     with patch.object(follow_source, "CHUNK_BYTES", 10):
-        chunks = list(to_chunks(records))
-    assert [record for chunk in chunks for record in from_bytes("t", 1, chunk)] == records
-    assert len(chunks) > sum(len(key or b"") + len(value or b"") for key, value in given) // 22
+        chunks = list(to_chunks(records, 100, most_bytes))
+    found = [record for _, chunk in chunks for record in from_bytes("t", 1, chunk)]
+    sizes = [len(key or b"") + len(value or b"") for key, value in given[: len(found)]]
+    assert found == records[: len(found)]
+    assert sum(sizes[:-1]) < most_bytes
+    is_cut = sum(sizes) >= most_bytes
+    assert is_cut or len(found) == len(records)
+    assert chunks[-1][0] == (found[-1].offset + 1 if is_cut else 100)
+    assert len(chunks) > sum(sizes) // 22
 
 
 class _KilledError(Exception):
