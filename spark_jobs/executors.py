@@ -9,7 +9,7 @@ import hashlib
 import platform
 import re
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 import spark_jobs
 from service.core.errors import SourceError, StateError
 from service.store.database import connect, parse_address, place
+from service.store.shard_servers import ShardServer, why_not_reached
 from spark_jobs.hadoop_files import absolute
 from spark_jobs.session import is_local
 from spark_jobs.tasks import told_error
@@ -62,9 +63,10 @@ class Look:
 
     database_url: str | None
     names: Sequence[tuple[str, Sequence[str]]]
+    servers: Sequence[ShardServer] = ()
 
-    def __call__(self, _: Iterable[int]) -> Iterator[tuple[Machine, str | None, str | None]]:
-        """Give where this is, why the database cannot be reached (None: it can), and a path that is not here."""
+    def __call__(self, _: Iterable[int]) -> Iterator[tuple[Machine, str | None, str | None, str | None]]:
+        """Give where this is, and what is not to be reached from here: database, server of shards (why), a path."""
         fault = None
         if self.database_url is not None:
             try:
@@ -73,19 +75,26 @@ class Look:
             except StateError as error:
                 fault = str(error)
         missing = (path for path, inside in self.names if not all(Path(path, name).exists() for name in inside))
-        yield Machine.here(), fault, next(missing, None)
+        away = filter(None, map(why_not_reached, self.servers))
+        yield Machine.here(), fault, next(away, None), next(missing, None)
 
 
-def require_executors(spark: SparkSession, database_url: str | None, locations: Sequence[str] = ()) -> None:
+def require_executors(
+    spark: SparkSession,
+    database_url: str | None,
+    locations: Sequence[str] = (),
+    servers: Callable[[], Sequence[ShardServer]] = list,
+) -> None:
     """Raise SourceError or StateError, with the way out, when executors cannot do what a job asks of them.
 
-    `locations` are folders and files that tasks read or write; of addresses nothing is asked here.
+    `locations` are folders and files that tasks read or write; of addresses nothing is asked here. `servers` gives
+    those of shards that the driver reaches: one that nobody reaches is away, which is another matter.
     """
     context = spark.sparkContext
     if is_local(str(context.master)):
         return
     paths = [path for path in map(absolute, locations) if path.startswith("/")]
-    look = Look(database_url, [(path, names_in(path)) for path in paths])
+    look = Look(database_url, [(path, names_in(path)) for path in paths], servers())
     count = TASKS_A_CORE * context.defaultParallelism
     here = Machine.here()
     try:
@@ -94,10 +103,16 @@ def require_executors(spark: SparkSession, database_url: str | None, locations: 
         if other := OTHER_PYTHON.search(str(error)):
             _require_same(here, replace(here, host="another machine", python=other[1]))
         raise told_error(error) from None
-    for machine, fault, missing in found:
+    for machine, fault, away, missing in found:
         _require_same(here, machine)
         if fault is not None:
             raise StateError(_unreachable(machine.host, fault, database_url or ""))
+        if away is not None:
+            raise StateError(
+                f"The executor on {machine.host} does not reach a server of shards which the driver reaches: its "
+                f"address must mean the same on all machines, and where it asks for a password the password file "
+                f"(~/.pgpass, PGPASSFILE) must be there for executors, too. {away}"
+            )
         if missing is not None:
             raise SourceError(
                 f"{missing}: the executor on {machine.host} does not see it as the driver does. Tasks elsewhere read "

@@ -9,12 +9,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TypeVar
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from service.core.errors import SubsetdError, first_line
+from service.store.shard_servers import servers_reached
 from spark_jobs.executors import require_executors
 from spark_jobs.java_runtime import said_by_java
 from spark_jobs.progress import Display, Quiet
@@ -88,7 +90,8 @@ def _run(
     def start() -> SparkSession:
         started.append(session(given.master, f"subsetd {name}", given.driver_memory, given.spark_log))
         source = getattr(given, "source", None)
-        require_executors(started[0], given.database_url, [] if source is None else [source])
+        url, locations = given.database_url, [] if source is None else [source]
+        require_executors(started[0], url, locations, partial(servers_reached, url) if url else list)
         return started[0]
 
     try:

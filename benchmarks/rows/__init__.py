@@ -26,6 +26,7 @@ ROWS = {
     "recovery": "recovery",
     "break-even": "break_even",
     "follow-spark": "follow_spark",
+    "shard-moves": "shard_moves",
     "many-webtables": "many_webtables",
     "many-growth": "many_growth",
     "many-growth-whole": "many_growth_whole",

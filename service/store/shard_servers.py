@@ -32,6 +32,9 @@ LOCK_TIMEOUT_MS = 30_000
 SERVERS = """
 select server, address, array_agg(shard order by shard) from shard where server is not null group by 1, 2 order by 1
 """
+HAS_SERVERS = """
+select exists (select from pg_attribute where attrelid = to_regclass('shard') and attname = 'server')
+"""
 STANDS = "select shard, epoch, batch, state::text from shard where server = %s order by shard"
 FOUND = "select shard, epoch, batch, state::text, server from shard order by shard for update"
 
@@ -157,6 +160,23 @@ def servers_away(url: str) -> list[str] | None:
         except StateError as error:
             told.append(str(error))
     return told if stands else None
+
+
+def servers_reached(url: str) -> list[ShardServer]:
+    """Give the servers that have shards of a state and can be reached from here; none where there is no state."""
+    with connect(url, LOOKING_NAME) as connection, connection.cursor() as cursor:
+        cursor.execute(HAS_SERVERS)
+        servers = read_servers(cursor) if cursor.fetchone()[0] else []
+    return [server for server in servers if why_not_reached(server) is None]
+
+
+def why_not_reached(server: ShardServer) -> str | None:
+    """Say why a server cannot be reached from here; None where it can."""
+    try:
+        with reaching(server), connect(server.address, LOOKING_NAME):
+            return None
+    except StateError as error:
+        return str(error)
 
 
 def require_applying(cursor: Any, server: ShardServer, stands: Mapping[int, Stand]) -> None:

@@ -28,7 +28,7 @@ from service.store.database import make_engine
 from service.store.doctor_facts import read_operation
 from service.store.embedded import EmbeddedPostgres
 from service.store.shard_dealing import read_shards
-from service.store.shard_servers import ShardServer, read_map, servers_away
+from service.store.shard_servers import ShardServer, read_map, servers_away, servers_reached
 from service.store.shards import ShardStore
 from service.store.writer import PostgresWriter
 from service.terminal import DocumentFormat, Format
@@ -305,6 +305,19 @@ def test_a_server_that_answers_and_cannot_apply_is_away(
                 PostgresContracts(engine).add(ForeignKey.of(*([name] for name in names)), EXACT, "test")
     finally:
         engine.dispose()
+
+
+def test_executors_are_asked_for_the_servers_that_the_driver_reaches(
+    database_url: str, stream: Stream, east_url: str, west_url: str
+) -> None:
+    assert servers_reached(database_url) == []
+    spread(database_url, 3, east=(east_url, [1]), west=(west_url, [2]))
+    assert [server.name for server in servers_reached(database_url)] == ["east", "west"]
+    nowhere = "update shard set address = 'postgresql://u@127.0.0.1:1/x' where server = 'west'"
+    states.execute(database_url, nowhere)
+    assert [server.name for server in servers_reached(database_url)] == ["east"]
+    states.execute(database_url, "drop table shard")
+    assert servers_reached(database_url) == [], "a database that has no state yet, or an older one"
 
 
 def test_the_state_says_which_servers_are_away(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import struct
@@ -32,6 +33,7 @@ from service.core.errors import (
     StateError,
     SubsetdError,
 )
+from service.store.shard_servers import ShardServer
 from spark_jobs import executors, session
 from spark_jobs.command_line import read_secrets
 from spark_jobs.executors import Look, Machine, names_in, require_executors
@@ -50,7 +52,7 @@ URL = "postgresql://u:hidden@db/x"
 class Cluster:
     """Be a session whose executors say what a test lets them."""
 
-    def __init__(self, *said: tuple[Machine, str | None, str | None]) -> None:
+    def __init__(self, *said: tuple[Machine, str | None, str | None, str | None]) -> None:
         self.sparkContext = self
         self.master, self.defaultParallelism, self.said = "spark://m:7077", 2, list(said)
 
@@ -85,7 +87,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_versions_that_differ_are_told(driver: None, other: dict[str, str], words: str) -> None:
     with pytest.raises(SourceError, match=words):
-        require_executors(Cluster((there(), None, None), (there(**other), None, None)), URL)  # type: ignore[arg-type]
+        require_executors(Cluster((there(), None, None, None), (there(**other), None, None, None)), URL)  # type: ignore[arg-type]
 
 
 def test_a_python_that_pyspark_itself_refuses_is_told(driver: None) -> None:
@@ -115,7 +117,7 @@ def raising(error: Exception) -> Callable[[], None]:
 
 
 def test_code_that_was_sent_along_is_the_drivers(driver: None) -> None:
-    require_executors(Cluster((there(code=executors.SENT), None, None)), URL)  # type: ignore[arg-type]
+    require_executors(Cluster((there(code=executors.SENT), None, None, None)), URL)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +131,7 @@ def test_a_database_that_executors_do_not_reach_is_told_without_its_password(
     driver: None, url: str, words: str
 ) -> None:
     with pytest.raises(StateError, match=words) as refused:
-        require_executors(Cluster((there(), "Connection refused.", None)), url)  # type: ignore[arg-type]
+        require_executors(Cluster((there(), "Connection refused.", None, None)), url)  # type: ignore[arg-type]
     assert "executor on far" in str(refused.value)
     assert "hidden" not in str(refused.value)
 
@@ -137,19 +139,29 @@ def test_a_database_that_executors_do_not_reach_is_told_without_its_password(
 def test_a_folder_that_executors_do_not_see_is_told_and_addresses_are_not_looked_for(
     driver: None, tmp_path: Path
 ) -> None:
-    cluster: Any = Cluster((there(), None, str(tmp_path)))
+    cluster: Any = Cluster((there(), None, None, str(tmp_path)))
     with pytest.raises(SourceError, match=f"{tmp_path}: the executor on far does not see it"):
         require_executors(cluster, None, [str(tmp_path), "hdfs://nn/x", "postgresql://h/d"])
     assert [path for path, _ in cluster.look.names] == [str(tmp_path)]
 
 
+def test_a_server_of_shards_that_the_driver_alone_reaches_is_told(driver: None) -> None:
+    cluster: Any = Cluster((there(), None, None, None), (there(host="near"), None, "server 'east': no password.", None))
+    servers = [ShardServer("east", URL, (1,))]
+    with pytest.raises(StateError, match=r"executor on near .* which the driver reaches.*server 'east': no password\."):
+        require_executors(cluster, URL, servers=lambda: servers)
+    assert cluster.look.servers == servers
+
+
 def test_an_executor_looks_for_the_database_and_for_what_the_driver_sees(tmp_path: Path) -> None:
     (tmp_path / "t.csv").touch()
     seen = [(str(path), names_in(str(path))) for path in (tmp_path, tmp_path / "t.csv")]
-    ((machine, fault, missing),) = Look(None, seen)([])
-    assert (machine, fault, missing) == (Machine.here(), None, None)
-    ((_, fault, missing),) = Look("postgresql://u@127.0.0.1:1/x", [*seen, (str(tmp_path), ["other.csv"])])([])
+    assert list(Look(None, seen)([])) == [(Machine.here(), None, None, None)]
+    nowhere = "postgresql://u@127.0.0.1:1/x"
+    look = Look(nowhere, [*seen, (str(tmp_path), ["other.csv"])], [ShardServer("east", nowhere, (1, 2))])
+    ((_, fault, away, missing),) = look([])
     assert "Cannot reach" in str(fault)
+    assert re.match(r"server 'east' \(shards 1, 2\): Cannot reach .*127\.0\.0\.1", str(away))
     assert missing == str(tmp_path), "a folder of the same name, with other files"
 
 
