@@ -62,6 +62,7 @@ class ConsumerObserver:
         cache = Counter("subsetd_val_cache_requests", "Look-ups in ValCache by result.", ["result"], registry=registry)
         self._hits, self._misses = cache.labels("hit"), cache.labels("miss")
         self._entries = Gauge("subsetd_val_cache_entries", "Records in ValCache.", registry=registry)
+        self._cache_bytes = Gauge("subsetd_val_cache_bytes", "What ValCache takes of memory.", registry=registry)
         accesses = Counter(
             "subsetd_gen_rec_accesses", "Generator records read and written.", ["access"], registry=registry
         )
@@ -134,6 +135,7 @@ class ConsumerObserver:
         self._hits.inc(report.cache_hits)
         self._misses.inc(report.cache_misses)
         self._entries.set(report.cache_entries)
+        self._cache_bytes.set(report.cache_bytes)
         self._read.inc(report.accesses.read)
         self._written.inc(report.accesses.written)
         log.debug("committed", version=report.version, records=report.counts.records, values=report.accesses.values)

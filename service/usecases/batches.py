@@ -54,6 +54,7 @@ class BatchReport:
     cache_hits: int
     cache_misses: int
     cache_entries: int
+    cache_bytes: int
     skipped: Mapping[str, int] = field(default_factory=dict)
     """Records that were skipped, by reason."""
 

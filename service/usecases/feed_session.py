@@ -477,6 +477,7 @@ class Session:
             cache_hits=hits,
             cache_misses=misses,
             cache_entries=len(cache),
+            cache_bytes=cache.bytes,
             skipped=count_reasons(batch.skipped),
         )
 

@@ -62,7 +62,7 @@ class Clocks:
         self.observer.following(version, datetime.fromtimestamp(self.wall.now - age, UTC), 2, 3, {PLACE: 0})
 
     def commit(self, version: int) -> None:
-        report = BatchReport(version, BatchCounts(), Accesses(), {}, {PLACE: 5}, None, 0, 0, 0)
+        report = BatchReport(version, BatchCounts(), Accesses(), {}, {PLACE: 5}, None, 0, 0, 0, 0)
         self.observer.committed(report)
 
     def lag_after(self, seconds: float, jump: float = 0) -> float:

@@ -69,11 +69,12 @@ def test_what_makes_a_soak_red(bad: Seen, word: str) -> None:
     assert word in fault
 
 
-def test_the_memory_of_a_short_soak_and_of_the_warm_up_is_not_judged() -> None:
+def test_the_memory_of_a_short_soak_and_of_the_first_half_is_not_judged() -> None:
     short = seen(seconds=1200, memory={WITNESS: line(50)})
     assert faults(short, WITNESS) == []
-    warm = [(at, min(at, 1200.0)) for at in range(0, 7200, 5)]
+    warm = [(at, min(at, 3600.0)) for at in range(0, 7200, 5)]
     assert faults(seen(memory={WITNESS: warm}), WITNESS) == []
+    assert faults(seen(memory={WITNESS: [(at, max(at, 3600.0)) for at, _ in warm]}), WITNESS) != []
 
 
 def test_a_slope_does_not_follow_single_peaks() -> None:

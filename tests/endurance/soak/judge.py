@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
 from tests.endurance.soak.plan import AFTER_KILL
 
-WARM_UP = 1200.0
-"""Seconds after which the memory of the consumer is judged."""
-
 JUDGED = 3600.0
-"""Seconds that a soak must have taken for its memory to be judged."""
+"""Seconds that a soak must have taken for its memory to be judged, by its second half: in the first caches fill."""
 
 MUST_BE_AUDITED = 600.0
 """Seconds in which an audit must have come to its end."""
@@ -107,9 +104,10 @@ def slope(points: Sequence[Point]) -> float | None:
     return median(slopes) * 3600 if slopes else None
 
 
-def slopes(memory: Mapping[str, Sequence[Point]]) -> dict[str, float]:
-    """Give the MB an hour by which each process grew behind its warm-up, where there is enough to tell."""
-    found = {name: slope([point for point in points if point[0] >= WARM_UP]) for name, points in memory.items()}
+def slopes(seen: Seen) -> dict[str, float]:
+    """Give the MB an hour by which each process grew in the second half, where there is enough to tell."""
+    half = seen.seconds / 2
+    found = {name: slope([point for point in points if point[0] >= half]) for name, points in seen.memory.items()}
     return {name: one for name, one in found.items() if one is not None}
 
 
@@ -126,7 +124,7 @@ def faults(seen: Seen, witness: str) -> list[str]:
     """Say what makes a soak red; nothing of a good one. `witness` is the process whose memory is judged."""
     found = list(seen.differences)
     if seen.seconds >= JUDGED:
-        grown = slopes(seen.memory).get(witness)
+        grown = slopes(seen).get(witness)
         if grown is None:
             found.append(f"the memory of {witness} was not measured")
         elif grown >= MOST_SLOPE:

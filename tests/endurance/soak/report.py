@@ -84,8 +84,8 @@ def markdown(seen: Seen, seed: int, red: Sequence[str], plots: Sequence[str]) ->
             f"| {part} | {count} | {median(one.back - one.at for one in seen.kills if one.part == part):.1f} |"
         )
     judged = "judged" if seen.seconds >= JUDGED else f"not judged below {JUDGED / 60:.0f} minutes"
-    lines += ["", f"| process | MB, median | MB an hour behind the warm-up ({judged}) |", "|---|---:|---:|"]
-    grown = slopes(seen.memory)
+    lines += ["", f"| process | MB, median | MB an hour in the second half ({judged}) |", "|---|---:|---:|"]
+    grown = slopes(seen)
     for name, points in sorted(seen.memory.items()):
         slope = f"{grown[name]:+.2f}" if name in grown else ""
         lines.append(f"| {name} | {median(value for _, value in points):.0f} | {slope} |")

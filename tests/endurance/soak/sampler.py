@@ -19,6 +19,7 @@ from tests.endurance.soak.room import Service
 PERIOD = 5.0
 DISK_EVERY = 6
 LAG = re.compile(r"^subsetd_consumer_lag_records (\S+)$", re.MULTILINE)
+CACHE = re.compile(r"^subsetd_val_cache_bytes (\S+)$", re.MULTILINE)
 
 
 class Sampler:
@@ -35,8 +36,11 @@ class Sampler:
                 at = self._gate.seconds
                 with suppress(psutil.Error):
                     self._seen.memory.setdefault(name, []).append((at, _resident(service.process.pid) / 1e6))
-                if name != "serve" and (lag := _lag(service)) is not None:
-                    self._seen.lag.setdefault(name, []).append((at, lag))
+                told = "" if name == "serve" else _metrics(service)
+                if (lag := LAG.search(told)) and lag[1] != "NaN":
+                    self._seen.lag.setdefault(name, []).append((at, float(lag[1])))
+                if cache := CACHE.search(told):
+                    self._seen.memory.setdefault(f"{name}: ValCache", []).append((at, float(cache[1]) / 1e6))
             if turn % DISK_EVERY == 0:
                 for name in ("state", "source", "broker"):
                     size = folder_bytes(self._folder / name) / 1e6
@@ -52,12 +56,11 @@ def _resident(pid: int) -> int:
     return sum(one.memory_info().rss for one in both)
 
 
-def _lag(service: Service) -> float | None:
+def _metrics(service: Service) -> str:
+    """Give the metrics of a service; nothing of one that is away."""
     with suppress(httpx.HTTPError):
-        told = LAG.search(httpx.get(f"{service.address}/metrics", timeout=60).text)
-        if told is not None and told[1] != "NaN":
-            return float(told[1])
-    return None
+        return httpx.get(f"{service.address}/metrics", timeout=60).text
+    return ""
 
 
 def folder_bytes(folder: Path) -> int:
