@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import desbordante_spider, tpch
+from benchmarks import profilers, tpch
 from benchmarks.context import Context
 from benchmarks.feeds import write_feed
 from benchmarks.processes import run as run_command
@@ -30,12 +30,7 @@ def run(context: Context) -> list[Result]:
             [sys.executable, "-m", "spark_jobs.bootstrap", folder, *options], log=context.logs / "anew.log"
         ).seconds
         postgres.drop("anew")
-        if desbordante_spider.available():
-            rediscovery["Desbordante Spider"] = run_command(
-                [sys.executable, "-m", "benchmarks.desbordante_spider", folder], log=context.logs / "anew-spider.log"
-            ).seconds
-        else:
-            context.say("desbordante is not installed (pip install desbordante): break-even beside our own alone")
+        rediscovery |= {one.name: one.measured.seconds for one in profilers.installed(context, folder)}
         sizes = [context.scaled(size) for size in SIZES]
         inserts = tpch.lineitem_changes(folder, WARM + sum(sizes), context)["insert"]
         columns = {"lineitem": tpch.lineitem_columns(folder)}

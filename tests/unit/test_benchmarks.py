@@ -31,6 +31,7 @@ from benchmarks import (
     growth_page,
     pages,
     processes,
+    profilers,
     reference,
     results_file,
     state_comparison,
@@ -426,3 +427,18 @@ def test_pages_show_the_results_that_are_kept():
         assert shown == text, f"{name} is not what `python -m benchmarks --pages` makes of the results"
     for name, svg in growth_page.plots(results_file.load()).items():
         assert (pages.ROOT / name).read_text("utf-8") == svg, name
+
+
+def test_what_metanome_prints_is_counted_and_its_failure_is_no_zero():
+    printed = "Running BINDER\n* in: [a.csv]\nResults:\n[a.csv.x][=[b.csv.y]\n[b.csv.y][=[a.csv.x]\n"
+    assert profilers.count_of_metanome(printed) == 2
+    with pytest.raises(ValueError, match="no results"):
+        profilers.count_of_metanome("Running BINDER\nElapsed time: 0:00:00.001 (1 ms).\n")
+
+
+def test_metanome_is_told_of_all_files_and_of_unary_inds(tmp_path: Path):
+    for name in ("b.csv", "a.csv", "c.txt"):
+        (tmp_path / name).touch()
+    command = profilers.metanome_command("java", "cli.jar:binder.jar", profilers.BINDER, tmp_path, "/buckets")
+    assert command[command.index("--files") + 1 :] == [str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
+    assert "DETECT_NARY:false" in command
