@@ -107,7 +107,7 @@ def keys_of(tables: Sequence[SourceTable], ids: Sequence[int]) -> list[NewKey]:
         }
         for key in table.keys:
             attribute_id = followed[tuple(names.index(column) for column in key.columns)]
-            found.append(NewKey(attribute_id, key.kind, key.is_primary))
+            found.append(NewKey(attribute_id, *key[1:]))
     return found
 
 

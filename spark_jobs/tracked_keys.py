@@ -39,20 +39,19 @@ def choose_tuples(
             raise SourceError(f"--track-key {name}: the source has no such table.")
     keyed = []
     for table in tables:
-        declared = [TrackedKey(k.columns, KeyKind.DECLARED, k.is_primary) for k in table.constraints.keys]
-        chosen = [TrackedKey(columns, KeyKind.PINNED) for name, columns in given if name in (str(table), table.name)]
-        for key in chosen:
-            _require_columns(table, key.columns)
-        kept = [
-            TrackedKey(one.columns, one.kind)
-            for one in by_table.get((schema_of(table), table.name), ())
-            if one.kind not in (None, KeyKind.DECLARED)
-        ]
+        of_state = by_table.get((schema_of(table), table.name), ())
+        chosen = {columns: KeyKind.PINNED for name, columns in given if name in (str(table), table.name)}
+        for columns in chosen:
+            _require_columns(table, columns)
+        kinds = {one.columns: one.chosen for one in of_state if one.chosen is not None} | chosen
         keys: dict[tuple[str, ...], TrackedKey] = {}
-        for key in [*(declared if options.declared_keys else ()), *chosen, *kept]:
-            if set(key.columns) <= dict(table.columns).keys():
-                keys.setdefault(key.columns, key)
-        keyed.append(replace(table, keys=tuple(keys.values())))
+        for key in table.constraints.keys if options.declared_keys else ():
+            chosen_as = kinds.get(key.columns)
+            keys.setdefault(key.columns, TrackedKey(key.columns, KeyKind.DECLARED, key.is_primary, chosen_as))
+        for columns, kind in kinds.items():
+            keys.setdefault(columns, TrackedKey(columns, kind))
+        there = dict(table.columns).keys()
+        keyed.append(replace(table, keys=tuple(key for key in keys.values() if set(key.columns) <= there)))
     return [
         replace(
             table,

@@ -15,7 +15,7 @@ from service.usecases.answers import AttributeInfo, Key
 from service.usecases.key_values import KeyFilter, KeyInfo, KeyKind, RepeatedValue, TupleInfo
 
 TUPLES = """
-select schema_name, table_name, columns, tracked_key.kind,
+select schema_name, table_name, columns, coalesce(tracked_key.chosen, nullif(tracked_key.kind, 'declared')),
     exists (select from contract c where (schema_name, table_name, columns) in (
         (c.dependent_schema, c.dependent_table, c.dependent_columns),
         (c.referenced_schema, c.referenced_table, c.referenced_columns)
@@ -71,32 +71,38 @@ order by 3 desc, gen_rec.value_key limit :limit
 
 
 class TrackedKey(NamedTuple):
-    """Name columns that are tracked as a key of their table, and why they are."""
+    """Name columns that are tracked as a key of their table, and why they are; `chosen` as in NewKey."""
 
     columns: tuple[str, ...]
     kind: str
     is_primary: bool = False
+    chosen: str | None = None
 
 
 class KnownTuple(NamedTuple):
-    """Name columns of a table of the state whose tuples are followed, or one tracked column; `kind` if it is a key.
+    """Name columns of a table of the state whose tuples are followed, or one tracked column.
 
-    `has_contract`: they are a side of one.
+    `chosen`: the kind of key that somebody chose it as, whether its source declares it or not. `has_contract`: they are
+    a side of one.
     """
 
     schema: str
     table: str
     columns: tuple[str, ...]
-    kind: str | None
+    chosen: str | None
     has_contract: bool
 
 
 class NewKey(NamedTuple):
-    """Hold a key of the source that is bootstrapped, by its attribute."""
+    """Hold a key of the source that is bootstrapped, by its attribute.
+
+    `chosen`: the kind of a declared one that somebody chose as well, which it is again when it is declared no longer.
+    """
 
     attribute_id: int
     kind: str
     is_primary: bool
+    chosen: str | None = None
 
 
 def read_tuples(connection: Any, source_name: str) -> list[KnownTuple]:
@@ -117,8 +123,9 @@ def put_keys(cursor: Any, source_id: int, keys: Sequence[NewKey], version: int) 
     )
     execute_values(
         cursor,
-        "insert into tracked_key (attribute_id, kind, is_primary, since_version) values %s on conflict (attribute_id) "
-        "do update set kind = excluded.kind, is_primary = excluded.is_primary",
+        "insert into tracked_key (attribute_id, kind, is_primary, chosen, since_version) values %s "
+        "on conflict (attribute_id) do update set kind = excluded.kind, is_primary = excluded.is_primary, "
+        "chosen = excluded.chosen",
         [(*key, version) for key in keys],
     )
 

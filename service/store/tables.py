@@ -1,9 +1,8 @@
 """Own the shape of the state in Postgres: the models that the migrations must equal.
 
-`gen_rec` is partitioned by ranges of `value_key`, which is a hash: the ranges are equal shares of the key
-space, so this is hash partitioning whose partition anyone can compute from the key's first bits (the
-bootstrap's reduce tasks, a shard, a query). Its partitions are made by the bootstrap, one set for each
-generation, and are no part of the models.
+`gen_rec` is partitioned by ranges of `value_key`, which is a hash: the ranges are equal shares of the key space, so
+this is hash partitioning whose partition anyone can compute from the key's first bits (the bootstrap's reduce tasks, a
+shard, a query). Its partitions are made by the bootstrap, one set for each generation, and are no part of the models.
 """
 
 from __future__ import annotations
@@ -109,6 +108,7 @@ tracked_key = Table(
     Column("kind", Text, nullable=False),
     Column("is_primary", Boolean, nullable=False, server_default=text("false")),
     Column("since_version", BigInteger, nullable=False),
+    Column("chosen", Text, comment="kind that somebody chose it as where its source declares it as well"),
     CheckConstraint("kind in ('declared', 'discovered', 'pinned')", name="kind_known"),
     comment="columns, or tuples of them, that are said or were seen to tell rows apart",
 )
@@ -496,5 +496,5 @@ audit = Table(
     Column("report", JSONB, nullable=False, comment="examples, filters, seconds"),
 )
 
-SCHEMA_REVISION = "0024"
+SCHEMA_REVISION = "0025"
 """The Alembic revision that this code works with."""

@@ -141,6 +141,36 @@ def test_declared_keys_of_a_database_and_what_refers_to_them(
     require_sound(database_url)
 
 
+def test_a_chosen_key_that_was_declared_meanwhile_is_what_it_was_chosen_as(
+    spark: SparkSession, database_url: str, source_url: str
+) -> None:
+    for statement in ("create table t (a integer, b integer, c integer)", "insert into t values (1, 1, 1), (1, 2, 2)"):
+        states.execute(source_url, statement)
+    tracked = (("public.t", ("a", "b")), ("public.t", ("c",)))
+    run_bootstrap(spark, Options(source_url, "db", database_url, tracked_keys=tracked))
+    states.execute(database_url, "update tracked_key set kind = 'discovered' where key_id = 2")
+    chosen = [("(a, b)", "pinned", False), ("c", "discovered", False)]
+    kinds = "select column_name, kind, is_primary from tracked_key join attribute using (attribute_id) order by 1"
+    assert states.query(database_url, kinds) == chosen
+
+    again = Options(source_url, "db", database_url, replace=True)
+    states.execute(source_url, "alter table t add primary key (a, b), add constraint u unique (c)")
+    for _ in range(2):
+        run_bootstrap(spark, again)
+        assert states.query(database_url, kinds) == [("(a, b)", "declared", True), ("c", "declared", False)]
+    states.execute(source_url, "alter table t drop constraint t_pkey, drop constraint u")
+    run_bootstrap(spark, again)
+    assert states.query(database_url, kinds) == chosen, "nobody has dropped them"
+    states.execute(source_url, "alter table t add primary key (a, b)")
+    run_bootstrap(spark, again)
+    assert states.query(database_url, kinds) == [("(a, b)", "declared", True), chosen[1]]
+    states.execute(database_url, "delete from tracked_key")  # as `keys drop` does
+    run_bootstrap(spark, again)
+    states.execute(source_url, "alter table t drop constraint t_pkey")
+    run_bootstrap(spark, again)
+    assert states.query(database_url, kinds) == []
+
+
 @pytest.mark.parametrize(
     ("table", "columns", "said"),
     [
