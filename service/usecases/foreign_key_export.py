@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
+from hashlib import sha256
 from io import StringIO
 from itertools import groupby
 
@@ -59,20 +60,24 @@ def as_dbt(keys: Sequence[ForeignKey]) -> str:
     tests = {table: list(of_table) for table, of_table in groupby(singles, lambda one: one.dependent[:2])}
     lines = ["version: 2", "sources:" if singles else "sources: []"]
     for schema, tables in groupby(_places(singles), lambda table: table[0]):
-        lines += [f"  - name: {_plain(schema)}", "    tables:"]
+        lines += [f"  - name: {_plain(schema)}", *_called("    schema", schema), "    tables:"]
         for table in tables:
-            lines += [f"      - name: {_plain(table[1])}", *(["        columns:"] if table in tests else [])]
+            lines += [f"      - name: {_plain(table[1])}", *_called("        identifier", table[1])]
+            lines += ["        columns:"] if table in tests else []
             for column, of_column in groupby(tests.get(table, ()), lambda one: one.dependent.columns[0]):
                 # dbt sets the quotes around it, and doubles none in it.
                 lines += [f"          - name: {_plain(_doubled(column))}", "            quote: true"]
                 lines += ["            data_tests:"]
-                for _, referenced in of_column:
+                for one in of_column:
+                    referenced = one.referenced
                     # A string of Jinja within one of YAML: both are quoted.
                     source = f"source({_quoted(referenced.schema)}, {_quoted(referenced.table)})"
                     lines += [
                         "              - relationships:",
-                        f"                  to: {_quoted(source)}",
-                        f"                  field: {_plain(_sql(referenced.columns[0]))}",
+                        *_named(one),
+                        "                  arguments:",
+                        f"                    to: {_quoted(source)}",
+                        f"                    field: {_plain(_sql(referenced.columns[0]))}",
                     ]
     lines += [f"# no test of dbt: {_quoted(str(one))}" for one in keys if not _is_for_dbt(one)]
     return "\n".join(lines) + "\n"
@@ -162,6 +167,19 @@ _WRITERS: Mapping[KeyFormat, Callable[[Sequence[ForeignKey]], str]] = {
 def _is_for_dbt(one: ForeignKey) -> bool:
     """Tell whether dbt has a test for it: of one column, on a table whose names it can quote itself, as it does not."""
     return len(one.dependent.columns) == 1 and not set("".join(one.dependent[:2])) & set("'\\")
+
+
+def _called(property_: str, name: str) -> list[str]:
+    """Say what a schema or table is called in SQL where that is not its name: dbt doubles no quotes in it."""
+    return [f"{property_}: {_plain(_doubled(name))}"] if '"' in name else []
+
+
+def _named(one: ForeignKey) -> list[str]:
+    """Name a test where dbt would make its name of a schema's or table's with a space, which it then refuses."""
+    if re.fullmatch(r"\w+", one.dependent.schema + one.dependent.table):
+        return []
+    told = re.sub(r"\W+", "_", one.dependent.table)[:40]
+    return [f"                  name: relationships_{told}_{sha256(repr(one).encode()).hexdigest()[:10]}"]
 
 
 def _places(keys: Sequence[ForeignKey]) -> dict[tuple[str, str], int]:

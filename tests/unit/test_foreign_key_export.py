@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from hashlib import sha256
 from io import StringIO
 from itertools import groupby
 from typing import Any
@@ -72,6 +73,12 @@ def test_dbts_tests_are_read_as_they_are_meant(found: list[ForeignKey]) -> None:
     ]
     declared = [(source["name"], table["name"]) for source in document["sources"] for table in source["tables"]]
     assert declared == sorted(set(declared))
+    called = [
+        (source.get("schema", source["name"]), table.get("identifier", table["name"]))
+        for source in document["sources"]
+        for table in source["tables"]
+    ]
+    assert [tuple(identifier(f'"{name}"') for name in names) for names in called] == declared
     wanted = []
     for one in ordered:
         # dbt writes these two names between quotes of its own, and escapes nothing in them.
@@ -79,8 +86,14 @@ def test_dbts_tests_are_read_as_they_are_meant(found: list[ForeignKey]) -> None:
             (dependent,), (referenced,) = one.dependent.names, one.referenced.names
             wanted.append((*dependent, referenced))
     assert [(*names, identifier(f'"{column["name"]}"')) for *names, column, _ in read] == [tuple(d) for *d, _ in wanted]
-    for (*_, column, arguments), (*_, referenced) in zip(read, wanted, strict=True):
+    given = [of_test["name"] for *_, of_test in read if "name" in of_test]
+    assert len(set(given)) == len(given)
+    for (schema, table, column, of_test), (*_, referenced) in zip(read, wanted, strict=True):
         assert column["quote"] is True
+        # dbt makes the name of a test of these two where it has none, and refuses one with a space.
+        assert re.fullmatch(r"\w+", of_test.get("name", schema + table))
+        assert of_test.keys() - {"name"} == {"arguments"}
+        arguments = of_test["arguments"]
         assert arguments.keys() == {"to", "field"}
         assert identifier(arguments["field"]) == referenced.column
         assert jinja_call(arguments["to"]) == ("source", [referenced.schema, referenced.table])
@@ -109,9 +122,34 @@ sources:
             quote: true
             data_tests:
               - relationships:
-                  to: "source(\\"crm\\", \\"customers\\")"
-                  field: "\\"order\\""
+                  arguments:
+                    to: "source(\\"crm\\", \\"customers\\")"
+                    field: "\\"order\\""
 """
+    )
+
+
+def test_what_dbt_cannot_quote_or_name_by_itself_is_told() -> None:
+    key = ForeignKey(Side('The "EU"', "order lines", ("id",)), Side('The "EU"', 'a"b', ("id",)))
+    assert as_dbt([key]) == (
+        """version: 2
+sources:
+  - name: "The \\"EU\\""
+    schema: "The \\"\\"EU\\"\\""
+    tables:
+      - name: "a\\"b"
+        identifier: "a\\"\\"b"
+      - name: "order lines"
+        columns:
+          - name: "id"
+            quote: true
+            data_tests:
+              - relationships:
+                  name: relationships_order_lines_HASH
+                  arguments:
+                    to: "source(\\"The \\\\\\"EU\\\\\\"\\", \\"a\\\\\\"b\\")"
+                    field: "\\"id\\""
+""".replace("HASH", sha256(repr(key).encode()).hexdigest()[:10])
     )
 
 
