@@ -25,6 +25,7 @@ from benchmarks.data_sets import GENERATED, DataSet, Part, Unavailable, generate
 from benchmarks.feeds import write_feed
 from benchmarks.processes import CommandFailed
 from benchmarks.reference import Column, ind_hash
+from benchmarks.results_file import RESULTS
 from benchmarks.state import Server, consume
 from benchmarks.state_comparison import differences, inds, read_state
 from service.core.column_sets import group_columns
@@ -81,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             outcomes = list(evaluation.run(options.folder, wanted))
         if not wanted:
             console.print("Foreign keys: each database by what was learnt on the others, left out in groups")
-            fk_evaluate.main([str(options.folder), "--folds", "6", "--each"])
+            fk_evaluate.main([str(options.folder), "--folds", "6", "--each", "--results", str(RESULTS)])
     except Unavailable as error:
         console.print(str(error))
         return 1

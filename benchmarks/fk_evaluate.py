@@ -15,8 +15,9 @@ from time import process_time
 
 import numpy as np
 
+from benchmarks import results_file
 from benchmarks.fk_data import Database, read_databases
-from benchmarks.fk_judge import DIRTY, EXACT, Result, judge, reliability, summary
+from benchmarks.fk_judge import DIRTY, EXACT, Result, judge, macro, micro, reliability, summary
 from benchmarks.fk_learning import (
     KEYS,
     RECIPES,
@@ -27,6 +28,7 @@ from benchmarks.fk_learning import (
     predicted,
     singles,
 )
+from benchmarks.results_file import Result as Figure
 from service.core.foreign_keys.candidates import Candidate
 from service.core.foreign_keys.choice import CHEN_THRESHOLD
 from service.core.foreign_keys.ranking import rank
@@ -34,6 +36,16 @@ from service.core.randomness import suggest_cut
 
 COMPOSITE_SETS = ("f1_ergast", "mondial", "spider_dev")
 """Data sets with foreign keys of more than one column."""
+
+ROW, COMPOSITE_ROW, SEED = "fk-evaluate", "fk-composite", 0
+"""Rows of the file of results; nothing in them is drawn."""
+
+GOALS: Mapping[tuple[str, str], Mapping[str, float]] = {
+    ("combined", "over all"): {"declared": 0.95, "inferred": 0.94},
+    ("combined", "mean of databases"): {"declared": 0.93, "inferred": 0.93},
+    ("nameless", "over all"): {"declared": 0.7, "inferred": 0.7},
+}
+"""Least F1 by method, measure, and sort of keys."""
 
 Choices = list[tuple[list[Candidate], np.ndarray]]
 """For each database what was chosen in it, and the score of each candidate."""
@@ -50,16 +62,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--method", action="append", choices=METHODS, help="evaluate only this one (repeatable)")
     parser.add_argument("--folds", type=int, help="leave out so many groups of families, not each: quicker")
     parser.add_argument("--each", action="store_true", help="print a row for each database as well")
+    parser.add_argument("--results", type=Path, help="file of results that the figures go into")
     parser.add_argument("--errors", action="store_true", help="print what is wrong and missed in each as well")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="subsetd-fk-") as work:
         databases = read_databases(options.folder, Path(work), options.cache)
         details = Details(options.each or options.errors, options.errors)
-        evaluate(databases, options.method or list(METHODS), options.folds, details)
+        judged = evaluate(databases, options.method or list(METHODS), options.folds, details)
+        rows = {ROW: figures_of(judged)}
         if not options.method:
             print_composites("composite", [of for of in databases if of.data_set in COMPOSITE_SETS], details)
-            print_composites("composite, all data", databases, Details())
+            rows[COMPOSITE_ROW] = print_composites("composite, all data", databases, Details())
+    for row, figures in rows.items() if options.results else ():
+        results_file.store(row, results_file.as_objects(row, SEED, figures), options.results)
     return 0
+
+
+def figures_of(judged: Mapping[tuple[str, str], Sequence[Result]]) -> list[Figure]:
+    """Give F1 of each method and sort of keys, over all foreign keys that hold exactly and as the mean of databases."""
+    figures = []
+    for (method, keys), results in judged.items():
+        for how, measure in (("over all", micro), ("mean of databases", macro)):
+            goal = GOALS.get((method, how), {}).get(keys)
+            goal = None if goal is None else f"value >= {goal}"
+            figures.append(Figure(f"keys {keys}: F1 {how}, {method}", measure(results), "", goal=goal))
+    return figures
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +97,7 @@ class Details:
     errors: bool = False
 
 
-def print_composites(title: str, databases: Iterable[Database], details: Details) -> None:
+def print_composites(title: str, databases: Iterable[Database], details: Details) -> list[Figure]:
     """Print how well the rule for composites does; it is not fitted, but was made with COMPOSITE_SETS in sight."""
     results, tried, found, reached = [], 0, 0, 0
     for database in databases:
@@ -89,15 +116,25 @@ def print_composites(title: str, databases: Iterable[Database], details: Details
     known = sum(len(result.right) + len(result.missed) for result in results)
     if known:
         print(f"{title}: {tried} candidates, {found} hold, with {reached} of {known} known ones; {summary(results)}")
+    return [
+        Figure("F1 of what is suggested", micro(results), "", goal="value >= 0.9"),
+        Figure("known ones among the candidates", reached, "", "known ones that hold", known, "ratio >= 1"),
+    ]
 
 
-def evaluate(databases: Sequence[Database], methods: Sequence[str], groups: int | None, details: Details) -> None:
-    """Print a row for each method, sort of keys, and truth: all foreign keys, or those that hold exactly."""
+def evaluate(
+    databases: Sequence[Database], methods: Sequence[str], groups: int | None, details: Details
+) -> dict[tuple[str, str], list[Result]]:
+    """Print a row for each method, sort of keys, and truth: all foreign keys, or those that hold exactly.
+
+    Gives what became of the latter in each database, by method and sort of keys.
+    """
+    judged: dict[tuple[str, str], list[Result]] = {}
     views = {keys: [Pairs.of(database, keys == "declared") for database in databases] for keys in KEYS}
     for keys, found in views.items():
         print(f"keys {keys}: {len(found)} databases, {sum(len(of.candidates) for of in found):,} candidates")
     if not databases:
-        return
+        return judged
     for name in methods:
         started = process_time()
         chosen: dict[int, tuple[list[Candidate], np.ndarray]] = {}
@@ -112,13 +149,16 @@ def evaluate(databases: Sequence[Database], methods: Sequence[str], groups: int 
             for truth, least in (("exact", EXACT), ("dirty", DIRTY)):
                 results = [judge(of.database, chosen[id(of)][0], least) for of in found]
                 print(f"{name:11} {keys:8} {truth:5} {summary(results)}", flush=True)
-                if details.each and truth == "exact":
-                    _print_each(found, results, details.errors)
+                if truth == "exact":
+                    judged[name, keys] = results
+                    if details.each:
+                        _print_each(found, results, details.errors)
             if name in PROBABLE:
                 scores = np.concatenate([chosen[id(of)][1] for of in found])
                 is_right = np.concatenate([of.is_right for of in found])
                 print("\n".join(f"  {line}" for line in reliability(scores, is_right)))
         print(f"{name:11} {seconds:.1f} s CPU")
+    return judged
 
 
 def _print_each(found: Sequence[Pairs], results: Sequence[Result], errors: bool) -> None:

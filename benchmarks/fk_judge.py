@@ -53,6 +53,11 @@ def micro(results: Sequence[Result]) -> float:
     return f_measure(*(sum(len(getattr(r, name)) for r in results) for name in ("right", "wrong", "missed")))
 
 
+def macro(results: Sequence[Result], lenient: bool = False) -> float:
+    """Give the mean F1 of the databases that have foreign keys."""
+    return float(np.mean([result.f1(lenient) for result in results if result.right or result.missed]))
+
+
 def reliability(scores: np.ndarray, is_right: np.ndarray) -> list[str]:
     """Compare scores that read as probabilities with what came of them, a line for each range that has some."""
     edges = (0.0, 0.05, 0.2, 0.4, 0.6, 0.8, 0.95, 1.0)
@@ -69,12 +74,8 @@ def summary(results: Sequence[Result]) -> str:
     """Say precision, recall and F1, over all (micro) and by database (macro, those with foreign keys)."""
     right, wrong, missed = (sum(len(getattr(r, name)) for r in results) for name in ("right", "wrong", "missed"))
     lenient = sum(len(result.wrong - result.excused) for result in results)
-    with_keys = [result for result in results if result.right or result.missed]
-    macro, lenient_macro = (
-        float(np.mean([result.f1(is_lenient) for result in with_keys])) for is_lenient in (False, True)
-    )
     precision, recall = right / max(right + wrong, 1), right / max(right + missed, 1)
     return (
-        f"P {precision:.3f} R {recall:.3f} F1 micro {f_measure(right, wrong, missed):.3f} macro {macro:.3f} | lenient: "
-        f"micro {f_measure(right, lenient, missed):.3f} macro {lenient_macro:.3f}"
+        f"P {precision:.3f} R {recall:.3f} F1 micro {micro(results):.3f} macro {macro(results):.3f} | lenient: "
+        f"micro {f_measure(right, lenient, missed):.3f} macro {macro(results, True):.3f}"
     )

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks import results_file
 from benchmarks.fk_data import read_database
-from benchmarks.fk_evaluate import main
+from benchmarks.fk_evaluate import Details, figures_of, main, print_composites
 from benchmarks.fk_judge import DIRTY, f_measure, judge, reliability, summary
 from benchmarks.fk_learning import Pairs, choice
 from service.core.foreign_keys.candidates import Candidate
@@ -112,6 +113,9 @@ def test_what_composites_say_is_not_chosen_beside_them(tmp_path: Path) -> None:
     assert found.composite == (lake,)
     assert set(choice(found, np.ones(len(found.candidates)), 0.5)) == {owner}
     assert said in found.candidates
+    suggested, among = print_composites("composite", [database], Details())
+    assert (suggested.value, suggested.holds) == (1, True)
+    assert (among.value, among.baseline_value, among.holds) == (1, 1, True)
 
 
 def test_what_is_neither_declared_nor_implied_is_wrong(shop: Path) -> None:
@@ -150,20 +154,51 @@ def test_measures_of_a_row_are_those_of_the_counts(shop: Path) -> None:
     assert f_measure(0, 0, 0) == 1
 
 
-def test_the_command_prints_each_database_by_what_was_learnt_on_the_others(
-    shop: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
-) -> None:
+NAMES = ("shop", "market", "stall")
+
+
+@pytest.fixture
+def folder(shop: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a folder of three such databases."""
     folder = tmp_path_factory.mktemp("sets")
-    names = ["shop", "market", "stall"]
-    for name in names:
+    for name in NAMES:
         shutil.copytree(shop, folder / name)
         described = json.loads((folder / name / "schema.json").read_text())
         (folder / name / "schema.json").write_text(json.dumps(described | {"name": name}))
-    stats = {name: {"kind": "relational", "unary_inds": 0, "ind_sha256": ""} for name in names}
+    stats = {name: {"kind": "relational", "unary_inds": 0, "ind_sha256": ""} for name in NAMES}
     (folder / "stats.json").write_text(json.dumps(stats))
+    return folder
+
+
+def test_the_command_prints_each_database_by_what_was_learnt_on_the_others(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([str(folder), "--method", "names", "--method", "jump", "--errors"]) == 0
     printed = capsys.readouterr().out
     assert "keys declared: 3 databases, 9 candidates" in printed
     assert "names       declared exact P 0.500 R 1.000" in printed
     assert "+ orders.customer_id -> customers.id" in printed
-    assert all(f"  {name} " in printed for name in names)
+    assert all(f"  {name} " in printed for name in NAMES)
+
+
+def test_the_command_keeps_its_figures_beside_those_of_other_rows(folder: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "latest.json"
+    results_file.store("other", results_file.as_objects("other", 1, [results_file.Result("m", 1, "s")]), kept)
+    assert main([str(folder), "--method", "names", "--results", str(kept)]) == 0
+    found = {(one["row"], one["metric"]): one for one in results_file.load(kept)}
+    assert ("other", "m") in found
+    names = found["fk-evaluate", "keys declared: F1 over all, names"]
+    assert (names["value"], names["goal"], names["holds"]) == (pytest.approx(2 / 3, abs=1e-5), None, None)
+
+
+def test_figures_have_the_goals_of_their_method(shop: Path) -> None:
+    right = [judge(read_database(shop), [Candidate((5,), (3,))])]
+    figures = {
+        one.metric: one for one in figures_of({("combined", "inferred"): right, ("nameless", "declared"): right})
+    }
+    assert {metric: (one.value, one.goal) for metric, one in figures.items()} == {
+        "keys inferred: F1 over all, combined": (1, "value >= 0.94"),
+        "keys inferred: F1 mean of databases, combined": (1, "value >= 0.93"),
+        "keys declared: F1 over all, nameless": (1, "value >= 0.7"),
+        "keys declared: F1 mean of databases, nameless": (1, None),
+    }
