@@ -14,15 +14,17 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from service.core.errors import SourceError, StateError
 from service.core.foreign_keys.sides import Side
-from service.core.model import Table
-from service.core.records import Keys
+from service.core.model import DerivedAttribute, Table
+from service.core.records import Deltas, Int64s, Keys
+from service.core.shown_values import WHOLE, shown_of_tuple
 from service.store.database import connect
 from service.store.generation import NOT_READ, last_attribute_id
 from service.store.key_changes import SourceFacts, read_facts
@@ -30,11 +32,11 @@ from service.store.migrate import require_current
 from service.store.writer import PostgresWriter
 from service.store.writer_lock import release_locks, take_bootstrap_lock
 from service.usecases.key_values import KeyKind
-from service.usecases.track_keys import CountedTuples, find_attribute, find_table, track
+from service.usecases.track_keys import CountedTuples, find_attribute, find_table, read_beside, track
 from spark_jobs.command_line import add_engine_options, parse_job
 from spark_jobs.executors import require_executors
 from spark_jobs.job import run_job
-from spark_jobs.kernels import Entries, from_payload, merge_entries, to_payload
+from spark_jobs.kernels import Entries, Records, from_payload, merge_entries, to_payload
 from spark_jobs.parallel import run_parallel, telling
 from spark_jobs.progress import Display, make_display
 from spark_jobs.sources import FoldedSource, Options, Source, SourceTable, Split, group_splits, open_source
@@ -60,18 +62,27 @@ class Tracked:
 
 @dataclass(frozen=True, slots=True)
 class MergeTuples:
-    """Merge the counted tuples of a key range; picklable. Takes payloads, gives (rows, entries as a payload)."""
+    """Merge the counted tuples of a key range; picklable. Takes payloads, gives (rows by table, entries as a payload).
 
-    def __call__(self, payloads: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, bytes]]:
+    `longest`: not all attributes show their tuples.
+    """
+
+    tables: int
+    longest: bool
+
+    def __call__(self, payloads: Iterable[tuple[int, Any]]) -> Iterator[tuple[Int64s, bytes]]:
         with telling_errors():
-            rows, parts = 0, []
+            rows, parts = np.zeros(self.tables, np.int64), []
             for _, payload in payloads:
                 if isinstance(payload, bytes):
                     parts.append(from_payload(payload))
                 else:
-                    rows += int(payload.sum())
-            found = merge_entries(parts)
-            yield rows, to_payload(Entries(found.high, found.low, found.attribute_ids, found.frequencies, found.value))
+                    rows += payload
+            found = merge_entries(parts, longest=self.longest)
+            cells = np.repeat(np.arange(len(found.high)), np.diff(found.starts))
+            values = found.value.take(pa.array(cells))
+            entries = Entries(found.high[cells], found.low[cells], found.attribute_ids, found.frequencies, values)
+            yield rows, to_payload(entries)
 
 
 def backfill(
@@ -102,7 +113,11 @@ def backfill(
             return Tracked(told, writer.pin(known, kind))
         facts = read_facts(connection, table.source)
         require_readable(table, facts)
-        options = _options(table, facts, address)
+        # Files are as they were when the others were read.
+        beside = read_beside(stored, table, columns) if facts.kind == "postgres" else []
+        attribute_id = last_attribute_id(connection) + 1
+        wanted = [Wanted(attribute_id, table, columns)] + [Wanted.of(*one) for one in beside]
+        options = _options([one.table for one in wanted], facts, address)
         display.begin("starting Spark")
         spark = start()  # the writer waits for it: what is read must not be older than its position
         require_executors(spark, None, [options.source])
@@ -110,12 +125,12 @@ def backfill(
             if isinstance(source, FoldedSource):
                 raise SourceError(f"{table}: its source is a log; bootstrap it again with --replace --track-key.")
             known_rows = stored.counters[table.attributes[0].attribute_id].row_count
-            reading = _Reading(spark, source, table, columns, options, display, known_rows)
+            reading = _Reading(spark, source, wanted, options, display, known_rows)
             version = track(
-                writer, stored, table, columns, last_attribute_id(connection) + 1, source.snapshot,
-                reading.counted(), lambda: reading.rows, kind,
+                writer, stored, table, columns, attribute_id, source.snapshot, reading.counted(), reading.rows_of, kind,
+                [one.attribute_id for one in wanted[1:]],
             )  # fmt: skip
-    return Tracked(told, version, reading.rows, reading.tuples)
+    return Tracked(told, version, reading.rows_of()[attribute_id], reading.tuples)
 
 
 def writer_state(writer: PostgresWriter) -> Any:
@@ -133,44 +148,80 @@ def require_readable(table: Table, facts: SourceFacts) -> None:
         )
 
 
-def _options(table: Table, facts: SourceFacts, address: str | None) -> Options:
-    assert table.wire is not None
-    options = Options(address or facts.location, table.source).remembered(facts.settings, facts.insert_only, False)
+def _options(tables: Sequence[Table], facts: SourceFacts, address: str | None) -> Options:
+    options = Options(address or facts.location, tables[0].source).remembered(facts.settings, facts.insert_only, False)
     if facts.kind == "postgres":
-        options = replace(options, only_tables=(f"{table.wire[1]}.{table.wire[2]}",), exclude=())
+        options = replace(options, only_tables=tuple(dict.fromkeys(".".join(_wire(one)) for one in tables)), exclude=())
     return options
 
 
+def _wire(table: Table) -> tuple[str, str]:
+    """Give schema and name that a table has in its source."""
+    assert table.wire is not None
+    return table.wire[1:]
+
+
+class Wanted(NamedTuple):
+    """Name an attribute of tuples by its table and columns."""
+
+    attribute_id: int
+    table: Table
+    columns: Sequence[str]
+
+    @classmethod
+    def of(cls, table: Table, derived: DerivedAttribute) -> Wanted:
+        columns = [table.attributes[place].name.column for place in derived.places]
+        return cls(derived.attribute.attribute_id, table, columns)
+
+    def characters(self) -> int:
+        """Say how much of the tuples may be kept."""
+        shown = {one.name.column: one.shown_characters for one in self.table.attributes}
+        characters = shown_of_tuple(shown[column] for column in self.columns)
+        return WHOLE if characters is None else characters
+
+
 class _Reading:
-    """Read the tuples of some columns of one table, and count rows and tuples on the way."""
+    """Read the tuples of attributes of one source in one snapshot, the first of which is new; count on the way."""
 
     def __init__(
         self,
         spark: SparkSession,
         source: Source,
-        table: Table,
-        columns: Sequence[str],
+        wanted: Sequence[Wanted],
         options: Options,
         display: Display,
         known_rows: int,
     ) -> None:
-        self.rows = self.tuples = 0
-        self._table, self._known_rows = table, known_rows
+        self.tuples = 0
+        self._wanted, self._known_rows = wanted, known_rows
         self._spark, self._source, self._options, self._display = spark, source, options, display
-        assert table.wire is not None
-        hides = any(one.shown_characters is not None for one in table.attributes if one.name.column in columns)
-        self._shown = np.zeros(1, np.int64) if hides else None
-        tables = source.tables()
-        self._place = next((i for i, one in enumerate(tables) if (one.schema, one.name) == table.wire[1:]), -1)
-        if self._place < 0:
-            raise SourceError(f"{options.source}: there is no table {table.wire[1]}.{table.wire[2]} in it.")
-        found = tables[self._place]
+        self._shown = np.full(max(one.attribute_id for one in wanted) + 1, WHOLE, np.int64)
+        for one in wanted:
+            self._shown[one.attribute_id] = one.characters()
+        self._tables: list[SourceTable] = list(source.tables())
+        self._ids = [[NOT_READ] * len(one.columns) for one in self._tables]
+        self._places = {one.attribute_id: self._add(one) for one in wanted}
+        self._rows = np.zeros(len(self._tables), np.int64)
+
+    def _add(self, wanted: Wanted) -> int:
+        """Have the tuples of a table read; give its place."""
+        place = next((i for i, one in enumerate(self._tables) if (one.schema, one.name) == _wire(wanted.table)), -1)
+        if place < 0:
+            raise SourceError(f"{self._options.source}: there is no table {'.'.join(_wire(wanted.table))} in it.")
+        found = self._tables[place]
         names = [name for name, _ in found.columns]
-        missing = [column for column in columns if column not in names]
+        missing = [column for column in wanted.columns if column not in names]
         if missing:
             raise SourceError(f"{found}: its source has no column {missing[0]!r}. It has: {', '.join(names)}.")
-        wanted = replace(found, tuples=(tuple(names.index(column) for column in columns),))
-        self._tables: list[SourceTable] = [wanted if one is found else one for one in tables]
+        parts = tuple(names.index(column) for column in wanted.columns)
+        before = found.tuples if len(self._ids[place]) > len(found.columns) else ()
+        self._tables[place] = replace(found, tuples=(*before, parts))
+        self._ids[place].append(wanted.attribute_id)
+        return place
+
+    def rows_of(self) -> dict[int, int]:
+        """Say how many rows were read for each attribute."""
+        return {attribute_id: int(self._rows[place]) for attribute_id, place in self._places.items()}
 
     def counted(self) -> Iterator[CountedTuples]:
         """Give the tuples by ascending keys, in portions; raises SourceError when they are not of one moment.
@@ -178,36 +229,41 @@ class _Reading:
         That of files is the bootstrap's, as no feed tells what was changed in them since.
         """
         found = self._source.splits(RANGE_BYTES, run_parallel(self._spark))
-        splits: list[Split] = [split for split in found if split.table == self._place]
+        splits: list[Split] = [split for split in found if split.table in self._places.values()]
         context = self._spark.sparkContext
         bits = min(int(np.ceil(np.log2(max(sum(split.size for split in splits) / RANGE_BYTES, 1)))), MOST_BITS)
-        ids = [[NOT_READ] * len(one.columns) + [0] * len(one.tuples) for one in self._tables]
         tasks = group_splits(splits, RANGE_BYTES)
         task = CountTask(
-            self._source.reader(), self._source.kind == "postgres", tasks, self._tables, ids,
+            self._source.reader(), self._source.kind == "postgres", tasks, self._tables, self._ids,
             self._options.null_tokens, bits, context.accumulator(0), CrashPoint(None, 0), shown=self._shown,
         )  # fmt: skip
+        merging = MergeTuples(len(self._tables), bool((self._shown != WHOLE).any()))
         self._display.begin("counting tuples")
         counted = context.parallelize(range(len(tasks)), max(len(tasks), 1)).mapPartitions(task)
-        merged = counted.partitionBy(1 << bits, partitionFunc=int).mapPartitions(MergeTuples())
+        merged = counted.partitionBy(1 << bits, partitionFunc=int).mapPartitions(merging)
         with telling(self._spark, self._source, splits):
             for rows, payload in merged.toLocalIterator():
-                self.rows += rows
-                entries = from_payload(payload)
-                self.tuples += len(entries)
-                for start in range(0, len(entries), PORTION):
-                    yield _portion(entries, slice(start, start + PORTION))
+                self._rows += rows
+                records = merge_entries([from_payload(payload)])
+                self.tuples += int(np.count_nonzero(records.attribute_ids == self._wanted[0].attribute_id))
+                for start in range(0, len(records.high), PORTION):
+                    yield _portion(records, start, min(start + PORTION, len(records.high)))
         self._source.confirm()
-        if self._source.kind != "postgres" and self.rows != self._known_rows:
+        table, rows_read = self._wanted[0].table, self.rows_of()[self._wanted[0].attribute_id]
+        if self._source.kind != "postgres" and rows_read != self._known_rows:
             raise SourceError(
-                f"{self._table}: {self._options.source} has {self.rows:,} rows of it, and the state "
+                f"{table}: {self._options.source} has {rows_read:,} rows of it, and the state "
                 f"{self._known_rows:,}: it was changed since. Bootstrap it again with --replace --track-key."
             )
 
 
-def _portion(entries: Entries, part: slice) -> CountedTuples:
-    keys = Keys(entries.high[part], entries.low[part])
-    return CountedTuples(keys, entries.count[part], entries.value[part].to_pylist())
+def _portion(records: Records, start: int, end: int) -> CountedTuples:
+    starts = records.starts[start : end + 1]
+    cells = slice(starts[0], starts[-1])
+    keys = Keys(records.high[start:end], records.low[start:end])
+    ids = records.attribute_ids[cells].astype(np.int64)
+    counts = Deltas(keys, starts - starts[0], ids, records.frequencies[cells])
+    return CountedTuples(counts, records.value[start:end].to_pylist())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

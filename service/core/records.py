@@ -84,6 +84,13 @@ class Records(NamedTuple):
             np.concatenate([part.frequencies for part in parts]),
         )
 
+    def take(self, places: Int64s) -> Records:
+        """Give those at some places."""
+        from service.core.record_kernels import take_lists
+
+        starts = starts_of(np.diff(self.starts)[places])
+        return Records(self.cluster_id[places], starts, take_lists(places, self.starts, self.frequencies, starts))
+
     def record(self, place: int) -> tuple[int, tuple[int, ...]]:
         """Give one record as (cluster id, frequencies)."""
         counted = self.frequencies[self.starts[place] : self.starts[place + 1]]
@@ -102,6 +109,21 @@ class Deltas(NamedTuple):
     def size(self) -> int:
         """Tell how many values there are."""
         return len(self.starts) - 1
+
+    def values(self) -> Int64s:
+        """Give the place of the value of each difference."""
+        return np.repeat(np.arange(self.size), np.diff(self.starts))
+
+    def plus(self, others: Deltas) -> Deltas:
+        """Add differences of the same values, of which there is at least one that differs in either."""
+        value = np.concatenate([self.values(), others.values()])
+        ids = np.concatenate([self.attribute_ids, others.attribute_ids])
+        order = np.lexsort((ids, value))
+        value, ids = value[order], ids[order]
+        firsts = np.flatnonzero(np.append(True, (value[1:] != value[:-1]) | (ids[1:] != ids[:-1])))
+        added = np.add.reduceat(np.concatenate([self.differences, others.differences])[order], firsts)
+        firsts, added = firsts[added != 0], added[added != 0]
+        return Deltas(self.keys, starts_of(np.bincount(value[firsts], minlength=self.size)), ids[firsts], added)
 
     @staticmethod
     def of(deltas: Mapping[bytes, Mapping[int, int]]) -> Deltas:

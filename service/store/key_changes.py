@@ -8,6 +8,7 @@ from typing import Any
 
 from service.core.errors import ConflictError
 from service.core.sketches.column import ColumnSketch
+from service.store.histograms import forget_values
 from service.store.sketches import write_filled
 from service.usecases.key_values import KeyKind
 from service.usecases.live_state import NewTuple
@@ -39,8 +40,8 @@ def read_facts(connection: Any, source_name: str) -> SourceFacts:
     return SourceFacts(*found)
 
 
-def add_tuple(cursor: Any, version: int, new: NewTuple, sketch: ColumnSketch | None) -> None:
-    """Add a derived attribute with its sketch, tracked as a key; commits nothing."""
+def add_tuple(cursor: Any, version: int, new: NewTuple, sketches: Mapping[int, ColumnSketch]) -> None:
+    """Add a derived attribute, tracked as a key, with the sketches of all that were read with it; commits nothing."""
     attribute = new.attribute
     cursor.execute(
         "insert into attribute (attribute_id, source_id, schema_name, table_name, column_name, ordinal, data_type, "
@@ -52,8 +53,10 @@ def add_tuple(cursor: Any, version: int, new: NewTuple, sketch: ColumnSketch | N
             attribute.shown_characters, *attribute.name[:2], attribute.ordinal,
         ),
     )  # fmt: skip
-    if sketch is not None:
-        write_filled(cursor, version, attribute.attribute_id, sketch)
+    cursor.execute("update attribute set snapshot = %s where attribute_id = any (%s)", (new.snapshot, list(new.beside)))
+    forget_values(cursor, new.beside, version)
+    for attribute_id, sketch in sketches.items():
+        write_filled(cursor, version, attribute_id, sketch)
     pin(cursor, version, attribute.attribute_id, new.kind)
 
 

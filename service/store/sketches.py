@@ -52,10 +52,12 @@ def write_empty(cursor: Any, version: int, attribute_ids: Sequence[int]) -> None
 
 
 def write_filled(cursor: Any, version: int, attribute_id: int, sketch: ColumnSketch) -> None:
-    """Write the sketch of all values that an attribute has at a version, which is its first."""
+    """Write the sketch of all values that an attribute has at a version, whatever was said of it before."""
     cursor.execute(LOCK)
     cursor.execute(
-        "insert into sketch (attribute_id, version, sketch, needs_rescan) values (%s, %s, %s, %s)",
+        "insert into sketch (attribute_id, version, sketch, needs_rescan) values (%s, %s, %s, %s) "
+        "on conflict (attribute_id) do update set version = excluded.version, sketch = excluded.sketch, "
+        "needs_rescan = excluded.needs_rescan, fault = null",
         (attribute_id, version, sketch.to_bytes(), sketch.needs_rescan),
     )
 

@@ -355,7 +355,7 @@ class PostgresUnitOfWork:
         with self._writer.translated(), self._connection.cursor() as cursor:
             batch_rows.write_version(cursor, commit)
             if commit.new_tuple is not None:
-                key_changes.add_tuple(cursor, commit.version, commit.new_tuple, delta.sketch)
+                key_changes.add_tuple(cursor, commit.version, commit.new_tuple, delta.sketches)
             cluster_rows.write(cursor, delta.clusters)
             elsewhere = self._writer.elsewhere
             if delta.shard_clusters is not None:

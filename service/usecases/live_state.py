@@ -98,20 +98,24 @@ class StateDelta:
     """Of the records that are not new, in their order, what may be kept of their texts now; none where all may."""
     values: ValueSwitches = field(default_factory=ValueSwitches.none)
     """Which values came and went, of a batch; of what is emptied or filled whole nothing."""
-    sketch: ColumnSketch | None = None
-    """That of an attribute that is filled whole: what so many values change would be too long for the sketches' log."""
+    sketches: Mapping[int, ColumnSketch] = field(default_factory=dict)
+    """Those of attributes that are filled whole: what so many values change would be too long for the sketches' log."""
     shard_clusters: ClusterCounts | None = None
     """Clusters of shards that changed, by stored id; None where the whole is one shard."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewTuple:
-    """Hold a derived attribute that is backfilled, with the ordinals of its parts, and why it is a key."""
+    """Hold a derived attribute that is backfilled, with the ordinals of its parts, and why it is a key.
+
+    `beside` are others that were read anew in the same snapshot.
+    """
 
     attribute: Attribute
     parts: Sequence[int]
     snapshot: str | None
     kind: KeyKind
+    beside: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,35 +241,53 @@ class LiveState:
 
     def fill(
         self,
-        attribute_id: int,
+        attribute_ids: Collection[int],
         portions: Iterable[tuple[Deltas, Records, list[str]]],
+        records_of: Callable[[Sequence[int]], Iterable[tuple[Keys, Records, list[str]]]],
         write: WriteRecords,
-        rows: Callable[[], int],
+        rows: Callable[[], Mapping[int, int]],
     ) -> StateDelta:
-        """Merge a whole attribute that is new, given portions of its values with their present records and texts.
+        """Let attributes have other values than before, given portions of those that they have now.
 
-        `write` is given the texts of new records; `rows` says, behind the last portion, how many rows there are. As of
-        `truncate` the delta has no records.
+        Portions come by ascending keys, with how often each attribute has a value, its present record and its text.
+        `records_of` reads the records of clusters: those with values that the attributes have no longer. `rows` says,
+        behind the last portion, how many rows each attribute has. As of `truncate` the delta has no records.
         """
-        occurrences = 0
-        sketch = None if self._sketches is None else self._sketches.empty()
+        own = sorted(set(attribute_ids))
+        clusters = self.clusters_of(own)
+        occurrences = dict.fromkeys(own, 0)
+        sketches = {} if self._sketches is None else {attribute_id: self._sketches.empty() for attribute_id in own}
+        read = [Keys.of(())]
 
-        def counted() -> Iterator[tuple[Deltas, Records, list[str]]]:
-            nonlocal occurrences
-            for portion in portions:
-                occurrences += int(portion[0].differences.sum())
-                if sketch is not None:
-                    sketch.update(portion[0].keys.high)
-                yield portion
+        def differing() -> Iterator[tuple[Deltas, Records, list[str]]]:
+            for counts, records, texts in portions:
+                values = counts.values()
+                for attribute_id in own:
+                    is_own = counts.attribute_ids == attribute_id
+                    occurrences[attribute_id] += int(counts.differences[is_own].sum())
+                    if sketches:
+                        sketches[attribute_id].update(counts.keys.high[values[is_own]])
+                read.append(counts.keys)
+                yield counts.plus(self._extraction(counts.keys, records, own)), records, texts
+            are_read = Keys(*map(np.concatenate, zip(*read, strict=True)))
+            for keys, records, texts in records_of(clusters) if clusters else ():
+                gone = np.flatnonzero(find_keys(are_read, keys) < 0)
+                left = records.take(gone)
+                yield self._extraction(keys.take(gone), left, own), left, [texts[place] for place in gone.tolist()]
 
         def written(new: NewRecords, texts: Sequence[str], changed_texts: Sequence[str]) -> None:
             # Values of which nothing is kept come without a text, and open none that others keep.
-            write(new, texts, changed_texts if self.shown.characters[attribute_id] else [])
+            bare = np.zeros(len(new.is_new), np.bool_)
+            bare[~new.is_new] = [not text for text in changed_texts] or False
+            if bare.any():
+                write(new.take(bare), [], [])
+            write(new.take(~bare), texts, [text for text in changed_texts if text])
 
-        whole, texts = self._apply_portions(counted(), self.uncounted, written)
-        nulls = rows() - occurrences
-        delta = self._conclude(whole, {attribute_id: rows()}, {attribute_id: nulls}, texts, [])
-        return replace(delta, sketch=sketch)
+        whole, texts = self._apply_portions(differing(), self.uncounted, written)
+        now = rows()
+        more = {a: now[a] - self.counters[a].row_count for a in own}
+        nulls = {a: now[a] - occurrences[a] - self.counters[a].null_count for a in own}
+        return replace(self._conclude(whole, more, nulls, texts, []), sketches=sketches)
 
     def _apply_portions(
         self,

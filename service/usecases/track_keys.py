@@ -1,34 +1,33 @@
 """Own how a key is tracked, or tracked no longer, beside a consumer: a version of its own, with a snapshot of its own.
 
 The writer stands at a position while the tuples are read, so what they are read of is at that position or ahead of it.
-What they are ahead is told by the snapshot: the consumer leaves out of the tuples the changes that it shows.
+What they are ahead is told by the snapshot: the consumer leaves out of the tuples the changes that it shows. All tuples
+of the source that can be equal to them are read in that snapshot, so that what is said of two is of one moment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
-
-import numpy as np
 
 from service.core.errors import ConflictError, NotFoundError, StateError
 from service.core.model import Attribute, AttributeCounters, AttributeName, DerivedAttribute, Table
-from service.core.records import Deltas, Int64s, Keys
+from service.core.records import Deltas
 from service.core.shown_values import shown_of_tuple
 from service.core.tuples import MOST_PARTS, TUPLE_TYPE, tuple_name
 from service.usecases.key_values import KeyKind
 from service.usecases.live_state import BatchCommit, BatchCounts, LiveState, NewTuple, StoredState
 from service.usecases.ports import StateWriter
-from service.usecases.schema_changes import SchemaWriter, extract
+from service.usecases.schema_changes import DROP_PORTION, SchemaWriter, extract
 
 
 @dataclass(frozen=True, slots=True)
 class CountedTuples:
-    """Hold tuples in ascending order of their keys, each with its text and how many rows have it."""
+    """Hold at least one tuple, by ascending keys, each with its text and in how many rows each attribute has it."""
 
-    keys: Keys
-    frequencies: Int64s
+    counts: Deltas
     texts: Sequence[str]
 
 
@@ -62,6 +61,20 @@ def find_attribute(table: Table, columns: Sequence[str]) -> int | None:
     return next((one.attribute.attribute_id for one in table.derived if one.places == places), None)
 
 
+def read_beside(stored: StoredState, table: Table, columns: Sequence[str]) -> list[tuple[Table, DerivedAttribute]]:
+    """Give the tuples that are to be read in one snapshot with those of a table's columns.
+
+    They are those of the same source that can be equal to them. Where they stayed as old as the writer's position, a
+    contract between both would be held against rows of two moments.
+    """
+    return [
+        (one, derived)
+        for one in stored.tables
+        for derived in one.derived
+        if one.source == table.source and len(derived.places) == len(columns)
+    ]
+
+
 def track(
     writer: StateWriter,
     stored: StoredState,
@@ -70,13 +83,14 @@ def track(
     attribute_id: int,
     snapshot: str | None,
     counted: Iterable[CountedTuples],
-    rows: Callable[[], int],
+    rows: Callable[[], Mapping[int, int]],
     kind: KeyKind,
+    beside: Sequence[int] = (),
 ) -> int:
     """Follow the tuples of a table's columns from now on, given those that its rows have; return the version.
 
-    `writer` must have been acquired before the rows were read, and `stored` be what it loaded. `rows` counts them
-    behind the last of the tuples.
+    `writer` must have been acquired before the rows were read, and `stored` be what it loaded. `counted` has the tuples
+    of the attributes `beside` as well, in the same snapshot. `rows` counts each attribute's rows behind the last tuple.
     """
     by_name = {attribute.name.column: attribute for attribute in table.attributes}
     parts = [by_name[column].ordinal for column in columns]
@@ -98,8 +112,9 @@ def track(
     )
     unit = writer.begin()
     try:
-        portions = ((_deltas(one, attribute_id), writer.lookup(one.keys), list(one.texts)) for one in counted)
-        delta = state.fill(attribute_id, portions, unit.write_records, rows)
+        portions = ((one.counts, writer.lookup(one.counts.keys), list(one.texts)) for one in counted)
+        records_of = partial(unit.records_of, portion=DROP_PORTION)
+        delta = state.fill([attribute_id, *beside], portions, records_of, unit.write_records, rows)
         unit.commit(
             BatchCommit(
                 version=stored.version + 1,
@@ -108,7 +123,7 @@ def track(
                 positions={},
                 delta=delta,
                 counts=BatchCounts(),
-                new_tuple=NewTuple(attribute, parts, snapshot, kind),
+                new_tuple=NewTuple(attribute, parts, snapshot, kind, beside),
             )
         )
     except BaseException:
@@ -146,8 +161,3 @@ def drop(writer: KeyWriter, schema: str, name: str, columns: Sequence[str]) -> i
         return extract(writer, LiveState(writer.load(), 0), [known.attribute_id])
     finally:
         writer.close()
-
-
-def _deltas(one: CountedTuples, attribute_id: int) -> Deltas:
-    size = len(one.frequencies)
-    return Deltas(one.keys, np.arange(size + 1), np.full(size, attribute_id, np.int64), one.frequencies)

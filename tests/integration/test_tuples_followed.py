@@ -8,14 +8,13 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import psycopg2
 import pytest
 from psycopg2.extras import execute_values
 
 from service.core.errors import NotFoundError, RecordError, StateError
 from service.core.model import SchemaDrift
-from service.core.records import Keys
+from service.core.records import Deltas
 from service.store.checks import PostgresVerifier
 from service.store.database import make_engine
 from service.store.reader import PostgresStateReader
@@ -26,7 +25,7 @@ from service.usecases.answers import AttributeFilter
 from service.usecases.batches import ErrorPolicy
 from service.usecases.key_values import KeyKind
 from service.usecases.schema_changes import drop
-from service.usecases.track_keys import CountedTuples, find_table, track
+from service.usecases.track_keys import CountedTuples, find_table, read_beside, track
 from service.usecases.track_keys import drop as drop_key
 from service.usecases.verify import verify
 from tests import states
@@ -265,14 +264,14 @@ def test_the_sketch_of_a_tracked_key_is_written_whole_and_nothing_into_the_log(
     stream = begun(database_url, replace(tables, tuples={}), tmp_path)
     tuples = sorted((key_of(text), text, n) for text, n in tables.cells()[-1].items() if text is not None)
     portions = [
-        CountedTuples(Keys.of(k for k, _, _ in part), np.array([n for *_, n in part]), [t[1:] for _, t, _ in part])
+        CountedTuples(Deltas.of({k: {6: n} for k, _, n in part}), [t[1:] for _, t, _ in part])
         for part in (tuples[:7], tuples[7:50], tuples[50:])
     ]
     writer = PostgresWriter(database_url, "test")
     writer.acquire()
     stored = writer.load()
     table = find_table(stored, "s", "customers", ["id", "name"])
-    assert track(writer, stored, table, ["id", "name"], 6, None, portions, lambda: len(rows), KeyKind.PINNED) == 2
+    assert track(writer, stored, table, ["id", "name"], 6, None, portions, lambda: {6: len(rows)}, KeyKind.PINNED) == 2
     writer.close()
     assert states.query(database_url, "select count(*) from sketch_change") == [(0,)]
     assert states.read(database_url) == states.expected(tables)
@@ -280,6 +279,56 @@ def test_the_sketch_of_a_tracked_key_is_written_whole_and_nothing_into_the_log(
     stream.change("customers", rows[0], ["1", "n1"])
     consume(database_url, stream)
     assert states.read(database_url) == states.expected(tables)
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+def test_tuples_that_are_read_anew_beside_new_ones_are_what_their_rows_are_then(
+    database_url: str, tmp_path: Path, shards: int
+) -> None:
+    rng, cells = random.Random(6), ["a", "b", "c", "d", None]
+    rows = [[rng.choice(cells), rng.choice(cells)] for _ in range(30)]
+    before = Tables(dict(COLUMNS), tuples={"customers": [("id", "name")]}).add("customers", *rows)
+    before.add("orders", *([a, b, None] for a, b in rows[:9]))
+    stream = begun(database_url, before, tmp_path)
+    if shards > 1:
+        states.deal(database_url, shards)
+    names = [name for _, name in rows]
+    rng.shuffle(names)  # so that the columns are what they were
+    now = Tables(before.columns, tuples={"customers": [("id", "name")], "orders": [("id", "customer")]})
+    now.add("customers", *([a, name] for (a, _), name in zip(rows, names, strict=True)))
+    now.rows["orders"] = before.rows["orders"]
+    tuples: dict[str, dict[int, int]] = {}
+    for attribute_id, counted in zip((6, 7), now.cells()[-2:], strict=True):
+        for text, n in counted.items():
+            if text is not None:
+                tuples.setdefault(text, {})[attribute_id] = n
+    texts = sorted(tuples, key=key_of)
+    portions = [
+        CountedTuples(Deltas.of({key_of(text): tuples[text] for text in part}), [text[1:] for text in part])
+        for part in (texts[:5], texts[5:])
+    ]
+    kept = "insert into followed_attribute values (6, 1); insert into key_histogram values (1, 1, '{6, 1}', '')"
+    states.execute(database_url, kept)
+    writer = PostgresWriter(database_url, "test")
+    writer.acquire()
+    stored = writer.load()
+    table = find_table(stored, "s", "orders", ["id", "customer"])
+    assert [found[1].attribute.attribute_id for found in read_beside(stored, table, ["id", "customer"])] == [6]
+    assert read_beside(stored, table, ["id", "customer", "note"]) == []
+    count_rows = lambda: {6: 30, 7: 9}  # noqa: E731
+    track(writer, stored, table, ["id", "customer"], 7, "5:7:6", portions, count_rows, KeyKind.PINNED, [6])
+    writer.close()
+    assert states.read(database_url) == states.expected(now)
+    assert states.query(database_url, "select attribute_id, snapshot from attribute where parts is not null") == [
+        (6, "5:7:6"), (7, "5:7:6")
+    ]  # fmt: skip
+    assert states.query(database_url, "select attribute_id, since_version from followed_attribute") == [(6, 2)]
+    assert states.query(database_url, "select from key_histogram") == []
+    require_sound(database_url)
+    stream.tables = now
+    stream.change("customers", [rows[0][0], names[0]], ["a", "z"])
+    consume(database_url, stream)
+    assert states.read(database_url) == states.expected(now)
 
 
 def test_answers_leave_tuples_out_unless_their_arity_is_asked_for(database_url: str, stream: Stream) -> None:

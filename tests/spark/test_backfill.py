@@ -117,6 +117,44 @@ def test_tuples_are_read_ahead_of_the_feed_and_changes_that_they_hold_are_left_o
     require_true(spark, followed_url, database_url)
 
 
+TOLD = "select version, kind, witness_value from contract_transition order by version"
+
+
+@pytest.mark.parametrize(
+    ("unseen", "told"),
+    [
+        # The key that a new row refers to is behind the feed's position as well.
+        (["insert into s.lots values (1, 'new', 'x')", "insert into s.lines values (99, 1, 'new', 'x')"], []),
+        # Violated by one row or another at each moment: the first goes only when the other one's key is gone.
+        (
+            ["delete from s.lots where lot = 'l5'", "delete from s.lines where lot = 'dangling'"],
+            [("violated", '["5","l5"]')],
+        ),
+    ],
+)
+def test_a_contract_on_tuples_that_are_tracked_is_held_against_rows_of_one_moment(
+    spark: SparkSession, followed_url: str, database_url: str, monkeypatch: pytest.MonkeyPatch,
+    unseen: list[str], told: list[tuple],
+) -> None:  # fmt: skip
+    monkeypatch.setenv("SUBSETD_DATABASE_URL", database_url)
+    begun(spark, followed_url, database_url)
+    if told:
+        run(followed_url, "insert into s.lines values (98, 1, 'dangling', 'x')")
+        follow(database_url, followed_url)
+    added = CliRunner().invoke(app, ["contract", "add", "s.lines(part, lot)", "s.lots(part, lot)"])
+    assert added.exit_code == 0, added.output
+    before = states.query(database_url, "select max(version) from state_version")[0][0]
+    run(followed_url, *unseen)
+    assert track(spark, database_url, followed_url, "lines", "part", "lot").version == before + 1
+    expected = [(before + 1, *of_one) for of_one in told]
+    assert states.query(database_url, TOLD) == expected
+    follow(database_url, followed_url)
+    assert states.query(database_url, TOLD) == expected
+    require_true(spark, followed_url, database_url)
+    inds = "select kind from ind_transition join attribute d on d.attribute_id = dependent_id where parts is not null"
+    assert states.query(database_url, inds + " and table_name = 'lines'") == ([] if told else [("appeared",)])
+
+
 def test_keys_are_tracked_and_dropped_beside_a_running_consumer(
     spark: SparkSession, followed_url: str, database_url: str
 ) -> None:

@@ -173,6 +173,8 @@ def test_records_are_gathered_taken_and_found_as_in_a_list(seed: int) -> None:
         taken = new.take(ids_of(chosen))
         assert [taken.keys.key(i) for i in range(len(chosen))] == [keys[place] for place in chosen]
         assert [taken.records.record(i) for i in range(len(chosen))] == [records[place] for place in chosen]
+        left = counted.take(ids_of(chosen))
+        assert [left.record(i) for i in range(len(chosen))] == [records[place] for place in chosen]
         assert (taken.attribute_ids - 7).tolist() == taken.frequencies.tolist()
         assert taken.is_new.tolist() == [place % 2 == 0 for place in chosen]
     assert new.take(new.is_new).keys.key(1) == keys[2]
@@ -181,6 +183,21 @@ def test_records_are_gathered_taken_and_found_as_in_a_list(seed: int) -> None:
     assert kinds == [part.dtype for part in (*new.keys, *new[1:])]
     assert gathered.cluster_id.dtype == Records.of([]).frequencies.dtype == np.dtype(np.int64)
     assert Deltas.of({b"k" * 16: {2: 1, 1: -1}, b"a" * 16: {3: 5}}).size == 2
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_differences_of_the_same_values_add_up(seed: int) -> None:
+    random, keys = Random(seed), sorted(key_of(text) for text in "abcde")
+    sides = [{key: {a: random.choice((-1, 1)) for a in random.sample((A, B, C), 2)} for key in keys} for _ in range(2)]
+    sides[1][keys[1]] = {a: -n for a, n in sides[0][keys[1]].items()}
+    sides[1][keys[2]] = {}
+    added = Deltas.of(sides[0]).plus(Deltas.of(sides[1]))
+    wanted = {
+        key: {a: n for a in (A, B, C) if (n := sides[0][key].get(a, 0) + sides[1][key].get(a, 0))} for key in keys
+    }
+    for part, expected in zip(added[1:], Deltas.of(wanted)[1:], strict=True):
+        assert (part.tolist(), part.dtype) == (expected.tolist(), np.int64)
+    assert added.values().tolist() == [place for place, key in enumerate(keys) for _ in wanted[key]]
 
 
 @pytest.mark.parametrize("seed", range(4))
