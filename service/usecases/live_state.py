@@ -267,7 +267,8 @@ class LiveState:
                     occurrences[attribute_id] += int(counts.differences[is_own].sum())
                     if sketches:
                         sketches[attribute_id].update(counts.keys.high[values[is_own]])
-                read.append(counts.keys)
+                if clusters:
+                    read.append(counts.keys)
                 yield counts.plus(self._extraction(counts.keys, records, own)), records, texts
             are_read = Keys(*map(np.concatenate, zip(*read, strict=True)))
             for keys, records, texts in records_of(clusters) if clusters else ():
