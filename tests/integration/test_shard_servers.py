@@ -437,7 +437,7 @@ def test_tuples_of_a_table_without_rows_are_followed_over_servers(
         stored = writer.load()
         (table,) = (one for one in stored.tables if one.name == "notes")
         new_id = max(stored.counters) + 1
-        track(writer, stored, table, ["id", "body"], new_id, None, [], lambda: 0, KeyKind.PINNED)
+        track(writer, stored, table, ["id", "body"], new_id, None, [], lambda: {new_id: 0}, KeyKind.PINNED)
     stream.change("orders", None, ["1", "2", "3"])
     consume(database_url, stream)
     assert all(finding.holds for finding in findings(database_url))

@@ -31,6 +31,7 @@ from service.usecases.verify import verify
 from tests import states
 from tests.events import envelope, tracked_table
 from tests.following import COLUMNS, Stream, begun, consume, random_changes
+from tests.shard_servers import spread
 from tests.states import Tables, key_of
 
 TUPLES = {"orders": [("id", "customer"), ("note", "id", "customer")], "customers": [("id", "name"), ("name", "id")]}
@@ -281,17 +282,20 @@ def test_the_sketch_of_a_tracked_key_is_written_whole_and_nothing_into_the_log(
     assert states.read(database_url) == states.expected(tables)
 
 
-@pytest.mark.parametrize("shards", [1, 4])
+@pytest.mark.parametrize("place", ["one table", "shards", "servers"])
 def test_tuples_that_are_read_anew_beside_new_ones_are_what_their_rows_are_then(
-    database_url: str, tmp_path: Path, shards: int
+    database_url: str, east_url: str, tmp_path: Path, place: str
 ) -> None:
     rng, cells = random.Random(6), ["a", "b", "c", "d", None]
     rows = [[rng.choice(cells), rng.choice(cells)] for _ in range(30)]
     before = Tables(dict(COLUMNS), tuples={"customers": [("id", "name")]}).add("customers", *rows)
     before.add("orders", *([a, b, None] for a, b in rows[:9]))
     stream = begun(database_url, before, tmp_path)
-    if shards > 1:
-        states.deal(database_url, shards)
+    match place:
+        case "shards":
+            states.deal(database_url, 4)
+        case "servers":
+            spread(database_url, 2, east=(east_url, [1]))
     names = [name for _, name in rows]
     rng.shuffle(names)  # so that the columns are what they were
     now = Tables(before.columns, tuples={"customers": [("id", "name")], "orders": [("id", "customer")]})
@@ -316,13 +320,15 @@ def test_tuples_that_are_read_anew_beside_new_ones_are_what_their_rows_are_then(
     assert [found[1].attribute.attribute_id for found in read_beside(stored, table, ["id", "customer"])] == [6]
     assert read_beside(stored, table, ["id", "customer", "note"]) == []
     count_rows = lambda: {6: 30, 7: 9}  # noqa: E731
-    track(writer, stored, table, ["id", "customer"], 7, "5:7:6", portions, count_rows, KeyKind.PINNED, [6])
+    version = track(writer, stored, table, ["id", "customer"], 7, "5:7:6", portions, count_rows, KeyKind.PINNED, [6])
     writer.close()
+    if place == "servers":
+        spread(database_url, 1)
     assert states.read(database_url) == states.expected(now)
     assert states.query(database_url, "select attribute_id, snapshot from attribute where parts is not null") == [
         (6, "5:7:6"), (7, "5:7:6")
     ]  # fmt: skip
-    assert states.query(database_url, "select attribute_id, since_version from followed_attribute") == [(6, 2)]
+    assert states.query(database_url, "select attribute_id, since_version from followed_attribute") == [(6, version)]
     assert states.query(database_url, "select from key_histogram") == []
     require_sound(database_url)
     stream.tables = now
