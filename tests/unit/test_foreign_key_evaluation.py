@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks import results_file
 from benchmarks.fk_data import read_database
-from benchmarks.fk_evaluate import Details, figures_of, main, print_composites
+from benchmarks.fk_evaluate import Details, figures_of, judge_composites, main, print_composites
 from benchmarks.fk_judge import DIRTY, f_measure, judge, reliability, summary
 from benchmarks.fk_learning import Pairs, choice
 from service.core.foreign_keys.candidates import Candidate
@@ -114,6 +114,7 @@ def test_what_composites_say_is_not_chosen_beside_them(tmp_path: Path) -> None:
     assert set(choice(found, np.ones(len(found.candidates)), 0.5)) == {owner}
     assert said in found.candidates
     suggested, among = print_composites("composite", [database], Details())
+    assert [one.goal for one in judge_composites([database], Details())][2:] == [None]
     assert (suggested.value, suggested.holds) == (1, True)
     assert (among.value, among.baseline_value, among.holds) == (1, 1, True)
 
