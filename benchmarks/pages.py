@@ -28,6 +28,8 @@ HEADLINES: tuple[tuple[str, str, str | None], ...] = (
     ("sketch-build", "sketched and stored", None),
     ("estimator-coverage", "as kept, `estimated`: covered", None),
     ("fk-tpc", "TPC-H: F1, combined", None),
+    ("fk-evaluate", "keys declared: F1 over all, combined", None),
+    ("fk-composite", "F1 of what is suggested", None),
     ("fk-cost", "1,000 columns: ranked candidates with evidence", None),
     ("mate-speed", "a search, beside joins in SQL", None),
     ("mate-latency", "99 % of searches take at most", None),
