@@ -337,6 +337,32 @@ def test_tuples_that_are_read_anew_beside_new_ones_are_what_their_rows_are_then(
     assert states.read(database_url) == states.expected(now)
 
 
+def test_texts_that_one_side_may_not_show_are_kept_where_the_other_may(database_url: str, tmp_path: Path) -> None:
+    tables = Tables(dict(COLUMNS), tuples={"customers": [("id", "name")]})
+    tables.add("customers", ["1", "a"], ["2", "b"]).add("orders", ["2", "b", None])
+    begun(database_url, tables, tmp_path)
+    states.execute(
+        database_url,
+        "update attribute set shown_characters = 0 where attribute_id = 6; "
+        "update gen_rec set value = '' where attribute_ids = '{6}'",
+    )
+    found = {'["2","b"]': {6: 1, 7: 1}, '["3","c"]': {6: 1}}  # of customers the first one went, and another came
+    ordered = sorted(found, key=lambda text: key_of("\0" + text))
+    counted = CountedTuples(
+        Deltas.of({key_of("\0" + text): of for text, of in found.items()}),
+        [text if 7 in found[text] else "" for text in ordered],
+    )
+    writer = PostgresWriter(database_url, "test")
+    writer.acquire()
+    stored = writer.load()
+    table = find_table(stored, "s", "orders", ["id", "customer"])
+    rows = {6: 2, 7: 1}
+    track(writer, stored, table, ["id", "customer"], 7, None, [counted], lambda: rows, KeyKind.PINNED, [6])
+    writer.close()
+    kept = "select value, attribute_ids from gen_rec where attribute_ids && '{6, 7}' order by 1"
+    assert states.query(database_url, kept) == [("", [6]), ('["2","b"]', [6, 7])]
+
+
 def test_answers_leave_tuples_out_unless_their_arity_is_asked_for(database_url: str, stream: Stream) -> None:
     engine = make_engine(database_url, "test")
     columns = Tables(dict(COLUMNS), rows=stream.tables.rows)
