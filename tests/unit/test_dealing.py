@@ -1,12 +1,14 @@
-"""The order of the tests for several processes: nothing is lost, files stay whole, long tests come first everywhere."""
+"""How tests are run: in an order for several processes, which loses none, and not looked through for garbage."""
 
 from __future__ import annotations
 
+import gc
 from itertools import groupby, pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,3 +32,9 @@ def test_each_process_begins_with_long_tests_and_ends_with_short_ones(files: lis
     assert all([item.place for item in whole] == list(range(len(whole))) for whole in wholes)
     is_long = [item.path.parent.name in SECONDS for item in order]
     assert sum(before > after for before, after in pairwise(is_long)) <= processes
+
+
+def test_what_the_tests_are_made_of_is_not_looked_through_for_garbage(request: pytest.FixtureRequest) -> None:
+    kept = {id(one) for one in gc.get_objects()}
+    assert gc.isenabled()
+    assert id(request.session.items) not in kept

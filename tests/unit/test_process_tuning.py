@@ -37,7 +37,6 @@ def tuned() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.unfreeze()
         gc.set_threshold(*thresholds)
         sys.setswitchinterval(interval)
 
