@@ -151,6 +151,7 @@ class Change(TypedDict):
 class ChangedRow(TypedDict):
     table: str
     key: dict[str, str | None]
+    cells: dict[str, str | None]
 
 
 class Channel(TypedDict):

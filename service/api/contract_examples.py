@@ -35,7 +35,7 @@ VIOLATED = {
     "witness_key": "5f2a11c0-8d6e-4b0a-9c1e-3d2b6c7a9e10",
     "cause_count": 1,
     "position": {"topic": "demo.orders", "partition": 0, "offset": 1041},
-    "row": {"table": "demo.orders", "key": {"id": "831"}},
+    "row": {"table": "demo.orders", "key": {}, "cells": {"customer_id": "ZZTOP", "amount": "12.50", "note": None}},
 }
 DECISION = {
     **EXAMPLE,

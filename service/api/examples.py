@@ -50,7 +50,7 @@ MISSING = {
     "frequency": 1,
 }
 POSITION = {"topic": "demo.orders", "partition": 0, "offset": 1041}
-CHANGED_ROW = {"table": "demo.orders", "key": {"id": "831"}}
+CHANGED_ROW = {"table": "demo.orders", "key": {"id": "831"}, "cells": {}}
 BROKE = {
     "version": 3,
     "committed_at": "2026-11-21T10:46:10.125000Z",

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from service.api import cursors
 from service.core.estimators.estimate import NO_VALUES
 from service.core.model import TransitionKind
+from service.core.shown_values import CELL_CHARACTERS, MOST_CELLS
 from service.core.tuples import MOST_PARTS
 from service.usecases import answers
 from service.usecases.bootstrap_runs import RunState
@@ -299,6 +300,11 @@ class ChangedRow(Answer):
     table: str
     key: dict[str, str | None] = Field(
         description="columns that tell the table's rows apart, none where that is not known; null: not shown"
+    )
+    cells: dict[str, str | None] = Field(
+        default_factory=dict,
+        description=f"of a row without a key, of its columns that are shown: the first {MOST_CELLS}, of each text the "
+        f"first {CELL_CHARACTERS} characters; null: NULL",
     )
 
 

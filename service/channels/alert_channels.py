@@ -144,8 +144,9 @@ def _place(position: Mapping[str, Any]) -> str:
 
 
 def _row(row: Mapping[str, Any]) -> str:
-    key = ", ".join(f"{column} {value!r}" for column, value in row["key"].items() if value is not None)
-    return f"{row['table']} {key}".rstrip()
+    named = row["key"] or row.get("cells", {})
+    told = ", ".join(f"{column} {value!r}" for column, value in named.items() if value is not None)
+    return f"{row['table']} {told}".rstrip()
 
 
 def _check_address(address: str) -> None:

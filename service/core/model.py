@@ -199,8 +199,9 @@ class RowChange:
 class Cause:
     """Name the change that brought or took a witness: its place in the feed, and its row's table and key.
 
-    `row` is `{"table": "schema.table", "key": {column: text}}`, with what may be shown of the texts, and no
-    column where nothing tells the table's rows apart; None for a change that names no row.
+    `row` is `{"table": "schema.table", "key": {column: text}, "cells": {}}`, with what may be shown of the texts. Where
+    nothing tells the table's rows apart `key` is empty, and `cells` has the row's first columns; None for a change that
+    names no row.
     """
 
     position: FeedPosition

@@ -24,6 +24,10 @@ WHOLE: Final = (1 << 31) - 1
 DEFAULT_PREFIX: Final = 4
 MOST_PREFIX: Final = 64
 
+MOST_CELLS: Final = 16
+CELL_CHARACTERS: Final = 64
+"""What is told of a row that has no key: so many of its first columns, so much of each."""
+
 
 class ShownValuesError(SubsetdError):
     """What is said of what may be kept of values cannot be read."""

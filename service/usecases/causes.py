@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from service.core.canonical import stored_value
 from service.core.contracts import ContractTransition
 from service.core.model import Cause, Row, RowChange, Table, Transition
-from service.core.shown_values import ShownValues
+from service.core.shown_values import CELL_CHARACTERS, MOST_CELLS, ShownValues
 from service.usecases.live_state import StateDelta
 
 Cells = tuple[str | None, ...]
@@ -98,9 +98,20 @@ def _cells(row: Row | None, columns: Sequence[int]) -> Cells | None:
 
 
 def _told(table: Table, row: Row, shown: ShownValues) -> dict[str, object]:
-    key = {}
-    for column in table.key:
+    # Of a column that is hidden nothing is told, not even that it is NULL.
+    columns = [place for place, one in enumerate(table.attributes) if shown.characters[one.attribute_id]]
+    cells = {} if table.key else _texts(table, row, columns[:MOST_CELLS], shown)
+    return {
+        "table": str(table),
+        "key": _texts(table, row, table.key, shown),
+        "cells": {name: text and text[:CELL_CHARACTERS] for name, text in cells.items()},
+    }
+
+
+def _texts(table: Table, row: Row, columns: Sequence[int], shown: ShownValues) -> dict[str, str | None]:
+    texts = {}
+    for column in columns:
         attribute, text = table.attributes[column], row[column]
         text = None if text is None else shown.text(attribute.attribute_id, text)
-        key[attribute.name.column] = None if text is None else stored_value(text)
-    return {"table": str(table), "key": key}
+        texts[attribute.name.column] = None if text is None else stored_value(text)
+    return texts

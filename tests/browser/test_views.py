@@ -149,6 +149,18 @@ def test_an_ind_that_breaks_is_on_the_page_that_is_open(browser: Browser, addres
         expect(page.locator(".tile").first).to_contain_text("2")
 
 
+def test_a_row_without_a_key_is_told_by_what_it_has(
+    browser: Browser, address: str, state: HandMadeState, database_url: str
+) -> None:
+    state.commit(COLUMNS | {ORDERS: ["1", "2", "ZZTOP"]})
+    row = {"table": "shop.orders", "key": {}, "cells": {"customer_id": "ZZTOP", "note": None, "city": ""}}
+    states.execute(database_url, f"update ind_transition set changed_row = '{json.dumps(row)}'")
+    with looking(browser, address) as look:
+        why = look.open("timeline").locator(".transition .why").first
+        expect(why).to_contain_text("row of shop.orders · city empty text · note NULL · customer_id ZZTOP")
+        assert look.faults() == []
+
+
 def test_lag_has_its_unit_a_feed_without_a_consumer_is_told_and_what_is_to_come_is_not_just_now(
     browser: Browser, state: HandMadeState, database_url: str
 ) -> None:

@@ -12,6 +12,7 @@ from service.store.masking import mask
 from tests import states
 from tests.events import envelope
 from tests.following import MakeStream, Stream, consume, random_changes, shop_tables, store_tracked
+from tests.states import Tables
 
 TRANSITIONS = """
 select d.table_name, d.column_name, r.table_name, r.column_name, witness_value, position, changed_row
@@ -47,20 +48,20 @@ def test_the_position_is_that_of_the_change_among_many(database_url: str, stream
     stream.change("orders", ["13", "9", "whose?"], ["13", "9", "still whose?"])
     stream.change("customers", None, ["4", "Dan"])
     consume(database_url, stream)
-    assert of_customer(database_url) == [("9", at, {"table": "s.orders", "key": {"id": "13"}})]
+    assert of_customer(database_url) == [("9", at, {"table": "s.orders", "key": {"id": "13"}, "cells": {}})]
 
     stream.change("customers", None, ["5", None])
     mended = stream.end()
     stream.change("customers", ["5", None], ["9", "Eve"])
     stream.change("orders", None, ["14", "1", None])
     consume(database_url, stream)
-    assert of_customer(database_url)[1:] == [("9", mended, {"table": "s.customers", "key": {"id": "9"}})]
+    assert of_customer(database_url)[1:] == [("9", mended, {"table": "s.customers", "key": {"id": "9"}, "cells": {}})]
 
     broken = stream.end()
     stream.change("customers", ["9", "Eve"], None)
     stream.change("orders", None, ["15", "1", None])
     consume(database_url, stream)
-    assert of_customer(database_url)[2:] == [("9", broken, {"table": "s.customers", "key": {"id": "9"}})]
+    assert of_customer(database_url)[2:] == [("9", broken, {"table": "s.customers", "key": {"id": "9"}, "cells": {}})]
 
 
 def test_a_truncate_names_no_row(database_url: str, stream: Stream) -> None:
@@ -70,12 +71,41 @@ def test_a_truncate_names_no_row(database_url: str, stream: Stream) -> None:
     assert (value in ("1", "2"), offset, row) == (True, at, None)
 
 
-def test_a_row_without_a_key_is_told_by_its_table(database_url: str, stream: Stream) -> None:
+def test_a_row_without_a_key_is_told_by_its_cells(database_url: str, stream: Stream) -> None:
     states.execute(database_url, "update tracked_table set key_columns = '{}'")
     stream.change("orders", None, ["13", "9", None])
     consume(database_url, stream)
     ((_, _, row),) = of_customer(database_url)
-    assert row == {"table": "s.orders", "key": {}}
+    assert row == {"table": "s.orders", "key": {}, "cells": {"id": "13", "customer": "9", "note": None}}
+
+
+def test_of_a_long_row_without_a_key_the_beginning_is_told(database_url: str, make_stream: MakeStream) -> None:
+    tables = Tables({"wide": [f"c{number:02}" for number in range(20)], "few": ["id"]}).add("few", ["1"])
+    store_tracked(database_url, tables)
+    stream = make_stream(tables)
+    stream.change("wide", None, ["x" * 100, *(str(number) for number in range(1, 20))])
+    consume(database_url, stream)
+    rows = [row for *_, row in states.query(database_url, TRANSITIONS) if row is not None]
+    cells = {"c00": "x" * 64} | {f"c{number:02}": str(number) for number in range(1, 16)}
+    assert rows
+    assert all(row == {"table": "s.wide", "key": {}, "cells": cells} for row in rows)
+
+
+@pytest.mark.parametrize(("characters", "shown"), [(0, {}), (2, {"note": "se"})])
+def test_of_a_row_without_a_key_what_is_not_to_be_kept_is_not_told(
+    database_url: str, stream: Stream, characters: int, shown: dict[str, str]
+) -> None:
+    states.execute(
+        database_url,
+        "update tracked_table set key_columns = '{}';"
+        f"update attribute set shown_characters = {characters} where table_name = 'orders' and column_name = 'note'",
+    )
+    stream.change("orders", None, ["13", "9", "secret"])
+    consume(database_url, stream)
+    ((_, _, row),) = of_customer(database_url)
+    assert row["cells"] == {"id": "13", "customer": "9", **shown}
+    mask(database_url, "s.orders.id", "none", print)
+    assert [row for *_, row in of_customer(database_url)] == [None], "what was told of it is forgotten"
 
 
 @pytest.mark.parametrize(("characters", "shown"), [(0, None), (1, "1")])
@@ -87,7 +117,7 @@ def test_of_a_key_that_is_not_to_be_kept_nothing_is(
     stream.change("orders", None, ["13", "9", None])
     consume(database_url, stream)
     ((_, _, row),) = of_customer(database_url)
-    assert row == {"table": "s.orders", "key": {"id": shown}}
+    assert row == {"table": "s.orders", "key": {"id": shown}, "cells": {}}
 
 
 def test_a_mask_forgets_the_rows_of_its_table(database_url: str, stream: Stream) -> None:

@@ -39,8 +39,10 @@ export function pair(dependent, referenced, holds = true) {
     h("span.name", {}, referenced.name));
 }
 
-/** Name a row by its table and, where that is known, its key. */
-const row = ({ table, key }) => [`row of ${table}`, Object.entries(key).map(([column, text]) => [" · ", column, " ", value(text)])];
+/** Name a row by its table and its key or, where it has none, by what it has in its first columns. */
+const row = ({ table, key, cells }) => [`row of ${table}`,
+  Object.entries(key).map(([column, text]) => [" · ", column, " ", value(text)]),
+  Object.entries(cells).map(([column, text]) => [" · ", column, " ", text === null ? h("em", {}, "NULL") : value(text)])];
 
 /** Show a transition: what broke or appeared, which value of which row did it, and where it stands in the feed. */
 export function transition(one) {
