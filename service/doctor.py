@@ -62,12 +62,12 @@ def _examine_state(settings: Settings, engine: Engine, gathered: Gathered) -> tu
     state = read_state_facts(engine)
     operation: OperationFacts = read_operation(engine, _sinks(settings), next_time)
     found, feeds = check(Facts(state=state)), []
-    for name, address, is_paused, is_followed in read_feeds(engine):
+    for name, address, is_paused, is_followed, fault in read_feeds(engine):
         try:
             feed, told = _feed(settings, state, name, address)
         except (FeedError, SourceError) as error:
             feed, told = FeedFacts(name, False), [Finding(Level.FAIL, f"feed {name}", str(error))]
-        feeds.append(replace(feed, is_paused=is_paused, is_followed=is_followed))
+        feeds.append(replace(feed, is_paused=is_paused, is_followed=is_followed, fault=fault))
         found += told
     return replace(gathered, operation=operation, feeds=feeds), found
 

@@ -72,7 +72,7 @@ def _consume(
     stop = threading.Event()
     with wiring.state_database(settings) as url, ending_on_signals(stop.set):
         registry = CollectorRegistry()
-        observer = ConsumerObserver(registry)
+        observer = ConsumerObserver(registry, lag_unit=feed_wiring.lag_unit(feed))
         consumer = feed_wiring.make_consumer(url, feed, settings, observer)
         feed_wiring.tune_process()
         try:

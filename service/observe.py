@@ -41,6 +41,8 @@ class ConsumerObserver:
         self.lag_unit = lag_unit
         self._now = now
         self._clock = clock
+        self.feed = ""
+        """The name of the feed; none before it is known."""
         self.last_error: str | None = None
         self.transitions_fault: str | None = None
         """Why transitions do not go out to their topic; None while they do, or are to go nowhere."""
@@ -106,6 +108,20 @@ class ConsumerObserver:
     def lag_seconds(self) -> float:
         """Return for how long nothing was committed while the feed has more, or may have; 0 when nothing waits."""
         return 0.0 if self.lag == 0 else self._clock() - self._current_at
+
+    def beginning(self, feed: str) -> None:
+        self.feed = feed
+
+    def told(self, bound: float) -> str:
+        """Say how far the consumer is behind, and since when, where it may be so for `bound` seconds."""
+        lag = "The feed is away, or not read yet"
+        if self.lag is not None:
+            lag = f"{self.lag} {self.lag_unit} behind the feed's end"
+        return f"{lag}; current {self.lag_seconds():.1f} s ago (bound {bound:.0f} s)."
+
+    def fault(self, bound: float) -> str | None:
+        """Say what failed last, or how far it is behind for longer than `bound` seconds; None while all is well."""
+        return self.last_error or (self.told(bound) if self.lag_seconds() > bound else None)
 
     def following(
         self, version: int, committed_at: datetime | None, tables: int, clusters: int, positions: Positions

@@ -67,17 +67,10 @@ def make_service(
 
 def consumer_check(observer: ConsumerObserver, bound: float) -> Check:
     """Tell whether the consumer of this process follows its feed, and what failed last if it does not."""
-    if observer.last_error is not None:
-        return Check(name="consumer", ok=False, detail=observer.last_error)
-    if observer.following_since is None:
-        return Check(name="consumer", ok=False, detail="The consumer has not begun to follow its feed yet.")
-    behind = observer.lag_seconds()
-    unit = observer.lag_unit
-    lag = (
-        "The feed is away, or not read yet" if observer.lag is None else f"{observer.lag} {unit} behind the feed's end"
-    )
-    detail = f"{lag}; current {behind:.1f} s ago (bound {bound:.0f} s)."
-    return Check(name="consumer", ok=behind <= bound, detail=detail)
+    fault = observer.fault(bound)
+    if observer.last_error is None and observer.following_since is None:
+        fault = "The consumer has not begun to follow its feed yet."
+    return Check(name="consumer", ok=fault is None, detail=fault or observer.told(bound))
 
 
 def transitions_check(observer: ConsumerObserver) -> Check | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,9 +11,10 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from service.config import Settings
-from service.core.errors import StateError
+from service.core.errors import StateError, SubsetdError
 from service.feed_wiring import beside
 from service.observe import ConsumerObserver
+from service.store import feeds
 from service.store.watch_looks import PostgresLooks
 from service.store.watches import PostgresWatches
 from service.usecases.watch_sender import WatchSender
@@ -37,16 +38,24 @@ def watching(
     """Let watches look and send on a thread of their own; gives what tells how they are.
 
     With an `observer` its consumer's lag is told to whoever looks, here or in another process. It falls behind when
-    that has ended, unless it has then read all that it was to read.
+    that has ended, unless it has then read all that it was to read. What ails the feed is kept with it, for every
+    service over the state, also what ended its consumer.
     """
     with watch_sender(url, settings, registry) as (sender, looks, engine):
 
         def report() -> None:
-            if observer is not None:
+            if observer is not None and observer.following_since is not None:
                 report_lag(looks, observer)
+                feeds.put_fault(engine, observer.feed, observer.fault(settings.ready_lag_seconds))
 
-        with beside(partial(sender.run, before=report), "subsetd-watches"):
-            yield partial(_check, sender, PostgresWatches(engine))
+        try:
+            with beside(partial(sender.run, before=report), "subsetd-watches"):
+                yield partial(_check, sender, PostgresWatches(engine))
+        except SubsetdError as error:
+            if observer is not None:
+                with suppress(StateError):  # the database may be what failed
+                    feeds.put_fault(engine, observer.feed, str(error))
+            raise
         if observer is not None and has_read_all():
             try:
                 looks.forget_lag()

@@ -41,6 +41,9 @@ class Watch:
         self.followed: list[Positions] = []
         self.schema: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = []
 
+    def beginning(self, feed: str) -> None:
+        pass
+
     def following(self, version: int, at: datetime | None, tables: int, clusters: int, positions: Positions) -> None:
         self.followed.append(positions)
 

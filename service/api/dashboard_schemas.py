@@ -29,6 +29,10 @@ class Feed(Answer):
     version: int = Field(description="the batch that moved it last")
     paused_at: datetime | None
     is_followed: bool = Field(description="a consumer is at work on it, in whichever process")
+    fault: str | None = Field(
+        description="why it is not followed as it should be, as its consumer said last, wherever it runs; null: it is"
+    )
+    fault_at: datetime | None = Field(description="when that was said last")
 
     @classmethod
     def of_positions(cls, positions: Iterable[PositionInfo], followed: Collection[str]) -> list[Feed]:
@@ -43,6 +47,8 @@ class Feed(Answer):
                 version=max(one.version for one in many),
                 paused_at=many[0].paused_at,
                 is_followed=feed in followed,
+                fault=many[0].fault,
+                fault_at=many[0].fault_at,
             )
             for feed, many in by_feed.items()
         ]

@@ -309,6 +309,8 @@ OVERVIEW = {
             "version": 3,
             "paused_at": None,
             "is_followed": True,
+            "fault": None,
+            "fault_at": None,
         }
     ],
     "audit": {"audit_id": 12, "version": 3, "ended_at": "2026-11-21T02:30:31Z", "differences": 0},

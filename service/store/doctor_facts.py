@@ -89,7 +89,8 @@ group by 1 order by 1
 
 # A feed without a position is begun anew by whoever follows it: nothing of it is missed.
 FEEDS = f"""
-select feed, address, paused_at is not null, {is_held(FEED_LOCK, FEED_KEY.format(feed="feed"))} from feed where exists (
+select feed, address, paused_at is not null, {is_held(FEED_LOCK, FEED_KEY.format(feed="feed"))}, fault
+from feed where exists (
     select from feed_position p where p.feed = feed.feed
 ) order by 1
 """
@@ -154,12 +155,10 @@ def _shards_away(connection: Connection) -> list[str]:
         return list(dict.fromkeys(one.away for one in find_shards(cursor) if one.away is not None))
 
 
-def read_feeds(engine: Engine) -> list[tuple[str, str, bool, bool]]:
-    """List the feeds that were followed: name, address without a password, whether it is paused, and followed."""
+def read_feeds(engine: Engine) -> list[tuple[str, str, bool, bool, str | None]]:
+    """List the feeds that were followed: name, address without a password, whether paused, whether followed, fault."""
     with engine.connect() as connection:
-        return [
-            (feed, address, paused, followed) for feed, address, paused, followed in connection.execute(text(FEEDS))
-        ]
+        return [tuple(row) for row in connection.execute(text(FEEDS))]
 
 
 def _holder(connection: Connection, lock: int) -> str | None:

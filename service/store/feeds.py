@@ -1,4 +1,4 @@
-"""Own what the state keeps of feeds beside their positions: where they are, what they are known by, their pause."""
+"""Own what the state keeps of feeds beside their positions: where they are, what they are known by, pause and fault."""
 
 from __future__ import annotations
 
@@ -20,6 +20,12 @@ and not exists (select from feed_position where feed = %(feed)s)
 PUT_FEED = """
 insert into feed (feed, address, identity) values (%s, %s, %s)
 on conflict (feed) do update set address = excluded.address, identity = excluded.identity
+"""
+
+PUT_FAULT = """
+update feed set fault = said.fault, fault_at = case when said.fault is not null then now() end
+from (select case when paused_at is null then left(:fault, 1000) end as fault from feed where feed = :feed) as said
+where feed = :feed and (feed.fault is not null or said.fault is not null)
 """
 
 FORGET_LAG = "delete from consumer_lag"
@@ -51,6 +57,15 @@ def is_followed(engine: Engine, feed: str) -> bool:
     with engine.connect() as connection:
         found = connection.execute(text("select exists (select from feed_position where feed = :feed)"), {"feed": feed})
         return bool(found.scalar())
+
+
+def put_fault(engine: Engine, feed: str, fault: str | None) -> None:
+    """Keep why a feed is not followed as it should be, or (None) that it is. While all is well nothing is written.
+
+    A feed that is paused stands still as it is to.
+    """
+    with engine.begin() as connection:
+        connection.execute(text(PUT_FAULT), {"feed": feed, "fault": fault})
 
 
 def is_known(engine: Engine, feed: str) -> bool:

@@ -22,7 +22,7 @@ group by s.source_id order by s.name collate "C"
 """
 
 POSITIONS = """
-select feed, topic, partition, next_offset, source_position, version, paused_at
+select feed, topic, partition, next_offset, source_position, version, paused_at, fault, fault_at
 from feed_position left join feed using (feed) order by feed collate "C", topic collate "C", partition
 """
 

@@ -93,6 +93,8 @@ update bootstrap_run set fault = 'it failed before values were not to be kept; w
 where fault is not null
 """
 
+FEED_FAULTS = "update feed set fault = null, fault_at = null where fault is not null"
+
 FORGETTING = (
     TRANSITIONS,
     CONTRACT_TRANSITIONS,
@@ -103,6 +105,7 @@ FORGETTING = (
     ALERTS,
     STANDINGS,
     FAULTS,
+    FEED_FAULTS,
 )
 
 

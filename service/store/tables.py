@@ -239,6 +239,8 @@ feed = Table(
     ),
     Column("paused_at", DateTime(timezone=True), comment="NULL while it is followed"),
     Column("created_at", DateTime(timezone=True), nullable=False, server_default=now),
+    Column("fault", Text, comment="why it is not followed as it should be, as its consumer said last; NULL: it is"),
+    Column("fault_at", DateTime(timezone=True), comment="when it was said last"),
 )
 
 feed_catch_up = Table(

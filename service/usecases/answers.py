@@ -71,7 +71,10 @@ class SourceInfo:
 
 @dataclass(frozen=True, slots=True)
 class PositionInfo:
-    """Tell up to where a feed's partition is applied; `version` is the batch that moved it last."""
+    """Tell up to where a feed's partition is applied; `version` is the batch that moved it last.
+
+    `fault` is why the feed is not followed as it should be, as its consumer said last.
+    """
 
     feed: str
     topic: str
@@ -80,6 +83,8 @@ class PositionInfo:
     source_position: dict[str, Any]
     version: int
     paused_at: datetime | None = None
+    fault: str | None = None
+    fault_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

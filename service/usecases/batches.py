@@ -91,6 +91,9 @@ class Totals(Accesses, BatchCounts):
 class Observer(Protocol):
     """Hear what the consumer does; called from its threads, must not raise."""
 
+    def beginning(self, feed: str) -> None:
+        """Hear the name of the feed that is going to be followed."""
+
     def following(
         self, version: int, committed_at: datetime | None, tables: int, clusters: int, positions: Positions
     ) -> None:

@@ -99,6 +99,8 @@ class FeedFacts:
     has_records: bool = False
     """Whether something of what waits is surely to be applied: all of it may be markers, or the log of others."""
     is_followed: bool = True
+    fault: str | None = None
+    """What its consumer said last of what keeps it from following."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,6 +368,10 @@ def _corpus(corpus: CorpusFacts, now: datetime) -> Iterator[Finding]:
 def _feed(feed: FeedFacts, operation: OperationFacts) -> Iterator[Finding]:
     about = f"feed {feed.name}"
     waits = "" if feed.waiting is None else f"{feed.waiting:,} {feed.unit} wait"
+    if feed.fault is not None:
+        yield Finding(
+            Level.WARN, about, f"its consumer said last: {feed.fault}", "mend that; docs/operation.md has the ways out"
+        )
     if feed.lost is not None:
         yield Finding(
             Level.FAIL,

@@ -108,6 +108,7 @@ class Session:
                 catch_up = self._writer.catch_up(self._feed.name)
                 self._screen = Screen(loaded.snapshots, self._source_positions, catch_up)
                 self._writer.register(self._feed.name, self._feed.describe())
+                following.observer.beginning(self._feed.name)
             else:
                 self._sink = None  # they were sent when they were set aside
                 self._screen = RetryScreen(loaded.snapshots, self._retried, loaded.begun, self._source_positions)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,17 +20,25 @@ from service.api.problems import Check
 from service.audit_runner import auditing
 from service.channels.webhook import WebhookSender
 from service.config import Settings
+from service.core.errors import SubsetdError
+from service.doctor import examine
 from service.key_runner import tracking_keys
 from service.observe import ConsumerObserver
 from service.serving_wiring import make_service, transitions_check
+from service.store import feeds
 from service.store.database import make_engine
+from service.store.embedded import EmbeddedPostgres
+from service.store.masking import mask
 from service.store.watches import PostgresWatches
+from service.usecases import follow_feed
+from service.usecases.batches import ErrorPolicy
 from service.usecases.watches import Channel, ChannelKind
 from service.watch_runner import watching
 from tests import states
 from tests.broker import KafkaBroker
 from tests.following import Stream, consume, shop_tables
 from tests.integration.serving import a_place, app_over, searches_over, serving
+from tests.integration.test_bad_input import full_disk
 from tests.waiting import BOUND_SECONDS, wait_for
 from tests.watching import new_watch, pair_rule, receiving
 
@@ -107,6 +115,93 @@ def test_a_feed_that_nobody_follows_is_told_by_whoever_serves(
             stop.set()
             thread.join(BOUND_SECONDS)
         assert [one["is_followed"] for one in seen.overview()["feeds"]] == [False]
+
+
+@contextmanager
+def following_elsewhere(url: str, stream: Stream, **options: Any) -> Iterator[None]:
+    """Follow as `subsetd consume` does beside a service; what ends it is told by the state alone."""
+    observer, stop = ConsumerObserver(CollectorRegistry(), lag_unit="bytes"), threading.Event()
+
+    def follow() -> None:
+        with (
+            suppress(SubsetdError),
+            watching(url, Settings(), CollectorRegistry(), observer),
+        ):
+            consume(url, stream, watch=observer, stop=stop, **options)
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(BOUND_SECONDS)
+
+
+def full_in_the_doctors_eyes(url: str) -> list[str]:
+    found = examine(Settings(database_url=url))
+    return [one.about for one in found if "its consumer said last: The disk of" in one.found]
+
+
+def faults(seen: Seen) -> list[str | None]:
+    return [one["fault"] for one in seen.overview()["feeds"]]
+
+
+def test_a_full_disk_of_a_consumer_elsewhere_is_told_by_whoever_serves_until_there_is_room(
+    postgres_server: EmbeddedPostgres,
+    database_url: str,
+    engine: Engine,
+    stream: Stream,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(follow_feed, "ROOM_SECONDS", 1.5)
+    stream.change("orders", None, ["20", "1", None])
+    consume(database_url, stream)
+    stream.change("customers", None, ["9", None])
+    with seeing(engine) as seen:
+        assert faults(seen) == [None]
+        with (
+            ExitStack() as follower,
+            full_disk(postgres_server, database_url, "ind_transition"),
+        ):
+            follower.enter_context(following_elsewhere(database_url, stream, retry_seconds=0.0))
+            wait_for(lambda: "is full; nothing was applied" in (faults(seen)[0] or ""))
+            (feed,) = seen.overview()["feeds"]
+            wait_for(lambda: [f"feed {feed['feed']}"] == full_in_the_doctors_eyes(database_url))
+            going_on = follower.pop_all()
+        with going_on:
+            wait_for(lambda: faults(seen) == [None])
+
+
+def test_what_ended_a_consumer_elsewhere_is_told_until_one_follows_again(
+    database_url: str, engine: Engine, stream: Stream
+) -> None:
+    stream.change("orders", None, ["20", "1", None])
+    consume(database_url, stream)
+    with seeing(engine) as seen:
+        stream.write(b"no change\n")
+        with following_elsewhere(database_url, stream):
+            wait_for(lambda: faults(seen) != [None])
+        (feed,) = seen.overview()["feeds"]
+        assert (feed["is_followed"], "offset 133" in feed["fault"]) == (False, True)
+        with following_elsewhere(database_url, stream, on_error=ErrorPolicy.SET_ASIDE):
+            wait_for(lambda: faults(seen) == [None])
+
+
+def test_a_feed_that_is_paused_has_no_fault_for_standing_still(
+    database_url: str, engine: Engine, stream: Stream
+) -> None:
+    stream.change("orders", None, ["20", "1", None])
+    consume(database_url, stream)
+    (name,) = feeds.set_paused(engine, None, True)
+    feeds.put_fault(engine, name, "17 bytes behind the feed's end; current 99.0 s ago (bound 60 s).")
+    with seeing(engine) as seen:
+        assert faults(seen) == [None]
+        feeds.set_paused(engine, None, False)
+        feeds.put_fault(engine, name, "x" * 2000)
+        assert faults(seen) == ["x" * 1000]
+        mask(database_url, "s.orders.note", "none", print)
+        assert faults(seen) == [None], "it might quote what is not to be kept"
 
 
 def test_lag_is_told_in_what_the_feed_counts(database_url: str, engine: Engine, stream: Stream) -> None:
