@@ -44,7 +44,7 @@ from service.stream.postgres_address import SourceAway, parse_address, source_of
 from service.stream.postgres_slot import drop, how_to_drop, new_slot, require_published
 from service.stream.schema_registry import HttpSchemaRegistry
 from service.usecases import ports, schema_changes, track_keys
-from service.usecases.batches import BatchLimits, ErrorPolicy, LagUnit, Totals
+from service.usecases.batches import BatchLimits, ErrorPolicy, Totals
 from service.usecases.compact_sketches import SketchCompactor
 from service.usecases.follow_feed import Consumer
 from service.usecases.preflight import check
@@ -112,9 +112,9 @@ def require_feed(feed: str) -> None:
     open_feed(feed).close()
 
 
-def lag_unit(feed: str) -> LagUnit:
-    """Give what the lag of an address's feed is counted in: only a broker counts records."""
-    return "records" if feed.startswith("kafka://") else "bytes"
+def lag_unit(feed: str) -> ports.LagUnit:
+    """Give what the lag of an address's feed is counted in."""
+    return open_feed(feed).lag_unit
 
 
 def make_consumer(url: str, feed: str, settings: Settings, observer: ConsumerObserver) -> Consumer:

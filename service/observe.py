@@ -12,8 +12,9 @@ from prometheus_client.core import GaugeMetricFamily
 
 from service.core.errors import SubsetdError
 from service.core.model import Table
-from service.usecases.batches import BatchReport, LagUnit, Positions
+from service.usecases.batches import BatchReport, Positions
 from service.usecases.corpora import Refresh
+from service.usecases.ports import LagUnit
 
 log = structlog.get_logger("subsetd.consumer")
 log_audits = structlog.get_logger("subsetd.audits")

@@ -45,7 +45,7 @@ def add(
         typer.Option(
             "--when",
             help="ind: broken, holding; contract: violated, held; coefficient: below, above; unique: lost, regained; "
-            "lag: seconds, records. Default: the first.",
+            "lag: seconds, records (of a file or a slot: bytes). Default: the first.",
         ),
     ] = "",
     dependent: Annotated[str | None, typer.Option("--dependent", help="schema.table.column; * is any text.")] = None,
@@ -55,7 +55,9 @@ def add(
         str | None, typer.Option("--attribute", help="schema.table.column; with *: all tracked keys that match.")
     ] = None,
     corpus: Annotated[str | None, typer.Option("--corpus", help="Name of a corpus; * is any text.")] = None,
-    bound: Annotated[str | None, typer.Option("--bound", help="Coefficient, or seconds or records of a lag.")] = None,
+    bound: Annotated[
+        str | None, typer.Option("--bound", help="Coefficient, or of a lag seconds, records or bytes.")
+    ] = None,
     margin: Annotated[
         str | None, typer.Option("--margin", help="How far behind the bound a coefficient is right again.")
     ] = None,

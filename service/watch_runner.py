@@ -66,7 +66,7 @@ def watching(
 def report_lag(looks: PostgresLooks, observer: ConsumerObserver) -> None:
     """Let whoever looks know how far a consumer is behind; one that does not follow yet is as far as it was."""
     if observer.following_since is not None:
-        looks.report_lag(observer.lag, observer.lag_seconds())
+        looks.report_lag(observer.lag, observer.lag_seconds(), observer.lag_unit)
 
 
 def _check(sender: WatchSender, watches: PostgresWatches) -> Check:

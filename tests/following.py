@@ -50,7 +50,7 @@ class Watch:
     def committed(self, report: BatchReport) -> None:
         self.reports.append(report)
 
-    def waiting(self, lag: int | None) -> None:
+    def waiting(self, lag: Positions | None) -> None:
         pass
 
     def schema_changed(self, table: Table, added: Sequence[tuple[str, str]], left: Sequence[str]) -> None:

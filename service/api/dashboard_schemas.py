@@ -10,8 +10,8 @@ from pydantic import Field
 from service.api.problems import Check
 from service.api.schemas import Answer, Counts, Transition, Versioned
 from service.usecases.answers import PositionInfo, StateHead
-from service.usecases.batches import LagUnit
 from service.usecases.corpora import RefreshState
+from service.usecases.ports import LagUnit
 
 CORPORA_SHOWN = 20
 

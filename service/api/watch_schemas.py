@@ -31,7 +31,7 @@ class Rule(Answer):
         None,
         max_length=20,
         description="ind: broken or holding; contract: violated or held; coefficient: below or above; unique: lost or "
-        "regained; lag: seconds or records; the first of them where nothing is said",
+        "regained; lag: seconds or records (of a file or a slot: bytes); the first of them where nothing is said",
     )
     dependent: Text | None = Field(None, description="ind, coefficient: full name; * in it is any text (of ind)")
     referenced: Text | None = Field(None, description="as dependent")
@@ -39,7 +39,7 @@ class Rule(Answer):
     attribute: Text | None = Field(None, description="unique: full name; with * all tracked keys that match")
     corpus: Text | None = Field(None, description="refresh: name; * in it is any text")
     bound: Annotated[float, Field(ge=0, le=1e15)] | None = Field(
-        None, description="coefficient: from 0 to 1; lag: seconds or records"
+        None, description="coefficient: from 0 to 1; lag: seconds, or records (of a file or a slot: bytes)"
     )
     margin: Annotated[float, Field(ge=0, le=1)] | None = Field(
         None, description="coefficient: by how much it has to come back behind the bound to be right again"

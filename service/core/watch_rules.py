@@ -69,7 +69,8 @@ class Rule:
     """Say what is watched; only the fields of its kind are there (`SHAPES`).
 
     Names are `schema.table.column`, of tuples `schema.table.(a, b)`; `*` in them stands for any text. `bound` is a
-    coefficient, or the seconds or records of a lag; a coefficient has to come back by `margin` to be right again.
+    coefficient, or of a lag seconds or records (of a file or a slot: bytes); a coefficient has to come back by `margin`
+    to be right again.
     """
 
     kind: RuleKind
@@ -161,7 +162,8 @@ class Rule:
             case RuleKind.UNIQUE:
                 return f"{self.attribute} has {self.when} its uniqueness"
             case RuleKind.LAG:
-                return f"the consumer is more than {self.bound} {self.when} behind"
+                unit = "records (of a file or a slot: bytes)" if self.when == "records" else self.when
+                return f"the consumer is more than {self.bound} {unit} behind"
             case RuleKind.DEAD_LETTERS:
                 return "dead letters come"
         return f"a refresh of corpus {self.corpus} has failed"

@@ -22,6 +22,7 @@ from service.store.locks import WATCH_LOCK
 from service.store.side_columns import NAMED, foreign_key_of
 from service.store.watches import COLUMNS, IS_LOADING, SILENCED, watch_of
 from service.store.writer_lock import end_session
+from service.usecases.ports import LagUnit
 from service.usecases.watch_evaluation import (
     Event,
     Lag,
@@ -147,11 +148,11 @@ returning alert_id
 FORGET = "delete from watch_alert where alert_id <= :newest - :kept and state <> 'pending'"
 
 REPORT = """
-insert into consumer_lag (reporter, report, records, seconds)
-select 'consumer', 1, cast(:records as bigint), cast(:seconds as double precision)
+insert into consumer_lag (reporter, report, records, seconds, unit)
+select 'consumer', 1, cast(:records as bigint), cast(:seconds as double precision), :unit
 where exists (select from watch where rule ->> 'kind' = 'lag')
 on conflict (reporter) do update set report = consumer_lag.report + 1, records = excluded.records,
-    seconds = excluded.seconds
+    seconds = excluded.seconds, unit = excluded.unit
 """
 
 
@@ -189,10 +190,10 @@ class PostgresLooks:
             self.close()
             raise
 
-    def report_lag(self, records: int | None, seconds: float) -> None:
-        """Let whoever looks know how far a consumer is behind."""
+    def report_lag(self, records: int | None, seconds: float, unit: LagUnit) -> None:
+        """Let whoever looks know how far a consumer is behind, in records or bytes."""
         with self._engine.begin() as connection:
-            connection.execute(text(REPORT), {"records": records, "seconds": seconds})
+            connection.execute(text(REPORT), {"records": records, "seconds": seconds, "unit": unit})
 
     def forget_lag(self) -> None:
         """Say that a consumer has read all that it was to read: how far it is behind is not known from now on."""
@@ -275,7 +276,7 @@ class PostgresLook:
         ]
 
     def lag(self) -> Lag | None:
-        row = self._connection.execute(text("select report, records, seconds from consumer_lag")).one_or_none()
+        row = self._connection.execute(text("select report, records, seconds, unit from consumer_lag")).one_or_none()
         return None if row is None else Lag(*row)
 
     def letters(self, behind: int) -> Letters:

@@ -123,5 +123,6 @@ consumer_lag = Table(
     Column("report", BigInteger, nullable=False, comment="another one with each report"),
     Column("records", BigInteger, comment="behind the feed's end; NULL: not known"),
     Column("seconds", Double, nullable=False),
+    Column("unit", Text, nullable=False, server_default="records", comment="of `records`: records or bytes"),
     comment="what a consumer said of its lag last, for watches in other processes",
 )

@@ -6,7 +6,7 @@ import os
 import stat
 import time
 from collections.abc import Mapping, Sequence
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 import orjson
 import structlog
@@ -30,6 +30,8 @@ class FileFeed:
 
     A file that is gone, replaced, or shorter than the position raises FeedError.
     """
+
+    lag_unit: Final = "bytes"
 
     def __init__(self, path: str) -> None:
         self.path = path

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Final
 
 import structlog
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
@@ -42,6 +43,8 @@ class KafkaFeed:
     Among the stored positions the feed is known by the id of the brokers' cluster, whatever address it has today, and
     a topic by the id that the cluster gave it, so that one that was deleted and made anew is told from the old one.
     """
+
+    lag_unit: Final = "records"
 
     def __init__(
         self,

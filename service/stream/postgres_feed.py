@@ -12,7 +12,7 @@ import select
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import psycopg2
 import psycopg2.errors
@@ -55,6 +55,8 @@ class PostgresFeed:
     The slot is the topic, the partition 0. While the server is away `poll` returns nothing, and connects again by
     itself for at most `retry_seconds`; then, and for a slot that is gone, moved, lost or in use, it raises FeedError.
     """
+
+    lag_unit: Final = "bytes"
 
     def __init__(
         self,

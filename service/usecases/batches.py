@@ -9,20 +9,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
-from operator import attrgetter
-from typing import Literal, Protocol
+from typing import Protocol
 
 from service.core.errors import RecordError, SubsetdError
 from service.core.model import BadRecord, Decoded, FeedPosition, RawRecord, RowChange, Skipped, Table
 from service.usecases.live_state import Accesses, BatchCounts
-from service.usecases.ports import Decoder
+from service.usecases.ports import Decoder, LagUnit
 from service.usecases.screening import Reader, Seen
 from service.usecases.transactions import TransactionKey
 
-_PLACE = attrgetter("topic", "partition")
-
 Positions = dict[tuple[str, int], int]
-LagUnit = Literal["records", "bytes"]
 
 
 class ErrorPolicy(StrEnum):
@@ -186,11 +182,15 @@ def timed(seconds: dict[str, float], step: str) -> Iterator[None]:
         seconds[step] = seconds.get(step, 0.0) + time.perf_counter() - started
 
 
-def with_records(lag: Mapping[tuple[str, int], int] | None, records: Iterable[RawRecord], by: int) -> Positions | None:
-    """Add records to what is behind, by topic and partition (1), or take them away from it (-1)."""
+def with_records(
+    lag: Mapping[tuple[str, int], int] | None, records: Iterable[RawRecord], by: int, unit: LagUnit
+) -> Positions | None:
+    """Add records to what is behind, by topic and partition (1), or take them away from it (-1), in the lag's unit."""
     if lag is None:
         return None
-    counted = Counter(map(_PLACE, records))
+    counted: Counter[tuple[str, int]] = Counter()
+    for record in records:
+        counted[record.topic, record.partition] += 1 if unit == "records" else len(record.value or b"") + 1
     return {place: behind + by * counted[place] for place, behind in lag.items()}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from service.core.model import FeedDescription, RawRecord, StoredPosition
-from service.usecases.ports import Feed
+from service.usecases.ports import Feed, LagUnit
 
 Partition = tuple[str, int]
 
@@ -22,6 +22,11 @@ class BoundedFeed:
     def name(self) -> str:
         """Give the other feed's name."""
         return self._feed.name
+
+    @property
+    def lag_unit(self) -> LagUnit:
+        """Count as the other feed does."""
+        return self._feed.lag_unit
 
     def describe(self) -> FeedDescription:
         """Describe the other feed."""

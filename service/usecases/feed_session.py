@@ -148,7 +148,7 @@ class Session:
                 if self._of.started is None:
                     self._of.started = time.perf_counter() - seconds["collect"]
                 # Whatever the batch waits for, a lock for instance, waits with what is in hand.
-                self._behind = with_records(self._lag(), batch.records, 1)
+                self._behind = with_records(self._lag(), batch.records, 1, self._feed.lag_unit)
                 self._of.observer.waiting(self._behind)
                 self._take(batch)
             elif not records:
@@ -192,7 +192,7 @@ class Session:
 
     def _lag(self) -> Positions | None:
         """Count, by partition, what the feed has behind what was polled, and what was polled and is held back."""
-        return with_records(self._feed.lag(), self._buffer.held, 1)
+        return with_records(self._feed.lag(), self._buffer.held, 1, self._feed.lag_unit)
 
     def _collect(self) -> list[RawRecord]:
         limits = self._of.limits
@@ -413,7 +413,7 @@ class Session:
         with timed(batch.seconds, "wait"):
             self._settle()
         self._of.observer.waiting(self._behind)  # the batch before may have told of less, as it came to its end
-        self._behind = with_records(self._behind, batch.records, -1)
+        self._behind = with_records(self._behind, batch.records, -1, self._feed.lag_unit)
         return self._writer.begin()
 
     def _commit(

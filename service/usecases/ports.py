@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Protocol
+from typing import Literal, Protocol
 
 from service.core.contracts import BoundContract
 from service.core.foreign_keys.sides import Side
@@ -350,8 +350,15 @@ class SketchLog(Protocol):
         """Build a sketch anew that has too few of its smallest hashes; False when there is none, or not now."""
 
 
+LagUnit = Literal["records", "bytes"]
+
+
 class Feed(Protocol):
     """Follow a change feed from stored positions. Every method may raise `FeedError`."""
+
+    @property
+    def lag_unit(self) -> LagUnit:
+        """Name what `lag` counts."""
 
     @property
     def name(self) -> str:

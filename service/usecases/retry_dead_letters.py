@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from service.core.errors import RecordError
 from service.core.model import (
@@ -79,6 +80,8 @@ class DeadLetterFeed:
     It has that feed's name and no positions: that a letter is applied is known from its being none any more, which
     is written in the transaction that applies it.
     """
+
+    lag_unit: Final = "records"
 
     def __init__(self, name: str, letters: Sequence[DeadLetter]) -> None:
         self.name = name

@@ -30,6 +30,7 @@ from service.core.watch_rules import (
     unmute,
     waiting,
 )
+from service.usecases.ports import LagUnit
 from service.usecases.watches import Alert, AlertKind, AlertState, Silence, Watch
 
 SUBJECTS_TOLD = 20
@@ -77,11 +78,15 @@ class Level(NamedTuple):
 
 
 class Lag(NamedTuple):
-    """Hold what a consumer reported of its lag; `report` is another number with each report."""
+    """Hold what a consumer reported of its lag; `report` is another number with each report.
+
+    `records` are of the unit that its feed counts, records or bytes.
+    """
 
     report: int
     records: int | None
     seconds: float
+    unit: LagUnit
 
 
 class Letters(NamedTuple):
@@ -365,7 +370,7 @@ class _Moment:
             return []
         value = self._lag.seconds if rule.when == "seconds" else self._lag.records
         was_bad = subject.key in standings and standings[subject.key].is_bad
-        detail = {"seconds": round(self._lag.seconds, 1), "records": self._lag.records}
+        detail = {"seconds": round(self._lag.seconds, 1), "records": self._lag.records, "unit": self._lag.unit}
         return [Turn(subject, rule.passes(value, was_bad), detail)]
 
 
@@ -450,7 +455,9 @@ def summary_of(rule: Rule, told: Sequence[Standing], fired: int) -> str:
     if rule.kind is RuleKind.DEAD_LETTERS and first is not None:
         return f"{first.detail['letters']} dead letters came"
     if rule.kind is RuleKind.LAG and first is not None:
-        return f"{rule}: {first.detail['seconds']} s, {first.detail['records']} records"
+        behind = first.detail["records"]
+        further = "" if behind is None else f", {behind} {first.detail.get('unit', 'records')}"
+        return f"{rule}: {first.detail['seconds']} s{further}"
     if is_pattern(rule.dependent) or is_pattern(rule.referenced) or is_pattern(rule.attribute):
         return f"{name}{more}: {rule.when}"
     return f"{rule}{more}"

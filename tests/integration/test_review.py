@@ -21,7 +21,7 @@ from service.store.reader import PostgresStateReader
 from service.store.writer import PostgresUnitOfWork, PostgresWriter
 from service.stream.envelope import Decoder
 from service.usecases import feed_session, queries
-from service.usecases.batches import ErrorPolicy
+from service.usecases.batches import ErrorPolicy, Positions
 from service.usecases.follow_feed import Consumer
 from tests import states
 from tests.events import envelope
@@ -103,10 +103,25 @@ def test_lag_is_known_of_the_feed_and_not_of_the_last_commit(database_url: str, 
     assert observer.lag_seconds() > 0, "a feed that is away may have more"
 
 
+def test_what_is_in_hand_of_a_file_counts_in_bytes(database_url: str, stream: Stream) -> None:
+    for number in range(20, 26):
+        stream.change("orders", None, [str(number), "1", "x"])
+    told: list[int] = []
+
+    class Lag(Watch):
+        def waiting(self, lag: Positions | None) -> None:
+            told.extend((lag or {}).values())
+
+    consume(database_url, stream, records=2, watch=Lag())
+    size = stream.path.stat().st_size
+    assert sorted(set(told), reverse=True) == [size, size * 2 // 3, size // 3, 0]
+
+
 class TwoPartitions:
     """Stand for a topic of two partitions, each record a change of the table that the partition is named after."""
 
     name = "two partitions"
+    lag_unit = "records"
 
     def __init__(self, *records: RawRecord) -> None:
         self._records = list(records)

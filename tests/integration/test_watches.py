@@ -226,18 +226,18 @@ def test_uniqueness_of_a_column_and_of_tracked_keys(database_url: str, stream: S
 
 
 def test_a_lag_stands_and_grows_when_its_consumer_reports_no_more(watching: Watching) -> None:
-    watching.looks.report_lag(3, 500.0)
+    watching.looks.report_lag(3, 500.0, "records")
     rule = Rule(RuleKind.LAG, bound=Decimal(10)).checked()
     watching.watches.add(new_watch(rule, debounce=5))
     assert watching.look(60) == [], "before there was a watch nobody reported"
-    watching.looks.report_lag(3, 2.0)
+    watching.looks.report_lag(3, 2.0, "records")
     assert watching.look() == []
     assert watching.look(8) == []
     assert watching.look(1) == [], "11 s now, but only just"
     assert watching.look(5) == [BROKEN]
     watching.looks.forget_lag()
     assert watching.look(60) == [], "what is not known is not over"
-    watching.looks.report_lag(0, 0.0)
+    watching.looks.report_lag(0, 0.0, "records")
     assert watching.look() == []
     assert watching.look(5) == [MENDED]
 
@@ -283,11 +283,23 @@ def test_a_consumer_that_ends_and_is_started_again_and_again_falls_behind(
 
 def test_a_consumer_that_does_not_follow_yet_leaves_what_was_told_of_the_one_before(watching: Watching) -> None:
     watching.watches.add(new_watch(Rule(RuleKind.LAG, bound=Decimal(10)).checked()))
-    watching.looks.report_lag(3, 2.0)
+    watching.looks.report_lag(3, 2.0, "records")
     assert watching.look() == []
     for _ in range(9):
         report_lag(watching.looks, ConsumerObserver(CollectorRegistry()))
         assert watching.look(1) == ([] if watching.clock.now <= 1008 else [BROKEN])
+
+
+def test_a_lag_in_bytes_is_told_in_bytes(watching: Watching) -> None:
+    watching.looks.report_lag(0, 0.0, "records")
+    watching.watches.add(new_watch(Rule(RuleKind.LAG, "records", bound=Decimal(1000)).checked()))
+    watching.looks.report_lag(4096, 2.0, "bytes")
+    assert watching.look() == [BROKEN]
+    body = watching.alerts()[0].body
+    assert body["summary"] == (
+        "the consumer is more than 1000 records (of a file or a slot: bytes) behind: 2.0 s, 4096 bytes"
+    )
+    assert body["subjects"][0]["unit"] == "bytes"
 
 
 def test_dead_letters_are_counted_and_told_once(database_url: str, stream: Stream, watching: Watching) -> None:

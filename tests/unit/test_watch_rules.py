@@ -208,7 +208,10 @@ def test_a_rule_that_cannot_be_is_refused(rule: Rule, message: str) -> None:
             "Φ of s.a.x ⊆ s.b.y is above 0.95",
         ),
         (Rule(RuleKind.UNIQUE, "regained", attribute="*"), "* has regained its uniqueness"),
-        (Rule(RuleKind.LAG, "records", bound=Decimal(1000)), "the consumer is more than 1000 records behind"),
+        (
+            Rule(RuleKind.LAG, "records", bound=Decimal(1000)),
+            "the consumer is more than 1000 records (of a file or a slot: bytes) behind",
+        ),
         (Rule(RuleKind.DEAD_LETTERS), "dead letters come"),
         (Rule(RuleKind.REFRESH, corpus="lake"), "a refresh of corpus lake has failed"),
     ],
