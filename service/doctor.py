@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -21,9 +22,12 @@ from service.scheduler import next_time
 from service.store.doctor_facts import read_database, read_feeds, read_operation
 from service.store.preflight_facts import read_source_facts, read_state_facts
 from service.stream.postgres_address import parse_address
-from service.usecases.doctor import DiskFacts, FeedFacts, Gathered, OperationFacts, diagnose
+from service.usecases.doctor import DiskFacts, FeedFacts, Gathered, OperationFacts, diagnose, stands_still
 from service.usecases.preflight import check
 from service.usecases.preflight_facts import Facts, Finding, Level, StateFacts, TopicFacts
+
+SECOND_LOOK_SECONDS = 10.0
+"""How long a consumer that has records before it is given for a first commit: they may have come just now."""
 
 FIND_JAVA = "from spark_jobs.java_runtime import find_java; find_java()"
 
@@ -69,6 +73,11 @@ def _examine_state(settings: Settings, engine: Engine, gathered: Gathered) -> tu
             feed, told = FeedFacts(name, False), [Finding(Level.FAIL, f"feed {name}", str(error))]
         feeds.append(replace(feed, is_paused=is_paused, is_followed=is_followed, fault=fault))
         found += told
+    may_have_begun = any(one.has_records and one.is_followed and not one.is_paused for one in feeds)
+    until = time.monotonic() + SECOND_LOOK_SECONDS
+    while may_have_begun and stands_still(operation) and time.monotonic() < until:
+        time.sleep(0.2)
+        operation = read_operation(engine, _sinks(settings), next_time)
     return replace(gathered, operation=operation, feeds=feeds), found
 
 

@@ -86,11 +86,13 @@ def make_channels(settings: Settings) -> AlertChannels:
         except ValueError as error:
             raise ConfigError(f"SUBSETD_SMTP: {error}.") from None
     webhooks = WebhookSender(networks, time.time)
-    return AlertChannels(webhooks, mail, _topics(settings.alert_broker), partial(_use_of, settings))
+    return AlertChannels(
+        webhooks, mail, _topics(settings.alert_broker), partial(_uses_of, settings), partial(_reaches, settings)
+    )
 
 
-def _use_of(settings: Settings, topic: str) -> str | None:
-    """Say what a topic is that the settings name for something else than alerts; None for any other."""
+def _uses_of(settings: Settings, topic: str) -> list[tuple[str, str]]:
+    """Say for what else than alerts the settings name a topic, and where."""
     from service.stream.addresses import names_topic
 
     uses = {
@@ -98,7 +100,14 @@ def _use_of(settings: Settings, topic: str) -> str | None:
         "that of transitions": settings.transitions_topic,
         "that of dead letters": settings.dead_letter_topic,
     }
-    return next((use for use, address in uses.items() if address is not None and names_topic(address, topic)), None)
+    return [(use, address) for use, address in uses.items() if address is not None and names_topic(address, topic)]
+
+
+def _reaches(settings: Settings, address: str | None) -> bool:
+    """Tell whether alerts may come to the cluster of an address."""
+    from service.stream.addresses import may_be_one_cluster
+
+    return settings.alert_broker is not None and may_be_one_cluster(settings.alert_broker, address)
 
 
 def _topics(broker: str | None) -> Callable[[str], Topic] | None:

@@ -46,13 +46,13 @@ _numbers = itertools.count(1)
 class KafkaBroker(JavaServer):
     """Run one broker in a folder of its own; its port and its data stay the same over stop, kill and start."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, cluster_id: str = "subsetdAAAAAAAAAAAAAAA") -> None:
         super().__init__(folder, fetch_jars(), ["kafka.Kafka", "server.properties"])
         self.port, controller_port = free_ports(2)
         self.bootstrap_servers = f"127.0.0.1:{self.port}"
         properties = PROPERTIES.format(port=self.port, controller_port=controller_port, folder=folder)
         (folder / "server.properties").write_text(properties)
-        format_storage = ["kafka.tools.StorageTool", "format", "-t", "subsetdAAAAAAAAAAAAAAA", "-c"]
+        format_storage = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c"]
         subprocess.run(self._command(*format_storage, "server.properties"), check=True, capture_output=True, cwd=folder)
 
     def is_up(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import orjson
@@ -34,16 +34,19 @@ class AlertChannels:
         webhooks: WebhookSender,
         mail: tuple[MailServer, str] | None,
         open_topic: Callable[[str], Topic] | None,
-        use_of: Callable[[str], str | None] = lambda topic: None,
+        uses_of: Callable[[str], Iterable[tuple[str, str]]] = lambda topic: (),
+        reaches: Callable[[str | None], bool] = lambda address: True,
     ) -> None:
         """`mail` is the server and who sends; `open_topic` connects with a topic by its name.
 
-        `use_of` says what a topic is that the settings name for something else.
+        `uses_of` says for what else the settings name a topic, and where; `reaches`, whether topics of an address may
+        be of the cluster that alerts go to.
         """
         self._webhooks = webhooks
         self._mail = mail
         self._open_topic = open_topic
-        self._use_of = use_of
+        self._uses_of = uses_of
+        self._reaches = reaches
         self._topics: dict[str, Topic] = {}
 
     def check(self, channel: Channel) -> None:
@@ -65,9 +68,12 @@ class AlertChannels:
                 raise WatchError(NO_TOPIC)
             if re.fullmatch(r"[A-Za-z0-9._-]{1,249}", channel.topic or "") is None:
                 raise WatchError("A topic's name is of letters, digits, dots, underscores and hyphens.")
-            use = self._use_of(channel.topic or "")
-            if use is not None:
-                raise own_topic(channel.topic or "", use)
+            self.refuse(channel.topic or "", self._uses_of(channel.topic or ""))
+
+    def refuse(self, topic: str, uses: Iterable[tuple[str, str | None]]) -> None:
+        use = next((use for use, address in uses if self._reaches(address)), None)
+        if use is not None:
+            raise own_topic(topic, use)
 
     def send(self, channel: Channel, alert: Alert) -> None:
         message = message_of(alert)

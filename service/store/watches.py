@@ -136,9 +136,10 @@ where state = 'pending' and attempts > 0
 """
 
 # A sink is kafka://host:port/topic.
-USE = """
-select 'one of a feed that is followed' from feed_position where topic = :topic
-union all select 'that of transitions' from outgoing where split_part(sink, '/', 4) = :topic limit 1
+USES = """
+select distinct 'one of a feed that is followed' as use, address || '/' || topic as address
+from feed_position left join feed using (feed) where topic = :topic
+union all select 'that of transitions', sink from outgoing where split_part(sink, '/', 4) = :topic
 """
 
 
@@ -242,10 +243,9 @@ class PostgresWatches:
         with self._engine.begin() as connection:
             return DeliveryHealth(*connection.execute(text(HEALTH)).one())
 
-    def use_of(self, topic: str) -> str | None:
+    def uses_of(self, topic: str) -> list[tuple[str, str | None]]:
         with self._engine.begin() as connection:
-            found: str | None = connection.scalar(text(USE), {"topic": topic})
-        return found
+            return [(use, address) for use, address in connection.execute(text(USES), {"topic": topic})]
 
     @contextmanager
     def _naming(self, name: str) -> Iterator[Connection]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 from urllib.parse import parse_qsl, unquote
 
@@ -97,6 +97,33 @@ def names_topic(address: str, topic: str) -> bool:
         return False
     _, topics, prefix = _parse_kafka(address)
     return topic in topics or (prefix is not None and topic.startswith(prefix))
+
+
+def may_be_one_cluster(brokers: str, address: str | None) -> bool:
+    """Tell whether `host:port,...` and an address of Kafka may be of one cluster; None is an address nobody knows.
+
+    Where their names differ both are asked, for a broker has several: who does not answer may be the same.
+    """
+    if address is None:
+        return True
+    if not address.startswith("kafka://"):
+        return False
+    servers, _, _ = _parse_kafka(address)
+    ours, _, _ = _parse_kafka(f"kafka://{brokers}/any")
+    if not set(servers).isdisjoint(ours):
+        return True
+    try:
+        return _cluster_of(servers) == _cluster_of(ours)
+    except FeedError:
+        return True
+
+
+def _cluster_of(servers: Sequence[str]) -> str:
+    feed = open_topics(f"kafka://{','.join(servers)}/any", start_timeout=3.0)
+    try:
+        return feed.name
+    finally:
+        feed.close()
 
 
 def _parse_kafka(address: str) -> tuple[list[str], list[str], str | None]:

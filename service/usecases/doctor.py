@@ -398,7 +398,7 @@ def _feed(feed: FeedFacts, operation: OperationFacts) -> Iterator[Finding]:
             f"{waits or 'what waits is not known'}",
             f"end that client, or SELECT pg_terminate_backend({process})",
         )
-    elif feed.has_records and _stands_still(operation):
+    elif feed.has_records and stands_still(operation):
         yield Finding(
             Level.WARN,
             about,
@@ -409,5 +409,6 @@ def _feed(feed: FeedFacts, operation: OperationFacts) -> Iterator[Finding]:
         yield Finding(Level.OK, about, waits)
 
 
-def _stands_still(one: OperationFacts) -> bool:
+def stands_still(one: OperationFacts) -> bool:
+    """Tell whether nothing was committed for so long that a feed with records should have moved."""
     return one.committed_at is not None and (one.now - one.committed_at).total_seconds() > STUCK_SECONDS

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from service.core.watch_rules import LONGEST_DEBOUNCE, WatchError
-from service.usecases.watches import Alert, Channel, Channels, Load, NewWatch, Silence, Watch, Watches, own_topic
+from service.usecases.watches import Alert, Channel, Channels, Load, NewWatch, Silence, Watch, Watches
 
 LONGEST_LOAD = timedelta(days=7)
 UNTIL_LOADED = timedelta(hours=24)
@@ -75,6 +75,5 @@ class WatchRegister:
 
     def _check(self, channel: Channel) -> None:
         self._channels.check(channel)
-        use = None if channel.topic is None else self.watches.use_of(channel.topic)
-        if use is not None:
-            raise own_topic(channel.topic or "", use)
+        if channel.topic is not None:
+            self._channels.refuse(channel.topic, self.watches.uses_of(channel.topic))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -195,8 +195,8 @@ class Watches(Protocol):
     def health(self) -> DeliveryHealth:
         """Tell what does not go out."""
 
-    def use_of(self, topic: str) -> str | None:
-        """Say what a topic is that a feed has or that transitions are sent to; None for any other."""
+    def uses_of(self, topic: str) -> Sequence[tuple[str, str | None]]:
+        """Say of a topic that a feed has, or that transitions are sent to, what it is, and its address if known."""
 
 
 def own_topic(topic: str, use: str) -> WatchError:
@@ -219,6 +219,9 @@ class Channels(Protocol):
 
     def check(self, channel: Channel) -> None:
         """Raise WatchError for a channel that this service cannot use, as the settings are."""
+
+    def refuse(self, topic: str, uses: Iterable[tuple[str, str | None]]) -> None:
+        """Raise WatchError for a topic of which one of the uses (what for, address) may be in the alerts' cluster."""
 
     def send(self, channel: Channel, alert: Alert) -> None:
         """Send an alert and wait until it is taken, for some seconds at most; raise ChannelError when it is not."""

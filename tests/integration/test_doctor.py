@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import psycopg2
 import pytest
@@ -173,7 +174,7 @@ def test_a_state_that_is_followed_is_well(database_url: str, stream: Stream, loo
 
 
 def test_a_consumer_that_has_whole_lines_before_it_and_applies_none(
-    database_url: str, stream: Stream, look: Look
+    database_url: str, stream: Stream, look: Look, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     states.execute(database_url, "update state_version set committed_at = now() - interval '2 hours'")
     with closing(psycopg2.connect(database_url, application_name="subsetd consumer")) as consumer:
@@ -185,7 +186,28 @@ def test_a_consumer_that_has_whole_lines_before_it_and_applies_none(
             take_feed_lock(cursor, f"file:{stream.path}")
         assert look() == {}, "a blank line, and one that is not finished"
         stream.change("customers", None, ["4", "Dora"])
+        monkeypatch.setattr(doctor, "SECOND_LOOK_SECONDS", 0.5)
         assert "has committed nothing since" in look()[f"feed file:{stream.path}"].found
+
+
+def test_a_consumer_that_commits_the_first_of_a_burst_while_the_doctor_looks_does_not_stand_still(
+    database_url: str, stream: Stream, look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states.execute(database_url, "update state_version set committed_at = now() - interval '2 hours'")
+    stream.change("customers", None, ["4", "Dora"])
+    first = doctor.read_operation
+
+    def read_and_commit(*given: Any) -> OperationFacts:
+        operation = first(*given)
+        states.execute(database_url, "update state_version set committed_at = now()")
+        return operation
+
+    monkeypatch.setattr(doctor, "read_operation", read_and_commit)
+    with closing(psycopg2.connect(database_url, application_name="subsetd consumer")) as consumer:
+        take_writer_lock(consumer)
+        with consumer.cursor() as cursor:
+            take_feed_lock(cursor, f"file:{stream.path}")
+        assert look() == {}
 
 
 def test_nobody_follows_a_feed_that_has_more_or_is_paused_or_cut_or_gone(

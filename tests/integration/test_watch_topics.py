@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from service.config import Settings
@@ -10,8 +12,43 @@ from service.store.database import make_engine
 from service.usecases.watches import Channel, ChannelKind
 from service.watch_wiring import make_watches
 from tests import states
+from tests.broker import KafkaBroker
 from tests.following import shop_tables
 from tests.watching import new_watch, pair_rule
+
+
+def test_a_topic_of_another_cluster_may_have_the_name_of_one_that_is_followed(
+    database_url: str, broker: KafkaBroker, tmp_path: Path
+) -> None:
+    states.store(database_url, shop_tables())
+    other = KafkaBroker(tmp_path, "subsetdBAAAAAAAAAAAAAA")
+    other.start()
+    engine = make_engine(database_url, "test-topics")
+
+    def is_taken(feed: str | None) -> bool:
+        register = make_watches(engine, Settings(alert_broker=broker.bootstrap_servers, feed=feed))
+        channel = Channel(ChannelKind.KAFKA, topic="orders")
+        try:
+            register.watches.remove(register.add(new_watch(pair_rule(), channel=channel)).watch_id)
+        except WatchError:
+            return True
+        return False
+
+    try:
+        assert not is_taken(f"kafka://{other.bootstrap_servers}/orders")
+        assert is_taken(f"kafka://localhost:{broker.port}/orders"), "it is the same one by another name"
+        states.execute(
+            database_url,
+            f"insert into feed (feed, address) values ('kafka:b', 'kafka://{other.bootstrap_servers}');"
+            "insert into feed_position (feed, topic, partition, next_offset, version)"
+            " values ('kafka:b', 'orders', 0, 7, 1)",
+        )
+        assert not is_taken(None)
+        other.kill()
+        assert is_taken(None), "nobody knows whether it is the same"
+    finally:
+        other.kill()
+        engine.dispose()
 
 
 @pytest.mark.parametrize(
