@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import httpx
+import numpy as np
 import pytest
 from playwright.sync_api import Browser, expect
 from sqlalchemy import Engine
 
 from service.core.model import AttributeName
+from service.core.sketches.column import ColumnSketch
 from service.store.coefficient_samples import CoefficientLooks
 from service.store.database import make_engine
 from service.store.foreign_key_refreshes import PostgresForeignKeys
@@ -18,6 +21,7 @@ from tests import states
 from tests.browser.conftest import NARROW, looking
 from tests.hand_made_state import HandMadeState
 from tests.integration.serving import app_over, serving
+from tests.waiting import BOUND_SECONDS
 
 ORDERS, CUSTOMERS = AttributeName("shop", "orders", "customer_id"), AttributeName("shop", "customers", "id")
 COLUMNS = {
@@ -54,6 +58,52 @@ def test_each_cell_of_the_heatmap_is_the_share_that_the_sets_have(browser: Brows
             assert cells == [f"{round(share * 100, 2):g} %" if share else "" for share in shares]
         page.get_by_label("columns of").select_option("shop.orders")
         expect(page.locator("td.self")).to_have_count(2)
+
+
+@pytest.fixture
+def estimated(database_url: str) -> Iterator[str]:
+    """Serve users whose values are kept beside visits of which only sketches are; every third visit is a user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(states, "SKETCH_FORM", (10, 256, 64))
+        states.store(database_url, states.Tables({"users": ["id"]}).add("users", *([str(one)] for one in range(3000))))
+    sketch = ColumnSketch(10, 256, 64, counts_values=False)
+    visited = [str(one) for one in range(2000, 5000)]
+    sketch.update(np.array([int.from_bytes(states.key_of(one)[:8], "big") for one in visited], np.uint64))
+    states.execute(
+        database_url,
+        "insert into source (name, kind, location, bootstrapped_version, sketch_only)"
+        " values ('v', 'csv', '-', 1, true);"
+        "insert into attribute (attribute_id, source_id, schema_name, table_name, column_name, ordinal, row_count, "
+        "null_count) select 11, source_id, 's', 'visits', 'user', 0, 3000, 0 from source where name = 'v';"
+        f"insert into sketch values (11, 1, '\\x{sketch.to_bytes().hex()}')",
+    )
+    engine = make_engine(database_url, "test-dashboard")
+    with serving(app_over(engine)) as found:
+        yield found
+    engine.dispose()
+
+
+def test_an_estimated_cell_says_by_which_method_and_within_which_bounds(browser: Browser, estimated: str) -> None:
+    asked = {"dependent_table": "visits", "referenced_table": "users", "min_coefficient": 0}
+    (one,) = httpx.get(f"{estimated}/api/v1/coefficients", params=asked, timeout=BOUND_SECONDS).json()["items"]
+    assert one["low"] < one["coefficient"] < one["high"], "it is no share of sets"
+    share, low, high = (f"{round(one[part] * 100, 2):g} %" for part in ("coefficient", "low", "high"))
+    with looking(browser, estimated) as look:
+        page = look.open("coefficients?dependent=s.visits&referenced=s.users")
+        expect(page.locator("td.heat small")).to_have_text(f"{low} to {high}, {one['method']}")
+        cell = page.get_by_role(
+            "link", name=f"{share} of s.visits.user in s.users.id, {low} to {high}, {one['method']}", exact=True
+        )
+        assert look.faults() == []
+        page.get_by_role("region", name="Coefficients").focus()
+        page.keyboard.press("Tab")
+        expect(cell).to_be_focused()
+        page.keyboard.press("Enter")
+        expect(page.locator("h1")).to_contain_text("s.visits.user")
+        row = page.get_by_role("row", name=f"{one['method']} {share} {low} to {high}", exact=True)
+        expect(row).to_be_visible()
+        assert look.faults() == []
+        assert look.overflow() <= 0
 
 
 def test_of_more_tables_than_are_listed_any_is_found_by_a_part_of_its_name(browser: Browser, database_url: str) -> None:

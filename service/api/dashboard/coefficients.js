@@ -75,9 +75,10 @@ function heatmap(from, end, page) {
     if (row.attribute_id === column.attribute_id) return h("td", { class: "heat self" }, h("span", { title: "itself" }, "–"));
     const one = found.get(`${row.attribute_id} ${column.attribute_id}`);
     if (one === undefined || one.coefficient === null) return h("td.heat", {});
-    const isExact = one.low === one.high;
-    return h(`td.heat.heat-${Math.ceil(one.coefficient * 5)}`, {}, h("a", { href: to("pair", { dependent: `id:${row.attribute_id}`, referenced: `id:${column.attribute_id}` }), title: `${row.name} in ${column.name}, by ${one.method}` },
-      percent(one.coefficient)), h("small", {}, isExact ? one.method : `${percent(one.low)} to ${percent(one.high)}, ${one.method}`));
+    const how = one.low === one.high ? one.method : `${percent(one.low)} to ${percent(one.high)}, ${one.method}`;
+    const told = `${percent(one.coefficient)} of ${row.name} in ${column.name}, ${how}`; // who hears the link alone hears all of the cell
+    return h(`td.heat.heat-${Math.ceil(one.coefficient * 5)}`, {}, h("a", { href: to("pair", { dependent: `id:${row.attribute_id}`, referenced: `id:${column.attribute_id}`, estimated: one.exact === null ? 1 : undefined }), title: told, "aria-label": told },
+      percent(one.coefficient)), h("small", {}, how));
   };
   return h("div.scroll", { tabindex: "0", role: "region", "aria-label": "Coefficients" }, h("table.heatmap", {},
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, `${from.key} in ${end.key}`), end.columns.map((one) => h("th", { scope: "col" }, one.parts[2])))),

@@ -14,7 +14,8 @@ export const pair = {
   isOfVersion: true,
   leastMs: 2000,
   under: "timeline",
-  load: async ({ dependent = "", referenced = "", cursor }) => {
+  load: async ({ dependent = "", referenced = "", cursor, estimated }) => {
+    if (estimated) return { estimates: await get(`/api/v1/coefficients/${encodeURIComponent(dependent)}/${encodeURIComponent(referenced)}`) };
     const answers = await getAll({
       pair: at(dependent, referenced),
       missing: path(`${at(dependent, referenced)}/missing`, { limit: 20, cursor }),
@@ -24,35 +25,48 @@ export const pair = {
     });
     return { ...answers, candidate: await candidateOf(answers) };
   },
-  show: ({ pair: one, missing, spans, contracts, candidate }, parameters, act) => [
-    h("p.muted", {}, "Is the first contained in the second?"),
-    h("h1", {}, one.dependent.name, h("span.sign", { role: "img", "aria-label": one.holds ? " is contained in " : " is not contained in " }, one.holds ? " ⊆ " : " ⊄ "), one.referenced.name),
-    h("p", {}, badge(one.holds ? "good" : "bad", one.holds ? "holds" : "does not hold"), " ",
-      { appeared: "since it appeared in", broke: "since it broke in", bootstrap: "as the bootstrap found it in" }[one.since_reason], ` version ${number(one.since_version)}`,
-      one.since_at && [", ", ago(one.since_at)]),
-    h("dl.tiles", {}, [
-      ["Inclusion coefficient", percent(one.coefficient), one.reason ?? "of the dependent's distinct values are in the referenced column"],
-      ["Values in both", number(one.overlap), `of ${number(one.dependent.distinct_count)} and ${number(one.referenced.distinct_count)}`],
-      ["Missing values", number(one.missing_count), "that the referenced column lacks"],
-    ].map(([name, shown, more]) => h("div.tile", {}, h("dt", {}, name), h("dd.big", {}, shown), h("dd.muted", {}, more)))),
-    watched(one, contracts, act),
-    h("p.choice", {}, h("a.button", { href: to("watches", { dependent: one.dependent.name, referenced: one.referenced.name }) }, "Tell me when it breaks")),
-    h("div.columns", {},
-      card("Coefficient over time", history(spans, one.coefficient) ?? empty("It never held, and nobody looked: the coefficients of pairs that are watched, accepted or nearly hold are kept.")),
-      candidate && card("As a foreign key", explanation(candidate))),
-    candidate?.evidence.distribution && card("Both distributions", distributions(candidate.evidence.distribution)),
-    card("Missing values", missing.items.length ? [
-      table("Missing values", [
-        ["Value", (each) => (each.value === null ? ["key ", h("span.mono", {}, each.value_key)] : [value(each.value), each.is_cut && " …"])],
-        ["Times", (each) => number(each.frequency), "right"],
-      ], missing.items, (each) => each.value_key), pages("pair", parameters, missing)] : empty("There are none.")),
-    h("div.columns", {},
-      card(one.transitions.length > SHOWN ? `Its last ${SHOWN} transitions` : "Its transitions", one.transitions.length ? h("ul.transitions", {}, one.transitions.slice(0, SHOWN).map(transition)) : empty("It is as the bootstrap found it.")),
-      card("Both columns", table("Both columns", [
-        ["What", ([name]) => h("strong", {}, name)], ["Dependent", ([, show]) => show(one.dependent)], ["Referenced", ([, show]) => show(one.referenced)],
-      ], FACTS))),
-  ],
+  show: (answers, parameters, act) => (answers.estimates ? estimates(answers.estimates) : whole(answers, parameters, act)),
 };
+
+/** Show a pair of which the values of a side are not kept: by each method, how sure it is. */
+const estimates = (one) => [
+  h("p.muted", {}, "How much of the first is contained in the second?"),
+  h("h1", {}, `${one.dependent.column.name} in ${one.referenced.column.name}`),
+  h("p", {}, "Of one of these only a sketch is kept: whether the first is whole in the second is not known, and how much of it is, is estimated."),
+  card("By each method", table("By each method", [
+    ["Method", (each) => each.method], ["Inclusion coefficient", (each) => percent(each.coefficient), "right"],
+    [`Interval at ${percent(one.level)}`, (each) => (each.reason ? each.reason : `${percent(each.low)} to ${percent(each.high)}`)],
+  ], one.coefficients, (each) => each.method)),
+];
+
+const whole = ({ pair: one, missing, spans, contracts, candidate }, parameters, act) => [
+  h("p.muted", {}, "Is the first contained in the second?"),
+  h("h1", {}, one.dependent.name, h("span.sign", { role: "img", "aria-label": one.holds ? " is contained in " : " is not contained in " }, one.holds ? " ⊆ " : " ⊄ "), one.referenced.name),
+  h("p", {}, badge(one.holds ? "good" : "bad", one.holds ? "holds" : "does not hold"), " ",
+    { appeared: "since it appeared in", broke: "since it broke in", bootstrap: "as the bootstrap found it in" }[one.since_reason], ` version ${number(one.since_version)}`,
+    one.since_at && [", ", ago(one.since_at)]),
+  h("dl.tiles", {}, [
+    ["Inclusion coefficient", percent(one.coefficient), one.reason ?? "of the dependent's distinct values are in the referenced column"],
+    ["Values in both", number(one.overlap), `of ${number(one.dependent.distinct_count)} and ${number(one.referenced.distinct_count)}`],
+    ["Missing values", number(one.missing_count), "that the referenced column lacks"],
+  ].map(([name, shown, more]) => h("div.tile", {}, h("dt", {}, name), h("dd.big", {}, shown), h("dd.muted", {}, more)))),
+  watched(one, contracts, act),
+  h("p.choice", {}, h("a.button", { href: to("watches", { dependent: one.dependent.name, referenced: one.referenced.name }) }, "Tell me when it breaks")),
+  h("div.columns", {},
+    card("Coefficient over time", history(spans, one.coefficient) ?? empty("It never held, and nobody looked: the coefficients of pairs that are watched, accepted or nearly hold are kept.")),
+    candidate && card("As a foreign key", explanation(candidate))),
+  candidate?.evidence.distribution && card("Both distributions", distributions(candidate.evidence.distribution)),
+  card("Missing values", missing.items.length ? [
+    table("Missing values", [
+      ["Value", (each) => (each.value === null ? ["key ", h("span.mono", {}, each.value_key)] : [value(each.value), each.is_cut && " …"])],
+      ["Times", (each) => number(each.frequency), "right"],
+    ], missing.items, (each) => each.value_key), pages("pair", parameters, missing)] : empty("There are none.")),
+  h("div.columns", {},
+    card(one.transitions.length > SHOWN ? `Its last ${SHOWN} transitions` : "Its transitions", one.transitions.length ? h("ul.transitions", {}, one.transitions.slice(0, SHOWN).map(transition)) : empty("It is as the bootstrap found it.")),
+    card("Both columns", table("Both columns", [
+      ["What", ([name]) => h("strong", {}, name)], ["Dependent", ([, show]) => show(one.dependent)], ["Referenced", ([, show]) => show(one.referenced)],
+    ], FACTS))),
+];
 
 const FACTS = [
   ["Source", (one) => one.source],
