@@ -12,12 +12,15 @@ from sqlalchemy import Engine, text
 
 from service.api.routes_foreign_keys import CANDIDATES
 from service.core.model import AttributeName
+from service.store.database import make_engine
 from service.store.foreign_key_refreshes import PostgresForeignKeys
+from service.usecases.batches import ErrorPolicy
 from service.usecases.foreign_key_answers import ForeignKeyFinder
 from service.usecases.foreign_keys import Keys, Question
 from tests import states
 from tests.browser.conftest import looking
 from tests.corpora import GivenCorpus, GivenTable
+from tests.following import MakeStream, consume, shop_tables
 from tests.integration.serving import app_over, serving
 
 COLUMNS = {
@@ -195,3 +198,27 @@ def test_a_dead_letter_that_fails_once_more_says_so(browser: Browser, address: s
         expect(page.get_by_role("alert")).to_contain_text("Record 1 failed once more")
         expect(page.locator("main")).not_to_contain_text("of before")
         assert look.faults() == []
+
+
+def test_a_dead_letter_that_has_become_right_is_applied_and_gone(
+    browser: Browser, database_url: str, make_stream: MakeStream
+) -> None:
+    """Its delete comes before its insert, as from a source with two partitions."""
+    tables = shop_tables()
+    states.store(database_url, tables)
+    stream = make_stream(tables)
+    stream.append("orders", ["20", "2", None], None)
+    stream.append("orders", None, ["20", "2", None])
+    consume(database_url, stream, records=1, on_error=ErrorPolicy.SET_ASIDE)
+    assert states.read(database_url) != states.expected(tables)
+    engine = make_engine(database_url, "test-dashboard")
+    with serving(app_over(engine)) as address, looking(browser, address) as look:
+        page = look.open("dead-letters")
+        page.get_by_role("button", name="Try again record 1").press("Enter")
+        expect(page.get_by_role("status").filter(has_text="Record 1 is applied, or was already.")).to_be_visible()
+        expect(page.locator("main")).to_contain_text("There are none.")
+        assert look.faults() == []
+        look.open("")
+        expect(page.locator(".health")).to_contain_text("0 records set aside")
+    engine.dispose()
+    assert states.read(database_url) == states.expected(tables)
