@@ -103,7 +103,7 @@ def generating(address: str) -> BaseSchema:
         operation.pop("security", None)  # who asks is no part of the question: test_access.py
     schema = schemathesis.openapi.from_dict(document)
     schema.config.update(base_url=address)
-    return schema.exclude(path=STREAM)  # it never ends
+    return schema.exclude(path=STREAM)  # it never ends: test_stream_schema.py
 
 
 @pytest.mark.parametrize("mode", list(GenerationMode))
