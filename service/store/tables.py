@@ -498,5 +498,5 @@ audit = Table(
     Column("report", JSONB, nullable=False, comment="examples, filters, seconds"),
 )
 
-SCHEMA_REVISION = "0026"
+SCHEMA_REVISION = "0027"
 """The Alembic revision that this code works with."""

@@ -42,7 +42,7 @@ export function pair(dependent, referenced, holds = true) {
 /** Name a row by its table and its key or, where it has none, by what it has in its first columns. */
 const row = ({ table, key, cells }) => [`row of ${table}`,
   Object.entries(key).map(([column, text]) => [" · ", column, " ", value(text)]),
-  Object.entries(cells).map(([column, text]) => [" · ", column, " ", text === null ? h("em", {}, "NULL") : value(text)])];
+  Object.entries(cells ?? {}).map(([column, text]) => [" · ", column, " ", text === null ? h("em", {}, "NULL") : value(text)])];
 
 /** Show a transition: what broke or appeared, which value of which row did it, and where it stands in the feed. */
 export function transition(one) {
