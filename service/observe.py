@@ -115,7 +115,7 @@ class ConsumerObserver:
 
     def told(self, bound: float) -> str:
         """Say how far the consumer is behind, and since when, where it may be so for `bound` seconds."""
-        lag = "The feed is away, or not read yet"
+        lag = "What waits is not known: the feed is away, not read yet, or a micro-batch is at work"
         if self.lag is not None:
             lag = f"{self.lag} {self.lag_unit} behind the feed's end"
         return f"{lag}; current {self.lag_seconds():.1f} s ago (bound {bound:.0f} s)."

@@ -207,6 +207,8 @@ class StreamedSession(Session):
                         self._look_around()
                     finally:
                         self._at_work.release()
+                elif not any((self._behind or {}).values()):
+                    self._of.observer.waiting(None)  # what a micro-batch has in hand is not known, and it may hang
         except PySparkException:
             pass  # told by who called
         finally:
@@ -249,7 +251,7 @@ class StreamedSession(Session):
         else:
             raise BeginAnew
         self._feed.rest()
-        lag = self._lag()
+        self._behind = lag = self._lag()
         self._of.observer.waiting(lag)
         if self._error is not None or (not self._pending and any((lag or {}).values())):
             self.rested = 0.0  # there is something to be stored: while a stream begins or ends nothing rests

@@ -20,7 +20,7 @@ from service.store.writer import PostgresWriter
 from service.stream.envelope import Decoder
 from service.stream.file_feed import FileFeed
 from service.stream.kafka_topics import TopicRange
-from service.usecases.batches import ErrorPolicy
+from service.usecases.batches import ErrorPolicy, Observer
 from service.usecases.feed_session import Following, Session
 from service.usecases.follow_feed import Consumer
 from spark_jobs import streamed_session
@@ -150,7 +150,7 @@ class Follower:
 
     url: str
     stream: Stream
-    watch: Watch = field(default_factory=Watch)
+    watch: Observer = field(default_factory=Watch)
     stop: threading.Event = field(default_factory=threading.Event)
     session: LocalSession | None = None
     failed: BaseException | None = None
@@ -181,8 +181,8 @@ class Follower:
 
 
 @contextmanager
-def following(url: str, stream: Stream) -> Iterator[Follower]:
-    follower = Follower(url, stream)
+def following(url: str, stream: Stream, watch: Observer | None = None) -> Iterator[Follower]:
+    follower = Follower(url, stream, watch or Watch())
     with pytest.MonkeyPatch.context() as patching:
         patching.setattr(stream, "sessions", follower.sessions)
         thread = threading.Thread(target=follower.run)

@@ -14,9 +14,11 @@ from typing import Any
 import psutil
 import psycopg2
 import pytest
+from prometheus_client import CollectorRegistry
 
 from service.core.errors import ConflictError, DamagedStateError, FeedError, ShardAwayError, StateError
 from service.core.model import RawRecord
+from service.observe import ConsumerObserver
 from service.store import shards, silence
 from service.store.embedded import EmbeddedPostgres
 from service.store.shard_dealing import read_shards
@@ -35,6 +37,7 @@ from tests.integration.test_shards import values_of
 from tests.integration.test_verify import findings
 from tests.local_streams import LocalSession, Spark, following
 from tests.shard_servers import killed, spread
+from tests.waiting import BOUND_SECONDS, wait_for
 
 __all__ = ["spread_stream", "stream"]
 
@@ -376,3 +379,27 @@ def test_a_batch_of_a_brokers_markers_is_no_version(database_url: str, spread_st
         spark.mark()
         spark.take(5)
     require_true(database_url, spread_stream)
+
+
+def test_a_micro_batch_that_hangs_is_told_by_what_was_not_committed(
+    database_url: str, spread_stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on, observer = threading.Event(), ConsumerObserver(CollectorRegistry(), lag_unit="bytes")
+    run = LocalSession._run
+
+    def hang(session: LocalSession, frame: Any) -> Any:
+        goes_on.wait(BOUND_SECONDS)
+        return run(session, frame)
+
+    monkeypatch.setattr(streamed_session, "LOOK_SECONDS", 0.1)
+    random_changes(spread_stream, random.Random(15), 5)
+    with following(database_url, spread_stream, observer) as follower:
+        wait_for(lambda: observer.lag == 0)
+        assert observer.fault(0.0) is None
+        monkeypatch.setattr(LocalSession, "_run", hang)
+        random_changes(spread_stream, random.Random(16), 5)
+        wait_for(lambda: observer.fault(0.0) is not None)
+        assert "a micro-batch is at work" in (observer.fault(0.0) or "")
+        goes_on.set()
+        follower.wait(follower.all_applied)
+        wait_for(lambda: observer.fault(0.0) is None)
