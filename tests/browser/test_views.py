@@ -149,6 +149,23 @@ def test_an_ind_that_breaks_is_on_the_page_that_is_open(browser: Browser, addres
         expect(page.locator(".tile").first).to_contain_text("2")
 
 
+def test_what_ails_a_feed_is_told_with_when_its_consumer_said_so(
+    browser: Browser, state: HandMadeState, address: str, database_url: str
+) -> None:
+    states.execute(
+        database_url,
+        "insert into feed (feed, address, fault, fault_at)"
+        " values ('file:/shop', 'file:/shop', 'The disk is full.', now());"
+        "insert into feed_position (feed, topic, partition, next_offset, version)"
+        " values ('file:/shop', 'shop', 0, 7, 1)",
+    )
+    with looking(browser, address) as look:
+        told = look.open("").locator(".health li", has_text="file:/shop")
+        expect(told).to_contain_text("Its consumer said just now: The disk is full.")
+        expect(told.locator(".badge.bad")).to_contain_text("feed")
+        assert look.faults() == []
+
+
 def test_a_row_without_a_key_is_told_by_what_it_has(
     browser: Browser, address: str, state: HandMadeState, database_url: str
 ) -> None:
