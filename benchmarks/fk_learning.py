@@ -16,7 +16,16 @@ from service.core.foreign_keys.candidates import Candidate
 from service.core.foreign_keys.choice import choose
 from service.core.foreign_keys.composites import said_by_composites
 from service.core.foreign_keys.features import FALLING, RISING, Pair, data_features, pair_features
-from service.core.foreign_keys.model import AdditiveModel, SecondLook, Steps, probability
+from service.core.foreign_keys.key_choice import (
+    AGAINST_A_KEY,
+    CHANCES,
+    FOR_A_KEY,
+    Kinds,
+    choice_features,
+    likeliest_keys,
+    score_by_choice,
+)
+from service.core.foreign_keys.model import AdditiveModel, KeyChoice, SecondLook, Steps, probability
 from service.core.foreign_keys.name_features import bare_names
 from service.core.foreign_keys.names import Tokens
 from service.core.foreign_keys.profiles import ColumnProfile, Measured
@@ -41,6 +50,9 @@ OF_TABLES = ("kin", "lead_kin", "table_said", "lead_table_said")
 ONLY_NAMELESS = ("ref_place", "table_said", "lead_table_said")
 """Features that help where columns have no names; with names they made it worse (design note, section 12)."""
 
+CHOICE_PENALTY = 10.0
+"""Of the squares of the weights that choose a key, over features whose standard deviation is 1."""
+
 DIGITS = 4
 """Of the scores in a model's file."""
 
@@ -52,7 +64,7 @@ class Pairs:
     """Hold the candidates of one column of a database, for one sort of keys: their features, and which are right.
 
     `composite` are the candidates of more columns that are suggested, by a rule: nothing is learnt of them. `names` has
-    the words of all columns.
+    the words of all columns. `choice` are what tells keys of a column without a name apart, and `kinds` such columns.
     """
 
     database: Database
@@ -63,6 +75,8 @@ class Pairs:
     is_right: np.ndarray
     composite: tuple[Candidate, ...] = ()
     names: Mapping[int, Tokens] = field(default_factory=dict)
+    choice: Features = field(default_factory=dict)
+    kinds: Kinds = ()
 
     @staticmethod
     def of(database: Database, declared: bool) -> Pairs:
@@ -71,21 +85,42 @@ class Pairs:
         composite = database.composites.seen(declared)
         single = {(c.dependent[0], c.referenced[0]): of for c, of in measured.items()}
         keys = [key for (key,) in keys]
+        nameless = _nameless(single, columns, keys)
+        choice, kinds = choice_features(nameless, list(single), columns, frozenset(keys)) if single else ({}, ())
         return Pairs(
             database,
             tuple(measured),
             {name: of for name, of in pair_features(single, columns, keys).items() if name not in ONLY_NAMELESS},
             rostin_features(single, columns),
-            _nameless(single, columns, keys),
+            nameless,
             np.array([candidate in database.truth for candidate in measured], np.bool_),
             tuple(one.candidate for one in rank(composite, columns, ()) if one.suggested),
             bare_names(columns),
+            choice,
+            kinds,
         )
 
     @property
     def pairs(self) -> list[Pair]:
         """Give the columns of each candidate."""
         return [(c.dependent[0], c.referenced[0]) for c in self.candidates]
+
+    def by_chance(self, weights: Mapping[str, float]) -> tuple[Pairs, Pairs]:
+        """Give the likeliest key of each column, and the others, with what tells whether it refers, and `behind`."""
+        if not self.candidates:
+            return self, self
+        spoken, behind, best = likeliest_keys(weights, {**self.nameless, **self.choice}, self.pairs, self.kinds)
+        told = {name: of for name, of in spoken.items() if name not in self.choice} | {"behind": behind}
+        others = np.setdiff1d(np.arange(len(behind)), best)
+        return self._only(np.sort(best), told), self._only(others, told)
+
+    def _only(self, places: np.ndarray, nameless: Features) -> Pairs:
+        return replace(
+            self,
+            candidates=tuple(self.candidates[place] for place in places),
+            nameless={name: of[places] for name, of in nameless.items()},
+            is_right=self.is_right[places],
+        )
 
     def score(self, name: str) -> np.ndarray:
         """Give a feature as a score; `randomness` is 1 less the distance."""
@@ -153,13 +188,29 @@ def learn(name: str, found: Sequence[Pairs]) -> AdditiveModel:
     features = recipe.features
     families = sorted({of.database.family for of in found}, key=lambda name: zlib.crc32(name.encode()))
     group = {family: place % INNER_FOLDS for place, family in enumerate(families)}
+    judged: dict[int, Pairs] = {}
     scores: dict[int, np.ndarray] = {}
+    rivals: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     for fold in range(INNER_FOLDS):
-        model = fit([of for of in found if group[of.database.family] != fold], features)
-        scores |= {id(of): model.log_odds(features(of)) for of in found if group[of.database.family] == fold}
-    stretch, shift = platt(np.concatenate([scores[id(of)] for of in found]), _right(found))
+        others = [of for of in found if group[of.database.family] != fold]
+        weights = fit_choice(others) if recipe.chooses_first else None
+        model = fit([of.by_chance(weights)[0] for of in others] if weights else others, features)
+        for of in found:
+            if group[of.database.family] != fold:
+                continue
+            judged[id(of)] = of
+            if weights:
+                judged[id(of)], behind = of.by_chance(weights)
+                rivals.append((model.log_odds(features(behind)), behind.nameless["behind"], behind.is_right))
+            scores[id(of)] = model.log_odds(features(judged[id(of)]))
+    tested = [judged[id(of)] for of in found]
+    stretch, shift = platt(np.concatenate([scores[id(of)] for of in found]), _right(tested))
     log_odds = [stretch * scores[id(of)] + shift for of in found]
-    model = fit(found, features)
+    choice = None
+    if recipe.chooses_first:
+        first, behind, is_right = (np.concatenate(of) for of in zip(*rivals, strict=True))
+        choice = KeyChoice(fit_choice(found), *fit_rivals(stretch * first + shift, behind, is_right))
+    model = fit([of.by_chance(choice.weights)[0] for of in found] if choice else found, features)
     steps = {
         name: Steps(of.edges, tuple(round(stretch * score, DIGITS) for score in of.scores))
         for name, of in model.steps.items()
@@ -171,9 +222,59 @@ def learn(name: str, found: Sequence[Pairs]) -> AdditiveModel:
         model,
         intercept=round(stretch * model.intercept + shift, DIGITS),
         steps=steps,
-        threshold=recipe.threshold_of(found, [probability(of) for of in log_odds]),
+        threshold=recipe.threshold_of(tested, [probability(of) for of in log_odds]),
         second=second,
+        choice=choice,
     )
+
+
+def fit_choice(found: Sequence[Pairs]) -> dict[str, float]:
+    """Fit the weights that tell the keys of a column apart, of columns that refer: a conditional logit.
+
+    No feature may speak against what it must speak for, and large weights cost, over features of one spread.
+    """
+    from scipy.optimize import minimize
+
+    names = (*FOR_A_KEY, *AGAINST_A_KEY)
+    rows, is_right, column, number = [], [], [], 0
+    for of in found:
+        features = {**of.nameless, **of.choice}
+        by_column: dict[int, list[int]] = defaultdict(list)
+        for place, (a, _) in enumerate(of.pairs):
+            by_column[a].append(place)
+        for places in by_column.values():
+            if len(places) > 1 and of.is_right[places].any():
+                rows.append(np.nan_to_num(np.stack([features[name][places] for name in names], 1)))
+                is_right.append(of.is_right[places] / of.is_right[places].sum())
+                column.append(np.full(len(places), number))
+                number += 1
+    values, right, of_column = np.vstack(rows), np.concatenate(is_right), np.concatenate(column)
+    spread = values.std(axis=0) + 1e-9
+    values = (values - values.mean(axis=0)) / spread
+    starts = np.searchsorted(of_column, np.arange(number))
+
+    def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
+        sums = values @ weights
+        sums -= np.maximum.reduceat(sums, starts)[of_column]
+        logs = sums - np.log(np.add.reduceat(np.exp(sums), starts))[of_column]
+        cost = CHOICE_PENALTY / 2 * weights @ weights - right @ logs
+        return float(cost), CHOICE_PENALTY * weights + values.T @ (np.exp(logs) - right)
+
+    bounds = [(0, None)] * len(FOR_A_KEY) + [(None, 0)] * len(AGAINST_A_KEY)
+    best = minimize(loss, np.zeros(len(names)), jac=True, method="L-BFGS-B", bounds=bounds).x
+    return {name: round(float(weight), DIGITS) for name, weight in zip(names, best / spread, strict=True)}
+
+
+def fit_rivals(log_odds: np.ndarray, behind: np.ndarray, is_right: np.ndarray) -> tuple[float, float]:
+    """Fit what keys lose that are not the likeliest of their column: for that, and for how far they are behind."""
+    from scipy.optimize import minimize
+
+    def loss(weights: np.ndarray) -> float:
+        found = log_odds + weights[0] + weights[1] * behind
+        return float(np.logaddexp(0, np.where(is_right, -found, found)).sum())
+
+    best = minimize(loss, [-1.0, 1.0], method="L-BFGS-B", bounds=[(None, 0), (0, None)]).x
+    return round(float(best[0]), DIGITS), round(float(best[1]), DIGITS)
 
 
 def look_again(found: Sequence[Pairs], log_odds: Sequence[np.ndarray]) -> tuple[SecondLook, list[np.ndarray]]:
@@ -195,7 +296,11 @@ def look_again(found: Sequence[Pairs], log_odds: Sequence[np.ndarray]) -> tuple[
 
 def predicted(model: AdditiveModel, of: Pairs, features: Features) -> np.ndarray:
     """Give the probability of each candidate of a database by a model."""
-    return score(model, features, of.pairs, lambda: of.names).probability if of.candidates else np.zeros(0)
+    if not of.candidates:
+        return np.zeros(0)
+    if model.choice:
+        return score_by_choice(model, model.choice, {**features, **of.choice}, of.pairs, of.kinds).probability
+    return score(model, features, of.pairs, lambda: of.names).probability
 
 
 def _right(found: Sequence[Pairs]) -> np.ndarray:
@@ -225,7 +330,7 @@ def fit(found: Sequence[Pairs], features: Callable[[Pairs], Features]) -> Additi
         max_bins=64,
         early_stopping=False,
         random_state=SEED,
-        monotonic_cst=[(name in RISING) - (name in FALLING) for name in names],
+        monotonic_cst=[(name in RISING or name in CHANCES) - (name in FALLING) for name in names],
     )
     values = np.vstack([np.stack([features(of)[name] for name in names], 1) for of in found])
     with threadpool_limits(1):  # a busy machine waits for its threads longer than they save
@@ -263,17 +368,19 @@ class Recipe:
     """Say what a model is learnt of: its features, how its threshold is found, whether candidates are judged together.
 
     `with_composites`: what composite candidates say of single ones is left out of account, as `rank` leaves it.
+    `chooses_first`: the likeliest key of each column is chosen first, and judged alone.
     """
 
     features: Callable[[Pairs], Features]
     threshold_of: Callable[[Sequence[Pairs], Sequence[np.ndarray]], float] = best_threshold
     looks_again: bool = False
     with_composites: bool = False
+    chooses_first: bool = False
 
 
 RECIPES: Mapping[str, Recipe] = {
     "combined": Recipe(lambda of: of.features, steady_threshold, looks_again=True, with_composites=True),
-    "nameless": Recipe(lambda of: of.nameless),
+    "nameless": Recipe(lambda of: of.nameless, steady_threshold, chooses_first=True),
     "rostin": Recipe(lambda of: of.rostin),
 }
 """The models that are part of the package, by name."""

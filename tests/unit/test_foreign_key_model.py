@@ -13,7 +13,8 @@ from benchmarks.fk_data import Database
 from benchmarks.fk_learning import Pairs, fit
 from service.core.foreign_keys.candidates import Candidate
 from service.core.foreign_keys.features import FALLING, RISING
-from service.core.foreign_keys.model import AdditiveModel, SecondLook, Steps, fitted
+from service.core.foreign_keys.key_choice import CHANCES
+from service.core.foreign_keys.model import AdditiveModel, KeyChoice, SecondLook, Steps, fitted
 
 FINITE = st.floats(-1e6, 1e6)
 
@@ -47,12 +48,13 @@ def test_a_probability_is_explained_by_its_terms() -> None:
     st.dictionaries(st.text(max_size=5), st.lists(FINITE, unique=True, max_size=5).map(sorted), max_size=4),
     FINITE,
     st.none() | st.builds(SecondLook, FINITE, FINITE, st.dictionaries(st.text(max_size=5), FINITE, max_size=3)),
+    st.none() | st.builds(KeyChoice, st.dictionaries(st.text(max_size=5), FINITE, max_size=3), FINITE, FINITE),
 )
 def test_a_model_is_the_same_after_json(
-    edges: dict[str, list[float]], intercept: float, second: SecondLook | None
+    edges: dict[str, list[float]], intercept: float, second: SecondLook | None, choice: KeyChoice | None
 ) -> None:
     steps = {name: Steps(tuple(of), tuple(map(float, range(len(of) + 1)))) for name, of in edges.items()}
-    model = AdditiveModel(intercept, steps, 0.3, ("shop",), second)
+    model = AdditiveModel(intercept, steps, 0.3, ("shop",), second, choice)
     assert AdditiveModel.from_dict(json.loads(json.dumps(model.as_dict()))) == model
 
 
@@ -82,7 +84,7 @@ def test_the_fitted_models_are_monotone_and_name_their_data(name: str, declared:
     assert {"chinook", "mondial", "pokedex"} <= set(model.data)
     for feature, steps in model.steps.items():
         rises = np.diff(steps.scores)
-        assert feature not in RISING or (rises >= 0).all(), feature
+        assert feature not in {*RISING, *CHANCES} or (rises >= 0).all(), feature
         assert feature not in FALLING or (rises <= 0).all(), feature
 
 

@@ -51,11 +51,23 @@ class SecondLook:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyChoice:
+    """Hold how the keys of a column are weighed against each other (`key_choice`), in log-odds.
+
+    A key that is not the likeliest has `rival`, at most 0, and `behind` for each of the log-odds that it is behind.
+    """
+
+    weights: Mapping[str, float]
+    rival: float = 0.0
+    behind: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class AdditiveModel:
     """Hold the steps of each feature and what all candidates start with.
 
     A candidate of at least `threshold` is suggested, after a `second` look where there is one; `data` names the
-    databases of the fit.
+    databases of the fit. After a `choice` among the keys of a column the steps judge the likeliest alone.
     """
 
     intercept: float
@@ -63,6 +75,7 @@ class AdditiveModel:
     threshold: float = 0.5
     data: Sequence[str] = field(default_factory=tuple)
     second: SecondLook | None = None
+    choice: KeyChoice | None = None
 
     def terms(self, features: Mapping[str, Floats]) -> dict[str, Floats]:
         """Give what each feature adds to the log-odds of n candidates; raise KeyError for a feature that is missing."""
@@ -83,7 +96,8 @@ class AdditiveModel:
         steps = {name: {"edges": list(of.edges), "scores": list(of.scores)} for name, of in ordered}
         second = {} if self.second is None else {"second": asdict(self.second)}
         known = {"intercept": self.intercept, "threshold": self.threshold, "data": list(self.data)}
-        return known | second | {"steps": steps}
+        choice = {} if self.choice is None else {"choice": asdict(self.choice)}
+        return known | second | choice | {"steps": steps}
 
     @staticmethod
     def from_dict(read: Any) -> AdditiveModel:
@@ -91,7 +105,9 @@ class AdditiveModel:
         try:
             steps = {name: Steps(tuple(of["edges"]), tuple(of["scores"])) for name, of in read["steps"].items()}
             second = SecondLook(**read["second"]) if "second" in read else None
-            return AdditiveModel(float(read["intercept"]), steps, float(read["threshold"]), tuple(read["data"]), second)
+            known = float(read["intercept"]), steps, float(read["threshold"]), tuple(read["data"])
+            choice = KeyChoice(**read["choice"]) if "choice" in read else None
+            return AdditiveModel(*known, second, choice)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no additive model: {error!r}") from error
 

@@ -33,6 +33,7 @@ from service.core.foreign_keys.composites import (
 )
 from service.core.foreign_keys.copies import by_copies
 from service.core.foreign_keys.features import pair_features
+from service.core.foreign_keys.key_choice import choice_features, score_by_choice
 from service.core.foreign_keys.model import AdditiveModel, fitted
 from service.core.foreign_keys.name_features import Told, bare_names, untold
 from service.core.foreign_keys.names import tell_nothing
@@ -140,12 +141,16 @@ def _rank_single(
     single = {(c.dependent[0], c.referenced[0]): of for c, of in measured.items()}
     if not single:
         return []
-    features = pair_features(single, columns, [key[0] for key in keys if len(key) == 1], telling)
+    of_one = [key[0] for key in keys if len(key) == 1]
+    features = pair_features(single, columns, of_one, telling)
     declared = any(column.is_primary for column in columns.values())
     nameless = method is Method.COMBINED and tell_nothing([column.name for column in columns.values()])
     name = "nameless" if nameless else method.value
     model = fitted(name, declared) if method in (Method.COMBINED, Method.ROSTIN) else None
-    if model:
+    if model and model.choice:
+        of_choice, kinds = choice_features(features, list(single), columns, frozenset(of_one))
+        scored = score_by_choice(model, model.choice, {**features, **of_choice}, list(single), kinds)
+    elif model:
         values = features if method is Method.COMBINED else rostin_features(single, columns)
         scored = score(model, values, list(single), lambda: bare_names(columns))
     else:
