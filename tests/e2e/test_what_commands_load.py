@@ -44,3 +44,14 @@ def test_who_calls_a_kernel_does_not_load_linear_algebra() -> None:
     modules = ended.stdout.split()
     assert "numba.np.arraymath" in modules, "a kernel was called"
     assert "scipy.linalg" not in modules
+
+
+def test_what_a_command_has_loaded_is_not_looked_through_for_garbage() -> None:
+    program = """
+import gc
+from service.cli import COMMANDS, LoadedWhenCalled
+LoadedWhenCalled("status", *COMMANDS["status"]).load()
+print(gc.get_freeze_count() > len(gc.get_objects()), gc.isenabled())
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    assert ended.stdout.split() == ["True", "True"]
