@@ -402,12 +402,8 @@ corpus_refresh = Table(
 Index("ix_corpus_refresh_corpus_id", corpus_refresh.c.corpus_id, corpus_refresh.c.refresh_id)
 # One refresh of a corpus runs at a time, and one waits.
 for state in ("queued", "running"):
-    Index(
-        f"uq_corpus_refresh_{state}",
-        corpus_refresh.c.corpus_id,
-        unique=True,
-        postgresql_where=corpus_refresh.c.state == text(f"'{state}'"),
-    )
+    is_so = corpus_refresh.c.state == text(f"'{state}'")
+    Index(f"uq_corpus_refresh_{state}", corpus_refresh.c.corpus_id, unique=True, postgresql_where=is_so)
 
 corpus_fault = Table(
     "corpus_fault",
