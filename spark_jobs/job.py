@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import signal
 import sys
@@ -71,6 +72,7 @@ def run_job(
     An error that a person can mend is one message on standard error, and its exit code; an interrupt, by SIGINT or
     SIGTERM, is told as `stopped`.
     """
+    gc.freeze()  # what is loaded is kept, and is not looked through for garbage
     with interrupted_by_signals():
         return _run(given, name, job, tell, display or Quiet(), stopped)
 

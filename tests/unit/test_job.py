@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import gc
 import os
 import signal
 import subprocess
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_jobs.job import run_job
 from spark_jobs.job_folder import PREFIX, remove_remains
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,3 +80,8 @@ def test_folders_of_jobs_that_were_killed_go_and_no_others(tmp_path: Path) -> No
         process.communicate("")
         assert process.returncode == 0
     assert {*tmp_path.iterdir()} == {*others}
+
+
+def test_what_a_job_has_loaded_is_not_looked_through_for_garbage() -> None:
+    loaded: list[object] = []
+    assert run_job(argparse.Namespace(), "test", lambda _: any(one is loaded for one in gc.get_objects()), int) == 0
