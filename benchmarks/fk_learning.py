@@ -20,6 +20,8 @@ from service.core.foreign_keys.key_choice import (
     AGAINST_A_KEY,
     CHANCES,
     FOR_A_KEY,
+    NAMED_AGAINST_A_KEY,
+    NAMED_FOR_A_KEY,
     Kinds,
     choice_features,
     likeliest_keys,
@@ -31,7 +33,7 @@ from service.core.foreign_keys.names import Tokens
 from service.core.foreign_keys.profiles import ColumnProfile, Measured
 from service.core.foreign_keys.ranking import rank
 from service.core.foreign_keys.rostin import rostin_features
-from service.core.foreign_keys.second_look import among_scores, score
+from service.core.foreign_keys.second_look import Scored, among_scores, score
 
 SEED = 7
 """Of the fit, which draws at random the candidates that its bins are cut by where there are more than 200,000."""
@@ -49,6 +51,12 @@ OF_TABLES = ("kin", "lead_kin", "table_said", "lead_table_said")
 
 ONLY_NAMELESS = ("ref_place", "table_said", "lead_table_said")
 """Features that help where columns have no names; with names they made it worse (design note, section 12)."""
+
+Signs = tuple[Sequence[str], Sequence[str]]
+"""Features that may speak for a key alone, and against one alone."""
+
+BY_VALUES: Signs = FOR_A_KEY, AGAINST_A_KEY
+BY_NAMES: Signs = NAMED_FOR_A_KEY, NAMED_AGAINST_A_KEY
 
 CHOICE_PENALTY = 10.0
 """Of the squares of the weights that choose a key, over features whose standard deviation is 1."""
@@ -90,7 +98,7 @@ class Pairs:
         return Pairs(
             database,
             tuple(measured),
-            {name: of for name, of in pair_features(single, columns, keys).items() if name not in ONLY_NAMELESS},
+            pair_features(single, columns, keys),
             rostin_features(single, columns),
             nameless,
             np.array([candidate in database.truth for candidate in measured], np.bool_),
@@ -104,6 +112,15 @@ class Pairs:
     def pairs(self) -> list[Pair]:
         """Give the columns of each candidate."""
         return [(c.dependent[0], c.referenced[0]) for c in self.candidates]
+
+    def told(self) -> Features:
+        """Give the features that say of candidates with names whether they are right."""
+        return {name: of for name, of in self.features.items() if name not in ONLY_NAMELESS}
+
+    def named(self) -> Pairs:
+        """Give it so that a key is chosen by names as well, and columns of one kind count each alone."""
+        choice = {**self.choice, **{name: self.features[name] for name in ONLY_NAMELESS}}
+        return replace(self, nameless=self.told(), choice=choice, kinds=())
 
     def by_chance(self, weights: Mapping[str, float]) -> tuple[Pairs, Pairs]:
         """Give the likeliest key of each column, and the others, with what tells whether it refers, and `behind`."""
@@ -180,62 +197,88 @@ def steady_threshold(found: Sequence[Pairs], scores: Sequence[np.ndarray]) -> fl
 def learn(name: str, found: Sequence[Pairs]) -> AdditiveModel:
     """Fit the model of a name, with its second look if it has one, whose scores read as probabilities.
 
-    Calibration, second look and threshold are learnt within `found`, out of fold: each group of families is scored by a
-    model of the others. The log-odds are stretched and shifted (Platt's scaling), which leaves them a sum of steps.
+    Second look and threshold are learnt within `found`, of scores out of fold.
     """
     recipe = RECIPES[name]
     found = found if recipe.with_composites else singles(found)
-    features = recipe.features
+    model, log_odds = _calibrated(found, recipe.features, recipe.choosing)
+    if recipe.choosing_beside:
+        named = [of.named() for of in found]
+        beside, others = _calibrated(named, lambda of: of.nameless, recipe.choosing_beside)
+        both = [(one + other) / 2 for one, other in zip(log_odds, others, strict=True)]
+        stretch, shift = platt(np.concatenate(both), _right(found))
+        log_odds = [stretch * of + shift for of in both]
+        model = replace(_scaled(model, stretch / 2, shift), beside=_scaled(replace(beside, data=()), stretch / 2, 0.0))
+    second = None
+    if recipe.looks_again:
+        second, log_odds = look_again(found, log_odds)
+    threshold = recipe.threshold_of(found, [probability(of) for of in log_odds])
+    return replace(model, threshold=threshold, second=second)
+
+
+def _calibrated(
+    found: Sequence[Pairs], features: Callable[[Pairs], Features], choosing: Signs | None
+) -> tuple[AdditiveModel, list[np.ndarray]]:
+    """Fit a model, and give the log-odds out of fold: each group of families is scored by a model of the others.
+
+    They are stretched and shifted for likely probabilities (Platt's scaling), which leaves them a sum of steps.
+    """
     families = sorted({of.database.family for of in found}, key=lambda name: zlib.crc32(name.encode()))
     group = {family: place % INNER_FOLDS for place, family in enumerate(families)}
+    judging: dict[int, tuple[AdditiveModel, Mapping[str, float]]] = {}
     judged: dict[int, Pairs] = {}
     scores: dict[int, np.ndarray] = {}
     rivals: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     for fold in range(INNER_FOLDS):
         others = [of for of in found if group[of.database.family] != fold]
-        weights = fit_choice(others) if recipe.chooses_first else None
-        model = fit([of.by_chance(weights)[0] for of in others] if weights else others, features)
+        weights = fit_choice(others, choosing) if choosing else {}
+        model = fit([of.by_chance(weights)[0] for of in others] if choosing else others, features)
         for of in found:
             if group[of.database.family] != fold:
                 continue
-            judged[id(of)] = of
-            if weights:
+            judging[id(of)], judged[id(of)] = (model, weights), of
+            if choosing:
                 judged[id(of)], behind = of.by_chance(weights)
                 rivals.append((model.log_odds(features(behind)), behind.nameless["behind"], behind.is_right))
             scores[id(of)] = model.log_odds(features(judged[id(of)]))
-    tested = [judged[id(of)] for of in found]
-    stretch, shift = platt(np.concatenate([scores[id(of)] for of in found]), _right(tested))
-    log_odds = [stretch * scores[id(of)] + shift for of in found]
-    choice = None
-    if recipe.chooses_first:
-        first, behind, is_right = (np.concatenate(of) for of in zip(*rivals, strict=True))
-        choice = KeyChoice(fit_choice(found), *fit_rivals(stretch * first + shift, behind, is_right))
-    model = fit([of.by_chance(choice.weights)[0] for of in found] if choice else found, features)
+    stretch, shift = platt(np.concatenate([scores[id(of)] for of in found]), _right([judged[id(of)] for of in found]))
+    if not choosing:
+        return _scaled(fit(found, features), stretch, shift), [stretch * scores[id(of)] + shift for of in found]
+    first, behind_by, is_right = (np.concatenate(of) for of in zip(*rivals, strict=True))
+    loses = fit_rivals(stretch * first + shift, behind_by, is_right)
+    log_odds = []
+    for of in found:
+        model, weights = judging[id(of)]
+        model = replace(_scaled(model, stretch, shift), choice=KeyChoice(weights, *loses))
+        log_odds.append(_by_choice(model, of, of.nameless, of.kinds).log_odds)
+    choice = KeyChoice(fit_choice(found, choosing), *loses)
+    model = fit([of.by_chance(choice.weights)[0] for of in found], features)
+    return replace(_scaled(model, stretch, shift), choice=choice), log_odds
+
+
+def _scaled(model: AdditiveModel, stretch: float, shift: float) -> AdditiveModel:
+    """Stretch and shift the log-odds of a model."""
     steps = {
         name: Steps(of.edges, tuple(round(stretch * score, DIGITS) for score in of.scores))
         for name, of in model.steps.items()
     }
-    second = None
-    if recipe.looks_again:
-        second, log_odds = look_again(found, log_odds)
-    return replace(
-        model,
-        intercept=round(stretch * model.intercept + shift, DIGITS),
-        steps=steps,
-        threshold=recipe.threshold_of(tested, [probability(of) for of in log_odds]),
-        second=second,
-        choice=choice,
+    choice = model.choice and replace(
+        model.choice,
+        rival=round(stretch * model.choice.rival, DIGITS),
+        behind=round(stretch * model.choice.behind, DIGITS),
     )
+    return replace(model, intercept=round(stretch * model.intercept + shift, DIGITS), steps=steps, choice=choice)
 
 
-def fit_choice(found: Sequence[Pairs]) -> dict[str, float]:
+def fit_choice(found: Sequence[Pairs], signs: Signs = BY_VALUES) -> dict[str, float]:
     """Fit the weights that tell the keys of a column apart, of columns that refer: a conditional logit.
 
     No feature may speak against what it must speak for, and large weights cost, over features of one spread.
     """
     from scipy.optimize import minimize
 
-    names = (*FOR_A_KEY, *AGAINST_A_KEY)
+    rising, falling = signs
+    names = (*rising, *falling)
     rows, is_right, column, number = [], [], [], 0
     for of in found:
         features = {**of.nameless, **of.choice}
@@ -260,7 +303,7 @@ def fit_choice(found: Sequence[Pairs]) -> dict[str, float]:
         cost = CHOICE_PENALTY / 2 * weights @ weights - right @ logs
         return float(cost), CHOICE_PENALTY * weights + values.T @ (np.exp(logs) - right)
 
-    bounds = [(0, None)] * len(FOR_A_KEY) + [(None, 0)] * len(AGAINST_A_KEY)
+    bounds = [(0, None)] * len(rising) + [(None, 0)] * len(falling)
     best = minimize(loss, np.zeros(len(names)), jac=True, method="L-BFGS-B", bounds=bounds).x
     return {name: round(float(weight), DIGITS) for name, weight in zip(names, best / spread, strict=True)}
 
@@ -299,8 +342,15 @@ def predicted(model: AdditiveModel, of: Pairs, features: Features) -> np.ndarray
     if not of.candidates:
         return np.zeros(0)
     if model.choice:
-        return score_by_choice(model, model.choice, {**features, **of.choice}, of.pairs, of.kinds).probability
-    return score(model, features, of.pairs, lambda: of.names).probability
+        return _by_choice(model, of, features, of.kinds).probability
+    beside = model.beside and _by_choice(model.beside, of, of.features, ())
+    return score(model, features, of.pairs, lambda: of.names, beside).probability
+
+
+def _by_choice(model: AdditiveModel, of: Pairs, features: Features, kinds: Kinds) -> Scored:
+    if model.choice is None:
+        raise ValueError("the model does not choose")
+    return score_by_choice(model, model.choice, {**features, **of.choice}, of.pairs, kinds)
 
 
 def _right(found: Sequence[Pairs]) -> np.ndarray:
@@ -368,19 +418,21 @@ class Recipe:
     """Say what a model is learnt of: its features, how its threshold is found, whether candidates are judged together.
 
     `with_composites`: what composite candidates say of single ones is left out of account, as `rank` leaves it.
-    `chooses_first`: the likeliest key of each column is chosen first, and judged alone.
+    `choosing`: by these features the likeliest key of each column is chosen first, and judged alone. `choosing_beside`:
+    so does a model beside, and the mean of both log-odds counts.
     """
 
     features: Callable[[Pairs], Features]
     threshold_of: Callable[[Sequence[Pairs], Sequence[np.ndarray]], float] = best_threshold
     looks_again: bool = False
     with_composites: bool = False
-    chooses_first: bool = False
+    choosing: Signs | None = None
+    choosing_beside: Signs | None = None
 
 
 RECIPES: Mapping[str, Recipe] = {
-    "combined": Recipe(lambda of: of.features, steady_threshold, looks_again=True, with_composites=True),
-    "nameless": Recipe(lambda of: of.nameless, steady_threshold, chooses_first=True),
+    "combined": Recipe(Pairs.told, steady_threshold, looks_again=True, with_composites=True, choosing_beside=BY_NAMES),
+    "nameless": Recipe(lambda of: of.nameless, steady_threshold, choosing=BY_VALUES),
     "rostin": Recipe(lambda of: of.rostin),
 }
 """The models that are part of the package, by name."""

@@ -17,6 +17,8 @@ from service.core.foreign_keys.features import Pair
 from service.core.foreign_keys.key_choice import (
     AGAINST_A_KEY,
     FOR_A_KEY,
+    NAMED_AGAINST_A_KEY,
+    NAMED_FOR_A_KEY,
     choice_features,
     likeliest_keys,
     score_by_choice,
@@ -164,14 +166,20 @@ def test_a_language_is_found_where_one_column_alone_would_not_tell() -> None:
 
 
 @pytest.mark.parametrize("declared", [True, False])
-def test_the_served_choice_believes_what_speaks_for_a_key(declared: bool) -> None:
-    choice = fitted("nameless", declared).choice
-    assert choice
-    assert choice.weights.keys() == {*FOR_A_KEY, *AGAINST_A_KEY}
-    assert all(choice.weights[name] >= 0 for name in FOR_A_KEY)
-    assert all(choice.weights[name] <= 0 for name in AGAINST_A_KEY)
-    assert choice.rival <= 0 <= choice.behind
+def test_the_served_choices_believe_what_speaks_for_a_key(declared: bool) -> None:
+    beside = fitted("combined", declared).beside
+    assert beside
+    for choice, rising, falling in (
+        (fitted("nameless", declared).choice, FOR_A_KEY, AGAINST_A_KEY),
+        (beside.choice, NAMED_FOR_A_KEY, NAMED_AGAINST_A_KEY),
+    ):
+        assert choice
+        assert choice.weights.keys() == {*rising, *falling}
+        assert all(choice.weights[name] >= 0 for name in rising)
+        assert all(choice.weights[name] <= 0 for name in falling)
+        assert choice.rival <= 0 <= choice.behind
     assert [fitted(name, declared).choice for name in ("combined", "rostin")] == [None, None]
+    assert [fitted(name, declared).beside for name in ("nameless", "rostin")] == [None, None]
 
 
 def test_the_choice_of_a_key_is_learnt_from_what_its_columns_have_in_common() -> None:

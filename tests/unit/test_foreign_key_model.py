@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -55,7 +56,8 @@ def test_a_model_is_the_same_after_json(
 ) -> None:
     steps = {name: Steps(tuple(of), tuple(map(float, range(len(of) + 1)))) for name, of in edges.items()}
     model = AdditiveModel(intercept, steps, 0.3, ("shop",), second, choice)
-    assert AdditiveModel.from_dict(json.loads(json.dumps(model.as_dict()))) == model
+    for served in (model, replace(model, beside=model)):
+        assert AdditiveModel.from_dict(json.loads(json.dumps(served.as_dict()))) == served
 
 
 @pytest.mark.parametrize("declared", [True, False])
@@ -82,7 +84,7 @@ def test_the_fitted_models_are_monotone_and_name_their_data(name: str, declared:
     model = fitted(name, declared)
     assert 0 < model.threshold < 1
     assert {"chinook", "mondial", "pokedex"} <= set(model.data)
-    for feature, steps in model.steps.items():
+    for feature, steps in [*model.steps.items(), *(model.beside.steps.items() if model.beside else ())]:
         rises = np.diff(steps.scores)
         assert feature not in {*RISING, *CHANCES} or (rises >= 0).all(), feature
         assert feature not in FALLING or (rises <= 0).all(), feature

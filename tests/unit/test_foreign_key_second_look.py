@@ -13,7 +13,7 @@ from service.core.foreign_keys.candidates import Candidate
 from service.core.foreign_keys.features import Pair
 from service.core.foreign_keys.model import AdditiveModel, SecondLook, Steps, probability
 from service.core.foreign_keys.names import Tokens
-from service.core.foreign_keys.second_look import among_scores, score
+from service.core.foreign_keys.second_look import Scored, among_scores, score
 
 SCORES = st.dictionaries(
     st.tuples(st.integers(0, 9), st.integers(5, 14)).filter(lambda pair: pair[0] != pair[1]), st.floats(0, 1)
@@ -65,6 +65,21 @@ def test_without_a_second_look_no_names_are_asked_for() -> None:
     scored = score(model, EVIDENCE, PAIRS, unasked)
     assert scored.probability.tolist() == model.probability(EVIDENCE).tolist()
     assert (scored.intercept, set(scored.terms)) == (-1.0, {"evidence"})
+
+
+def test_what_a_model_beside_says_is_added_to_terms_of_one_name_before_the_second_look() -> None:
+    model = AdditiveModel(-1.0, STEPS, second=SecondLook(0.5, 0.8, {"agreement": 3.0, "referred": -2.0}))
+    alone = score(model, EVIDENCE, PAIRS, lambda: WORDS)
+    said = {"evidence": np.full(5, 0.25), "behind": np.array([0.0, -3.0, 0.0, -3.0, 0.0])}
+    beside = Scored(0.5, said, {"evidence": np.zeros(5), "behind": np.zeros(5)}, np.full(5, 0.5))
+    scored = score(model, EVIDENCE, PAIRS, lambda: WORDS, beside)
+    assert scored.intercept == pytest.approx(0.5 + 0.8 * (-1.0 + 0.5))
+    assert scored.terms["evidence"] == pytest.approx(alone.terms["evidence"] + 0.8 * 0.25)
+    assert scored.terms["behind"] == pytest.approx(0.8 * said["behind"])
+    assert scored.features["evidence"].tolist() == EVIDENCE["evidence"].tolist(), "the pair's own, not the likeliest's"
+    assert scored.probability == pytest.approx(probability(scored.log_odds))
+    among = among_scores(PAIRS, WORDS, probability(model.log_odds(EVIDENCE) + 0.5 + said["evidence"] + said["behind"]))
+    assert scored.terms["agreement"] == pytest.approx(3.0 * among["agreement"])
 
 
 def test_what_is_learnt_of_a_second_look_is_what_columns_of_one_name_have_in_common() -> None:

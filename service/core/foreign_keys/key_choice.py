@@ -1,4 +1,4 @@
-"""Own which key a column without a name refers to, if to any: by its values, and by what columns of its kind say.
+"""Own which key a column refers to, if to any: by its values and names, and without these by what its kind says.
 
 Candidates one by one have to say two things at once, whether a column refers and to which of its keys: one of 30 likely
 keys has a small score. So a conditional logit, linear, weighs the keys of a column against each other, and the steps of
@@ -26,6 +26,15 @@ FOR_A_KEY = ("phi", "lead_randomness", "table_said", "ends", "tightness", "owner
 
 AGAINST_A_KEY = ("distance", "outside", "length_difference", "same_table")
 """Features of which more never speaks for one."""
+
+NAMED_FOR_A_KEY = (
+    *("phi", "coverage", "table_said", "ends", "tightness", "owner", "lead_randomness", "same_type", "ref_primary"),
+    *("name", "name_equal", "name_column", "name_full", "name_explained", "name_table", "name_said", "name_subject"),
+    *("name_role_said", "name_role_explained", "evidence", "kin", "context", "hub", "peers", "ref_identifier"),
+)
+"""The same of columns with names."""
+
+NAMED_AGAINST_A_KEY = (*AGAINST_A_KEY, "parent", "ref_place", "ref_position")
 
 CHANCES = ("chance", "lead_chance")
 """Features of the likeliest key of which more never speaks against that its column refers."""

@@ -67,7 +67,8 @@ class AdditiveModel:
     """Hold the steps of each feature and what all candidates start with.
 
     A candidate of at least `threshold` is suggested, after a `second` look where there is one; `data` names the
-    databases of the fit. After a `choice` among the keys of a column the steps judge the likeliest alone.
+    databases of the fit. After a `choice` among the keys of a column the steps judge the likeliest alone. The log-odds
+    of one that chooses may be added, which stands `beside`.
     """
 
     intercept: float
@@ -76,6 +77,7 @@ class AdditiveModel:
     data: Sequence[str] = field(default_factory=tuple)
     second: SecondLook | None = None
     choice: KeyChoice | None = None
+    beside: AdditiveModel | None = None
 
     def terms(self, features: Mapping[str, Floats]) -> dict[str, Floats]:
         """Give what each feature adds to the log-odds of n candidates; raise KeyError for a feature that is missing."""
@@ -97,7 +99,8 @@ class AdditiveModel:
         second = {} if self.second is None else {"second": asdict(self.second)}
         known = {"intercept": self.intercept, "threshold": self.threshold, "data": list(self.data)}
         choice = {} if self.choice is None else {"choice": asdict(self.choice)}
-        return known | second | choice | {"steps": steps}
+        beside = {} if self.beside is None else {"beside": self.beside.as_dict()}
+        return known | second | choice | {"steps": steps} | beside
 
     @staticmethod
     def from_dict(read: Any) -> AdditiveModel:
@@ -107,7 +110,8 @@ class AdditiveModel:
             second = SecondLook(**read["second"]) if "second" in read else None
             known = float(read["intercept"]), steps, float(read["threshold"]), tuple(read["data"])
             choice = KeyChoice(**read["choice"]) if "choice" in read else None
-            return AdditiveModel(*known, second, choice)
+            beside = AdditiveModel.from_dict(read["beside"]) if "beside" in read else None
+            return AdditiveModel(*known, second, choice, beside)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no additive model: {error!r}") from error
 

@@ -152,7 +152,12 @@ def _rank_single(
         scored = score_by_choice(model, model.choice, {**features, **of_choice}, list(single), kinds)
     elif model:
         values = features if method is Method.COMBINED else rostin_features(single, columns)
-        scored = score(model, values, list(single), lambda: bare_names(columns))
+        beside = None
+        if model.beside and model.beside.choice:
+            of_choice, _ = choice_features(features, list(single), columns, frozenset(of_one))
+            known = {**features, **of_choice}
+            beside = score_by_choice(model.beside, model.beside.choice, known, list(single), ())
+        scored = score(model, values, list(single), lambda: bare_names(columns), beside)
     else:
         scores = _scores(method, features)
         scored = Scored(0.0, {method.value: scores}, features, scores)

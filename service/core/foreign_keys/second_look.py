@@ -27,26 +27,39 @@ class Scored:
     features: Mapping[str, Floats]
     probability: Floats
 
+    @property
+    def log_odds(self) -> Floats:
+        """Give what the terms add up to, float64[n]."""
+        found: Floats = self.intercept + sum(self.terms.values(), start=np.zeros(1))
+        return found
+
 
 def score(
     model: AdditiveModel,
     features: Mapping[str, Floats],
     pairs: Sequence[Pair],
     names_of: Callable[[], Mapping[int, Tokens]],
+    beside: Scored | None = None,
 ) -> Scored:
     """Score candidates by a model, and by its second look where it has one; each array is float64[n].
 
-    `names_of` gives the words of dependent columns; it is asked for a second look alone.
+    `names_of` gives the words of dependent columns; it is asked for a second look alone. The terms of what the model
+    has `beside` it are added to those of one name.
     """
-    terms, first = model.terms(features), model.log_odds(features)
+    intercept, terms = model.intercept, model.terms(features)
+    if beside:
+        intercept += beside.intercept
+        terms |= {name: terms.get(name, np.zeros(1)) + of for name, of in beside.terms.items()}
+        features = {**beside.features, **features}
+    first = intercept + sum(terms.values(), start=np.zeros(1))
     if model.second is None:
-        return Scored(model.intercept, terms, features, probability(first))
+        return Scored(intercept, terms, features, probability(first))
     second = model.second
     among = among_scores(pairs, names_of(), probability(first))
     stretched = {name: second.stretch * of for name, of in terms.items()}
     weighed = {name: weight * among[name] for name, weight in second.weights.items()}
     found = probability(second.intercept + second.stretch * first + sum(weighed.values()))
-    intercept = second.intercept + second.stretch * model.intercept
+    intercept = second.intercept + second.stretch * intercept
     return Scored(intercept, stretched | weighed, {**features, **among}, found)
 
 
