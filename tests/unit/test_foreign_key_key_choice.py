@@ -207,3 +207,17 @@ def test_what_rivals_lose_makes_their_scores_probabilities() -> None:
     log_odds, behind = draw.normal(size=20_000), -draw.exponential(size=20_000)
     is_right = draw.random(20_000) < probability(log_odds - 1.5 + 0.6 * behind)
     assert fit_rivals(log_odds, behind, is_right) == pytest.approx((-1.5, 0.6), abs=0.1)
+
+
+def test_with_names_what_the_other_keys_of_a_column_lose_is_among_the_terms() -> None:
+    profiles, values = translated()
+    columns = {i: replace(of, name=("id", "language_id", "title")[of.ordinal]) for i, of in enumerate(profiles)}
+    keys = [i for i, of in columns.items() if of.distinct == of.rows and of.ordinal == 0]
+    lost: dict[int, list[float]] = {}
+    for one in rank(measure(list(columns.values()), values, keys), columns, [(key,) for key in keys]):
+        lost.setdefault(one.candidate.dependent[0], []).append(one.terms["behind"])
+        assert one.score == pytest.approx(float(probability(np.array(one.intercept + sum(one.terms.values())))))
+    assert any(len(of) > 1 for of in lost.values())
+    for of in lost.values():
+        assert sorted(of)[-1] == 0
+        assert all(less < 0 for less in sorted(of)[:-1])
