@@ -56,6 +56,9 @@ from spark_jobs.kernels import (
 from spark_jobs.row_images import ImageWriter
 from spark_jobs.sketches import merge_sketches, parts_of
 from spark_jobs.sources import Reader, SourceTable, Split
+from spark_jobs.whole_input import require_whole_input
+
+require_whole_input()  # a process that runs a task has this module before it reads the task's items
 
 MARK = "subsetd-error "
 """Stands in the text of an exception before the JSON of an error that a user can mend, on one line."""
