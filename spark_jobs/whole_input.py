@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from pyspark import TaskContext
 from pyspark.serializers import FramedSerializer
 from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 
-_read_item = FramedSerializer._read_with_length  # type: ignore[attr-defined]
-_load_batches = ArrowStreamSerializer.load_stream
+_read_item: Callable[[Any, Any], Any] = FramedSerializer._read_with_length
+_load_batches: Callable[[Any, Any], Iterator[Any]] = ArrowStreamSerializer.load_stream
 
 
 class BrokenInputError(RuntimeError):
@@ -27,8 +27,8 @@ class BrokenInputError(RuntimeError):
 
 def require_whole_input() -> None:
     """Let a task in this process fail where its input breaks off."""
-    FramedSerializer._read_with_length = _whole_item  # type: ignore[attr-defined]
-    ArrowStreamSerializer.load_stream = _whole_batches  # type: ignore[method-assign]
+    FramedSerializer._read_with_length = _whole_item  # type: ignore[method-assign]
+    ArrowStreamSerializer.load_stream = _whole_batches  # type: ignore[method-assign,assignment]
 
 
 def _whole_item(serializer: Any, stream: Any) -> Any:

@@ -89,11 +89,12 @@ OF_SERVERS = {
         "require_applying",
         "require_fit",
         "require_schema",
+        "servers_reached",
     ),
     *("_drop_tables", "_forget_shard", "_missing_on", "note_applied", "settle", "write_behind"),
 }
 """See `test_shard_servers.py`, which dies at each statement that a server is given."""
-OF_A_WAIT = {"_holder"}
+OF_A_WAIT = {"_holder", "put_fault"}
 """Functions of the store that give the database statements when no feed is followed, or none is at hand."""
 
 NOT_OF_A_FEED = {"describe_configs", "list_topics"}

@@ -26,6 +26,7 @@ from tests import states
 from tests.integration.serving import app_over, serving
 from tests.postgres import TEMPLATE, fresh_database
 from tests.states import Tables, key_of
+from tests.waiting import BOUND_SECONDS
 
 METHODS = ("bml", "bml-exact-load", "joint-mle", "bottom-k", "estimated")
 FORM = (10, 256, 64)
@@ -66,7 +67,7 @@ def sketch_of(values: Iterable[str], form: tuple[int, int, int] = FORM) -> Colum
 
 def serve(url: str) -> Iterator[httpx.Client]:
     engine = make_engine(url, "test-coefficients")
-    with serving(app_over(engine)) as address, httpx.Client(base_url=address, timeout=60) as client:
+    with serving(app_over(engine)) as address, httpx.Client(base_url=address, timeout=BOUND_SECONDS) as client:
         yield client
     engine.dispose()
 
