@@ -31,7 +31,7 @@ from service.store.shard_reading import Elsewhere, between_batches
 from service.store.shard_servers import reaching
 from service.store.table_base import metadata
 from service.store.versions import NEWEST
-from service.store.writer_lock import take_bootstrap_lock, take_writer_lock
+from service.store.writer_lock import let_go, take_bootstrap_lock, take_writer_lock
 
 BACKUP_NAME = "subsetd backup"
 RESTORE_NAME = "subsetd restore"
@@ -148,13 +148,16 @@ def restore(
                 take_writer_lock(locks, taking_over=False)  # it goes: servers that it has lost are not missed
                 take_bootstrap_lock(locks)
                 telling("Restoring, in one transaction.")
-                with engine.begin() as connection:
-                    _put(connection, backup, replace)
-                    connection.execute(text(TELLS_NOBODY))
-                    if without_watches:
-                        connection.execute(text("delete from watch"))
-                with engine.begin() as connection:
-                    connection.execute(text("analyze"))
+                try:
+                    with engine.begin() as connection:
+                        _put(connection, backup, replace)
+                        connection.execute(text(TELLS_NOBODY))
+                        if without_watches:
+                            connection.execute(text("delete from watch"))
+                    with engine.begin() as connection:
+                        connection.execute(text("analyze"))
+                finally:
+                    let_go(locks)
     except psycopg2.Error as error:
         raise state_error(error, engine.url) or BackupError(
             f"The backup {path} does not go into the {place(engine.url)}; it is as it was. Postgres says: {error}"
