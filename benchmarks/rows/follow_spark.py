@@ -202,7 +202,8 @@ def turning_versions(postgres: Server, database: str) -> int:
     """Count the versions of batches that made or broke an IND."""
     with postgres.connection(database) as connection, connection.cursor() as cursor:
         cursor.execute(
-            "SELECT count(DISTINCT version) FROM ind_transition JOIN state_version USING (version) WHERE kind = 'batch'"
+            "SELECT count(DISTINCT version) FROM ind_transition JOIN state_version v USING (version)"
+            " WHERE v.kind = 'batch'"
         )
         ((count,),) = cursor
         return int(count)
