@@ -348,9 +348,7 @@ def predicted(model: AdditiveModel, of: Pairs, features: Features) -> np.ndarray
 
 
 def _by_choice(model: AdditiveModel, of: Pairs, features: Features, kinds: Kinds) -> Scored:
-    if model.choice is None:
-        raise ValueError("the model does not choose")
-    return score_by_choice(model, model.choice, {**features, **of.choice}, of.pairs, kinds)
+    return score_by_choice(model, {**features, **of.choice}, of.pairs, kinds)
 
 
 def _right(found: Sequence[Pairs]) -> np.ndarray:

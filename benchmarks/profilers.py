@@ -20,6 +20,7 @@ from benchmarks.context import Context
 from benchmarks.processes import Measured, run
 from spark_jobs.java_runtime import find_java
 
+SPIDER = "Desbordante Spider"
 BINDER = "de.metanome.algorithms.binder.BINDERFile"
 HEAP = "-Xmx12g"
 
@@ -35,7 +36,7 @@ class Rediscovery(NamedTuple):
 def installed(context: Context, folder: Path) -> Iterator[Rediscovery]:
     """Run each profiler that is installed over a folder of CSV files, and say which one is not."""
     if desbordante_spider.available():
-        yield run_module(context, folder, "Desbordante Spider", "benchmarks.desbordante_spider")
+        yield run_module(context, folder, SPIDER, "benchmarks.desbordante_spider")
     else:
         context.say("desbordante is not installed (pip install desbordante)")
     if class_path := os.environ.get("METANOME_CLASSPATH"):

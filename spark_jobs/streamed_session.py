@@ -14,7 +14,7 @@ import itertools
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -39,7 +39,6 @@ from service.usecases.batches import Batch, Positions, timed
 from service.usecases.bounded_feed import BoundedFeed
 from service.usecases.causes import wanted_by
 from service.usecases.feed_session import LOOK_SECONDS, BeginAnew, Following, Session
-from service.usecases.live_state import StateDelta
 from service.usecases.netted_ranges import BatchFacts, Partition
 from service.usecases.screening import Reader, Screen, Seen
 from service.usecases.shards import ShardSummary, conclude
@@ -179,9 +178,8 @@ class StreamedSession(Session):
     def follow(self, stop: threading.Event, until_end: bool) -> None:
         self._stop = stop
         self._rest_while_paused(stop)
-        failed = self._stream_once(stop, until_end)
-        while isinstance(failed, _Resized) and not stop.is_set():
-            failed = self._stream_once(stop, until_end)
+        while isinstance(failed := self._stream_once(stop, until_end), _Resized) and not stop.is_set():
+            pass
         if isinstance(failed, _Rare | _Full) or (failed is None and until_end):
             self._wait_for_all(stop, until_end)
             if self._pending:
@@ -363,8 +361,8 @@ class StreamedSession(Session):
             with timed(pending.seconds, "conclude"):
                 delta = conclude(self._state, pending.summaries, facts.rows, facts.nulls, facts.sketched)
             changes = [change for one in facts.ranges for change in one.last]
-            if wanted_by(delta):  # those at the end are what the positions are told of, and have no rows
-                changes = [*self._causes(facts, delta, pending.seconds), *changes]
+            if wanted := wanted_by(delta):  # those at the end are what the positions are told of, and have no rows
+                changes = [*self._causes(facts, wanted, pending.seconds), *changes]
             commit = self._commit(batch, changes, facts.counts, delta)
             self._behind = self._lag()
             self._in_flight.write(self._writer.begin(), commit, self._report(commit, batch), self._sink)
@@ -430,13 +428,13 @@ class StreamedSession(Session):
         batch.seen = _seen(facts)
         return batch
 
-    def _causes(self, facts: BatchFacts, delta: StateDelta, seconds: dict[str, float]) -> list[RowChange]:
-        """Let executors read a batch once more, for the changes that made or broke something.
+    def _causes(self, facts: BatchFacts, wanted: Mapping[int, set[str]], seconds: dict[str, float]) -> list[RowChange]:
+        """Let executors read a batch once more, for the changes that moved wanted values last.
 
         Gives none where the broker has them no more: a batch may have waited for longer than records are kept.
         """
         assert isinstance(self._screen, Screen)
-        task = CauseTask(self._state.tables, self._stream.decoding, self._screen, wanted_by(delta))
+        task = CauseTask(self._state.tables, self._stream.decoding, self._screen, wanted)
         ranges = [TopicRange(*one.partition, one.first, one.end) for one in facts.ranges if one.begun is not None]
         try:
             with timed(seconds, "causes"):

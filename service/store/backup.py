@@ -31,7 +31,7 @@ from service.store.shard_reading import Elsewhere, between_batches
 from service.store.shard_servers import reaching
 from service.store.table_base import metadata
 from service.store.versions import NEWEST
-from service.store.writer_lock import let_go, take_bootstrap_lock, take_writer_lock
+from service.store.writer_lock import release_locks, take_bootstrap_lock, take_writer_lock
 
 BACKUP_NAME = "subsetd backup"
 RESTORE_NAME = "subsetd restore"
@@ -157,7 +157,7 @@ def restore(
                     with engine.begin() as connection:
                         connection.execute(text("analyze"))
                 finally:
-                    let_go(locks)
+                    release_locks(locks)
     except psycopg2.Error as error:
         raise state_error(error, engine.url) or BackupError(
             f"The backup {path} does not go into the {place(engine.url)}; it is as it was. Postgres says: {error}"

@@ -53,13 +53,6 @@ def take_writer_lock(
     _take_shards_over(connection)
 
 
-def let_go(connection: Any) -> None:
-    """Let go of all locks of a connection now: its session ends some time after it was closed, and they with it."""
-    with connection.cursor() as cursor:
-        cursor.execute("select pg_advisory_unlock_all()")
-    connection.commit()
-
-
 def take_feed_lock(cursor: Any, feed: str) -> None:
     """Let everybody see that the writer follows a feed, for as long as it is the writer; it waits for nobody."""
     cursor.execute(f"select pg_advisory_lock_shared(%s, {FEED_KEY.format(feed='%s')})", (FEED_LOCK, feed))

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
+from operator import attrgetter
 from typing import Protocol
 
 from service.core.errors import RecordError, SubsetdError
@@ -17,6 +18,8 @@ from service.usecases.live_state import Accesses, BatchCounts
 from service.usecases.ports import Decoder, LagUnit
 from service.usecases.screening import Reader, Seen
 from service.usecases.transactions import TransactionKey
+
+_PLACE = attrgetter("topic", "partition")
 
 Positions = dict[tuple[str, int], int]
 
@@ -188,9 +191,12 @@ def with_records(
     """Add records to what is behind, by topic and partition (1), or take them away from it (-1), in the lag's unit."""
     if lag is None:
         return None
-    counted: Counter[tuple[str, int]] = Counter()
-    for record in records:
-        counted[record.topic, record.partition] += 1 if unit == "records" else len(record.value or b"") + 1
+    if unit == "records":
+        counted = Counter(map(_PLACE, records))
+    else:
+        counted = Counter()
+        for record in records:
+            counted[_PLACE(record)] += len(record.value or b"") + 1
     return {place: behind + by * counted[place] for place, behind in lag.items()}
 
 

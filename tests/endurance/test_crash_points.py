@@ -40,7 +40,6 @@ OF_A_COMMAND = {
     *("is_followed", "tables_of", "address_of", "forget", "set_paused", "read", "drop"),
     *(
         "add_tuple",
-        "let_go",
         "pin",
         "read_facts",
         "read_known",

@@ -138,7 +138,7 @@ def test_the_score_of_a_choice_is_a_sum_and_falls_behind_the_likeliest(
     model = AdditiveModel(
         -1.0, {"phi": Steps((0.5,), (-2.0, 2.0)), "chance": Steps((-1.0,), (-1.0, 1.0))}, choice=choice
     )
-    scored = score_by_choice(model, choice, {"phi": np.array(list(phis.values()))}, pairs, kinds)
+    scored = score_by_choice(model, {"phi": np.array(list(phis.values()))}, pairs, kinds)
     assert scored.probability == pytest.approx(probability(-1.0 + sum(scored.terms.values())))
     for a in {a for a, _ in pairs}:
         places = [place for place, (own, _) in enumerate(pairs) if own == a]

@@ -15,7 +15,7 @@ import numpy as np
 
 from service.core.foreign_keys.features import Pair
 from service.core.foreign_keys.margins import lead
-from service.core.foreign_keys.model import AdditiveModel, KeyChoice, probability
+from service.core.foreign_keys.model import AdditiveModel, probability
 from service.core.foreign_keys.names import split_name
 from service.core.foreign_keys.profiles import ColumnProfile
 from service.core.foreign_keys.second_look import Scored
@@ -178,9 +178,15 @@ def _normed(values: Floats, groups: Mapping[int, Sequence[int]]) -> Floats:
 
 
 def score_by_choice(
-    model: AdditiveModel, choice: KeyChoice, features: Mapping[str, Floats], pairs: Sequence[Pair], kinds: Kinds
+    model: AdditiveModel, features: Mapping[str, Floats], pairs: Sequence[Pair], kinds: Kinds
 ) -> Scored:
-    """Score candidates: by what tells whether their column refers, and by how far they are behind its likeliest key."""
+    """Score candidates: by what tells whether their column refers, and by how far they are behind its likeliest key.
+
+    Raises ValueError for a model that does not choose.
+    """
+    if model.choice is None:
+        raise ValueError("the model does not choose among the keys of a column")
+    choice = model.choice
     spoken, behind, likeliest = likeliest_keys(choice.weights, features, pairs, kinds)
     less = choice.rival + choice.behind * behind
     less[likeliest] = 0.0

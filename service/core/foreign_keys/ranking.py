@@ -147,17 +147,16 @@ def _rank_single(
     nameless = method is Method.COMBINED and tell_nothing([column.name for column in columns.values()])
     name = "nameless" if nameless else method.value
     model = fitted(name, declared) if method in (Method.COMBINED, Method.ROSTIN) else None
-    if model and model.choice:
-        of_choice, kinds = choice_features(features, list(single), columns, frozenset(of_one))
-        scored = score_by_choice(model, model.choice, {**features, **of_choice}, list(single), kinds)
+    pairs, by_choice = list(single), None
+    if model and (chooses := model if model.choice else model.beside):
+        of_choice, kinds = choice_features(features, pairs, columns, frozenset(of_one))
+        # Where columns have names, these say what is alike.
+        by_choice = score_by_choice(chooses, {**features, **of_choice}, pairs, kinds if nameless else ())
+    if model and model.choice and by_choice:
+        scored = by_choice
     elif model:
         values = features if method is Method.COMBINED else rostin_features(single, columns)
-        beside = None
-        if model.beside and model.beside.choice:
-            of_choice, _ = choice_features(features, list(single), columns, frozenset(of_one))
-            known = {**features, **of_choice}
-            beside = score_by_choice(model.beside, model.beside.choice, known, list(single), ())
-        scored = score(model, values, list(single), lambda: bare_names(columns), beside)
+        scored = score(model, values, pairs, lambda: bare_names(columns), by_choice)
     else:
         scores = _scores(method, features)
         scored = Scored(0.0, {method.value: scores}, features, scores)
