@@ -29,34 +29,60 @@ LOST_SECONDS = 0.01
 """When an interrupt comes again that a callback has lost."""
 
 
-@contextmanager
-def interrupted_by_signals() -> Iterator[None]:
-    """Let SIGTERM raise KeyboardInterrupt as SIGINT does, and either raise it again where it came in a callback.
+class Interrupt:
+    """Let SIGTERM raise KeyboardInterrupt as SIGINT does, and either raise it again where it was lost.
 
     Python throws away what is raised in a callback of a weak reference or a finaliser, of which Py4J has many.
     """
 
-    def end(*_: object) -> None:
-        raise KeyboardInterrupt
+    is_heard = False
+    """Whether the job has ended, whatever by: there is nothing to be raised again."""
 
-    def end_later(lost: sys.UnraisableHookArgs) -> None:
-        if lost.exc_type is KeyboardInterrupt:
-            signal.setitimer(signal.ITIMER_REAL, LOST_SECONDS)
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Do so meanwhile, on the main thread; on others no signal comes."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        handlers = {signal.SIGTERM: self._raise, signal.SIGALRM: self._raise_again}
+        if callable(signal.getsignal(signal.SIGINT)):  # which a shell has ignored by what runs in its background
+            handlers[signal.SIGINT] = self._raise
+        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        hook, sys.unraisablehook = sys.unraisablehook, self._lose
+        self._hook = hook
+        try:
+            yield
+        finally:
+            sys.unraisablehook = hook
+            self._later(0)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _raise(self, *_: object) -> None:
+        if is_compiling():
+            self._later()
         else:
-            hook(lost)
+            raise KeyboardInterrupt
 
-    hook = sys.unraisablehook
-    if threading.current_thread() is not threading.main_thread():  # no signal comes here
-        yield
-        return
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGALRM)}
-    sys.unraisablehook = end_later
-    try:
-        yield
-    finally:
-        sys.unraisablehook = hook
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    def _raise_again(self, *_: object) -> None:
+        if not self.is_heard:
+            self._raise()
+
+    def _lose(self, lost: sys.UnraisableHookArgs) -> None:
+        if lost.exc_type is KeyboardInterrupt:
+            self._later()
+        else:
+            self._hook(lost)
+
+    @staticmethod
+    def _later(seconds: float = LOST_SECONDS) -> None:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def is_compiling() -> bool:
+    """Tell whether Numba compiles on this thread: what is raised meanwhile may end the process (LLVM calls Python)."""
+    lock = getattr(sys.modules.get("numba.core.compiler_lock"), "global_compiler_lock", None)
+    return lock is not None and bool(lock.is_locked())
 
 
 def run_job(
@@ -73,8 +99,9 @@ def run_job(
     SIGTERM, is told as `stopped`.
     """
     gc.freeze()  # what is loaded is kept, and is not looked through for garbage
-    with interrupted_by_signals():
-        return _run(given, name, job, tell, display or Quiet(), stopped)
+    interrupt = Interrupt()
+    with interrupt.watching():
+        return _run(given, name, job, tell, display or Quiet(), stopped, interrupt)
 
 
 def _run(
@@ -84,6 +111,7 @@ def _run(
     tell: Callable[[Done], int],
     display: Display,
     stopped: str,
+    interrupt: Interrupt,
 ) -> int:
     # Py4J logs a stack trace of an interrupt to a root logger that nobody has set up; the error itself is told below.
     logging.getLogger().addHandler(logging.NullHandler())
@@ -100,6 +128,7 @@ def _run(
         try:
             done = job(start)
         finally:
+            interrupt.is_heard = True
             display.close()
     except SubsetdError as error:
         print(f"error: {error}", file=sys.stderr)

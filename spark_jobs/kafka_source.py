@@ -27,6 +27,7 @@ from service.stream.schema_registry import HttpSchemaRegistry
 from spark_jobs.session import map_in_arrow
 from spark_jobs.sources import Fault, Options, ParallelMap, SourceTable, Split
 from spark_jobs.tasks import telling_errors
+from spark_jobs.worker_daemon import end_quietly_here
 
 FORMAT = "subsetd_kafka"
 RANGE_RECORDS = 200_000
@@ -207,6 +208,10 @@ class KafkaReader:
 class TopicsDataSource(DataSource):
     """Give, of ranges of topics, what each range says last of each key (Spark's Python data source)."""
 
+    def __init__(self, options: dict[str, str]) -> None:
+        end_quietly_here()
+        super().__init__(options)
+
     @classmethod
     def name(cls) -> str:
         return FORMAT
@@ -215,6 +220,7 @@ class TopicsDataSource(DataSource):
         return FOUND_DDL
 
     def reader(self, schema: Any) -> TopicsReader:
+        end_quietly_here()
         return TopicsReader(self.options["plan"], self.options["registry"])
 
 

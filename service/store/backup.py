@@ -23,6 +23,7 @@ from sqlalchemy import Connection, text
 from service import __version__
 from service.core.errors import StateError
 from service.store.backup_file import CHUNK, SECTIONS, BackupError, BackupReader, BackupWriter, Manifest, TableRows
+from service.store.copy_stream import copy_stream
 from service.store.database import connect, make_engine, parse_address, place, state_error
 from service.store.embedded import programs
 from service.store.feeds import FORGET_LAG
@@ -294,7 +295,7 @@ def _put(connection: Connection, backup: BackupReader, replace: bool) -> None:
         for table in manifest.tables:
             with backup.rows(table.name) as rows:
                 target = f"{_quoted(schema)}.{_quoted(table.into or table.name)}"
-                cursor.copy_expert(f"COPY {target} FROM STDIN (FORMAT binary)", rows, CHUNK)
+                copy_stream(cursor, f"{target} FROM STDIN (FORMAT binary)", rows, CHUNK)
             if cursor.rowcount != table.rows:
                 raise BackupError(f"{table.name} got {cursor.rowcount} rows, the backup speaks of {table.rows}")
         cursor.execute(backup.section(behind))

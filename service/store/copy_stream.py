@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from itertools import chain
 from typing import Any
 
@@ -24,11 +24,16 @@ TRAILER = b"\xff\xff"
 
 def copy_blocks(cursor: Any, target: str, blocks: Iterable[Any], options: str = "") -> None:
     """Write blocks of rows (bytes-like) to a table, or some of its columns; what they raise is raised as it is."""
-    stream = _CopyStream(blocks)
+    copy_stream(cursor, f"{target} FROM STDIN (FORMAT binary{options})", _Blocks(blocks), 1 << 20)
+
+
+def copy_stream(cursor: Any, target: str, stream: Any, size: int) -> None:
+    """Write what a stream gives, `size` bytes at a time, by a COPY; what reading it raises is raised as it is."""
+    watched = _Watched(stream.read)
     try:
-        cursor.copy_expert(f"COPY {target} FROM STDIN (FORMAT binary{options})", stream, 1 << 20)
+        cursor.copy_expert(f"COPY {target}", watched, size)
     except psycopg2.Error as error:
-        raise stream.error or error from None
+        raise watched.raised or error from None
 
 
 def read_whole(cursor: Any, query: str) -> NDArray[np.uint8]:
@@ -40,12 +45,12 @@ def read_whole(cursor: Any, query: str) -> NDArray[np.uint8]:
 
 def for_each_block(cursor: Any, query: str, take: Callable[[NDArray[np.uint8]], None]) -> None:
     """Hand the rows of a query on as they come, some MB of whole rows at a time; the last are followed by 0xFF."""
-    sink = _Blocks(take)
+    sink = _Sink(take)
     cursor.copy_expert(f"COPY ({query}) TO STDOUT (FORMAT binary)", sink)
     sink.hand_on()
 
 
-class _Blocks:
+class _Sink:
     """Be the file that psycopg2 writes each row to, the first one behind the header."""
 
     def __init__(self, take: Callable[[NDArray[np.uint8]], None]) -> None:
@@ -69,24 +74,42 @@ def copy_between(source: Any, query: str, target: Any, table: str) -> None:
     with tempfile.SpooledTemporaryFile(SPOOLED_BYTES) as spooled:
         source.copy_expert(f"COPY ({query}) TO STDOUT (FORMAT binary)", spooled)
         spooled.seek(0)
-        target.copy_expert(f"COPY {table} FROM STDIN (FORMAT binary)", spooled)
+        copy_stream(target, f"{table} FROM STDIN (FORMAT binary)", spooled, 1 << 20)
 
 
-class _CopyStream:
+class _Watched:
+    """Be the file that psycopg2 reads, and keep what reading raises: psycopg2 has the server make an error of that.
+
+    An interrupt, too, would be told as a statement that was cancelled. It may come as soon as a Python function is
+    entered, before any `try` of it: a generator is gone on with inside of its own.
+    """
+
+    def __init__(self, read: Callable[[int], bytes]) -> None:
+        self.raised: BaseException | None = None
+        reading = self._reading(read)
+        next(reading)
+        self.read = reading.send
+
+    def _reading(self, read: Callable[[int], bytes]) -> Generator[bytes, int, None]:
+        given = b""
+        try:
+            while True:
+                given = read((yield given))
+        except BaseException as error:
+            self.raised = error
+            raise
+
+
+class _Blocks:
     """Give blocks as a file, in pieces of the size that is asked for."""
 
     def __init__(self, blocks: Iterable[Any]) -> None:
-        self.error: Exception | None = None
         self._pieces = chain([HEADER], blocks, [TRAILER])
         self._piece = memoryview(b"")
 
     def read(self, size: int) -> bytes:
         while not self._piece:
-            try:
-                piece = next(self._pieces, None)
-            except Exception as error:
-                self.error = error  # psycopg2 says no more of it than its text
-                raise
+            piece = next(self._pieces, None)
             if piece is None:
                 return b""
             self._piece = memoryview(piece).cast("B")

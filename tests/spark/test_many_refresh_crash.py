@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
+from contextlib import closing
 from pathlib import Path
 
+import psycopg2
 import pytest
 from pyspark.sql import SparkSession
 
@@ -77,16 +79,20 @@ def test_a_refresh_killed_at_any_stage_leaves_the_generation_before(
 
 @pytest.mark.parametrize("how", ["signal", "cancel"])
 def test_a_refresh_that_is_asked_to_end_ends(database_url: str, tmp_path: Path, how: str) -> None:
+    """It is held up amid, so that it cannot have landed before it is asked."""
     write_tables(tmp_path / "lake", {f"{n}.csv": [["a"]] for n in range(3)})
     lake = Lake(database_url, tmp_path / "lake")
     refresh_id = lake.queue()
-    with refreshing(lake, refresh_id=refresh_id) as process:
-        wait_for(lambda: lake.last().stage is not None)
-        if how == "cancel":
-            lake.corpora.cancel(refresh_id)
-        else:
-            process.send_signal(signal.SIGTERM)
-        _, told = process.communicate(timeout=120)
+    with closing(psycopg2.connect(database_url)) as other, other.cursor() as cursor:
+        cursor.execute("lock table corpus_load_task in share mode")
+        with refreshing(lake, refresh_id=refresh_id) as process:
+            wait_for(lambda: states.query(database_url, "select 1 from pg_locks where not granted"))
+            if how == "cancel":
+                lake.corpora.cancel(refresh_id)
+            else:
+                process.send_signal(signal.SIGTERM)
+            other.rollback()
+            _, told = process.communicate(timeout=120)
     assert process.returncode == 130, told
     assert "stopped: the generation before is served" in told
     assert "Traceback" not in told

@@ -37,8 +37,10 @@ from service.store.shard_servers import ShardServer
 from spark_jobs import executors, session
 from spark_jobs.command_line import read_secrets
 from spark_jobs.executors import Look, Machine, names_in, require_executors
+from spark_jobs.follow_source import ChangesDataSource
 from spark_jobs.hadoop_files import absolute
 from spark_jobs.job_folder import SOCKET_PATH_BYTES
+from spark_jobs.kafka_source import TopicsDataSource
 from spark_jobs.session import executors_python, is_here, is_local, worker_sockets, workers_daemon
 from spark_jobs.submit import JOBS
 from spark_jobs.submit import main as submit
@@ -290,10 +292,23 @@ def test_workers_of_this_machine_are_reached_by_unix_sockets_where_a_path_is_sho
         assert worker_sockets("local[2]") == {}
 
 
+PLANNED = {"plan": "[0, [], []]", "registry": ""}
+
+
+@pytest.mark.parametrize(
+    "first_task",
+    [
+        end_quietly_here,
+        lambda: ChangesDataSource(PLANNED),
+        lambda: TopicsDataSource(PLANNED),
+        lambda: TopicsDataSource.reader(SimpleNamespace(options=PLANNED), None),  # type: ignore[arg-type]
+    ],
+    ids=["any", "stream", "topics", "topics planned"],
+)
 def test_a_worker_of_pysparks_own_daemon_ends_without_a_word_behind_its_first_task(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, first_task: Callable[[], object]
 ) -> None:
-    """As those that plan a stream: Java closes them when they were idle for a minute."""
+    """As those that plan a stream, or the reading of topics: Java closes them idle for a minute, and as it ends."""
     asked: list[bool] = []
 
     def worker(_: socket.socket, authenticated: bool) -> int:
@@ -304,7 +319,7 @@ def test_a_worker_of_pysparks_own_daemon_ends_without_a_word_behind_its_first_ta
     daemon = SimpleNamespace(__name__="__main__", __spec__=SimpleNamespace(name="pyspark.daemon"), worker=worker)
     monkeypatch.setitem(sys.modules, "__main__", daemon)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    end_quietly_here()
+    first_task()
     once = daemon.worker
     end_quietly_here()
     assert daemon.worker is once

@@ -42,6 +42,55 @@ def test_a_signal_that_comes_while_a_callback_runs_is_not_lost(number: signal.Si
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "stopped: nothing is lost\n")
 
 
+IS_ASKED_AMID = """
+import signal, sys, time
+from argparse import Namespace
+from numba.core.compiler_lock import global_compiler_lock
+from spark_jobs.job import run_job
+
+def job(start):
+    with global_compiler_lock:
+        signal.raise_signal(signal.SIGTERM)
+        print("compiled", flush=True)
+    time.sleep(60)
+
+sys.exit(run_job(Namespace(), "test", job, lambda _: 0, stopped="stopped"))
+"""
+
+
+def test_a_signal_waits_until_a_compilation_has_ended() -> None:
+    """LLVM calls Python meanwhile, and may not survive what is raised there."""
+    done = subprocess.run([sys.executable, "-c", IS_ASKED_AMID], cwd=ROOT, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "compiled\n", "stopped\n")
+
+
+LOSES_IT_AND_ENDS = """
+import signal, sys, time, weakref
+from argparse import Namespace
+from spark_jobs import job as jobs
+
+def job(start):
+    thing = {1}
+    seen = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGTERM))
+    del thing
+
+class Slow(jobs.Quiet):
+    def close(self):
+        time.sleep(4 * jobs.LOST_SECONDS)
+
+code = jobs.run_job(Namespace(), "test", job, lambda _: 0, Slow())
+time.sleep(4 * jobs.LOST_SECONDS)
+sys.exit(code)
+"""
+
+
+def test_a_job_that_has_ended_is_not_interrupted_again() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOSES_IT_AND_ENDS], cwd=ROOT, check=False, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 HAS_A_FOLDER = """
 import sys, time
 from spark_jobs.job_folder import job_folder
