@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
 from datetime import datetime
 
 from pydantic import Field
 
 from service.api.problems import Check
 from service.api.schemas import Answer, Counts, Transition, Versioned
-from service.usecases.answers import PositionInfo, StateHead
+from service.usecases.answers import StateHead
 from service.usecases.corpora import RefreshState
 from service.usecases.ports import LagUnit
 
@@ -25,33 +24,14 @@ class Minute(Answer):
 
 class Feed(Answer):
     feed: str
-    partitions: int
-    version: int = Field(description="the batch that moved it last")
+    partitions: int = Field(description="of which something was applied")
+    version: int | None = Field(description="the batch that moved it last; null: none has")
     paused_at: datetime | None
     is_followed: bool = Field(description="a consumer is at work on it, in whichever process")
     fault: str | None = Field(
         description="why it is not followed as it should be, as its consumer said last, wherever it runs; null: it is"
     )
     fault_at: datetime | None = Field(description="when that was said last")
-
-    @classmethod
-    def of_positions(cls, positions: Iterable[PositionInfo], followed: Collection[str]) -> list[Feed]:
-        """Put the positions of each feed together; `followed` are the feeds that a consumer is at work on."""
-        by_feed: dict[str, list[PositionInfo]] = {}
-        for one in positions:
-            by_feed.setdefault(one.feed, []).append(one)
-        return [
-            cls(
-                feed=feed,
-                partitions=len(many),
-                version=max(one.version for one in many),
-                paused_at=many[0].paused_at,
-                is_followed=feed in followed,
-                fault=many[0].fault,
-                fault_at=many[0].fault_at,
-            )
-            for feed, many in by_feed.items()
-        ]
 
 
 class NewestAudit(Answer):

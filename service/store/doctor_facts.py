@@ -87,10 +87,10 @@ where (state = 'failed' and kind <> 'test' and created_at > now() - interval '1 
 group by 1 order by 1
 """
 
-# A feed without a position is begun anew by whoever follows it: nothing of it is missed.
+# A feed without a position is begun anew by whoever follows it: nothing of it is missed, but what it says.
 FEEDS = f"""
 select feed, address, paused_at is not null, {is_held(FEED_LOCK, FEED_KEY.format(feed="feed"))}, fault
-from feed where exists (
+from feed where fault is not null or exists (
     select from feed_position p where p.feed = feed.feed
 ) order by 1
 """

@@ -34,7 +34,7 @@ from service.store.reader_sql import (
     ATTRIBUTES,
     COUNTS,
     DEAD_LETTERS,
-    FOLLOWED,
+    FEEDS,
     HEAD,
     IND_PAIRS,
     OVERLAP,
@@ -57,6 +57,7 @@ from service.usecases.answers import (
     AttributeRef,
     ClusterInfo,
     DeadLetterInfo,
+    FeedInfo,
     Key,
     MissingValue,
     PositionInfo,
@@ -152,9 +153,9 @@ class PostgresSnapshot:
         """List the feeds' positions by feed, topic, partition."""
         return [PositionInfo(**row._mapping) for row in self._rows(POSITIONS)]
 
-    def followed(self) -> set[str]:
-        """Name the feeds that a consumer is at work on now, whatever the version."""
-        return {feed for (feed,) in self._rows(FOLLOWED)}
+    def feeds(self) -> list[FeedInfo]:
+        """List the feeds by name, and how they are now, whatever the version."""
+        return [FeedInfo(**row._mapping) for row in self._rows(FEEDS)]
 
     def counts(self) -> StateCounts:
         """Count what the state holds."""

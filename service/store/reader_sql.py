@@ -22,11 +22,20 @@ group by s.source_id order by s.name collate "C"
 """
 
 POSITIONS = """
-select feed, topic, partition, next_offset, source_position, version, paused_at, fault, fault_at
+select feed, topic, partition, next_offset, source_position, version, paused_at
 from feed_position left join feed using (feed) order by feed collate "C", topic collate "C", partition
 """
 
-FOLLOWED = f"select feed from feed where {is_held(FEED_LOCK, FEED_KEY.format(feed='feed'))}"
+# One that was begun once, of which nothing was applied, is no matter while nobody follows it and nothing ails it.
+FEEDS = f"""
+with moved as (select feed, count(*) as partitions, max(version) as version from feed_position group by feed),
+feeds as (
+    select feed, coalesce(partitions, 0) as partitions, version, paused_at,
+           {is_held(FEED_LOCK, FEED_KEY.format(feed="feed"))} as is_followed, fault, fault_at
+    from moved full join feed using (feed)
+)
+select * from feeds where partitions > 0 or is_followed or fault is not null order by feed collate "C"
+"""
 
 UPKEEP = """
 select concat_ws('-',

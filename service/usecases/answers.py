@@ -71,10 +71,7 @@ class SourceInfo:
 
 @dataclass(frozen=True, slots=True)
 class PositionInfo:
-    """Tell up to where a feed's partition is applied; `version` is the batch that moved it last.
-
-    `fault` is why the feed is not followed as it should be, as its consumer said last.
-    """
+    """Tell up to where a feed's partition is applied; `version` is the batch that moved it last."""
 
     feed: str
     topic: str
@@ -83,8 +80,23 @@ class PositionInfo:
     source_position: dict[str, Any]
     version: int
     paused_at: datetime | None = None
-    fault: str | None = None
-    fault_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FeedInfo:
+    """Tell how a feed is that was followed, or was to be; `version` is the batch that moved it last, if any has.
+
+    `is_followed` tells whether a consumer is at work on it, in whichever process, and `fault` why it is not followed
+    as it should be, as its consumer said last.
+    """
+
+    feed: str
+    partitions: int
+    version: int | None
+    paused_at: datetime | None
+    is_followed: bool
+    fault: str | None
+    fault_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from service.usecases.answers import (
     AttributeRef,
     ClusterInfo,
     DeadLetterInfo,
+    FeedInfo,
     Key,
     MissingValue,
     News,
@@ -71,8 +72,8 @@ class StateSnapshot(Protocol):
     def positions(self) -> list[PositionInfo]:
         """List the feeds' positions by feed, topic, partition."""
 
-    def followed(self) -> set[str]:
-        """Name the feeds that a consumer is at work on now, whatever the version."""
+    def feeds(self) -> list[FeedInfo]:
+        """List the feeds by name, and how they are now, whatever the version."""
 
     def counts(self) -> StateCounts:
         """Count what the state holds."""

@@ -147,43 +147,49 @@ def faults(seen: Seen) -> list[str | None]:
     return [one["fault"] for one in seen.overview()["feeds"]]
 
 
+@pytest.mark.parametrize("is_first", [False, True], ids=["later change", "first change"])
 def test_a_full_disk_of_a_consumer_elsewhere_is_told_by_whoever_serves_until_there_is_room(
     postgres_server: EmbeddedPostgres,
     database_url: str,
     engine: Engine,
     stream: Stream,
     monkeypatch: pytest.MonkeyPatch,
+    is_first: bool,
 ) -> None:
     monkeypatch.setattr(follow_feed, "ROOM_SECONDS", 1.5)
     stream.change("orders", None, ["20", "1", None])
-    consume(database_url, stream)
+    if not is_first:
+        consume(database_url, stream)
     stream.change("customers", None, ["9", None])
     with seeing(engine) as seen:
-        assert faults(seen) == [None]
+        assert faults(seen) == [None] * (not is_first)
         with (
             ExitStack() as follower,
             full_disk(postgres_server, database_url, "ind_transition"),
         ):
             follower.enter_context(following_elsewhere(database_url, stream, retry_seconds=0.0))
-            wait_for(lambda: "is full; nothing was applied" in (faults(seen)[0] or ""))
+            wait_for(lambda: ["is full; nothing was applied" in (told or "") for told in faults(seen)] == [True])
             (feed,) = seen.overview()["feeds"]
+            assert (feed["version"] is None, feed["partitions"]) == (is_first, 0 if is_first else 1)
             wait_for(lambda: [f"feed {feed['feed']}"] == full_in_the_doctors_eyes(database_url))
             going_on = follower.pop_all()
         with going_on:
             wait_for(lambda: faults(seen) == [None])
 
 
+@pytest.mark.parametrize(("is_first", "offset"), [(False, 133), (True, 0)], ids=["later change", "first change"])
 def test_what_ended_a_consumer_elsewhere_is_told_until_one_follows_again(
-    database_url: str, engine: Engine, stream: Stream
+    database_url: str, engine: Engine, stream: Stream, is_first: bool, offset: int
 ) -> None:
-    stream.change("orders", None, ["20", "1", None])
-    consume(database_url, stream)
+    if not is_first:
+        stream.change("orders", None, ["20", "1", None])
+        consume(database_url, stream)
     with seeing(engine) as seen:
         stream.write(b"no change\n")
         with following_elsewhere(database_url, stream):
-            wait_for(lambda: faults(seen) != [None])
+            wait_for(lambda: any(faults(seen)))
         (feed,) = seen.overview()["feeds"]
-        assert (feed["is_followed"], "offset 133" in feed["fault"]) == (False, True)
+        assert (feed["is_followed"], f"offset {offset}:" in feed["fault"]) == (False, True)
         with following_elsewhere(database_url, stream, on_error=ErrorPolicy.SET_ASIDE):
             wait_for(lambda: faults(seen) == [None])
 

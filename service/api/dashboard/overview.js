@@ -65,7 +65,7 @@ export function health(now) {
   return [
     ...now.checks.map((one) => [one.ok ? "good" : "bad", one.name, one.detail]),
     ...now.feeds.map((one) => [one.fault ? "bad" : one.paused_at || !one.is_followed ? "warn" : "good", "feed", one.feed, ": ", !one.is_followed && "nobody follows it, ",
-      one.paused_at ? ["paused ", ago(one.paused_at)] : `${counted(one.partitions, "partition")}, moved in version ${one.version}`,
+      one.paused_at ? ["paused ", ago(one.paused_at)] : one.version === null ? "nothing of it was applied yet" : `${counted(one.partitions, "partition")}, moved in version ${one.version}`,
       one.fault && [". Its consumer said ", ago(one.fault_at), ": ", one.fault]]),
     [contracts.violated ? "bad" : "good", "contracts", `${contracts.held} held, ${contracts.violated} violated, ${contracts.unknown} unknown`],
     [counts.dead_letters ? "warn" : "good", "dead letters", link("dead-letters", counted(counts.dead_letters, "record")), " set aside"],
