@@ -7,7 +7,7 @@ NUL, so a tuple never meets a value of a column, and clusters and INDs of tuples
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from json import JSONEncoder
+from json.encoder import encode_basestring
 
 import numpy as np
 import orjson
@@ -16,8 +16,6 @@ import pyarrow as pa
 from service.core.canonical import value_key
 from service.core.canonical_arrow import key_array
 from service.core.records import Keys
-
-_encode = JSONEncoder(ensure_ascii=False).encode
 
 MOST_PARTS = 32
 """Columns of one tuple: as many as an index of Postgres takes."""
@@ -28,7 +26,7 @@ TUPLE_TYPE = "tuple"
 
 def tuple_texts(tuples: Iterable[Sequence[str]]) -> list[str]:
     """Give the text of each tuple of canonical texts, none of which is NULL."""
-    return ["[" + ",".join([_encode(part) for part in parts]) + "]" for parts in tuples]
+    return ["[" + ",".join(map(encode_basestring, parts)) + "]" for parts in tuples]
 
 
 def tuple_parts(texts: Iterable[str]) -> list[list[str]]:

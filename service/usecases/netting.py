@@ -106,10 +106,9 @@ def net(changes: Sequence[RowChange], value_keys: Callable[[Sequence[str]], Keys
 
 def _tuples(derived: DerivedAttribute, new: Sequence[Row], old: Sequence[Row]) -> tuple[Counter[str | None], int]:
     """Count the tuples of rows that came and rows that went, and how many more of them have a NULL among the parts."""
-    places = derived.places
-    counted: Counter[Row] = Counter(tuple([row[place] for place in places]) for row in new)
+    counted: Counter[Row] = Counter(_parts(derived, new))
     if old:
-        counted.subtract(Counter(tuple([row[place] for place in places]) for row in old))
+        counted.subtract(Counter(_parts(derived, old)))
     differing = [(parts, difference) for parts, difference in counted.items() if difference]
     whole = [one for one in differing if None not in one[0]]
     texts = tuple_texts(parts for parts, _ in whole)  # type: ignore[misc]
@@ -117,6 +116,10 @@ def _tuples(derived: DerivedAttribute, new: Sequence[Row], old: Sequence[Row]) -
         sum(difference for parts, difference in differing if None in parts) if len(whole) < len(differing) else 0
     )
     return Counter(dict(zip(texts, (difference for _, difference in whole), strict=True))), null_count
+
+
+def _parts(derived: DerivedAttribute, rows: Sequence[Row]) -> Iterable[Row]:
+    return zip(*([row[place] for row in rows] for place in derived.places), strict=True)
 
 
 def _behind(snapshot: str, changes: Iterable[RowChange]) -> tuple[list[Row], list[Row]]:
