@@ -48,12 +48,11 @@ class Interrupt:
         if callable(signal.getsignal(signal.SIGINT)):  # which a shell has ignored by what runs in its background
             handlers[signal.SIGINT] = self._raise
         before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-        hook, sys.unraisablehook = sys.unraisablehook, self._lose
-        self._hook = hook
+        self._hook, sys.unraisablehook = sys.unraisablehook, self._lose
         try:
             yield
         finally:
-            sys.unraisablehook = hook
+            sys.unraisablehook = self._hook
             self._later(0)
             for number, handler in before.items():
                 signal.signal(number, handler)
