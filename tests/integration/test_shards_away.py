@@ -381,11 +381,13 @@ def test_a_batch_of_a_brokers_markers_is_no_version(database_url: str, spread_st
     require_true(database_url, spread_stream)
 
 
+@pytest.mark.parametrize("told", ["a micro-batch is at work", "bytes behind the feed's end"])
 def test_a_micro_batch_that_hangs_is_told_by_what_was_not_committed(
-    database_url: str, spread_stream: Stream, monkeypatch: pytest.MonkeyPatch
+    database_url: str, spread_stream: Stream, monkeypatch: pytest.MonkeyPatch, told: str
 ) -> None:
+    """A look at the feed's end may have seen what it has in hand, before it began, or not."""
     goes_on, observer = threading.Event(), ConsumerObserver(CollectorRegistry(), lag_unit="bytes")
-    run = LocalSession._run
+    run, look = LocalSession._run, LocalSession._look_around
 
     def hang(session: LocalSession, frame: Any) -> Any:
         goes_on.wait(BOUND_SECONDS)
@@ -394,11 +396,17 @@ def test_a_micro_batch_that_hangs_is_told_by_what_was_not_committed(
     monkeypatch.setattr(streamed_session, "LOOK_SECONDS", 0.1)
     random_changes(spread_stream, random.Random(15), 5)
     with following(database_url, spread_stream, observer) as follower:
-        wait_for(lambda: observer.lag == 0)
-        assert observer.fault(0.0) is None
-        monkeypatch.setattr(LocalSession, "_run", hang)
-        random_changes(spread_stream, random.Random(16), 5)
-        wait_for(lambda: "a micro-batch is at work" in (observer.fault(0.0) or ""))
+        wait_for(lambda: observer.lag == 0 and observer.fault(0.0) is None)
+        session = follower.session
+        assert session is not None
+        with session._at_work:  # neither a look nor a micro-batch is under way
+            monkeypatch.setattr(LocalSession, "_run", hang)
+            monkeypatch.setattr(LocalSession, "_look_around", lambda _: None)
+            random_changes(spread_stream, random.Random(16), 5)
+            if told == "bytes behind the feed's end":
+                look(session)
+        wait_for(lambda: told in (observer.fault(0.0) or ""))
+        monkeypatch.setattr(LocalSession, "_look_around", look)
         goes_on.set()
         follower.wait(follower.all_applied)
         wait_for(lambda: observer.fault(0.0) is None)
