@@ -77,7 +77,7 @@ test-random: env browser
 	$(BIN)/python -m pytest $(IN_PARALLEL) --random-order --random-order-seed=$(SEED)
 
 test-versions: env
-	$(BIN)/python -m tests.versions $(ONLY)
+	PYTEST_ADDOPTS="$(IN_PARALLEL)" $(BIN)/python -m tests.versions $(ONLY)
 
 picture: env
 	$(BIN)/python -m tools.architecture_picture

@@ -174,7 +174,8 @@ class Follower:
     def wait(self, condition: Callable[[], object]) -> None:
         """Wait for a condition, with a follower that has not failed."""
         wait_for(lambda: self.failed is not None or condition())
-        assert self.failed is None
+        if self.failed is not None:
+            raise self.failed
 
     def all_applied(self) -> bool:
         return states.query(self.url, "select next_offset from feed_position") == [(self.stream.end(),)]
@@ -194,4 +195,5 @@ def following(url: str, stream: Stream, watch: Observer | None = None) -> Iterat
             follower.stop.set()
             thread.join(BOUND_SECONDS)
         assert not thread.is_alive()
-        assert follower.failed is None
+        if follower.failed is not None:
+            raise follower.failed

@@ -79,7 +79,7 @@ class BeginAnew(Exception):
 class Session:
     """Hold everything that a failure of the database makes void: memory, feed, the batch in flight."""
 
-    def __init__(self, following: Following) -> None:
+    def __init__(self, following: Following, *, warms_up: bool = True) -> None:
         self._of = following
         self._writer = following.writer
         loaded = self._writer.load()
@@ -114,7 +114,8 @@ class Session:
                 self._screen = RetryScreen(loaded.snapshots, self._retried, loaded.begun, self._source_positions)
             self._in_flight = BatchInFlight(self._writer, self._stored)
             closing.callback(self._in_flight.close)
-            self._warm_up = WarmUp(self._state.cache, loaded.values, self._writer.read_range, following.warm_up)
+            policy = following.warm_up if warms_up else WarmUpPolicy.OFF
+            self._warm_up = WarmUp(self._state.cache, loaded.values, self._writer.read_range, policy)
             closing.callback(self._warm_up.close)
             self._feed.start(stored)
             topics = {topic for topic, _ in self._feed.positions()}

@@ -333,6 +333,27 @@ def test_a_server_that_is_away_is_waited_for_whatever_else_is_wanted(
     require_true(database_url, spread_stream)
 
 
+def test_nothing_is_read_ahead_beside_the_session_that_takes_what_is_rare(
+    database_url: str, spread_stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is one connection of the writer's for that, and two threads would take it from each other amid a COPY."""
+    read_range, readers = PostgresWriter.read_range, []
+
+    def read(writer: PostgresWriter, *given: int) -> Any:
+        readers.append(threading.current_thread())
+        return read_range(writer, *given)
+
+    monkeypatch.setattr(PostgresWriter, "read_range", read)
+    with Spark(database_url, spread_stream) as spark:
+        assert not readers
+        spread_stream.append("customers", ["98", "nobody"], None)
+        with pytest.raises(streamed_session._Rare):
+            spark.take(1)
+        assert spark.session._rare_ends is not None
+        spark.session._take_alone(spark.session._rare_ends, threading.Event())
+    assert len(set(readers)) == 1
+
+
 def test_a_cause_that_the_broker_has_no_more_is_told_by_its_place(
     database_url: str, spread_stream: Stream, away: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
