@@ -41,7 +41,12 @@ def test_each_version_is_told_to_whoever_listens(database_url: str, stream: Stre
         for number in range(3):
             stream.change("customers", None, [f"9{number}", "x"])
         consume(database_url, stream, records=1)
-        connection.poll()
+
+        def has_heard() -> bool:
+            connection.poll()
+            return len(connection.notifies) >= 3
+
+        wait_for(has_heard)  # the listener's session tells of a commit after the committer has its answer
         assert [heard.payload for heard in connection.notifies] == ["2", "3", "4"]
 
 
