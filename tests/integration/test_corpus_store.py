@@ -26,7 +26,7 @@ from service.store.corpus_reading import BLOCK_PLACES
 from service.usecases.corpora import ChangeKind, ColumnFilter, CorpusFault, RefreshState
 from service.usecases.queries import TrivialPairError
 from tests.corpora import GivenCorpus, GivenTable, Rows, inds_of, rows_of, versions
-from tests.waiting import wait_for
+from tests.waiting import BOUND_SECONDS, wait_for
 
 COLUMNS = 3
 """Of each table of the random corpora."""
@@ -289,18 +289,19 @@ def test_a_task_that_dies_in_the_middle_of_its_blocks_has_written_nothing(lake: 
 @pytest.mark.parametrize("dies", [True, False])
 def test_of_two_attempts_of_a_task_at_once_one_writes(lake: GivenCorpus, dies: bool) -> None:
     """The second waits for what becomes of the first."""
-    others_turn = threading.Event()
+    is_writing, others_turn = threading.Event(), threading.Event()
 
     def blocks() -> Iterator[Inds]:
+        is_writing.set()  # a lock of the table alone is had a moment before the task's row
         yield inds_of({(0, 1, 5)})
-        assert others_turn.wait(60)
+        assert others_turn.wait(BOUND_SECONDS)
         if dies:
             raise RuntimeError("killed")
 
     with working_on(lake.url, lake.queue()) as (_, refresh), ThreadPoolExecutor() as both:
         load = Load.begin(lake.url, refresh.refresh_id)
         first = both.submit(load.copy, 0, blocks())
-        wait_for(lambda: is_locked(lake.url, "corpus_load_task", granted=True))
+        assert is_writing.wait(BOUND_SECONDS)
         second = both.submit(load.copy, 0, [inds_of({(0, 1, 5)})])
         wait_for(lambda: is_locked(lake.url, "transactionid", granted=False))
         others_turn.set()
