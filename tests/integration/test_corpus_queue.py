@@ -237,10 +237,11 @@ def test_a_removal_may_take_longer_than_a_question(database_url: str) -> None:
     corpus.refresh({(0, 1, 1)})
     states.execute(
         database_url,
-        "create function slow() returns trigger language plpgsql as 'begin perform pg_sleep(0.5); return old; end'; "
-        "create trigger slow before delete on corpus for each row execute function slow()",
+        "create function asks_for_time() returns trigger language plpgsql as $$ begin "
+        "assert current_setting('statement_timeout') = '0', 'it has no time'; return old; end $$; "
+        "create trigger asks_for_time before delete on corpus for each row execute function asks_for_time()",
     )
-    engine = make_engine(database_url, "test", statement_timeout_ms=200)
+    engine = make_engine(database_url, "test", statement_timeout_ms=60_000)
     PostgresCorpora(engine).remove("lake")
     engine.dispose()
     assert states.query(database_url, "select from corpus") == []
