@@ -24,6 +24,7 @@ from service.store.join_packing import RowBlock, pack_buckets, pack_rows
 from service.store.join_tracked_rows import KeptRows, row_keys_of, row_keys_to_bytes
 from service.store.locks import JOIN_COMPACTION_LOCK
 from service.store.versions import NEWEST
+from service.store.writer_lock import releasing_locks
 from service.usecases.join_tracked import Backlog
 
 COMPACTOR_NAME = "subsetd joins"
@@ -91,11 +92,11 @@ class PostgresTrackedIndexes:
 @contextmanager
 def _alone(url: str, waiting: bool) -> Iterator[bool]:
     """Be the one compactor, before the compaction's transaction has its snapshot."""
-    with connect(url, COMPACTOR_NAME) as connection, connection.cursor() as cursor:
+    with connect(url, COMPACTOR_NAME) as connection, releasing_locks(connection), connection.cursor() as cursor:
         cursor.execute(f"select pg_{'' if waiting else 'try_'}advisory_lock(%s)", (JOIN_COMPACTION_LOCK,))
         is_alone = waiting or cursor.fetchone()[0]
         connection.commit()
-        yield is_alone  # the lock ends with the session
+        yield is_alone
 
 
 def _compact(connection: Any, table_id: int) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
 
 import psycopg2
 import pytest
@@ -15,6 +17,7 @@ from service.store.database import make_engine
 from service.store.generation import NewTable
 from service.store.join_tracked import add_tables
 from service.store.join_tracked_search import PostgresTrackedTables
+from service.store.locks import JOIN_COMPACTION_LOCK, is_held
 from service.store.publication import _put_tables
 from service.usecases import join_tracked as join_tracking
 from service.usecases.join_tracked import JoinCompactor
@@ -161,6 +164,25 @@ def test_a_table_whose_values_crowd_a_bucket_is_indexed_and_those_behind_one_tha
     assert told(ask(database_url, [(texts[0],), (texts[7],)])) == [
         ("s.orders", ("note",), 2), ("s.customers", ("note",), 1)
     ]  # fmt: skip
+
+
+def test_whoever_has_indexed_a_table_lets_the_next_one_do_so_at_once(
+    database_url: str, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also before the server has noticed that the session has ended."""
+    (table_id,) = add_tables(database_url, ["s.orders"])
+    open_session, held = join_tracked_compaction.connect, []
+
+    @contextmanager
+    def looking(*given: str) -> Iterator[Any]:
+        with open_session(*given) as connection:
+            yield connection
+            held.extend(states.query(database_url, f"select {is_held(JOIN_COMPACTION_LOCK)}"))
+
+    monkeypatch.setattr(join_tracked_compaction, "connect", looking)
+    with indexes_of(database_url) as indexes:
+        assert indexes.compact(table_id)
+    assert held == [(False,), (False,)], "at the ends of the lock's session and of the other"
 
 
 def test_a_table_that_is_no_more_takes_its_index_with_it(database_url: str, stream: Stream) -> None:
