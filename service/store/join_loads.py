@@ -26,6 +26,7 @@ from service.store.database import connect
 from service.store.join_clearing import TASK_NAME, clear, delete_others
 from service.store.join_packing import RowBlock, pack_buckets, pack_rows
 from service.store.locks import JOIN_INDEX_LOCK
+from service.store.writer_lock import releasing_locks
 
 BUILD_NAME = "subsetd join index"
 
@@ -73,7 +74,7 @@ def building(url: str, corpus_id: int) -> Iterator[None]:
     A cleaning that holds it is waited for. Sessions of their tasks are orphans. Theirs may still be on their way, and
     find no segment.
     """
-    with connect(url, BUILD_NAME) as connection, connection.cursor() as cursor:
+    with connect(url, BUILD_NAME) as connection, releasing_locks(connection), connection.cursor() as cursor:
 
         def ask(query: str) -> Any:
             cursor.execute(query)
@@ -83,7 +84,7 @@ def building(url: str, corpus_id: int) -> Iterator[None]:
             raise StateError("This corpus' index of joinable tables is being built; wait until that has ended.")
         clear(cursor, corpus_id)
         connection.commit()
-        yield  # the lock ends with the session
+        yield
 
 
 def stored_segments(url: str, corpus_id: int, reading: Mapping[str, object]) -> list[StoredSegment]:

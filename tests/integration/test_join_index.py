@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
 from random import Random
+from typing import Any
 from unittest import mock
 
 import psycopg2
@@ -16,7 +18,9 @@ import pytest
 from service.core.canonical import value_keys
 from service.core.corpus import CorpusKind
 from service.core.errors import ConflictError, NotFoundError, SourceError, StateError
+from service.store import join_loads
 from service.store.join_loads import building
+from service.store.locks import JOIN_INDEX_LOCK, is_held
 from service.usecases.corpora import NewCorpus
 from service.usecases.joinable import JoinQuery
 from spark_jobs import corpus_csv_files
@@ -172,6 +176,25 @@ def test_one_builds_at_a_time(lake: Lake, database_url: str) -> None:
         pass
     with building(database_url, corpus_id):
         pass
+
+
+def test_whoever_has_built_lets_the_next_one_build_at_once(
+    lake: Lake, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also before the server has noticed that the session has ended."""
+    corpus_id = lake.corpora.named(lake.name).corpus_id
+    open_session, held = join_loads.connect, []
+
+    @contextmanager
+    def looking(*given: str) -> Iterator[Any]:
+        with open_session(*given) as connection:
+            yield connection
+            held.extend(states.query(database_url, f"select {is_held(JOIN_INDEX_LOCK, str(corpus_id))}"))
+
+    monkeypatch.setattr(join_loads, "connect", looking)
+    with building(database_url, corpus_id):
+        pass
+    assert held == [(False,)]
 
 
 def test_who_searches_sees_what_there_was_when_it_began(lake: Lake, database_url: str) -> None:
