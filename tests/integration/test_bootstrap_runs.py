@@ -11,9 +11,12 @@ from service.store.database import make_engine
 from spark_jobs.progress import Quiet, telling_the_state
 from tests import states
 from tests.integration.serving import app_over, serving
-from tests.waiting import wait_for
+from tests.waiting import BOUND_SECONDS, wait_for
 
-KILL = "select pg_terminate_backend(pid, 10000) from pg_stat_activity where application_name = %s"
+KILL = f"""
+select pg_terminate_backend(pid, {BOUND_SECONDS * 1000:.0f}) from pg_stat_activity
+where application_name = '{PROGRESS_NAME}'
+"""
 
 
 def test_what_is_told_is_served_until_the_end(database_url: str) -> None:
@@ -60,7 +63,7 @@ def test_what_is_told_is_served_until_the_end(database_url: str) -> None:
 def test_one_that_died_is_gone_and_its_bootstrap_would_go_on_without_being_heard(database_url: str) -> None:
     engine = make_engine(database_url, "test-runs")
     with told_bootstrap(database_url, "sales") as row:
-        assert states.query(database_url, KILL.replace("%s", f"'{PROGRESS_NAME}'")) == [(True,)]
+        assert states.query(database_url, KILL) == [(True,)]
         with serving(app_over(engine)) as address:
             (one,) = httpx.get(f"{address}/api/v1/bootstraps", timeout=60).json()["items"]
         assert (one["state"], one["ended_at"], one["expected_end"]) == ("gone", None, None)

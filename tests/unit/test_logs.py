@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from service.consumer_process import ENDED, ConsumerProcess
+from tests.waiting import BOUND_SECONDS
 
 ROOT = Path(__file__).parents[2]
 ROWS = re.findall(r"^\| (`.*?) \| ([a-z, ]+) \|", (ROOT / "docs" / "logs.md").read_text(), flags=re.MULTILINE)
@@ -71,7 +72,7 @@ def test_what_fails_in_hearing_a_consumer_is_not_taken_for_its_end() -> None:
     error = None
     try:
         with consumer.heard_by(SimpleNamespace(retrying=fail)) as ended:
-            assert ended.wait(10)
+            assert ended.wait(BOUND_SECONDS)
     except OSError as told:
         error = told
     assert str(error) == "no room"
