@@ -29,6 +29,10 @@ from tests.following import COLUMNS, Stream, consume
 from tests.states import Tables
 from tests.waiting import BOUND_SECONDS, wait_for
 
+LISTENS = """
+select from pg_stat_activity where datname = current_database() and query like 'listen %' and state = 'idle'
+"""
+
 
 @pytest.fixture
 def engine(database_url: str) -> Iterator[Engine]:
@@ -148,18 +152,28 @@ def test_a_commit_is_heard_of_and_its_transitions_are_sent_until_the_end(
     database_url: str, stream: Stream, sending: Sending, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(send_transitions, "LOOK_SECONDS", BOUND_SECONDS)  # only LISTEN can be in time
-    stop = threading.Event()
+    stop, goes_on, wait = threading.Event(), threading.Event(), sending.outbox.wait
+
+    def wait_and_rest(seconds: float) -> None:
+        wait(seconds)
+        goes_on.wait(BOUND_SECONDS)
+
+    monkeypatch.setattr(sending.outbox, "wait", wait_and_rest)
+    goes_on.set()
     thread = threading.Thread(target=sending.sender.run, args=(stop,))
     thread.start()
     try:
+        wait_for(lambda: states.query(database_url, LISTENS))
         for times in (1, 2):
-            wait_for(lambda: sending.outbox._listening is not None)
             break_and_mend(database_url, stream, 1)
             wait_for(lambda times=times: sending.outbox.sent(sending.sink.name) == 1 + 2 * times)
     finally:
-        stop.set()
+        # What woke it last may wake it once more: it must not see its end before there is something left to be sent.
+        goes_on.clear()
         stream.change("orders", None, ["11", "9", None])
         consume(database_url, stream)  # wakes the sender, which then ends
+        stop.set()
+        goes_on.set()
         thread.join(BOUND_SECONDS)
     assert not thread.is_alive()
     assert sending.sender.send_new() == 0, "what was left was sent at the end"
