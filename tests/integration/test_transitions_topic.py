@@ -189,6 +189,7 @@ def test_a_broker_that_is_away_stops_nothing_and_gets_all_when_it_is_back(
     thread = threading.Thread(target=sending.sender.run, args=(stop,))
     thread.start()
     try:
+        wait_for(lambda: sending.outbox.sent(sending.sink.name) == 1)  # it has looked, and there was nothing to send
         break_and_mend(database_url, stream, 2)
         wait_for(lambda: sending.faults)
         assert sending.outbox.sent(sending.sink.name) == 1
@@ -200,7 +201,9 @@ def test_a_broker_that_is_away_stops_nothing_and_gets_all_when_it_is_back(
     assert "does not take them" in (sending.faults[0] or "")
     assert "They are kept and sent later" in (sending.faults[0] or "")
     assert sending.faults[-1] is None, "it goes again"
-    assert [message for _, message in sending.received()] == sending.expected()
+    received = [message for _, message in sending.received()]
+    # A broker that has just started may take longer to say that it has them, and be sent them once more.
+    assert [message for at, message in enumerate(received) if message not in received[:at]] == sending.expected()
 
 
 def test_a_topic_that_is_not_there_and_an_address_of_none_are_told(sending: Sending, stream: Stream) -> None:
