@@ -35,7 +35,8 @@ def taking_no_writes(url: str) -> Iterator[None]:
 
     def administer(change: str) -> None:
         options = "-c default_transaction_read_only=off"
-        with closing(psycopg2.connect(url, options=options)) as connection, connection, connection.cursor() as cursor:
+        with closing(psycopg2.connect(url, options=options)) as connection, connection.cursor() as cursor:
+            connection.autocommit = True  # before the sessions end: who connects again at once is to find it changed
             cursor.execute(f"alter database {make_url(url).database} {change}")
             cursor.execute(
                 "select pg_terminate_backend(pid) from pg_stat_activity "
