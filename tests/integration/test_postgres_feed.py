@@ -28,7 +28,7 @@ from tests import states
 from tests.following import Watch
 from tests.in_memory import IN_MEMORY
 from tests.postgres_following import SHOP, begin, follow, positions, require_equal, run
-from tests.waiting import wait_for
+from tests.waiting import BOUND_SECONDS, wait_for
 
 
 @pytest.fixture
@@ -112,6 +112,13 @@ def test_wherever_a_batch_ends_a_new_feed_goes_on_behind_it(
     require_equal(database_url, shop)
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for the rest of a transaction as long as a busy server takes to send it."""
+    monkeypatch.setattr(postgres_feed, "LONGEST_POLL_SECONDS", BOUND_SECONDS)
+
+
+@pytest.mark.usefixtures("patient")
 def test_a_version_holds_the_sources_transactions_whole_unless_one_is_too_large(shop: str, database_url: str) -> None:
     whole = "select records, transaction_consistent from state_version where kind = 'batch' order by version"
     run(shop, *[f"INSERT INTO s.orders SELECT i, 1, NULL FROM generate_series({n}, {n + 4}) i" for n in (100, 200)])
@@ -202,6 +209,7 @@ def test_the_feed_goes_on_when_its_connection_is_cut_in_mid_transaction(
     assert told == expected
 
 
+@pytest.mark.usefixtures("patient")
 def test_the_server_is_told_what_the_state_holds_and_no_more(shop: str, database_url: str) -> None:
     run(shop, "INSERT INTO s.orders VALUES (100, 1, 'first')")
     begun = slot(shop)
