@@ -88,6 +88,8 @@ class _Line:
         """Hold what has been connected; raise TimeoutError when it is cut off already."""
         self._socket = connected.dup()  # TLS takes the other one over
         if self._is_cut:
+            self._socket.close()
+            connected.close()
             raise TimeoutError
 
     def cut(self) -> None:

@@ -74,6 +74,18 @@ def test_a_mail_server_that_says_a_byte_now_and_then_is_cut_off(
         assert is_left.wait(60), "nobody goes on to listen"
 
 
+def test_a_mail_server_that_is_reached_when_the_time_is_over_is_left() -> None:
+    """Nobody waits for the connection any more, which would stay open until it is found in the garbage."""
+    line = mail._Line()
+    line.cut()
+    late, server = socket.socketpair()
+    with server, late:
+        with pytest.raises(TimeoutError):
+            line.hold(late)
+        assert late.fileno() == -1
+        assert server.recv(1) == b"", "nor does the line hold it"
+
+
 def test_a_broker_that_is_away_is_a_failed_attempt(watching: Watching) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         address = f"127.0.0.1:{gone.getsockname()[1]}"
