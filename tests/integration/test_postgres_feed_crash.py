@@ -150,6 +150,13 @@ source.consumer(sys.argv[1], sys.argv[2], records=int(sys.argv[3])).run(threadin
 """
 
 
+SESSIONS = """
+select count(*) from pg_stat_activity
+where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'
+"""
+"""A killed follower's end their statement, and are the state's writer until then."""
+
+
 def test_a_follower_that_is_killed_at_any_moment(followed_url: str, database_url: str) -> None:
     run(followed_url, TABLES)
     begin(database_url, followed_url)
@@ -169,6 +176,7 @@ def test_a_follower_that_is_killed_at_any_moment(followed_url: str, database_url
             )
             process.kill()
             process.wait()
+            wait_for(lambda: states.query(database_url, SESSIONS) == [(0,)])
     finally:
         stop.set()
         writer.join()
