@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from service.store.embedded import EmbeddedPostgres
@@ -153,8 +153,12 @@ def test_a_disk_that_is_full_for_a_while(
         for round_ in range(times):
             if disk is None and round_ == 0:
                 stream.change("customers", None, ["full", None])
-                with consuming(database_url, stream, watch), full_disk(postgres_server, database_url, "feed_position"):
-                    wait_for(lambda: len(watch.errors) == 2)
+                with ExitStack() as full:
+                    # Before anybody follows, who could have stored a position by then.
+                    full.enter_context(full_disk(postgres_server, database_url, "feed_position"))
+                    with consuming(database_url, stream, watch):
+                        wait_for(lambda: len(watch.errors) >= 2)
+                        full.close()
             elif disk is not None:
                 filler = fill(disk)
                 for number in range(500):
