@@ -247,14 +247,15 @@ def test_a_service_refreshes_on_schedule_and_survives_what_happens_to_it(
             wait_for(lambda: is_asked_to_end(job))
         assert process.wait(BOUND_SECONDS) == 0, subsetd.said(process)
 
-    with service(subsetd) as (process, client):
+    with storing_held(database_url) as let_go, service(subsetd) as (process, client):
         assert [one["state"] for one in refreshes(client)].count("landed") == 1
+        let_go()
         landed = newest(client, "landed", "failed")
         assert (landed["generation"], landed["attempt"]) == (2, 1), "it waited for the next service"
 
         with suspended(ask(process, client), database_url) as job:
             subsetd.kill(process)
-        assert job.is_running()
+            assert job.is_running(), "which is asked while it is stopped: let go, it is done in seconds"
 
     with service(subsetd) as (process, client):
         landed = newest(client, "landed", "failed")
