@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 
+import psycopg2
 import pytest
 
 from tests import states
@@ -16,6 +18,20 @@ from tests.states import Row, Tables
 from tests.waiting import BOUND_SECONDS
 
 PARTITIONS = {"orders": 3, "customers": 2}
+
+NEAR_THE_END = 100
+"""Records: more than what a small batch, and the one that is in hand behind it, have together."""
+
+HOLD_LOCK = 715_517  # nobody else's
+HOLD = f"""
+create or replace function hold() returns trigger language plpgsql as $$ begin
+  if (select coalesce(sum(records), 0) >= {{records}} from state_version) then
+    perform pg_advisory_xact_lock_shared({HOLD_LOCK});
+  end if;
+  return new;
+end $$;
+create or replace trigger hold before insert on state_version for each row execute function hold()
+"""
 
 
 class Shop:
@@ -71,6 +87,17 @@ class Shop:
 
     def is_applied(self) -> bool:
         return self.count("records") >= sum(self.sent.values())
+
+    @contextmanager
+    def held_near_the_end(self) -> Iterator[None]:
+        """Let whoever follows come near the end of what was sent, and wait there amid a batch until the block ends.
+
+        So they are under load for as long as the block lasts, however late the test looks at them.
+        """
+        states.execute(self.url, HOLD.format(records=sum(self.sent.values()) - NEAR_THE_END))
+        with closing(psycopg2.connect(self.url)) as connection, connection.cursor() as cursor:
+            cursor.execute("select pg_advisory_lock(%s)", (HOLD_LOCK,))
+            yield
 
     def check(self) -> None:
         """Hold the state to brute force, and its positions and counts to exactly what was sent."""

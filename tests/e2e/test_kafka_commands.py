@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 
 import orjson
 
@@ -11,15 +12,17 @@ from tests import states
 from tests.commands import Commands
 from tests.following import random_changes
 from tests.shop import Shop
-from tests.waiting import wait_for
+from tests.waiting import BOUND_SECONDS, wait_for
 
 
 def test_sigterm_under_load_ends_the_batch_in_hand_and_loses_nothing(shop: Shop, subsetd: Commands) -> None:
     random_changes(shop, random.Random(5), 1500)  # type: ignore[arg-type]
     shop.flush()
-    process = subsetd.start("consume", "--feed", shop.feed, batch_records=20, log_level="error")
-    wait_for(lambda: shop.count("records") > 100)
-    subsetd.end(process)
+    with shop.held_near_the_end():
+        process = subsetd.start("consume", "--feed", shop.feed, batch_records=20, log_level="error")
+        wait_for(lambda: shop.count("records") > 100)
+        process.send_signal(signal.SIGTERM)
+    assert process.wait(BOUND_SECONDS) == 0, subsetd.said(process)
     assert 100 < shop.count("records") < sum(shop.sent.values()), "it was stopped under load"
     assert shop.count("records") == int(states.query(shop.url, "select sum(next_offset) from feed_position")[0][0])
     code, said = subsetd.run("consume", "--feed", shop.feed, "--until-end", log_level="error")

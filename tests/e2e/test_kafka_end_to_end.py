@@ -35,9 +35,10 @@ def test_killed_under_load_again_and_again_the_state_is_that_of_every_change_onc
     for _ in range(4):
         random_changes(shop, rng, 600)  # type: ignore[arg-type]
         seen = shop.count("records")
-        process = subsetd.start("consume", "--feed", shop.feed, batch_records=7, log_level="error")
-        wait_for(lambda seen=seen, of=process: shop.count("records") > seen + 70 or of.poll() is not None)
-        process.kill()
+        with shop.held_near_the_end():
+            process = subsetd.start("consume", "--feed", shop.feed, batch_records=7, log_level="error")
+            wait_for(lambda seen=seen, of=process: shop.count("records") > seen + 70 or of.poll() is not None)
+            process.kill()
         assert process.wait() == -signal.SIGKILL, subsetd.said(process)
     assert not shop.is_applied(), "it was killed under load"
     shop.flush()

@@ -34,9 +34,10 @@ def test_a_consumer_killed_at_random_moments(shop: Shop, subsetd: Commands, whol
     for _ in range(kills):
         random_changes(shop, rng, 400)  # type: ignore[arg-type]
         until = shop.count("records") + rng.randrange(250)
-        process = subsetd.start("consume", "--feed", shop.feed, batch_records=7, log_level="error")
-        wait_for(lambda until=until, of=process: shop.count("records") > until or of.poll() is not None)
-        subsetd.kill(process)
+        with shop.held_near_the_end():
+            process = subsetd.start("consume", "--feed", shop.feed, batch_records=7, log_level="error")
+            wait_for(lambda until=until, of=process: shop.count("records") > until or of.poll() is not None)
+            subsetd.kill(process)
         assert broken_invariants(shop.url) == []
     assert not shop.is_applied(), "it was killed under load"
     shop.flush()
