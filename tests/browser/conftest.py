@@ -54,6 +54,11 @@ class Look:
         )
         return [f"{one['id']}: {node['html'][:200]} {node['failureSummary']}" for one in found for node in one["nodes"]]
 
+    def hears(self) -> bool:
+        """Tell whether the page's stream is open: that it was asked for does not say that anybody has taken it."""
+        is_live: bool = self.page.evaluate("import('/dashboard/stream.js').then(one => one.isLive())")
+        return is_live
+
     def overflow(self) -> int:
         """Tell by how many pixels the page is wider than its window."""
         width: int = self.page.evaluate("document.documentElement.scrollWidth - innerWidth")

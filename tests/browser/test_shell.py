@@ -17,6 +17,7 @@ from tests.browser.conftest import looking
 from tests.hand_made_state import HandMadeState
 from tests.integration.serving import a_place, app_over, serving
 from tests.postgres import TEMPLATE, fresh_database
+from tests.waiting import wait_for
 
 ORDERS, CUSTOMERS = AttributeName("shop", "orders", "customer_id"), AttributeName("shop", "customers", "id")
 COLUMNS = {ORDERS: ["1", "2"], CUSTOMERS: ["1", "2", "3"]}
@@ -137,6 +138,7 @@ def test_another_state_of_the_same_version_at_the_same_address_is_shown(
         look = kept.enter_context(looking(browser, address))
         page = look.open("timeline?kind=broke")
         expect(page.locator(".transition")).to_contain_text("OF BEFORE")
+        wait_for(look.hears)  # or nothing would tell it that the service has gone, and come back
         first.close()
         with serving(app_over(other), place):
             expect(page.locator(".transition")).to_contain_text("RESTORED")

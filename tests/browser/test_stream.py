@@ -80,7 +80,7 @@ def test_the_stream_is_taken_up_again_where_a_restart_broke_it(
         with looking(browser, address) as look:
             look.page.add_init_script(RARELY)
             page = look.open("timeline?kind=broke")
-            wait_for(lambda: page.evaluate("1") and streams(look.requested) == 1)
+            wait_for(look.hears)
             first.close()
             state.commit(COLUMNS | {ORDERS: ["1", "ZZTOP"]})
             with serving(app_over(engine), place):
