@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from service.store.embedded import EmbeddedPostgres
 from service.store.migrate import upgrade
+from service.usecases.batches import BatchReport
 from tests import states
 from tests.commands import Commands
 from tests.endurance.following import broken_invariants
@@ -21,7 +23,7 @@ from tests.following import Watch, random_changes
 from tests.integration.test_bad_input import consuming, crash_and_start, full_disk, make_stream, own_server
 from tests.postgres import administer
 from tests.shop import Shop
-from tests.waiting import wait_for
+from tests.waiting import BOUND_SECONDS, wait_for
 
 __all__ = ["own_server"]
 
@@ -66,19 +68,34 @@ def test_a_broker_killed_again_and_again(shop: Shop, subsetd: Commands, whole: b
     tell(kills=kills, records=sum(shop.sent.values()), seconds=time.monotonic() - started)
 
 
+class HeldWatch(Watch):
+    """Hold a consumer up behind so many batches until it may go on: it is not done before a crash that is late."""
+
+    def __init__(self, batches: int) -> None:
+        super().__init__()
+        self.batches, self.may_go_on = batches, threading.Event()
+
+    def committed(self, report: BatchReport) -> None:
+        super().committed(report)
+        if len(self.reports) >= self.batches:
+            self.may_go_on.wait(BOUND_SECONDS)
+
+
 def test_a_database_crashed_again_and_again(
     own_server: EmbeddedPostgres, tmp_path: Path, whole: bool, tell: Tell
 ) -> None:
     rng, started = random.Random(13), time.monotonic()
     upgrade(own_server.url)
-    stream, watch = make_stream(own_server.url, tmp_path), Watch()
     crashes = 20 if whole else 1
+    stream, watch = make_stream(own_server.url, tmp_path), HeldWatch(80 * crashes - 10)
     random_changes(stream, rng, 400 * crashes)
     with consuming(own_server.url, stream, watch, records=5, cache_bytes=2000) as errors:
         for crash in range(crashes):
             until = len(watch.reports) + rng.randrange(60)
             wait_for(lambda until=until: len(watch.reports) > until or errors)
             crash_and_start(own_server)
+            if crash == crashes - 1:
+                watch.may_go_on.set()
             wait_for(lambda crash=crash: len(watch.errors) > crash or errors)
             assert broken_invariants(own_server.url) == []
     assert states.read(own_server.url) == states.expected(stream.tables)
