@@ -199,17 +199,23 @@ def test_no_bootstrap_runs_beside_an_audit(spark: SparkSession, database_url: st
 
 def test_a_killed_audit_leaves_nothing_and_keeps_nobody_away(spark: SparkSession, database_url: str) -> None:
     states.store(database_url, shop())
-    process = subprocess.Popen(
-        [sys.executable, "-m", "spark_jobs.audit", "--database-url", "-", "--master", "local[1]"],
-        stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT,
-    )  # fmt: skip
-    assert process.stdin is not None
-    with process.stdin as pipe:
-        pipe.write(f"{database_url}\n")
-    sessions = "select state from pg_stat_activity where application_name = 'subsetd audit'"
-    wait_for(lambda: ("idle in transaction",) in states.query(database_url, sessions))
-    process.kill()
-    process.wait()
+    sessions = "select from pg_stat_activity where application_name = 'subsetd audit'"
+    with closing(psycopg2.connect(database_url)) as other, other.cursor() as cursor:
+        cursor.execute("lock audit in share mode")  # it is killed amid, however late: what it finds, it cannot keep
+        process = subprocess.Popen(
+            [sys.executable, "-m", "spark_jobs.audit", "--database-url", "-", "--master", "local[1]"],
+            stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT,
+        )  # fmt: skip
+        assert process.stdin is not None
+        with process.stdin as pipe:
+            pipe.write(f"{database_url}\n")
+        wait_for(
+            lambda: states.query(
+                database_url, f"{sessions} and (state = 'idle in transaction' or wait_event_type = 'Lock')"
+            )
+        )
+        process.kill()
+        process.wait()
     wait_for(lambda: not states.query(database_url, sessions))
     assert states.query(database_url, "select count(*) from audit") == [(0,)]
     assert audit(spark, database_url, PAPER).differences == 0
