@@ -150,7 +150,7 @@ class StreamedSession(Session):
     """Follow topics by a stream of Spark's; in all else be a session."""
 
     def __init__(self, following: Following, stream: Stream) -> None:
-        # Shards remember their records; and a session beside this one warms up over the writer's one connection for that.
+        # Shards have memories of their own; and a session beside this one warms up, over the one connection for that.
         super().__init__(following, warms_up=False)
         self._stream = stream
         self._coordinator = ShardCoordinator(stream.writer, stream.database_url)

@@ -16,6 +16,7 @@ from tests.in_memory import IN_MEMORY
 from tests.java_server import JavaServer
 from tests.kafka_jars import fetch_jars
 from tests.ports import free_ports
+from tests.waiting import BOUND_MS
 
 PROPERTIES = """
 process.roles=broker,controller
@@ -64,11 +65,11 @@ class KafkaBroker(JavaServer):
         name = name or f"topic-{next(_numbers)}"
         topic = NewTopic(name, partitions, 1, topic_configs={k.replace("_", "."): v for k, v in settings.items()})
         admin = KafkaAdminClient(
-            bootstrap_servers=self.bootstrap_servers, proxy_url=CLOSING, bootstrap_timeout_ms=30_000
+            bootstrap_servers=self.bootstrap_servers, proxy_url=CLOSING, bootstrap_timeout_ms=BOUND_MS
         )
         try:
             admin.create_topics([topic])
-            admin.wait_for_topics([name], timeout_ms=30_000)
+            admin.wait_for_topics([name], timeout_ms=BOUND_MS)
         finally:
             admin.close()
         return name

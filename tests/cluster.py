@@ -11,7 +11,7 @@ from kafka.admin import NewTopic
 
 from service.stream.kafka_sockets import CLOSING
 from tests.broker import KafkaBroker
-from tests.waiting import BOUND_SECONDS
+from tests.waiting import BOUND_MS, BOUND_SECONDS
 
 LARGE = 12_000_000
 
@@ -22,13 +22,13 @@ class Cluster:
     def __init__(self, servers: str) -> None:
         self.servers = servers
         options = {"bootstrap_servers": servers, "reconnect_backoff_max_ms": 500, "proxy_url": CLOSING}
-        self.admin = KafkaAdminClient(bootstrap_timeout_ms=30_000, **options)
+        self.admin = KafkaAdminClient(bootstrap_timeout_ms=BOUND_MS, **options)
         self.producer = KafkaProducer(max_request_size=LARGE, **options)
 
     def topic(self, partitions: int = 1, name: str | None = None, **settings: str) -> str:
         name = name or f"feed-{uuid4().hex}"
         self.admin.create_topics([NewTopic(name, partitions, 1, topic_configs=settings)])
-        self.admin.wait_for_topics([name], timeout_ms=30_000)
+        self.admin.wait_for_topics([name], timeout_ms=BOUND_MS)
         return name
 
     def send(self, topic: str, values: Sequence[bytes | None], partition: int = 0) -> None:

@@ -25,7 +25,7 @@ from tests.java_server import JavaServer
 from tests.kafka_jars import CONNECT, fetch_jars
 from tests.ports import free_ports
 from tests.postgres import fresh_database
-from tests.waiting import wait_for
+from tests.waiting import BOUND_MS, wait_for
 
 SOURCE_SETTINGS = {"wal_level": "logical", "max_wal_senders": "20", "max_replication_slots": "20"}
 
@@ -131,7 +131,7 @@ class Connect(JavaServer):
     def topics(self) -> set[str]:
         """Name the topics that it has made."""
         with closing(
-            KafkaAdminClient(bootstrap_servers=self.servers, proxy_url=CLOSING, bootstrap_timeout_ms=30_000)
+            KafkaAdminClient(bootstrap_servers=self.servers, proxy_url=CLOSING, bootstrap_timeout_ms=BOUND_MS)
         ) as admin:
             return {topic for topic in admin.list_topics() if topic.startswith(self.topic_prefix)}
 

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 from spark_jobs.java_runtime import find_java
+from tests.waiting import BOUND_SECONDS
 
-START_SECONDS = 120.0
 STOP_SECONDS = 60.0
 
 LOGGING = """
@@ -45,7 +45,7 @@ class JavaServer:
             return
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(self._command(*self._main), cwd=self.folder, stdout=log, stderr=log)
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + BOUND_SECONDS
         try:
             while not self.is_up():
                 if self._process.poll() is not None or time.monotonic() > deadline:

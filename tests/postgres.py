@@ -14,6 +14,7 @@ import pytest
 from service.store import migrate
 from service.store.embedded import EmbeddedPostgres
 from tests.in_memory import IN_MEMORY
+from tests.waiting import BOUND_MS
 
 TEMPLATE = "subsetd_template"
 _numbers = itertools.count(1)
@@ -101,5 +102,5 @@ def drop_slots(url: str) -> None:
         cursor.execute("select slot_name, active_pid from pg_replication_slots where database = current_database()")
         for slot, pid in cursor.fetchall():
             if pid is not None:
-                cursor.execute("select pg_terminate_backend(%s, 10000)", (pid,))
+                cursor.execute("select pg_terminate_backend(%s, %s)", (pid, BOUND_MS))
             cursor.execute("select pg_drop_replication_slot(%s)", (slot,))

@@ -54,6 +54,7 @@ def killed(server: EmbeddedPostgres) -> Iterator[None]:
     """Let a server be dead for a while: no process of it ends in peace."""
     pid = int((server.cluster / "postmaster.pid").read_text().splitlines()[0])
     parent = psutil.Process(pid)
+    parent.suspend()  # and makes no more of them meanwhile
     for process in [parent, *parent.children(recursive=True)]:
         with suppress(psutil.NoSuchProcess):
             process.kill()

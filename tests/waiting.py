@@ -11,6 +11,8 @@ import psutil
 BOUND_SECONDS = 300.0
 """Many times what a busy machine takes: whoever waits so long waits in vain."""
 
+BOUND_MS = int(BOUND_SECONDS * 1000)
+
 T = TypeVar("T")
 
 

@@ -100,6 +100,11 @@ class Said:
     def text(self) -> str:
         return b"".join(self._read).decode(errors="replace")
 
+    @property
+    def lines(self) -> str:
+        """What is whole of it by now."""
+        return self.text.rpartition("\n")[0]
+
     def end(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         code = self.process.wait(BOUND_SECONDS)
@@ -160,7 +165,7 @@ def test_a_service_shows_and_keeps_no_secret(
         said = Said([*COMMAND, "run", "--feed", feed], environment, on_terminal=on_terminal)
         opened.callback(said.close)
         base = wait_for(
-            lambda: next((word for word in said.text.split() if word.startswith("http://")), said.has_ended)
+            lambda: next((word for word in said.lines.split() if word.startswith("http://")), said.has_ended)
         )
         assert isinstance(base, str), said.text
         shown = dict(answers(base))

@@ -36,6 +36,7 @@ from service.usecases.joinable_searches import JoinLimits, JoinSearches
 from service.usecases.register_corpora import CorpusRegister
 from service.usecases.tracked_keys import TrackedKeys
 from service.usecases.watch_register import WatchRegister
+from tests.waiting import BOUND_SECONDS
 from tests.watching import channels_to
 
 
@@ -118,6 +119,6 @@ def serving(app: FastAPI, place: socket.socket | None = None) -> Iterator[str]:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         server.should_exit = True
-        thread.join(30)
+        thread.join(BOUND_SECONDS)
         listener.close()
     assert not thread.is_alive()

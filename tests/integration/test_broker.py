@@ -12,11 +12,13 @@ from kafka import KafkaConsumer, KafkaProducer
 from service.stream.kafka_sockets import CLOSING
 from tests.broker import KafkaBroker
 from tests.kafka_jars import MANIFEST, difference, fetch_jars
-from tests.waiting import BOUND_SECONDS
+from tests.waiting import BOUND_MS, BOUND_SECONDS
 
 
 def send(broker: KafkaBroker, topic: str, value: bytes) -> None:
-    producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, proxy_url=CLOSING, bootstrap_timeout_ms=30_000)
+    producer = KafkaProducer(
+        bootstrap_servers=broker.bootstrap_servers, proxy_url=CLOSING, bootstrap_timeout_ms=BOUND_MS
+    )
     producer.send(topic, value).get(timeout=BOUND_SECONDS)
     producer.close()
 
@@ -26,9 +28,9 @@ def received(broker: KafkaBroker, topic: str, count: int) -> list[bytes]:
         topic,
         bootstrap_servers=broker.bootstrap_servers,
         proxy_url=CLOSING,
-        bootstrap_timeout_ms=30_000,
+        bootstrap_timeout_ms=BOUND_MS,
         auto_offset_reset="earliest",
-        consumer_timeout_ms=30_000,
+        consumer_timeout_ms=BOUND_MS,
     )
     try:
         return [next(consumer).value for _ in range(count)]
@@ -51,7 +53,9 @@ def test_records_and_address_outlive_the_broker(broker: KafkaBroker, topic: str,
 def test_each_topic_is_new_and_has_the_partitions_asked_for(broker: KafkaBroker, topic: str) -> None:
     other = broker.create_topic(3, retention_ms="1000")
     assert other != topic
-    consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap_servers, proxy_url=CLOSING, bootstrap_timeout_ms=30_000)
+    consumer = KafkaConsumer(
+        bootstrap_servers=broker.bootstrap_servers, proxy_url=CLOSING, bootstrap_timeout_ms=BOUND_MS
+    )
     try:
         assert consumer.partitions_for_topic(other) == {0, 1, 2}
         assert consumer.partitions_for_topic(topic) == {0}

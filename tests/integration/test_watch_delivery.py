@@ -11,6 +11,7 @@ import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from email import message_from_string
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -183,7 +184,7 @@ def test_a_topic_gets_json_under_the_watch(watching: Watching, broker: KafkaBrok
     try:
         consumer.assign([TopicPartition(topic, 0)])
         found: list[Any] = []
-        wait_for(lambda: found.extend(*consumer.poll(timeout_ms=500).values()) or found)
+        wait_for(lambda: found.extend(chain(*consumer.poll(timeout_ms=500).values())) or found)
     finally:
         consumer.close()
     (record,) = found

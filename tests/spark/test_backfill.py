@@ -174,7 +174,7 @@ def test_keys_are_tracked_and_dropped_beside_a_running_consumer(
     track(spark, database_url, followed_url, "lines", "n", "part", "lot", "kind")
     said = feed_wiring.drop_key(database_url, "s", "lines", ["lot", "part"], lambda _: None)
     changing.join()
-    done.wait()
+    assert done.is_set()
     run(followed_url, "insert into s.lots values (1000, 'last', 'x')")
     wait_for(lambda: states.query(database_url, f"select 1 from state_version where version > {said}"))
     stop.set()

@@ -153,7 +153,7 @@ def test_a_killed_executor_costs_time_only_and_the_generation_before_is_served_m
     with refreshing(lake, master=CLUSTER, refresh_id=lake.queue(full=True)) as process:
         wait_for(lambda: lake.last().stage in STAGES[1:-1] or process.poll() is not None)
         assert process.poll() is None, process.communicate()[1]
-        first, _ = executors(process)
+        first, _ = wait_for(lambda: executors(process) if len(executors(process)) == 2 else None)
         os.kill(first, signal.SIGKILL)
         assert np.array_equal(served(lake), before)
         told = None

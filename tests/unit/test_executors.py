@@ -46,6 +46,7 @@ from spark_jobs.submit import JOBS
 from spark_jobs.submit import main as submit
 from spark_jobs.tasks import telling_errors, told_error
 from spark_jobs.worker_daemon import end_quietly_here, without_zipped_copies
+from tests.waiting import BOUND_SECONDS
 
 HERE = Machine("driver", "3.11", "4.3.0", "abc")
 URL = "postgresql://u:hidden@db/x"
@@ -349,8 +350,8 @@ def test_a_worker_that_java_no_longer_needs_ends_without_a_word() -> None:
         (pid,) = struct.unpack("!i", java.recv(4))
         worker = psutil.Process(pid)
         java.close()
-        worker.wait(30)
-        assert daemon.communicate(timeout=30) == (b"", b"")
+        worker.wait(BOUND_SECONDS)
+        assert daemon.communicate(timeout=BOUND_SECONDS) == (b"", b"")
 
 
 @pytest.mark.parametrize(

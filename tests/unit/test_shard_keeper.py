@@ -8,6 +8,7 @@ import socket
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -29,9 +30,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(tempfile, "tempdir", str(there))
     yield there / f"subsetd-keepers-{os.getuid()}"
     for child in psutil.Process().children():
-        if "spark_jobs.shard_keeper" in child.cmdline():  # and no Java of other tests
-            child.kill()
-            child.wait()
+        with suppress(psutil.Error):  # another's child may end just now
+            if "spark_jobs.shard_keeper" in child.cmdline():  # and no Java of other tests
+                child.kill()
+                child.wait()
 
 
 def test_a_keeper_is_asked_again(folder: Path) -> None:
