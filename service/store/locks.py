@@ -4,6 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from service.core.errors import StateError
+
+END_SECONDS = 60
+"""How long a session may take to end: as long as what it has in hand cannot be interrupted, a write to a slow disk."""
+
+SESSIONS = """
+from pg_stat_activity
+where datname = current_database() and application_name = %s and pid <> pg_backend_pid()
+"""
+
 WRITER_LOCK = 0x73756273657464
 """Session advisory lock (pg_advisory_lock) of the state's one writer: a consumer or a bootstrap's end."""
 
@@ -64,12 +74,19 @@ def sessions(lock: int, second: str | None = None, *, waiting: bool = False) -> 
 
 
 def end_sessions(cursor: Any, application_name: str) -> None:
-    """End the sessions of tasks that no job waits for: whoever holds their job's lock knows that they are left over."""
-    cursor.execute(
-        "select pg_terminate_backend(pid, 10000) from pg_stat_activity "
-        "where datname = current_database() and application_name = %s and pid <> pg_backend_pid()",
-        (application_name,),
-    )
+    """End the sessions of tasks that no job waits for: whoever holds their job's lock knows that they are left over.
+
+    Raises StateError where one does not end: it could commit still.
+    """
+    cursor.execute(f"select pg_terminate_backend(pid, %s) {SESSIONS}", (END_SECONDS * 1000, application_name))
+    cursor.execute("select pg_stat_clear_snapshot()")  # else the same sessions are seen until the transaction ends
+    cursor.execute(f"select pid {SESSIONS}", (application_name,))
+    if left := [str(pid) for (pid,) in cursor.fetchall()]:
+        raise StateError(
+            f"Sessions of a job that has died, {application_name!r}, could commit still, and did not end within "
+            f"{END_SECONDS} s of being asked to: see what the database's server does with the processes "
+            f"{', '.join(left)}, and begin again when they have ended."
+        )
 
 
 def _is_lock(lock: int, second: str | None) -> str:

@@ -144,8 +144,8 @@ class PostgresFeed:
         """
         records: list[RawRecord] = []
         size = 0
-        begun = time.monotonic()
-        deadline = begun + timeout
+        deadline = time.monotonic() + timeout
+        has_waited = False
         try:
             if self._cursor is None and not self._connect_again(timeout):
                 return records
@@ -164,10 +164,13 @@ class PostgresFeed:
                     continue
                 if not self._numbers.is_inside:
                     self._seen_end = max(self._seen_end, self._cursor.wal_end)
-                now = time.monotonic()
-                # A busy server sends faster than it is waited for: its next message is part of the same batch.
-                gap = LONGEST_POLL_SECONDS if self._numbers.is_inside else GAP_SECONDS
-                remaining = min(begun + LONGEST_POLL_SECONDS - now, gap) if records else deadline - now
+                remaining = deadline - time.monotonic()
+                if records:
+                    if not has_waited:  # from here on for the rest, however long it was for the first of them
+                        has_waited, remaining = True, LONGEST_POLL_SECONDS
+                        deadline = time.monotonic() + remaining
+                    # A busy server sends faster than it is waited for: its next message is part of the same batch.
+                    remaining = min(remaining, LONGEST_POLL_SECONDS if self._numbers.is_inside else GAP_SECONDS)
                 if remaining <= 0 or not select.select([self._cursor], [], [], remaining)[0]:
                     break
             if not records:

@@ -8,6 +8,7 @@ import threading
 import time
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg2
@@ -131,6 +132,28 @@ def test_a_version_holds_the_sources_transactions_whole_unless_one_is_too_large(
     follow(database_url, shop)
     assert states.query(database_url, whole)[5:] == [(1, False), (1, False), (1, True)]
     require_equal(database_url, shop)
+
+
+def test_who_has_waited_long_for_a_transaction_waits_for_its_rest_as_well(
+    shop: str, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_feed, "LONGEST_POLL_SECONDS", BOUND_SECONDS)
+    run(shop, "INSERT INTO s.orders SELECT i, 1, NULL FROM generate_series(100, 5099) i")
+    with closing(source.open_feed(shop)) as feed:
+        feed.start(positions(database_url))
+        cursor: Any = feed._cursor
+        read, take, has_come, gap = cursor.read_message, feed._take, threading.Event(), [True]
+
+        def take_late(payload: bytes) -> None:
+            """Let the first change come only when the poll began long ago, and the others be on their way."""
+            take(payload)
+            if feed._handed:
+                has_come.set()
+                monkeypatch.setattr(postgres_feed, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + 1e6))
+
+        monkeypatch.setattr(feed, "_take", take_late)
+        monkeypatch.setattr(cursor, "read_message", lambda: None if has_come.is_set() and gap and gap.pop() else read())
+        assert len(feed.poll(10_000, 1 << 30, BOUND_SECONDS)) == 5000
 
 
 def test_an_idle_feed_lets_the_server_forget_no_more_than_the_state_holds(

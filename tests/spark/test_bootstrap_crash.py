@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from pyspark.sql import SparkSession
 
+from service.core.errors import StateError
+from service.store import locks
 from service.store.bulk import KeyRange
 from service.store.database import connect
 from service.store.generation import TASK_NAME, clear_remains, create_registry
@@ -96,6 +99,25 @@ def test_tasks_that_outlive_their_job_are_ended_before_their_tables_are_dropped(
         assert query(database_url, REMAINS) == []
         alive = query(database_url, "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s", TASK_NAME)
         assert alive == [(0,)]
+
+
+def test_nothing_is_dropped_while_a_task_that_outlived_its_job_does_not_end(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "END_SECONDS", 1)
+    with connect(database_url, TASK_NAME) as orphan, connect(database_url, "subsetd bootstrap") as connection:
+        hanging = psutil.Process(orphan.get_backend_pid())
+        hanging.suspend()
+        try:
+            take_bootstrap_lock(connection)
+            with pytest.raises(StateError, match=f"could commit still, and did not end within 1 s .* {hanging.pid},"):
+                clear_remains(connection)
+        finally:
+            hanging.resume()
+        connection.rollback()
+        monkeypatch.undo()
+        clear_remains(connection)
+        assert not hanging.is_running()
 
 
 @pytest.mark.parametrize("bits", [0, 1, 5, 8])
