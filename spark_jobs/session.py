@@ -15,6 +15,7 @@ import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 from pyspark.sql.classic.dataframe import DataFrame
+from pyspark.sql.types import DataType
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
@@ -286,6 +288,12 @@ def map_in_arrow(frame: DataFrame, function: ArrowFunction, schema: str) -> Data
     PySpark 4.3 asks for pandas before it makes the function's wrapper and then never uses it; a worker that finds
     pandas imports it, which takes longer than most of our tasks.
     """
-    wrapped = UserDefinedFunction(function, schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    wrapped = UserDefinedFunction(function, _parsed(schema), evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     column = wrapped(*[frame[name] for name in frame.columns])
     return DataFrame(frame._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)
+
+
+@cache
+def _parsed(schema: str) -> DataType:
+    """Read a schema once: Java does it, and a micro-batch would ask it four times, for two milliseconds each."""
+    return DataType.fromDDL(schema)

@@ -36,7 +36,7 @@ SHARD_RECORDS = 25_000
 TABLE = "lineitem"
 NOBODYS_ORDER = "-1"
 
-SMALL = 20
+SMALL = 100
 """Micro-batches of one record, which show what all of them cost."""
 
 
