@@ -295,5 +295,5 @@ def map_in_arrow(frame: DataFrame, function: ArrowFunction, schema: str) -> Data
 
 @cache
 def _parsed(schema: str) -> DataType:
-    """Read a schema once: Java does it, and a micro-batch would ask it four times, for two milliseconds each."""
+    """Read a schema once: Java does it, and a micro-batch would ask it twice, for two milliseconds each."""
     return DataType.fromDDL(schema)

@@ -9,11 +9,6 @@ from service.core.errors import StateError
 END_SECONDS = 60
 """How long a session may take to end: as long as what it has in hand cannot be interrupted, a write to a slow disk."""
 
-SESSIONS = """
-from pg_stat_activity
-where datname = current_database() and application_name = %s and pid <> pg_backend_pid()
-"""
-
 WRITER_LOCK = 0x73756273657464
 """Session advisory lock (pg_advisory_lock) of the state's one writer: a consumer or a bootstrap's end."""
 
@@ -78,9 +73,16 @@ def end_sessions(cursor: Any, application_name: str) -> None:
 
     Raises StateError where one does not end: it could commit still.
     """
-    cursor.execute(f"select pg_terminate_backend(pid, %s) {SESSIONS}", (END_SECONDS * 1000, application_name))
+    cursor.execute(
+        "select pid, pg_terminate_backend(pid, %s) from pg_stat_activity "
+        "where datname = current_database() and application_name = %s and pid <> pg_backend_pid()",
+        (END_SECONDS * 1000, application_name),
+    )
+    doubtful = [pid for pid, has_ended in cursor.fetchall() if not has_ended]  # or had ended before it was asked to
+    if not doubtful:
+        return
     cursor.execute("select pg_stat_clear_snapshot()")  # else the same sessions are seen until the transaction ends
-    cursor.execute(f"select pid {SESSIONS}", (application_name,))
+    cursor.execute("select pid from pg_stat_activity where pid = any (%s)", (doubtful,))
     if left := [str(pid) for (pid,) in cursor.fetchall()]:
         raise StateError(
             f"Sessions of a job that has died, {application_name!r}, could commit still, and did not end within "

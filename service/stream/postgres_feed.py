@@ -145,7 +145,7 @@ class PostgresFeed:
         records: list[RawRecord] = []
         size = 0
         deadline = time.monotonic() + timeout
-        has_waited = False
+        has_begun = False
         try:
             if self._cursor is None and not self._connect_again(timeout):
                 return records
@@ -164,13 +164,13 @@ class PostgresFeed:
                     continue
                 if not self._numbers.is_inside:
                     self._seen_end = max(self._seen_end, self._cursor.wal_end)
-                remaining = deadline - time.monotonic()
-                if records:
-                    if not has_waited:  # from here on for the rest, however long it was for the first of them
-                        has_waited, remaining = True, LONGEST_POLL_SECONDS
-                        deadline = time.monotonic() + remaining
+                now = time.monotonic()
+                if records and not has_begun:  # from here on the rest is waited for, however long the first one was
+                    has_begun, deadline = True, now + LONGEST_POLL_SECONDS
+                remaining = deadline - now
+                if records and not self._numbers.is_inside:
                     # A busy server sends faster than it is waited for: its next message is part of the same batch.
-                    remaining = min(remaining, LONGEST_POLL_SECONDS if self._numbers.is_inside else GAP_SECONDS)
+                    remaining = min(remaining, GAP_SECONDS)
                 if remaining <= 0 or not select.select([self._cursor], [], [], remaining)[0]:
                     break
             if not records:

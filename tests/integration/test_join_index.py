@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from random import Random
-from typing import Any
 from unittest import mock
 
 import psycopg2
@@ -28,6 +26,7 @@ from tests import states
 from tests.joinable import Build, InMemory, ask, build, find_in, indexes_of, no_spark, told
 from tests.lakes import DATA, unpack
 from tests.refreshing import Lake, write_tables
+from tests.session_ends import held_at_ends
 
 TABLES = ("join_segment", "join_index", "join_table", "join_bucket", "join_rows", "join_task")
 
@@ -183,18 +182,10 @@ def test_whoever_has_built_lets_the_next_one_build_at_once(
 ) -> None:
     """Also before the server has noticed that the session has ended."""
     corpus_id = lake.corpora.named(lake.name).corpus_id
-    open_session, held = join_loads.connect, []
-
-    @contextmanager
-    def looking(*given: str) -> Iterator[Any]:
-        with open_session(*given) as connection:
-            yield connection
-            held.extend(states.query(database_url, f"select {is_held(JOIN_INDEX_LOCK, str(corpus_id))}"))
-
-    monkeypatch.setattr(join_loads, "connect", looking)
+    held = held_at_ends(monkeypatch, join_loads, database_url, is_held(JOIN_INDEX_LOCK, str(corpus_id)))
     with building(database_url, corpus_id):
         pass
-    assert held == [(False,)]
+    assert held == [False]
 
 
 def test_who_searches_sees_what_there_was_when_it_began(lake: Lake, database_url: str) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from typing import Any
+from contextlib import closing
 
 import psycopg2
 import pytest
@@ -41,6 +39,7 @@ from tests.integration.test_join_tracked import (
     truncate,
 )
 from tests.joinable import crowding
+from tests.session_ends import held_at_ends
 from tests.states import Tables
 
 __all__ = ["stream"]
@@ -171,18 +170,10 @@ def test_whoever_has_indexed_a_table_lets_the_next_one_do_so_at_once(
 ) -> None:
     """Also before the server has noticed that the session has ended."""
     (table_id,) = add_tables(database_url, ["s.orders"])
-    open_session, held = join_tracked_compaction.connect, []
-
-    @contextmanager
-    def looking(*given: str) -> Iterator[Any]:
-        with open_session(*given) as connection:
-            yield connection
-            held.extend(states.query(database_url, f"select {is_held(JOIN_COMPACTION_LOCK)}"))
-
-    monkeypatch.setattr(join_tracked_compaction, "connect", looking)
+    held = held_at_ends(monkeypatch, join_tracked_compaction, database_url, is_held(JOIN_COMPACTION_LOCK))
     with indexes_of(database_url) as indexes:
         assert indexes.compact(table_id)
-    assert held == [(False,), (False,)], "at the ends of the lock's session and of the other"
+    assert held == [False, False], "at the ends of the lock's session and of the other"
 
 
 def test_a_table_that_is_no_more_takes_its_index_with_it(database_url: str, stream: Stream) -> None:

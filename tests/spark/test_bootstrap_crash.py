@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
@@ -118,6 +119,24 @@ def test_nothing_is_dropped_while_a_task_that_outlived_its_job_does_not_end(
         monkeypatch.undo()
         clear_remains(connection)
         assert not hanging.is_running()
+
+
+def test_a_session_that_comes_behind_those_that_are_ended_is_not_taken_for_one_of_them(database_url: str) -> None:
+    with (
+        connect(database_url, TASK_NAME),
+        connect(database_url, "subsetd bootstrap") as connection,
+        ExitStack() as later,
+        connection.cursor() as cursor,
+    ):
+
+        class Asking:
+            fetchall = cursor.fetchall
+
+            def execute(self, *given: object) -> None:
+                cursor.execute(*given)
+                later.enter_context(connect(database_url, TASK_NAME))
+
+        locks.end_sessions(Asking(), TASK_NAME)
 
 
 @pytest.mark.parametrize("bits", [0, 1, 5, 8])
