@@ -203,7 +203,11 @@ class StreamedSession(Session):
                 query.awaitTermination(LOOK_SECONDS)  # type: ignore[arg-type]
                 if self._at_work.acquire(timeout=LOOK_SECONDS):
                     try:
-                        self._look_around()
+                        if self._error is None:  # memory may be ahead of the store: whoever called tells it
+                            self._look_around()
+                    except BaseException:
+                        self._is_ending = True  # nor is what failed for a micro-batch that waits
+                        raise
                     finally:
                         self._at_work.release()
                 elif not any((self._behind or {}).values()):
@@ -216,6 +220,7 @@ class StreamedSession(Session):
             with self._at_work:  # a micro-batch that is under way ends first
                 pass
             query.stop()
+        self._settle()
         return self._error or query.exception()
 
     def _refuse_what_executors_cannot_apply(self) -> None:
@@ -237,6 +242,7 @@ class StreamedSession(Session):
 
     def _look_around(self) -> None:
         """Look between micro-batches what else is wanted, and where the feed ends."""
+        self._settle()
         if not self._pending:  # what waits would be lost, and who asks for the state is refused, too
             self._hand_over_if_wanted()
         elif time.monotonic() >= self._tried_again_at:
@@ -283,12 +289,15 @@ class StreamedSession(Session):
                 self._take_micro_batch(frame)
             except BaseException as error:
                 self._error = error
+                self.rested = 0.0
                 raise
 
     def _take_micro_batch(self, frame: DataFrame) -> None:
         seconds: dict[str, float] = {}
         coordinator, stream = self._coordinator, self._stream
         self._of.started = self._of.started or time.perf_counter()
+        with timed(seconds, "wait"):
+            self._settle()
         coordinator.begin()
         with timed(seconds, "spark"):
             done = self._run(frame)
@@ -311,7 +320,10 @@ class StreamedSession(Session):
             self._pending.append(_Pending(facts, done.summaries, done.left, done.kept_bytes, seconds))
             self._has_given = self._has_given or facts.has_records
             self._conclude()
-        coordinator.end()
+        if self._in_flight.is_busy:  # it is committed while Spark plans the next
+            self._in_flight.then(coordinator.end)
+        else:
+            coordinator.end()
         if sum(pending.kept_bytes for pending in self._pending) > MOST_LEFT_BYTES:
             raise _Full
         if stream.fit(facts):
@@ -351,7 +363,10 @@ class StreamedSession(Session):
         return stands
 
     def _conclude(self) -> None:
-        """Let the whole follow the batches that all shards have, up to the first that one of them lacks."""
+        """Let the whole follow the batches that all shards have, up to the first that one of them lacks.
+
+        The last of them is in flight then.
+        """
         while self._pending and not self._pending[0].left:
             pending = self._pending.pop(0)
             facts = pending.facts
@@ -366,8 +381,8 @@ class StreamedSession(Session):
                 changes = [*self._causes(facts, wanted, pending.seconds), *changes]
             commit = self._commit(batch, changes, facts.counts, delta)
             self._behind = self._lag()
+            self._settle()  # the one before, where several have waited
             self._in_flight.write(self._writer.begin(), commit, self._report(commit, batch), self._sink)
-            self._settle()
         away = {shard: left.told for pending in self._pending for shard, left in pending.left.items()}
         if away.keys() != self._away.keys():
             self._of.observer.shards_away(list(away.values()))
@@ -396,6 +411,7 @@ class StreamedSession(Session):
                     del pending.left[shard]
                     pending.summaries.append(summary)
         self._conclude()
+        self._settle()
         self._coordinator.end()
 
     def _wait_for_all(self, stop: threading.Event, until_end: bool) -> None:

@@ -88,12 +88,14 @@ class Spark:
         self.session.close()
         self.writer.close()
 
-    def take(self, records: int) -> bool:
-        """Take a micro-batch of at most so many records; False where there are none."""
+    def take(self, records: int, *, settles: bool = True) -> bool:
+        """Take a micro-batch of at most so many records, and wait for its commit; False where there are none."""
         ((place, first),) = self.feed.positions().items()
         found = list(self.feed.poll(records, 1 << 20, 0.0))
         if found:
             self.session._take_micro_batch([(*place, first, self.feed.positions()[place], found)])
+            if settles:
+                self.session._settle()
         return bool(found)
 
     def take_all(self, records: int) -> None:

@@ -71,6 +71,18 @@ class BatchInFlight:
         self._records, self._images = commit.delta.records, commit.images
         self._future = self._pool.submit(self._write, unit, commit, report, sink)
 
+    def then(self, job: Callable[[], None]) -> None:
+        """Let a job be done behind the batch, on its thread and as a part of it, unless the batch fails."""
+        written = self._future
+        assert written is not None
+
+        def follow() -> Sequence[BoundContract] | None:
+            contracts = written.result()
+            job()
+            return contracts
+
+        self._future = self._pool.submit(follow)
+
     def settle(self) -> bool:
         """Wait for the batch, and raise what befell it; tells whether there was one."""
         if self._future is None:

@@ -22,7 +22,7 @@ from service.observe import ConsumerObserver
 from service.store import shards, silence
 from service.store.embedded import EmbeddedPostgres
 from service.store.shard_dealing import read_shards
-from service.store.writer import PostgresWriter
+from service.store.writer import PostgresUnitOfWork, PostgresWriter
 from service.usecases import follow_feed
 from service.usecases.batches import ErrorPolicy
 from service.usecases.feed_session import BeginAnew
@@ -140,7 +140,7 @@ def test_servers_come_and_go_and_sessions_die(
     for _ in range(5):
         random_changes(spread_stream, rng, 30)
         with Spark(database_url, spread_stream) as spark:
-            while spark.take(rng.randrange(1, 9)):
+            while spark.take(rng.randrange(1, 9), settles=rng.random() < 0.5):
                 away ^= {rng.choice([1, 2])} if rng.random() < 0.6 else set()
                 if rng.random() < 0.3:
                     spark.mark()
@@ -401,6 +401,87 @@ def test_no_more_waits_than_there_is_room_for(
         assert not spark.session._pending
     consume(database_url, spread_stream)
     require_true(database_url, spread_stream)
+
+
+def test_a_commit_that_fails_while_spark_goes_on_ends_the_session(
+    database_url: str, spread_stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The micro-batch behind it is not begun, and what shards have of the failed one is undone."""
+    random_changes(spread_stream, random.Random(19), 15)
+    with Spark(database_url, spread_stream) as spark:
+        spark.take(5)
+        with monkeypatch.context() as patching:
+            patching.setattr(PostgresUnitOfWork, "commit", _failing)
+            spark.take(5, settles=False)
+            assert states.query(database_url, VERSIONS) == [(4,)]
+            with pytest.raises(StateError, match="It is gone"):
+                spark.take(5)
+        assert ahead(database_url) == [5] * OF
+    consume(database_url, spread_stream)
+    require_true(database_url, spread_stream)
+
+
+def _failing(*_: object) -> None:
+    raise StateError("It is gone.")
+
+
+def test_no_micro_batch_takes_what_a_look_has_found_to_be_lost(
+    database_url: str, spread_stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look waits for the commit, too: where that failed, memory is ahead of what is stored."""
+    waits, is_decided, taken = threading.Event(), threading.Event(), []
+    micro_batch, take = LocalSession._micro_batch, LocalSession._take_micro_batch
+    monkeypatch.setattr(streamed_session, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(follow_feed, "RETRY_SECONDS", 0.1)
+
+    def waiting(session: LocalSession, *given: Any) -> None:
+        waits.set()
+        micro_batch(session, *given)
+        is_decided.set()
+
+    random_changes(spread_stream, random.Random(22), 5)
+    with following(database_url, spread_stream) as follower:
+        failing = follower.session
+        assert failing is not None
+        monkeypatch.setattr(LocalSession, "_micro_batch", waiting)
+        monkeypatch.setattr(LocalSession, "_take_micro_batch", lambda *given: (taken.append(given[0]), take(*given)))
+
+        def look() -> None:
+            waits.wait(BOUND_SECONDS)
+            raise StateError("It is gone.")
+
+        class HandedOn:
+            """Be its lock, which whoever waits for it has as soon as it is released."""
+
+            def __init__(self, lock: threading.Lock) -> None:
+                self.acquire, self._lock = lock.acquire, lock
+
+            def __enter__(self) -> None:
+                self._lock.acquire()
+
+            def __exit__(self, *_: object) -> None:
+                self._lock.release()
+
+            def release(self) -> None:
+                self._lock.release()
+                if waits.is_set():
+                    is_decided.wait(BOUND_SECONDS)
+
+        failing._at_work = HandedOn(failing._at_work)  # type: ignore[assignment]
+        failing._look_around = look  # type: ignore[method-assign]
+        random_changes(spread_stream, random.Random(21), 5)
+        follower.wait(follower.all_applied)
+        assert taken
+        assert failing not in taken
+    require_true(database_url, spread_stream)
+
+
+def test_records_are_read_as_soon_as_a_micro_batch_is_committed(database_url: str, spread_stream: Stream) -> None:
+    """Nothing comes behind it that would let them."""
+    random_changes(spread_stream, random.Random(20), 5)
+    with Spark(database_url, spread_stream) as spark:
+        spark.take(5, settles=False)
+        assert values_of(database_url) == 4
 
 
 def test_a_batch_of_a_brokers_markers_is_no_version(database_url: str, spread_stream: Stream) -> None:
