@@ -1,8 +1,8 @@
-"""Own the backfill: one Spark job that reads the tuples of a table's columns, and makes them an attribute of the state.
+"""Own the backfill: one Spark job that reads the tuples of tables' columns, and makes them attributes of the state.
 
-    python -m spark_jobs.backfill --database-url URL --key '["SCHEMA", "TABLE", "a", "b"]' [--source ADDRESS]
+    python -m spark_jobs.backfill --database-url URL --key '["SCHEMA", "TABLE", "a", "b"]' ... [--source ADDRESS]
 
-A consumer hands the state over while the table is read, and goes on from where it stood. Tuples reach the driver by
+A consumer hands the state over while tables are read, and goes on from where it stood. Tuples reach the driver by
 key ranges, one after the other, merged and counted.
 """
 
@@ -11,10 +11,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from itertools import count
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,9 +24,9 @@ from pyspark.sql import SparkSession
 
 from service.core.errors import SourceError, StateError
 from service.core.foreign_keys.sides import Side
-from service.core.model import DerivedAttribute, Table
+from service.core.model import Table
 from service.core.records import Deltas, Int64s, Keys
-from service.core.shown_values import WHOLE, shown_of_tuple
+from service.core.shown_values import WHOLE
 from service.store.database import connect
 from service.store.generation import NOT_READ, last_attribute_id
 from service.store.key_changes import SourceFacts, read_facts
@@ -32,7 +34,8 @@ from service.store.migrate import require_current
 from service.store.writer import PostgresWriter
 from service.store.writer_lock import release_locks, take_bootstrap_lock
 from service.usecases.key_values import KeyKind
-from service.usecases.track_keys import CountedTuples, find_attribute, find_table, read_beside, track
+from service.usecases.live_state import StoredState
+from service.usecases.track_keys import CountedTuples, Wanted, find_attribute, find_table, read_beside, track
 from spark_jobs.command_line import add_engine_options, parse_job
 from spark_jobs.executors import require_executors
 from spark_jobs.job import run_job
@@ -85,52 +88,86 @@ class MergeTuples:
             yield rows, to_payload(entries)
 
 
+Key = tuple[str, str, Sequence[str]]
+"""Schema, table and columns."""
+
+
 def backfill(
     start: Callable[[], SparkSession],
     url: str,
-    key: tuple[str, str, Sequence[str]],
+    keys: Sequence[Key],
     address: str | None,
     display: Display,
     kind: KeyKind = KeyKind.PINNED,
-) -> Tracked:
-    """Track columns as a key: their tuples are read and followed from now on, unless they are already.
+) -> Iterator[Tracked]:
+    """Track columns of tables as keys: their tuples are read and followed from now on, unless they are already.
 
-    `key` is (schema, table, columns), `address` where the source is, if not where it was bootstrapped from. Raises
-    StateError, NotFoundError or SourceError where that cannot be; then the state is as before.
+    Those of a source are read together, and followed from one version on; `address` is where it is, if not where it
+    was bootstrapped from. Gives each as soon as it is tracked. Raises StateError, NotFoundError or SourceError
+    where that cannot be; then the state is as it was before those that were not given.
     """
     require_current(url)
-    schema, name, columns = key
-    told = str(Side(schema, name, tuple(columns)))
+    left = list(dict.fromkeys(Side(schema, table, tuple(columns)) for schema, table, columns in keys))
+    while left:
+        done = _track_some(start, url, left, address, display, kind)
+        yield from done.values()
+        left = [key for key in left if key not in done]
+
+
+def _track_some(
+    start: Callable[[], SparkSession],
+    url: str,
+    keys: Sequence[Side],
+    address: str | None,
+    display: Display,
+    kind: KeyKind,
+) -> dict[Side, Tracked]:
+    """Track those keys that need a version together with the first."""
     with ExitStack() as stack:
         connection = stack.enter_context(connect(url, COMMAND_NAME))
         stack.callback(release_locks, connection)
         writer = stack.enter_context(closing(PostgresWriter(url, COMMAND_NAME, display.begin)))
         take_bootstrap_lock(connection)
         stored = writer_state(writer)
-        table = find_table(stored, schema, name, columns)
-        known = find_attribute(table, columns)
+        found = {key: find_table(stored, *key) for key in keys}
+        table = found[keys[0]]
+        known = find_attribute(table, keys[0].columns)
         if known is not None:
-            return Tracked(told, writer.pin(known, kind))
+            return {keys[0]: Tracked(str(keys[0]), writer.pin(known, kind))}
+        chosen = {
+            key: of_key
+            for key, of_key in found.items()
+            if of_key.source == table.source and find_attribute(of_key, key.columns) is None
+        }
         facts = read_facts(connection, table.source)
-        require_readable(table, facts)
+        for of_key in chosen.values():
+            require_readable(of_key, facts)
+        ids = count(last_attribute_id(connection) + 1)
+        new = [Wanted(next(ids), of_key, key.columns) for key, of_key in chosen.items()]
         # Files are as they were when the others were read.
-        beside = read_beside(stored, table, columns) if facts.kind == "postgres" else []
-        attribute_id = last_attribute_id(connection) + 1
-        wanted = [Wanted(attribute_id, table, columns)] + [Wanted.of(*one) for one in beside]
-        options = _options([one.table for one in wanted], facts, address)
+        beside = read_beside(stored, new) if facts.kind == "postgres" else []
+        options = _options([one.table for one in (*new, *beside)], facts, address)
         display.begin("starting Spark")
         spark = start()  # the writer waits for it: what is read must not be older than its position
         require_executors(spark, None, [options.source])
         with closing(open_source(options)) as source:
             if isinstance(source, FoldedSource):
                 raise SourceError(f"{table}: its source is a log; bootstrap it again with --replace --track-key.")
-            known_rows = stored.counters[table.attributes[0].attribute_id].row_count
-            reading = _Reading(spark, source, wanted, options, display, known_rows)
+            known_rows = {one.attribute_id: _known_rows(stored, one.table) for one in new}
+            reading = _Reading(spark, source, [*new, *beside], options, display, known_rows)
             version = track(
-                writer, stored, table, columns, attribute_id, source.snapshot, reading.counted(), reading.rows_of, kind,
-                [one.attribute_id for one in wanted[1:]],
+                writer, stored, new, source.snapshot, reading.counted(), reading.rows_of, kind,
+                [one.attribute_id for one in beside],
             )  # fmt: skip
-    return Tracked(told, version, reading.rows_of()[attribute_id], reading.tuples)
+    rows = reading.rows_of()
+    return {
+        key: Tracked(str(key), version, rows[one.attribute_id], reading.tuples[one.attribute_id])
+        for key, one in zip(chosen, new, strict=True)
+    }
+
+
+def _known_rows(stored: StoredState, table: Table) -> int:
+    return stored.counters[table.attributes[0].attribute_id].row_count
 
 
 def writer_state(writer: PostgresWriter) -> Any:
@@ -161,27 +198,11 @@ def _wire(table: Table) -> tuple[str, str]:
     return table.wire[1:]
 
 
-class Wanted(NamedTuple):
-    """Name an attribute of tuples by its table and columns."""
-
-    attribute_id: int
-    table: Table
-    columns: Sequence[str]
-
-    @classmethod
-    def of(cls, table: Table, derived: DerivedAttribute) -> Wanted:
-        columns = [table.attributes[place].name.column for place in derived.places]
-        return cls(derived.attribute.attribute_id, table, columns)
-
-    def characters(self) -> int:
-        """Say how much of the tuples may be kept."""
-        shown = {one.name.column: one.shown_characters for one in self.table.attributes}
-        characters = shown_of_tuple(shown[column] for column in self.columns)
-        return WHOLE if characters is None else characters
-
-
 class _Reading:
-    """Read the tuples of attributes of one source in one snapshot, the first of which is new; count on the way."""
+    """Read the tuples of attributes of one source in one snapshot; count on the way.
+
+    `known_rows` says of those that are new how many rows the state has of their tables.
+    """
 
     def __init__(
         self,
@@ -190,9 +211,9 @@ class _Reading:
         wanted: Sequence[Wanted],
         options: Options,
         display: Display,
-        known_rows: int,
+        known_rows: Mapping[int, int],
     ) -> None:
-        self.tuples = 0
+        self.tuples = dict.fromkeys(known_rows, 0)
         self._wanted, self._known_rows = wanted, known_rows
         self._spark, self._source, self._options, self._display = spark, source, options, display
         self._shown = np.full(max(one.attribute_id for one in wanted) + 1, WHOLE, np.int64)
@@ -231,7 +252,9 @@ class _Reading:
         found = self._source.splits(RANGE_BYTES, run_parallel(self._spark))
         splits: list[Split] = [split for split in found if split.table in self._places.values()]
         context = self._spark.sparkContext
-        bits = min(int(np.ceil(np.log2(max(sum(split.size for split in splits) / RANGE_BYTES, 1)))), MOST_BITS)
+        tuples = Counter(self._places.values())
+        size = sum(split.size * tuples[split.table] for split in splits)
+        bits = min(int(np.ceil(np.log2(max(size / RANGE_BYTES, 1)))), MOST_BITS)
         tasks = group_splits(splits, RANGE_BYTES)
         task = CountTask(
             self._source.reader(), self._source.kind == "postgres", tasks, self._tables, self._ids,
@@ -245,16 +268,19 @@ class _Reading:
             for rows, payload in merged.toLocalIterator():
                 self._rows += rows
                 records = merge_entries([from_payload(payload)])
-                self.tuples += int(np.count_nonzero(records.attribute_ids == self._wanted[0].attribute_id))
+                for attribute_id in self.tuples:
+                    self.tuples[attribute_id] += int(np.count_nonzero(records.attribute_ids == attribute_id))
                 for start in range(0, len(records.high), PORTION):
                     yield _portion(records, start, min(start + PORTION, len(records.high)))
         self._source.confirm()
-        table, rows_read = self._wanted[0].table, self.rows_of()[self._wanted[0].attribute_id]
-        if self._source.kind != "postgres" and rows_read != self._known_rows:
-            raise SourceError(
-                f"{table}: {self._options.source} has {rows_read:,} rows of it, and the state "
-                f"{self._known_rows:,}: it was changed since. Bootstrap it again with --replace --track-key."
-            )
+        rows_read = self.rows_of()
+        for one in self._wanted if self._source.kind != "postgres" else ():
+            read, known = rows_read[one.attribute_id], self._known_rows[one.attribute_id]
+            if read != known:
+                raise SourceError(
+                    f"{one.table}: {self._options.source} has {read:,} rows of it, and the state {known:,}: it was "
+                    f"changed since. Bootstrap it again with --replace --track-key."
+                )
 
 
 def _portion(records: Records, start: int, end: int) -> CountedTuples:
@@ -269,7 +295,7 @@ def _portion(records: Records, start: int, end: int) -> CountedTuples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the job from the command line; an error is one message on standard error, and its exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m spark_jobs.backfill", description="Track columns of a followed table as a key."
+        prog="python -m spark_jobs.backfill", description="Track columns of followed tables as keys."
     )
     add_engine_options(parser)
     parser.add_argument(
@@ -282,10 +308,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     display = make_display()
 
     def run(start: Callable[[], SparkSession]) -> None:
-        for key in keys:
-            _tell(backfill(start, given.database_url, key, given.source, display, KeyKind(given.kind)))
+        for done in backfill(start, given.database_url, keys, given.source, display, KeyKind(given.kind)):
+            _tell(done)
 
-    return run_job(given, "keys", run, lambda _: 0, display, "stopped: nothing was changed by the key it was at")
+    return run_job(given, "keys", run, lambda _: 0, display, "stopped: keys that were not told of are as they were")
 
 
 def _tell(done: Tracked) -> None:

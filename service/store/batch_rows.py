@@ -32,7 +32,7 @@ def write_version(cursor: Any, commit: BatchCommit) -> None:
         (
             commit.version,
             commit.generation,
-            "schema" if commit.dropped_attributes or commit.new_tuple else "batch",
+            "schema" if commit.dropped_attributes or commit.new_tuples else "batch",
             commit.feed,
             counts.records,
             counts.inserted,

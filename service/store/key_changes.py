@@ -11,7 +11,7 @@ from service.core.sketches.column import ColumnSketch
 from service.store.histograms import forget_values
 from service.store.sketches import write_filled
 from service.usecases.key_values import KeyKind
-from service.usecases.live_state import NewTuple
+from service.usecases.live_state import NewTuples
 
 FACTS = """
 select kind, location, settings, insert_only, exists (
@@ -40,24 +40,25 @@ def read_facts(connection: Any, source_name: str) -> SourceFacts:
     return SourceFacts(*found)
 
 
-def add_tuple(cursor: Any, version: int, new: NewTuple, sketches: Mapping[int, ColumnSketch]) -> None:
-    """Add a derived attribute, tracked as a key, with the sketches of all that were read with it; commits nothing."""
-    attribute = new.attribute
-    cursor.execute(
-        "insert into attribute (attribute_id, source_id, schema_name, table_name, column_name, ordinal, data_type, "
-        "row_count, null_count, distinct_count, repeated_count, parts, snapshot, shown_characters) "
-        "select %s, source_id, schema_name, table_name, %s, ordinal, %s, 0, 0, 0, 0, %s, %s, %s from attribute "
-        "where (schema_name, table_name) = (%s, %s) and ordinal = %s and parts is null and dropped_version is null",
-        (
-            attribute.attribute_id, attribute.name.column, attribute.data_type, list(new.parts), new.snapshot,
-            attribute.shown_characters, *attribute.name[:2], attribute.ordinal,
-        ),
-    )  # fmt: skip
+def add_tuples(cursor: Any, version: int, new: NewTuples, sketches: Mapping[int, ColumnSketch]) -> None:
+    """Add derived attributes, tracked as keys, with the sketches of all that were read with them; commits nothing."""
+    for attribute, parts in new.attributes:
+        cursor.execute(
+            "insert into attribute (attribute_id, source_id, schema_name, table_name, column_name, ordinal, data_type, "
+            "row_count, null_count, distinct_count, repeated_count, parts, snapshot, shown_characters) "
+            "select %s, source_id, schema_name, table_name, %s, ordinal, %s, 0, 0, 0, 0, %s, %s, %s from attribute "
+            "where (schema_name, table_name) = (%s, %s) and ordinal = %s and parts is null and dropped_version is null",
+            (
+                attribute.attribute_id, attribute.name.column, attribute.data_type, list(parts), new.snapshot,
+                attribute.shown_characters, *attribute.name[:2], attribute.ordinal,
+            ),
+        )  # fmt: skip
     cursor.execute("update attribute set snapshot = %s where attribute_id = any (%s)", (new.snapshot, list(new.beside)))
     forget_values(cursor, new.beside, version)
     for attribute_id, sketch in sketches.items():
         write_filled(cursor, version, attribute_id, sketch)
-    pin(cursor, version, attribute.attribute_id, new.kind)
+    for attribute, _ in new.attributes:
+        pin(cursor, version, attribute.attribute_id, new.kind)
 
 
 def pin(cursor: Any, version: int, attribute_id: int, kind: KeyKind) -> None:

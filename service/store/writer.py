@@ -354,8 +354,8 @@ class PostgresUnitOfWork:
         delta = commit.delta
         with self._writer.translated(), self._connection.cursor() as cursor:
             batch_rows.write_version(cursor, commit)
-            if commit.new_tuple is not None:
-                key_changes.add_tuple(cursor, commit.version, commit.new_tuple, delta.sketches)
+            if commit.new_tuples is not None:
+                key_changes.add_tuples(cursor, commit.version, commit.new_tuples, delta.sketches)
             cluster_rows.write(cursor, delta.clusters)
             elsewhere = self._writer.elsewhere
             if delta.shard_clusters is not None:

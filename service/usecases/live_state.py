@@ -105,14 +105,13 @@ class StateDelta:
 
 
 @dataclass(frozen=True, slots=True)
-class NewTuple:
-    """Hold a derived attribute that is backfilled, with the ordinals of its parts, and why it is a key.
+class NewTuples:
+    """Hold derived attributes that are backfilled, each with the ordinals of its parts, and why they are keys.
 
     `beside` are others that were read anew in the same snapshot.
     """
 
-    attribute: Attribute
-    parts: Sequence[int]
+    attributes: Sequence[tuple[Attribute, Sequence[int]]]
     snapshot: str | None
     kind: KeyKind
     beside: Sequence[int] = ()
@@ -135,8 +134,8 @@ class BatchCommit:
     newest_source_ms: int | None = None
     dropped_attributes: Sequence[int] = ()
     """Attributes that are followed no longer: their values are gone with this version, which is no batch of a feed."""
-    new_tuple: NewTuple | None = None
-    """A derived attribute that is followed from this version on, which is no batch of a feed."""
+    new_tuples: NewTuples | None = None
+    """Derived attributes that are followed from this version on, which is no batch of a feed."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     transaction_consistent: bool | None = None
     """Whether the state behind it has every transaction of the source whole or not at all; None: not known."""

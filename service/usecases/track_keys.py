@@ -1,4 +1,4 @@
-"""Own how a key is tracked, or tracked no longer, beside a consumer: a version of its own, with a snapshot of its own.
+"""Own how keys are tracked, or tracked no longer, beside a consumer: a version of its own, with a snapshot of its own.
 
 The writer stands at a position while the tuples are read, so what they are read of is at that position or ahead of it.
 What they are ahead is told by the snapshot: the consumer leaves out of the tuples the changes that it shows. All tuples
@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from service.core.errors import ConflictError, NotFoundError, StateError
 from service.core.model import Attribute, AttributeCounters, AttributeName, DerivedAttribute, Table
 from service.core.records import Deltas
-from service.core.shown_values import shown_of_tuple
+from service.core.shown_values import WHOLE, shown_of_tuple
 from service.core.tuples import MOST_PARTS, TUPLE_TYPE, tuple_name
 from service.usecases.key_values import KeyKind
-from service.usecases.live_state import BatchCommit, BatchCounts, LiveState, NewTuple, StoredState
+from service.usecases.live_state import BatchCommit, BatchCounts, LiveState, NewTuples, StoredState
 from service.usecases.ports import StateWriter
 from service.usecases.schema_changes import DROP_PORTION, SchemaWriter, extract
 
@@ -29,6 +29,45 @@ class CountedTuples:
 
     counts: Deltas
     texts: Sequence[str]
+
+
+class Wanted(NamedTuple):
+    """Name an attribute of tuples that are to be read, by its table and columns."""
+
+    attribute_id: int
+    table: Table
+    columns: Sequence[str]
+
+    @classmethod
+    def of(cls, table: Table, derived: DerivedAttribute) -> Wanted:
+        """Name one that is followed."""
+        columns = [table.attributes[place].name.column for place in derived.places]
+        return cls(derived.attribute.attribute_id, table, columns)
+
+    def shown(self) -> int | None:
+        """Say how many characters of the tuples may be kept, None: all."""
+        shown = {one.name.column: one.shown_characters for one in self.table.attributes}
+        return shown_of_tuple(shown[column] for column in self.columns)
+
+    def characters(self) -> int:
+        """Say the same as kernels take it."""
+        shown = self.shown()
+        return WHOLE if shown is None else shown
+
+    def derived(self, snapshot: str | None) -> DerivedAttribute:
+        """Make the attribute of one that is not followed yet, as read in a snapshot."""
+        table = self.table
+        by_name = {attribute.name.column: attribute for attribute in table.attributes}
+        attribute = Attribute(
+            self.attribute_id,
+            AttributeName(table.schema, table.name, tuple_name(self.columns)),
+            by_name[self.columns[0]].ordinal,
+            TUPLE_TYPE,
+            table.insert_only,
+            shown_characters=self.shown(),
+        )
+        places = tuple(table.attributes.index(by_name[column]) for column in self.columns)
+        return DerivedAttribute(attribute, places, snapshot)
 
 
 def find_table(stored: StoredState, schema: str, name: str, columns: Sequence[str]) -> Table:
@@ -61,60 +100,54 @@ def find_attribute(table: Table, columns: Sequence[str]) -> int | None:
     return next((one.attribute.attribute_id for one in table.derived if one.places == places), None)
 
 
-def read_beside(stored: StoredState, table: Table, columns: Sequence[str]) -> list[tuple[Table, DerivedAttribute]]:
-    """Give the tuples that are to be read in one snapshot with those of a table's columns.
+def read_beside(stored: StoredState, new: Sequence[Wanted]) -> list[Wanted]:
+    """Give the followed tuples that are to be read in one snapshot with new ones.
 
     They are those of the same source that can be equal to them. Where they stayed as old as the writer's position, a
     contract between both would be held against rows of two moments.
     """
+    alike = {(one.table.source, len(one.columns)) for one in new}
     return [
-        (one, derived)
-        for one in stored.tables
-        for derived in one.derived
-        if one.source == table.source and len(derived.places) == len(columns)
+        Wanted.of(table, derived)
+        for table in stored.tables
+        for derived in table.derived
+        if (table.source, len(derived.places)) in alike
     ]
 
 
 def track(
     writer: StateWriter,
     stored: StoredState,
-    table: Table,
-    columns: Sequence[str],
-    attribute_id: int,
+    new: Sequence[Wanted],
     snapshot: str | None,
     counted: Iterable[CountedTuples],
     rows: Callable[[], Mapping[int, int]],
     kind: KeyKind,
     beside: Sequence[int] = (),
 ) -> int:
-    """Follow the tuples of a table's columns from now on, given those that its rows have; return the version.
+    """Follow the tuples of tables' columns from now on, given those that their rows have; return the version.
 
     `writer` must have been acquired before the rows were read, and `stored` be what it loaded. `counted` has the tuples
     of the attributes `beside` as well, in the same snapshot. `rows` counts each attribute's rows behind the last tuple.
     """
-    by_name = {attribute.name.column: attribute for attribute in table.attributes}
-    parts = [by_name[column].ordinal for column in columns]
-    name = AttributeName(table.schema, table.name, tuple_name(columns))
-    shown = shown_of_tuple(by_name[column].shown_characters for column in columns)
-    attribute = Attribute(attribute_id, name, parts[0], TUPLE_TYPE, table.insert_only, shown_characters=shown)
-    places = tuple(table.attributes.index(by_name[column]) for column in columns)
-    grown = replace(table, derived=(*table.derived, DerivedAttribute(attribute, places, snapshot)))
+    derived = [(one.table, one.derived(snapshot)) for one in new]
+    grown = {table: [of_one for its_table, of_one in derived if its_table is table] for table, _ in derived}
+    begun = {one.attribute_id: AttributeCounters(repeated_count=None if one.table.insert_only else 0) for one in new}
     state = LiveState(
         replace(
             stored,
-            tables=tuple(grown if one is table else one for one in stored.tables),
-            counters={
-                **stored.counters,
-                attribute_id: AttributeCounters(repeated_count=None if table.insert_only else 0),
-            },
+            tables=tuple(replace(one, derived=(*one.derived, *grown.get(one, ()))) for one in stored.tables),
+            counters={**stored.counters, **begun},
         ),
         0,
     )
+    parts = [[table.attributes[place].ordinal for place in of_one.places] for table, of_one in derived]
+    attributes = [of_one.attribute for _, of_one in derived]
     unit = writer.begin()
     try:
         portions = ((one.counts, writer.lookup(one.counts.keys), list(one.texts)) for one in counted)
         records_of = partial(unit.records_of, portion=DROP_PORTION)
-        delta = state.fill([attribute_id, *beside], portions, records_of, unit.write_records, rows)
+        delta = state.fill([*begun, *beside], portions, records_of, unit.write_records, rows)
         unit.commit(
             BatchCommit(
                 version=stored.version + 1,
@@ -123,7 +156,7 @@ def track(
                 positions={},
                 delta=delta,
                 counts=BatchCounts(),
-                new_tuple=NewTuple(attribute, parts, snapshot, kind, beside),
+                new_tuples=NewTuples(list(zip(attributes, parts, strict=True)), snapshot, kind, beside),
             )
         )
     except BaseException:

@@ -34,7 +34,7 @@ from service.store.writer import PostgresWriter
 from service.terminal import DocumentFormat, Format
 from service.usecases.foreign_key_decisions import EXACT, ContractState
 from service.usecases.key_values import KeyKind
-from service.usecases.track_keys import track
+from service.usecases.track_keys import Wanted, track
 from tests import states
 from tests.events import envelope
 from tests.following import COLUMNS, Stream, consume, random_changes, shop_tables
@@ -437,7 +437,7 @@ def test_tuples_of_a_table_without_rows_are_followed_over_servers(
         stored = writer.load()
         (table,) = (one for one in stored.tables if one.name == "notes")
         new_id = max(stored.counters) + 1
-        track(writer, stored, table, ["id", "body"], new_id, None, [], lambda: {new_id: 0}, KeyKind.PINNED)
+        track(writer, stored, [Wanted(new_id, table, ["id", "body"])], None, [], lambda: {new_id: 0}, KeyKind.PINNED)
     stream.change("orders", None, ["1", "2", "3"])
     consume(database_url, stream)
     assert all(finding.holds for finding in findings(database_url))

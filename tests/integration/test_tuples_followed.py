@@ -25,7 +25,7 @@ from service.usecases.answers import AttributeFilter
 from service.usecases.batches import ErrorPolicy
 from service.usecases.key_values import KeyKind
 from service.usecases.schema_changes import drop
-from service.usecases.track_keys import CountedTuples, find_table, read_beside, track
+from service.usecases.track_keys import CountedTuples, Wanted, find_table, read_beside, track
 from service.usecases.track_keys import drop as drop_key
 from service.usecases.verify import verify
 from tests import states
@@ -271,8 +271,8 @@ def test_the_sketch_of_a_tracked_key_is_written_whole_and_nothing_into_the_log(
     writer = PostgresWriter(database_url, "test")
     writer.acquire()
     stored = writer.load()
-    table = find_table(stored, "s", "customers", ["id", "name"])
-    assert track(writer, stored, table, ["id", "name"], 6, None, portions, lambda: {6: len(rows)}, KeyKind.PINNED) == 2
+    new = Wanted(6, find_table(stored, "s", "customers", ["id", "name"]), ["id", "name"])
+    assert track(writer, stored, [new], None, portions, lambda: {6: len(rows)}, KeyKind.PINNED) == 2
     writer.close()
     assert states.query(database_url, "select count(*) from sketch_change") == [(0,)]
     assert states.read(database_url) == states.expected(tables)
@@ -316,11 +316,11 @@ def test_tuples_that_are_read_anew_beside_new_ones_are_what_their_rows_are_then(
     writer = PostgresWriter(database_url, "test")
     writer.acquire()
     stored = writer.load()
-    table = find_table(stored, "s", "orders", ["id", "customer"])
-    assert [found[1].attribute.attribute_id for found in read_beside(stored, table, ["id", "customer"])] == [6]
-    assert read_beside(stored, table, ["id", "customer", "note"]) == []
+    new = Wanted(7, find_table(stored, "s", "orders", ["id", "customer"]), ["id", "customer"])
+    assert [found.attribute_id for found in read_beside(stored, [new])] == [6]
+    assert read_beside(stored, [new._replace(columns=["id", "customer", "note"])]) == []
     count_rows = lambda: {6: 30, 7: 9}  # noqa: E731
-    version = track(writer, stored, table, ["id", "customer"], 7, "5:7:6", portions, count_rows, KeyKind.PINNED, [6])
+    version = track(writer, stored, [new], "5:7:6", portions, count_rows, KeyKind.PINNED, [6])
     writer.close()
     if place == "servers":
         spread(database_url, 1)
@@ -355,9 +355,9 @@ def test_texts_that_one_side_may_not_show_are_kept_where_the_other_may(database_
     writer = PostgresWriter(database_url, "test")
     writer.acquire()
     stored = writer.load()
-    table = find_table(stored, "s", "orders", ["id", "customer"])
+    new = Wanted(7, find_table(stored, "s", "orders", ["id", "customer"]), ["id", "customer"])
     rows = {6: 2, 7: 1}
-    track(writer, stored, table, ["id", "customer"], 7, None, [counted], lambda: rows, KeyKind.PINNED, [6])
+    track(writer, stored, [new], None, [counted], lambda: rows, KeyKind.PINNED, [6])
     writer.close()
     kept = "select value, attribute_ids from gen_rec where attribute_ids && '{6, 7}' order by 1"
     assert states.query(database_url, kept) == [("", [6]), ('["2","b"]', [6, 7])]

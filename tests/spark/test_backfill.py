@@ -7,6 +7,7 @@ import random
 import threading
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -20,6 +21,7 @@ from service.store.database import connect, make_engine
 from service.store.generation import DRIVER_NAME
 from service.store.writer_lock import is_led_by_consumer, release_locks, take_bootstrap_lock
 from service.usecases.verify import verify
+from spark_jobs import backfill as backfill_module
 from spark_jobs.backfill import Tracked, backfill
 from spark_jobs.bootstrap import run_bootstrap
 from spark_jobs.command_line import parse_arguments
@@ -89,8 +91,9 @@ def is_followed(database_url: str) -> bool:
     return is_led
 
 
-def track(spark: SparkSession, database_url: str, source_url: str, table: str, *columns: str) -> Tracked:
-    return backfill(lambda: spark, database_url, ("s", table, columns), source_url, Quiet())
+def track(spark: SparkSession, database_url: str, source_url: str | None, table: str, *columns: str) -> Tracked:
+    (done,) = backfill(lambda: spark, database_url, [("s", table, columns)], source_url, Quiet())
+    return done
 
 
 def test_tuples_are_read_ahead_of_the_feed_and_changes_that_they_hold_are_left_out(
@@ -191,7 +194,7 @@ def test_keys_are_tracked_and_dropped_beside_a_running_consumer(
 def test_keys_of_files(spark: SparkSession, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "t.csv").write_text("a,b,c,d,e,f\n1,1,x,x,x,x\n1,2,y,y,y,y\n,2,x,x,x,x\n")
     run_bootstrap(spark, Options(str(tmp_path), "s", database_url))
-    done = backfill(lambda: spark, database_url, ("s", "t", ["f", "a", "b", "c", "d", "e"]), None, Quiet())
+    done = track(spark, database_url, None, "t", "f", "a", "b", "c", "d", "e")
     assert (done.rows, done.tuples, done.version) == (3, 2, 2)
     counted = (
         "select row_count, null_count, distinct_count, repeated_count from attribute where parts = '{5,0,1,2,3,4}'"
@@ -205,16 +208,16 @@ def test_keys_of_files(spark: SparkSession, database_url: str, tmp_path: Path, m
         (["a", "b", "a"], StateError, "'a' comes twice"),
     ):
         with pytest.raises(error, match=said):
-            backfill(lambda: spark, database_url, ("s", "t", columns), None, Quiet())
+            track(spark, database_url, None, "t", *columns)
     with pytest.raises(NotFoundError, match=r"no table s\.u"):
-        backfill(lambda: spark, database_url, ("s", "u", ["a"]), None, Quiet())
+        track(spark, database_url, None, "u", "a")
     with (tmp_path / "t.csv").open("a") as file:
         file.write("1,1,x,x,x,x\n")
     with pytest.raises(SourceError, match=r"s\.t: .* has 4 rows of it, and the state 3: .* --replace --track-key"):
-        backfill(lambda: spark, database_url, ("s", "t", ["b", "a"]), None, Quiet())
+        track(spark, database_url, None, "t", "b", "a")
     (tmp_path / "t.csv").rename(tmp_path / "u.csv")
     with pytest.raises(SourceError, match=r"no table s\.t in it"):
-        backfill(lambda: spark, database_url, ("s", "t", ["b", "a"]), None, Quiet())
+        track(spark, database_url, None, "t", "b", "a")
     monkeypatch.setenv("SUBSETD_DATABASE_URL", database_url)
     with connect(database_url, DRIVER_NAME) as bootstrap:
         take_bootstrap_lock(bootstrap)
@@ -228,7 +231,57 @@ def test_keys_of_files(spark: SparkSession, database_url: str, tmp_path: Path, m
     assert CliRunner().invoke(app, ["keys", "drop", "s.t(a, b)"]).exit_code != 0
     states.execute(database_url, "insert into state_version (version, generation, kind) values (4, 1, 'batch')")
     with pytest.raises(StateError, match="changes were applied since"):
-        backfill(lambda: spark, database_url, ("s", "t", ["a", "b"]), None, Quiet())
+        track(spark, database_url, None, "t", "a", "b")
+
+
+def test_keys_of_one_source_are_read_once_and_are_one_version(
+    spark: SparkSession, followed_url: str, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Followed tuples that can be equal to theirs are read with them; another source's have a version of their own."""
+    rng = random.Random(5)
+    begun(spark, followed_url, database_url)
+    (tmp_path / "t.csv").write_text("a,b\n1,x\n2,x\n,y\n")
+    run_bootstrap(spark, Options(str(tmp_path), "files", database_url))
+    run(followed_url, *changes(rng, 40))
+    before = states.query(database_url, "select max(version) from state_version")[0][0]
+    opened: list[list[str]] = []
+    open_source = backfill_module.open_source
+
+    def counting(options: Options) -> Any:
+        opened.append(sorted(options.only_tables))
+        return open_source(options)
+
+    monkeypatch.setattr(backfill_module, "open_source", counting)
+    keys = [
+        ("s", "lines", ("part", "lot")),
+        ("files", "t", ("a", "b")),
+        ("s", "lines", ("kind",)),
+        ("s", "lots", ("lot", "note")),
+        ("s", "lines", ("lot", "kind", "part")),
+        ("s", "lines", ("part", "lot")),
+    ]
+    done = list(backfill(lambda: spark, database_url, keys, None, Quiet()))
+    assert [(one.key, one.version - before) for one in done] == [
+        ("s.lines(part, lot)", 1),
+        ("s.lots(lot, note)", 1),
+        ("s.lines(lot, kind, part)", 1),
+        ("files.t(a, b)", 2),
+        ("s.lines.kind", 3),
+    ]
+    assert opened == [["s.lines", "s.lots"], []]
+    counted = "select count(*), count(distinct ({0})) filter (where num_nulls({0}) = 0) from s.{1}"
+    told = [(one.rows, one.tuples) for one in done]
+    shown = [("part, lot", "lines"), ("lot, note", "lots"), ("lot, kind, part", "lines")]
+    assert told[:3] == [states.query(followed_url, counted.format(*one))[0] for one in shown]
+    assert told[3:] == [(3, 2), (0, 0)]
+    run(followed_url, *changes(rng, 40))
+    follow(database_url, followed_url, records=7)
+    require_true(spark, followed_url, database_url)
+    wrong = [("s", "lots", ("lot",)), ("s", "lots", ("colour",))]
+    with pytest.raises(NotFoundError, match="no column 'colour'"):
+        list(backfill(lambda: spark, database_url, wrong, None, Quiet()))
+    tracked = states.query(database_url, "select column_name from tracked_key join attribute using (attribute_id)")
+    assert ("lot",) not in tracked
 
 
 def test_a_key_keeps_its_texts_beside_a_masked_column_and_none_with_it(
@@ -237,7 +290,7 @@ def test_a_key_keeps_its_texts_beside_a_masked_column_and_none_with_it(
     (tmp_path / "t.csv").write_text("a,b,c\n1,x,secret\n2,x,other\n2,y,other\n")
     run_bootstrap(spark, Options(str(tmp_path), "s", database_url, masks=(("s.t.c", "none"),)))
     for columns in (["a", "b"], ["c", "b"]):
-        backfill(lambda: spark, database_url, ("s", "t", columns), None, Quiet())
+        track(spark, database_url, None, "t", *columns)
     texts = (
         "select column_name, value from gen_rec join attribute on attribute_id = any (attribute_ids) "
         "where attribute.parts is not null order by 1, 2"
@@ -254,7 +307,7 @@ def test_a_masked_key_leaves_the_texts_of_an_open_one_that_has_its_values(
         (tmp_path / f"{table}.csv").write_text("email,region\na@x,north\nb@x,south\n")
     run_bootstrap(spark, Options(str(tmp_path), "s", database_url, masks=(("s.orders.email", "none"),)))
     for table in ("customers", "orders"):
-        backfill(lambda: spark, database_url, ("s", table, ["email", "region"]), None, Quiet())
+        track(spark, database_url, None, table, "email", "region")
     texts = "select value from gen_rec join attribute on attribute_id = attribute_ids[1] where parts is not null"
     assert sorted(states.query(database_url, texts)) == [('["a@x","north"]',), ('["b@x","south"]',)]
     require_true(spark, str(tmp_path), database_url)
