@@ -21,7 +21,7 @@ from (select max(committed_at) as committed_at from (
 
 
 class Clock(NamedTuple):
-    """Tell of the database's clock: how many seconds it is ahead of ours, and up to when it has committed versions.
+    """Tell of the database's clock: how many seconds it is ahead of ours for sure, and up to when it has versions.
 
     `ahead` is by how many seconds those are ahead of itself, None before the first.
     """
@@ -36,4 +36,12 @@ def read_clock(engine: Engine, now: Callable[[], float] = time.time) -> Clock:
     with engine.connect() as connection:
         before = now()
         found = connection.execute(text(CLOCK)).one()
-        return Clock(found.at - (before + now()) / 2, found.committed_at, found.ahead)
+        return Clock(sure_skew(found.at, before, now()), found.committed_at, found.ahead)
+
+
+def sure_skew(at: float, before: float, after: float) -> float:
+    """Say how far a clock is off for sure that was asked and has answered between two moments of ours.
+
+    A busy database answers late, and nobody knows when in between it looked.
+    """
+    return at - min(max(at, before), after)

@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, text
 
+from service.store.clocks import sure_skew
 from service.store.database import place
 from service.store.generation import REMAINS
 from service.store.locks import BOOTSTRAP_LOCK, FEED_KEY, FEED_LOCK, WRITER_LOCK, is_held, sessions
@@ -101,7 +102,7 @@ def read_database(engine: Engine) -> tuple[DatabaseFacts, str | None]:
     with engine.connect() as connection:
         before = time.time()
         one = connection.execute(text(SERVER)).one()
-        skew = one.at - (before + time.time()) / 2
+        skew = sure_skew(one.at, before, time.time())
         oldest = connection.execute(text(OLDEST)).one_or_none()
         revision = found_revision(connection)
         facts = DatabaseFacts(

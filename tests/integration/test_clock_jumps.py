@@ -91,3 +91,11 @@ def test_a_database_whose_clock_is_another_is_told_of_by_the_doctor_s_rule(
     assert told is not None, check.detail
     assert int(told[1]) == pytest.approx(seconds, abs=60), "but for how long the question took"
     assert clock_check(engine).ok
+
+
+@pytest.mark.parametrize(("slow", "is_ok"), [((-90.0, 10.0), True), ((-90.0, -60.0), False)])
+def test_a_database_that_answers_late_has_no_other_clock_for_that(
+    engine: Engine, slow: tuple[float, float], is_ok: bool
+) -> None:
+    moments = iter(slow)
+    assert clock_check(engine, lambda: time.time() + next(moments)).ok is is_ok
