@@ -201,17 +201,8 @@ class StreamedSession(Session):
         try:
             while query.isActive and not stop.is_set():
                 query.awaitTermination(LOOK_SECONDS)  # type: ignore[arg-type]
-                if self._at_work.acquire(timeout=LOOK_SECONDS):
-                    try:
-                        if self._error is None:  # memory may be ahead of the store: whoever called tells it
-                            self._look_around()
-                    except BaseException:
-                        self._is_ending = True  # nor is what failed for a micro-batch that waits
-                        raise
-                    finally:
-                        self._at_work.release()
-                elif not any((self._behind or {}).values()):
-                    self._of.observer.waiting(None)  # what a micro-batch has in hand is not known, and it may hang
+                if not self._look_if_idle() and not any((self._behind or {}).values()):
+                    self._of.observer.waiting(None)  # what a micro-batch has in hand is not known
         except PySparkException:
             pass  # told by who called
         finally:
@@ -222,6 +213,22 @@ class StreamedSession(Session):
             query.stop()
         self._settle()
         return self._error or query.exception()
+
+    def _look_if_idle(self) -> bool:
+        """Look around unless a micro-batch is at work, or being committed, and may hang; tells whether it did."""
+        if not self._at_work.acquire(timeout=LOOK_SECONDS):
+            return False
+        try:
+            # Behind an error memory may be ahead of the store: whoever called `follow` is told of it.
+            is_idle = self._error is None and self._in_flight.ends_within(LOOK_SECONDS)
+            if is_idle:
+                self._look_around()
+            return is_idle
+        except BaseException:
+            self._is_ending = True  # what failed is not for a micro-batch that waits
+            raise
+        finally:
+            self._at_work.release()
 
     def _refuse_what_executors_cannot_apply(self) -> None:
         if not self._coordinator.places:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 
 import numpy as np
@@ -82,6 +82,11 @@ class BatchInFlight:
             return contracts
 
         self._future = self._pool.submit(follow)
+
+    def ends_within(self, seconds: float) -> bool:
+        """Wait for the batch so long at most; tells whether there is none that is still being written."""
+        future = self._future
+        return future is None or bool(wait([future], seconds).done)
 
     def settle(self) -> bool:
         """Wait for the batch, and raise what befell it; tells whether there was one."""

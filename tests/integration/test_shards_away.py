@@ -429,7 +429,8 @@ def test_no_micro_batch_takes_what_a_look_has_found_to_be_lost(
     database_url: str, spread_stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A look waits for the commit, too: where that failed, memory is ahead of what is stored."""
-    waits, is_decided, taken = threading.Event(), threading.Event(), []
+    waits, is_lost, is_decided = (threading.Event() for _ in range(3))
+    taken = []
     micro_batch, take = LocalSession._micro_batch, LocalSession._take_micro_batch
     monkeypatch.setattr(streamed_session, "LOOK_SECONDS", 0.1)
     monkeypatch.setattr(follow_feed, "RETRY_SECONDS", 0.1)
@@ -448,15 +449,17 @@ def test_no_micro_batch_takes_what_a_look_has_found_to_be_lost(
 
         def look() -> None:
             waits.wait(BOUND_SECONDS)
+            is_lost.set()
             raise StateError("It is gone.")
 
         class HandedOn:
-            """Be its lock, which whoever waits for it has as soon as it is released."""
+            """Be its lock: a look has it first, and a micro-batch as soon as the look gives it back."""
 
             def __init__(self, lock: threading.Lock) -> None:
                 self.acquire, self._lock = lock.acquire, lock
 
             def __enter__(self) -> None:
+                is_lost.wait(BOUND_SECONDS)
                 self._lock.acquire()
 
             def __exit__(self, *_: object) -> None:
@@ -464,7 +467,7 @@ def test_no_micro_batch_takes_what_a_look_has_found_to_be_lost(
 
             def release(self) -> None:
                 self._lock.release()
-                if waits.is_set():
+                if is_lost.is_set():
                     is_decided.wait(BOUND_SECONDS)
 
         failing._at_work = HandedOn(failing._at_work)  # type: ignore[assignment]
@@ -519,6 +522,28 @@ def test_a_micro_batch_that_hangs_is_told_by_what_was_not_committed(
                 look(session)
         wait_for(lambda: told in (observer.fault(0.0) or ""))
         monkeypatch.setattr(LocalSession, "_look_around", look)
+        goes_on.set()
+        follower.wait(follower.all_applied)
+        wait_for(lambda: observer.fault(0.0) is None)
+
+
+def test_a_commit_that_hangs_is_told_though_nothing_comes_behind_it(
+    database_url: str, spread_stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on, observer = threading.Event(), ConsumerObserver(CollectorRegistry(), lag_unit="bytes")
+    commit = PostgresUnitOfWork.commit
+
+    def hang(unit: PostgresUnitOfWork, given: Any) -> Any:
+        goes_on.wait(BOUND_SECONDS)
+        return commit(unit, given)
+
+    monkeypatch.setattr(streamed_session, "LOOK_SECONDS", 0.1)
+    random_changes(spread_stream, random.Random(15), 5)
+    with following(database_url, spread_stream, observer) as follower:
+        wait_for(lambda: observer.lag == 0 and observer.fault(0.0) is None)
+        monkeypatch.setattr(PostgresUnitOfWork, "commit", hang)
+        random_changes(spread_stream, random.Random(16), 5)
+        wait_for(lambda: "a micro-batch is at work" in (observer.fault(0.0) or ""))
         goes_on.set()
         follower.wait(follower.all_applied)
         wait_for(lambda: observer.fault(0.0) is None)
