@@ -22,7 +22,8 @@ def follow_spark(
         typer.Option("--source", help="Source that the feed is of, where several could be; repeatable."),
     ] = None,
     batch_records: Annotated[
-        int | None, typer.Option("--batch-records", min=1, help="Most records of a micro-batch; default 50000.")
+        int | None,
+        typer.Option("--batch-records", min=1, help="Most records of a micro-batch; default 25000 for each shard."),
     ] = None,
     checkpoint: Annotated[
         str | None,

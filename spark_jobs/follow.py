@@ -30,9 +30,7 @@ from service.usecases.warm_up import WarmUpPolicy
 from spark_jobs.command_line import add_engine_options, parse_job
 from spark_jobs.follow_tasks import Decoding
 from spark_jobs.job import run_job
-from spark_jobs.streamed_session import Stream, StreamedSession
-
-BATCH_RECORDS = 50_000
+from spark_jobs.streamed_session import SHARD_RECORDS, Stream, StreamedSession
 
 
 def follow(start: Callable[[], SparkSession], given: argparse.Namespace, stop: threading.Event) -> Totals:
@@ -88,7 +86,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--until-end", action="store_true", help="end when all that is there now is applied")
     add("--on-error", choices=[policy.value for policy in ErrorPolicy], help="what becomes of a bad record")
     add("--source", action="append", help="source that the feed is of, where several could be; repeatable")
-    add("--batch-records", type=int, default=BATCH_RECORDS, help=f"most records of a batch (default: {BATCH_RECORDS})")
+    add("--batch-records", type=int, help=f"most records of a batch (default: {SHARD_RECORDS} for each shard)")
     add("--checkpoint", help="folder for Spark's own log, which nothing rests on (default: one that is thrown away)")
     add("--stats-json", type=Path, help="write the run's figures to this file")
     add("--until-closed", action="store_true", help="end when standard input does")

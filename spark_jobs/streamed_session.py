@@ -71,6 +71,9 @@ FILES_OF_CHECKPOINT = "spark.sql.streaming.checkpointFileManagerClass"
 QUICK_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 """Writes two files a micro-batch in 30 ms where the other, which may be had for any file system, takes 130."""
 
+SHARD_RECORDS = 25_000
+"""Records of a micro-batch for each shard: what a micro-batch costs before it does anything is a tenth of it then."""
+
 MOST_LEFT_BYTES = 256 << 20
 """How much may wait for servers that are away before all shards wait for them."""
 
@@ -98,8 +101,9 @@ class _Resized(Exception):
 class Stream:
     """Say how topics are streamed: on which Spark, at most so many records in a micro-batch, how they are decoded.
 
-    `database_url` is the state's address as executors reach it, of which `writer` is the consumer's. `most_records` are
-    as many as are in one now: fewer where a range of theirs would be above `range_bytes`.
+    `database_url` is the state's address as executors reach it, of which `writer` is the consumer's. Of `batch_records`
+    None are SHARD_RECORDS for each shard: that is `limit` once it has begun. `most_records` are as many as are in one
+    now: fewer where a range of theirs would be above `range_bytes`.
     `checkpoint` is a folder for Spark's own log, of which `has_begun` tells whether a stream of ours was the last in
     it; None: one that nobody looks at again.
     """
@@ -108,17 +112,21 @@ class Stream:
     writer: PostgresWriter
     database_url: str
     address: str
-    batch_records: int
+    batch_records: int | None
     decoding: Decoding
     cache_bytes: int
     warm_up: WarmUpPolicy = WarmUpPolicy.BESIDE
     checkpoint: str | None = None
     has_begun: bool = False
     range_bytes: int = RANGE_BYTES
-    most_records: int = field(init=False)
+    limit: int = field(init=False, default=0)
+    most_records: int = field(init=False, default=0)
 
-    def __post_init__(self) -> None:
-        self.most_records = self.batch_records
+    def begin(self, shards: int) -> None:
+        """Begin a session with the state in so many shards."""
+        limit = self.batch_records or SHARD_RECORDS * shards
+        if limit != self.limit:
+            self.limit = self.most_records = limit
 
     def fit(self, facts: BatchFacts) -> bool:
         """Learn from a micro-batch how many records one has at most; tells whether the stream is to begin anew."""
@@ -129,8 +137,8 @@ class Stream:
             return True
         is_full = facts.counts.records >= self.most_records
         is_light = max((one.bytes for one in facts.ranges), default=0) < self.range_bytes // 4
-        if is_full and is_light and self.most_records < self.batch_records:
-            self.most_records = min(self.batch_records, 2 * self.most_records)
+        if is_full and is_light and self.most_records < self.limit:
+            self.most_records = min(self.limit, 2 * self.most_records)
             return True
         return False
 
@@ -170,6 +178,7 @@ class StreamedSession(Session):
         self._pending: list[_Pending] = []
         self._away: dict[int, str] = {}
         self._tried_again_at = 0.0
+        stream.begin(len(self._coordinator.places))
         try:
             self._refuse_what_executors_cannot_apply()
         except SubsetdError:

@@ -19,6 +19,7 @@ from benchmarks.rows.freshness import TOPIC, broker
 from benchmarks.state import Server, consume, environment, server, tpch_state
 from service.core.canonical import value_keys
 from service.core.shards import cuts
+from spark_jobs.streamed_session import SHARD_RECORDS
 
 SEED = 11
 TUPLES = 100_000
@@ -29,9 +30,6 @@ PARTITIONS = 4
 SHARDS = 2
 SIMULATED = (1, 2, 4, 8, 16)
 """Shards, each with a processor and a share of the feed, so that a micro-batch of n shards has n times the records."""
-
-SHARD_RECORDS = 25_000
-"""Records of a micro-batch for each shard, measured and simulated."""
 
 TABLE = "lineitem"
 NOBODYS_ORDER = "-1"

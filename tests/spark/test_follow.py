@@ -281,11 +281,13 @@ def test_a_stream_learns_how_many_records_fit() -> None:
         return BatchFacts([RangeFacts(("t", 0), 0, end, counts, planned=planned, bytes=size)])
 
     stream = Stream(None, None, "", "", 1000, None, 0, range_bytes=100)  # type: ignore[arg-type]
+    stream.begin(3)
     assert not stream.fit(told(1000, 1000, 99))
     assert stream.fit(told(10, 1000, 100)), "the next would not begin where this one ended"
     assert stream.most_records == 7
     assert not stream.fit(told(7, 7, 25))
     assert not stream.fit(told(6, 6, 1)), "there were no more"
+    stream.begin(3)
     assert stream.fit(told(7, 7, 24))
     assert stream.most_records == 14
     stream.most_records = 600
@@ -293,6 +295,17 @@ def test_a_stream_learns_how_many_records_fit() -> None:
     assert stream.most_records == 1000
     assert not stream.fit(told(1000, 1000, 1))
     assert not stream.fit(BatchFacts([]))
+
+
+def test_a_micro_batch_has_records_for_each_shard_unless_they_are_told() -> None:
+    stream = Stream(None, None, "", "", None, None, 0)  # type: ignore[arg-type]
+    stream.begin(2)
+    assert stream.most_records == 50_000
+    stream.most_records = 700
+    stream.begin(2)
+    assert stream.most_records == 700, "what was learned is kept"
+    stream.begin(16)
+    assert stream.most_records == 400_000
 
 
 @given(
