@@ -102,9 +102,10 @@ def backfill(
 ) -> Iterator[Tracked]:
     """Track columns of tables as keys: their tuples are read and followed from now on, unless they are already.
 
-    Those of a source are read together, and followed from one version on; `address` is where it is, if not where it
-    was bootstrapped from. Gives each as soon as it is tracked. Raises StateError, NotFoundError or SourceError
-    where that cannot be; then the state is as it was before those that were not given.
+    Those of a source are read together, and followed from one version on; what is followed already comes last, each
+    with a version of its own. `address` is where the source is, if not where it was bootstrapped from. Gives each as
+    soon as it is tracked. Raises StateError, NotFoundError or SourceError where that cannot be; then the state is as it
+    was before those that were not given.
     """
     require_current(url)
     left = list(dict.fromkeys(Side(schema, table, tuple(columns)) for schema, table, columns in keys))
@@ -122,7 +123,7 @@ def _track_some(
     display: Display,
     kind: KeyKind,
 ) -> dict[Side, Tracked]:
-    """Track those keys that need a version together with the first."""
+    """Track those of one source that are to be read, if any are; else one."""
     with ExitStack() as stack:
         connection = stack.enter_context(connect(url, COMMAND_NAME))
         stack.callback(release_locks, connection)
@@ -130,15 +131,12 @@ def _track_some(
         take_bootstrap_lock(connection)
         stored = writer_state(writer)
         found = {key: find_table(stored, *key) for key in keys}
-        table = found[keys[0]]
-        known = find_attribute(table, keys[0].columns)
-        if known is not None:
-            return {keys[0]: Tracked(str(keys[0]), writer.pin(known, kind))}
-        chosen = {
-            key: of_key
-            for key, of_key in found.items()
-            if of_key.source == table.source and find_attribute(of_key, key.columns) is None
-        }
+        known = {key: find_attribute(of_key, key.columns) for key, of_key in found.items()}
+        first = next((key for key in keys if known[key] is None), keys[0])
+        if (attribute_id := known[first]) is not None:  # all are followed: those that are to be read came first
+            return {first: Tracked(str(first), writer.pin(attribute_id, kind))}
+        table = found[first]
+        chosen = {key: of_key for key, of_key in found.items() if of_key.source == table.source and known[key] is None}
         facts = read_facts(connection, table.source)
         for of_key in chosen.values():
             require_readable(of_key, facts)

@@ -210,8 +210,9 @@ class StreamedSession(Session):
         try:
             while query.isActive and not stop.is_set():
                 query.awaitTermination(LOOK_SECONDS)  # type: ignore[arg-type]
-                if not self._look_if_idle() and not any((self._behind or {}).values()):
-                    self._of.observer.waiting(None)  # what a micro-batch has in hand is not known
+                if not self._look_if_idle():  # what a micro-batch has in hand is not known
+                    behind = self._behind
+                    self._of.observer.waiting(behind if any((behind or {}).values()) else None)
         except PySparkException:
             pass  # told by who called
         finally:
@@ -274,8 +275,8 @@ class StreamedSession(Session):
         self._feed.rest()
         self._behind = lag = self._lag()
         self._of.observer.waiting(lag)
-        if self._error is not None or (not self._pending and any((lag or {}).values())):
-            self.rested = 0.0  # there is something to be stored: while a stream begins or ends nothing rests
+        if not self._pending and any((lag or {}).values()):
+            self.rested = 0.0  # there is something to be stored: while a stream begins nothing rests
 
     def _start(self, until_end: bool) -> StreamingQuery:
         feed, stream = self._feed, self._stream
@@ -305,7 +306,6 @@ class StreamedSession(Session):
                 self._take_micro_batch(frame)
             except BaseException as error:
                 self._error = error
-                self.rested = 0.0
                 raise
 
     def _take_micro_batch(self, frame: DataFrame) -> None:
@@ -336,10 +336,7 @@ class StreamedSession(Session):
             self._pending.append(_Pending(facts, done.summaries, done.left, done.kept_bytes, seconds))
             self._has_given = self._has_given or facts.has_records
             self._conclude()
-        if self._in_flight.is_busy:  # it is committed while Spark plans the next
-            self._in_flight.then(coordinator.end)
-        else:
-            coordinator.end()
+        self._in_flight.then(coordinator.end)  # it is committed while Spark plans the next
         if sum(pending.kept_bytes for pending in self._pending) > MOST_LEFT_BYTES:
             raise _Full
         if stream.fit(facts):
@@ -395,9 +392,10 @@ class StreamedSession(Session):
             changes = [change for one in facts.ranges for change in one.last]
             if wanted := wanted_by(delta):  # those at the end are what the positions are told of, and have no rows
                 changes = [*self._causes(facts, wanted, pending.seconds), *changes]
+            with timed(pending.seconds, "wait"):
+                self._settle()  # the one before, where several have waited
             commit = self._commit(batch, changes, facts.counts, delta)
             self._behind = self._lag()
-            self._settle()  # the one before, where several have waited
             self._in_flight.write(self._writer.begin(), commit, self._report(commit, batch), self._sink)
         away = {shard: left.told for pending in self._pending for shard, left in pending.left.items()}
         if away.keys() != self._away.keys():

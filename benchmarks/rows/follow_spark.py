@@ -54,7 +54,7 @@ class Followed:
 
 
 def run(context: Context) -> list[Result]:
-    """Follow a topic three times, each on a copy of a state; then one in which each micro-batch turns an IND."""
+    """Follow topics, each time on a copy of a state: in one process, two shards, turning INDs, and sixteen."""
     folder = tpch.tables(context.work, context.scale_factor)
     warm, tuples = context.scaled(WARM_TUPLES), context.scaled(TUPLES)
     records_of_two, records_of_many = (shards * context.scaled(SHARD_RECORDS) for shards in (SHARDS, SIMULATED[-1]))

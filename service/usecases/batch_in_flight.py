@@ -72,9 +72,10 @@ class BatchInFlight:
         self._future = self._pool.submit(self._write, unit, commit, report, sink)
 
     def then(self, job: Callable[[], None]) -> None:
-        """Let a job be done behind the batch, on its thread and as a part of it, unless the batch fails."""
+        """Do a job behind the batch, on its thread and as a part of it, unless the batch fails; at once if none is."""
         written = self._future
-        assert written is not None
+        if written is None:
+            return job()
 
         def follow() -> Sequence[BoundContract] | None:
             contracts = written.result()
@@ -82,6 +83,7 @@ class BatchInFlight:
             return contracts
 
         self._future = self._pool.submit(follow)
+        return None
 
     def ends_within(self, seconds: float) -> bool:
         """Wait for the batch so long at most; tells whether there is none that is still being written."""

@@ -131,12 +131,14 @@ def track(
     of the attributes `beside` as well, in the same snapshot. `rows` counts each attribute's rows behind the last tuple.
     """
     derived = [(one.table, one.derived(snapshot)) for one in new]
-    grown = {table: [of_one for its_table, of_one in derived if its_table is table] for table, _ in derived}
     begun = {one.attribute_id: AttributeCounters(repeated_count=None if one.table.insert_only else 0) for one in new}
     state = LiveState(
         replace(
             stored,
-            tables=tuple(replace(one, derived=(*one.derived, *grown.get(one, ()))) for one in stored.tables),
+            tables=tuple(
+                replace(one, derived=(*one.derived, *(of_new for table, of_new in derived if table is one)))
+                for one in stored.tables
+            ),
             counters={**stored.counters, **begun},
         ),
         0,

@@ -527,13 +527,15 @@ def test_a_micro_batch_that_hangs_is_told_by_what_was_not_committed(
         wait_for(lambda: observer.fault(0.0) is None)
 
 
-def test_a_commit_that_hangs_is_told_though_nothing_comes_behind_it(
-    database_url: str, spread_stream: Stream, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("records", [1, 12])
+def test_a_commit_that_hangs_is_told_whether_anything_comes_behind_it(
+    database_url: str, spread_stream: Stream, monkeypatch: pytest.MonkeyPatch, records: int
 ) -> None:
-    goes_on, observer = threading.Event(), ConsumerObserver(CollectorRegistry(), lag_unit="bytes")
+    hangs, goes_on, observer = threading.Event(), threading.Event(), ConsumerObserver(CollectorRegistry())
     commit = PostgresUnitOfWork.commit
 
     def hang(unit: PostgresUnitOfWork, given: Any) -> Any:
+        hangs.set()
         goes_on.wait(BOUND_SECONDS)
         return commit(unit, given)
 
@@ -542,8 +544,10 @@ def test_a_commit_that_hangs_is_told_though_nothing_comes_behind_it(
     with following(database_url, spread_stream, observer) as follower:
         wait_for(lambda: observer.lag == 0 and observer.fault(0.0) is None)
         monkeypatch.setattr(PostgresUnitOfWork, "commit", hang)
-        random_changes(spread_stream, random.Random(16), 5)
-        wait_for(lambda: "a micro-batch is at work" in (observer.fault(0.0) or ""))
+        random_changes(spread_stream, random.Random(16), records)
+        assert hangs.wait(BOUND_SECONDS)
+        observer.waiting({})  # what it was told before is forgotten
+        wait_for(lambda: observer.fault(0.0) is not None)
         goes_on.set()
         follower.wait(follower.all_applied)
         wait_for(lambda: observer.fault(0.0) is None)
