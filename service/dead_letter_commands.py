@@ -10,6 +10,7 @@ from rich.text import Text
 
 from service import feed_wiring, terminal, wiring
 from service.config import load_settings
+from service.feed_options import SourcesOption, feed_settings
 from service.log import configure_logging
 from service.terminal import Format, FormatOption, err, out
 from service.usecases import queries
@@ -79,11 +80,12 @@ def show(dead_letter_id: Annotated[int, typer.Argument(metavar="ID", help="Its n
 def retry(
     ids: Annotated[list[int] | None, typer.Argument(metavar="[ID...]", help="Numbers in the list.")] = None,
     all_: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
+    source: SourcesOption = None,
 ) -> None:
     """Try to apply records again, in their order; those that fail stay, with their new message."""
     if bool(ids) == all_:
         raise typer.BadParameter("name the records by their ids, or give --all")
-    settings = load_settings()
+    settings = load_settings(**feed_settings(None, source))
     configure_logging(settings.log_level)
     with wiring.state_database(settings) as url:
         runs = feed_wiring.retry_dead_letters(url, settings, ids or None, lambda text: err.print(Text(text)))

@@ -26,6 +26,7 @@ from service.bootstrap_command import (
     values_told,
 )
 from service.config import Settings
+from service.feed_options import OnErrorOption, SourcesOption, feed_settings
 from service.observe import ConsumerObserver
 from service.reading_options import ExcludeOption, MasterOption, job_told
 from service.signals import ending_on_signals
@@ -34,12 +35,6 @@ from service.upkeep import keeping_up
 from service.usecases.batches import ErrorPolicy
 from service.watch_runner import watching
 
-OnErrorOption = Annotated[
-    ErrorPolicy | None,
-    typer.Option(
-        "--on-error", help="none: stop at a bad record; all: set it aside; default SUBSETD_ON_ERROR, or none."
-    ),
-]
 StatsOption = Annotated[Path | None, typer.Option("--stats-json", help="Write the run's figures to this file.")]
 FeedOption = Annotated[str | None, typer.Option("--feed", help="Name or address of the feed; default: all.")]
 
@@ -50,10 +45,7 @@ def consume(
     ],
     until_end: Annotated[bool, typer.Option("--until-end", help="End when all that is there now is applied.")] = False,
     on_error: OnErrorOption = None,
-    source: Annotated[
-        list[str] | None,
-        typer.Option("--source", help="Source that the feed is of, where several could be; repeatable."),
-    ] = None,
+    source: SourcesOption = None,
     stats_json: StatsOption = None,
 ) -> None:
     """Follow a change feed and keep the state current; SIGTERM ends it behind the batch in hand."""
@@ -67,8 +59,7 @@ def _consume(
     stats_json: Path | None,
     sources: Sequence[str] | None = None,
 ) -> None:
-    given = {} if on_error is None else {"on_error": on_error.value}
-    settings = wiring.configured_settings(**given, **({"feed_sources": ",".join(sources)} if sources else {}))
+    settings = wiring.configured_settings(**feed_settings(on_error, sources))
     stop = threading.Event()
     with wiring.state_database(settings) as url, ending_on_signals(stop.set):
         registry = CollectorRegistry()

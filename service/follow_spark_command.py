@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from service import wiring
-from service.follow_commands import OnErrorOption, StatsOption
+from service.feed_options import OnErrorOption, SourcesOption
+from service.follow_commands import StatsOption
 from service.job_process import run_attached, spark_command
 from service.reading_options import MasterOption, job_told
 
@@ -17,10 +18,7 @@ def follow_spark(
     master: MasterOption = None,
     until_end: Annotated[bool, typer.Option("--until-end", help="End when all that is there now is applied.")] = False,
     on_error: OnErrorOption = None,
-    source: Annotated[
-        list[str] | None,
-        typer.Option("--source", help="Source that the feed is of, where several could be; repeatable."),
-    ] = None,
+    source: SourcesOption = None,
     batch_records: Annotated[
         int | None,
         typer.Option("--batch-records", min=1, help="Most records of a micro-batch; default 25000 for each shard."),

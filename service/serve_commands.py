@@ -15,6 +15,7 @@ from service.beside_service import beside_the_service
 from service.config import Settings
 from service.consumer_process import ConsumerProcess
 from service.core.errors import FeedError
+from service.feed_options import OnErrorOption, SourcesOption, feed_settings
 from service.joinable_runner import searching_joinable
 from service.key_runner import tracking_keys
 from service.observe import ConsumerObserver
@@ -45,9 +46,11 @@ def run(
     feed: Annotated[
         str | None, typer.Option("--feed", help="Feed to follow, as consume takes it; default SUBSETD_FEED.")
     ] = None,
+    on_error: OnErrorOption = None,
+    source: SourcesOption = None,
 ) -> None:
     """Bring the state's schema up to date, follow a feed and serve the answers, with one command."""
-    settings = wiring.configured_settings()
+    settings = wiring.configured_settings(**feed_settings(on_error, source))
     address = feed or settings.feed
     if address is None:
         raise FeedError(

@@ -15,6 +15,7 @@ FOLDERS = tuple(f"service/{one}" for one in ("core", "usecases", "store", "strea
 
 BESIDE = (
     "corpus_row_reader",
+    "feed_options",
     "job_process",
     "log",
     "observe",
