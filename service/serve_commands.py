@@ -53,9 +53,11 @@ def run(
     settings = wiring.configured_settings(**feed_settings(on_error, source))
     address = feed or settings.feed
     if address is None:
+        with wiring.state_database(settings, migrate=True):
+            pass  # a state that no feed goes to is brought up to date by this alone
         raise FeedError(
-            "No feed is named: give --feed or SUBSETD_FEED "
-            "(kafka://host:port/topic,..., postgresql://...?name=NAME or file:PATH)."
+            "No feed is named, so the state's schema is up to date and no more: give --feed or SUBSETD_FEED "
+            "(kafka://host:port/topic,..., postgresql://...?name=NAME or file:PATH), or start `subsetd serve`."
         )
     feed_wiring.require_feed(address)
     settings = settings.model_copy(update={"feed": address})  # so that no alert is sent to what is followed

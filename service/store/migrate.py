@@ -140,7 +140,7 @@ def _wrong_revision(connection: Connection, found: str | None) -> StateError:
     if found is None:
         way_out = "it holds no state yet: `subsetd bootstrap` or `subsetd run` makes it"
     elif is_known(found):
-        way_out = "start `subsetd run` once, which migrates it"
+        way_out = "start `subsetd run` once, which migrates it, with a feed or without"
     else:
         way_out = (
             "it was made by another release of subsetd: use that one, or set SUBSETD_DATABASE_URL to another database"

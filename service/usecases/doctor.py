@@ -268,7 +268,7 @@ def _revision(one: DatabaseFacts) -> Finding:
     if one.revision is None:
         way_out = "subsetd bootstrap, follow or run makes it"
     elif one.is_known_revision:
-        way_out = "subsetd backup FILE, then subsetd run, which migrates it"
+        way_out = "subsetd backup FILE, then subsetd run, which migrates it, with a feed or without"
     else:
         way_out = "use the release that made it, or a newer one"
     return Finding(Level.FAIL, one.place, found, way_out)

@@ -20,6 +20,8 @@ import pytest
 
 from service import cli
 from service.core.sketches.column import ColumnSketch
+from service.store import migrate
+from service.store.tables import SCHEMA_REVISION
 from tests import states
 from tests.following import COLUMNS, Stream, random_changes
 from tests.states import Tables
@@ -202,6 +204,17 @@ def test_a_database_of_an_unknown_schema(subsetd: Command, database_url: str, mo
         code, _, err = subsetd.ended(*command)
         assert code == 1
         assert "9999" in err
+
+
+def test_a_state_that_no_feed_goes_to_is_migrated_by_run(
+    database_url: str, subsetd: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUBSETD_DATABASE_URL", database_url)
+    migrate.downgrade(database_url, "0010")
+    code, _, err = subsetd.ended("status")
+    assert (code, "`subsetd run` once, which migrates it" in err) == (1, True), err
+    code, _, err = subsetd.ended("run")
+    assert (code, "No feed is named" in err, migrate.found_revision(database_url)) == (1, True, SCHEMA_REVISION), err
 
 
 def test_a_port_in_use(stream: Stream, subsetd: Command, monkeypatch: pytest.MonkeyPatch) -> None:
