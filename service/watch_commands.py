@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
@@ -16,11 +16,12 @@ from prometheus_client import CollectorRegistry
 from rich.text import Text
 
 from service import wiring
+from service.core.errors import NotFoundError
 from service.core.watch_rules import Rule, RuleKind, WatchError
 from service.terminal import Format, FormatOption, out, print_list, user_name
 from service.usecases import queries
 from service.usecases.watch_register import WatchRegister
-from service.usecases.watches import Alert, AlertState, Channel, ChannelKind, NewWatch, Watch
+from service.usecases.watches import Alert, AlertState, Channel, ChannelKind, Load, NewWatch, Watch
 from service.watch_wiring import make_watches, watch_sender
 
 app = typer.Typer(
@@ -215,11 +216,18 @@ def quiet(
     """Announce a load: watches wait with what they tell of these tables until it has ended."""
     if (lasts is None) != until_loaded:
         raise WatchError("Say how long it takes: --for 2h, or --until-loaded.")
-    schema, _, table = name.partition(".")
     with _register() as register:
         until = None if lasts is None else _until(lasts)
-        made = register.announce(schema, table or None, until, by or user_name())
+        made = _announce(register, name, until, by or user_name())
     out.print(f"Load {made.load_id}: watches wait until {made.until.isoformat(timespec='seconds')} at most.")
+
+
+def _announce(register: WatchRegister, name: str, until: datetime | None, by: str) -> Load:
+    """Announce a load of what has this name; the name of a schema may have a dot itself, as that of a table may."""
+    for dot in re.finditer(r"\.", name):
+        with suppress(NotFoundError):
+            return register.announce(name[: dot.start()], name[dot.end() :], until, by)
+    return register.announce(name, None, until, by)
 
 
 @app.command()

@@ -81,6 +81,14 @@ def test_silences_and_loads(database_url: str, subsetd: Commands) -> None:
     assert subsetd.run("watch", "quiet", "s.orders", "--until-loaded")[1].startswith("Load 1: watches wait until")
     assert subsetd.run("watch", "loads", "--format", "csv")[1].splitlines()[1].startswith("1,s,orders,")
     assert subsetd.run("watch", "loaded", "1") == (0, "Load 1 has ended.\n")
+    states.execute(database_url, "update attribute set schema_name = 'south.public' where table_name = 'orders'")
+    for name in ("south.public.orders", "south.public"):  # as --qualify names what is in two sources
+        assert subsetd.run("watch", "quiet", name, "--until-loaded")[0] == 0
+    listed = subsetd.run("watch", "loads", "--format", "csv")[1].splitlines()
+    assert [line.split(",")[1:3] for line in sorted(listed[1:])[1:]] == [
+        ["south.public", "orders"],
+        ["south.public", ""],
+    ]
     for arguments, told in (
         (("quiet", "s.nothing", "--for", "1h"), "No table s.nothing is followed"),
         (("silence", "--for", "soon", "--pattern", "x", "--reason", "y"), "no time such as"),
