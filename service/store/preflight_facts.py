@@ -22,13 +22,14 @@ from service.usecases.preflight_facts import (
     TableFacts,
 )
 
+# Names of standbys are compared in any case; `subsetd feed NAME` is what a feed calls itself.
 ROLE = """
 select current_user, current_setting('server_version_num')::int, pg_is_in_recovery(), current_setting('wal_level'),
     rolreplication or rolsuper, current_setting('max_wal_senders')::int,
     (select count(*) from pg_stat_replication), current_setting('max_replication_slots')::int,
     (select count(*) from pg_replication_slots),
     (select setting = '-1' from pg_settings where name = 'max_slot_wal_keep_size'),
-    position('*' in current_setting('synchronous_standby_names')) > 0
+    current_setting('synchronous_standby_names') ~* '[*]|subsetd feed '
 from pg_roles where rolname = current_user
 """
 

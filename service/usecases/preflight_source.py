@@ -55,7 +55,7 @@ def check_source(source: SourceFacts) -> Iterator[Finding]:
         yield Finding(
             Level.WARN,
             about,
-            "synchronous_standby_names has *: a feed would be taken for a standby, and commits would wait for it",
+            "synchronous_standby_names has * or a feed's name: a feed is taken for a standby, and commits wait for it",
             "ALTER SYSTEM SET synchronous_standby_names = 'FIRST 1 (STANDBY)', with your standbys' application_name; "
             "SELECT pg_reload_conf()",
         )

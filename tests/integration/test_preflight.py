@@ -37,7 +37,9 @@ from tests import states
 from tests.broker import KafkaBroker
 from tests.cluster import Cluster
 from tests.postgres import fresh_database
+from tests.postgres_following import run
 from tests.states import Tables
+from tests.waiting import wait_for
 
 TABLE = TableFacts("public", "items", "app", "full", True)
 SOURCE = SourceFacts(
@@ -308,6 +310,20 @@ def test_facts_of_a_real_postgres(postgres_server) -> None:
         frozenset({("public", "whole"), ("public", "keyed")}),
         frozenset({("public", "whole")}),
     )
+
+
+def test_names_of_standbys_that_a_feed_has_are_told(postgres_server) -> None:
+    """None commits anything meanwhile: it would wait for a standby that is not there."""
+    with fresh_database(postgres_server, "template0") as url:
+        assert not read_source_facts(url).waits_for_any_reader
+        try:
+            run(url, "ALTER SYSTEM SET synchronous_standby_names = 'FIRST 1 (\"Subsetd feed shop\")'")
+            run(url, "SELECT pg_reload_conf()")
+            wait_for(lambda: states.query(url, "SHOW synchronous_standby_names") != [("",)])
+            assert read_source_facts(url).waits_for_any_reader
+        finally:
+            run(url, "ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
+            wait_for(lambda: states.query(url, "SHOW synchronous_standby_names") == [("",)])
 
 
 def test_generated_columns_that_no_change_tells(postgres_server) -> None:
