@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any
@@ -15,6 +15,7 @@ from rich.text import Text
 from service import wiring
 from service.core.errors import SubsetdError
 from service.core.foreign_keys.sides import ForeignKey
+from service.core.shown_values import row_text
 from service.terminal import DocumentFormat, Format, FormatOption, err, out, print_list, user_name
 from service.usecases import queries
 from service.usecases.foreign_key_decisions import (
@@ -77,17 +78,23 @@ def check(
         with _keeping() as (_, snapshot):
             found = [snapshot.contract(one) for one in ids] if ids else _all(snapshot)
             version = snapshot.head.version
+            rows = {one.contract_id: _violating_row(snapshot, one) for one in found}
     except SubsetdError as error:
         err.print("[bold red]cannot tell:[/]", Text(str(error)))
         raise typer.Exit(CANNOT_TELL) from error
     if format_ is DocumentFormat.JSON:
-        document = {"version": version, "contracts": [_document(one) for one in found]}
+        document = {
+            "version": version,
+            "contracts": [{**_document(one), "row": rows[one.contract_id]} for one in found],
+        }
         json.dump(document, sys.stdout, ensure_ascii=False)
         print()
     else:
         for one in found:
             style = {ContractState.HELD: "green", ContractState.VIOLATED: "bold red"}.get(one.state, "yellow")
-            out.print(Text(f"{one.contract_id}  {one.foreign_key}: {_said(one)}", style))
+            row = rows[one.contract_id]
+            by = "" if row is None else f", by row {row_text(row)}"
+            out.print(Text(f"{one.contract_id}  {one.foreign_key}: {_said(one)}{by}", style))
         if not found:
             out.print("There are no contracts.")
     states = {one.state for one in found}
@@ -172,6 +179,14 @@ def _all(snapshot: StateSnapshot) -> list[Contract]:
             )
         )
     )
+
+
+def _violating_row(snapshot: StateSnapshot, one: Contract) -> Mapping[str, Any] | None:
+    """Give the row whose change violated a contract; None where no change did, or it is kept no longer."""
+    if one.violated_since is None or one.unknown:
+        return None
+    events = snapshot.contract_events(one.contract_id, (one.violated_since, 0), 1)
+    return next((event.row for event in events if event.version == one.violated_since), None)
 
 
 def _said(one: Contract) -> str:

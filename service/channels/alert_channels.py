@@ -10,6 +10,7 @@ import orjson
 
 from service.channels.mail import MailServer, send_mail
 from service.channels.webhook import WebhookSender, check_url
+from service.core.shown_values import row_text
 from service.core.watch_rules import WatchError
 from service.usecases.watches import Alert, Channel, ChannelError, ChannelKind, own_topic
 
@@ -131,7 +132,7 @@ def lines_of(alert: Alert) -> Sequence[str]:
         f"- {one['name']}: {'so' if one['is_bad'] else 'no longer so'}"
         + (f", {one['turns']} turns" if one["turns"] > 1 else "")
         + (f", value {one['witness_value']!r}" if one.get("witness_value") is not None else "")
-        + (f", row {_row(one['row'])}" if one.get("row") else "")
+        + (f", row {row_text(one['row'])}" if one.get("row") else "")
         + (f", at {_place(one['position'])}" if one.get("position") else "")
         for one in body["subjects"]
     ]
@@ -147,12 +148,6 @@ def slack_text(alert: Alert) -> str:
 
 def _place(position: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in position.items())
-
-
-def _row(row: Mapping[str, Any]) -> str:
-    named = row["key"] or row.get("cells", {})
-    told = ", ".join(f"{column} {value!r}" for column, value in named.items() if value is not None)
-    return f"{row['table']} {told}".rstrip()
 
 
 def _check_address(address: str) -> None:

@@ -6,9 +6,9 @@ it: two values are one when their keys are, whatever is kept of their texts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,3 +97,10 @@ def parse_shown(text: str) -> int | None:
 def told_shown(characters: int | None) -> str:
     """Write what `parse_shown` reads."""
     return "full" if characters is None else f"prefix:{characters}" if characters else "none"
+
+
+def row_text(row: Mapping[str, Any]) -> str:
+    """Write for a person what `model.Cause` says of a row."""
+    named = row["key"] or row.get("cells", {})
+    told = ", ".join(f"{column} {value!r}" for column, value in named.items() if value is not None)
+    return f"{row['table']} {told}".rstrip()

@@ -52,9 +52,16 @@ def test_a_pipeline_is_told_by_the_exit_code(database_url: str, subsetd: Command
                 "missing_count": 3,
                 "violated_since": 2,
                 "unknown": [],
+                "row": {"table": "s.orders", "key": {}, "cells": {"id": "21", "customer": "91", "note": None}},
             }
         ],
     }
+    code, said = subsetd.run("contract", "check")
+    assert (code, said.replace("\n", " ")) == (
+        1,
+        "1  s.orders.customer → s.customers.id: violated since version 2 (Φ 0.4, at least 0.5; 3 values are missing), "
+        "by row s.orders id '21', customer '91' ",
+    )
     code, said = subsetd.run("contract", "list", "--format", "csv")
     assert (code, said.splitlines()) == (
         0,
