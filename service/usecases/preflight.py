@@ -44,7 +44,7 @@ def _state(state: StateFacts) -> Iterator[Finding]:
             Level.WARN,
             "state",
             f"{state.dead_letters} records are set aside",
-            "subsetd dead-letters, then retry or drop",
+            "subsetd dead-letters says why; then subsetd dead-letters retry --all, or drop ID",
         )
     for name in state.stale:
         yield Finding(
