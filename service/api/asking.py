@@ -57,6 +57,12 @@ class Polled:
         self.headers = {"ETag": f'"{tag}"', "Cache-Control": CACHE_CONTROL}
         self._response.headers.update(self.headers)
 
+    def depends_on_accept(self, form: str) -> None:
+        """Name the answer after its form as well, which the header Accept chose: of each the bytes are others."""
+        tag = self.headers["ETag"].strip('"')
+        self.name_answer(f"{tag}-{form}")
+        self.headers["Vary"] = "Accept"
+
     def stop_if_known(self) -> None:
         """End here, with 304, when the client has this answer; call it when the question is known to be good."""
         etag = self.headers["ETag"]

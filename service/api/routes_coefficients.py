@@ -77,6 +77,7 @@ def get_matrix(request: Request, asked: Asked, question: Annotated[shapes.Matrix
         wanted = _question(snapshot, question, None)
         if any(one.has_uploads for one in (wanted.dependents, wanted.referenced)):
             asked.depends_on_uploads(snapshot)
+        asked.depends_on_accept("csv" if media_type == matrices.CSV else "arrow")
         asked.stop_if_known()
         matrix = coefficients.matrix(snapshot, wanted, question.plane)
     if media_type == matrices.CSV:
@@ -90,7 +91,7 @@ def get_matrix(request: Request, asked: Asked, question: Annotated[shapes.Matrix
             "estimated_sizes": "exact" if question.plane is coefficients.Plane.COEFFICIENT else "estimated",
         }
         body = matrices.to_arrow(matrix, {name: str(value) for name, value in told.items()})
-    return Response(body, media_type=media_type, headers={**asked.headers, "Vary": "Accept"})
+    return Response(body, media_type=media_type, headers=dict(asked.headers))
 
 
 @router.get(

@@ -254,7 +254,7 @@ def test_the_largest_of_all(client: httpx.Client, monkeypatch: pytest.MonkeyPatc
 
 def test_a_matrix_as_csv_and_as_arrow(client: httpx.Client) -> None:
     text = client.get(f"{API}/matrix")
-    assert (text.headers["content-type"], text.headers["etag"]) == ("text/csv; charset=utf-8", '"1"')
+    assert (text.headers["content-type"], text.headers["etag"]) == ("text/csv; charset=utf-8", '"1-csv"')
     header, *rows = csv.reader(io.StringIO(text.text))
     assert header == ["dependent", *sorted(NAMES)]
     for name, *cells in rows:
@@ -311,6 +311,16 @@ def test_a_matrix_is_negotiated(client: httpx.Client, accept: str, given: str | 
     answer = client.get(f"{API}/matrix", headers={"Accept": accept})
     assert answer.headers["content-type"].partition(";")[0] == (given or "application/problem+json")
     assert answer.status_code == (406 if given is None else 200)
+
+
+def test_who_has_a_matrix_in_one_form_is_given_the_other(client: httpx.Client) -> None:
+    forms = ["text/csv", "application/vnd.apache.arrow.stream"]
+    tags = [client.get(f"{API}/matrix", headers={"Accept": form}).headers["ETag"] for form in forms]
+    for form, tag, other in zip(forms, tags, reversed(tags), strict=True):
+        known = client.get(f"{API}/matrix", headers={"Accept": form, "If-None-Match": tag})
+        assert (known.status_code, known.headers["ETag"], known.headers["Vary"]) == (304, tag, "Accept")
+        given = client.get(f"{API}/matrix", headers={"Accept": form, "If-None-Match": other})
+        assert (given.status_code, given.headers["content-type"].partition(";")[0]) == (200, form)
 
 
 # --- Sketch-only sources -------------------------------------------------------------------------------------
