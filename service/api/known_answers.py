@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from typing import NamedTuple
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote_to_bytes
 
 import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -55,7 +55,9 @@ class Known(NamedTuple):
     def moved_to(self, history: RecentHistory, question: Question) -> Known | None:
         """Give the answer to the same question at a later version, if it shows the same; None else."""
         path, query = question
-        if self.version < history.shown_since or path not in (CHANGES, UINDS) or b"as_of" in query:
+        if self.version < history.shown_since or path not in (CHANGES, UINDS):
+            return None
+        if b"as_of" in unquote_to_bytes(query):  # as the route reads it: any letter may be percent-encoded
             return None
         at = self.body.index(ITEMS) + len(ITEMS)
         told = orjson.loads(self.body[:at] + b"]}")

@@ -244,7 +244,10 @@ def test_what_shows_the_same_at_a_later_version_is_not_computed_anew() -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("asked", [("/api/v1/attributes", b""), ("/api/v1/clusters", b""), (PATH, b"as_of=1")])
+@pytest.mark.parametrize(
+    "asked",
+    [("/api/v1/attributes", b""), ("/api/v1/clusters", b""), (PATH, b"as_of=1"), (PATH, b"limit=9&as%5fo%66=1")],
+)
 def test_what_each_version_changes_is_computed_for_each(asked: tuple[str, bytes]) -> None:
     async def run() -> None:
         service = Service()
