@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from service.core.errors import StateError
+from service.core.errors import NotFoundError, StateError
 from service.usecases.corpora import Refresh, RefreshState
 from service.usecases.corpora_ports import Corpora
 
@@ -30,16 +31,20 @@ class CorpusMetrics(Collector):
         found = self._families()
         try:
             for corpus in self._corpora.all():
-                refreshes = self._corpora.refreshes(corpus.name, limit=LOOKED_AT)
-                if refreshes:
-                    for state in RefreshState:
-                        found["state"].add_metric([corpus.name, state], float(refreshes[0].state is state))
-                landed = next((one for one in refreshes if one.state is RefreshState.LANDED), None)
-                if landed is not None:
-                    self._tell_landed(found, corpus.name, landed)
+                with suppress(NotFoundError):  # it was removed a moment ago
+                    self._tell(found, corpus.name)
         except StateError:
             return
         yield from found.values()
+
+    def _tell(self, found: dict[str, GaugeMetricFamily], corpus: str) -> None:
+        refreshes = self._corpora.refreshes(corpus, limit=LOOKED_AT)
+        if refreshes:
+            for state in RefreshState:
+                found["state"].add_metric([corpus, state], float(refreshes[0].state is state))
+        landed = next((one for one in refreshes if one.state is RefreshState.LANDED), None)
+        if landed is not None:
+            self._tell_landed(found, corpus, landed)
 
     def _tell_landed(self, found: dict[str, GaugeMetricFamily], corpus: str, landed: Refresh) -> None:
         assert landed.ended_at is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -129,12 +130,9 @@ class RefreshRunner:
     def request_due(self) -> None:
         """Ask for the refreshes whose time has come, also while nobody was here to see it, each once."""
         for corpus in self._corpora.all():
-            if corpus.schedule is None:
-                continue
-            newest = self._corpora.refreshes(corpus.name, limit=1)
-            due = self._next_time(corpus.schedule, newest[0].queued_at if newest else corpus.created_at)
-            if due is not None and due <= self._now() and not (newest and newest[0].state in WAITING):
-                self._corpora.request_refresh(corpus.name, requested_by=SCHEDULE)
+            if corpus.schedule is not None:
+                with suppress(NotFoundError):  # it was removed a moment ago
+                    self._request_if_due(corpus, corpus.schedule)
 
     def look(self) -> None:
         """See what became of the jobs and of those of others, and start what waits."""
@@ -186,6 +184,12 @@ class RefreshRunner:
             else:
                 fault = "The service that ran it ended."
                 self._corpora.requeue(refresh_id, running.attempt, fault, self._now(), counts=False)
+
+    def _request_if_due(self, corpus: Corpus, schedule: str) -> None:
+        newest = self._corpora.refreshes(corpus.name, limit=1)
+        due = self._next_time(schedule, newest[0].queued_at if newest else corpus.created_at)
+        if due is not None and due <= self._now() and not (newest and newest[0].state in WAITING):
+            self._corpora.request_refresh(corpus.name, requested_by=SCHEDULE)
 
     def _tend(self) -> None:
         """See what became of the jobs. Where the database is away, the next look finds all as it is now."""

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import text
 
+from service.api.corpus_metrics import CorpusMetrics
 from service.config import load_settings
 from service.core.corpus import CorpusKind
 from service.core.errors import NotFoundError, StateError
@@ -17,7 +18,7 @@ from service.scheduler import next_time
 from service.store.corpora import PostgresCorpora
 from service.store.corpus_loads import working_on
 from service.store.database import make_engine
-from service.usecases.corpora import NewCorpus, Refresh, RefreshState
+from service.usecases.corpora import Corpus, NewCorpus, Refresh, RefreshState
 from service.usecases.refresh_corpora import (
     END_SECONDS,
     FIRST_PAUSE,
@@ -379,6 +380,27 @@ def test_a_scheduled_refresh_is_asked_for_once_also_when_nobody_was_here_at_its_
     house.shift = timedelta(hours=1)
     runners[0].request_due()
     assert len(house.corpora.refreshes(limit=9)) == 2
+
+
+def test_a_corpus_that_is_removed_meanwhile_keeps_no_other_from_its_refresh_or_metrics(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = house.corpora.all
+
+    def remove_one_that_was_listed() -> list[Corpus]:
+        found = listed()
+        house.corpora.remove("a")
+        return found
+
+    monkeypatch.setattr(house.corpora, "all", remove_one_that_was_listed)
+    house.add("a", schedule="0 0 * * *")
+    house.add("b", schedule="0 0 * * *")
+    house.shift = timedelta(days=2)
+    house.runner().request_due()
+    assert [one.corpus for one in house.corpora.refreshes(limit=9)] == ["b"]
+    house.add("a")
+    samples = [sample for family in CorpusMetrics(house.corpora).collect() for sample in family.samples]
+    assert {sample.labels["corpus"] for sample in samples} == {"b"}
 
 
 def attending(house: House, asked: int, each_look: Callable[[int], None]) -> tuple[Refresh, list[RefreshState]]:
