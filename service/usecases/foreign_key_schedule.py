@@ -34,7 +34,8 @@ class FindingSchedule:
         self._finder = finder
         self._next_time = next_time
         self._now = now
-        self._tried = now()
+        self._begun = now()
+        self._tried: datetime | None = None
         self._newest: int | None = None
         self.fault: str | None = None
         """Why the last finding failed; None when it did not, or there is one since, whoever made it."""
@@ -48,7 +49,9 @@ class FindingSchedule:
         newest = None if last is None else last.refresh_id
         if newest != self._newest:
             self._newest, self.fault = newest, None
-        due = self._next_time(self._schedule, self._tried)
+        # Until one is tried here, what was due before this began counts as well.
+        since = self._tried or (self._begun if last is None else last.made_at)
+        due = self._next_time(self._schedule, since)
         is_served = last is not None and (last.version, last.question) == (version, question.options())
         if not version or due is None or due > self._now() or is_served:
             return

@@ -62,6 +62,23 @@ def test_what_is_due_is_found_once_for_each_state(database_url: str) -> None:
     engine.dispose()
 
 
+def test_what_was_due_while_nobody_was_here_is_made_up_for(database_url: str) -> None:
+    engine = make_engine(database_url, "test")
+    reader, finder = PostgresStateReader(engine), ForeignKeyFinder(PostgresForeignKeys(engine))
+    states.store(database_url, Tables({"customers": ["id"]}).add("customers", ["1"]))
+    finder.refresh(Question())
+    states.execute(database_url, f"update foreign_key_refresh set made_at = '2026-11-24T02:30Z'; {NEXT_VERSION}")
+
+    def found_at(day: int, hour: int) -> list[tuple[object, ...]]:
+        begun = datetime(2026, 11, day, hour, 31, tzinfo=UTC)
+        FindingSchedule("30 2 * * *", reader, finder, next_time, lambda: begun).look()
+        return states.query(database_url, FOUND)
+
+    assert found_at(25, 1) == [("combined", 1)], "it was not due since the last one"
+    assert found_at(25, 2) == [("combined", 2)]
+    engine.dispose()
+
+
 def test_one_that_fails_is_told_until_there_is_another(database_url: str) -> None:
     clock = [datetime(2026, 11, 24, 1, 0, tzinfo=UTC)]
     engine = make_engine(database_url, "test")
