@@ -6,9 +6,10 @@ import hashlib
 import hmac
 import re
 import secrets
+import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple, Protocol
@@ -144,7 +145,7 @@ class AccessStore(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Believed:
     caller: Caller
     until: float
@@ -178,6 +179,9 @@ class AccessControl:
         self._wants_keys: bool | None = True if environment_key is not None else None
         self._looked_at = -OPEN_SECONDS
         self._believed: dict[bytes, _Believed] = {}
+        self._withdrawals = 0
+        """How many keys and sessions were ended here: what was looked up before one of these is not to be believed."""
+        self._keeping = threading.Lock()
 
     def wants_keys(self) -> bool | None:
         """Tell whether a key is wanted, without waiting for anything; None: `look_for_keys` knows.
@@ -216,7 +220,7 @@ class AccessControl:
         if found is None or self._is_over(found.caller.expires_at):
             return None
         if self._monotonic() >= found.until:
-            self._believed[digest] = replace(found, until=self._monotonic() + BELIEVED_SECONDS)
+            found.until = self._monotonic() + BELIEVED_SECONDS
             return None
         return found.caller
 
@@ -231,7 +235,7 @@ class AccessControl:
         """
         if self._is_environments(shown):
             return Caller(ENVIRONMENT, Scope.ADMIN)
-        digest = self._digest(shown)
+        digest, withdrawals = self._digest(shown), self._withdrawals
         try:
             caller = self._of_session(shown.secret) if shown.is_session else self._of_key(shown.secret)
         except AccessError:
@@ -242,9 +246,11 @@ class AccessControl:
             if found is None or self._is_over(found.caller.expires_at):
                 raise
             return found.caller
-        if len(self._believed) >= MOST_BELIEVED:
-            self._believed.clear()
-        self._believed[digest] = _Believed(caller, self._monotonic() + BELIEVED_SECONDS)
+        with self._keeping:
+            if len(self._believed) >= MOST_BELIEVED:
+                self._believed.clear()
+            if withdrawals == self._withdrawals:
+                self._believed[digest] = _Believed(caller, self._monotonic() + BELIEVED_SECONDS)
         return caller
 
     def create(self, name: str, scope: Scope, lifetime: timedelta | None) -> tuple[ApiKey, str]:
@@ -273,7 +279,9 @@ class AccessControl:
     def revoke(self, name: str) -> ApiKey:
         """Take the key of this name back, at once in this process; raises NotFoundError where there is none."""
         revoked = self._store.revoke(name, self._now())
-        self._believed.clear()
+        with self._keeping:
+            self._withdrawals += 1
+            self._believed.clear()
         return revoked
 
     def log_in(self, key: str) -> Login:
@@ -294,9 +302,11 @@ class AccessControl:
     def log_out(self, session_id: str) -> None:
         """End a session; one that is none has ended."""
         shown = Credential(session_id.encode(), is_session=True)
-        self._believed.pop(self._digest(shown), None)
         for of_environment in (False, True):
             self._store.end_session(self._session_digest(shown.secret, of_environment))
+        with self._keeping:
+            self._withdrawals += 1
+            self._believed.pop(self._digest(shown), None)
 
     def _of_key(self, key: bytes) -> Caller:
         found = self._find(key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import timedelta
 from http.client import HTTPConnection
 
@@ -14,7 +15,7 @@ from service.api.access import COOKIE, CSRF_HEADER
 from service.core.sketches.column import ColumnSketch
 from service.store.database import make_engine
 from service.store.embedded import EmbeddedPostgres
-from service.usecases.access import BELIEVED_SECONDS, OPEN_SECONDS, Scope
+from service.usecases.access import BELIEVED_SECONDS, OPEN_SECONDS, AccessError, Credential, Scope
 from tests import states
 from tests.hand_made_state import TABLE_1, HandMadeState
 from tests.integration.key_service import (
@@ -178,6 +179,25 @@ def test_a_revoked_key_ends_at_once_here_and_within_seconds_elsewhere(database_u
             gone = here.delete(f"{KEYS}/{name}", headers=BEARER)
             assert (gone.status_code, kind_of(gone)) == (404, "unknown-api-key")
         made(here, "reader")  # its name is free
+
+
+def test_what_is_withdrawn_while_it_is_looked_up_is_not_believed(
+    database_url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served(database_url, clock) as (_, access):
+        key = access.create("reader", Scope.READ, None)[1]
+        session = access.log_in(key).session_id
+        withdrawals: list[tuple[Credential, Callable[[], object]]] = [
+            (Credential(session.encode(), is_session=True), lambda: access.log_out(session)),
+            (Credential(key.encode()), lambda: access.revoke("reader")),
+        ]
+        for shown, withdraw in withdrawals:
+            with monkeypatch.context() as looked_up:  # what is done last of a look at the store
+                looked_up.setattr(access._store, "note_use", lambda *_, withdraw=withdraw: withdraw())
+                assert access.verify(shown).name == "reader"
+            assert access.recall(shown) is None
+            with pytest.raises(AccessError):
+                access.verify(shown)
 
 
 def test_a_stream_that_is_open_ends_with_its_key(database_url: str, clock: Clock) -> None:
