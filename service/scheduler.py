@@ -25,7 +25,7 @@ def next_time(schedule: str, after: datetime) -> datetime | None:
     Raises SourceError for a text that is no schedule.
     """
     found: datetime | None = _trigger(schedule).get_next_fire_time(
-        None, after.astimezone(UTC) + timedelta(milliseconds=1)
+        None, after.astimezone(UTC) + timedelta(microseconds=1)
     )
     return found
 

@@ -70,6 +70,12 @@ def test_the_moment_itself_is_not_due_again() -> None:
     assert next_time("0 * * * *", first) == first + timedelta(hours=1)
 
 
+def test_the_next_time_may_be_a_moment_away() -> None:
+    first = next_time("0 * * * *", START)
+    assert first is not None
+    assert next_time("0 * * * *", first - timedelta(microseconds=1)) == first
+
+
 @pytest.mark.parametrize(
     "schedule", ["", "daily", "* * * *", "60 * * * *", "* * * * 8", "* * 0 * *", "* * * * 1-", "* * * * 5-2"]
 )
