@@ -27,6 +27,8 @@ def verify(
     A source is recomputed from where it was read, unless changes have been applied since: files are as they were then.
     Then give the present data with --source NAME=ADDRESS. A database that is read again must stand still meanwhile.
     """
+    if sql_only and source:
+        raise typer.BadParameter("it recomputes no source, so none is given with --source", param_hint="--sql-only")
     settings = wiring.configured_settings()
     given = dict(_named_address(text) for text in source or ())
     with wiring.state_database(settings) as url, wiring.reading_engine(url) as engine:

@@ -143,6 +143,8 @@ def test_attributes_status_and_verify(stream: Stream, subsetd: Command) -> None:
     assert json.loads(subsetd("status", "--format", "json"))["counts"]["uinds"] == 1
     assert subsetd.ended("status", "--format", "csv")[0] == 2, "refused, not answered with a table"
     assert subsetd("verify", "--sql-only").count("holds") == 9
+    code, out, err = subsetd.ended("verify", "--sql-only", "--source", "s=/data")
+    assert (code, out, "recomputes no source" in err) == (2, "", True), "--source is not taken for unknown"
 
 
 def test_verify_ends_with_1_on_a_damaged_state(stream: Stream, subsetd: Command, database_url: str) -> None:
