@@ -87,7 +87,11 @@ def _feed(settings: Settings, state: StateFacts, name: str, address: str) -> tup
     if address.startswith("kafka://"):
         from service.stream.topic_facts import read_topics
 
-        _, topics = read_topics(address, settings.feed_start_seconds)
+        # The address that a feed is kept with names the brokers alone.
+        followed = sorted({topic for feed, topic, _ in state.positions if feed == name})
+        if not followed:
+            return FeedFacts(name, False), []
+        _, topics = read_topics(f"{address}/{','.join(followed)}", settings.feed_start_seconds)
         # Preflight's rules look for topics' positions in the state, which is told of once.
         told = [finding for finding in check(replace(facts, state=state, topics=topics)) if _is_of_topic(finding)]
         waiting = _waiting(name, state, topics)

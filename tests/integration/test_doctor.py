@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -17,9 +18,11 @@ from kafka import TopicPartition
 
 from service import doctor
 from service.config import load_settings
+from service.core.canonical import value_keys
 from service.core.errors import NotFoundError, StateError
 from service.feed_wiring import forget_feed
 from service.store.database import make_engine, parse_address
+from service.store.writer import PostgresWriter
 from service.store.writer_lock import (
     CONSUMER_NAME,
     release_locks,
@@ -27,9 +30,10 @@ from service.store.writer_lock import (
     take_feed_lock,
     take_writer_lock,
 )
+from service.stream.addresses import open_feed
+from service.stream.envelope import Decoder
 from service.stream.postgres_address import parse_address as parse_source
 from service.stream.postgres_slot import new_slot
-from service.stream.topic_facts import read_topics
 from service.usecases.access import Scope
 from service.usecases.doctor import (
     CorpusFacts,
@@ -41,13 +45,15 @@ from service.usecases.doctor import (
     TableRowsFacts,
     diagnose,
 )
+from service.usecases.follow_feed import Consumer
 from service.usecases.preflight_facts import Finding, Level
 from service.wiring import make_access
 from tests import states
 from tests.broker import KafkaBroker
 from tests.cluster import Cluster
 from tests.commands import Commands
-from tests.following import COLUMNS, Stream, begun, consume
+from tests.events import envelope
+from tests.following import COLUMNS, Stream, Watch, begun, consume
 from tests.states import Tables
 from tests.waiting import BOUND_SECONDS
 
@@ -349,15 +355,16 @@ def test_a_topic_whose_records_are_gone_and_one_that_waits(
     database_url: str, cluster: Cluster, broker: KafkaBroker, stream: Stream, look: Look
 ) -> None:
     topic = cluster.topic()
-    cluster.send(topic, [b"{}"] * 5)
-    address = f"kafka://{broker.bootstrap_servers}/{topic}"
-    name, _ = read_topics(address, BOUND_SECONDS)
-    states.execute(
-        database_url,
-        f"insert into feed (feed, address) values ('{name}', '{address}'); "
-        "insert into feed_position (feed, topic, partition, next_offset, version) "
-        f"values ('{name}', '{topic}', 0, 2, 1)",
-    )
+    cluster.send(topic, [envelope("c", "s", "customers", None, {"id": id, "name": None}) for id in ("4", "5")])
+    Consumer(
+        PostgresWriter(database_url),
+        lambda: open_feed(f"kafka://{broker.bootstrap_servers}/{topic}", start_timeout=BOUND_SECONDS, group_id=None),
+        Decoder,
+        value_keys,
+        Watch(),
+    ).run(threading.Event(), until_end=True)
+    cluster.send(topic, [b"{}"] * 3)
+    ((name,),) = states.query(database_url, "select feed from feed where feed like 'kafka:%'")
     found = look(feed_start_seconds=BOUND_SECONDS)
     assert found[f"feed {name}"].found == "nobody follows it; 3 records wait"
     cluster.admin.delete_records({TopicPartition(topic, 0): 4})
@@ -365,14 +372,15 @@ def test_a_topic_whose_records_are_gone_and_one_that_waits(
     assert found[f"topic {topic}"].found == "partition 0: the state stands at 2, and what is there begins at 4"
     assert found[f"feed {name}"].found == "nobody follows it; 1 records wait"
     # A broker that is not there is looked for to the end of that time, one that is held up must be found within it.
-    away = f"insert into feed (feed, address) values ('kafka:x', 'kafka://127.0.0.1:1/t'); {POSITION}"
+    away = f"insert into feed (feed, address) values ('kafka:x', 'kafka://127.0.0.1:1'); {POSITION}"
     states.execute(database_url, away)
-    assert look(feed_start_seconds=0.1)["feed kafka:x"].level is Level.FAIL
+    found = look(feed_start_seconds=0.1)
+    assert (found["feed kafka:x"].level, "127.0.0.1:1:" in found["feed kafka:x"].found) == (Level.FAIL, True)
 
 
 POSITION = (
     "insert into feed_position (feed, topic, partition, next_offset, version) "
-    "select feed, 'of it', 0, 0, 1 from feed where feed not in (select feed from feed_position)"
+    "select feed, 'of.it', 0, 0, 1 from feed where feed not in (select feed from feed_position)"
 )
 
 
