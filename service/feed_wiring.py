@@ -6,7 +6,7 @@ import gc
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -345,6 +345,9 @@ def feed_name(address: str, settings: Settings) -> str:
 
 def set_paused(url: str, feed: str | None, paused: bool) -> list[str]:
     """Pause or resume a feed, or all; give the names of those that it concerns."""
+    if feed is not None:
+        with suppress(FeedError), closing(open_feed(feed)) as named:  # any other name is one of a feed
+            feed = named.describe().address
     with wiring.reading_engine(url) as engine:
         return feeds.set_paused(engine, feed, paused)
 

@@ -39,7 +39,7 @@ def test_a_paused_feed_is_followed_again_when_it_is_resumed_also_by_another_proc
     shop.change("customers", None, ["3", "Cleo"])
     shop.flush()
     wait_for(shop.is_applied)
-    code, said = subsetd.run("pause", "--feed", shop.feed.rpartition("/")[0])
+    code, said = subsetd.run("pause", "--feed", shop.feed)
     assert code == 0, said
     assert ": paused" in said
     assert "paused" in subsetd.run("status")[1]
@@ -49,8 +49,9 @@ def test_a_paused_feed_is_followed_again_when_it_is_resumed_also_by_another_proc
     shop.flush()
     wait_for(lambda: '"following"' in subsetd.said(second))
     assert not shop.is_applied()
-    code, said = subsetd.run("resume")
-    assert ": resumed" in said
+    ((name,),) = states.query(shop.url, "select feed from feed")
+    code, said = subsetd.run("resume", "--feed", name)
+    assert f"{name}: resumed" in said
     wait_for(shop.is_applied)
     subsetd.end(second)
     shop.check()
