@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -156,6 +157,18 @@ class RawRecord(NamedTuple):
 def slot_feed(source: str) -> str:
     """Name the feed of a source that is followed by a slot of its own."""
     return f"postgres:{source}"
+
+
+def told_anew(feed: str) -> str:
+    """Say how a feed that cannot go on where it stands is begun anew: beside other sources a bootstrap leaves it there.
+
+    A slot's feed begins anew by `subsetd follow`.
+    """
+    forget = shlex.join(["subsetd", "unfollow", feed, "--gone"])
+    return (
+        f"stop its consumer, forget where it stands by `{forget}`, and bootstrap each of its sources again with "
+        f"--replace"
+    )
 
 
 @dataclass(frozen=True, slots=True)

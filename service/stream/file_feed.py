@@ -12,7 +12,7 @@ import orjson
 import structlog
 
 from service.core.errors import FeedError
-from service.core.model import FeedDescription, RawRecord, StoredPosition
+from service.core.model import FeedDescription, RawRecord, StoredPosition, told_anew
 
 LOOK_AGAIN_SECONDS = 0.02
 LONGEST_LINE_BYTES = 256 * 1024 * 1024
@@ -168,7 +168,7 @@ class FileFeed:
             if not around.startswith(b"\n") and around[1:2] not in (b"", b"\n", b"\r"):
                 raise FeedError(
                     f"feed {self.name}: byte {position}, where the state stands, is inside a line, so the file is not "
-                    f"the one that was read before; give that file, or bootstrap again with --replace"
+                    f"the one that was read before; give that file, or {told_anew(self.name)}"
                 )
 
     def _check_file(self) -> None:
@@ -185,13 +185,13 @@ class FileFeed:
         if (there.st_dev, there.st_ino) != (opened.st_dev, opened.st_ino):
             raise FeedError(
                 f"feed {self.name} was replaced by another file; all up to byte {self._position} of the old one was "
-                f"read: put it back, append to a feed instead of replacing it, or bootstrap again with --replace"
+                f"read: put it back, append to a feed instead of replacing it, or {told_anew(self.name)}"
             )
 
     def _raise_truncated(self, size: int) -> None:
         raise FeedError(
             f"feed {self.name} ends at byte {size}, before byte {self._position} where the state stands: it was "
-            f"truncated or replaced; give the whole file, or bootstrap again with --replace"
+            f"truncated or replaced; give the whole file, or {told_anew(self.name)}"
         )
 
 

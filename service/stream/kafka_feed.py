@@ -16,7 +16,7 @@ from kafka.errors import KafkaError, LogTruncationError, OffsetOutOfRangeError
 from kafka.structs import OffsetAndMetadata
 
 from service.core.errors import FeedError
-from service.core.model import FeedDescription, RawRecord, StoredPosition
+from service.core.model import FeedDescription, RawRecord, StoredPosition, told_anew
 from service.stream.kafka_clients import REQUEST_SECONDS, connect
 
 SILENT_CHECK_SECONDS = 1.0
@@ -269,7 +269,7 @@ class KafkaFeed:
                 raise RemadeTopicError(
                     f"feed {self.address}, topic {topic!r}: it was deleted and made anew (its id was "
                     f"{self._topic_ids[topic]}, now it is {topic_id}), so the state's position says nothing of it; "
-                    f"bootstrap again with --replace"
+                    f"{told_anew(self.name)}"
                 )
 
     def _warn_of_missing(self, found: Collection[TopicPartition]) -> None:
@@ -308,12 +308,12 @@ class KafkaFeed:
         if position < begin:
             raise FeedError(
                 f"{place}: the state stands at offset {position}, but the broker's log now begins at {begin}: "
-                f"{begin - position} offsets were removed before they were read; bootstrap again with --replace, and "
-                f"keep the topic's records longer (retention.ms, retention.bytes)"
+                f"{begin - position} offsets were removed before they were read; keep the topic's records "
+                f"longer (retention.ms, retention.bytes), and {told_anew(self.name)}"
             )
         raise FeedError(
             f"{place}: the state stands at offset {position}, but the broker's log ends at {end}: the topic was made "
-            f"anew or the broker lost records; bootstrap again with --replace"
+            f"anew or the broker lost records; {told_anew(self.name)}"
         )
 
     def _fetch(self, max_records: int, timeout: float) -> None:
@@ -366,7 +366,7 @@ class KafkaFeed:
         places = sorted(f"topic {p.topic!r}, partition {p.partition}" for p in error.divergent_offsets)
         return FeedError(
             f"feed {self.address}: the brokers lost records that were read before ({'; '.join(places)}), as a replica "
-            f"without them became the leader; bootstrap again with --replace"
+            f"without them became the leader; {told_anew(self.name)}"
         )
 
     def _note_positions(self) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from service.core.model import slot_feed, told_anew
 from service.usecases.preflight_facts import Finding, Level
 
 PYTHONS = ((3, 11), (3, 13))
@@ -373,13 +374,10 @@ def _feed(feed: FeedFacts, operation: OperationFacts) -> Iterator[Finding]:
             Level.WARN, about, f"its consumer said last: {feed.fault}", "mend that; docs/operation.md has the ways out"
         )
     if feed.lost is not None:
-        yield Finding(
-            Level.FAIL,
-            about,
-            feed.lost,
-            f"read the source anew: bootstrap --replace, or follow --replace; or, if nobody is to follow it any more, "
-            f"subsetd unfollow {feed.name} --gone",
-        )
+        is_slots = feed.name.startswith(slot_feed(""))
+        anew = "read the source anew by subsetd follow ... --replace" if is_slots else told_anew(feed.name)
+        forget = f"if nobody is to follow it any more, subsetd unfollow {feed.name} --gone is enough"
+        yield Finding(Level.FAIL, about, feed.lost, f"{anew}; {forget}")
     elif feed.is_paused:
         yield Finding(Level.WARN, about, f"is paused; {waits or 'nothing is applied'}", "subsetd resume")
     elif not feed.is_followed and feed.waiting != 0:

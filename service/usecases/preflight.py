@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from service.core.model import told_anew
 from service.usecases.preflight_connector import check_connector
 from service.usecases.preflight_facts import Facts, Finding, FollowedTable, Level, StateFacts, TopicFacts
 from service.usecases.preflight_source import check_slots, check_source, check_tables
@@ -101,7 +102,7 @@ def _topic(topic: TopicFacts, facts: Facts) -> Iterator[Finding]:
                 Level.FAIL,
                 about,
                 f"partition {partition}: the state stands at {at}, and what is there begins at {first}",
-                "bootstrap again with --replace",
+                told_anew(facts.feed or ""),
             )
 
 

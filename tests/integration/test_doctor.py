@@ -232,7 +232,7 @@ def test_nobody_follows_a_feed_that_has_more_or_is_paused_or_cut_or_gone(
     assert (look()[about].level, "it was cut" in look()[about].found) == (Level.FAIL, True)
     stream.path.unlink()
     assert (look()[about].level, "is gone" in look()[about].found) == (Level.FAIL, True)
-    assert look()[about].way_out.endswith(f"subsetd unfollow file:{stream.path} --gone")
+    assert f"`subsetd unfollow file:{stream.path} --gone`" in look()[about].way_out
     with closing(psycopg2.connect(database_url, application_name=CONSUMER_NAME)) as consumer:
         take_writer_lock(consumer)
         with pytest.raises(StateError, match="has another writer"):
@@ -370,6 +370,7 @@ def test_a_topic_whose_records_are_gone_and_one_that_waits(
     cluster.admin.delete_records({TopicPartition(topic, 0): 4})
     found = look(feed_start_seconds=BOUND_SECONDS)
     assert found[f"topic {topic}"].found == "partition 0: the state stands at 2, and what is there begins at 4"
+    assert f"`subsetd unfollow {name} --gone`" in found[f"topic {topic}"].way_out
     assert found[f"feed {name}"].found == "nobody follows it; 1 records wait"
     # A broker that is not there is looked for to the end of that time, one that is held up must be found within it.
     away = f"insert into feed (feed, address) values ('kafka:x', 'kafka://127.0.0.1:1'); {POSITION}"

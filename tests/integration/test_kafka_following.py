@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import threading
 import time
 import weakref
@@ -14,6 +15,7 @@ from uuid import uuid4
 import orjson
 import psycopg2
 import pytest
+from kafka import TopicPartition
 from kafka.errors import RetriableError
 from prometheus_client import CollectorRegistry
 
@@ -22,6 +24,7 @@ from service.core.contracts import ContractKind
 from service.core.errors import FeedError, NotFoundError, StateError
 from service.core.foreign_keys.sides import ForeignKey
 from service.core.model import AttributeName
+from service.feed_wiring import forget_feed
 from service.observe import ConsumerObserver
 from service.store.catch_up import put_positions
 from service.store.contracts import PostgresContracts
@@ -186,6 +189,28 @@ def test_a_topic_made_anew_is_followed_from_the_position_that_a_new_bootstrap_gi
         cursor.execute("select source_id from source where name = 's'")
         (source_id,) = cursor.fetchone() or (0,)
         put_positions(cursor, source_id, "s", 3, [(feed, topic, 0, 1)], None)
+    shop.insert("customers", ["4", "Dora"])
+    shop.consume()
+    shop.check()
+
+
+def test_a_feed_whose_records_are_gone_begins_anew_beside_another_source_as_its_message_says(shop: Shop) -> None:
+    shop.insert("customers", ["3", "Cleo"])
+    shop.consume()
+    topic = f"{shop.prefix}.s.customers"
+    shop.cluster.send(topic, [b"unread"] * 3)
+    shop.cluster.admin.delete_records({TopicPartition(topic, 0): 4})
+    with pytest.raises(FeedError, match=r"stands at offset 1.*begins at 4") as refused:
+        shop.consume()
+    (feed,) = re.findall("`subsetd unfollow (.*) --gone`, and bootstrap each of its sources", str(refused.value))
+    assert forget_feed(shop.url, feed) == feed
+    with closing(psycopg2.connect(shop.url)) as connection, connection, connection.cursor() as cursor:
+        cursor.execute(
+            "insert into source (name, kind, location, bootstrapped_version) values ('other', 'csv', '-', 1)"
+        )
+        cursor.execute("select source_id from source where name = 's'")
+        (source_id,) = cursor.fetchone() or (0,)
+        put_positions(cursor, source_id, "s", 3, [(feed, topic, 0, 4)], None)
     shop.insert("customers", ["4", "Dora"])
     shop.consume()
     shop.check()

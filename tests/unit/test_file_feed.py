@@ -204,7 +204,10 @@ def test_a_missing_file_and_a_folder_are_named(tmp_path: Path, feeds: list[FileF
 
 def test_a_file_shorter_than_its_position_is_refused_at_the_start(path: Path, feeds: list[FileFeed]) -> None:
     path.write_bytes(ONE + b"\n")
-    with pytest.raises(FeedError, match=rf"ends at byte {len(ONE) + 1}, before byte 500 .* bootstrap again"):
+    with pytest.raises(
+        FeedError,
+        match=rf"ends at byte {len(ONE) + 1}, before byte 500 .* --gone`, and bootstrap each",
+    ):
         started(feeds, path, 500)
 
 
