@@ -75,14 +75,16 @@ def is_known(engine: Engine, feed: str) -> bool:
         return bool(connection.execute(text(known), {"feed": feed}).scalar())
 
 
-def tables_of(engine: Engine, source: str) -> list[tuple[str, str]]:
-    """List (schema, table) of a source's tables, as its changes name them."""
+def tables_of(engine: Engine, source: str) -> dict[tuple[str, str], str]:
+    """Give the state's names of a source's tables by (schema, table), as its changes name them."""
     statement = (
-        "select source_schema, source_table from tracked_table join source using (source_id) "
-        "where name = :source order by 1, 2"
+        "select source_schema, source_table, schema_name || '.' || table_name from tracked_table "
+        "join source using (source_id) where name = :source"
     )
     with engine.connect() as connection:
-        return [(schema, table) for schema, table in connection.execute(text(statement), {"source": source})]
+        return {
+            (schema, table): name for schema, table, name in connection.execute(text(statement), {"source": source})
+        }
 
 
 def address_of(engine: Engine, feed: str, source: str) -> str | None:

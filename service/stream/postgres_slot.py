@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from typing import Any, NamedTuple
 
@@ -113,11 +114,23 @@ def how_to_drop(address: PostgresAddress) -> str:
     return f"SELECT pg_drop_replication_slot('{address.slot}'); DROP PUBLICATION IF EXISTS {sql_name(address.slot)};"
 
 
-def require_published(address: PostgresAddress, tables: Sequence[TableName]) -> None:
-    """Raise FeedError when the publication lacks one of these tables."""
+def require_published(address: PostgresAddress, tables: Mapping[TableName, str]) -> None:
+    """Raise FeedError when the publication lacks one of these tables, which are given with their names in the state."""
     with closing(address.connect()) as connection, connection.cursor() as cursor:
         cursor.execute(_PUBLISHED, (address.slot, address.slot))
         missing = sorted(set(tables) - set(cursor.fetchall()))
+        cursor.execute("SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace")
+        gone = [tables[table] for table in set(missing) - set(cursor.fetchall())]
+    if gone:
+        ways = [
+            f"`{shlex.join(['subsetd', 'attribute', 'drop', name, '--force'])}`, or if it has another name now "
+            f"`{shlex.join(['subsetd', 'attribute', 'rename', name, 'NEW'])}`"
+            for name in sorted(gone)
+        ]
+        raise FeedError(
+            f"The {address.place} has tables no longer that are followed. Say what became of each, as "
+            f"docs/schema-changes.md tells: {'; '.join(ways)}"
+        )
     if missing:
         listed = ", ".join(sql_name(*table) for table in missing)
         raise FeedError(

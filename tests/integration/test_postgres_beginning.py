@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import closing
 
 import pytest
 
 from service.core.errors import FeedError, SourceError
+from service.feed_wiring import drop_attributes, is_followed, rename_attribute
 from service.store.source_reader import PageRange, SourceSnapshot, read_pages
 from service.stream.postgres_address import parse_address
 from service.stream.postgres_slot import drop, new_slot
 from tests import states
-from tests.postgres_following import SHOP, begin, run
+from tests.postgres_following import NAME, SHOP, begin, follow, run
 
 TWO_TABLES = [("s", "customers"), ("s", "orders")]
 
@@ -82,6 +84,26 @@ def test_a_slot_of_somebody_else_is_not_taken(followed_url: str, database_url: s
     making = new_slot(parse_address(followed_url, "s"), TWO_TABLES, replace=False)
     with pytest.raises(FeedError, match="has a slot subsetd_s already"), making:
         pass
+
+
+def test_a_table_that_is_gone_is_told_with_what_lets_the_feed_begin(followed_url: str, database_url: str) -> None:
+    run(followed_url, SHOP, "CREATE TABLE s.notes (id integer PRIMARY KEY)")
+    begin(database_url, followed_url)
+    run(followed_url, "DROP TABLE s.notes", "ALTER TABLE s.orders RENAME TO purchases")
+    with pytest.raises(FeedError, match="tables no longer that are followed") as refused:
+        is_followed(database_url, followed_url, NAME)
+    drop, *_, rename = [command.split() for command in re.findall("`subsetd attribute (.*?)`", str(refused.value))]
+    assert (drop, rename) == (["drop", "s.notes", "--force"], ["rename", "s.orders", "NEW"])
+    drop_attributes(database_url, "s.notes", force=True, telling=print)
+    rename_attribute(database_url, "s.orders", "s.purchases", print)
+    assert is_followed(database_url, followed_url, NAME)
+    run(followed_url, "INSERT INTO s.purchases VALUES (31, 1, NULL)")
+    follow(database_url, followed_url)
+    counted = "select distinct row_count from attribute where table_name = 'purchases'"
+    assert states.query(database_url, counted) == [(31,)]
+    run(followed_url, "ALTER PUBLICATION subsetd_s DROP TABLE s.purchases")
+    with pytest.raises(FeedError, match=r"ALTER PUBLICATION subsetd_s ADD TABLE s\.purchases"):
+        is_followed(database_url, followed_url, NAME)
 
 
 def test_a_table_that_is_emptied_while_it_is_read_is_noticed(followed_url: str) -> None:
