@@ -115,7 +115,7 @@ def check_tables(source: SourceFacts, state: StateFacts | None) -> Iterator[Find
                 Level.WARN,
                 f"{schema}.{name}",
                 f"is followed as a table of {known.source}, and is not there (dropped, or renamed)",
-                f"subsetd attribute drop {schema}.{name}, or subsetd attribute rename {schema}.{name} NEW",
+                f"subsetd attribute drop {schema}.{name} --force, or subsetd attribute rename {schema}.{name} NEW",
             )
 
 

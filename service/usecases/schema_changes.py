@@ -160,7 +160,7 @@ def drop(writer: SchemaWriter, name: str, *, force: bool = False) -> tuple[int, 
         if current and not force:
             raise StateError(
                 f"{name} is followed: as far as changes tell, its source still has it. Drop it there first, or give "
-                f"--force."
+                f"--force, as for a table that is gone, of which no change tells."
             )
         if named.table is None and named.attributes[0].is_key:
             raise StateError(f"{name} is part of the key by which the rows of its table are kept: drop the table.")

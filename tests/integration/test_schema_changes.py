@@ -98,8 +98,9 @@ def test_a_column_that_is_gone_keeps_its_values_and_is_stale_until_it_is_dropped
 def test_what_is_followed_is_dropped_by_force_alone_and_comes_back_stale_with_the_next_change(
     database_url: str, stream: Stream
 ) -> None:
-    with pytest.raises(StateError, match=r"is followed.*--force"):
-        drop(PostgresWriter(database_url), "s.customers.name")
+    for name in ("s.customers.name", "s.customers"):
+        with pytest.raises(StateError, match=r"is followed.*--force, as for a table that is gone"):
+            drop(PostgresWriter(database_url), name)
     with pytest.raises(NotFoundError, match=r"no attribute or table 's\.nothing'"):
         drop(PostgresWriter(database_url), "s.nothing")
     drop(PostgresWriter(database_url), "s.customers.name", force=True)
