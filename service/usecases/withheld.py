@@ -49,5 +49,17 @@ def table_named_by(record: RawRecord) -> str | None:
         source = envelope["source"]
         name = f"{source.get('schema') or source['db']}.{source['table']}"
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return None
+        return _table_of_message(record)
     return None if "\0" in name else name
+
+
+def _table_of_message(record: RawRecord) -> str | None:
+    """Give the table of a message of Postgres itself: its Relation message is beside it, with no value in it."""
+    relation = dict(record.headers).get("relation")
+    if relation is None or not relation.startswith(b"R"):
+        return None
+    try:
+        schema, name, _ = relation[5:].split(b"\0", 2)
+        return f"{schema.decode()}.{name.decode()}"
+    except ValueError:
+        return None

@@ -18,14 +18,18 @@ from prometheus_client import CollectorRegistry
 from service.core.errors import FeedError, RecordError, SourceError, StateError
 from service.core.model import StoredPosition
 from service.observe import ConsumerObserver
+from service.store import dead_letters
+from service.store.database import make_engine
 from service.store.embedded import EmbeddedPostgres
 from service.store.writer import PostgresUnitOfWork
 from service.stream import postgres_feed
+from service.stream.pgoutput import PgoutputDecoder
 from service.stream.postgres_address import parse_address
 from service.stream.postgres_feed import PostgresFeed
 from service.usecases.batches import ErrorPolicy
 from tests import postgres_following as source
 from tests import states
+from tests.events import tracked_table
 from tests.following import Watch
 from tests.in_memory import IN_MEMORY
 from tests.postgres_following import SHOP, begin, follow, positions, require_equal, run
@@ -358,6 +362,27 @@ def test_bad_changes_are_set_aside_with_the_statement_that_mends_them(shop: str,
     totals = follow(database_url, shop, on_error=ErrorPolicy.SET_ASIDE)
     assert (totals.dead, totals.inserted) == (1, 1)
     assert follow(database_url, shop).records == 0
+
+
+def test_a_bad_change_of_a_table_that_keeps_all_values_is_kept_whole_whatever_another_masks(
+    shop: str, database_url: str
+) -> None:
+    states.execute(database_url, "update attribute set shown_characters = 0 where column_name = 'name'")
+    for table, cell in (("orders", "customer = 5"), ("customers", "name = 'hushed'")):
+        run(
+            shop,
+            f"ALTER TABLE s.{table} REPLICA IDENTITY DEFAULT",
+            f"UPDATE s.{table} SET {cell} WHERE id = 1",
+            f"ALTER TABLE s.{table} REPLICA IDENTITY FULL",
+        )
+    assert follow(database_url, shop, on_error=ErrorPolicy.SET_ASIDE).dead == 2
+    engine = make_engine(database_url, "test")
+    (kept,) = dead_letters.read(engine)
+    engine.dispose()
+    tables = [tracked_table("s", "orders", {"id": "bigint", "customer": "integer", "note": "text"})]
+    with pytest.raises(RecordError, match=r"ALTER TABLE s\.orders REPLICA IDENTITY FULL"):
+        PgoutputDecoder(tables).decode(kept.record)
+    assert "hushed" not in str(states.query(database_url, "select dead_letter::text from dead_letter"))
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,9 @@ def test_of_a_record_whose_table_is_not_known_to_be_open_the_place_is_kept_alone
         assert one.record == RawRecord("t", 0, 7, None, None, 5, ())
         assert "secret" not in str(one.error)
         assert str(one.error).startswith("topic t, partition 0, offset 7: ")
+    for header in (b"R", b"R....s\0\xff\0", b"Q....s\0open\0", None):
+        bad = [BadRecord(RawRecord("t", 0, 7, None, b"I", 5, [("relation", header)]), RecordError("secret"))]
+        assert Withholding([table("open", None), table("shut", 0)]).letters(bad)[0].record.value is None
     told = Withholding([table("shut", 4)]).letters([BadRecord(record("shut"), RecordError("is secret", "is wrong"))])
     assert str(told[0].error) == "topic t, partition 0, offset 7: is wrong"
     assert WHOLE > 10**9
