@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import md5
 from operator import itemgetter
@@ -12,6 +11,7 @@ from uuid import UUID
 from service.core.cell_decoding import WireSettings, bare_cell_decoder
 from service.core.errors import RecordError
 from service.core.model import UNAVAILABLE, Row, SchemaDrift, Table
+from service.core.sql_names import sql_name
 
 Image = Mapping[str, Any]
 
@@ -213,20 +213,16 @@ class TableDecoder:
 
 
 def replica_identity(table: Table) -> str:
-    """Say how Postgres is told to send whole rows."""
+    """Say how Postgres is told to send whole rows, by the name that the table has there."""
+    in_sql = sql_name(*(table.wire or (None, table.schema, table.name))[1:])
     return (
-        f"let the source send whole rows and bootstrap again with --replace: ALTER TABLE {_quoted(table.schema)}."
-        f"{_quoted(table.name)} REPLICA IDENTITY FULL"
+        f"let the source send whole rows and bootstrap again with --replace: ALTER TABLE {in_sql} REPLICA IDENTITY FULL"
     )
 
 
 def listed(columns: Iterable[str]) -> str:
     """List columns in a message: quoted, and the first ten."""
     return ", ".join(sorted(map(repr, columns))[:10])
-
-
-def _quoted(name: str) -> str:
-    return name if re.fullmatch(r"[a-z_][a-z0-9_]*", name) else '"' + name.replace('"', '""') + '"'
 
 
 def _getter(columns: Sequence[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:

@@ -254,6 +254,12 @@ def test_names_in_the_statement_are_quoted_where_postgres_needs_it() -> None:
         Decoder([table]).decode(record(envelope("d", "Shop", 'or"ders')))
 
 
+def test_a_table_of_a_qualified_source_is_named_in_the_statement_as_it_is_called_there() -> None:
+    table = replace(tracked_table("south.public", "items", {"id": "integer"}), wire=(None, "public", "items"))
+    with pytest.raises(RecordError, match=r"ALTER TABLE public\.items REPLICA IDENTITY FULL"):
+        Decoder([table]).decode(record(envelope("d", "public", "items")))
+
+
 KEY = b'{"id":7}'
 KEY_ALONE = envelope("d", "shop", "orders", {"id": 7, "customer": None, "note": None}, connector="postgresql")
 
