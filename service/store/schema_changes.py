@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from service.core.errors import NotFoundError, StateError
-from service.core.model import SchemaDrift, Table
+from service.core.model import SchemaDrift, Table, slot_feed
+from service.core.retyping import UNTYPED, keeps_texts, shows_other_type
 from service.core.shown_values import parse_shown
 from service.core.tuples import tuple_name
 from service.store import contract_upkeep, sketches
@@ -172,6 +173,7 @@ def _rename_column(cursor: Any, one: KnownColumn, new: str, known: Sequence[Know
                 f"{prefix}{one.column} hold together cannot be known. Bootstrap the source again with --replace. (A "
                 f"name that is given before the source's ALTER TABLE keeps both one.)"
             )
+        _require_same_texts(cursor, one, there)
         _require_no_key(cursor, there, known)
     version = write_version(cursor, None)
     if there is not None:
@@ -180,7 +182,8 @@ def _rename_column(cursor: Any, one: KnownColumn, new: str, known: Sequence[Know
             "returning data_type",
             (version, there.attribute_id),
         )
-        (data_type,) = cursor.fetchone()
+        (told,) = cursor.fetchone()
+        data_type = one.data_type if told == UNTYPED else told
         cursor.execute(FRESH_TUPLES, {"attribute_id": one.attribute_id})
         cursor.execute(
             "update attribute set stale_version = null, data_type = %s where attribute_id = %s",
@@ -189,6 +192,25 @@ def _rename_column(cursor: Any, one: KnownColumn, new: str, known: Sequence[Know
         sketches.drop_sketches(cursor, [there.attribute_id])
     _rename(cursor, one, column)
     return f"{prefix}{one.column} is now {new}, since version {version}."
+
+
+def _require_same_texts(cursor: Any, one: KnownColumn, new: KnownColumn) -> None:
+    """Raise StateError where a column got another type with its name, in which its old values have other texts.
+
+    A slot's feed tells types as they are, others as far as encodings do.
+    """
+    cursor.execute(
+        "select (select starts_with(feed, %s) from state_version where version = added_version) from attribute "
+        "where attribute_id = %s",
+        (slot_feed(""), new.attribute_id),
+    )
+    (is_exact,) = cursor.fetchone()
+    is_other = shows_other_type(one.data_type, new.data_type) or (is_exact and one.data_type != UNTYPED)
+    if is_other and not one.is_empty and not keeps_texts(one.data_type, new.data_type):
+        raise StateError(
+            f"{new.schema}.{new.table}.{new.column} is {new.data_type}, and {one.column} was {one.data_type}, in which "
+            f"its values have other texts. Bootstrap the source again with --replace."
+        )
 
 
 def _require_no_key(cursor: Any, one: KnownColumn, known: Sequence[KnownColumn]) -> None:

@@ -15,14 +15,17 @@ from hypothesis import strategies as st
 from psycopg2.extensions import connection as Connection
 
 from service.core.canonical import cell_decoder
-from service.core.errors import RecordError
+from service.core.errors import RecordError, StateError
+from service.core.model import SchemaDrift
 from service.core.retyping import is_same_type, keeps_texts, shows_other_type
 from service.store.canonical_sql import SESSION_SETTINGS, canonical_expression, needs_document_walk
 from service.store.embedded import EmbeddedPostgres
+from service.store.schema_changes import rename
+from service.store.writer import PostgresWriter
 from tests import postgres_following as source
 from tests import states
-from tests.events import envelope
-from tests.following import Stream, Watch, consume
+from tests.events import envelope, tracked_table
+from tests.following import Stream, Watch, consume, store_tracked
 from tests.postgres_following import begin, follow, require_equal, run
 from tests.states import Tables
 
@@ -223,6 +226,37 @@ def test_columns_of_wider_types_go_on_in_a_database_that_is_followed(followed_ur
         "note": ("text", False),
         "due": ("timestamp without time zone", False),
     }
+
+
+@pytest.mark.parametrize(
+    ("feed", "old", "new", "becomes"),
+    [
+        ("postgres:s", "timestamp without time zone", "date", None),
+        ("postgres:s", "inet", "text", None),
+        ("postgres:s", "integer", "bigint", "bigint"),
+        ("kafka:x", "timestamp without time zone", "date", None),
+        ("kafka:x", "inet", "text", "text"),  # it is sent as a text
+        ("kafka:x", "date", "string", "date"),  # of a record without a schema
+    ],
+)
+def test_a_column_that_is_renamed_afterwards_keeps_its_values_where_they_have_the_same_texts(
+    database_url: str, feed: str, old: str, new: str, becomes: str | None
+) -> None:
+    store_tracked(database_url, Tables({"orders": ["id", "due"]}).add("orders", ["1", "2026-11-21"]))
+    states.execute(database_url, f"update attribute set data_type = '{old}' where column_name = 'due'")
+    writer = PostgresWriter(database_url)
+    writer.acquire()
+    writer.change_schema(SchemaDrift("drift", tracked_table("s", "orders", {}), [("day", new)], ["due"]), feed)
+    writer.close()
+    if becomes is None:
+        with pytest.raises(StateError, match=f"day is {new}, and due was {old}.*--replace"):
+            rename(database_url, "s.orders.due", "s.orders.day", print)
+        assert types(database_url)["due"] == (old, True)
+        return
+    rename(database_url, "s.orders.due", "s.orders.day", print)
+    current = "select data_type from attribute where column_name = 'day' and dropped_version is null"
+    assert states.query(database_url, current) == [(becomes,)]
+    assert types(database_url).keys() == {"id", "day"}
 
 
 @pytest.mark.parametrize("identity", ["FULL", "DEFAULT"])
