@@ -57,10 +57,14 @@ class Polled:
         self.headers = {"ETag": f'"{tag}"', "Cache-Control": CACHE_CONTROL}
         self._response.headers.update(self.headers)
 
+    def name_further(self, more: str) -> None:
+        """Add to the tag of the answer."""
+        tag = self.headers["ETag"].strip('"')
+        self.name_answer(f"{tag}-{more}")
+
     def depends_on_accept(self, form: str) -> None:
         """Name the answer after its form as well, which the header Accept chose: of each the bytes are others."""
-        tag = self.headers["ETag"].strip('"')
-        self.name_answer(f"{tag}-{form}")
+        self.name_further(form)
         self.headers["Vary"] = "Accept"
 
     def stop_if_known(self) -> None:
@@ -99,8 +103,12 @@ class Asking(Polled):
     def depends_on_servers(self, away: Sequence[str]) -> None:
         """Name the answer after which servers of shards are away as well, when all else is in its name."""
         if away:
-            tag = self.headers["ETag"].strip('"')
-            self.name_answer(f"{tag}-{zlib.crc32(repr(away).encode()):08x}")
+            self.name_further(f"{zlib.crc32(repr(away).encode()):08x}")
+
+    def depends_on_history(self, snapshot: StateSnapshot) -> None:
+        """Name the answer after where the history begins as well, which moves on without a new version."""
+        if snapshot.head.first_version > 1:
+            self.name_further(f"h{snapshot.head.first_version}")
 
 
 def who_says(request: Request, said: str) -> str:

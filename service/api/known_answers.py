@@ -46,11 +46,15 @@ class Route(NamedTuple):
 
 
 class Known(NamedTuple):
-    """Hold an answer, the version that it is of, and the era of the history in which it was asked for."""
+    """Hold an answer, the version that it is of, and the era of the history in which it was asked for.
+
+    `named_further` is what its tag has behind the version, which is the same in all of an era.
+    """
 
     version: int
     era: int
     body: bytes
+    named_further: bytes = b""
 
     def moved_to(self, history: RecentHistory, question: Question) -> Known | None:
         """Give the answer to the same question at a later version, if it shows the same; None else."""
@@ -64,7 +68,8 @@ class Known(NamedTuple):
         told |= {"version": history.head.version, "transaction_consistent": history.head.transaction_consistent}
         if path == UINDS:
             told["as_of"] = history.head.version
-        return Known(history.head.version, self.era, orjson.dumps(told).removesuffix(b"]}") + self.body[at:])
+        body = orjson.dumps(told).removesuffix(b"]}") + self.body[at:]
+        return self._replace(version=history.head.version, body=body)
 
 
 class KnownAnswers:
@@ -121,16 +126,16 @@ class KnownAnswers:
         mine = self._at_work.setdefault(question, asyncio.Event())
         # All of the answer is wanted here, also when this client has it.
         asked = {**scope, "headers": [one for one in scope["headers"] if one[0] != b"if-none-match"]}
-        version, era = 0, self._newest.history.era
+        tag, era = b"", self._newest.history.era
         body = bytearray()
         is_kept = True
 
         async def keep(message: Message) -> None:
-            nonlocal is_kept, version
+            nonlocal is_kept, tag
             if message["type"] == "http.response.start":
                 is_kept = message["status"] == 200
                 if is_kept:
-                    version = int(dict(message["headers"])[b"etag"].strip(b'"'))
+                    tag = dict(message["headers"])[b"etag"].strip(b'"')
             elif is_kept:
                 body.extend(message.get("body", b""))
                 return
@@ -146,7 +151,8 @@ class KnownAnswers:
                 del self._at_work[question]
         if not is_kept:
             return None
-        known = Known(version, era, bytes(body))
+        version, dash, further = tag.partition(b"-")
+        known = Known(int(version), era, bytes(body), dash + further)
         self._keep(question, known)
         return known
 
@@ -183,7 +189,7 @@ def _from_history(history: RecentHistory, question: Question) -> Known | None:
 
 async def _give(known: Known, scope: Scope, send: Send) -> None:
     told = dict(scope["headers"]).get(b"if-none-match", b"")
-    etag = b'"%d"' % known.version
+    etag = b'"%d%b"' % (known.version, known.named_further)
     headers = [(b"etag", etag), (b"cache-control", CACHE_CONTROL.encode())]
     if {etag, b"W/" + etag, b"*"} & {one.strip() for one in told.split(b",")}:
         await send({"type": "http.response.start", "status": 304, "headers": headers})

@@ -85,6 +85,8 @@ def _transitions(
         check_since(snapshot, question.since)
         if contract_id is not None:
             snapshot.contract(contract_id)
+        if question.since == 0:
+            asked.depends_on_history(snapshot)
         asked.stop_if_known()
         # Of the version itself come transitions of contracts that were added after it, some of them once more.
         behind = (question.since, 0) if after is None else after

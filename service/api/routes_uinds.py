@@ -30,6 +30,7 @@ def list_uinds(asked: Asked, question: Annotated[schemas.UindsQuestion, Query()]
     with asked.snapshot() as snapshot:
         dependent, referenced = sides(snapshot, question)
         queries.check_as_of(snapshot, question.as_of)
+        asked.depends_on_history(snapshot)
         asked.stop_if_known()
         page = queries.uinds(snapshot, dependent, referenced, as_of=question.as_of, after=after, limit=question.limit)
     return schemas.UindsPage.page(
@@ -52,6 +53,7 @@ def explain(
     with asked.snapshot(with_values=True) as snapshot:
         pair = from_path(snapshot, dependent), from_path(snapshot, referenced)
         queries.refuse_trivial(*pair)
+        asked.depends_on_history(snapshot)
         asked.stop_if_known()
         return schemas.Pair.of(snapshot.head, queries.explain(snapshot, *pair))
 
@@ -128,6 +130,8 @@ def list_changes(asked: Asked, question: Annotated[schemas.ChangesQuestion, Quer
     with asked.snapshot() as snapshot:
         dependent, referenced = sides(snapshot, question)
         queries.check_since(snapshot, question.since)
+        if question.since == 0:  # all that is kept: what ends of it would be refused behind any other version
+            asked.depends_on_history(snapshot)
         asked.stop_if_known()
         chosen = TransitionFilter(question.since, question.kind, dependent, referenced, question.newest_first)
         page = queries.transitions(snapshot, chosen, after, question.limit)

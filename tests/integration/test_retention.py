@@ -139,6 +139,28 @@ def test_who_asks_for_changes_that_are_gone_is_told_the_way_out(
         assert client.get("/uinds?as_of=20").status_code == 200
 
 
+def test_what_ends_without_a_version_is_not_told_to_be_as_it_was(
+    database_url: str, engine: Engine, stream: Stream
+) -> None:
+    random_changes(stream, random.Random(5), 30)
+    consume(database_url, stream, records=1)
+    pair = "/uinds/s.orders.customer/s.customers.id"
+    paths = ["/changes", "/changes?newest_first=true", "/uinds", pair, "/contracts/transitions"]
+    with serving(app_over(engine)) as address, httpx.Client(base_url=f"{address}/api/v1", timeout=60) as client:
+        head = versions(database_url)[-1]
+        known = {path: client.get(path).headers["ETag"] for path in paths}
+        for first in (10, 20):
+            aged(database_url, f"version < {first}")
+            drop_all(engine)
+            for path in paths:
+                answer = client.get(path, headers={"If-None-Match": known[path]})
+                assert (answer.status_code, answer.headers["ETag"] != known[path]) == (200, True), (path, first)
+                known[path] = answer.headers["ETag"]
+                assert client.get(path, headers={"If-None-Match": known[path]}).status_code == 304, path
+            # Who follows names the version alone, as its answer does.
+            assert client.get(f"/changes?since={head}", headers={"If-None-Match": f'"{head}"'}).status_code == 304
+
+
 def test_the_witness_of_a_violated_contract_stays(database_url: str, engine: Engine, stream: Stream) -> None:
     side = [("s", "orders", ("customer",)), ("s", "customers", ("id",))]
     columns = ", ".join(f"{s}_{part}" for s in ("dependent", "referenced") for part in ("schema", "table", "columns"))

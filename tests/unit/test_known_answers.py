@@ -39,6 +39,7 @@ class Service:
 
     def __init__(self) -> None:
         self.version = 1
+        self.named_further = b""
         self.goes_on = False
         self.happened: list[int] = []
         self.read_first = lambda: None
@@ -71,7 +72,8 @@ class Service:
         await asyncio.sleep(0.01)
         await self.gate.wait()
         scope["route"] = known_answers.Route(scope["path"])
-        headers = [(b"etag", b'"%d"' % version), (b"cache-control", b"no-cache"), (b"x-more", b"1")]
+        etag = b'"%d%b"' % (version, self.named_further)
+        headers = [(b"etag", etag), (b"cache-control", b"no-cache"), (b"x-more", b"1")]
         body = page_of(version, f"read at {version}")
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         await send({"type": "http.response.body", "body": body[:7], "more_body": True})
@@ -222,17 +224,19 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(run())
 
 
-def test_what_shows_the_same_at_a_later_version_is_not_computed_anew() -> None:
+@pytest.mark.parametrize("further", [b"", b"-h2"])
+def test_what_shows_the_same_at_a_later_version_is_not_computed_anew(further: bytes) -> None:
     async def run() -> None:
         service = Service()
-        service.goes_on = True
+        service.goes_on, service.named_further = True, further
         await service.ask()
         for version in (2, 3, 7):
             service.version = version
             status, headers, body = await service.ask(known=b'"1"')
-            assert (status, body, headers[b"etag"]) == (200, page_of(version, "read at 1"), b'"%d"' % version)
+            etag = b'"%d%b"' % (version, further)
+            assert (status, body, headers[b"etag"]) == (200, page_of(version, "read at 1"), etag)
             assert headers[b"content-length"] == b"%d" % len(body)
-            assert (await service.ask(known=b'"%d"' % version))[0] == 304
+            assert (await service.ask(known=etag))[0] == 304
         assert service.computed == 1
         service.version, service.happened = 9, [8]
         assert (await service.ask())[2] == page_of(9, "read at 9")
