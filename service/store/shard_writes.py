@@ -20,7 +20,7 @@ insert into shard_write (shard, version, previous, data)
 select shard, %s, batch, %s from shard where shard = %s
 """
 FORGET = "delete from shard_write where version < %s"
-KEPT = "select version, previous, data from shard_write where shard = %s and version > %s order by write_id"
+KEPT = "select previous, data from shard_write where shard = %s and version = %s order by write_id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,16 @@ def keep(cursor: Any, shard: int, version: int, write: ShardWrite) -> None:
     cursor.execute(KEEP, (version, write.to_bytes(), shard))
 
 
-def write_again(home: Any, cursor: Any, shard: int, batch: int) -> bool:
-    """Write to a shard, which is at version `batch`, what is kept for it; False where that does not begin there."""
+def write_again(home: Any, cursor: Any, shard: int, batch: int, version: int) -> bool:
+    """Bring a shard from version `batch` to that of the state by what is kept; False where that does not lead there.
+
+    What is kept may be of an older version: tasks write to a shard themselves, and keep nothing here.
+    """
     with home.cursor("kept") as kept:
         kept.itersize = 1
-        kept.execute(KEPT, (shard, batch))
+        kept.execute(KEPT, (shard, version))
         is_written = False
-        for _, previous, data in kept:
+        for previous, data in kept:
             if previous != batch:
                 return False
             write = ShardWrite.from_bytes(bytes(data))

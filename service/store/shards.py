@@ -358,7 +358,7 @@ def settle(home: Any, other: Any, server: ShardServer) -> None:
         for shard, stand in stands.items():
             batch = found[shard]
             is_undone = batch > version and undo_shard(cursor, shard, batch, version)
-            if not is_undone and batch != stand.batch and not write_again(home, cursor, shard, batch):
+            if not is_undone and batch != stand.batch and not write_again(home, cursor, shard, batch, stand.batch):
                 raise StateError(other_history(shard, batch, stand.batch))
             cursor.execute(
                 "update shard set epoch = %s, batch = %s where shard = %s", (stand.epoch, stand.batch, shard)

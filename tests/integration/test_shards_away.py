@@ -67,21 +67,48 @@ def ahead(url: str) -> list[int | None]:
     return [one.ahead for one in read_shards(url)]
 
 
+KEPT = ("gen_rec_shard_1", "shard_cluster", "shard", "shard_batch")
+
+
+def keep(east_url: str) -> None:
+    """Keep a copy of what a server has, for `set_back`."""
+    for table in KEPT:
+        states.execute(east_url, f"create table kept_{table} as select * from {table}")
+
+
+def set_back(east_url: str) -> None:
+    for table in KEPT:
+        states.execute(east_url, f"delete from {table}; insert into {table} select * from kept_{table}")
+
+
 def test_a_server_that_came_back_as_it_was_before_is_refused_by_name(
     database_url: str, spread_stream: Stream, east_url: str
 ) -> None:
     """Its standby had not heard of the last batches when it was promoted; nobody's session was cut."""
-    kept = ("gen_rec_shard_1", "shard_cluster", "shard", "shard_batch")
     random_changes(spread_stream, random.Random(12), 60)
     with Spark(database_url, spread_stream) as spark:
         spark.take(20)
-        for table in kept:
-            states.execute(east_url, f"create table kept_{table} as select * from {table}")
+        keep(east_url)
         spark.take(20)
-        for table in kept:
-            states.execute(east_url, f"delete from {table}; insert into {table} select * from kept_{table}")
+        set_back(east_url)
         with pytest.raises(DamagedStateError, match=r"server 'east': Shard 1 is at version .* an older backup"):
             spark.take_all(20)
+    with pytest.raises(StateError, match=r"server 'east' \(shard 1\): Shard 1 is at version .* an older backup"):
+        consume(database_url, spread_stream)
+
+
+def test_what_one_process_wrote_does_not_bring_back_what_tasks_wrote_behind_it(
+    database_url: str, spread_stream: Stream, east_url: str
+) -> None:
+    """The state keeps the one, which begins where the server was set back to, and not the other."""
+    keep(east_url)
+    random_changes(spread_stream, random.Random(12), 20)
+    consume(database_url, spread_stream)
+    assert states.query(database_url, "select from shard_write where shard = 1")
+    random_changes(spread_stream, random.Random(13), 20)
+    with Spark(database_url, spread_stream) as spark:
+        spark.take_all(20)
+    set_back(east_url)
     with pytest.raises(StateError, match=r"server 'east' \(shard 1\): Shard 1 is at version .* an older backup"):
         consume(database_url, spread_stream)
 
