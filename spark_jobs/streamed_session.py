@@ -196,6 +196,7 @@ class StreamedSession(Session):
                 return  # stopped meanwhile: whoever follows next undoes what shards have beyond the state
         if self._rare_ends is not None:
             if self._is_torn:
+                self._coordinator.begin()
                 self._coordinator.undo()
             self._take_alone(self._rare_ends, stop)
         if isinstance(failed, _Rare | _Full):
@@ -324,13 +325,14 @@ class StreamedSession(Session):
         stands = self._stands()
         if any(summary.missing for summary in done.summaries):
             self._is_torn = True
+            coordinator.end()  # a server that is away may be waited for first: who reads values is told so
             self._leave_to_session(facts)
         if not facts.ranges:  # a stream begins with a micro-batch of nothing where nothing is new
             pass
         elif not is_next(facts, stands):
             raise FeedError("The stream does not go on where the state stands.")
         elif facts.has_records and not done.summaries and not done.left:
-            self._coordinator.end()
+            coordinator.end()
             self._leave_to_session(facts)
         else:
             self._pending.append(_Pending(facts, done.summaries, done.left, done.kept_bytes, seconds))

@@ -243,6 +243,30 @@ def test_what_is_rare_waits_for_all_shards(database_url: str, spread_stream: Str
     require_true(database_url, spread_stream)
 
 
+def test_a_batch_that_is_refused_while_a_server_is_away_keeps_nobody_waiting(
+    database_url: str, spread_stream: Stream, away: set[int]
+) -> None:
+    """Who asks for values is told what is missing, for as long as it is."""
+    random_changes(spread_stream, random.Random(23), 10)
+    with following(database_url, spread_stream) as follower:
+        session = follower.session
+        assert session is not None
+        away.add(1)
+        random_changes(spread_stream, random.Random(24), 10)
+        follower.wait(lambda: session._pending)
+        for name in "abcdef":
+            spread_stream.append("customers", [f"9{name}", name], None)
+        follower.wait(lambda: session._rare_ends is not None)
+        assert session._is_torn
+        connection = session._stream.writer.writing.driver_connection
+        with pytest.raises(StateError, match=r"Shard 0 holds version .* waits for another shard"):
+            values_of(database_url, 5_000)
+        away.clear()
+        follower.wait(follower.all_applied)
+        assert not any("lock" in told for told in connection.notices), "none is given back that nobody has"
+    require_true(database_url, spread_stream)
+
+
 def test_a_server_that_is_long_in_not_answering_is_seldom_tried(
     database_url: str, spread_stream: Stream, away: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
