@@ -46,8 +46,11 @@ SHARD_NAME = "subsetd shard"
 DROP_SECONDS = 1.0
 """So long a writer waits to drop tables that are of no use any more, where somebody reads."""
 
-# A transaction's number was never used before, by no writer of this server.
-TAKE_OVER = "update shard set epoch = pg_current_xact_id()::text::bigint"
+# A transaction's number was never used before, by no writer of this server. Of a state that came from another, where
+# they were larger, servers know these.
+TAKE_OVER = """
+update shard set epoch = greatest(pg_current_xact_id()::text::bigint, (select max(epoch) + 1 from shard))
+"""
 
 AHEAD = f"""
 select shard, batch from shard

@@ -274,6 +274,18 @@ def test_a_server_that_does_not_fit_is_refused_by_name(
         consume(database_url, spread_stream)
 
 
+def test_a_state_that_was_moved_to_a_server_of_fewer_transactions_has_its_shards(
+    database_url: str, spread_stream: Stream, east_url: str, west_url: str
+) -> None:
+    for url in (database_url, east_url, west_url):
+        states.execute(url, "update shard set epoch = epoch + 1000000")
+    for seed in range(2):
+        random_changes(spread_stream, random.Random(seed), 20)
+        with Driver(database_url, spread_stream) as driver:
+            driver.follow(10)
+    require_true(database_url, spread_stream)
+
+
 TAKES_NO_WRITES = 'alter database "{}" set default_transaction_read_only = on'
 WITHOUT_TABLES = "drop schema public cascade; create schema public"
 OF_NOTHING = "delete from shard"
