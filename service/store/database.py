@@ -43,6 +43,7 @@ def make_engine(
     *,
     statement_timeout_ms: int | None = None,
     lock_timeout_ms: int | None = None,
+    idle_timeout_ms: int | None = None,
     pool_size: int = 5,
     max_overflow: int = 5,
     pool_timeout_seconds: float = 10.0,
@@ -61,6 +62,8 @@ def make_engine(
         options.append(f"-c statement_timeout={statement_timeout_ms}")
     if lock_timeout_ms is not None:
         options.append(f"-c lock_timeout={lock_timeout_ms}")
+    if idle_timeout_ms is not None:
+        options.append(f"-c idle_in_transaction_session_timeout={idle_timeout_ms}")
     given = address.query.get("options")
     if given:
         options = [given if isinstance(given, str) else " ".join(given), *options]

@@ -8,13 +8,13 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from sqlalchemy import Connection, Engine, text
-from sqlalchemy.exc import ProgrammingError
+from sqlalchemy.exc import OperationalError, ProgrammingError
 
 from service.core.errors import StateError
 from service.store.copy_stream import copy_between
 from service.store.database import connect, make_engine
 from service.store.locks import SHARDS_LOCK
-from service.store.shard_servers import WAY_OUT, ShardServer, reaching, read_servers
+from service.store.shard_servers import LOCK_TIMEOUT_MS, WAY_OUT, ShardServer, reaching, read_servers
 from service.store.versions import NEWEST
 
 RECORD_CLUSTERS = """(
@@ -89,6 +89,8 @@ class Elsewhere:
                     found = [(shard, batch) for shard, batch in connection.execute(text(FOUND))]
                 except ProgrammingError as error:
                     raise StateError(f"It has no tables for shards: {WAY_OUT}.") from error
+                except OperationalError as error:  # others were in the way: no engine translates that
+                    raise error.orig or error from None
                 self.servers.append(server)
                 self.connections.append(connection)
             if found != stands:
@@ -107,8 +109,18 @@ class Elsewhere:
 
 @functools.lru_cache(64)
 def _engine(address: str, milliseconds: str) -> Engine:
-    """Make the engine that all who read a server in this process share; `milliseconds` bound each statement."""
-    made = make_engine(address, SHARDS_NAME, statement_timeout_ms=int(milliseconds), max_overflow=20)
+    """Make the engine that all who read a server in this process share; `milliseconds` bound each statement.
+
+    Batches wait for who takes snapshots, so these wait for no lock for long. A backup reads the state's tables first.
+    """
+    made = make_engine(
+        address,
+        SHARDS_NAME,
+        statement_timeout_ms=int(milliseconds),
+        lock_timeout_ms=LOCK_TIMEOUT_MS,
+        idle_timeout_ms=0,
+        max_overflow=20,
+    )
     return made.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
 

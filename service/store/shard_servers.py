@@ -27,7 +27,7 @@ from service.store.tables import SCHEMA_REVISION
 LOOKING_NAME = "subsetd shards"
 
 LOCK_TIMEOUT_MS = 30_000
-"""How long who writes to a server waits for a lock that somebody has there: then it is away."""
+"""How long who writes to a server, or begins to read it, waits for a lock that somebody has there: then it is away."""
 
 SERVERS = """
 select server, address, array_agg(shard order by shard) from shard where server is not null group by 1, 2 order by 1

@@ -7,10 +7,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from sqlalchemy import make_url
 
-from service.core.errors import ConflictError, StateError
-from service.store import migrate
+from service.core.errors import ConflictError, ShardAwayError, StateError
+from service.store import migrate, shard_reading
 from service.store.backup import back_up, restore
+from service.store.database import connect
 from service.store.embedded import EmbeddedPostgres
 from service.store.shard_dealing import read_shards
 from service.store.shards import ShardStore
@@ -78,6 +80,26 @@ def test_what_was_under_way_for_the_state_before_does_not_come_into_the_one_that
     restore(database_url, tmp_path / "state.backup", replace=True, telling=quietly)
     with closing(stale[0]), pytest.raises(ConflictError, match="Another has become the state's writer"):
         stale[0].apply(stale[1])
+
+
+def test_a_backup_does_not_wait_for_long_where_somebody_has_a_servers_locks(
+    database_url: str, spread_stream: Stream, east_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All shards would wait with it: no batch begins meanwhile."""
+    monkeypatch.setattr(shard_reading, "LOCK_TIMEOUT_MS", 200)
+    with connect(east_url, "test") as other, other.cursor() as cursor:
+        cursor.execute("set idle_in_transaction_session_timeout = '20s'; lock table gen_rec_shard_1")
+        with pytest.raises(ShardAwayError, match=r"server 'east' \(shard 1\): Others were in the way"):
+            back_up(database_url, tmp_path / "state.backup")
+    back_up(database_url, tmp_path / "state.backup")
+
+
+def test_a_backup_is_idle_at_servers_while_it_reads_the_states_own_tables(
+    database_url: str, spread_stream: Stream, east_url: str, tmp_path: Path
+) -> None:
+    name = make_url(east_url).database
+    states.execute(east_url, f'alter database "{name}" set idle_in_transaction_session_timeout = 100')
+    back_up(database_url, tmp_path / "state.backup")
 
 
 def test_servers_of_a_state_of_an_older_release_are_in_its_backup(
