@@ -45,6 +45,9 @@ SAMPLE_LOCK = 0x73756273657469
 SHARDS_LOCK = 0x73756273657471
 """Session advisory lock of a batch that shards apply one by one; whoever reads records between waits for it."""
 
+SENDING_LOCK = 0x73756273657472
+"""Transaction advisory lock, in the database of a shard's server, of the one who sends shards there."""
+
 AUDIT_LOCK = 0x73756273657461
 """Session advisory lock of the one service that runs an audit by its schedule."""
 

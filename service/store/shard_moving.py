@@ -15,7 +15,7 @@ from service.core.errors import StateError
 from service.core.shards import ID_BITS
 from service.store.copy_stream import copy_between
 from service.store.database import connect
-from service.store.locks import SHARDS_LOCK
+from service.store.locks import SENDING_LOCK, SHARDS_LOCK
 from service.store.shard_servers import (
     WAY_OUT,
     ShardServer,
@@ -122,6 +122,13 @@ class ShardMove:
     def _send(self, server: ShardServer, shard: int, of: int, epoch: int, state: str) -> None:
         condition = key_condition(shard, of)
         with self._reach(server).cursor() as other:
+            # Of one database under two addresses each session would wait for the other at the commit, and none knows.
+            other.execute("select pg_try_advisory_xact_lock(%s)", (SENDING_LOCK,))
+            if not other.fetchone()[0]:
+                raise StateError(
+                    "Somebody sends shards there already: it is the database of another server, too (give each one of "
+                    "its own), or another `subsetd shards set` has not ended."
+                )
             make_shard(other, shard, of)
             self._sent.append((server, shard, of))
             copy_between(self._cursor, f"select * from gen_rec where {condition}", other, shard_table(shard))

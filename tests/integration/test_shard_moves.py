@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import make_url
 
 from service.core.errors import StateError
 from service.store import shard_moving, shards
@@ -84,6 +85,16 @@ def test_where_a_server_does_not_fit_none_comes_home_either(
     with pytest.raises(StateError, match=r"server 'west' \(shard 2\): It holds a state of its own"):
         spread(database_url, 4, east=(east_url, [1]), west=(west_url, [2]))
     assert before == (read_shards(database_url), states.query(database_url, "select max(version) from state_version"))
+    require_true(database_url, stream)
+
+
+def test_one_database_under_two_addresses_is_refused(database_url: str, stream: Stream, east_url: str) -> None:
+    """The second waits for a lock of the first's at most as long as its address says."""
+    again = make_url(east_url).update_query_dict({"options": "-c lock_timeout=2s"})
+    with pytest.raises(StateError, match=r"server 'west' \(shard 2\): .* the database of another server, too"):
+        spread(database_url, OF, east=(east_url, [1]), west=(again.render_as_string(hide_password=False), [2]))
+    assert [one.server for one in read_shards(database_url)] == [None] * OF
+    spread(database_url, OF, east=(east_url, [1, 2]))
     require_true(database_url, stream)
 
 
