@@ -8,10 +8,12 @@ who moved it died, a server loses it when it is next written or sent something.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
-from service.core.errors import StateError
+import psycopg2
+
+from service.core.errors import StateError, first_line
 from service.core.shards import ID_BITS
 from service.store.copy_stream import copy_between
 from service.store.database import connect
@@ -97,13 +99,23 @@ class ShardMove:
             connection.commit()
 
     def _drop_left(self) -> None:
+        """Drop what has left; a server that fails keeps it for now, as the move has been made."""
         for server, shard in self._left:
-            with reaching(server), self._reach(server).cursor() as other:
-                if not drop_if_unread(other, shard, DROP_SECONDS):
-                    self._telling(
-                        f"Server {server.name!r} keeps the empty table of shard {shard}: somebody reads there."
-                    )
-                self._reach(server).commit()
+            connection = self._reach(server)
+            try:
+                with reaching(server), connection.cursor() as other:
+                    if not drop_if_unread(other, shard, DROP_SECONDS):
+                        self._telling(
+                            f"Server {server.name!r} keeps the empty table of shard {shard}: somebody reads there."
+                        )
+                    connection.commit()
+            except StateError as error:
+                self._telling(
+                    f"Server {server.name!r} keeps what it had of shard {shard} until it is next written or sent "
+                    f"something: {first_line(error.__cause__)}."
+                )
+                with suppress(psycopg2.Error):
+                    connection.rollback()
 
     def _make_room(self, server: ShardServer, state: str) -> None:
         """Drop what a server still has of shards that have left it, before anything holds a lock there for long."""

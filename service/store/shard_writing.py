@@ -13,6 +13,7 @@ import psycopg2
 from sqlalchemy import Engine
 
 from service.core.clustering import ClusterCounts, ClusterSets
+from service.core.errors import StateError, first_line
 from service.core.records import Int64s, Keys, NewRecords, Records, gather
 from service.core.shards import ID_BITS, cuts
 from service.store import record_rows, shard_writes
@@ -158,12 +159,18 @@ class ShardsElsewhere:
         """Say that each shard on a server has applied a version by itself, as tasks let it."""
         cursor.execute("update shard set batch = %s where server is not null", (version,))
 
-    def write_behind(self, home: Any) -> None:
-        """Write to the servers what the state has committed, and let records be read again."""
+    def write_behind(self, home: Any, version: int) -> None:
+        """Write to the servers what the state has committed as a version, and let records be read again."""
         for link in self._links:
             if not self._changed.isdisjoint(link.server.shards):
-                with reaching(link.server):
-                    settle(home, link.writing, link.server)
+                try:
+                    with reaching(link.server):
+                        settle(home, link.writing, link.server)
+                except StateError as error:
+                    raise type(error)(
+                        f"Version {version} is committed, and nothing of it is to be done again: {link.server} gets it "
+                        f"from whoever writes the state next ({first_line(error.__cause__)})."
+                    ) from error
         self._changed.clear()
         with home.cursor() as cursor:
             cursor.execute("select pg_advisory_unlock(%s)", (SHARDS_LOCK,))

@@ -388,7 +388,7 @@ class PostgresUnitOfWork:
             tell_version(cursor, commit.version)
             self._connection.commit()
             if elsewhere is not None and delta.shard_clusters is not None:
-                elsewhere.write_behind(self._connection)
+                elsewhere.write_behind(self._connection, commit.version)
         return contracts
 
     def rollback(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from service.core.errors import StateError
 from service.store import shard_moving, shards
 from service.store.backup import back_up
 from service.store.database import connect
+from service.store.embedded import EmbeddedPostgres
 from service.store.shard_dealing import read_shards, set_shards
 from service.store.writer import PostgresWriter
 from tests import states
@@ -31,7 +32,7 @@ from tests.integration.test_shard_servers import (
 )
 from tests.integration.test_shards import values_of
 from tests.integration.test_verify import findings
-from tests.shard_servers import spread
+from tests.shard_servers import killed, spread
 from tests.waiting import BOUND_SECONDS, wait_for
 
 __all__ = ["spread_stream", "stream"]
@@ -126,6 +127,29 @@ def test_a_move_that_died_can_be_begun_again(
     spread(database_url, 2, east=(east_url, [0]))
     assert states.query(east_url, "select shard from shard") == [(0,)]
     require_true(database_url, stream)
+
+
+def test_a_server_that_dies_when_all_have_moved_is_told_and_the_others_drop_what_has_left(
+    database_url: str, spread_stream: Stream, east_url: str, west_url: str, east_server: EmbeddedPostgres,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    said: list[str] = []
+    drop_if_unread = shard_moving.drop_if_unread
+    with ExitStack() as dead, monkeypatch.context() as patching:
+
+        def drop(cursor: Any, shard: int, seconds: float) -> bool:
+            if shard == 1:
+                dead.enter_context(killed(east_server))
+            return drop_if_unread(cursor, shard, seconds)
+
+        patching.setattr(shard_moving, "drop_if_unread", drop)
+        set_shards(database_url, OF, said.append)
+        assert said[-1].startswith("Server 'east' keeps what it had of shard 1 until it is next written or sent")
+    assert states.query(east_url, "select shard from shard") == [(1,)]
+    assert states.query(west_url, "select shard from shard") == []
+    spread(database_url, OF, east=(east_url, [2]))
+    assert states.query(east_url, "select shard from shard") == [(2,)]
+    require_true(database_url, spread_stream)
 
 
 def test_what_is_being_read_is_left_where_it_is_for_now(

@@ -7,7 +7,7 @@ import json
 import random
 import re
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ from service.usecases.key_values import KeyKind
 from service.usecases.track_keys import Wanted, track
 from tests import states
 from tests.events import envelope
-from tests.following import COLUMNS, Stream, consume, random_changes, shop_tables
+from tests.following import COLUMNS, Stream, Watch, consume, random_changes, shop_tables
 from tests.integration.serving import app_over, serving
 from tests.integration.test_shards import Driver, asked, values_of
 from tests.integration.test_verify import findings
@@ -220,6 +220,29 @@ def test_what_a_server_does_not_have_yet_is_not_answered(
     consume(database_url, spread_stream)
     assert states.query(database_url, "select max(version) from state_version") == [version], "it was all applied"
     assert values_of(database_url) == version[0]
+
+
+def test_what_is_committed_is_not_told_to_be_tried_again(
+    database_url: str, spread_stream: Stream, east_server: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random_changes(spread_stream, random.Random(6), 25)
+    watch = Watch()
+    with ExitStack() as dead, monkeypatch.context() as patching:
+
+        def settle(*given: Any) -> None:
+            dead.enter_context(killed(east_server))
+            shards_settle(*given)
+
+        patching.setattr(shard_writing, "settle", settle)
+        with pytest.raises(StateError, match=r"server 'east' \(shard 1\): Cannot reach"):
+            consume(database_url, spread_stream, watch=watch)
+    (version,) = states.query(database_url, "select max(version) from state_version")
+    told = str(watch.errors[0])
+    assert re.match(rf"Version {version[0]} is committed, .* server 'east' \(shard 1\) gets it .*\)\.$", told)
+    assert "try again" not in told
+    consume(database_url, spread_stream)
+    assert states.query(database_url, "select max(version) from state_version") == [version]
+    require_true(database_url, spread_stream)
 
 
 def _die(*_: object) -> None:
