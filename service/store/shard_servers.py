@@ -241,14 +241,11 @@ def require_schema(cursor: Any) -> None:
 
 def other_history(shard: int, batch: int, known: int) -> str:
     """Say that a shard is not where the state has it."""
-    if batch < known:
-        return (
-            f"Shard {shard} is at version {batch}, and the state has it at {known}: it was restored from an older "
-            f"backup; {WAY_OUT}."
-        )
+    which = "it" if batch < known else "the state"
     return (
-        f"Shard {shard} is at version {batch}, and the state has it at {known}: the state was restored from an older "
-        f"backup; {WAY_OUT}."
+        f"Shard {shard} is at version {batch}, and the state has it at {known}: {which} was restored from an older "
+        f"backup, or lost its newest versions in a crash; {WAY_OUT}, or go on from a backup, which needs no server: "
+        f"`subsetd restore FILE --replace`."
     )
 
 
