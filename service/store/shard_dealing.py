@@ -21,6 +21,7 @@ from service.store.shard_servers import (
     read_servers,
     read_stands,
     require_applying,
+    require_no_state,
 )
 from service.store.shown_values import refuse_shards
 from service.store.versions import NEWEST, read_served
@@ -162,6 +163,9 @@ def set_shards(url: str, of: int, telling: Callable[[str], None], servers: Seque
     when another writes it, there is none yet, or a server is away or does not fit; ConflictError for a number that
     cannot be. Then nothing has changed; of what is to go to servers all may have come home.
     """
+    for server in servers:
+        with reaching(server), connect(server.address, COMMAND_NAME) as other, other.cursor() as elsewhere:
+            require_no_state(elsewhere)  # its release would not open it any more
     for server in servers:
         with reaching(server):
             migrate.upgrade(server.address)

@@ -234,6 +234,14 @@ def require_schema(cursor: Any) -> None:
             f"Its schema revision is {revision or 'none'}, expected {SCHEMA_REVISION}: run `subsetd shards set` with "
             f"the same servers, which migrates it."
         )
+    require_no_state(cursor)
+
+
+def require_no_state(cursor: Any) -> None:
+    """Raise StateError where a server's database, of any release or without tables, holds a state of its own."""
+    cursor.execute("select to_regclass('state_version') is not null")
+    if not cursor.fetchone()[0]:
+        return
     cursor.execute("select exists (select from state_version)")
     if cursor.fetchone()[0]:
         raise StateError("It holds a state of its own: give each server a database that is for shards alone.")

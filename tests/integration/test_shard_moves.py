@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import make_url
 
 from service.core.errors import StateError
-from service.store import shard_moving, shards
+from service.store import migrate, shard_moving, shards
 from service.store.backup import back_up
 from service.store.database import connect
 from service.store.embedded import EmbeddedPostgres
@@ -87,6 +87,17 @@ def test_where_a_server_does_not_fit_none_comes_home_either(
         spread(database_url, 4, east=(east_url, [1]), west=(west_url, [2]))
     assert before == (read_shards(database_url), states.query(database_url, "select max(version) from state_version"))
     require_true(database_url, stream)
+
+
+def test_a_state_of_an_older_release_is_left_to_it(
+    database_url: str, stream: Stream, east_url: str, west_url: str
+) -> None:
+    states.execute(west_url, "insert into state_version (version, generation, kind) values (1, 1, 'batch')")
+    for url in (east_url, west_url):
+        migrate.downgrade(url, "0020")
+    with pytest.raises(StateError, match=r"server 'west' \(shard 2\): It holds a state of its own"):
+        spread(database_url, OF, east=(east_url, [1]), west=(west_url, [2]))
+    assert {migrate.found_revision(url) for url in (east_url, west_url)} == {"0020"}
 
 
 def test_one_database_under_two_addresses_is_refused(database_url: str, stream: Stream, east_url: str) -> None:
