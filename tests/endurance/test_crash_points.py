@@ -39,7 +39,7 @@ OF_A_BOOTSTRAP = {
 OF_A_COMMAND = {
     *("is_followed", "tables_of", "address_of", "forget", "set_paused", "read", "drop"),
     *(
-        "add_tuple",
+        "add_tuples",
         "pin",
         "read_facts",
         "read_known",
@@ -52,6 +52,7 @@ OF_A_COMMAND = {
         "_migrate",
         "_require_postgres",
         "_require_no_key",
+        "_require_same_texts",
         "is_known",
         "connect",
         "follow_all",
@@ -88,6 +89,7 @@ OF_SERVERS = {
         "read_stands",
         "require_applying",
         "require_fit",
+        "require_no_state",
         "require_schema",
         "servers_reached",
     ),
