@@ -191,13 +191,13 @@ def require_applying(cursor: Any, server: ShardServer, stands: Mapping[int, Stan
 
 
 def require_servers(connection: Any) -> None:
-    """Raise ShardAwayError where a server that has shards of the connection's state cannot be reached."""
+    """Raise StateError where a server that has shards of the connection's state cannot be reached, or apply nothing."""
     with connection.cursor() as cursor:
-        servers = read_servers(cursor)
+        stands = [(server, read_stands(cursor, server)) for server in read_servers(cursor)]
     connection.rollback()
-    for server in servers:
-        with reaching(server), connect(server.address, LOOKING_NAME):
-            pass
+    for server, its in stands:
+        with reaching(server), connect(server.address, LOOKING_NAME) as other, other.cursor() as elsewhere:
+            require_applying(elsewhere, server, its)
 
 
 def require_fit(cursor: Any, server: ShardServer, stands: Mapping[int, Stand]) -> dict[int, int]:

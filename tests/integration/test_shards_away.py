@@ -15,11 +15,12 @@ import psutil
 import psycopg2
 import pytest
 from prometheus_client import CollectorRegistry
+from sqlalchemy import make_url
 
 from service.core.errors import ConflictError, DamagedStateError, FeedError, ShardAwayError, StateError
 from service.core.model import RawRecord
 from service.observe import ConsumerObserver
-from service.store import shards, silence
+from service.store import shards, silence, writer_lock
 from service.store.embedded import EmbeddedPostgres
 from service.store.shard_dealing import read_shards
 from service.store.writer import PostgresUnitOfWork, PostgresWriter
@@ -32,7 +33,7 @@ from tests import states
 from tests.events import envelope
 from tests.following import Stream, consume, random_changes
 from tests.integration.test_screening import Connector
-from tests.integration.test_shard_servers import OF, require_true, spread_stream, stream
+from tests.integration.test_shard_servers import OF, TAKES_NO_WRITES, require_true, spread_stream, stream
 from tests.integration.test_shards import values_of
 from tests.integration.test_verify import findings
 from tests.local_streams import LocalSession, Spark, following
@@ -392,6 +393,25 @@ def test_a_server_that_is_away_is_waited_for_whatever_else_is_wanted(
             states.execute(database_url, pausing.format("null"))
         follower.wait(follower.all_applied)
     require_true(database_url, spread_stream)
+
+
+def test_who_asks_for_the_state_is_refused_by_the_name_of_a_server_that_takes_no_writes(
+    database_url: str, spread_stream: Stream, east_url: str, away: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits for it is kept, so that the state would not be handed over."""
+    monkeypatch.setattr(writer_lock, "HAND_OVER_SECONDS", 1.0)
+    random_changes(spread_stream, random.Random(25), 10)
+    with following(database_url, spread_stream) as follower:
+        session = follower.session
+        assert session is not None
+        away.add(1)
+        states.execute(east_url, TAKES_NO_WRITES.format(make_url(east_url).database))
+        random_changes(spread_stream, random.Random(26), 10)
+        follower.wait(lambda: session._pending)
+        asking = PostgresWriter(database_url, "subsetd dead letters", [].append)
+        with closing(asking), pytest.raises(ShardAwayError, match=r"server 'east' \(shard 1\): .* is read-only"):
+            asking.acquire()
+        assert session._pending
 
 
 def test_nothing_is_read_ahead_beside_the_session_that_takes_what_is_rare(
