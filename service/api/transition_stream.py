@@ -74,9 +74,10 @@ def version_event(version: int) -> Event:
     return Event(place, place, _content("version", place, {"version": version}))
 
 
-def read_events(reader: StateReader, after: Place) -> tuple[list[Event], bool]:
-    """Read the transitions behind a place, at most PAGE, an event for each version; tell whether there are more.
+def read_events(reader: StateReader, after: Place) -> tuple[list[Event], bool, bool]:
+    """Read the transitions behind a place, at most PAGE, an event for each version.
 
+    Tells whether there are more, and whether those up to the place are still told as they were: a mask cuts values.
     The last event of all names the state's version. A version with more than PAGE transitions comes in parts, and
     its number alone is the id of the last part. Raises UnknownVersionError for a place that is newer than the state.
     """
@@ -85,6 +86,7 @@ def read_events(reader: StateReader, after: Place) -> tuple[list[Event], bool]:
         is_whole = after == Place(after.version)
         chosen = TransitionFilter(since=after.version if is_whole else after.version - 1)
         found = snapshot.transitions(chosen, None if is_whole else after, PAGE)
+        goes_on = snapshot.goes_on(after.version)
         head = Place(snapshot.head.version)
     has_more = len(found) == PAGE
     events = []
@@ -96,7 +98,7 @@ def read_events(reader: StateReader, after: Place) -> tuple[list[Event], bool]:
         events.append(Event(places[0], last, _content("transitions", last, told)))
     if not has_more and (events[-1].last if events else after) < head:
         events.append(version_event(head.version))
-    return events, has_more
+    return events, has_more, goes_on
 
 
 def _content(kind: str, place: Place, told: object) -> bytes:
@@ -131,6 +133,11 @@ class Ring:
             gone += 1
         del self._events[:gone]
         self._wake()
+
+    def forget(self) -> None:
+        """Keep no event: who is behind reads the state, as it is now."""
+        self.begin = self.end
+        self._events, self._bytes = [], 0
 
     def close(self) -> None:
         """Let all who wait go."""
@@ -216,7 +223,7 @@ class TransitionStream:
     async def _replayed(self, after: Place) -> list[Event]:
         """Read what comes behind a place that the ring does not reach back to."""
         async with self._replays:
-            events, _ = await run_in_threadpool(read_events, self._reader, after)
+            events, *_ = await run_in_threadpool(read_events, self._reader, after)
         return events
 
     def _joined(self, head: Place) -> Ring:
@@ -234,12 +241,14 @@ class TransitionStream:
         try:
             while self._clients:
                 try:
-                    events, has_more = await run_in_threadpool(read_events, self._reader, ring.end)
+                    events, has_more, goes_on = await run_in_threadpool(read_events, self._reader, ring.end)
                 except UnknownVersionError:
                     return  # another state stands where this one was: clients have to look anew
                 except StateError:
                     await asyncio.sleep(AWAY_SECONDS)
                     continue
+                if not goes_on:
+                    ring.forget()
                 ring.put(events)
                 if not has_more:
                     await asyncio.sleep(LOOK_SECONDS)

@@ -161,6 +161,11 @@ class PostgresSnapshot:
         """Count what the state holds."""
         return StateCounts(**self._rows(COUNTS)[0]._mapping)
 
+    def goes_on(self, since: int) -> bool:
+        """Tell whether all versions after one are batches."""
+        others = "select from state_version where version > :since and kind <> 'batch'"
+        return bool(self._rows(f"select not exists ({others}) as goes_on", since=since)[0].goes_on)
+
     def version_point(self, version: int) -> VersionPoint:
         """Give the time of a version."""
         rows = self._rows("select committed_at from state_version where version = :version", version=version)

@@ -78,6 +78,9 @@ class StateSnapshot(Protocol):
     def counts(self) -> StateCounts:
         """Count what the state holds."""
 
+    def goes_on(self, since: int) -> bool:
+        """Tell whether all versions after one are batches: others change what is told of earlier ones."""
+
     def version_point(self, version: int) -> VersionPoint:
         """Give the time of a version."""
 

@@ -16,6 +16,7 @@ from fastapi import FastAPI
 from service.api import transition_stream
 from service.api.transition_stream import EVENT_BYTES, Event, Place, Ring, version_event
 from service.store.database import make_engine
+from service.store.masking import mask
 from tests import states
 from tests.hand_made_state import TABLE_1, HandMadeState
 from tests.integration.serving import app_over, serving
@@ -41,14 +42,14 @@ def address(app: FastAPI) -> Iterator[str]:
         yield address
 
 
-def commit(url: str, version: int, transitions: int) -> None:
-    """Commit a version with so many transitions of pairs that exist."""
+def commit(url: str, version: int, transitions: int, witness: str = "null") -> None:
+    """Commit a version with so many transitions of pairs that exist, and one witness."""
     states.execute(
         url,
         f"insert into state_version (version, generation, kind) values ({version}, 1, 'batch');"
-        "insert into ind_transition (version, dependent_id, referenced_id, kind)"
-        f" select {version}, a.attribute_id, b.attribute_id, 'broke' from attribute a, attribute b"
-        f" where a.attribute_id <> b.attribute_id order by 2, 3 limit {transitions}",
+        "insert into ind_transition (version, dependent_id, referenced_id, kind, witness_key, witness_value)"
+        f" select {version}, a.attribute_id, b.attribute_id, 'broke', gen_random_uuid(), {witness}"
+        f" from attribute a, attribute b where a.attribute_id <> b.attribute_id order by 2, 3 limit {transitions}",
     )
 
 
@@ -83,6 +84,22 @@ def all_pairs(address: str, since: int = 0) -> list[tuple[int, int, int]]:
     """List the transitions as /changes does."""
     items = httpx.get(f"{address}/api/v1/changes", params={"since": since, "limit": 1000}, timeout=60).json()["items"]
     return [(one["version"], one["dependent"]["attribute_id"], one["referenced"]["attribute_id"]) for one in items]
+
+
+def test_what_a_mask_has_cut_is_not_sent_from_memory(address: str, database_url: str) -> None:
+    """It was sent to one who stays, and is kept for those who come back."""
+    with following(address) as events:
+        assert next(events)["id"] == "1"
+        commit(database_url, 2, 1, "'ada@x'")
+        assert "ada@x" in next(events)["data"]
+        mask(database_url, "paper.r.A", "none", print)
+        assert next(events)["id"] == "3"
+        with following(address, headers={"Last-Event-ID": "1"}) as late:
+            (broke,) = json.loads(next(late)["data"])["items"]
+            assert (broke["version"], broke["witness_value"]) == (2, None)
+            assert next(late)["id"] == "3"
+        commit(database_url, 4, 1)
+        assert pairs(next(events)) == all_pairs(address, 3), "who stays is not cut off"
 
 
 def test_who_is_new_is_told_the_version_and_then_what_happens(address: str, database_url: str) -> None:
