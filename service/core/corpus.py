@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -27,6 +28,9 @@ class CorpusKind(StrEnum):
 
 FILTERS = frozenset(("null_columns", "integer_columns", "non_unique_referenced", "coverage", "min_values"))
 """The settings that are filters."""
+
+LONG_EXPONENT = re.compile(r"[eE][-+]?\w{3}")
+"""That of a number whose fraction would have more digits than there is time for."""
 
 PACKINGS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 """What the names of packed files end with, and what they are packed by; Parquet files pack themselves."""
@@ -225,12 +229,19 @@ def _long(value: Any) -> int:
 
 
 def _fraction(value: Any) -> Fraction:
-    if isinstance(value, bool) or not isinstance(value, int | float | str | Fraction) or len(str(value)) > 40:
-        raise ValueError("a number such as 0.2, or a fraction such as 1/5")
+    words = "a number such as 0.2, or a fraction such as 1/5"
+    if isinstance(value, bool) or not isinstance(value, int | float | str | Fraction):
+        raise ValueError(words)
+    text = str(value)
+    if len(text) > 40 or LONG_EXPONENT.search(text):
+        raise ValueError(words)
     try:
-        return Fraction(str(value))
+        found = Fraction(text)
     except (ValueError, ZeroDivisionError):
-        raise ValueError("a number such as 0.2, or a fraction such as 1/5") from None
+        raise ValueError(words) from None
+    if len(str(found)) > 40:  # as which it is kept, and read again
+        raise ValueError(words)
+    return found
 
 
 def _one_of(names: type[StrEnum]) -> Callable[[Any], StrEnum]:
