@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from service.core.errors import NotFoundError
 from service.usecases.corpora_ports import Corpora
-from service.usecases.joinable_details import TableRows
+from service.usecases.joinable_details import TableRows, TooLongError
 
 LONGEST_SECONDS = 120.0
 """How long rows may take to be read; an answer is given without them then."""
@@ -22,7 +22,9 @@ class CorpusRowReader:
         self._corpora = corpora
         self._seconds = seconds
 
-    def __call__(self, corpus: str, wanted: Mapping[str, Sequence[int]]) -> Mapping[str, TableRows]:
+    def __call__(
+        self, corpus: str, wanted: Mapping[str, Sequence[int]], seconds: float | None = None
+    ) -> Mapping[str, TableRows]:
         try:
             known = self._corpora.named(corpus)
         except NotFoundError:
@@ -39,10 +41,12 @@ class CorpusRowReader:
                 input=json.dumps(asked),
                 capture_output=True,
                 text=True,
-                timeout=self._seconds,
+                timeout=self._seconds if seconds is None else min(seconds, self._seconds),
                 check=False,
             )
         except subprocess.TimeoutExpired:
+            if seconds is not None:
+                raise TooLongError from None
             return _all(wanted, f"Its rows were not read within {self._seconds:g} s.")
         if ended.returncode:
             return _all(wanted, f"Its rows could not be read: {ended.stderr.strip().rpartition(chr(10))[2]}")

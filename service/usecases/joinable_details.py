@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import NamedTuple, Protocol
@@ -28,6 +28,10 @@ from service.usecases.joinable_leads import lead_by_state, lead_on
 from service.usecases.ports import StateSnapshot
 
 
+class TooLongError(Exception):
+    """A search is too long to be answered at once."""
+
+
 class TableRows(NamedTuple):
     """Hold rows of a table as they are read now: cells by row, None for NULL; or the fault why they are not."""
 
@@ -46,9 +50,17 @@ class JoinSearch:
         self._read = read
 
     def answer(
-        self, query: JoinQuery, question: JoinQuestion, most: int | None = MOST_PAIRS, tell: Telling = untold
+        self,
+        query: JoinQuery,
+        question: JoinQuestion,
+        most: int | None = MOST_PAIRS,
+        tell: Telling = untold,
+        left: Callable[[], float] | None = None,
     ) -> JoinAnswer:
-        """Answer; raises NotFoundError, and what `find_joinable` does."""
+        """Answer; `left` gives the seconds for who waits, in which rows are read only if nothing is left unfinished.
+
+        Raises NotFoundError, what `find_joinable` does, and TooLongError where rows are not read in the seconds left.
+        """
         require_askable(query, question)
         if question.corpus is None:
             with self._tracked.snapshot() as state:
@@ -56,8 +68,10 @@ class JoinSearch:
                 return lead_by_state(state.state, state.names, found, question.through)
         with self._indexes.snapshot(question.corpus) as snapshot:
             found = _find(snapshot, query, question, most, tell)
+        if left is not None and found.unfinished:
+            return found
         found = lead_on(self._corpora, question.corpus, found, question.through)
-        return show_values(self._read, question.corpus, found)
+        return show_values(self._read, question.corpus, found, left and left())
 
     def require_index(self, corpus: str | None) -> None:
         """Raise NotFoundError where there is no such corpus, or no index of it, or of no tracked table."""
@@ -98,9 +112,14 @@ class TrackedTables(Protocol):
 
 
 class RowReader(Protocol):
-    """Read rows of tables of a corpus, by their paths and numbers from 0."""
+    """Read rows of tables of a corpus, by their paths and numbers from 0.
 
-    def __call__(self, corpus: str, wanted: Mapping[str, Sequence[int]]) -> Mapping[str, TableRows]: ...
+    Raises TooLongError where it takes longer than `seconds`; without, the fault of what takes too long says so.
+    """
+
+    def __call__(
+        self, corpus: str, wanted: Mapping[str, Sequence[int]], seconds: float | None = None
+    ) -> Mapping[str, TableRows]: ...
 
 
 def require_near(corpus: str | None, indexed: frozenset[Near], near: Collection[Near] | None) -> None:
@@ -127,7 +146,7 @@ def _told(near: Collection[Near]) -> str:
     return f"folded by {' and '.join(sorted(near))}" if near else "as they are"
 
 
-def show_values(read: RowReader, corpus: str, answer: JoinAnswer) -> JoinAnswer:
+def show_values(read: RowReader, corpus: str, answer: JoinAnswer, seconds: float | None) -> JoinAnswer:
     """Fill in what the rows of the previews hold.
 
     A file may be another one by now: a row that has not the key any more shows nothing, and the fault says so.
@@ -139,7 +158,7 @@ def show_values(read: RowReader, corpus: str, answer: JoinAnswer) -> JoinAnswer:
     }
     if not wanted:
         return answer
-    found = read(corpus, wanted)
+    found = read(corpus, wanted, seconds)
     shown = [_shown(table, found[table.table], answer.near) if table.preview else table for table in answer.tables]
     return replace(answer, tables=shown)
 

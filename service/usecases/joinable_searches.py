@@ -13,7 +13,7 @@ from service.core.errors import NotFoundError, SubsetdError
 from service.core.joinability import Progress
 from service.usecases.job_queue import JobQueue, JobState, QueuedJob
 from service.usecases.joinable import JoinQuery, JoinQuestion, require_askable
-from service.usecases.joinable_details import JoinSearch
+from service.usecases.joinable_details import JoinSearch, TooLongError
 from service.usecases.refresh_corpora import Job
 
 AT_ONCE_ROWS = 20_000
@@ -30,10 +30,6 @@ MOST_POSTINGS = 30_000_000
 MOST_WAITING = 20
 MOST_KEPT = 100
 """Searches of which a service still tells what they found; their answers lie in files."""
-
-
-class TooLongError(Exception):
-    """A search is too long to be answered at once."""
 
 
 class TooManyPostingsError(SubsetdError):
@@ -114,8 +110,11 @@ class JoinSearches:
         """
         require_askable(query, question)
         if self._at_once and len(query.columns[0]) <= AT_ONCE_ROWS:
+            end = time.monotonic() + AT_ONCE_SECONDS
             try:
-                answer = self._search.answer(query, question, AT_ONCE_LOOKS, self._bounded())
+                answer = self._search.answer(
+                    query, question, AT_ONCE_LOOKS, self._bounded(end), lambda: end - time.monotonic()
+                )
             except TooLongError:
                 pass
             else:
@@ -154,9 +153,7 @@ class JoinSearches:
             return Search(job, answer=job.what.answer())
         return Search(job, *read_progress(self._jobs.said(search_id)))
 
-    def _bounded(self) -> Callable[[Progress], None]:
-        end = time.monotonic() + AT_ONCE_SECONDS
-
+    def _bounded(self, end: float) -> Callable[[Progress], None]:
         def tell(progress: Progress) -> None:
             if progress.postings > self._at_once or progress.pairs > PAIRS_A_POSTING * self._at_once:
                 raise TooLongError

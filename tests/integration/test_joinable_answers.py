@@ -21,6 +21,7 @@ from service.corpus_row_reader import CorpusRowReader
 from service.store.database import make_engine
 from service.usecases.corpora import NewCorpus
 from service.usecases.joinable import CELL_CHARACTERS, JoinableTable, JoinAnswer, JoinQuery, JoinQuestion
+from service.usecases.joinable_details import TooLongError
 from tests.joinable import build, find_in, indexes_of, no_spark
 from tests.refreshing import Lake, write_tables
 
@@ -116,6 +117,8 @@ def test_a_file_that_is_another_one_by_now_shows_nothing_and_says_so(lake: Lake)
 def test_rows_that_take_too_long_are_told(lake: Lake) -> None:
     found = CorpusRowReader(lake.corpora, seconds=0.001)(lake.name, {"a.csv": [0]})
     assert found["a.csv"].fault == "Its rows were not read within 0.001 s."
+    with pytest.raises(TooLongError):
+        CorpusRowReader(lake.corpora)(lake.name, {"a.csv": [0]}, seconds=-1)
 
 
 def test_rows_of_large_files_and_of_parquet_are_read(database_url: str, tmp_path: Path) -> None:

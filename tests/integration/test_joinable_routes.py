@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -162,6 +163,31 @@ def test_a_search_that_takes_too_long_to_wait_for_is_a_job(lake: Lake, monkeypat
     monkeypatch.setattr(joinable_searches, "AT_ONCE_SECONDS", 0)
     with served(lake.url) as client:
         assert post(client, lake).status_code == 202
+
+
+@contextmanager
+def never_read(path: Path) -> Iterator[None]:
+    """Let whoever opens a file wait until this ends, when there is none."""
+    path.unlink()
+    os.mkfifo(path)
+    yield
+    opened = os.open(path, os.O_RDWR)
+    path.unlink()
+    os.close(opened)
+
+
+@pytest.mark.parametrize(("bound", "most"), [("AT_ONCE_SECONDS", 2.0), ("AT_ONCE_LOOKS", 4)])
+def test_nobody_waits_for_rows_that_take_long_or_are_not_told(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, bound: str, most: float
+) -> None:
+    """An answer that leaves tables unfinished is not told: a job finds all of it."""
+    monkeypatch.setattr(joinable_searches, bound, most)
+    with served(lake.url) as client:
+        with never_read(lake.folder / "a.csv"):
+            begun = post(client, lake)
+            assert begun.status_code == 202, begun.text
+        told = ended(client, begun.headers["Location"])
+        assert (told["state"], [one["table"] for one in told["answer"]["tables"]]) == ("done", ["a.csv", "b.csv"])
 
 
 def test_a_query_of_many_rows_is_a_job(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
