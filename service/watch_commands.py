@@ -266,7 +266,10 @@ def _seconds(text: str, option: str) -> float:
 
 
 def _until(lasts: str) -> datetime:
-    return datetime.now(UTC) + timedelta(seconds=_seconds(lasts, "--for"))
+    try:
+        return datetime.now(UTC) + timedelta(seconds=_seconds(lasts, "--for"))
+    except OverflowError:
+        raise typer.BadParameter(f"{lasts!r} is longer than there are years", param_hint="--for") from None
 
 
 def _number(text: str | None, option: str) -> Decimal | None:

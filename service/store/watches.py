@@ -44,8 +44,8 @@ UNKNOWN = """
 select 'attribute ' || name from unnest(cast(:names as text[])) as given (name) where not exists (
     select from attribute where schema_name || '.' || table_name || '.' || column_name = given.name
         and dropped_version is null)
-union all select 'contract ' || cast(:contract_id as integer)
-where cast(:contract_id as integer) is not null and not exists (select from contract where contract_id = :contract_id)
+union all select 'contract ' || cast(:contract_id as numeric)
+where cast(:contract_id as numeric) is not null and not exists (select from contract where contract_id = :contract_id)
 union all select 'corpus ' || cast(:corpus as text)
 where cast(:corpus as text) is not null and not exists (select from corpus where name = :corpus) limit 1
 """
@@ -88,7 +88,7 @@ from watch where watch_id = :watch_id returning {ALERT}
 """
 ALERTS = f"""
 select {ALERT} from watch_alert
-where alert_id < :before and (cast(:watch_id as integer) is null or watch_id = :watch_id)
+where alert_id < :before and (cast(:watch_id as numeric) is null or watch_id = :watch_id)
     and (cast(:state as text) is null or state = :state)
 order by alert_id desc limit :limit
 """

@@ -89,9 +89,12 @@ def test_silences_and_loads(database_url: str, subsetd: Commands) -> None:
         ["south.public", "orders"],
         ["south.public", ""],
     ]
+    assert subsetd.run("watch", "history", "--watch", "3000000000", "--format", "csv")[0] == 0
     for arguments, told in (
         (("quiet", "s.nothing", "--for", "1h"), "No table s.nothing is followed"),
         (("silence", "--for", "soon", "--pattern", "x", "--reason", "y"), "no time such as"),
+        (("silence", "--for", "9999999d", "--pattern", "x", "--reason", "y"), "longer than there are years"),
+        (("add", "n", "contract", "--contract", str(10**30), "--slack", "https://192.0.2.1/x"), f"contract {10**30}"),
     ):
         code, said = subsetd.run("watch", *arguments)
         assert code != 0
