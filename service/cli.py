@@ -214,6 +214,12 @@ def main() -> None:
                 "All before this record is applied, and nothing behind it. --on-error all sets such records aside."
             )
         sys.exit(error.exit_code)
+    except UnicodeEncodeError as error:
+        name = error.object.encode(errors="backslashreplace").decode()
+        if name == error.object:  # no byte of an argument stands in it, so it is not the user's to mend
+            raise
+        err.print("[bold red]error:[/]", Text(f"{name}: it is not UTF-8, as all names here are."))
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:

@@ -190,6 +190,11 @@ def test_bad_arguments_are_one_message(stream: Stream, subsetd: Command, argumen
     assert out == ""
 
 
+@pytest.mark.parametrize("arguments", [["inds", "--schema", "s\udcff"], ["explain", "s\udcff", "s.orders.id"]])
+def test_names_that_are_not_utf8_are_one_message(stream: Stream, subsetd: Command, arguments: list[str]) -> None:
+    assert subsetd.ended(*arguments) == (1, "", "error: s\\udcff: it is not UTF-8, as all names here are.\n")
+
+
 @pytest.mark.parametrize("command", ["status", "inds", "verify", "serve"])
 def test_a_database_that_is_not_there(subsetd: Command, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     monkeypatch.setenv("SUBSETD_DATABASE_URL", "postgresql://u:secret@127.0.0.1:1/nothing")
