@@ -165,7 +165,10 @@ def download(
         else:
             data = sketched_columns.fixed_size(snapshot, found, most_bytes).to_bytes()
     path = to or Path(quote(name_of(found).removeprefix(UPLOADED), safe=" ") + ENDING)
-    path.write_bytes(data)
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise SourceError(f"{path}: it cannot be written: {error.strerror}. Name another file by --out.") from error
     out.print(Text(f"{path}: {len(data):,} bytes"))
 
 

@@ -243,6 +243,12 @@ def test_as_many_buckets_as_an_error_needs(
     assert subsetd.ended("sketch", "far.csv", "--error", 0.00001)[0] == 1
 
 
+def test_a_file_that_cannot_be_written_is_one_message(state: None, subsetd: Command) -> None:
+    code, out, err = subsetd.ended("sketch", "download", "s.orders.customer", "--out", "/nowhere/at/all")
+    assert (code, out) == (1, "")
+    assert "/nowhere/at/all: it cannot be written: No such file or directory. Name another file by --out." in err
+
+
 def test_bytes_that_are_no_sketch_are_refused(state: None, tmp_path: Path, subsetd: Command) -> None:
     (tmp_path / "bad.sketch").write_bytes(b"SDSK\x09 and more")
     (tmp_path / "bad.zip").write_bytes(b"no archive")
