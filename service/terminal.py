@@ -29,6 +29,12 @@ err = Console(stderr=True, soft_wrap=True, emoji=False)
 
 PAIR_HEADER = [f"{side}_{part}" for side in ("dependent", "referenced") for part in ("schema", "table", "column")]
 
+NAMING = frozenset((
+    "id", "audit_id", "watch", "refresh", "generation", "component", "shard", "partition", "position", "offset",
+    "next offset", "version", "since version", "built_version", "violated since", "half done",
+))  # fmt: skip
+"""Columns whose numbers name something and are typed into other commands as they stand; those of others are counts."""
+
 SINCE_REASONS = {
     "appeared": "it came to hold then",
     "broke": "it broke then",
@@ -139,7 +145,7 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     shown: list[Sequence[str]] = [header]
     while True:
         portion = list(islice(remaining, 1000))
-        shown += [["" if c is None else f"{c:,}" if type(c) is int else str(c) for c in row] for row in portion]
+        shown += [[_cell(*cell) for cell in zip(header, row, strict=True)] for row in portion]
         for row in shown:
             widths = [max(width, cell_len(cell)) for width, cell in zip(widths, row, strict=True)]
         for row in shown:
@@ -149,6 +155,12 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         if len(portion) < 1000:
             return
         shown = []
+
+
+def _cell(name: str, value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:,}" if type(value) is int and name not in NAMING else str(value)
 
 
 def print_rows(header: Sequence[str], rows: Iterable[Sequence[Any]], format_: Format) -> None:
