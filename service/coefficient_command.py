@@ -9,7 +9,7 @@ import typer
 
 from service import wiring
 from service.core.model import AttributeName
-from service.terminal import PAIR_HEADER, Format, FormatOption, err, print_rows, print_table
+from service.terminal import PAIR_HEADER, Format, FormatOption, err, print_rows, print_table, told_share
 from service.usecases.answers import AttributeFilter, AttributeRef, EstimatedCoefficient, UploadedSketch
 from service.usecases.coefficient_table import Coefficients, Method, MethodName, Question
 from service.usecases.coefficients import refuse_trivial
@@ -97,4 +97,4 @@ def _numbers(one: EstimatedCoefficient) -> list[Any]:
 
 
 def _shown(cell: float | str | None) -> str | None:
-    return f"{cell:.4f}" if isinstance(cell, float) else cell
+    return told_share(cell, ".4f") if isinstance(cell, float) else cell

@@ -16,7 +16,7 @@ from service import wiring
 from service.core.errors import SubsetdError
 from service.core.foreign_keys.sides import ForeignKey
 from service.core.shown_values import row_text
-from service.terminal import DocumentFormat, Format, FormatOption, err, out, print_list, user_name
+from service.terminal import DocumentFormat, Format, FormatOption, err, out, print_list, told_share, user_name
 from service.usecases import queries
 from service.usecases.foreign_key_decisions import (
     Contract,
@@ -192,7 +192,9 @@ def _violating_row(snapshot: StateSnapshot, one: Contract) -> Mapping[str, Any] 
 def _said(one: Contract) -> str:
     if one.unknown:
         return f"cannot be told, as {' and '.join(one.unknown)} is not kept current"
-    phi = "no values" if one.coefficient is None else f"Φ {one.coefficient:.6g}, at least {one.least_coefficient:f}"
+    phi = "no values"
+    if one.coefficient is not None:
+        phi = f"Φ {told_share(one.coefficient, '.6g')}, at least {one.least_coefficient:f}"
     if one.state is ContractState.HELD:
         return f"held ({phi})"
     return f"violated since version {one.violated_since} ({phi}; {one.missing_count:,} values are missing)"
@@ -200,7 +202,7 @@ def _said(one: Contract) -> str:
 
 def _row(one: Contract) -> list[Any]:
     key = one.foreign_key
-    phi = None if one.coefficient is None else f"{one.coefficient:.6g}"
+    phi = None if one.coefficient is None else told_share(one.coefficient, ".6g")
     least = f"{one.least_coefficient:f}"
     sides = str(key.dependent), str(key.referenced)
     return [one.contract_id, *sides, one.state.value, phi, least, one.missing_count, one.violated_since]

@@ -138,7 +138,10 @@ def inds(
         sides = _side(dependent), _side(referenced)
         found = walk(lambda key: corpus_answers.inds(snapshot, *sides, key))
         if format_ is Format.TABLE:
-            rows = ([_told(i.dependent), "⊆", _told(i.referenced), i.overlap, f"{i.coverage:.4g}"] for i in found)
+            rows = (
+                [_told(i.dependent), "⊆", _told(i.referenced), i.overlap, terminal.told_share(i.coverage, ".4g")]
+                for i in found
+            )
             terminal.print_table(["dependent", "", "referenced", "overlap", "coverage"], rows)
             return
         header = [*_sides_header(), "overlap", "coefficient", "coverage"]
@@ -159,7 +162,7 @@ def pair(
     relation = "⊆" if answer.holds else "⊄" if answer.examined else "?"
     out.print(Text(f"{dependent} {relation} {referenced}", style="bold"))
     if answer.holds:
-        out.print(f"overlap {answer.overlap:,}, coverage {float(answer.coverage or 0):.4g}")
+        out.print(f"overlap {answer.overlap:,}, coverage {terminal.told_share(float(answer.coverage or 0), '.4g')}")
     elif answer.fault is not None:
         out.print(Text(f"not examined: {answer.fault}"))
     elif answer.beyond_top:

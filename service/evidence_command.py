@@ -21,7 +21,7 @@ from service.foreign_key_commands import (
     MethodOption,
     TupleCellsOption,
 )
-from service.terminal import out
+from service.terminal import out, told_share
 from service.usecases import foreign_key_evidence as evidence
 from service.usecases.distribution_picture import as_blocks
 from service.usecases.foreign_key_answers import no_candidate
@@ -69,8 +69,8 @@ def _told(one: evidence.ForeignKey, place: int, number: int, method: Method) -> 
     samples = f": {', '.join(map(repr, inclusion.missing_values))}" if inclusion.missing_values else ""
     lines = [
         f"score      {one.score:.3f}, {verdict} by {method}: number {place + 1} of {number} candidates",
-        f"inclusion  Φ {inclusion.coefficient:.6g} ({inclusion.method}){missing}{samples}",
-        f"coverage   {said.coverage:.4f} of the key's values, {said.cardinality}",
+        f"inclusion  Φ {told_share(inclusion.coefficient, '.6g')} ({inclusion.method}){missing}{samples}",
+        f"coverage   {told_share(said.coverage, '.4f')} of the key's values, {said.cardinality}",
     ]
     if said.distribution is not None:
         spread = said.distribution

@@ -19,7 +19,7 @@ from service.core.foreign_keys.candidates import THETA, Columns
 from service.core.foreign_keys.ranking import Method
 from service.core.model import AttributeName
 from service.core.quantile_grids import COMPOSITE_CELLS, SINGLE_CELLS
-from service.terminal import err, print_table
+from service.terminal import err, print_table, told_share
 from service.usecases.coefficient_table import MethodName
 from service.usecases.finding_progress import Stage, Telling, untold
 from service.usecases.foreign_key_answers import chosen
@@ -161,7 +161,7 @@ def _row(one: ForeignKey) -> list[Any]:
         str(sides_of.Side.of(one.referenced)),
         f"{one.score:.3f}",
         "suggested" if one.suggested else "implied" if one.implied else "",
-        f"{evidence.inclusion.coefficient:.4f}",
+        told_share(evidence.inclusion.coefficient, ".4f"),
         evidence.inclusion.missing,
         None if evidence.distribution is None else f"{evidence.distribution.distance:.4f}",
         evidence.cardinality,

@@ -80,7 +80,7 @@ def joinable(
     if format_ is Format.CSV:
         terminal.print_rows(HEADER, rows, format_)
     else:
-        terminal.print_table(HEADER, ([*told, f"{share:.4g}"] for *told, share in rows))
+        terminal.print_table(HEADER, ([*told, terminal.told_share(share, ".4g")] for *told, share in rows))
 
 
 def _read(file: Path, columns: Sequence[str]) -> JoinQuery:

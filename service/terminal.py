@@ -97,7 +97,7 @@ def show_pair(answer: PairAnswer) -> None:
     out.print(Text(f"{answer.dependent.name} {relation} {answer.referenced.name}", style="bold"))
     coefficient = answer.coefficient
     exact = coefficient.coefficient
-    phi = "undefined: the dependent has no values" if exact is None else f"{exact:.6g}"
+    phi = "undefined: the dependent has no values" if exact is None else told_share(exact, ".6g")
     out.print(f"inclusion coefficient {phi} ({coefficient.overlap:,} of {coefficient.distinct_count:,} values)")
     since = answer.since
     at = "" if since.committed_at is None else f" ({since.committed_at:%Y-%m-%d %H:%M:%S %Z})"
@@ -120,6 +120,12 @@ def show_totals(totals: Totals) -> None:
         f"{totals.updated:,} updated, {totals.deleted:,} deleted, {totals.skipped:,} skipped, "
         f"{totals.dead:,} set aside{speed}; the state is at version {totals.version}"
     )
+
+
+def told_share(value: float, form: str) -> str:
+    """Write a share in a form such as `.4g`; one below 1 never as 1, which says that nothing is missing."""
+    told = format(value, form)
+    return f"0.{'9' * int(form[1])}" if value < 1 and float(told) == 1 else told
 
 
 def reasons(found: Reason) -> str:
