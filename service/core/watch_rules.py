@@ -94,6 +94,8 @@ class Rule:
             raise WatchError(f"A rule of kind {self.kind} needs {', '.join(missing)}.")
         if more := sorted(given - shape.needed - shape.possible):
             raise WatchError(f"A rule of kind {self.kind} has no {', '.join(more)}.")
+        if any(one.is_finite() and abs(one.adjusted()) > 99 for one in (self.bound, self.margin) if one is not None):
+            raise WatchError("A bound or margin has an exponent of at most two digits.")  # as fractions they are long
         if self.kind is RuleKind.COEFFICIENT:
             if is_pattern(self.dependent) or is_pattern(self.referenced):
                 raise WatchError("A coefficient is watched of one pair; its names have no *.")

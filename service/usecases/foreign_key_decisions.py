@@ -142,5 +142,5 @@ class Contracts(Protocol):
 
 def check_bound(least: Decimal) -> None:
     """Raise ForeignKeyError for a bound that is no share of values."""
-    if least.is_nan() or not 0 < least <= 1:
+    if least.is_nan() or not Decimal("1e-99") <= least <= 1:  # the database has no place for much less
         raise ForeignKeyError(f"The least coefficient {least} is no share: give one above 0, and 1 at most.")

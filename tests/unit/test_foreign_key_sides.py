@@ -44,7 +44,7 @@ def test_what_cannot_be_a_foreign_key(
         ForeignKey.of(dependent, referenced)
 
 
-@pytest.mark.parametrize("least", ["0", "-0.5", "1.0000000000000001", "NaN", "Infinity"])
+@pytest.mark.parametrize("least", ["0", "-0.5", "1.0000000000000001", "NaN", "Infinity", "1E-20000"])
 def test_a_bound_is_a_share(least: str) -> None:
     with pytest.raises(ForeignKeyError, match=f"The least coefficient {least} is no share"):
         check_bound(Decimal(least))

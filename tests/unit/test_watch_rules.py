@@ -186,6 +186,11 @@ def test_a_coefficient_turns_at_the_bound_and_back_behind_the_margin(
         (Rule(RuleKind.COEFFICIENT, dependent="s.a.*", referenced="s.b.y", bound=Decimal(1)), r"names have no \*"),
         (Rule(RuleKind.COEFFICIENT, dependent="a", referenced="b", bound=Decimal("1.1")), "^The bound.* from 0 to 1"),
         (Rule(RuleKind.COEFFICIENT, dependent="a", referenced="b", bound=Decimal("nan")), "from 0 to 1"),
+        (
+            Rule(RuleKind.COEFFICIENT, dependent="a", referenced="b", bound=Decimal("1e-999999999")),
+            "at most two digits",
+        ),
+        (Rule(RuleKind.LAG, bound=Decimal("1e999999999")), "at most two digits"),
         (Rule(RuleKind.LAG), "needs bound"),
         (Rule(RuleKind.LAG, bound=Decimal(-1)), "0 or more"),
         (Rule(RuleKind.REFRESH, corpus="*", contract_id=1), "has no contract_id"),
