@@ -76,15 +76,11 @@ def joinable(
         json.dump([asdict(table) for table in answer.tables], sys.stdout, ensure_ascii=False)
         print()
         return
-    is_csv = format_ is Format.CSV
-    rows = (
-        [t.table, ", ".join(t.columns), t.matched_keys, t.share if is_csv else terminal.told_share(t.share, ".4g")]
-        for t in answer.tables
-    )
-    if is_csv:
+    rows = ((t.table, ", ".join(t.columns), t.matched_keys, t.share) for t in answer.tables)
+    if format_ is Format.CSV:
         terminal.print_rows(HEADER, rows, format_)
     else:
-        terminal.print_table(HEADER, rows)
+        terminal.print_table(HEADER, ((*told, terminal.told_share(share, ".4g")) for *told, share in rows))
 
 
 def _read(file: Path, columns: Sequence[str]) -> JoinQuery:
