@@ -83,7 +83,7 @@ def decoding(settings: Settings, feed: str = "") -> Callable[[Sequence[Table]], 
     """
     source = source_of(feed)
     if source is not None:
-        return lambda tables: PgoutputDecoder(tables, source)
+        return lambda tables: PgoutputDecoder(tables, source, settings.unknown_tables)
     registry = None if settings.schema_registry is None else HttpSchemaRegistry(settings.schema_registry)
     wire = WireSettings(settings.decimal_handling, settings.binary_handling, settings.time_precision)
     Decoder((), wire, registry)  # what is missing for Avro is told before anything else is opened

@@ -9,9 +9,10 @@ stand for the truncate of one partition. `gone_from` names tables of which the r
 
 from __future__ import annotations
 
+import shlex
 import struct
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import orjson
 
@@ -125,11 +126,17 @@ class PgoutputDecoder:
     """Implement ports.Decoder for the records of a Postgres feed, of the tables of one source.
 
     Texts are made by the types that the record tells, which are those of its time. A table that is not followed is
-    Skipped; columns that the state does not know, that are gone or have another type, raise SchemaDrift. Nothing
-    but RecordError is ever raised, whatever the bytes are.
+    Skipped, or refused with `unknown_tables="refuse"`; columns that the state does not know, that are gone or have
+    another type, raise SchemaDrift. Nothing but RecordError is ever raised, whatever the bytes are.
     """
 
-    def __init__(self, tables: Iterable[Table], source: str | None = None) -> None:
+    def __init__(
+        self,
+        tables: Iterable[Table],
+        source: str | None = None,
+        unknown_tables: Literal["ignore", "refuse"] = "ignore",
+    ) -> None:
+        self._ignores_unknown_tables = unknown_tables == "ignore"
         self._tables: dict[tuple[str, str], Table] = {}
         for table in tables:
             if source is None or table.source == source:
@@ -150,6 +157,8 @@ class PgoutputDecoder:
             if shape is None:
                 if "gone_from" in headers:
                     self._refuse_gone_partition(parse_relation(headers["relation"]), headers["gone_from"])
+                if not self._ignores_unknown_tables:
+                    raise _unknown(parse_relation(headers["relation"]))
                 return Skipped(at, NOT_FOLLOWED)
             operation, before, after, key = shape.read(record.value)
         except SchemaDrift as drift:
@@ -325,6 +334,15 @@ class _Shape:
         if self._retyped:
             parts.append("another type: " + ", ".join(f"{name!r} is {kind}" for name, kind in self._retyped))
         return f"table {self.table} has {' and '.join(parts)} now"
+
+
+def _unknown(relation: Relation) -> RecordError:
+    name = f"{relation.schema}.{relation.name}"
+    rename = shlex.join(["subsetd", "attribute", "rename", "OLD", name])
+    return RecordError(
+        f"changes table {name!r}, which is not followed; if a followed one has this name now, `{rename}`, else follow "
+        f"without SUBSETD_UNKNOWN_TABLES=refuse"
+    )
 
 
 _NAMES = {b"U": "update", b"D": "delete", b"T": "truncate", b"P": "truncate"}

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from contextlib import closing
+from threading import Event
 
 import pytest
+from prometheus_client import CollectorRegistry
 
-from service.core.errors import FeedError, SourceError
-from service.feed_wiring import drop_attributes, is_followed, rename_attribute
+from service.config import Settings
+from service.core.errors import FeedError, RecordError, SourceError
+from service.feed_wiring import drop_attributes, feed_address, is_followed, make_consumer, rename_attribute
+from service.observe import ConsumerObserver
 from service.store.source_reader import PageRange, SourceSnapshot, read_pages
 from service.stream.postgres_address import parse_address
 from service.stream.postgres_slot import drop, new_slot
 from tests import states
-from tests.postgres_following import NAME, SHOP, begin, follow, run
+from tests.postgres_following import NAME, SHOP, begin, follow, require_equal, run
 
 TWO_TABLES = [("s", "customers"), ("s", "orders")]
 
@@ -104,6 +108,19 @@ def test_a_table_that_is_gone_is_told_with_what_lets_the_feed_begin(followed_url
     run(followed_url, "ALTER PUBLICATION subsetd_s DROP TABLE s.purchases")
     with pytest.raises(FeedError, match=r"ALTER PUBLICATION subsetd_s ADD TABLE s\.purchases"):
         is_followed(database_url, followed_url, NAME)
+
+
+def test_a_renamed_table_is_waited_for_where_unknown_tables_are_refused(followed_url: str, database_url: str) -> None:
+    run(followed_url, SHOP)
+    begin(database_url, followed_url)
+    run(followed_url, "ALTER TABLE s.orders RENAME TO sales", "INSERT INTO s.sales VALUES (31, 1, NULL)")
+    settings, observer = Settings(unknown_tables="refuse"), ConsumerObserver(CollectorRegistry())
+    consumer = make_consumer(database_url, feed_address(followed_url, NAME), settings, observer)
+    with pytest.raises(RecordError, match=r"`subsetd attribute rename OLD s\.sales`"):
+        consumer.run(Event(), until_end=True)
+    rename_attribute(database_url, "s.orders", "s.sales", print)
+    follow(database_url, followed_url)
+    require_equal(database_url, followed_url)
 
 
 def test_a_table_that_is_emptied_while_it_is_read_is_noticed(followed_url: str) -> None:
