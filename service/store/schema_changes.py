@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -234,7 +235,8 @@ def _rename_table(cursor: Any, named: Named, new: str, known: Sequence[KnownColu
     if not (schema and dot and table):
         raise NotFoundError(f"{new!r} is no name of a table: give schema.table.")
     if any((one.schema, one.table) == (schema, table) for one in known):
-        raise StateError(f"There is a table {new} already; drop it first: subsetd attribute drop {new}")
+        drop_it = shlex.join(["subsetd", "attribute", "drop", new, "--force"])
+        raise StateError(f"There is a table {new} already; if it is gone at the source, drop it first: {drop_it}")
     version = write_version(cursor, None)
     # Those that are dropped go with the table: their places in it stay taken, for kept rows have their cells.
     cursor.execute(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 from service.cli import app
 from service.core.errors import NotFoundError, RecordError, StateError
 from service.core.model import SchemaDrift
+from service.feed_wiring import drop_attributes
 from service.store.schema_changes import rename
 from service.store.writer import PostgresWriter
 from service.usecases.batches import ErrorPolicy
@@ -212,6 +214,16 @@ def test_a_renamed_table_is_followed_under_its_new_name(database_url: str, strea
     assert states.query(
         database_url, "select source_schema, source_table from tracked_table where table_name = 'sales'"
     ) == [("s", "sales")]
+
+
+@pytest.mark.usefixtures("stream")
+def test_a_table_that_took_the_name_of_one_that_is_gone_is_renamed_as_it_is_told(database_url: str) -> None:
+    with pytest.raises(StateError, match="is gone at the source") as told:
+        rename(database_url, "s.orders", "s.customers", never)
+    *_, said = str(told.value).partition("subsetd attribute drop ")
+    name, *options = shlex.split(said)
+    drop_attributes(database_url, name, force="--force" in options, telling=never)
+    assert "is now s.customers" in rename(database_url, "s.orders", "s.customers", never)
 
 
 def test_an_old_record_that_is_applied_already_changes_no_columns(database_url: str, stream: Stream) -> None:
