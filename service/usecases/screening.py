@@ -217,7 +217,9 @@ class RetryScreen:
         mark = change.source_position.get("mark")
         if not isinstance(mark, list):
             return False
-        return self._marks.setdefault((_reader(change), *mark), change.position) != change.position
+        # The last number of a mark may be another change's after a restart of the connector: the rows tell.
+        what = (_reader(change), *mark, change.table.table_id, change.before, change.after, change.key)
+        return self._marks.setdefault(what, change.position) != change.position
 
 
 def read_seen(source_position: Mapping[str, object]) -> dict[Reader, Seen]:

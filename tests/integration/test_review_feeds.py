@@ -129,6 +129,17 @@ def test_a_change_that_was_set_aside_twice_is_applied_once() -> None:
         assert [(skipped.position.offset, skipped.reason) for skipped in screened.skipped] == [(2, REPEATED)]
 
 
+def test_another_change_that_a_restarted_connector_gave_the_same_number_is_applied() -> None:
+    """Of a transaction that is sent again the numbers may be lower: see `source_order.mark`."""
+    table = tracked_table("s", "customers", {"id": "string", "name": "string"})
+    sent = [marked("c", "customers", None, {"id": name, "name": "Cy"}, 1000) for name in ("3", "4")]
+    decoded = map(Decoder([table]).decode, map(record, sent, (1, 2)))
+    changes = [change for change in decoded if isinstance(change, RowChange)]
+    screen = RetryScreen({}, {change.position: 2 for change in changes}, {}, {})
+    assert screen.screen(changes).changes == changes
+    assert [change.position.offset for change in changes] == [1, 2]
+
+
 def test_a_paused_feed_is_not_followed_from_its_start_on(database_url: str, stream: Stream) -> None:
     consume(database_url, stream)
     states.execute(database_url, "update feed set paused_at = now()")
