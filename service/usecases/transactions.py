@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from service.core.errors import RecordError
-from service.core.model import Decoded, RawRecord, RowChange, Table, TransactionMark
+from service.core.model import Decoded, Operation, RawRecord, RowChange, Table, TransactionMark
 
 TRANSACTION_TOPIC = ".transaction"
 REMEMBERED_ENDS = 100_000
@@ -40,7 +40,7 @@ class WaitLimits:
 class Taken(NamedTuple):
     """Hold records that may be applied now, what each was decoded to and its transaction, and whether these are whole.
 
-    `is_whole` is None where the source tells nothing of its transactions.
+    `is_whole` is None where the source tells nothing of its transactions, or not of all.
     """
 
     records: list[RawRecord]
@@ -85,7 +85,8 @@ class TransactionBuffer:
     Feed it with what each poll gave, decoded; `take` gives the records that can be applied now, in the order of each
     partition. A record that is held holds back all behind it in its partition, so that a feed's positions say what
     was taken. Beyond the limits everything is given, and `is_whole` is False until the transactions that were cut
-    are complete. An END whose events have all been applied before, or do not come at all, holds nothing back.
+    are complete. An END whose events have all been applied before, or do not come at all, holds nothing back. Nor
+    does a change that cannot be tied to a transaction: since one was given nobody knows what is whole.
     """
 
     def __init__(self, tables: Iterable[Table], topics: Iterable[str] = (), limits: WaitLimits = WaitLimits()) -> None:
@@ -99,7 +100,7 @@ class TransactionBuffer:
         self._ahead: OrderedDict[TransactionKey, _Transaction] = OrderedDict()
         """Transactions of which marks came and no event yet."""
         self._cut: set[TransactionKey] = set()
-        self._must_give = False
+        self._must_give = self._has_untied = False
         self._note_topics(topics)
 
     @property
@@ -140,7 +141,9 @@ class TransactionBuffer:
         self._held = kept
         self._size = sum(_size(held.record) for held in kept)
         self._settle({held.key for held in given if held.key is not None}, now)
-        return _taken(given, not self._cut)
+        # The rest of its transaction may come in any later batch.
+        self._has_untied = self._has_untied or any(map(_is_untied, given))
+        return _taken(given, False if self._cut else None if self._has_untied else True)
 
     def _note_topics(self, topics: Iterable[str]) -> None:
         ends = [topic for topic in topics if topic.endswith(TRANSACTION_TOPIC)]
@@ -239,6 +242,11 @@ class TransactionBuffer:
 
 def _taken(given: Sequence[_Held], is_whole: bool | None) -> Taken:
     return Taken([held.record for held in given], [h.decoded for h in given], [h.key for h in given], is_whole)
+
+
+def _is_untied(held: _Held) -> bool:
+    """Tell whether a change is of a transaction that is not known; the rows of a connector's snapshot are of none."""
+    return held.key is None and isinstance(held.decoded, RowChange) and held.decoded.operation is not Operation.READ
 
 
 def _size(record: RawRecord) -> int:

@@ -177,6 +177,24 @@ def test_without_a_transaction_topic_nothing_waits_and_nothing_is_claimed() -> N
     assert (len(taken.records), taken.is_whole) == (1, None)
 
 
+@pytest.mark.parametrize(
+    ("topic", "transaction"), [("orders", "7:1"), ("another.s.orders", "7:1"), ("app.s.orders", None)]
+)
+def test_nothing_is_claimed_once_a_change_was_given_that_nothing_ties_to_a_transaction(
+    topic: str, transaction: str | None
+) -> None:
+    source, buffer = Source(), TransactionBuffer([ORDERS, LINES], [*TOPICS, topic])
+    at, told = FeedPosition(topic, 0, 0), {"transaction_id": transaction, "total_order": 1}
+    for operation, is_whole in ((Operation.READ, True), (Operation.CREATE, None)):
+        buffer.add([RawRecord(*at, None, b"", 0)], [RowChange(ORDERS, operation, None, ("1",), at, told)], 0)
+        assert buffer.take(0).is_whole is is_whole
+    source.write("8", [("lines", 0)])
+    source.poll(buffer, "app.s.lines")
+    source.poll(buffer, "app.transaction")
+    taken = buffer.take(0)
+    assert (changes_of(source, taken), taken.is_whole) == (["8"], None), "the other half of 7 may still come"
+
+
 @given(st.randoms(use_true_random=False), st.integers(1, 12), st.booleans())
 def test_whatever_is_polled_when_no_transaction_is_ever_applied_in_part(
     rng: random.Random, transactions: int, is_bounded: bool
