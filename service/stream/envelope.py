@@ -256,6 +256,11 @@ class Decoder:
             key = tracked.key(before, decoders, "before-image")
             if key is None and record.key:
                 payload, key_schema = self._parse_key(record)
+                if key_schema is None and type(payload) in _NO_TEXTS and record.key[:1] != b"{":
+                    if tracked.has_text_key:
+                        payload = record.key.decode()  # what only looks like JSON is the text itself
+                    elif type(payload) is float and after is not None:
+                        payload = None  # it may have lost digits, which the after-image has
                 if payload is not None and type(payload) is not dict and len(tracked.key_columns) == 1:
                     payload = {tracked.key_columns[0]: payload}  # a key of one column, taken out of its row
                 if type(payload) is dict:
@@ -344,6 +349,9 @@ class Decoder:
         except RecordError:
             return None, None
         return payload, schema
+
+
+_NO_TEXTS = frozenset({int, float, bool, list})
 
 
 def shown(value: object) -> str:

@@ -17,6 +17,8 @@ Image = Mapping[str, Any]
 
 DEFAULT_SETTINGS = WireSettings()
 
+_TEXT_DECODERS = tuple(bare_cell_decoder(data_type, DEFAULT_SETTINGS) for data_type in ("text", "character(1)"))
+
 PLACEHOLDER = "__debezium_unavailable_value"
 """What Debezium sends for a value that it was not given, because it did not change."""
 
@@ -58,6 +60,7 @@ class TableDecoder:
         self.decoders = Decoders((a.data_type, settings) for a in table.attributes)
         self.has_row_images = table.row_images and bool(table.key)
         self.key_columns = tuple(self.columns[place] for place in table.key)
+        self.has_text_key = len(table.key) == 1 and self.decoders.bare[table.key[0]] in _TEXT_DECODERS
         self._sends_whole_rows = table.has_full_identity
         self._stale = frozenset(table.stale)
         self._cells = _getter(self.columns)

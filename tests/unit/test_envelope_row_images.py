@@ -7,6 +7,7 @@ from dataclasses import replace
 import orjson
 import pytest
 
+from service.core.cell_decoding import WireSettings
 from service.core.errors import RecordError
 from service.core.model import UNAVAILABLE, Operation, RowChange, Skipped
 from service.stream.envelope import Decoder
@@ -87,6 +88,29 @@ def test_a_key_of_one_column_may_be_its_cell_alone() -> None:
     deleted = Decoder([table]).decode(record(envelope("d", "shop", "codes"), key=b'"x"'))
     assert isinstance(deleted, RowChange)
     assert deleted.key == ("x",)
+
+
+@pytest.mark.parametrize("code", ["1.10", "1e5", "-0", " 7", "12345678901234567890123", "true", "[1.0]"])
+@pytest.mark.parametrize("data_type", ["text", "character varying(30)", "character(30)"])
+def test_a_text_that_looks_like_a_number_is_the_key_itself(code: str, data_type: str) -> None:
+    """A StringConverter writes it as it is."""
+    table = replace(tracked_table("shop", "codes", {"code": data_type, "note": "text"}), key=(0,), row_images=True)
+    changed = envelope("u", "shop", "codes", None, {"code": code, "note": "y"})
+    for value in (changed, envelope("d", "shop", "codes")):
+        decoded = Decoder([table]).decode(record(value, key=code.encode()))
+        assert isinstance(decoded, RowChange)
+        assert decoded.key == (code,)
+
+
+def test_a_number_of_more_digits_than_json_readers_keep_is_that_of_its_row() -> None:
+    types = {"code": "numeric(30,0)", "note": "text"}
+    table = replace(tracked_table("shop", "codes", types), key=(0,), row_images=True)
+    code = "12345678901234567890123"
+    value = envelope("u", "shop", "codes", None, {"code": code, "note": "y"})
+    decoder = Decoder([table], WireSettings(decimal_handling="string"))
+    updated = decoder.decode(record(value, key=code.encode()))
+    assert isinstance(updated, RowChange)
+    assert updated.key == (code,)
 
 
 def test_a_key_of_another_kind_says_nothing() -> None:
