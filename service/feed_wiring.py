@@ -41,6 +41,7 @@ from service.stream.connect_rest import read_connectors
 from service.stream.envelope import Decoder
 from service.stream.pgoutput import PgoutputDecoder
 from service.stream.postgres_address import SourceAway, parse_address, source_of
+from service.stream.postgres_catalog import Root
 from service.stream.postgres_slot import drop, how_to_drop, new_slot, require_published
 from service.stream.schema_registry import HttpSchemaRegistry
 from service.usecases import ports, schema_changes, track_keys
@@ -120,6 +121,7 @@ def lag_unit(feed: str) -> ports.LagUnit:
 def make_consumer(url: str, feed: str, settings: Settings, observer: ConsumerObserver) -> Consumer:
     """Make the consumer of a feed's address; raise FeedError for an address that is none."""
     require_feed(feed)
+    seen_roots: dict[int, Root] = {}  # after a change of columns another feed goes on
     return Consumer(
         PostgresWriter(url),
         lambda: open_feed(
@@ -129,6 +131,7 @@ def make_consumer(url: str, feed: str, settings: Settings, observer: ConsumerObs
             slot_warning_bytes=settings.slot_warning_mb << 20,
             transaction_records=settings.transaction_records,
             tell_held_back=observer.slot_holds_back,
+            seen_roots=seen_roots,
         ),
         decoding(settings, feed),
         value_keys,

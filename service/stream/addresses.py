@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, unquote
 from service.core.errors import FeedError
 from service.stream.file_feed import FileFeed
 from service.stream.postgres_address import parse_address, source_of
+from service.stream.postgres_catalog import Root
 from service.stream.postgres_feed import PostgresFeed
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def open_feed(
     slot_warning_bytes: int = 1 << 30,
     transaction_records: int = 100_000,
     tell_held_back: Callable[[int], None] = lambda held_back: None,
+    seen_roots: dict[int, Root] | None = None,
 ) -> KafkaFeed | FileFeed | PostgresFeed:
     """Make the feed that an address names; nothing is connected or opened before its `start`.
 
@@ -39,8 +41,8 @@ def open_feed(
     under which positions are shown to lag tools (None: nowhere). `client_options` go to kafka-python as
     they are (`security_protocol`, `sasl_mechanism`, ...). A Postgres source that goes away is tried again for
     `retry_seconds`. Its feed tells how many bytes of log its slot holds back, and warns of more than
-    `slot_warning_bytes`; its transactions of at most `transaction_records` are given in one poll. An address of
-    another shape raises FeedError.
+    `slot_warning_bytes`; its transactions of at most `transaction_records` are given in one poll; `seen_roots` are
+    for all feeds of a consumer, see PostgresFeed. An address of another shape raises FeedError.
     """
     if address.startswith("kafka://"):
         from service.stream.kafka_feed import KafkaFeed  # loads Kafka's client
@@ -64,6 +66,7 @@ def open_feed(
             slot_warning_bytes=slot_warning_bytes,
             transaction_records=transaction_records,
             tell_held_back=tell_held_back,
+            seen_roots=seen_roots,
         )
     raise FeedError(
         f"feed address {_without_password(address)!r} is neither kafka:// nor postgresql:// nor file:; {WAY_OUT}"

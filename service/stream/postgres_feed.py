@@ -54,6 +54,7 @@ class PostgresFeed:
 
     The slot is the topic, the partition 0. While the server is away `poll` returns nothing, and connects again by
     itself for at most `retry_seconds`; then, and for a slot that is gone, moved, lost or in use, it raises FeedError.
+    `seen_roots` has the roots of partitions that a feed before this one has seen, and grows.
     """
 
     lag_unit: Final = "bytes"
@@ -67,6 +68,7 @@ class PostgresFeed:
         slot_warning_bytes: int = 1 << 30,
         transaction_records: int = 100_000,
         tell_held_back: Callable[[int], None] = lambda held_back: None,
+        seen_roots: dict[int, Root] | None = None,
     ) -> None:
         self.address = address
         self.slot = address.slot
@@ -82,7 +84,7 @@ class PostgresFeed:
         self._identity: dict[str, object] = {}
         self._system: object = None
         self._relations: dict[int, DescribedRelation] = {}
-        self._roots: dict[int, Root] = {}
+        self._roots = {} if seen_roots is None else seen_roots
         self._numbers = Numbering(StoredPosition(0))
         self._handed: deque[RawRecord] = deque()
         self._told: deque[tuple[int, int]] = deque()

@@ -5,11 +5,16 @@ from __future__ import annotations
 from contextlib import closing
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+from service.config import Settings
 from service.core.errors import RecordError
 from service.core.model import Attribute, AttributeName, RawRecord, Table
+from service.feed_wiring import feed_address, make_consumer, running_consumer
+from service.observe import ConsumerObserver
 from service.stream.pgoutput import PgoutputDecoder
 from tests import postgres_following as source
+from tests import states
 from tests.decoding import decode_all
 from tests.postgres_following import begin, follow, positions, require_equal, run
 from tests.waiting import wait_for
@@ -79,6 +84,29 @@ def test_changes_of_a_partition_that_is_gone_are_its_roots(measured: str, databa
     assert not skipped
     assert not bad
     assert {change.before for change in changes} == {(f"2026-01-{i + 1:02}", str(i)) for i in range(31)}
+
+
+@pytest.mark.parametrize("gone", ["DROP TABLE s.m1", "ALTER TABLE s.measured DETACH PARTITION s.m1"])
+def test_a_partition_that_was_seen_is_remembered_across_a_change_of_columns(
+    measured: str, database_url: str, gone: str
+) -> None:
+    consumer = make_consumer(
+        database_url, feed_address(measured, source.NAME), Settings(), ConsumerObserver(CollectorRegistry())
+    )
+
+    def counts(rows: int) -> bool:
+        found = states.query(database_url, "select row_count from attribute where column_name = 'value'")
+        return failed.is_set() or found == [(rows,)]
+
+    with running_consumer(consumer) as failed:
+        run(measured, "INSERT INTO s.measured VALUES ('2026-01-05', 7)")
+        wait_for(lambda: counts(52))
+        run(
+            measured,
+            "INSERT INTO s.measured VALUES ('2026-01-06', 8); ALTER TABLE s.measured ADD note text; "
+            f"INSERT INTO s.measured VALUES ('2026-01-07', 9, 'x'); {gone}",
+        )
+        wait_for(lambda: counts(54))
 
 
 @pytest.mark.parametrize("gone", ["DROP TABLE s.m1", "ALTER TABLE s.measured DETACH PARTITION s.m1"])
