@@ -407,29 +407,31 @@ class PostgresFeed:
             described = self._asking(lambda cursor: describe_relation(cursor, message, self.slot, self._roots))
             self._relations[pgoutput.relation_oid(message)] = described
         elif kind == _TRUNCATE:
-            for value, relation in self._emptied(pgoutput.parse_truncate(message)):
+            oids = pgoutput.parse_truncate(message)
+            emptied = self._emptied(oids)
+            for oid in oids:
+                # Each has a number, given or not: today's catalog does not tell which were partitions of one table.
                 number = self._numbers.count()
-                if number is not None:
-                    self._hand(number, value, relation)
+                if number is not None and oid in emptied:
+                    self._hand(number, *emptied[oid])
 
     def _hand(self, number: int, value: bytes, relation: DescribedRelation) -> None:
         transaction = self._numbers.last
         headers = (*relation.headers, ("transaction", transaction.header))
         self._handed.append(RawRecord(self.slot, 0, number, None, value, transaction.committed_ms, headers))
 
-    def _emptied(self, oids: Sequence[int]) -> list[tuple[bytes, DescribedRelation]]:
-        """Give the tables that a truncate empties; a partitioned one when none of its partitions is left."""
+    def _emptied(self, oids: Sequence[int]) -> dict[int, tuple[bytes, DescribedRelation]]:
+        """Give what a truncate empties, by the first of its tables: a partitioned one when no partition is left."""
         found: dict[int, tuple[bytes, DescribedRelation]] = {}
         told, at = list(self._relations), self._numbers.last.transaction_id
-        for oid in oids:
+        firsts = {self._relations[oid].root_oid: oid for oid in reversed(oids)}
+        for root, oid in firsts.items():
             relation = self._relations[oid]
-            root = relation.root_oid
-            if root == oid:
-                found[root] = b"T", relation
-            elif root not in found:
-                is_part = self._asking(lambda cursor, root=root: partitions_left(cursor, root, oids, told, at))
-                found[root] = b"P" + relation.name.encode() if is_part else b"T", relation
-        return list(found.values())
+            is_part = root not in oids and self._asking(
+                lambda cursor, root=root: partitions_left(cursor, root, oids, told, at)
+            )
+            found[oid] = b"P" + relation.name.encode() if is_part else b"T", relation
+        return found
 
     def _look_after_slot(self) -> None:
         """Every few seconds without changes: let the server forget what has none for us, and warn of a full log."""

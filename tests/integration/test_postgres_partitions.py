@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from service.config import Settings
 from service.core.errors import RecordError
-from service.core.model import Attribute, AttributeName, RawRecord, Table
+from service.core.model import Attribute, AttributeName, RawRecord, StoredPosition, Table
 from service.feed_wiring import feed_address, make_consumer, running_consumer
 from service.observe import ConsumerObserver
 from service.stream.pgoutput import PgoutputDecoder
@@ -133,6 +133,28 @@ def test_a_table_that_is_gone_and_was_no_partition_is_passed_over(measured: str,
     assert follow(database_url, measured).skipped == 2
     run(measured, "DROP TABLE s.alike")
     require_equal(database_url, measured)
+
+
+@pytest.mark.parametrize("gone", ["DROP TABLE s.m2", "ALTER TABLE s.measured DETACH PARTITION s.m2"])
+def test_what_is_behind_a_truncate_keeps_its_number_when_a_partition_goes(
+    measured: str, database_url: str, gone: str
+) -> None:
+    rows = ", ".join(f"('2026-01-05', {number})" for number in range(10))
+    stored, records = positions(database_url), list[RawRecord]()
+    run(measured, f"TRUNCATE s.measured; INSERT INTO s.measured VALUES {rows}")
+    with closing(source.open_feed(measured, transaction_records=0)) as feed:
+        feed.start(stored)
+        while len(records) < 4:
+            records += feed.poll(1, 1 << 20, 0.1)
+        at = feed.positions()
+        told = feed.source_positions(at)
+        stored = {place: StoredPosition(at[place], told[place]) for place in at}
+    run(measured, gone)
+    with closing(source.open_feed(measured)) as feed:
+        feed.start(stored)
+        while not feed.at_end():
+            records += feed.poll(100, 1 << 20, 0.1)
+    assert [record.value[:1] for record in records if record.value] == [b"T", *[b"I"] * 10]
 
 
 @pytest.mark.parametrize("statements", [1, 2])
