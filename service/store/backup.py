@@ -27,7 +27,7 @@ from service.store.copy_stream import copy_stream
 from service.store.database import connect, make_engine, parse_address, place, state_error
 from service.store.embedded import programs
 from service.store.feeds import FORGET_LAG
-from service.store.migrate import LOCK_TIMEOUT, found_revision, require_known, upgrade
+from service.store.migrate import LOCK_TIMEOUT, found_revision, is_known, require_known, upgrade
 from service.store.shard_reading import Elsewhere, between_batches
 from service.store.shard_servers import reaching
 from service.store.table_base import metadata
@@ -284,6 +284,12 @@ def _put(connection: Connection, backup: BackupReader, replace: bool) -> None:
         if schema != manifest.schema:
             raise BackupError(
                 f"The backup's tables are in the schema {manifest.schema}, those of the {where} in {schema}"
+            )
+        found = found_revision(connection)
+        if found is not None and not is_known(found):  # it may have tables that would stay, or stand in the way
+            raise StateError(
+                f"The {where} is at schema revision {found}, which another release of subsetd made, with tables that "
+                "this one may not know: restore into an empty database (SUBSETD_DATA_DIR, SUBSETD_DATABASE_URL)"
             )
         present = _ours(cursor)
         if not replace:

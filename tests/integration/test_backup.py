@@ -151,6 +151,15 @@ def test_a_state_is_replaced_only_when_that_is_said(
     assert states.query(empty_database_url, "select to_regclass('gen_rec_g9_p000')") == [(None,)]
 
 
+def test_a_state_of_a_newer_release_is_not_replaced(database_url: str, stream: Stream, tmp_path: Path) -> None:
+    """What the newer one has added would stay, in the way of the next upgrade."""
+    back_up(database_url, tmp_path / "state.backup")
+    states.execute(database_url, "create table newer (id integer); update alembic_version set version_num = '9999'")
+    with pytest.raises(StateError, match=r"revision 9999, which another release .*: restore into an empty database"):
+        restore(database_url, tmp_path / "state.backup", replace=True, telling=quietly)
+    assert states.read(database_url) == states.expected(stream.tables)
+
+
 @pytest.mark.parametrize("revision", ["0001", "0004", "0009"])
 def test_a_backup_of_an_older_release_is_migrated(
     database_url: str, empty_database_url: str, stream: Stream, tmp_path: Path, revision: str
