@@ -82,7 +82,7 @@ where state = 'pending';
 POSITIONS = 'select feed, topic, "partition", next_offset from feed_position order by 1, 2, 3'
 
 ATTEMPTS = 10
-"""How often a backup begins again because a table went away before it was held."""
+"""How often a backup begins again because a table went away before it was held, or a bootstrap took it."""
 
 NOT_FOR_US = re.compile(r"^(\\.*|SET transaction_timeout = .*)$", re.MULTILINE)
 """Lines of pg_dump's scripts for psql alone, and for servers from 17 on."""
@@ -241,8 +241,8 @@ def _hold_tables(cursor: Any, where: str) -> list[tuple[str, bool]]:
             tables = _ours(cursor)
             if {name for name, _ in tables} == set(names):
                 return tables
-        except psycopg2.errors.UndefinedTable:
-            pass
+        except (psycopg2.errors.UndefinedTable, psycopg2.errors.DeadlockDetected):
+            pass  # a bootstrap's last commit takes them in another order
         except psycopg2.errors.LockNotAvailable:
             break
         connection.rollback()

@@ -123,6 +123,9 @@ def _took_tables(cursor: Any, number: int) -> bool:
         # Before all that is written: a reader that locks gen_rec, and then takes its snapshot, sees all or nothing.
         cursor.execute("LOCK TABLE gen_rec IN ACCESS EXCLUSIVE MODE")
         cursor.execute("LOCK TABLE row_image IN SHARE MODE")
+    except psycopg2.errors.DeadlockDetected:  # one that began meanwhile, and takes them in another order
+        cursor.connection.rollback()
+        return False
     except psycopg2.errors.LockNotAvailable as error:
         cursor.connection.rollback()
         if _is_backed_up(cursor):  # it has begun meanwhile

@@ -7,15 +7,18 @@ import stat
 import threading
 import zipfile
 from collections.abc import Callable
-from contextlib import closing
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import psycopg2
 import pytest
 
 from service.core.errors import StateError
 from service.store import backup, migrate
-from service.store.backup import BackupReport, back_up, restore
+from service.store.backup import BACKUP_NAME, BackupReport, back_up, restore
+from service.store.publication import _took_tables
 from service.store.tables import SCHEMA_REVISION, metadata
 from service.store.writer_lock import take_writer_lock
 from tests import states
@@ -24,6 +27,7 @@ from tests.following import COLUMNS, Stream, begun, consume, random_changes
 from tests.integration.test_migrations import connection_to, description_of
 from tests.integration.test_verify import findings
 from tests.states import Tables
+from tests.waiting import BOUND_SECONDS, wait_for
 
 HISTORY = (
     "select version, kind, dependent_id, referenced_id, witness_value, position from ind_transition order by 1, 3, 4"
@@ -275,6 +279,50 @@ def test_a_table_that_goes_before_it_is_held_is_not_waited_for(
     assert (len(looked), looked[0]) == (3, looked[1] + 1)
     restore(empty_database_url, tmp_path / "state.backup", replace=False, telling=quietly)
     assert states.read(empty_database_url) == states.expected(stream.tables)
+
+
+@pytest.mark.parametrize(("publishing_looks", "backup_looks"), [("10ms", "1min"), ("1min", "5s")])
+def test_a_backup_and_a_bootstraps_last_commit_that_wait_for_each_other_both_come_through(
+    database_url: str, stream: Stream, monkeypatch: pytest.MonkeyPatch, publishing_looks: str, backup_looks: str
+) -> None:
+    """They take the tables in orders of their own, and another reader keeps the bootstrap while the backup begins."""
+    states.execute(database_url, "create table gen_cluster_g9 (like cluster)")
+    look = backup._ours
+    waiting = "select from pg_locks where not granted"
+
+    def put_in_place() -> None:
+        while not _took_tables(publishing.cursor(), 9):
+            pass
+        publishing.rollback()
+
+    def looks(cursor: Any) -> list[tuple[str, bool]]:
+        found = look(cursor)
+        if not published:
+            published.append(threads.submit(put_in_place))
+            wait_for(lambda: states.query(database_url, waiting))
+        return found
+
+    def back() -> None:
+        backup._hold_tables(backing.cursor(), "state")
+        backing.rollback()
+
+    monkeypatch.setattr(backup, "_ours", looks)
+    published: list[Future[None]] = []
+    with ExitStack() as opened:
+        threads = opened.enter_context(ThreadPoolExecutor(2))
+        publishing, backing, reading = (
+            opened.enter_context(closing(psycopg2.connect(database_url, application_name=name)))
+            for name in ("bootstrap", BACKUP_NAME, "reader")
+        )
+        for connection, after in ((publishing, publishing_looks), (backing, backup_looks)):
+            connection.cursor().execute(f"set deadlock_timeout = '{after}'")
+            connection.commit()
+        reading.cursor().execute("lock table gen_rec in access share mode")
+        backed_up = threads.submit(back)
+        wait_for(lambda: len(states.query(database_url, waiting)) == 2)
+        reading.rollback()
+        backed_up.result(BOUND_SECONDS)
+        published[0].result(BOUND_SECONDS)
 
 
 def test_a_table_that_is_replaced_all_the_time_is_given_up_on(
