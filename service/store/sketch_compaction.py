@@ -7,8 +7,8 @@ fail (REPEATABLE READ), and it is taken again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TypeVar
 
 import numpy as np
@@ -19,7 +19,7 @@ from service.core.errors import SketchError
 from service.core.sketch_changes import SketchChanges
 from service.core.sketch_upkeep import SketchForm, apply_changes
 from service.core.sketches.column import ColumnSketch
-from service.store.database import make_engine
+from service.store.database import OTHERS_IN_THE_WAY, make_engine, state_error
 from service.store.locks import COMPACTION_LOCK
 from service.store.shard_reading import Elsewhere, lock_records
 from service.store.sketch_reading import read_changes, stream_hashes, told_fault
@@ -28,9 +28,6 @@ from service.store.versions import NEWEST
 Result = TypeVar("Result")
 
 COMPACTOR_NAME = "subsetd sketches"
-
-OTHERS_WROTE = ("40001", "40P01")
-"""What Postgres calls a transaction that would undo what another has written, or waits for it in a circle."""
 
 BACKLOG = "select version, octet_length(changes) as size from sketch_change order by version"
 SKETCH = """
@@ -60,7 +57,7 @@ class PostgresSketchLog:
         self._engine = engine.execution_options(isolation_level="REPEATABLE READ")
 
     def backlog(self) -> tuple[int, int]:
-        with self._engine.connect() as connection:
+        with self._looking() as connection:
             sizes = [row.size for row in connection.execute(text(BACKLOG))]
         return len(sizes), sum(sizes)
 
@@ -68,7 +65,7 @@ class PostgresSketchLog:
         return self._take(lambda connection, _: _fold_oldest(connection, most_bytes))
 
     def rescan(self) -> bool:
-        with self._engine.connect() as connection:
+        with self._looking() as connection:
             attribute_id = connection.scalar(text(SHORT))
         if attribute_id is None:
             return False
@@ -77,10 +74,22 @@ class PostgresSketchLog:
     def close(self) -> None:
         self._engine.dispose()
 
+    @contextmanager
+    def _looking(self) -> Iterator[Connection]:
+        """Give a connection to look; a table that others hold for longer than a `lock_timeout` is a StateError."""
+        try:
+            with self._engine.connect() as connection:
+                yield connection
+        except DBAPIError as error:
+            told = state_error(error.orig, self._engine.url)
+            if told is None:
+                raise
+            raise told from error
+
     def _take(
         self, step: Callable[[Connection, Elsewhere], Result], first: Callable[[Connection], Elsewhere] | None = None
     ) -> Result | None:
-        """Take a step in a transaction as the one compactor; None when there is another, or others wrote meanwhile."""
+        """Take a step in a transaction as the one compactor; None when there is another, or others were in the way."""
         with self._engine.connect() as connection, ExitStack() as closing:
             elsewhere = Elsewhere()
             try:
@@ -91,7 +100,7 @@ class PostgresSketchLog:
                 result = step(connection, elsewhere)
                 connection.commit()
             except DBAPIError as error:
-                if getattr(error.orig, "pgcode", None) not in OTHERS_WROTE:
+                if getattr(error.orig, "pgcode", None) not in OTHERS_IN_THE_WAY:
                     raise
                 return None
         return result

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+import psycopg2
 import pytest
 from sqlalchemy import event
 
@@ -237,6 +238,34 @@ def test_what_keeps_a_compactor_from_its_work_is_told_once(monkeypatch: pytest.M
         SketchCompactor(away, told.append).run(stop)
     assert len(told) == 1
     assert "Cannot reach database 'nowhere'" in told[0]
+
+
+def test_a_table_that_others_hold_for_longer_than_a_lock_timeout_is_come_back_to(
+    database_url: str, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The timeout is the role's or the database's; the holders are a bootstrap's last commit, or VACUUM FULL."""
+    monkeypatch.setattr(compact_sketches, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(compact_sketches, "MOST_VERSIONS", 0)
+    told: list[str] = []
+    stop = threading.Event()
+    states.execute(database_url, "update sketch set needs_rescan = true where attribute_id = 1")
+    with (
+        closing(PostgresSketchLog(f"{database_url}&options=-c%20lock_timeout%3D20ms")) as log,
+        psycopg2.connect(database_url) as other,
+        other.cursor() as cursor,
+    ):
+        for table in ("gen_rec", "sketch", "sketch_change"):
+            cursor.execute(f"lock table {table} in access exclusive mode")
+            looks: Callable[[], bool] = iter([False, False, True]).__next__
+            monkeypatch.setattr(stop, "wait", lambda _, looks=looks: looks())
+            SketchCompactor(log, told.append).run(stop)
+            other.rollback()
+        SketchCompactor(log, pytest.fail).look(threading.Event())
+        assert log.backlog() == (0, 0)
+    assert len(told) == 2
+    assert all("Others were in the way of a statement on database" in one for one in told)
+    assert served(database_url) == ({}, 0)
+    other.close()
 
 
 def test_the_log_is_folded_beside_a_consumer(
