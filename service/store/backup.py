@@ -105,10 +105,10 @@ def back_up(url: str, path: Path) -> BackupReport:
     Raises StateError when there is no state, the database fails, or the file is there already or cannot be written.
     A file that was not finished is removed.
     """
-    unfinished = path.with_name(f"{path.name}.unfinished")
     try:
-        if path.exists():
+        if path.exists():  # as are the folders that have no name (`.`)
             raise BackupError(f"{path} is there already: name a file that is not")
+        unfinished = path.with_name(f"{path.name}.unfinished")
         # It holds what the state holds, keys' digests and watches' secrets among it: its owner alone reads it.
         with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             try:

@@ -251,8 +251,9 @@ def test_a_file_that_is_there_is_not_written_over_and_an_unfinished_one_does_not
     with pytest.raises(StateError, match=r"cannot be written to .*nowhere.*No such file"):
         back_up(database_url, tmp_path / "nowhere" / "state.backup")
     back_up(database_url, tmp_path / "state.backup")
-    with pytest.raises(StateError, match="is there already"):
-        back_up(database_url, tmp_path / "state.backup")
+    for there in (tmp_path / "state.backup", Path(), Path("/")):
+        with pytest.raises(StateError, match="is there already"):
+            back_up(database_url, there)
     assert [path.name for path in tmp_path.glob("*.backup*")] == ["state.backup"]
     assert stat.S_IMODE((tmp_path / "state.backup").stat().st_mode) == 0o600
 
