@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -211,5 +212,6 @@ def _read(path: Path) -> Iterator[tuple[str, bytes]]:
         with zipfile.ZipFile(path) as archive:
             for entry in archive.namelist():
                 yield unquote(entry.removesuffix(ENDING)), archive.read(entry)
-    except (OSError, zipfile.BadZipFile) as error:
+    except (OSError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:
+        # The last two are of an entry: damaged, and encrypted or compressed in a way that is not known.
         raise SourceError(f"{path}: it cannot be read: {error}.") from error

@@ -252,10 +252,19 @@ def test_a_file_that_cannot_be_written_is_one_message(state: None, subsetd: Comm
 def test_bytes_that_are_no_sketch_are_refused(state: None, tmp_path: Path, subsetd: Command) -> None:
     (tmp_path / "bad.sketch").write_bytes(b"SDSK\x09 and more")
     (tmp_path / "bad.zip").write_bytes(b"no archive")
+    with zipfile.ZipFile(tmp_path / "damaged.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("c.sketch", ColumnSketch().to_bytes())
+    packed = (tmp_path / "damaged.zip").read_bytes()
+    listed = packed.index(b"PK\x01\x02")
+    for name, place, byte in (("damaged", 38, 0xFF), ("encrypted", listed + 8, 1), ("unknown", listed + 10, 97)):
+        (tmp_path / f"{name}.zip").write_bytes(packed[:place] + bytes([byte]) + packed[place + 1 :])
     for arguments, words in (
         (["bad.sketch"], "format version 9"),
         (["bad.zip"], "bad.zip: it cannot be read"),
         (["none.sketch"], "none.sketch: it cannot be read"),
+        (["damaged.zip"], "damaged.zip: it cannot be read: Error -3 while decompressing"),
+        (["encrypted.zip"], "encrypted.zip: it cannot be read: File 'c.sketch' is encrypted"),
+        (["unknown.zip"], "unknown.zip: it cannot be read: "),
     ):
         code, _, err = subsetd.ended("sketch", "upload", *arguments)
         assert (code, words in err.replace("\n", " ")) == (1, True), err
