@@ -10,6 +10,7 @@ import typer
 from service import wiring
 from service.config import ConfigError, Settings
 from service.core.errors import FeedError, SourceError
+from service.core.model import is_place
 from service.job_process import run_attached, spark_command
 from service.reading_options import (
     DelimiterOption,
@@ -172,7 +173,7 @@ def _position_parts(text: str) -> list[str]:
         from service import feed_wiring
 
         parts[0] = feed_wiring.feed_name(parts[0], wiring.configured_settings())
-    if len(parts) != 4 or not parts[2].isdecimal() or not parts[3].isdecimal():
+    if len(parts) != 4 or not is_place(*parts[2:]):
         raise FeedError(
             f"--feed-position {text!r} is not FEED,TOPIC,PARTITION,OFFSET (as `subsetd status` shows them)."
         )

@@ -10,6 +10,7 @@ from typing import Any
 
 from service.core.errors import SourceError
 from service.core.estimators import bucket_bits_for
+from service.core.model import is_place
 from service.core.sketch_upkeep import DEFAULT_FORM, FixedForm, SketchForm
 from service.core.typed_names import read_list
 from service.store.feed_start import FeedStart
@@ -66,6 +67,9 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         parser.error("--sketch-only needs sketches, and a state to keep them in")
     if not parsed.clusters_only and not parsed.database_url:
         parser.error("--database-url is needed, unless --clusters-only is given")
+    for *_, partition, offset in parsed.feed_position:
+        if not is_place(partition, offset):
+            parser.error(f"--feed-position: {partition}, {offset} are no numbers of a partition and an offset")
     return parsed
 
 

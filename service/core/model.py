@@ -125,6 +125,12 @@ class FeedPosition(NamedTuple):
         return f"topic {self.topic}, partition {self.partition}, offset {self.offset}"
 
 
+def is_place(partition: str, offset: str) -> bool:
+    """Tell whether these are numbers of a partition and an offset that can be stored."""
+    fits = ((partition, 31), (offset, 63))
+    return all(text.isdecimal() and len(text) < 20 and int(text) < 1 << bits for text, bits in fits)
+
+
 class StoredPosition(NamedTuple):
     """Say where a feed goes on in one (topic, partition), and what the state keeps of that place.
 

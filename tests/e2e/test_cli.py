@@ -180,6 +180,14 @@ def test_consume_writes_its_figures(stream: Stream, subsetd: Command, tmp_path: 
         (["consume", "--feed", "file:/nowhere/at/all"], "/nowhere/at/all"),
         (["run"], "--feed or SUBSETD_FEED"),
         (["bootstrap", "/nowhere", "--name", "n", "--feed-position", "a,b"], "FEED,TOPIC,PARTITION,OFFSET"),
+        (
+            ["bootstrap", "/nowhere", "--name", "n", "--feed-position", f"a,t,0,{1 << 63}"],
+            "is not FEED,TOPIC,PARTITION",
+        ),
+        (
+            ["bootstrap", "/nowhere", "--name", "n", "--feed-position", f"a,t,{1 << 31},0"],
+            "is not FEED,TOPIC,PARTITION",
+        ),
         (["bootstrap", "/nowhere", "--name", "n", "--only-table", "s.t"], "--only-table s.t: /nowhere is no Postgres"),
     ],
 )

@@ -20,6 +20,7 @@ from service.store.writer_lock import release_locks, take_writer_lock
 from service.usecases import queries
 from service.usecases.answers import TransitionFilter
 from spark_jobs.bootstrap import run_bootstrap
+from spark_jobs.command_line import parse_arguments
 from spark_jobs.sources import Options
 from tests.spark.oracle import count_cells, query, read_state, write_csv
 from tests.waiting import wait_for
@@ -228,6 +229,15 @@ def test_feed_positions_are_those_of_the_new_data(spark: SparkSession, database_
     )
     positions = query(database_url, "SELECT feed, topic, partition, next_offset, version FROM feed_position")
     assert positions == [("kafka://b:9092", "t", 1, 8, 2)]
+
+
+@pytest.mark.parametrize("place", [("0", str(1 << 63)), (str(1 << 31), "0"), ("0", "-1"), ("0", "9" * 5000)])
+def test_a_feed_position_that_cannot_be_stored_is_refused_at_once(
+    place: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parse_arguments(["data", "--name=n", "--database-url=postgresql:///x", "--feed-position", "f", "t", *place])
+    assert "are no numbers of a partition and an offset" in capsys.readouterr().err
 
 
 def test_counting_clusters_only_needs_no_database(spark: SparkSession, tmp_path: Path) -> None:
