@@ -50,7 +50,7 @@ from service.store.recomputation import differences, sketch_differences
 from service.store.row_images import new_table_ids
 from service.store.shard_dealing import move_shards
 from service.store.shard_servers import ShardServer, read_servers
-from service.store.shown_values import read_shown
+from service.store.shown_values import read_shown, refuse_shards
 from service.store.sketch_generation import create_sketch_table, read_parts, require_form, write_whole
 from service.store.sketches import read_form
 from service.store.writer_lock import is_led_by_consumer, release_locks, take_bootstrap_lock, take_writer_lock
@@ -212,12 +212,14 @@ class _Bootstrap:
         self.connection = self.stack.enter_context(connect(url, DRIVER_NAME))
         self.stack.callback(release_locks, self.connection)
         take_bootstrap_lock(self.connection)
+        withholds = any(characters is not None for characters in self.shown)
         if not self.options.check:
-            withholds = any(characters is not None for characters in self.shown)
             told = telling_the_state(url, self.options.name, self.display, withholds=withholds)
             self.display = self.stack.enter_context(told)
         require_replaceable(self.connection, self.options.name, self.options.replace or self.options.check)
         if not self.options.check:
+            with self.connection.cursor() as cursor:  # before all is read, and once more in the last transaction
+                refuse_shards(cursor, withholds=withholds)
             self.sketches = self.options.sketches
             require_form(self.connection, self.options.name, self.sketches)
         elif self.options.sketch_only:  # those of other sources `verify` builds from their records

@@ -15,12 +15,12 @@ def shown_value(value: str = "value", characters: str = "shown_characters") -> s
     return f"case when {characters} = 0 then null else left({value}, coalesce({characters}, {WHOLE})) end"
 
 
-def refuse_shards(cursor: Any) -> None:
+def refuse_shards(cursor: Any, *, withholds: bool = False) -> None:
     """Raise ConflictError where a state has shards and does not keep all values: a shard keeps whole texts to go back.
 
-    To be called behind a change of either, in its transaction.
+    To be called behind a change of either, in its transaction; with `withholds` in front of one that keeps less.
     """
-    cursor.execute(f"select exists ({RESTRICTED}) and exists (select from shard)")
+    cursor.execute(f"select (%s or exists ({RESTRICTED})) and exists (select from shard)", (withholds,))
     if cursor.fetchone()[0]:
         raise ConflictError(
             "A state with shards keeps all values: what a shard needs in order to take a batch back holds whole texts. "

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import httpx
 import pytest
 
-from service.core.errors import SourceError
+from service.core.errors import ConflictError, SourceError
 from service.store.bootstrap_runs import PROGRESS_NAME, told_bootstrap
 from service.store.database import make_engine
+from spark_jobs.bootstrap import run_bootstrap
 from spark_jobs.progress import Quiet, telling_the_state
+from spark_jobs.sources import Options
 from tests import states
 from tests.integration.serving import app_over, serving
+from tests.states import Tables
 from tests.waiting import BOUND_SECONDS, wait_for
 
 KILL = f"""
@@ -70,3 +76,19 @@ def test_one_that_died_is_gone_and_its_bootstrap_would_go_on_without_being_heard
         row.tell("counting values", 1, 2)
     assert states.query(database_url, "select stage from bootstrap_run") == [("planning",)]
     engine.dispose()
+
+
+def begins() -> Any:
+    pytest.fail("it is refused before Spark starts")
+
+
+def test_what_a_state_with_shards_cannot_withhold_is_refused_before_anything_is_read(
+    database_url: str, tmp_path: Path
+) -> None:
+    tables = Tables({"orders": ["id"]})
+    tables.add("orders", ["1"], ["2"])
+    states.store(database_url, tables)
+    states.deal(database_url, 2)
+    (tmp_path / "t.csv").write_text("id\n1\n")
+    with pytest.raises(ConflictError, match="A state with shards keeps all values"):
+        run_bootstrap(begins, Options(str(tmp_path), "other", database_url, store_values="none"))
