@@ -212,16 +212,16 @@ class _Bootstrap:
         self.connection = self.stack.enter_context(connect(url, DRIVER_NAME))
         self.stack.callback(release_locks, self.connection)
         take_bootstrap_lock(self.connection)
-        withholds = any(characters is not None for characters in self.shown)
-        if not self.options.check:
-            told = telling_the_state(url, self.options.name, self.display, withholds=withholds)
-            self.display = self.stack.enter_context(told)
+        # What is refused has not failed: the state is not told of it, and goes on to tell of what did.
         require_replaceable(self.connection, self.options.name, self.options.replace or self.options.check)
         if not self.options.check:
+            withholds = any(characters is not None for characters in self.shown)
             with self.connection.cursor() as cursor:  # before all is read, and once more in the last transaction
                 refuse_shards(cursor, withholds=withholds)
             self.sketches = self.options.sketches
             require_form(self.connection, self.options.name, self.sketches)
+            told = telling_the_state(url, self.options.name, self.display, withholds=withholds)
+            self.display = self.stack.enter_context(told)
         elif self.options.sketch_only:  # those of other sources `verify` builds from their records
             with self.connection.cursor() as cursor:
                 self.sketches = read_form(cursor)

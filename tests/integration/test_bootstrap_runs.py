@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from service.core.errors import ConflictError, SourceError
+from service.core.errors import ConflictError, SourceError, StateError
 from service.store.bootstrap_runs import PROGRESS_NAME, told_bootstrap
 from service.store.database import make_engine
 from spark_jobs.bootstrap import run_bootstrap
@@ -92,3 +92,22 @@ def test_what_a_state_with_shards_cannot_withhold_is_refused_before_anything_is_
     (tmp_path / "t.csv").write_text("id\n1\n")
     with pytest.raises(ConflictError, match="A state with shards keeps all values"):
         run_bootstrap(begins, Options(str(tmp_path), "other", database_url, store_values="none"))
+
+
+def test_a_bootstrap_that_is_refused_leaves_what_is_told_of_the_one_that_failed(
+    database_url: str, tmp_path: Path
+) -> None:
+    tables = Tables({"orders": ["id"]})
+    tables.add("orders", ["1"], ["2"])
+    states.store(database_url, tables)
+    ((name,),) = states.query(database_url, "select name from source")
+    (tmp_path / "t.csv").write_text("id\n1\n")
+
+    def fails() -> Any:
+        raise StateError("Spark is away")
+
+    with pytest.raises(StateError, match="Spark is away"):
+        run_bootstrap(fails, Options(str(tmp_path), name, database_url, replace=True))
+    with pytest.raises(StateError, match="was bootstrapped already"):
+        run_bootstrap(begins, Options(str(tmp_path), name, database_url))
+    assert states.query(database_url, "select stage, fault from bootstrap_run") == [("planning", "Spark is away")]
