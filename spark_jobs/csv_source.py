@@ -48,6 +48,8 @@ BLOCK_BYTES = 4 << 20
 """What Arrow parses at a time; it grows for a record that is longer."""
 LOOK_AHEAD_BYTES = 64 << 10
 """How far a range reads beyond its end at first, to find the end of its last record."""
+COUNTED_BYTES = 16 << 20
+"""How much is read at a time to count the lines before a fault."""
 BOM = b"\xef\xbb\xbf"
 _NUMBER_OR_MOMENT = re.compile(
     r"\s*([+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?"
@@ -216,13 +218,12 @@ class CsvReader:
         path, names = split.detail.path, self.columns[split.table]
         buffer = pa.py_buffer(data)
         if not data.min():
-            self._fail(
-                path, offset + int(data.argmin()), "there is a NUL byte, which no database can hold. Remove it", names
-            )
+            message = "there is a NUL byte, which no database can hold. Remove it"
+            self._fail_in(data, int(data.argmin()), offset, path, names, message)
         fault = broken_quote(data, self.dialect)
         if fault:
             message = f"broken quoting: {fault[1]}. Write a quote inside a quoted cell twice, or name another --quote"
-            self._fail(path, offset + fault[0], message, names)
+            self._fail_in(data, fault[0], offset, path, names, message)
         if self.encoding != "utf-8" and not self._must_be_whole:
             buffer = pa.py_buffer(self._decoded(buffer, path))
         block = BLOCK_BYTES
@@ -267,18 +268,27 @@ class CsvReader:
             data.tobytes().decode("utf-8")
         except UnicodeDecodeError as wrong:
             message = f"byte 0x{data[wrong.start]:02x} is not {self.encoding} text. Name the file's --encoding"
-            self._fail(path, offset + wrong.start, message, names)
+            self._fail_in(data, wrong.start, offset, path, names, message)
         self._fail(path, offset, f"the part of the file from here on cannot be read: {error}")
 
-    def _fail(self, path: str, offset: int, message: str, names: list[str] | None = None) -> NoReturn:
-        """Raise a CsvFault that names file, line and (when names are given) column of a byte."""
-        before = bytes(self._slice(path, 0, None))
-        before = self._decoded(before, path)[:offset] if self._must_be_whole else before[:offset]
-        where = f"{path}, line {before.count(10) + 1}"
-        if names:
-            _, column = column_at(before, offset, self.dialect)
-            where += f", column {names[column]!r}" if column < len(names) else f", column {column + 1}"
-        raise CsvFault(path, offset, f"{where}: {message}.")
+    def _fail_in(self, data: Bytes, place: int, offset: int, path: str, names: list[str], message: str) -> NoReturn:
+        """Raise a CsvFault that names the column as well, of a place in records that begin at `offset`."""
+        column = column_at(data, place, self.dialect)
+        where = f", column {names[column]!r}" if column < len(names) else f", column {column + 1}"
+        self._fail(path, offset + place, message, where)
+
+    def _fail(self, path: str, offset: int, message: str, where: str = "") -> NoReturn:
+        """Raise a CsvFault that names file and line of a byte, and where in it."""
+        raise CsvFault(path, offset, f"{path}, line {self._line(path, offset)}{where}: {message}.")
+
+    def _line(self, path: str, offset: int) -> int:
+        """Count up to a byte, in portions: a file may be larger than the memory."""
+        if self._must_be_whole:
+            return self._decoded(self._slice(path, 0, None), path)[:offset].count(b"\n") + 1
+        starts = range(0, offset, COUNTED_BYTES)
+        return 1 + sum(
+            bytes(self._slice(path, start, min(start + COUNTED_BYTES, offset))).count(b"\n") for start in starts
+        )
 
 
 class CsvSource:

@@ -136,10 +136,14 @@ def split_record(record: bytes, dialect: Dialect, encoding: str) -> list[str]:
         raise ValueError(str(error)) from error
 
 
-def column_at(data: bytes, offset: int, dialect: Dialect) -> tuple[int, int]:
-    """Return (start of the record, number of the column from 0) that `offset` is in; `data` begins at a record."""
-    record, column, is_quoted = 0, 0, False
-    quote, delimiter = dialect.quote_byte, ord(dialect.delimiter)
+def column_at(data: Bytes, offset: int, dialect: Dialect) -> int:
+    """Return the number of the column, from 0, that `offset` is in; `data` begins at a record."""
+    return int(_column_at(data, offset, ord(dialect.delimiter), dialect.quote_byte))
+
+
+@kernel
+def _column_at(data: Bytes, offset: int, delimiter: int, quote: int) -> int:
+    column, is_quoted = 0, False
     for i in range(offset):
         byte = data[i]
         if byte == quote:
@@ -147,5 +151,5 @@ def column_at(data: bytes, offset: int, dialect: Dialect) -> tuple[int, int]:
         elif not is_quoted and byte == delimiter:
             column += 1
         elif not is_quoted and byte == _NEWLINE:
-            record, column = i + 1, 0
-    return record, column
+            column = 0
+    return column

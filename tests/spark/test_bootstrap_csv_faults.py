@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from service.core.errors import SourceError
+from spark_jobs import csv_source
 from spark_jobs.bootstrap import run_bootstrap, told_warnings
+from spark_jobs.csv_source import CsvReader
 from spark_jobs.sources import Options, open_source
 from tests.spark.oracle import query, read_state, write_csv
 
@@ -42,6 +45,29 @@ def test_a_bad_row_is_named_with_its_line_wherever_the_file_is_cut(
     assert faults, "the fault is found"
     assert f"{path}, {place}" in faults[0].message
     assert way_out in faults[0].message
+
+
+def test_a_fault_far_into_a_file_is_named_without_reading_it_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(GOOD + b"1,x\r\n" * 200_000 + BAD_ROWS["nul"][0])
+    source = open_source(Options(str(tmp_path), "s"))
+    splits = source.splits(100_000, lambda function, items: [function(item) for item in items])
+    read: list[int] = []
+    whole = CsvReader._slice
+
+    def sliced(*given: Any) -> Any:
+        found = whole(*given)
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(csv_source, "COUNTED_BYTES", 50_000)
+    monkeypatch.setattr(CsvReader, "_slice", sliced)
+    fault = source.reader().check(splits[-1])
+    assert fault is not None
+    assert "line 201002, column 'name': there is a NUL byte" in fault.message
+    assert max(read) < 300_000 < path.stat().st_size
 
 
 def test_all_bad_files_are_told_at_once_and_the_served_state_stays(
