@@ -200,7 +200,10 @@ def _put_attributes(cursor: Any, source_id: int, attributes: Sequence[NewAttribu
         "ON CONFLICT (attribute_id) DO UPDATE SET ordinal = excluded.ordinal, parts = excluded.parts, snapshot = NULL, "
         "data_type = excluded.data_type, row_count = excluded.row_count, null_count = excluded.null_count, "
         "distinct_count = excluded.distinct_count, repeated_count = excluded.repeated_count, dropped_version = NULL, "
-        "stale_version = NULL, added_version = NULL, renamed_to = NULL, shown_characters = excluded.shown_characters",
+        "stale_version = NULL, added_version = NULL, shown_characters = excluded.shown_characters, "
+        # What was announced of a column that still has its old name is to come yet.
+        "renamed_to = CASE WHEN num_nulls(attribute.dropped_version, attribute.stale_version) = 2 "
+        "THEN attribute.renamed_to END",
         [
             (
                 a.attribute_id, source_id, *a.name, a.ordinal, a.data_type, a.row_count, a.null_count,

@@ -5,16 +5,20 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 
 import orjson
+import psycopg2
 import pytest
 from typer.testing import CliRunner
 
 from service.cli import app
 from service.core.errors import NotFoundError, RecordError, StateError
-from service.core.model import SchemaDrift
+from service.core.model import AttributeName, SchemaDrift
 from service.feed_wiring import drop_attributes
+from service.store.generation import NewAttribute
+from service.store.publication import _put_attributes
 from service.store.schema_changes import rename
 from service.store.writer import PostgresWriter
 from service.usecases.batches import ErrorPolicy
@@ -175,6 +179,23 @@ def test_a_rename_that_was_announced_keeps_the_attribute_and_its_values(database
     assert states.read(database_url) == states.expected(stream.tables)
     assert ("s.orders.buyer", "s.customers.id") in states.read(database_url).inds
     assert states.query(database_url, "select kind from ind_transition") == []
+
+
+def test_a_rename_that_was_announced_outlives_a_bootstrap_that_reads_the_old_name(
+    database_url: str, stream: Stream
+) -> None:
+    rename(database_url, "s.orders.customer", "s.orders.buyer", never)
+    columns = "source_id, attribute_id, schema_name, table_name, column_name, ordinal, data_type, "
+    counters = "row_count, null_count, distinct_count, repeated_count"
+    found = states.query(database_url, f"select {columns}{counters} from attribute where parts is null")
+    again = [NewAttribute(row[1], AttributeName(*row[2:5]), *row[5:]) for row in found]
+    with closing(psycopg2.connect(database_url)) as connection, connection, connection.cursor() as cursor:
+        _put_attributes(cursor, found[0][0], again, 2)
+    alter(stream, "orders", ["id", "buyer"], lambda row: row)
+    stream.change("orders", None, ["13", "2"])
+    consume(database_url, stream)
+    assert states.read(database_url) == states.expected(stream.tables)
+    assert stale(database_url) == []
 
 
 def test_a_rename_that_was_not_announced_can_be_told_before_anything_was_applied(
