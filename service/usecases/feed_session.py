@@ -87,7 +87,7 @@ class Session:
         self._state.contracts.renew(loaded.contracts, self._state.overlap)
         following.totals.version = self._state.version
         self._decoder = following.make_decoder(self._state.tables)
-        self._withholding = Withholding(self._state.tables)
+        self._withholding = Withholding(self._state.tables, loaded.stale)
         self._screen: Screen | RetryScreen
         self._sink = following.dead_letter_sink
         self._refused: dict[tuple[object, ...], str] = {}

@@ -10,17 +10,22 @@ from collections.abc import Sequence
 import orjson
 
 from service.core.errors import RecordError
-from service.core.model import BadRecord, RawRecord, SchemaDrift, Table
+from service.core.model import Attribute, BadRecord, RawRecord, SchemaDrift, Table
 
 
 class Withholding:
-    """Tell what may be kept of a record by its table: where all of its columns are kept whole, everything."""
+    """Tell what may be kept of a record by its table: where all of its columns are kept whole, everything.
 
-    def __init__(self, tables: Sequence[Table]) -> None:
+    The `stale` ones count: they are not followed, but records may have them still.
+    """
+
+    def __init__(self, tables: Sequence[Table], stale: Sequence[Attribute] = ()) -> None:
         named: dict[str, bool] = {}
+        restricted = {attribute.name[:2] for attribute in stale if attribute.shown_characters is not None}
         for table in tables:
             schema, name = (table.schema, table.name) if table.wire is None else table.wire[1:]
-            is_whole = all(attribute.shown_characters is None for attribute in table.followed)
+            is_whole = (table.schema, table.name) not in restricted
+            is_whole &= all(attribute.shown_characters is None for attribute in table.followed)
             named[f"{schema}.{name}"] = is_whole and named.get(f"{schema}.{name}", True)
         self._whole = {name for name, is_whole in named.items() if is_whole}
         self._keeps_all = len(self._whole) == len(named)

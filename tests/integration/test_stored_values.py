@@ -107,6 +107,22 @@ def test_a_record_that_stops_the_feed_shows_no_value(database_url: str, tmp_path
     assert b"hushed".hex() not in str(letters)
 
 
+def test_records_of_a_table_whose_masked_column_is_stale_show_none_of_its_values(
+    database_url: str, tmp_path: Path
+) -> None:
+    tables = Tables(COLUMNS)
+    tables.add("orders", ["10", "1", "first"])
+    stream = begun(database_url, tables, tmp_path)
+    states.execute(
+        database_url, "update attribute set shown_characters = 0, stale_version = 1 where column_name = 'note'"
+    )
+    stream.append("orders", ["10", "no such customer", "hushed"], None)
+    consume(database_url, stream, on_error=ErrorPolicy.SET_ASIDE)
+    ((letter, value),) = states.query(database_url, "select dead_letter::text, record_value from dead_letter")
+    assert value is None
+    assert "hushed" not in letter
+
+
 def test_a_mask_cuts_witnesses_of_what_had_the_column_and_is_followed_no_longer(
     database_url: str, tmp_path: Path
 ) -> None:

@@ -133,4 +133,6 @@ def test_of_a_record_whose_table_is_not_known_to_be_open_the_place_is_kept_alone
         assert Withholding([table("open", None), table("shut", 0)]).letters(bad)[0].record.value is None
     told = Withholding([table("shut", 4)]).letters([BadRecord(record("shut"), RecordError("is secret", "is wrong"))])
     assert str(told[0].error) == "topic t, partition 0, offset 7: is wrong"
+    left = Attribute(2, AttributeName("s", "open", "left"), 1, shown_characters=0)
+    assert Withholding([table("open", None)], [left]).letters([BadRecord(record("open"), RecordError("x"))]) != bad[:1]
     assert WHOLE > 10**9
