@@ -21,11 +21,11 @@ class Withholding:
 
     def __init__(self, tables: Sequence[Table], stale: Sequence[Attribute] = ()) -> None:
         named: dict[str, bool] = {}
-        restricted = {attribute.name[:2] for attribute in stale if attribute.shown_characters is not None}
+        restricted = {attribute.name[:2] for attribute in stale if not _is_kept_whole(attribute)}
         for table in tables:
             schema, name = (table.schema, table.name) if table.wire is None else table.wire[1:]
             is_whole = (table.schema, table.name) not in restricted
-            is_whole &= all(attribute.shown_characters is None for attribute in table.followed)
+            is_whole &= all(map(_is_kept_whole, table.followed))
             named[f"{schema}.{name}"] = is_whole and named.get(f"{schema}.{name}", True)
         self._whole = {name for name, is_whole in named.items() if is_whole}
         self._keeps_all = len(self._whole) == len(named)
@@ -44,6 +44,10 @@ class Withholding:
             at = str(record.position)
             error = RecordError.plain(told if told.startswith(at) else f"{at}: {told}")
         return BadRecord(record._replace(key=None, value=None, headers=()), error)
+
+
+def _is_kept_whole(attribute: Attribute) -> bool:
+    return attribute.shown_characters is None and not attribute.sketch_only
 
 
 def table_named_by(record: RawRecord) -> str | None:

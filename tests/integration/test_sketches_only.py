@@ -196,10 +196,12 @@ def test_what_cannot_have_been_removed_is_told_of_its_attribute(visits: Visits, 
     assert told.endswith("bootstrap its source again with --replace, which makes its sketch anew")
     assert [line for line in broken_invariants(visits.url) if not line.startswith("I5")] == []
     assert told in broken_invariants(visits.url)[0]
-    visits.stream.append("visits", (None, "/2"), None)
-    with pytest.raises(RecordError, match=r"takes a NULL out of s\.visits\.user, where it is not"):
+    visits.stream.append("visits", (None, "/hushed"), None)
+    with pytest.raises(RecordError, match=r"takes a value out of s\.visits\.user, where it is not"):
         consume(visits.url, visits.stream)
     assert consume(visits.url, visits.stream, on_error=ErrorPolicy.SET_ASIDE).dead == 1
+    ((letter, value),) = states.query(visits.url, "select dead_letter::text, record_value from dead_letter")
+    assert (value, "hushed" in letter) == (None, False), "no value of the source is kept, not even in what is set aside"
 
 
 def test_a_new_column_of_rows_that_nobody_keeps_is_stale(visits: Visits) -> None:
