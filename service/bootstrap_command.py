@@ -92,7 +92,7 @@ def bootstrap(
 ) -> None:
     """Read a source once with a Spark job: clusters, generator records, counters, and the INDs."""
     settings = wiring.configured_settings()
-    arguments = [source, "--name", name]
+    arguments = ["--name", name]
     arguments += [
         flag
         for flag, given in (
@@ -113,21 +113,21 @@ def bootstrap(
     for position in feed_position or ():
         arguments += ["--feed-position", *_position_parts(position)]
     with wiring.state_database(settings, migrate=True) as url:
-        run_bootstrap(url, settings, arguments)
+        run_bootstrap(url, settings, source, arguments)
 
 
-def run_bootstrap(url: str, settings: Settings, arguments: Sequence[str], source: str | None = None) -> None:
-    code = spark_bootstrap(url, settings, arguments, source)
+def run_bootstrap(url: str, settings: Settings, source: str, arguments: Sequence[str]) -> None:
+    code = spark_bootstrap(url, settings, source, arguments)
     if code:
         raise typer.Exit(code)
 
 
-def spark_bootstrap(url: str, settings: Settings, arguments: Sequence[str], source: str | None = None) -> int:
-    """Run the bootstrap; addresses with passwords: the state's, that of a source `-`, that of the schema registry."""
+def spark_bootstrap(url: str, settings: Settings, source: str, arguments: Sequence[str]) -> int:
+    """Run the bootstrap; addresses may have passwords: the state's, the source's, that of the schema registry."""
     told = [] if settings.schema_registry is None else ["--schema-registry=-"]
     told += ["--no-sketches"] if settings.sketches == "off" else []
     secrets = [secret for secret in (url, source, settings.schema_registry) if secret is not None]
-    return spark_job("spark_jobs.bootstrap", settings, [*told, *arguments], secrets)
+    return spark_job("spark_jobs.bootstrap", settings, ["-", *told, *arguments], secrets)
 
 
 def spark_job(module: str, settings: Settings, arguments: Sequence[str], secrets: Sequence[str]) -> int:

@@ -113,10 +113,10 @@ def follow(
             settings = wiring.configured_settings()
             err.print("Making a replication slot; it waits for the transactions that are running.")
             with feed_wiring.new_postgres_feed(source, name, exclude or (), replace) as told:
-                arguments = ["-", "--name", name, *told, *job_told(master), *images_told(row_images, key)]
+                arguments = ["--name", name, *told, *job_told(master), *images_told(row_images, key)]
                 arguments += values_told(store_values, mask)
                 arguments += [flag for flag, given in (("--replace", replace), ("--qualify", qualify)) if given]
-                run_bootstrap(url, settings, arguments, source=feed_wiring.source_url(source, name))
+                run_bootstrap(url, settings, feed_wiring.source_url(source, name), arguments)
     _consume(feed_wiring.feed_address(source, name), until_end, on_error, stats_json)
 
 

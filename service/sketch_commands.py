@@ -111,10 +111,10 @@ def lake(
 ) -> None:
     """Sketch every column of a lake of files with one Spark job, and keep the sketches with the uploaded ones."""
     settings = wiring.configured_settings()
-    arguments = [source, "--name", name, *(["--replace"] if replace else []), *job_told(master, exclude)]
+    arguments = ["-", "--name", name, *(["--replace"] if replace else []), *job_told(master, exclude)]
     arguments += csv_told(null_token, delimiter, quoting, header, encoding) + _form(most_bytes, error)
     with wiring.state_database(settings, migrate=True) as url:
-        raise typer.Exit(spark_job("spark_jobs.sketch_lake", settings, arguments, [url]))
+        raise typer.Exit(spark_job("spark_jobs.sketch_lake", settings, arguments, [url, source]))
 
 
 def _form(most_bytes: int | None, error: float | None) -> list[str]:

@@ -55,7 +55,7 @@ def verify(
                 )
                 continue
             out.print(Text(f"I4  recomputing {one.name} from {one.location}"))
-            ended = spark_bootstrap(url, settings, [address, "--name", one.name, "--check"])
+            ended = spark_bootstrap(url, settings, address, ["--name", one.name, "--check"])
             out.print("      [green]equal[/]" if ended == 0 else "      [bold red]it differs, or could not be read[/]")
             broken += ended != 0
     if given:

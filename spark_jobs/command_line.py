@@ -158,7 +158,7 @@ def read_secrets(parsed: argparse.Namespace, *names: str) -> None:
     for name in names:
         given = getattr(parsed, name)
         if given == "-":
-            setattr(parsed, name, sys.stdin.readline().strip())
+            setattr(parsed, name, sys.stdin.readline().rstrip("\n"))
         elif given is not None and given.startswith("@"):
             try:
                 setattr(parsed, name, Path(given[1:]).read_text().strip())

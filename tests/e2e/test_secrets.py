@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -176,6 +177,37 @@ def test_a_service_shows_and_keeps_no_secret(
     assert "somebody wants none of these" in said.text, "the cause of a defect is in the log"
     assert [where for where, text in shown.items() if SECRET in text] == []
     assert urlsplit(base).hostname == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["bootstrap", "{}", "--name", "shop"],
+        ["verify", "--source", "s={}"],
+        ["sketch", "lake", "{}", "--name", "shop"],
+    ],
+)
+def test_the_command_line_of_a_job_shows_no_password_of_its_source(
+    environment: dict[str, str], command: list[str]
+) -> None:
+    with ExitStack() as opened:
+        silent = opened.enter_context(socket.create_server(("127.0.0.1", 0)))  # it holds the job, as it never answers
+        address = NOWHERE.replace(":1/", f":{silent.getsockname()[1]}/")
+        said = Said([*COMMAND, *(word.format(address) for word in command)], environment, on_terminal=False)
+        opened.callback(said.close)
+        job = wait_for(lambda: said.has_ended or next((line for line in children(said) if "spark_jobs" in line), None))
+        assert isinstance(job, str), said.text
+        silent.close()
+        said.end()
+        assert SECRET not in job + said.text
+
+
+def children(of: Said) -> list[str]:
+    """Give the command lines of a process's children, as others see them."""
+    numbers = Path(f"/proc/{of.process.pid}/task/{of.process.pid}/children").read_text().split()
+    with suppress(FileNotFoundError, ProcessLookupError):  # one that has ended meanwhile
+        return [Path(f"/proc/{number}/cmdline").read_text() for number in numbers]
+    return []
 
 
 def test_no_error_of_a_command_shows_a_secret(
