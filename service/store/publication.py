@@ -33,7 +33,7 @@ from service.store.keys import put_keys
 from service.store.locks import end_sessions
 from service.store.row_images import clear_row_images
 from service.store.shard_dealing import deal_again
-from service.store.shown_values import refuse_shards
+from service.store.shown_values import refuse_shards, shown_of_source
 from service.store.sketch_generation import put_sketches
 from service.store.stored_texts import forget_texts
 
@@ -69,8 +69,11 @@ def publish(
         _switch_partitions(cursor, generation)
         _replace_clusters(cursor, generation.clusters)
         deal_again(cursor)
+        shown = shown_of_source(cursor, source.name)
         source_id = _put_source(cursor, source, version)
         _put_attributes(cursor, source_id, generation.attributes, version)
+        told = _tell_dropped(cursor, source_id, shown, shown_of_source(cursor, source.name))
+        _hide(cursor, [*told, *(a.attribute_id for a in generation.attributes if a.shown_characters is not None)])
         histograms.forget_values(cursor, [a.attribute_id for a in generation.attributes], version)
         put_keys(cursor, source_id, generation.keys, version)
         put_references(cursor, source_id, generation.references)
@@ -212,7 +215,23 @@ def _put_attributes(cursor: Any, source_id: int, attributes: Sequence[NewAttribu
             for a in attributes
         ],
     )  # fmt: skip
-    hidden = [a.attribute_id for a in attributes if a.shown_characters is not None]
+
+
+def _tell_dropped(cursor: Any, source_id: int, before: int | None, now: int | None) -> list[int]:
+    """Say of columns that are gone, and may come back, what is said of their source now; give those that keep less.
+
+    What one was told by itself stays.
+    """
+    cursor.execute(
+        "UPDATE attribute SET shown_characters = %s WHERE source_id = %s AND dropped_version IS NOT NULL "
+        "AND parts IS NULL AND shown_characters IS NOT DISTINCT FROM %s AND shown_characters IS DISTINCT FROM %s "
+        "RETURNING attribute_id",
+        (now, source_id, before, now),
+    )
+    return [] if now is None else [attribute_id for (attribute_id,) in cursor]
+
+
+def _hide(cursor: Any, hidden: Sequence[int]) -> None:
     if hidden:
         forget_texts(cursor, hidden)
         refuse_shards(cursor)

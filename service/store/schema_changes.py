@@ -9,10 +9,10 @@ from typing import Any
 from service.core.errors import NotFoundError, StateError
 from service.core.model import SchemaDrift, Table, slot_feed
 from service.core.retyping import UNTYPED, keeps_texts, shows_other_type
-from service.core.shown_values import parse_shown
 from service.core.tuples import tuple_name
 from service.store import contract_upkeep, sketches
 from service.store.database import connect
+from service.store.shown_values import shown_of_source
 from service.store.versions import tell_version
 from service.store.writer_lock import releasing_locks, take_writer_lock
 from service.usecases.schema_changes import KnownColumn, Named, find_named, plan_change
@@ -103,9 +103,7 @@ def _shown(cursor: Any, table: Table, column: str) -> int | None:
     )
     row = cursor.fetchone()
     if row is None:
-        cursor.execute("select settings ->> 'store_values' from source where name = %s", (table.source,))
-        row = cursor.fetchone()
-        return None if row is None or row[0] is None else parse_shown(row[0])
+        return shown_of_source(cursor, table.source)
     return row[0]  # type: ignore[no-any-return]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from service.core.errors import ConflictError
-from service.core.shown_values import WHOLE
+from service.core.shown_values import WHOLE, parse_shown
 
 RESTRICTED = "select attribute_id from attribute where shown_characters is not null and dropped_version is null"
 
@@ -26,6 +26,13 @@ def refuse_shards(cursor: Any, *, withholds: bool = False) -> None:
             "A state with shards keeps all values: what a shard needs in order to take a batch back holds whole texts. "
             "Keep one shard, or all values (--store-values full)."
         )
+
+
+def shown_of_source(cursor: Any, source_name: str) -> int | None:
+    """Read how many characters of values are kept of columns of a source of which nothing was said by itself."""
+    cursor.execute("SELECT settings ->> 'store_values' FROM source WHERE name = %s", (source_name,))
+    row = cursor.fetchone()
+    return None if row is None or row[0] is None else parse_shown(row[0])
 
 
 def read_shown(connection: Any, source_name: str) -> tuple[str | None, dict[str, int | None]]:

@@ -10,12 +10,14 @@ import pytest
 
 from service.core.errors import RecordError, StateError
 from service.store.checks import PostgresVerifier
-from service.store.database import make_engine
+from service.store.database import connect, make_engine
 from service.store.masking import mask
+from service.store.shown_values import read_shown
 from service.usecases.batches import ErrorPolicy
 from tests import states
 from tests.events import envelope
 from tests.following import COLUMNS, begun, consume, random_changes, shop_tables
+from tests.integration.test_histogram_upkeep import bootstrap_again
 from tests.states import State, Tables
 
 SHOWN = {"s.orders.customer": 2, "s.orders.note": 0, "s.customers.name": 0}
@@ -148,6 +150,34 @@ def test_a_mask_cuts_witnesses_of_what_had_the_column_and_is_followed_no_longer(
     left = "select column_name from ind_transition join attribute on attribute_id = dependent_id where witness_value "
     assert states.query(database_url, left + "is not null") == [("(id, other)",)]
     assert len(states.query(database_url, left + "is null and witness_key is not null and attribute_id >= 100")) == 3
+
+
+def test_a_column_that_comes_back_is_kept_as_its_source_says_by_now(database_url: str, tmp_path: Path) -> None:
+    tables = shop_tables()
+    stream = begun(database_url, tables, tmp_path)
+    gone = (
+        "insert into attribute (attribute_id, source_id, schema_name, table_name, column_name, ordinal, data_type, "
+        "row_count, null_count, dropped_version, shown_characters) select attribute_id + {more}, source_id, "
+        "schema_name, table_name, '{name}', ordinal + {more}, 'string', 0, 0, 1, {shown} from attribute "
+        "where (table_name, column_name) = ('orders', 'note');"
+        "insert into ind_transition (version, dependent_id, referenced_id, kind, witness_key, witness_value) "
+        "select 1, attribute_id, 0, 'broke', gen_random_uuid(), 'HUSH' from attribute where column_name = '{name}';"
+    )
+    states.execute(
+        database_url, gone.format(more=100, name="gone", shown="null") + gone.format(more=200, name="told", shown=3)
+    )
+    bootstrap_again(database_url, tables, {"store_values": "none"})
+    witnesses = "select column_name, witness_value from ind_transition join attribute on attribute_id = dependent_id "
+    told = states.query(database_url, witnesses + "where column_name in ('gone', 'told') order by 1")
+    assert told == [("gone", None), ("told", "HUSH")]
+    stream.columns["orders"] = [*COLUMNS["orders"], "gone", "told"]
+    stream.append("orders", None, ["10", "1", "x", "y", "z"])
+    consume(database_url, stream)
+    shown = "select column_name, shown_characters from attribute where dropped_version is null and column_name in "
+    assert states.query(database_url, shown + "('gone', 'told') order by 1") == [("gone", 0), ("told", 3)]
+
+    with connect(database_url, "test") as connection:
+        assert read_shown(connection, "s")[1]["s.orders.gone"] == 0
 
 
 def test_a_column_of_which_whole_rows_are_kept_is_not_masked(database_url: str, tmp_path: Path) -> None:
