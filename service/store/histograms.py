@@ -35,6 +35,11 @@ update followed_attribute set since_version = %(version)s where attribute_id = a
 delete from key_histogram where attribute_ids && %(ids)s
 """
 
+HAS = """
+select exists (select from followed_attribute where attribute_id = any (%(ids)s))
+    or exists (select from key_histogram where attribute_ids && %(ids)s)
+"""
+
 LOG = """
 insert into value_change
 select %(version)s, coalesce((select total_bytes from value_change order by version desc limit 1), 0) + %(size)s,
@@ -94,6 +99,13 @@ def write_changes(cursor: Any, commit: BatchCommit) -> None:
 def forget_values(cursor: Any, attribute_ids: Sequence[int], version: int) -> None:
     """Have attributes measured anew whose values are others at a version, and were not logged; commits nothing."""
     cursor.execute(REPLACED, {"version": version, "ids": list(attribute_ids)})
+
+
+def forget_if_had(cursor: Any, attribute_ids: Sequence[int]) -> None:
+    """Forget all histograms, and what was logged for them, where some of these attributes have a part in it."""
+    cursor.execute(HAS, {"ids": list(attribute_ids)})
+    if cursor.fetchone()[0]:
+        cursor.execute(FORGET)
 
 
 def follow_all(engine: Engine) -> None:

@@ -74,6 +74,23 @@ def write_images(cursor: Any, images: Mapping[Table, Mapping[bytes, Image]]) -> 
         cursor.execute(MERGE)
 
 
+def forget_cells(cursor: Any, attribute_ids: Sequence[int]) -> None:
+    """Take the cells of columns that are dropped out of kept rows, whose other cells keep their places."""
+    cursor.execute(
+        "select table_id, array_agg(ordinal + 1) from attribute join tracked_table "
+        "using (source_id, schema_name, table_name) where attribute_id = any (%s) and parts is null and row_images "
+        "group by table_id",
+        (list(attribute_ids),),
+    )
+    for table_id, places in cursor.fetchall():
+        cursor.execute(
+            "update row_image set cells = array(select case when place <> all (%(places)s) then cell end "
+            "from unnest(cells) with ordinality as c (cell, place) order by place) "
+            "where table_id = %(table_id)s and cells is not null",
+            {"places": places, "table_id": table_id},
+        )
+
+
 def empty_table(cursor: Any, version: int, table: Table) -> None:
     """Forget the kept rows of a table that was emptied, and remember that it was."""
     cursor.execute("delete from row_image where table_id = %s", (table.table_id,))

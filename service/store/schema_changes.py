@@ -10,7 +10,7 @@ from service.core.errors import NotFoundError, StateError
 from service.core.model import SchemaDrift, Table, slot_feed
 from service.core.retyping import UNTYPED, keeps_texts, shows_other_type
 from service.core.tuples import tuple_name
-from service.store import contract_upkeep, sketches
+from service.store import contract_upkeep, histograms, row_images, sketches
 from service.store.database import connect
 from service.store.shown_values import shown_of_source
 from service.store.versions import tell_version
@@ -126,6 +126,8 @@ def write_dropped(cursor: Any, attribute_ids: Sequence[int], version: int) -> No
         "where a.dropped_version is null and (a.schema_name, a.table_name) = (t.schema_name, t.table_name)) "
         "returning table_id) delete from row_image where table_id in (select table_id from gone)"
     )
+    row_images.forget_cells(cursor, attribute_ids)
+    histograms.forget_if_had(cursor, attribute_ids)
 
 
 def rename(url: str, old: str, new: str, telling: Any) -> str:
@@ -236,7 +238,7 @@ def _rename_table(cursor: Any, named: Named, new: str, known: Sequence[KnownColu
         drop_it = shlex.join(["subsetd", "attribute", "drop", new, "--force"])
         raise StateError(f"There is a table {new} already; if it is gone at the source, drop it first: {drop_it}")
     version = write_version(cursor, None)
-    # Those that are dropped go with the table: their places in it stay taken, for kept rows have their cells.
+    # Those that are dropped go with the table: their places in it stay taken, for kept rows go by them.
     cursor.execute(
         "update attribute set schema_name = %s, table_name = %s where (schema_name, table_name) = (%s, %s) "
         "and source_id = (select source_id from attribute where attribute_id = %s)",

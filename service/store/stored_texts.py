@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from service.core.shown_values import WHOLE
-from service.store.histograms import FORGET
+from service.store.histograms import forget_if_had
 from service.store.shown_values import RESTRICTED, shown_value
 
 # What is followed no longer is remembered by transitions: a column that had the name of one of these, and tuples that
@@ -57,11 +57,6 @@ set witness_value = case when cardinality(c.dependent_columns) = 1 then {shown_v
 from contract c join attribute a on (a.schema_name, a.table_name) = (c.dependent_schema, c.dependent_table)
     and a.column_name = any (c.dependent_columns) and a.parts is null and a.dropped_version is null
 where c.contract_id = t.contract_id and a.attribute_id = any (%(ids)s) and witness_value is not null
-"""
-
-HAS_HISTOGRAMS = """
-select exists (select from followed_attribute where attribute_id = any (%(ids)s))
-    or exists (select from key_histogram where attribute_ids && %(ids)s)
 """
 
 # Evidence of candidates has missing values, and the ends of keys.
@@ -116,6 +111,4 @@ def forget_texts(cursor: Any, attribute_ids: Sequence[int]) -> None:
     ids["ids"] += [attribute_id for (attribute_id,) in cursor]
     for statement in FORGETTING:
         cursor.execute(statement, ids)
-    cursor.execute(HAS_HISTOGRAMS, ids)
-    if cursor.fetchone()[0]:
-        cursor.execute(FORGET)
+    forget_if_had(cursor, ids["ids"])

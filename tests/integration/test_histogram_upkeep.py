@@ -36,10 +36,12 @@ from service.store.generation import (
 from service.store.keys import NewKey
 from service.store.publication import publish
 from service.store.reader import PostgresSnapshot
+from service.store.writer import PostgresWriter
 from service.usecases.finding_progress import FindingCancelledError
 from service.usecases.foreign_key_answers import ForeignKeyFinder
 from service.usecases.foreign_key_ports import WantedGrid
 from service.usecases.foreign_keys import ForeignKeys, Keys, Question, find_foreign_keys
+from service.usecases.schema_changes import drop
 from tests import states
 from tests.events import envelope
 from tests.following import COLUMNS, Stream, begun, consume
@@ -260,6 +262,22 @@ def bootstrap_again(url: str, tables: Tables, settings: Mapping[str, object] | N
             keys=[NewKey(*key) for key in keys],
         )
         publish(connection, served, SourceDescription("s", "csv", "-", settings or {}, insert_only=False), generation)
+
+
+def test_nothing_is_left_of_values_of_an_attribute_that_was_dropped(
+    database_url: str, stream: Stream, finding: Finding
+) -> None:
+    finding.refresh()
+    change(stream, random.Random(8), 40)
+    consume(database_url, stream)
+    assert states.query(database_url, LOGGED) != [(0,)]
+    kept = "select count(*) from key_histogram"
+    assert states.query(database_url, kept) != [(0,)]
+    dropped = "select schema_name || '.' || table_name || '.' || column_name from followed_attribute join attribute "
+    ((name,), *_) = states.query(database_url, dropped + "using (attribute_id) where parts is null order by 1")
+    drop(PostgresWriter(database_url), name, force=True)
+    assert states.query(database_url, kept) == [(0,)]
+    assert states.query(database_url, LOGGED) == [(0,)]
 
 
 def test_what_is_bootstrapped_again_is_measured_anew_though_it_has_as_many_values(
