@@ -30,7 +30,7 @@ TARGETS = [(panel["title"], one["expr"]) for panel in BOARD["panels"] for one in
 EXPRESSIONS = sorted({*(expression for _, expression in TARGETS), *(rule["expr"] for rule in RULES)})
 
 FUNCTIONS = {"sum", "rate", "increase", "delta", "deriv", "time", "histogram_quantile"}
-WORDS = {"by", "and", "or"}
+WORDS = {"by", "and", "or", "unless"}
 OF_PROMETHEUS = {"up"}
 
 STRING = r'"[^"\n]*"'
