@@ -8,11 +8,15 @@ RUN python -m venv /opt/subsetd
 WORKDIR /build
 COPY requirements-service.lock ./
 RUN /opt/subsetd/bin/pip install --no-cache-dir --require-hashes -r requirements-service.lock
-COPY LICENSE pyproject.toml ./
+# What builds the wheel is pinned as well, and not kept.
+COPY LICENSE pyproject.toml requirements.lock ./
+RUN sed -n '/^setuptools==/,/[^\\]$/p' requirements.lock > build.lock \
+    && /opt/subsetd/bin/pip install --no-cache-dir --require-hashes -r build.lock
 COPY service ./service
 COPY spark_jobs ./spark_jobs
 COPY migrations ./migrations
-RUN /opt/subsetd/bin/pip install --no-cache-dir --no-deps .
+RUN /opt/subsetd/bin/pip install --no-cache-dir --no-deps --no-build-isolation . \
+    && /opt/subsetd/bin/pip uninstall --yes setuptools
 
 FROM python:3.12.12-slim-bookworm
 RUN apt-get update \

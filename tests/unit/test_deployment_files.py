@@ -73,6 +73,13 @@ def test_the_image_stands_on_pinned_ones_and_is_built_in_stages() -> None:
     assert all(PINNED.fullmatch(base) for base in bases)
 
 
+def test_all_that_pip_fetches_for_the_image_is_pinned_by_its_hash() -> None:
+    installs = [line for line in arguments_of("RUN") if "pip install" in line]
+    assert len(installs) == 3
+    for line in installs:
+        assert "--require-hashes" in line or {"--no-deps", "--no-build-isolation", "."} <= set(line.split()), line
+
+
 def test_all_that_the_image_copies_is_in_the_project_and_sent_to_the_build() -> None:
     copied = [word for argument in arguments_of("COPY") if "--from" not in argument for word in argument.split()[:-1]]
     assert {"service", "spark_jobs", "migrations", "pyproject.toml", "requirements-service.lock"} <= set(copied)
