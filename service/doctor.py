@@ -166,7 +166,7 @@ def _contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
     if settings.transitions_topic is not None and settings.transitions_topic == settings.feed:
         yield "SUBSETD_TRANSITIONS_TOPIC", "is the topic that SUBSETD_FEED follows"
     if settings.schema_registry is not None and find_spec("fastavro") is None:
-        yield "SUBSETD_SCHEMA_REGISTRY", "is set, and fastavro is not there: pip install 'subsetd[avro]'"
+        yield "SUBSETD_SCHEMA_REGISTRY", "is set, and fastavro is not there: pip install 'fastavro>=1.12'"
     if settings.sketch_error is not None and settings.sketches == "off":
         yield "SUBSETD_SKETCH_ERROR", "is set, and SUBSETD_SKETCHES=off makes none"
     if settings.ready_lag_seconds * 1000 <= settings.batch_wait_ms:

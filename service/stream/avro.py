@@ -31,7 +31,7 @@ class AvroReader:
             from fastavro import parse_schema, schemaless_reader
         except ImportError as error:
             raise FeedError(
-                "Records in Avro need the library fastavro: install it with `pip install 'subsetd[avro]'`."
+                "Records in Avro need the library fastavro: install it with `pip install 'fastavro>=1.12'`."
             ) from error
         self._registry = registry
         self._parse, self._read = parse_schema, schemaless_reader

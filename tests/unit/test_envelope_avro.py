@@ -345,7 +345,7 @@ def test_a_record_without_fields_ends_with_the_id_of_its_schema() -> None:
 
 def test_without_fastavro_it_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fastavro", None)
-    with pytest.raises(FeedError, match=r"^Records in Avro need .*install it with `pip install 'subsetd\[avro\]'`\.$"):
+    with pytest.raises(FeedError, match=r"^Records in Avro need .*install it with `pip install 'fastavro>=1\.12'`\.$"):
         AvroReader(OneSchema("int"))
 
 
