@@ -280,8 +280,13 @@ def _header_place(document: dict[str, Any]) -> Any:
     has_header = document.get("hasHeader")
     if has_header is None:
         has_header = document.get("headerPosition") in ("FIRST_ROW", "FIRST_COLUMN")
+    if not has_header:
+        return None
     place = document.get("headerRowIndex", 0)
-    return (int(place) if isinstance(place, int | str) and str(place).isdecimal() else 0) if has_header else None
+    digits = str(place) if isinstance(place, int | str) else ""
+    if len(digits) > 18 and digits.isdecimal():  # int() refuses thousands of digits
+        raise TableError(FaultKind.MALFORMED, f"its header would be a row of {len(digits)} digits")
+    return int(digits) if digits.isdecimal() else 0
 
 
 def _text(cell: object) -> str | None:

@@ -148,6 +148,10 @@ def test_bad_lines_are_named_by_their_numbers_in_the_file_also_when_tasks_share_
         58: (b'{"relation": [1]}', "malformed: it has no list of columns"),
         100: (b'{"relation": []}', "empty: its relation has no column"),
         101: (b'{"relation": [["a", "b"], ["c"]]}', "ragged: "),
+        102: (
+            line({"relation": [["a"]], "hasHeader": True, "headerRowIndex": "9" * 5000}),
+            "malformed: its header would",
+        ),
         250: (b'{"relation": [["a\\u0000"]]}', "binary: "),
         251: (b'{"relation": [["\xff"]]}', "malformed: the line is no JSON"),
         399: (b'{"relation": [["a"]], "hasHeader": true, "headerRowIndex": 1}', "malformed: its header would be row 1"),
