@@ -45,6 +45,7 @@ _BROKEN = {
     OPEN_QUOTE: "a quote is opened and never closed",
 }
 
+_WIDE_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
 
 TABBED = tuple(f".tsv{packed}" for packed in ("", *PACKINGS))
 
@@ -131,6 +132,7 @@ class CsvFiles:
     def _portions(self, path: str, dialect: Dialect) -> Iterator[bytes]:
         decoder = codecs.getincrementaldecoder(self.settings.encoding)()
         is_utf8 = _is_utf8(self.settings.encoding)
+        is_wide = codecs.lookup(self.settings.encoding).name in ("utf-16", "utf-32")
         kept, size, is_first = b"", 0, True
         try:
             with self.filesystem.open_input_stream(path, compression=packing_of(path)) as stream:
@@ -138,6 +140,8 @@ class CsvFiles:
                     size += len(data)
                     if size > self.settings.max_table_bytes:
                         raise too_large(self.settings.max_table_bytes)
+                    if is_first and is_wide and not data.startswith(_WIDE_BOMS):
+                        decoder.setstate((b"", 0))  # the machine's own byte order, which small files are read in, too
                     kept += data if is_utf8 else decoder.decode(data).encode()
                     if is_first and kept.startswith(BOM):
                         kept = kept[len(BOM) :]
@@ -149,7 +153,7 @@ class CsvFiles:
                 kept += b"" if is_utf8 else decoder.decode(b"", final=True).encode()
         except OSError as error:
             raise reading_error(error) from error
-        except UnicodeDecodeError as error:
+        except UnicodeError as error:
             raise _wrong_encoding(self.settings.encoding, error) from error
         if kept:
             yield kept

@@ -6,6 +6,7 @@ import bz2
 import csv
 import gzip
 import io
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -240,6 +241,24 @@ def test_encodings_tabs_and_byte_order_marks(tmp_path: Path) -> None:
     put(tmp_path / "wide" / "a.csv", "\ufeffa,b\nà,2\n".encode("utf-16"))
     state = Reading(tmp_path / "wide", CorpusKind.CSV, index, CorpusSettings(encoding="utf-16", header=False)).refresh()
     assert held(index, state.manifest) == keys_of({("a.csv", 0): {"a", "à"}, ("a.csv", 1): {"b", "2"}})
+
+
+@pytest.mark.parametrize("portion", [8 << 20, 64])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
+def test_wide_text_without_a_byte_order_mark_is_read_alike_at_any_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, portion: int, encoding: str
+) -> None:
+    monkeypatch.setattr("spark_jobs.corpus_csv_files.BATCH_BYTES", portion)
+    native = f"{encoding}-{'le' if sys.byteorder == 'little' else 'be'}"
+    text = "a,b\n" + "à,2\n" * 40
+    put(tmp_path / "lake" / "marked.csv", text.encode(encoding))
+    put(tmp_path / "lake" / "plain.csv", text.encode(native))
+    put(tmp_path / "lake" / "torn.csv", text.encode(native)[:-1])
+    index = CorpusIndex(str(tmp_path / "index"))
+    state = Reading(tmp_path / "lake", CorpusKind.CSV, index, CorpusSettings(encoding=encoding)).refresh()
+    read = {(f"{name}.csv", place): {value} for name in ("marked", "plain") for place, value in enumerate("à2")}
+    assert held(index, state.manifest) == keys_of(read)
+    assert fault_of(state)["torn.csv"].startswith(f"encoding: it is not {encoding} text: ")
 
 
 def test_a_million_columns_in_one_table_and_a_column_of_one_value_a_million_times(tmp_path: Path) -> None:
