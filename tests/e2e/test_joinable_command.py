@@ -82,3 +82,10 @@ def test_what_cannot_be_asked_is_told(lake: Lake, subsetd: Command) -> None:
         code, _, said = subsetd.ended(*arguments)
         assert code == 1, said
         assert message in said
+
+
+@pytest.mark.parametrize("share", ["half", "1e400", "1e-999999999", "0." + "1" * 5000])
+def test_a_share_that_is_none_is_told(lake: Lake, subsetd: Command, share: str) -> None:
+    code, _, said = subsetd.ended("joinable", "mine.csv", "--key", "no", "--corpus", lake.name, "--min-share", share)
+    assert code == 2
+    assert "Invalid value for --min-share" in said
