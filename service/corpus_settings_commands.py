@@ -96,7 +96,10 @@ OPTIONS: dict[str, Any] = {
         str | None, typer.Option("--schedule", help="When it is refreshed: cron's five fields, in UTC: '30 2 * * *'.")
     ],
     "time_limit_seconds": Annotated[
-        int | None, typer.Option("--time-limit", min=1, help="Seconds that a refresh may take; default: no limit.")
+        int | None,
+        typer.Option(
+            "--time-limit", min=1, max=(1 << 31) - 1, help="Seconds that a refresh may take; default: no limit."
+        ),
     ],
     "retries": Annotated[
         int | None, typer.Option("--retries", min=0, max=100, help="Attempts behind one that failed; default 0.")

@@ -211,6 +211,13 @@ def test_what_cannot_be_changed_is_one_message(
     assert subsetd("corpus", "show", "lake") == before
 
 
+@pytest.mark.parametrize("arguments", [["add", "new", "lake", "--kind", "csv"], ["set", "lake"]])
+def test_a_time_limit_that_cannot_be_kept_is_told(lake: GivenCorpus, subsetd: Command, arguments: list[str]) -> None:
+    code, _, said = subsetd.ended("corpus", *arguments, "--time-limit", 1 << 31)
+    assert code == 2
+    assert "Invalid value for '--time-limit'" in said
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
