@@ -89,9 +89,10 @@ def tidy(connection: Any, corpus_id: int) -> list[str]:
         cursor.execute(FAULTS_OF_FAILED, {"corpus_id": corpus_id})
         connection.commit()
         cursor.execute("SELECT generation - 1 FROM corpus WHERE corpus_id = %s", (corpus_id,))
-        oldest = cursor.fetchone()[0]
-        if oldest is None:
+        row = cursor.fetchone()
+        if row is None or row[0] is None:  # it was removed meanwhile, or has no generation yet
             return []
+        (oldest,) = row
         cursor.execute("DELETE FROM corpus_load WHERE corpus_id = %s AND gone <= %s", (corpus_id, oldest))
         cursor.execute("DELETE FROM corpus_table WHERE corpus_id = %s AND until <= %s", (corpus_id, oldest))
         cursor.execute(FAULTS_OF_THE_PAST, {"corpus_id": corpus_id, "oldest": oldest})

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from typing import Any
 
 import numpy as np
 import psycopg2
@@ -459,6 +460,22 @@ def test_a_reader_keeps_its_generation_while_two_more_land(lake: GivenCorpus, mo
     assert lake.corpora.clean() == ["corpus_ind_l1", "corpus_change_l2"]
     with pytest.raises(NotFoundError, match="Generation 1 of the corpus 'lake' is not kept; there is 2 and 3"):
         served(lake, 1)
+
+
+def test_a_corpus_that_is_removed_while_others_are_cleaned_is_left(
+    lake: GivenCorpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = corpus_cleaning.drop_removed
+
+    def meddling(connection: Any) -> list[str]:
+        lake.corpora.remove(lake.name)
+        return real(connection)
+
+    lake.refresh(WHOLE)
+    with monkeypatch.context() as patched:
+        patched.setattr(corpus_cleaning, "drop_removed", meddling)
+        lake.corpora.clean()
+    assert load_tables(lake.url) == []
 
 
 def test_tables_come_back_as_they_were_written(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
