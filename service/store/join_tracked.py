@@ -10,11 +10,14 @@ from sqlalchemy import Engine, text
 
 from service.core.errors import NotFoundError, StateError
 from service.store.database import make_engine
+from service.store.locks import JOIN_COMPACTION_LOCK
 from service.usecases.join_tracked import TrackedIndex
 
 COMMAND_NAME = "subsetd join index"
 
 LOCK_OUT_BATCHES = "lock table join_tracked in share row exclusive mode"
+LOCK_OUT_COMPACTOR = "select pg_advisory_xact_lock(:lock)"
+"""Before batches are: they would wait for a compaction at work, and it for this."""
 
 TABLES = "select table_id, row_images and key_columns <> '{}' as has_images, schema_name, table_name from tracked_table"
 ADD = "insert into join_tracked (table_id) values (:table_id) on conflict do nothing"
@@ -76,6 +79,7 @@ def remove_tables(url: str, names: Sequence[str]) -> None:
     """Have tables indexed no longer. Raises NotFoundError for one that is none."""
     with _writing(url) as engine, engine.begin() as connection:
         found = _named({f"{row[2]}.{row[3]}": row for row in connection.execute(text(TABLES))}, names)
+        connection.execute(text(LOCK_OUT_COMPACTOR), {"lock": JOIN_COMPACTION_LOCK})
         connection.execute(text(LOCK_OUT_BATCHES))
         connection.execute(text(REMOVE), {"table_ids": [row.table_id for row in found]})
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
+from typing import Any
 
 import psycopg2
 import pytest
@@ -13,7 +15,7 @@ from service.core.errors import NotFoundError, StateError
 from service.store import join_tracked_compaction
 from service.store.database import make_engine
 from service.store.generation import NewTable
-from service.store.join_tracked import add_tables
+from service.store.join_tracked import COMMAND_NAME, add_tables, remove_tables
 from service.store.join_tracked_search import PostgresTrackedTables
 from service.store.locks import JOIN_COMPACTION_LOCK, is_held
 from service.store.publication import _put_tables
@@ -41,6 +43,7 @@ from tests.integration.test_join_tracked import (
 from tests.joinable import crowding
 from tests.session_ends import held_at_ends
 from tests.states import Tables
+from tests.waiting import BOUND_SECONDS, wait_for
 
 __all__ = ["stream"]
 
@@ -174,6 +177,30 @@ def test_whoever_has_indexed_a_table_lets_the_next_one_do_so_at_once(
     with indexes_of(database_url) as indexes:
         assert indexes.compact(table_id)
     assert held == [False, False], "at the ends of the lock's session and of the other"
+
+
+def test_a_table_that_is_being_indexed_is_untracked_when_it_is_and_batches_do_not_wait(
+    database_url: str, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (table_id,) = add_tables(database_url, ["s.orders"])
+    real = join_tracked_compaction._put
+    removing: list[Future[None]] = []
+    waits = (
+        "select from pg_locks join pg_stat_activity using (pid) "
+        f"where not granted and datname = current_database() and application_name = '{COMMAND_NAME}'"
+    )
+
+    def meddling(*values: Any) -> None:
+        real(*values)
+        removing.append(other.submit(remove_tables, database_url, ["s.orders"]))
+        wait_for(lambda: states.query(database_url, waits) != [])
+        states.execute(database_url, "lock table join_tracked in row exclusive mode nowait")  # as each batch does
+
+    monkeypatch.setattr(join_tracked_compaction, "_put", meddling)
+    with ThreadPoolExecutor(1) as other, indexes_of(database_url) as indexes:
+        assert indexes.compact(table_id)
+        removing[0].result(BOUND_SECONDS)
+    assert listed(database_url) == []
 
 
 def test_a_table_that_is_no_more_takes_its_index_with_it(database_url: str, stream: Stream) -> None:
