@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 
 from service import wiring
+from service.core.errors import StateError
 from service.scheduler import running_every
 from service.store import join_tracked
 from service.store.join_tracked_compaction import PostgresTrackedIndexes
@@ -19,7 +20,10 @@ def index_tables(url: str, tables: Sequence[str]) -> Iterator[TrackedIndex]:
     with closing(PostgresTrackedIndexes(url)) as indexes:
         for table, table_id in zip(tables, join_tracked.add_tables(url, tables), strict=True):
             build(indexes, table_id)
-            yield next(one for one in list_indexes(url) if one.table == table)
+            built = next((one for one in list_indexes(url) if one.table == table), None)
+            if built is None:
+                raise StateError(f"{table} was untracked while it was to be indexed; track it again if it should be.")
+            yield built
 
 
 def drop_indexes(url: str, tables: Sequence[str]) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from service.core import join_layout, join_parts
 from service.core.errors import NotFoundError, StateError
+from service.join_tracking import index_tables
 from service.store import join_tracked_compaction
 from service.store.database import make_engine
 from service.store.generation import NewTable
@@ -201,6 +202,14 @@ def test_a_table_that_is_being_indexed_is_untracked_when_it_is_and_batches_do_no
         assert indexes.compact(table_id)
         removing[0].result(BOUND_SECONDS)
     assert listed(database_url) == []
+
+
+def test_a_table_that_is_untracked_before_it_is_its_turn_is_told(database_url: str, stream: Stream) -> None:
+    built = index_tables(database_url, ["s.orders", "s.customers"])
+    assert next(built).table == "s.orders"
+    remove_tables(database_url, ["s.customers"])
+    with pytest.raises(StateError, match=r"s\.customers was untracked while"):
+        next(built)
 
 
 def test_a_table_that_is_no_more_takes_its_index_with_it(database_url: str, stream: Stream) -> None:
